@@ -1,1 +1,38 @@
-//! placeholder
+//! What Kubernetes API objects are and how they look on the wire. No storage, no sockets.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`value`] | the object tree between two representations |
+//! | [`schema`] | the one schema model: fields, types, protobuf numbers, merge rules |
+//! | [`resources`] | the resource table: names, scope, verbs, subresources |
+//! | [`json`] | JSON in (checked against the schema) and out (in upstream's order and omission) |
+//! | [`yaml`] | YAML 1.1 as upstream reads it, in and out |
+//! | [`protobuf`] | Kubernetes protobuf: envelope, objects, lists, watch frames |
+//! | [`cbor`] | CBOR with upstream's choices |
+//! | [`patch`] | JSON Patch, JSON Merge Patch, strategic merge patch |
+//! | [`apply`] | server-side apply: field sets, managers, merge |
+//! | [`selector`] | label and field selectors |
+//! | [`negotiate`] | `Accept` and `Content-Type` |
+//! | [`table`] | Tables and PartialObjectMetadata |
+//! | [`openapi`] | OpenAPI v2 and v3 documents from the schema |
+//! | [`names`] | name rules: DNS labels and subdomains, label keys and values |
+//! | [`quantity`] and [`time`] | the scalars with a canonical form |
+
+pub mod apply;
+pub mod cbor;
+pub mod json;
+pub mod names;
+pub mod negotiate;
+pub mod openapi;
+pub mod patch;
+pub mod protobuf;
+pub mod quantity;
+pub mod resources;
+pub mod schema;
+pub mod selector;
+pub mod table;
+pub mod time;
+pub mod value;
+pub mod yaml;
+
+pub use value::{Map, Value};

@@ -1,0 +1,1 @@
+//! CBOR with upstream's choices.

@@ -1,0 +1,1 @@
+//! Content negotiation: Accept and Content-Type.

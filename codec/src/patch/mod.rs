@@ -1,0 +1,1 @@
+//! JSON Patch, JSON Merge Patch, strategic merge patch.

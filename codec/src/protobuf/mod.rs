@@ -1,0 +1,1 @@
+//! Kubernetes protobuf: envelope, objects, lists, watch frames.

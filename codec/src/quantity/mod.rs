@@ -1,0 +1,1 @@
+//! Resource quantities and their canonical form.

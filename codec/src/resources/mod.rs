@@ -1,0 +1,1 @@
+//! The resource table: names, scope, verbs, subresources.

@@ -1,0 +1,243 @@
+//! The types of the schema model.
+
+use std::collections::HashMap;
+
+use smol_str::SmolStr;
+
+use crate::value::Value;
+
+/// Group, version and kind of an API object. The core group is the empty string.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GVK {
+    /// API group; empty for core.
+    pub group: SmolStr,
+    /// Version within the group, like `v1`.
+    pub version: SmolStr,
+    /// Kind in CamelCase.
+    pub kind: SmolStr,
+}
+
+impl GVK {
+    /// Puts one together.
+    pub fn new(group: impl Into<SmolStr>, version: impl Into<SmolStr>, kind: impl Into<SmolStr>) -> GVK {
+        GVK { group: group.into(), version: version.into(), kind: kind.into() }
+    }
+
+    /// What `apiVersion` says for it: `v1`, `apps/v1`.
+    pub fn api_version(&self) -> SmolStr {
+        match self.group.is_empty() {
+            true => self.version.clone(),
+            false => smol_str::format_smolstr!("{}/{}", self.group, self.version),
+        }
+    }
+}
+
+/// A type's place in the arena of its [`Schema`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TypeId(pub u32);
+
+/// An arena of types and the kinds that name some of them.
+///
+/// Immutable once built and shared behind an `Arc`; the built-in one is made once per process by
+/// `schema::builtin()`, each version of a CustomResourceDefinition makes a small one of its own.
+#[derive(Debug, Default)]
+pub struct Schema {
+    /// Every type; a [`TypeId`] is an index here.
+    pub types: Vec<Type>,
+    /// The struct of each kind, lists and option kinds included.
+    pub kinds: HashMap<GVK, TypeId>,
+}
+
+impl Schema {
+    /// The type behind an id. Ids come from the same schema, which was checked when it was built.
+    pub fn get(&self, id: TypeId) -> &Type {
+        &self.types[id.0 as usize]
+    }
+
+    /// The struct behind an id, if the type is one.
+    pub fn structure(&self, id: TypeId) -> Option<&StructType> {
+        match self.get(id) {
+            Type::Struct(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// The type of a kind.
+    pub fn kind(&self, gvk: &GVK) -> Option<TypeId> {
+        self.kinds.get(gvk).copied()
+    }
+}
+
+/// What a value is.
+#[derive(Debug)]
+pub enum Type {
+    /// A leaf.
+    Scalar(Scalar),
+    /// Fields by name.
+    Struct(StructType),
+    /// A list; how elements are merged is told by the [`Field`] that holds it, since upstream puts the
+    /// markers there.
+    List {
+        /// The type of each element.
+        element: TypeId,
+    },
+    /// String keys, one type of value.
+    Map {
+        /// The type of each value.
+        value: TypeId,
+    },
+}
+
+/// Leaves. The second word of each line says what the JSON form is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Scalar {
+    /// Boolean.
+    Bool,
+    /// Number, 32 bits signed (`int32`; also Go's `uint8`/`uint16`/`uint32` where upstream has them).
+    Int32,
+    /// Number, 64 bits signed.
+    Int64,
+    /// Number, IEEE double.
+    Double,
+    /// String. `values` lists what an enum allows (documentation and `kubectl explain`; validation is
+    /// per kind); empty for free text.
+    String {
+        /// Allowed values of an enum, sorted; empty when free.
+        values: Vec<SmolStr>,
+    },
+    /// String, base64.
+    Bytes,
+    /// String or number, canonicalised as `resource.Quantity` does (`1000m` -> `1`).
+    Quantity,
+    /// String or 32-bit number, kept as sent (`intstr.IntOrString`).
+    IntOrString,
+    /// String, RFC 3339 in UTC with seconds (`metav1.Time`); zero is `null`.
+    Time,
+    /// String, RFC 3339 in UTC with six digits of fraction (`metav1.MicroTime`); zero is `null`.
+    MicroTime,
+    /// String, Go's duration syntax (`metav1.Duration`: `1h0m0s`).
+    Duration,
+    /// An embedded API object, kept as sent (`runtime.RawExtension`); protobuf carries its JSON in field 1.
+    RawExtension,
+    /// Any JSON value, kept as sent (apiextensions `JSON`); protobuf carries its JSON text in field 1.
+    Json,
+    /// Object: a set of field paths (`metav1.FieldsV1`); protobuf carries its JSON text in field 1.
+    FieldsV1,
+    /// apiextensions `JSONSchemaPropsOrArray`, `OrBool`, `OrStringArray`: a schema or the alternative. The
+    /// struct is the type of JSONSchemaProps.
+    SchemaOr(SchemaOr, TypeId),
+    /// No schema at all: custom resource parts with preserved unknown fields.
+    Any,
+}
+
+/// The alternative in one of apiextensions' union types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchemaOr {
+    /// A schema or a list of schemas (protobuf: 1 schema, 2 repeated schemas).
+    Array,
+    /// A schema or a boolean (protobuf: 1 bool allows, 2 schema).
+    Bool,
+    /// A schema or a list of strings (protobuf: 1 schema, 2 repeated string).
+    StringArray,
+}
+
+/// A struct: the fields in JSON order (upstream's declaration order), embedded structs flattened.
+#[derive(Debug)]
+pub struct StructType {
+    /// OpenAPI name (`io.k8s.api.core.v1.PodSpec`); empty for a nameless part of a custom resource.
+    pub name: SmolStr,
+    /// The kinds that this struct is the body of; empty for parts.
+    pub kinds: Vec<GVK>,
+    /// Fields in JSON order. `apiVersion` and `kind` come first in types that have them (upstream
+    /// writes `kind` before `apiVersion`) and have number 0: protobuf keeps them in the envelope.
+    pub fields: Vec<Field>,
+    /// Field indices sorted by name, for lookups.
+    pub by_name: Vec<u16>,
+    /// The numbers of the embedded messages, which protobuf always writes, even when empty.
+    pub embedded: Vec<u32>,
+    /// Whether the struct as a whole is merged atomically by server-side apply (`+structType=atomic`).
+    pub atomic: bool,
+}
+
+impl StructType {
+    /// The field of that JSON name; case-sensitive.
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.by_name
+            .binary_search_by(|&i| self.fields[i as usize].name.as_str().cmp(name))
+            .ok()
+            .map(|found| &self.fields[self.by_name[found] as usize])
+    }
+}
+
+/// One field of a struct.
+#[derive(Debug)]
+pub struct Field {
+    /// JSON name.
+    pub name: SmolStr,
+    /// Protobuf number in its message; 0 when protobuf does not carry the field.
+    pub number: u32,
+    /// Protobuf number of the embedded message that holds the field; 0 when the struct's own message does.
+    pub embedded_in: u32,
+    /// What the value is.
+    pub type_id: TypeId,
+    /// When upstream leaves the field out of JSON.
+    pub omit: Omit,
+    /// Whether upstream holds it behind a pointer: then an explicit zero is kept and protobuf writes it.
+    pub pointer: bool,
+    /// Whether OpenAPI lists it as required.
+    pub required: bool,
+    /// The default that the type itself declares (`+default=`), if any.
+    pub default: Option<Value>,
+    /// How strategic merge patch treats it.
+    pub patch: PatchStrategy,
+    /// How server-side apply merges a list.
+    pub list: ListType,
+    /// How server-side apply merges a map or struct.
+    pub map: MapType,
+}
+
+/// When a field is left out of JSON (Go's struct tag).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Omit {
+    /// Always written: an absent string is `""`, a nil list or pointer `null`, a struct `{}`.
+    Never,
+    /// `omitempty`: false, 0, `""`, nil pointers, empty lists and maps are left out; structs never are.
+    Empty,
+    /// `omitzero`: structs too, when all their fields are zero.
+    Zero,
+}
+
+/// The tags `patchStrategy` and `patchMergeKey`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PatchStrategy {
+    /// `merge`: a list is merged (by key, or as a set of scalars), not replaced.
+    pub merge: bool,
+    /// `replace`: a map or struct is replaced as a whole.
+    pub replace: bool,
+    /// `retainKeys`: keys that the patch's `$retainKeys` does not name are cleared.
+    pub retain_keys: bool,
+    /// The field that identifies an element of a merged list.
+    pub merge_key: Option<SmolStr>,
+}
+
+/// `+listType`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ListType {
+    /// Replaced as a whole; also the rule for lists without a marker.
+    #[default]
+    Atomic,
+    /// Scalars, each once.
+    Set,
+    /// Objects identified by these fields.
+    Map(Vec<SmolStr>),
+}
+
+/// `+mapType` and `+structType` on a field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MapType {
+    /// Each key has its own owner.
+    #[default]
+    Granular,
+    /// One owner for the whole.
+    Atomic,
+}

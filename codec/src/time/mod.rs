@@ -1,0 +1,1 @@
+//! Times and durations in their canonical form.

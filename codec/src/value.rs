@@ -1,0 +1,360 @@
+//! The object tree: what an API object is in memory between two representations.
+//!
+//! One tree for every kind. Keys of an object are kept sorted, so that equal objects have equal
+//! trees, a lookup costs `log n`, and a hostile body with half a million keys costs no more than
+//! its size times a logarithm. The order in which fields appear on the wire is the schema's
+//! business (see [`crate::json::write`]), as in upstream, where struct fields come in declaration
+//! order and map keys sorted.
+//!
+//! Numbers are what Go's `UnmarshalCaseSensitivePreserveInts` makes of them: an `i64` where the text is an
+//! integer that fits, else an `f64` (k8s.io/apimachinery, `pkg/util/json`).
+
+use smol_str::SmolStr;
+
+/// A node of an object tree.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Value {
+    /// JSON `null`.
+    #[default]
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// An integer that fits 64 bits.
+    Int(i64),
+    /// Any other number; never NaN or infinite.
+    Float(f64),
+    /// Text. Bytes travel as base64 text in the tree, as in JSON.
+    String(SmolStr),
+    /// A list.
+    Array(Vec<Value>),
+    /// A struct or map.
+    Object(Map),
+}
+
+impl Value {
+    /// An empty object.
+    pub fn object() -> Value {
+        Value::Object(Map::new())
+    }
+
+    /// The text, if this is a string.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Value::String(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// The integer, if this is one.
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            Value::Int(n) => Some(*n),
+            _ => None,
+        }
+    }
+
+    /// The truth value, if this is one.
+    pub fn as_bool(&self) -> Option<bool> {
+        match self {
+            Value::Bool(b) => Some(*b),
+            _ => None,
+        }
+    }
+
+    /// The elements, if this is a list.
+    pub fn as_array(&self) -> Option<&[Value]> {
+        match self {
+            Value::Array(a) => Some(a),
+            _ => None,
+        }
+    }
+
+    /// The elements, if this is a list.
+    pub fn as_array_mut(&mut self) -> Option<&mut Vec<Value>> {
+        match self {
+            Value::Array(a) => Some(a),
+            _ => None,
+        }
+    }
+
+    /// The members, if this is an object.
+    pub fn as_object(&self) -> Option<&Map> {
+        match self {
+            Value::Object(m) => Some(m),
+            _ => None,
+        }
+    }
+
+    /// The members, if this is an object.
+    pub fn as_object_mut(&mut self) -> Option<&mut Map> {
+        match self {
+            Value::Object(m) => Some(m),
+            _ => None,
+        }
+    }
+
+    /// Whether this is `null`.
+    pub fn is_null(&self) -> bool {
+        matches!(self, Value::Null)
+    }
+
+    /// A member of an object; `None` when absent or when this is no object.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.as_object()?.get(key)
+    }
+
+    /// A member of an object, to change it.
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
+        self.as_object_mut()?.get_mut(key)
+    }
+
+    /// The value at a path of object keys: `at(&["metadata", "name"])`.
+    pub fn at(&self, path: &[&str]) -> Option<&Value> {
+        path.iter().try_fold(self, |v, key| v.get(key))
+    }
+
+    /// The text at a path of object keys.
+    pub fn str_at(&self, path: &[&str]) -> Option<&str> {
+        self.at(path)?.as_str()
+    }
+
+    /// The object at a path of keys, made (with its parents) where absent or `null`. `None` when
+    /// something on the way is neither absent, `null` nor an object.
+    pub fn object_at_mut(&mut self, path: &[&str]) -> Option<&mut Map> {
+        let mut v = self;
+        for key in path {
+            v = v.as_object_mut()?.entry(key);
+            if v.is_null() {
+                *v = Value::object();
+            }
+        }
+        v.as_object_mut()
+    }
+
+    /// The name of the JSON type, as upstream's errors say it: `string`, `number`, `bool`,
+    /// `array`, `object`, `null`.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Value::Null => "null",
+            Value::Bool(_) => "bool",
+            Value::Int(_) | Value::Float(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        }
+    }
+}
+
+impl From<&str> for Value {
+    fn from(s: &str) -> Value {
+        Value::String(SmolStr::new(s))
+    }
+}
+
+impl From<String> for Value {
+    fn from(s: String) -> Value {
+        Value::String(SmolStr::from(s))
+    }
+}
+
+impl From<SmolStr> for Value {
+    fn from(s: SmolStr) -> Value {
+        Value::String(s)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(b: bool) -> Value {
+        Value::Bool(b)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(n: i64) -> Value {
+        Value::Int(n)
+    }
+}
+
+impl From<Map> for Value {
+    fn from(m: Map) -> Value {
+        Value::Object(m)
+    }
+}
+
+impl From<Vec<Value>> for Value {
+    fn from(a: Vec<Value>) -> Value {
+        Value::Array(a)
+    }
+}
+
+/// The members of an object, sorted by key, each key once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Map {
+    members: Vec<(SmolStr, Value)>,
+}
+
+impl Map {
+    /// An empty map; allocates nothing.
+    pub fn new() -> Map {
+        Map::default()
+    }
+
+    /// Makes a map of members in any order; of equal keys the last one wins. The second result
+    /// lists the keys that came more than once. `O(n log n)`.
+    pub fn from_members(mut members: Vec<(SmolStr, Value)>) -> (Map, Vec<SmolStr>) {
+        let mut duplicates = Vec::new();
+        if !members.is_sorted_by(|a, b| a.0 < b.0) {
+            // Stable, so that of equal keys the last one written stays last.
+            members.sort_by(|a, b| a.0.cmp(&b.0));
+            members.dedup_by(|later, earlier| {
+                let same = later.0 == earlier.0;
+                if same {
+                    std::mem::swap(&mut later.1, &mut earlier.1);
+                    duplicates.push(later.0.clone());
+                }
+                same
+            });
+        }
+        (Map { members }, duplicates)
+    }
+
+    fn find(&self, key: &str) -> Result<usize, usize> {
+        self.members.binary_search_by(|(k, _)| k.as_str().cmp(key))
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.find(key).ok().map(|i| &self.members[i].1)
+    }
+
+    /// The value of a key, to change it.
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
+        self.find(key).ok().map(|i| &mut self.members[i].1)
+    }
+
+    /// Whether the key is there.
+    pub fn contains(&self, key: &str) -> bool {
+        self.find(key).is_ok()
+    }
+
+    /// Sets a key; gives back what it replaced. Moves the later members, so to build a large map use
+    /// [`Map::from_members`].
+    pub fn insert(&mut self, key: impl Into<SmolStr>, value: impl Into<Value>) -> Option<Value> {
+        let key = key.into();
+        match self.find(&key) {
+            Ok(i) => Some(std::mem::replace(&mut self.members[i].1, value.into())),
+            Err(i) => {
+                self.members.insert(i, (key, value.into()));
+                None
+            }
+        }
+    }
+
+    /// The value of a key, `Null` put there first when absent.
+    pub fn entry(&mut self, key: &str) -> &mut Value {
+        let i = match self.find(key) {
+            Ok(i) => i,
+            Err(i) => {
+                self.members.insert(i, (SmolStr::new(key), Value::Null));
+                i
+            }
+        };
+        &mut self.members[i].1
+    }
+
+    /// Takes a key out.
+    pub fn remove(&mut self, key: &str) -> Option<Value> {
+        self.find(key).ok().map(|i| self.members.remove(i).1)
+    }
+
+    /// Keeps the members for which `keep` is true.
+    pub fn retain(&mut self, mut keep: impl FnMut(&SmolStr, &mut Value) -> bool) {
+        self.members.retain_mut(|(k, v)| keep(k, v));
+    }
+
+    /// How many members there are.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// The members in key order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&SmolStr, &Value)> {
+        self.members.iter().map(|(k, v)| (k, v))
+    }
+
+    /// The members in key order, values open to change.
+    pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = (&SmolStr, &mut Value)> {
+        self.members.iter_mut().map(|(k, v)| (&*k, v))
+    }
+
+    /// The keys in order.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &SmolStr> {
+        self.members.iter().map(|(k, _)| k)
+    }
+
+    /// The values in key order.
+    pub fn values(&self) -> impl ExactSizeIterator<Item = &Value> {
+        self.members.iter().map(|(_, v)| v)
+    }
+}
+
+impl IntoIterator for Map {
+    type Item = (SmolStr, Value);
+    type IntoIter = std::vec::IntoIter<(SmolStr, Value)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.members.into_iter()
+    }
+}
+
+impl FromIterator<(SmolStr, Value)> for Map {
+    fn from_iter<I: IntoIterator<Item = (SmolStr, Value)>>(members: I) -> Map {
+        Map::from_members(members.into_iter().collect()).0
+    }
+}
+
+/// Builds an object tree from JSON-like syntax: `tree!({"kind": "Status", "code": 404})`. Values are
+/// expressions that convert into [`Value`]; nest with an inner `tree!` for lists and objects.
+#[macro_export]
+macro_rules! tree {
+    ({ $($key:literal : $value:expr),* $(,)? }) => {{
+        #[allow(unused_mut)]
+        let mut map = $crate::value::Map::new();
+        $( map.insert($key, $crate::value::Value::from($value)); )*
+        $crate::value::Value::Object(map)
+    }};
+    ([ $($value:expr),* $(,)? ]) => {
+        $crate::value::Value::Array(vec![ $( $crate::value::Value::from($value) ),* ])
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_duplicate_wins_and_is_named() {
+        let (map, duplicates) = Map::from_members(vec![
+            ("b".into(), 1i64.into()),
+            ("a".into(), 2i64.into()),
+            ("b".into(), 3i64.into()),
+        ]);
+        assert_eq!(map.get("b"), Some(&Value::Int(3)));
+        assert_eq!(map.get("a"), Some(&Value::Int(2)));
+        assert_eq!(duplicates, ["b"]);
+        assert_eq!(map.len(), 2);
+    }
+
+    #[test]
+    fn object_at_mut_makes_parents_but_never_overwrites() {
+        let mut v = tree!({ "metadata": tree!({ "name": "x" }), "spec": "text" });
+        v.object_at_mut(&["metadata", "labels"]).unwrap().insert("a", "b");
+        assert_eq!(v.str_at(&["metadata", "labels", "a"]), Some("b"));
+        assert!(v.object_at_mut(&["spec", "x"]).is_none());
+    }
+}

@@ -1,0 +1,1 @@
+//! YAML 1.1 as upstream reads it, in and out.
