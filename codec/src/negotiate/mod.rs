@@ -1,1 +1,255 @@
-//! Content negotiation: Accept and Content-Type.
+//! Content negotiation: which representation a request is answered in, and which one its body has.
+//!
+//! Rules of RFC 9110 (section 12) and of upstream's `k8s.io/apiserver/pkg/endpoints/handlers/negotiation`.
+//! A media type of `Accept` may ask for a transformation (`as=Table;g=meta.k8s.io;v=v1`) besides the encoding;
+//! a media type that the endpoint cannot serve is passed over, and only when none is left is the
+//! answer 406. So `application/vnd.kubernetes.protobuf, application/json` on a custom resource, which has no
+//! protobuf, is answered in JSON.
+//!
+//! Where this differs from upstream, on purpose: `q=0` refuses a media type (upstream serves it last),
+//! type names compare without regard to case, and a higher `q` always comes before a more specific
+//! range. These are what RFC 9110 says.
+//!
+//! Nothing here allocates, except the message of an error when it is asked for.
+//!
+//! ```
+//! use plinth_codec::negotiate::{accept, Encoding, MetaVersion, Offer, Shape, Transform};
+//!
+//! // What kubectl sends for `kubectl get pods`.
+//! let header = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+//! let accepted = accept(Some(header), &Offer::builtin(Shape::List)).unwrap();
+//! assert_eq!(accepted.encoding, Encoding::Json);
+//! assert_eq!(accepted.transform, Transform::Table(MetaVersion::V1));
+//!
+//! let refused = accept(Some("text/html"), &Offer::builtin(Shape::Object)).unwrap_err();
+//! assert!(refused.to_string().starts_with("only the following media types are accepted: application/json,"));
+//! ```
+
+mod accept;
+mod content_type;
+mod media;
+
+pub use accept::{accept, accept_for_error, choose, gzip, wants_pretty};
+pub use content_type::{content_type, Accepts, ContentType, UnsupportedMediaType};
+
+use std::fmt;
+
+/// An encoding of objects on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    /// `application/json`
+    Json,
+    /// `application/yaml`
+    Yaml,
+    /// `application/vnd.kubernetes.protobuf`
+    Protobuf,
+    /// `application/cbor`
+    Cbor,
+}
+
+impl Encoding {
+    /// Every encoding, in the order in which the server prefers them where the client does not care.
+    pub const ALL: [Encoding; 4] = [Encoding::Json, Encoding::Yaml, Encoding::Protobuf, Encoding::Cbor];
+
+    /// The media type, without parameters.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Encoding::Json => "application/json",
+            Encoding::Yaml => "application/yaml",
+            Encoding::Protobuf => "application/vnd.kubernetes.protobuf",
+            Encoding::Cbor => "application/cbor",
+        }
+    }
+
+    /// The media type of a watch in this encoding; `None` for YAML, which has no framing.
+    pub fn watch_media_type(self) -> Option<&'static str> {
+        match self {
+            Encoding::Json => Some("application/json"),
+            Encoding::Yaml => None,
+            Encoding::Protobuf => Some("application/vnd.kubernetes.protobuf;stream=watch"),
+            Encoding::Cbor => Some("application/cbor-seq"),
+        }
+    }
+}
+
+/// What the endpoint answers with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// One object: get, create, update, patch, delete.
+    Object,
+    /// A list of objects.
+    List,
+    /// A stream of watch events.
+    Watch,
+    /// `/api` and `/apis`: a group list, or the aggregated document when asked for.
+    Discovery,
+    /// Something that has no transformations: Status, resource lists of a version.
+    Plain,
+}
+
+/// What the server can answer a request with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// What the endpoint answers with.
+    pub shape: Shape,
+    /// Whether the objects themselves exist in protobuf. Custom resources do not; their
+    /// PartialObjectMetadata and errors do.
+    pub protobuf: bool,
+    /// Whether the resource can be shown as a Table. Reviews (`tokenreviews` and the like) cannot.
+    pub tables: bool,
+}
+
+impl Offer {
+    /// What a built-in resource offers.
+    pub const fn builtin(shape: Shape) -> Offer {
+        Offer { shape, protobuf: true, tables: true }
+    }
+
+    /// What a custom resource offers.
+    pub const fn custom(shape: Shape) -> Offer {
+        Offer { shape, protobuf: false, tables: true }
+    }
+}
+
+/// The version of `meta.k8s.io` of a transformed answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MetaVersion {
+    /// `meta.k8s.io/v1`
+    V1,
+    /// `meta.k8s.io/v1beta1`
+    V1Beta1,
+}
+
+impl MetaVersion {
+    /// The apiVersion of the answer.
+    pub fn api_version(self) -> &'static str {
+        match self {
+            MetaVersion::V1 => "meta.k8s.io/v1",
+            MetaVersion::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// What is made of the objects before they are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transform {
+    /// Nothing: the objects as they are.
+    None,
+    /// A Table; in a watch each event carries a Table of one row.
+    Table(MetaVersion),
+    /// The metadata alone; in a watch that of each event's object.
+    PartialObjectMetadata(MetaVersion),
+    /// A list of the metadata alone.
+    PartialObjectMetadataList(MetaVersion),
+    /// The document `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
+    AggregatedDiscovery,
+}
+
+/// The outcome of a negotiation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The encoding of the answer; in a watch never YAML.
+    pub encoding: Encoding,
+    /// What is made of the objects first.
+    pub transform: Transform,
+    /// Whether the media type had `pretty=1`. The query and the User-Agent have their say too: see
+    /// [`wants_pretty`]. Only JSON knows a pretty form.
+    pub pretty: bool,
+}
+
+impl Accepted {
+    /// JSON, untransformed: the answer to a request without `Accept`.
+    pub const JSON: Accepted =
+        Accepted { encoding: Encoding::Json, transform: Transform::None, pretty: false };
+
+    /// The Content-Type of the answer to an endpoint of this shape.
+    pub fn content_type(&self, shape: Shape) -> &'static str {
+        match (self.transform, shape) {
+            (Transform::AggregatedDiscovery, _) => match self.encoding {
+                Encoding::Json => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+                Encoding::Yaml => "application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+                Encoding::Protobuf => {
+                    "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+                }
+                Encoding::Cbor => "application/cbor;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            },
+            (_, Shape::Watch) => self.encoding.watch_media_type().unwrap_or(self.encoding.media_type()),
+            _ => self.encoding.media_type(),
+        }
+    }
+}
+
+/// No media type of `Accept` can be served: 406, reason `NotAcceptable`. The text is the message of the
+/// Status, which is written in plain JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAcceptable {
+    /// None of the media types is offered.
+    #[error("only the following media types are accepted: {}", Joined(Supported::Objects))]
+    MediaType,
+    /// None of the media types is offered as a watch.
+    #[error("only the following media types are accepted: {}", Joined(Supported::Watches))]
+    WatchMediaType,
+    /// A list was asked for as one object.
+    #[error("you requested PartialObjectMetadata, but the requested object is a list")]
+    ListAsObject,
+    /// One object, or a watch, was asked for as a list.
+    #[error("you requested PartialObjectMetadataList, but the requested object is not a list")]
+    ObjectAsList,
+}
+
+impl NotAcceptable {
+    /// The media types that would have been accepted; empty where the transformation was at fault.
+    pub fn supported(&self) -> &'static [&'static str] {
+        match self {
+            NotAcceptable::MediaType => Supported::Objects.list(),
+            NotAcceptable::WatchMediaType => Supported::Watches.list(),
+            NotAcceptable::ListAsObject | NotAcceptable::ObjectAsList => &[],
+        }
+    }
+}
+
+/// The lists of media types that error messages name, in upstream's order. Custom resources name
+/// protobuf too, because their metadata and errors exist in it.
+#[derive(Clone, Copy)]
+enum Supported {
+    Objects,
+    Watches,
+}
+
+impl Supported {
+    fn list(self) -> &'static [&'static str] {
+        match self {
+            Supported::Objects => &[
+                "application/json",
+                "application/yaml",
+                "application/vnd.kubernetes.protobuf",
+                "application/cbor",
+            ],
+            Supported::Watches => &[
+                "application/json;stream=watch",
+                "application/vnd.kubernetes.protobuf;stream=watch",
+                "application/cbor-seq",
+            ],
+        }
+    }
+}
+
+/// Writes a list with `, ` between its items.
+struct Joined(Supported);
+
+impl fmt::Display for Joined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_joined(f, self.0.list())
+    }
+}
+
+fn write_joined(f: &mut fmt::Formatter<'_>, items: &[&str]) -> fmt::Result {
+    for (i, item) in items.iter().enumerate() {
+        f.write_str(if i == 0 { "" } else { ", " })?;
+        f.write_str(item)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
