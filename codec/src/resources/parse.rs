@@ -1,0 +1,116 @@
+//! Reads `builtin.table`; the format is described at its head.
+
+use smol_str::SmolStr;
+
+use super::{Group, Resource, Subresource, Table};
+use crate::schema::GVK;
+
+/// A line of the table that cannot be read.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct TableError {
+    line: usize,
+    what: &'static str,
+}
+
+pub(super) fn table(text: &str) -> Result<Table, TableError> {
+    let mut table = Table::default();
+    for (number, line) in text.lines().enumerate() {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let fault = |what| TableError { line: number + 1, what };
+        match columns.as_slice() {
+            [] => {}
+            [first, ..] if first.starts_with('#') => {}
+            ["group", name, priority, versions, _preferred] => {
+                table.groups.push(group(name, priority, versions).ok_or(fault("bad group"))?);
+            }
+            columns => table.resources.push(resource(columns).ok_or(fault("bad resource"))?),
+        }
+    }
+    Ok(table)
+}
+
+fn group(name: &str, priority: &str, versions: &str) -> Option<Group> {
+    let versions = versions
+        .split(',')
+        .map(|v| v.split_once('=').and_then(|(v, p)| Some((SmolStr::new(v), p.parse().ok()?))))
+        .collect::<Option<_>>()?;
+    Some(Group { name: dash_is_empty(name), priority: priority.parse().ok()?, versions })
+}
+
+fn resource(columns: &[&str]) -> Option<Resource> {
+    let [group, version, plural, singular, kind, short, categories, scope, verb_list, storage, subresources @ ..] =
+        columns
+    else {
+        return None;
+    };
+    let (group, version) = (dash_is_empty(group), SmolStr::new(version));
+    let verbs = verbs(verb_list);
+    let storage = match *storage {
+        "-" => None,
+        "=" => Some((group.clone(), version.clone())),
+        other => {
+            let (group, version) = other.split_once('/')?;
+            let group = if group == "core" { "" } else { group };
+            Some((group.into(), version.into()))
+        }
+    };
+    let subresources = subresources
+        .iter()
+        .filter(|s| **s != "-")
+        .map(|s| subresource(s, &group, &version))
+        .collect::<Option<_>>()?;
+    let list_kind = match verbs.iter().any(|v| v == "list") {
+        true => smol_str::format_smolstr!("{kind}List"),
+        false => SmolStr::default(),
+    };
+    Some(Resource {
+        group,
+        version,
+        plural: (*plural).into(),
+        singular: (*singular).into(),
+        kind: (*kind).into(),
+        list_kind,
+        short_names: list(short),
+        categories: list(categories),
+        namespaced: *scope == "Namespaced",
+        verbs,
+        storage,
+        subresources,
+    })
+}
+
+fn subresource(text: &str, group: &str, version: &str) -> Option<Subresource> {
+    let mut parts = text.splitn(3, ':');
+    let (name, kind, verb_list) = (parts.next()?, parts.next()?, parts.next()?);
+    let gvk = match kind.split_once('@') {
+        None => GVK::new(group, version, kind),
+        Some((kind, api_version)) => {
+            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+            GVK::new(group, version, kind)
+        }
+    };
+    Some(Subresource { name: name.into(), gvk, verbs: verbs(verb_list) })
+}
+
+fn verbs(text: &str) -> Vec<SmolStr> {
+    match text {
+        "all8" => list("create,delete,deletecollection,get,list,patch,update,watch"),
+        "gpu" => list("get,patch,update"),
+        text => list(text),
+    }
+}
+
+fn list(text: &str) -> Vec<SmolStr> {
+    match text {
+        "-" => Vec::new(),
+        text => text.split(',').map(SmolStr::new).collect(),
+    }
+}
+
+fn dash_is_empty(text: &str) -> SmolStr {
+    match text {
+        "-" => SmolStr::default(),
+        text => SmolStr::new(text),
+    }
+}
