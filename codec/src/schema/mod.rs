@@ -8,11 +8,23 @@
 //!
 //! Worked example: `Volume` in core/v1 embeds `VolumeSource`. In JSON its fields are flat
 //! (`{"name": "v", "emptyDir": {}}`), in protobuf they sit in a message of their own at number 2. The
-//! model keeps one flat list of fields in JSON order; `emptyDir` carries `number: 2` of its own message
-//! and `embedded_in: 2`, the number of the message that holds it, while `name` has `embedded_in: 0`.
+//! model keeps one flat list of fields in JSON order; `emptyDir` carries `number: 2` in its own message
+//! and `embedded_in: 1`, the first of the struct's embedded messages, while `name` has `embedded_in: 0`:
+//!
+//! ```
+//! use plinth_codec::schema;
+//! let schema = schema::builtin();
+//! let volume = schema.named("io.k8s.api.core.v1.Volume").and_then(|id| schema.structure(id)).unwrap();
+//! let empty_dir = volume.field("emptyDir").unwrap();
+//! assert_eq!((empty_dir.number, empty_dir.embedded_in), (2, 1));
+//! assert_eq!(volume.embedded[0].number, 2);
+//! assert_eq!(volume.field("name").unwrap().embedded_in, 0);
+//! ```
 
+mod builtin;
 pub mod model;
 
+pub use builtin::builtin;
 pub use model::{
-    Field, ListType, MapType, Omit, PatchStrategy, Scalar, Schema, StructType, Type, TypeId, GVK,
+    Embedded, Field, ListType, MapType, Omit, PatchStrategy, Scalar, Schema, StructType, Type, TypeId, GVK,
 };

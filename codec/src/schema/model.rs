@@ -46,6 +46,8 @@ pub struct Schema {
     pub types: Vec<Type>,
     /// The struct of each kind, lists and option kinds included.
     pub kinds: HashMap<GVK, TypeId>,
+    /// Each named struct by its OpenAPI name.
+    pub named: HashMap<SmolStr, TypeId>,
 }
 
 impl Schema {
@@ -66,6 +68,11 @@ impl Schema {
     pub fn kind(&self, gvk: &GVK) -> Option<TypeId> {
         self.kinds.get(gvk).copied()
     }
+
+    /// The struct of an OpenAPI name, like `io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta`.
+    pub fn named(&self, name: &str) -> Option<TypeId> {
+        self.named.get(name).copied()
+    }
 }
 
 /// What a value is.
@@ -80,6 +87,9 @@ pub enum Type {
     List {
         /// The type of each element.
         element: TypeId,
+        /// Whether protobuf holds the list in a message of its own, as field 1 (upstream's `ExtraValue`
+        /// and `Verbs`). Then the field's number is that of the message, and a map may have such values.
+        message: bool,
     },
     /// String keys, one type of value.
     Map {
@@ -153,13 +163,21 @@ pub struct StructType {
     pub fields: Vec<Field>,
     /// Field indices sorted by name, for lookups.
     pub by_name: Vec<u16>,
-    /// The numbers of the embedded messages, which protobuf always writes, even when empty.
-    pub embedded: Vec<u32>,
+    /// The embedded messages, which protobuf always writes, even when empty. A message comes after the
+    /// one that holds it.
+    pub embedded: Vec<Embedded>,
     /// Whether the struct as a whole is merged atomically by server-side apply (`+structType=atomic`).
     pub atomic: bool,
 }
 
 impl StructType {
+    /// Sets `by_name` from the fields; to be called once they are all there.
+    pub fn index_fields(&mut self) {
+        let mut order: Vec<u16> = (0..self.fields.len() as u16).collect();
+        order.sort_unstable_by(|&a, &b| self.fields[a as usize].name.cmp(&self.fields[b as usize].name));
+        self.by_name = order;
+    }
+
     /// The field of that JSON name; case-sensitive.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.by_name
@@ -169,6 +187,15 @@ impl StructType {
     }
 }
 
+/// A protobuf message whose fields are flat in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Embedded {
+    /// Its protobuf number in the message that holds it.
+    pub number: u32,
+    /// Which embedded message holds it, counted as in [`Field::embedded_in`]; 0 for the struct's own.
+    pub within: u8,
+}
+
 /// One field of a struct.
 #[derive(Debug)]
 pub struct Field {
@@ -176,8 +203,9 @@ pub struct Field {
     pub name: SmolStr,
     /// Protobuf number in its message; 0 when protobuf does not carry the field.
     pub number: u32,
-    /// Protobuf number of the embedded message that holds the field; 0 when the struct's own message does.
-    pub embedded_in: u32,
+    /// Which embedded message holds the field: `n` stands for `StructType::embedded[n - 1]`, 0 for the
+    /// struct's own message.
+    pub embedded_in: u8,
     /// What the value is.
     pub type_id: TypeId,
     /// When upstream leaves the field out of JSON.
@@ -203,7 +231,7 @@ pub enum Omit {
     Never,
     /// `omitempty`: false, 0, `""`, nil pointers, empty lists and maps are left out; structs never are.
     Empty,
-    /// `omitzero`: structs too, when all their fields are zero.
+    /// `omitzero` (with `omitempty` or not): structs and times too, when they are zero.
     Zero,
 }
 
