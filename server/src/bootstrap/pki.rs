@@ -1,0 +1,256 @@
+//! First start: certificate authority, serving certificate, service-account key, admin certificate.
+//!
+//! Everything lies in `DIR/pki`, keys with mode 0600, and is made once; later starts reuse it. Only
+//! the serving certificate is made again when it does not cover the address that is served or is near its end.
+
+use std::fs;
+use std::io::Write;
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType,
+};
+use time::{Duration, OffsetDateTime};
+
+/// How long the authority is valid: an appliance should not die of it.
+const AUTHORITY_YEARS: i64 = 10;
+/// How long the other certificates are valid.
+const LEAF_DAYS: i64 = 365;
+/// A serving or admin certificate with less than this left is made again at start.
+const RENEW_DAYS: i64 = 90;
+
+/// What can go wrong while credentials are made.
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    /// A file that cannot be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A key or certificate that cannot be made or read.
+    #[error("certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+}
+
+/// The files of `DIR/pki`.
+#[derive(Clone, Debug)]
+pub struct Pki {
+    dir: PathBuf,
+}
+
+impl Pki {
+    /// The credentials below a data directory; made by [`Pki::ensure`].
+    pub fn at(data_dir: &Path) -> Pki {
+        Pki { dir: data_dir.join("pki") }
+    }
+
+    /// Certificate of the authority that signs and verifies client and serving certificates.
+    pub fn ca_cert(&self) -> PathBuf {
+        self.dir.join("ca.crt")
+    }
+
+    /// The authority's private key.
+    pub fn ca_key(&self) -> PathBuf {
+        self.dir.join("ca.key")
+    }
+
+    /// The server's certificate.
+    pub fn serving_cert(&self) -> PathBuf {
+        self.dir.join("apiserver.crt")
+    }
+
+    /// The server's private key.
+    pub fn serving_key(&self) -> PathBuf {
+        self.dir.join("apiserver.key")
+    }
+
+    /// The administrator's client certificate (`O=system:masters`).
+    pub fn admin_cert(&self) -> PathBuf {
+        self.dir.join("admin.crt")
+    }
+
+    /// The administrator's private key.
+    pub fn admin_key(&self) -> PathBuf {
+        self.dir.join("admin.key")
+    }
+
+    /// The key that signs service-account tokens (ECDSA P-256).
+    pub fn service_account_key(&self) -> PathBuf {
+        self.dir.join("sa.key")
+    }
+
+    /// Makes what is missing. `serves` are the addresses besides loopback that the serving certificate must
+    /// cover, `service_ip` the cluster address of the `kubernetes` service.
+    ///
+    /// # Errors
+    /// When a file cannot be written or an existing key cannot be used.
+    pub fn ensure(&self, serves: &[IpAddr], service_ip: IpAddr) -> Result<(), PkiError> {
+        fs::create_dir_all(&self.dir).map_err(|source| PkiError::File { path: self.dir.clone(), source })?;
+        if !self.ca_cert().exists() || !self.ca_key().exists() {
+            let key = KeyPair::generate()?;
+            let cert = authority_params().self_signed(&key)?;
+            write_secret(&self.ca_key(), &key.serialize_pem())?;
+            write(&self.ca_cert(), &cert.pem())?;
+        }
+        if !self.service_account_key().exists() {
+            write_secret(&self.service_account_key(), &KeyPair::generate()?.serialize_pem())?;
+        }
+        let issuer = self.issuer()?;
+        let san = serving_names(serves, service_ip);
+        if !is_current(&self.serving_cert(), &self.serving_key(), &san) {
+            let mut params = leaf_params("kube-apiserver", &[], ExtendedKeyUsagePurpose::ServerAuth);
+            params.subject_alt_names = san;
+            self.issue(&issuer, params, &self.serving_cert(), &self.serving_key())?;
+        }
+        if !is_current(&self.admin_cert(), &self.admin_key(), &[]) {
+            let params = leaf_params("kubernetes-admin", &["system:masters"], ExtendedKeyUsagePurpose::ClientAuth);
+            self.issue(&issuer, params, &self.admin_cert(), &self.admin_key())?;
+        }
+        Ok(())
+    }
+
+    /// A client certificate and key in PEM for a user and groups.
+    ///
+    /// # Errors
+    /// When the authority cannot be read.
+    pub fn issue_client(&self, user: &str, groups: &[&str]) -> Result<(String, String), PkiError> {
+        let key = KeyPair::generate()?;
+        let params = leaf_params(user, groups, ExtendedKeyUsagePurpose::ClientAuth);
+        let cert = params.signed_by(&key, &self.issuer()?)?;
+        Ok((cert.pem(), key.serialize_pem()))
+    }
+
+    fn issuer(&self) -> Result<Issuer<'static, KeyPair>, PkiError> {
+        let key = KeyPair::from_pem(&read(&self.ca_key())?)?;
+        Ok(Issuer::from_ca_cert_pem(&read(&self.ca_cert())?, key)?)
+    }
+
+    fn issue(
+        &self,
+        issuer: &Issuer<'static, KeyPair>,
+        params: CertificateParams,
+        cert_path: &Path,
+        key_path: &Path,
+    ) -> Result<(), PkiError> {
+        let key = KeyPair::generate()?;
+        let cert = params.signed_by(&key, issuer)?;
+        write_secret(key_path, &key.serialize_pem())?;
+        write(cert_path, &cert.pem())
+    }
+}
+
+fn authority_params() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = subject("kubernetes", &[]);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    validity(&mut params, Duration::days(365 * AUTHORITY_YEARS));
+    params
+}
+
+fn leaf_params(name: &str, groups: &[&str], usage: ExtendedKeyUsagePurpose) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = subject(name, groups);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    params.extended_key_usages = vec![usage];
+    params.use_authority_key_identifier_extension = true;
+    validity(&mut params, Duration::days(LEAF_DAYS));
+    params
+}
+
+fn subject(name: &str, groups: &[&str]) -> DistinguishedName {
+    let mut subject = DistinguishedName::new();
+    for group in groups {
+        subject.push(DnType::OrganizationName, *group);
+    }
+    subject.push(DnType::CommonName, name);
+    subject
+}
+
+fn validity(params: &mut CertificateParams, how_long: Duration) {
+    let now = OffsetDateTime::now_utc();
+    // A clock that is a little behind ours must not refuse a certificate made this second.
+    params.not_before = now - Duration::minutes(5);
+    params.not_after = now + how_long;
+}
+
+/// The names that upstream's own serving certificate carries, and every address that is served.
+fn serving_names(serves: &[IpAddr], service_ip: IpAddr) -> Vec<SanType> {
+    let names = [
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+    ];
+    let mut san: Vec<SanType> =
+        names.iter().filter_map(|n| (*n).try_into().ok().map(SanType::DnsName)).collect();
+    let loopback = [IpAddr::from([127, 0, 0, 1]), IpAddr::from([0u16, 0, 0, 0, 0, 0, 0, 1])];
+    for ip in loopback.iter().chain([&service_ip]).chain(serves) {
+        if !ip.is_unspecified() && !san.contains(&SanType::IpAddress(*ip)) {
+            san.push(SanType::IpAddress(*ip));
+        }
+    }
+    san
+}
+
+/// Whether a certificate is there, has time left and covers those addresses.
+fn is_current(cert: &Path, key: &Path, san: &[SanType]) -> bool {
+    use x509_parser::prelude::{parse_x509_pem, GeneralName};
+    let Ok(pem) = fs::read(cert) else { return false };
+    let Ok((_, pem)) = parse_x509_pem(&pem) else { return false };
+    let Ok(parsed) = pem.parse_x509() else { return false };
+    let renew_at = OffsetDateTime::now_utc() + Duration::days(RENEW_DAYS);
+    if !key.exists() || parsed.validity().not_after.to_datetime() < renew_at {
+        return false;
+    }
+    let covered: Vec<IpAddr> = match parsed.subject_alternative_name() {
+        Ok(Some(names)) => names.value.general_names.iter().filter_map(|n| match n {
+            GeneralName::IPAddress(raw) => match *raw {
+                [a, b, c, d] => Some(IpAddr::from([*a, *b, *c, *d])),
+                raw => <[u8; 16]>::try_from(raw).ok().map(IpAddr::from),
+            },
+            _ => None,
+        }).collect(),
+        _ => Vec::new(),
+    };
+    san.iter().all(|name| match name {
+        SanType::IpAddress(ip) => covered.contains(ip),
+        _ => true,
+    })
+}
+
+fn read(path: &Path) -> Result<String, PkiError> {
+    fs::read_to_string(path).map_err(|source| PkiError::File { path: path.to_owned(), source })
+}
+
+fn write(path: &Path, text: &str) -> Result<(), PkiError> {
+    write_with_mode(path, text, 0o644)
+}
+
+/// Writes a file that only its owner can read, in one step: a crash leaves the old one or the new one.
+pub fn write_secret(path: &Path, text: &str) -> Result<(), PkiError> {
+    write_with_mode(path, text, 0o600)
+}
+
+fn write_with_mode(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
+    let fault = |source| PkiError::File { path: path.to_owned(), source };
+    let temporary = path.with_extension("new");
+    // A leftover of a crash may have another mode.
+    let _ = fs::remove_file(&temporary);
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&temporary)
+        .map_err(fault)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fault)?;
+    fs::rename(&temporary, path).map_err(fault)
+}

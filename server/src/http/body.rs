@@ -1,0 +1,72 @@
+//! Response bodies.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::sync::mpsc;
+
+/// A source of body chunks that is polled by the connection's own task, so that an idle watch costs no
+/// task of its own.
+pub trait ChunkStream: Send {
+    /// The next chunk; `None` ends the body cleanly.
+    fn poll_chunk(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>>;
+}
+
+/// What a handler answers with.
+pub enum Body {
+    /// Known as a whole; sent with `Content-Length`.
+    Full(Bytes),
+    /// Made by a blocking task while it is sent; the channel's capacity bounds what is in memory.
+    Channel(mpsc::Receiver<Result<Bytes, BodyError>>),
+    /// Made on demand by the connection's task.
+    Stream(Pin<Box<dyn ChunkStream>>),
+}
+
+/// A body that broke off after its head was sent; the connection (HTTP/1.1) or stream (HTTP/2) is reset so that
+/// the client cannot take the rest for complete.
+#[derive(Debug, thiserror::Error)]
+#[error("response broke off: {0}")]
+pub struct BodyError(pub String);
+
+impl Body {
+    /// No bytes.
+    pub fn empty() -> Body {
+        Body::Full(Bytes::new())
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Body {
+        Body::Full(Bytes::from(bytes))
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Body::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Body::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Body::Channel(chunks) => chunks.poll_recv(cx).map(|c| c.map(|c| c.map(Frame::data))),
+            Body::Stream(stream) => stream.as_mut().poll_chunk(cx).map(|c| c.map(|c| Ok(Frame::data(c)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Body::Full(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Body::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            _ => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! TLS: the serving certificate, and client certificates accepted as presented.
+//!
+//! A client certificate of an unknown authority must get a readable 401, not a failed handshake (upstream's
+//! behaviour). So the handshake only checks that the client holds the key of the certificate that it
+//! shows; whether the certificate is to be trusted is decided once per connection in [`crate::authn`].
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{verify_tls12_signature, verify_tls13_signature, CryptoProvider};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+
+/// What is wrong with a certificate, a key or their combination.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file that cannot be read as PEM.
+    #[error("cannot read {path}: {source}")]
+    Pem {
+        /// The file.
+        path: String,
+        /// What the PEM reader says.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// A certificate and key that rustls refuses.
+    #[error("unusable certificate or key: {0}")]
+    Rustls(#[from] rustls::Error),
+    /// A certificate authority file that gives no usable verifier.
+    #[error("unusable client CA: {0}")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+}
+
+/// The one crypto provider of the process.
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The certificates of a PEM file, in order.
+pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let fault = |source| TlsError::Pem { path: path.display().to_string(), source };
+    CertificateDer::pem_file_iter(path).map_err(fault)?.collect::<Result<_, _>>().map_err(fault)
+}
+
+/// The private key of a PEM file.
+pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path)
+        .map_err(|source| TlsError::Pem { path: path.display().to_string(), source })
+}
+
+/// The server's TLS settings: TLS 1.2 and 1.3, HTTP/2 preferred, any client certificate taken note of.
+pub fn server_config(cert: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
+    let provider = provider();
+    let verifier = Arc::new(NoteClientCertificate { provider: provider.clone() });
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(read_certificates(cert)?, read_key(key)?)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Takes any client certificate whose key the client proves to hold.
+#[derive(Debug)]
+struct NoteClientCertificate {
+    provider: Arc<CryptoProvider>,
+}
+
+impl ClientCertVerifier for NoteClientCertificate {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,77 @@
+//! Objects over the engine: keys, the stored form, reads and conditional writes.
+
+pub mod continue_token;
+pub mod key;
+pub mod object;
+pub mod stored;
+
+use plinth_engine::{At, Committed, Condition, Engine, Record, Revision, Transaction};
+
+use crate::registry::StorageForm;
+use crate::status::ApiError;
+
+/// The engine, as the handlers use it. Cheap to clone; owns no lock of its own.
+#[derive(Clone)]
+pub struct Store {
+    engine: Engine,
+}
+
+impl Store {
+    /// Objects in that engine.
+    pub fn new(engine: Engine) -> Store {
+        Store { engine }
+    }
+
+    /// The engine itself, for feeds and statistics.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Runs a read where blocking is allowed: a key that is not in memory comes from disk.
+    ///
+    /// # Errors
+    /// What the read answers; 500 when it panicked.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Engine) -> Result<T, plinth_engine::Error> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let engine = self.engine.clone();
+        match tokio::task::spawn_blocking(move || read(&engine)).await {
+            Ok(result) => Ok(result?),
+            Err(fault) => Err(ApiError::internal(format!("storage read failed: {fault}"))),
+        }
+    }
+
+    /// One object as it is now.
+    pub async fn get(&self, form: &StorageForm, namespace: &str, name: &str) -> Result<Option<Record>, ApiError> {
+        let key = key::object(&form.prefix, namespace, name);
+        self.read(move |engine| engine.get(&key, At::Latest)).await
+    }
+
+    /// Commits; a failed condition comes back as `None`, so that the caller reads again or gives up.
+    pub async fn commit(&self, transaction: Transaction) -> Result<Option<Committed>, ApiError> {
+        match self.engine.transact(transaction).await {
+            Ok(committed) => Ok(Some(committed)),
+            Err(plinth_engine::Error::Conflict { .. }) => Ok(None),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+}
+
+/// The condition that a record is still what was read.
+pub fn unchanged(record: &Record) -> Condition {
+    Condition::ModRevision { key: record.key.clone(), revision: record.mod_revision }
+}
+
+/// Parses a resourceVersion: a positive decimal integer without leading zeros, or empty.
+///
+/// # Errors
+/// `None` inside the error position: the caller knows which field and code to answer with.
+pub fn parse_resource_version(text: &str) -> Result<Option<Revision>, ()> {
+    match text {
+        "" => Ok(None),
+        "0" => Ok(Some(Revision::new(0))),
+        text if text.starts_with('0') || !text.bytes().all(|b| b.is_ascii_digit()) => Err(()),
+        text => text.parse().map(|n| Some(Revision::new(n))).map_err(|_| ()),
+    }
+}

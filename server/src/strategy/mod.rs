@@ -1,0 +1,152 @@
+//! What a resource does that others don't: a row of facts and hooks per resource.
+//!
+//! The verb handlers ask the row; a resource without a row follows [`BASE`]. Facts are upstream's registry
+//! strategies (kubernetes `pkg/registry/*/strategy.go`).
+
+use plinth_codec::Value;
+
+use crate::status::Cause;
+
+/// Which names an object may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameRule {
+    /// DNS subdomain: labels separated by dots, 253 characters.
+    Subdomain,
+    /// DNS label: 63 characters, no dots.
+    Label,
+    /// DNS label that starts with a letter (RFC 1035).
+    Label1035,
+    /// Anything that fits into a path segment.
+    PathSegment,
+}
+
+/// What a resource does.
+#[derive(Debug)]
+pub struct Strategy {
+    /// Which names its objects may have.
+    pub name: NameRule,
+    /// Whether `metadata.generation` counts changes of anything but metadata and status.
+    pub generation: bool,
+    /// Whether `metadata.generation` counts changes of annotations too.
+    pub generation_of_annotations: bool,
+    /// Whether PUT of an absent object creates it.
+    pub create_on_update: bool,
+    /// Whether PUT may come without a resourceVersion.
+    pub unconditional_update: bool,
+    /// Fills what the client left out; runs on create, update and before every comparison.
+    pub default: fn(&mut Value),
+    /// Clears what a client may not set at create and fills what the server sets.
+    pub prepare_for_create: fn(&mut Value),
+    /// Clears what a client may not change; `new` and `old` are in the storage version.
+    pub prepare_for_update: fn(new: &mut Value, old: &Value),
+    /// Faults of an object as it stands.
+    pub validate: fn(&Value) -> Vec<Cause>,
+    /// Faults of a change.
+    pub validate_update: fn(new: &Value, old: &Value) -> Vec<Cause>,
+}
+
+/// What most resources do.
+pub const BASE: Strategy = Strategy {
+    name: NameRule::Subdomain,
+    generation: false,
+    generation_of_annotations: false,
+    create_on_update: false,
+    unconditional_update: true,
+    default: |_| {},
+    prepare_for_create: |_| {},
+    prepare_for_update: |_, _| {},
+    validate: |_| Vec::new(),
+    validate_update: |_, _| Vec::new(),
+};
+
+const GENERATION: Strategy = Strategy { generation: true, ..BASE };
+const CONDITIONAL: Strategy = Strategy { unconditional_update: false, ..BASE };
+const POLICY: Strategy = Strategy { generation: true, unconditional_update: false, ..BASE };
+const RBAC: Strategy = Strategy { name: NameRule::PathSegment, create_on_update: true, ..BASE };
+const CREATE_ON_UPDATE: Strategy = Strategy { create_on_update: true, ..BASE };
+
+/// Group, plural and row.
+type Row = (&'static str, &'static str, Strategy);
+
+static ROWS: &[Row] = &[
+    ("", "endpoints", CREATE_ON_UPDATE),
+    ("", "events", CREATE_ON_UPDATE),
+    ("", "limitranges", CREATE_ON_UPDATE),
+    ("", "namespaces", Strategy { name: NameRule::Label, prepare_for_create: namespace::prepare_for_create, ..BASE }),
+    ("", "pods", GENERATION),
+    ("", "podtemplates", GENERATION),
+    ("", "replicationcontrollers", GENERATION),
+    ("", "services", Strategy { name: NameRule::Label1035, create_on_update: true, ..BASE }),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies", POLICY),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", POLICY),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", POLICY),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies", POLICY),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", POLICY),
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations", POLICY),
+    ("apiextensions.k8s.io", "customresourcedefinitions", POLICY),
+    ("apps", "daemonsets", GENERATION),
+    ("apps", "deployments", Strategy { generation: true, generation_of_annotations: true, ..BASE }),
+    ("apps", "replicasets", GENERATION),
+    ("apps", "statefulsets", GENERATION),
+    ("batch", "cronjobs", GENERATION),
+    ("batch", "jobs", GENERATION),
+    ("coordination.k8s.io", "leases", Strategy { create_on_update: true, unconditional_update: false, ..BASE }),
+    ("discovery.k8s.io", "endpointslices", GENERATION),
+    ("flowcontrol.apiserver.k8s.io", "flowschemas", GENERATION),
+    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", GENERATION),
+    ("networking.k8s.io", "ingresses", GENERATION),
+    ("networking.k8s.io", "ingressclasses", GENERATION),
+    ("networking.k8s.io", "networkpolicies", GENERATION),
+    ("node.k8s.io", "runtimeclasses", CONDITIONAL),
+    ("policy", "poddisruptionbudgets", POLICY),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", RBAC),
+    ("rbac.authorization.k8s.io", "clusterroles", RBAC),
+    ("rbac.authorization.k8s.io", "rolebindings", RBAC),
+    ("rbac.authorization.k8s.io", "roles", RBAC),
+    ("resource.k8s.io", "deviceclasses", GENERATION),
+    ("resource.k8s.io", "resourceslices", GENERATION),
+    ("scheduling.k8s.io", "priorityclasses", GENERATION),
+    ("storage.k8s.io", "csidrivers", CONDITIONAL),
+    ("storage.k8s.io", "csinodes", CONDITIONAL),
+    ("storage.k8s.io", "csistoragecapacities", CONDITIONAL),
+    ("storage.k8s.io", "volumeattachments", CONDITIONAL),
+];
+
+/// The row of a resource.
+pub fn of(group: &str, plural: &str) -> &'static Strategy {
+    static BASE_ROW: Strategy = BASE;
+    ROWS.iter().find(|(g, p, _)| *g == group && *p == plural).map_or(&BASE_ROW, |(_, _, row)| row)
+}
+
+mod namespace {
+    //! Namespaces carry the finalizer of their lifecycle from birth.
+
+    use plinth_codec::{tree, Value};
+
+    pub(super) fn prepare_for_create(object: &mut Value) {
+        if let Some(spec) = object.object_at_mut(&["spec"]) {
+            spec.insert("finalizers", tree!(["kubernetes"]));
+        }
+        if let Some(status) = object.object_at_mut(&["status"]) {
+            *status = plinth_codec::Map::new();
+            status.insert("phase", "Active");
+        }
+        let name = object.str_at(&["metadata", "name"]).unwrap_or_default().to_owned();
+        if let Some(labels) = object.object_at_mut(&["metadata", "labels"]) {
+            labels.insert("kubernetes.io/metadata.name", name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_names_a_resource() {
+        let known = &plinth_codec::resources::builtin().resources;
+        for (group, plural, _) in ROWS {
+            assert!(known.iter().any(|r| r.group == *group && r.plural == *plural), "{group} {plural}");
+        }
+    }
+}
