@@ -1,0 +1,124 @@
+//! The snapshot that discovery documents are made of: groups, versions and resources in listing order.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use plinth_codec::resources::{Resource, Table};
+
+use super::order::compare_versions;
+
+/// `groupPriorityMinimum` of the APIServices that the server keeps for custom resources: below every
+/// group of its own.
+const CUSTOM_GROUP_PRIORITY: u32 = 1000;
+/// `versionPriority` of those APIServices: equal, so that the rank of the names decides.
+const CUSTOM_VERSION_PRIORITY: u32 = 100;
+
+/// A version of a group and its resources, sorted by name.
+#[derive(Clone, Debug)]
+pub struct Version<'a> {
+    /// API group; empty for core.
+    pub group: &'a str,
+    /// Version within the group.
+    pub name: &'a str,
+    /// Whether it comes from CustomResourceDefinitions.
+    pub custom: bool,
+    /// Its rows.
+    pub resources: Vec<&'a Resource>,
+    priority: u32,
+    group_priority: u32,
+}
+
+/// A group and its versions, the preferred one first.
+#[derive(Clone, Debug)]
+pub struct Group<'a> {
+    /// Name; empty for core.
+    pub name: &'a str,
+    /// Versions in listing order; never empty.
+    pub versions: Vec<Version<'a>>,
+}
+
+/// Groups in listing order.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog<'a> {
+    groups: Vec<Group<'a>>,
+}
+
+impl<'a> Catalog<'a> {
+    /// Puts the built-in rows and those of CustomResourceDefinitions in order: groups by priority
+    /// downwards, then name; versions by priority downwards, then rank ([`compare_versions`]);
+    /// resources by name. A custom row of a built-in group and version is left out: such a
+    /// definition is never served. `O(n log n)` in the number of rows.
+    pub fn new(builtin: &'a Table, custom: impl IntoIterator<Item = &'a Resource>) -> Catalog<'a> {
+        let mut by_name: BTreeMap<&str, BTreeMap<&str, Version<'a>>> = BTreeMap::new();
+        for group in &builtin.groups {
+            let versions = by_name.entry(&group.name).or_default();
+            for (version, priority) in &group.versions {
+                versions.insert(
+                    version,
+                    Version {
+                        group: &group.name,
+                        name: version,
+                        custom: false,
+                        resources: Vec::new(),
+                        priority: *priority,
+                        group_priority: group.priority,
+                    },
+                );
+            }
+        }
+        for resource in &builtin.resources {
+            if let Some(version) =
+                by_name.get_mut(resource.group.as_str()).and_then(|g| g.get_mut(resource.version.as_str()))
+            {
+                version.resources.push(resource);
+            }
+        }
+        for resource in custom {
+            let version =
+                by_name.entry(&resource.group).or_default().entry(&resource.version).or_insert_with(|| {
+                    Version {
+                        group: &resource.group,
+                        name: &resource.version,
+                        custom: true,
+                        resources: Vec::new(),
+                        priority: CUSTOM_VERSION_PRIORITY,
+                        group_priority: CUSTOM_GROUP_PRIORITY,
+                    }
+                });
+            if version.custom {
+                version.resources.push(resource);
+            }
+        }
+
+        // The map yields groups by name, and a stable sort keeps that among equal priorities.
+        let mut groups: Vec<Group> = by_name
+            .into_iter()
+            .map(|(name, versions)| Group { name, versions: versions.into_values().collect() })
+            .collect();
+        for group in &mut groups {
+            group
+                .versions
+                .sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| compare_versions(b.name, a.name)));
+            for version in &mut group.versions {
+                version.resources.sort_by(|a, b| a.plural.cmp(&b.plural));
+            }
+        }
+        groups.sort_by_key(|g| Reverse(g.versions.iter().map(|v| v.group_priority).max()));
+        Catalog { groups }
+    }
+
+    /// The groups under `/apis`, in order; core is not one of them.
+    pub fn named_groups(&self) -> impl Iterator<Item = &Group<'a>> {
+        self.groups.iter().filter(|g| !g.name.is_empty())
+    }
+
+    /// A group; the empty name is core.
+    pub fn group(&self, name: &str) -> Option<&Group<'a>> {
+        self.groups.iter().find(|g| g.name == name)
+    }
+
+    /// A version of a group.
+    pub fn version(&self, group: &str, version: &str) -> Option<&Version<'a>> {
+        self.group(group)?.versions.iter().find(|v| v.name == version)
+    }
+}

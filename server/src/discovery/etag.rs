@@ -1,0 +1,39 @@
+//! Entity tags of documents that clients cache.
+
+use sha2::{Digest, Sha512};
+
+/// The `ETag` of a document, quotes included: the SHA-512 of its JSON form in hexadecimal, which is also
+/// the tag of its other encodings (`Vary: Accept` keeps them apart).
+pub fn of(json: &[u8]) -> String {
+    format!("\"{}\"", hex_sha512(json))
+}
+
+/// SHA-512 in upper-case hexadecimal.
+pub fn hex_sha512(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    let mut hex = String::with_capacity(128);
+    for byte in Sha512::digest(bytes) {
+        // Writing to a String never fails.
+        let _ = write!(hex, "{byte:02X}");
+    }
+    hex
+}
+
+/// Whether an `If-None-Match` header lets the answer be 304 (RFC 9110, 13.1.2): `*`, or a list
+/// with the tag in it, weak or not.
+///
+/// ```
+/// use plinth_server::discovery::etag::matches;
+/// assert!(matches(r#"W/"a", "b""#, r#""b""#));
+/// assert!(!matches(r#""ab""#, r#""b""#));
+/// ```
+pub fn matches(if_none_match: &str, etag: &str) -> bool {
+    if if_none_match.trim() == "*" {
+        return true;
+    }
+    // The tags made here are hexadecimal, so a comma never is part of one.
+    if_none_match.split(',').any(|tag| {
+        let tag = tag.trim();
+        tag.strip_prefix("W/").unwrap_or(tag) == etag
+    })
+}
