@@ -1,1 +1,70 @@
-//! JSON Patch, JSON Merge Patch, strategic merge patch.
+//! The three patches that change part of an object: JSON Patch (RFC 6902), JSON Merge Patch (RFC 7386)
+//! and the strategic merge patch of Kubernetes.
+//!
+//! | module | content type |
+//! |---|---|
+//! | [`json`] | `application/json-patch+json` |
+//! | [`merge`] | `application/merge-patch+json` |
+//! | [`strategic`] | `application/strategic-merge-patch+json` (built-in kinds only) |
+//!
+//! All three work on [`Value`](crate::Value) and take the patch as a decoded tree: syntax, depth and
+//! duplicate keys are the decoder's business. They are written here and not taken from a crate, since
+//! clients meet the quirks of the libraries that kube-apiserver uses (evanphx/json-patch v4 and
+//! apimachinery's `strategicpatch`), and since a crate would bring a second tree type and a copy of every
+//! object with it. Where those libraries crash on odd input, these answer with an error.
+//!
+//! Every one costs time proportional to the sizes of object and patch (times a logarithm), whatever they
+//! hold; what could cost more (thousands of insertions at the front of a long list) is bounded.
+//!
+//! ```
+//! use plinth_codec::{patch, tree, Value};
+//!
+//! let live = tree!({ "data": tree!({ "a": "1", "b": "2" }) });
+//! let patch = tree!({ "data": tree!({ "a": Value::Null, "c": "3" }) });
+//! let merged = patch::merge_patch(live, patch).unwrap();
+//! assert_eq!(merged, tree!({ "data": tree!({ "b": "2", "c": "3" }) }));
+//! ```
+
+mod goprint;
+pub mod json;
+pub mod merge;
+pub mod strategic;
+#[cfg(test)]
+pub(crate) mod testkit;
+
+pub use json::{json_patch, json_patch_unknown_fields};
+pub use merge::merge_patch;
+pub use strategic::strategic_merge;
+
+/// Why a patch was refused. The text is what upstream says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatchError {
+    /// The document is not a patch of its type.
+    #[error("{0}")]
+    Malformed(String),
+    /// More operations than [`json::MAX_OPERATIONS`].
+    #[error("The allowed maximum operations in a JSON patch is {limit}, got {got}")]
+    TooManyOperations {
+        /// How many are allowed.
+        limit: usize,
+        /// How many there were.
+        got: usize,
+    },
+    /// A well-formed patch that cannot be applied to this object.
+    #[error("{0}")]
+    NotApplicable(String),
+}
+
+impl PatchError {
+    /// The HTTP status code of the answer.
+    ///
+    /// Upstream answers 500 to some strategic merge patches (a missing merge key, an unknown directive): the
+    /// patch is at fault, so this says 422.
+    pub fn code(&self) -> u16 {
+        match self {
+            PatchError::Malformed(_) => 400,
+            PatchError::TooManyOperations { .. } => 413,
+            PatchError::NotApplicable(_) => 422,
+        }
+    }
+}
