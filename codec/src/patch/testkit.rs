@@ -21,7 +21,7 @@ impl Builder {
     }
 
     pub(crate) fn list(&mut self, element: TypeId) -> TypeId {
-        self.add(Type::List { element })
+        self.add(Type::List { element, message: false })
     }
 
     pub(crate) fn map(&mut self, value: TypeId) -> TypeId {
@@ -65,16 +65,16 @@ impl Builder {
                 field
             })
             .collect();
-        let mut by_name: Vec<u16> = (0..fields.len() as u16).collect();
-        by_name.sort_by(|a, b| fields[*a as usize].name.cmp(&fields[*b as usize].name));
-        self.add(Type::Struct(StructType {
+        let mut structure = StructType {
             name: name.into(),
             kinds: Vec::new(),
             fields,
-            by_name,
+            by_name: Vec::new(),
             embedded: Vec::new(),
             atomic: false,
-        }))
+        };
+        structure.index_fields();
+        self.add(Type::Struct(structure))
     }
 
     /// Names a type as the body of a kind, gives back the schema.

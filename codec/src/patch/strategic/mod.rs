@@ -240,7 +240,7 @@ impl<'s> Merge<'s> {
     fn lookup_list(&self, type_id: TypeId, name: &str) -> Result<Member<'s>, PatchError> {
         let member = self.lookup(type_id, name)?;
         match self.schema.get(member.type_id) {
-            Type::List { element } => match self.schema.get(*element) {
+            Type::List { element, .. } => match self.schema.get(*element) {
                 Type::List { .. } => Err(not_applicable("unexpected slice of slice")),
                 _ => Ok(Member { type_id: *element, ..member }),
             },
