@@ -1,1 +1,185 @@
-//! Label and field selectors.
+//! Label and field selectors: the query parameters `labelSelector` and `fieldSelector`, and the selector
+//! objects of specs.
+//!
+//! Grammar, rules and messages are upstream's (`k8s.io/apimachinery/pkg/labels` and `.../pkg/fields`). A
+//! selector is parsed once per request and matched against the labels and field values in the stored
+//! header of each object; matching allocates nothing.
+//!
+//! ```
+//! use plinth_codec::selector::{FieldSelector, LabelSelector};
+//!
+//! let selector = LabelSelector::parse("app in (web, api), tier!=test, !canary").unwrap();
+//! let labels = [("app", "web"), ("release", "7")];
+//! assert!(selector.matches_sorted(labels));
+//! assert!(selector.matches(|key| labels.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)));
+//!
+//! let selector = FieldSelector::parse("spec.nodeName=n1,status.phase!=Running").unwrap();
+//! let selector = selector.resolve("", "pods").unwrap();
+//! assert!(selector.matches(|field| match field {
+//!     "spec.nodeName" => "n1",
+//!     "status.phase" => "Pending",
+//!     _ => "",
+//! }));
+//! let error = FieldSelector::parse("spec.image=x").unwrap().resolve("", "pods").unwrap_err();
+//! assert_eq!(error.to_string(), "field label not supported: spec.image");
+//! ```
+
+mod field;
+mod label;
+mod parser;
+mod selectable;
+mod syntax;
+
+pub use field::{FieldRequirement, FieldSelector};
+pub use label::{LabelSelector, Operator, Requirement};
+pub use selectable::{selectable_fields, stored_fields, CustomFields, SelectableField};
+
+use std::fmt::{self, Write};
+
+/// A selector that cannot be used: 400 BadRequest with this text as message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorError {
+    /// A label selector has something else where this was expected.
+    #[error("found '{found}', expected: {expected}")]
+    Unexpected {
+        /// What stands there.
+        found: String,
+        /// What may stand there.
+        expected: &'static str,
+    },
+    /// One requirement of a label selector is wrong.
+    #[error("unable to parse requirement: {0}")]
+    Requirement(RequirementError),
+    /// A selector object holds a wrong requirement.
+    #[error(transparent)]
+    Object(RequirementError),
+    /// A selector object holds an unknown operator.
+    #[error("{} is not a valid label selector operator", Quoted(.0))]
+    Operator(String),
+    /// A part of a selector object has the wrong type.
+    #[error("label selector: {0} has the wrong type")]
+    Type(&'static str),
+    /// A term of a field selector has no operator.
+    #[error("invalid selector: '{selector}'; can't understand '{term}'")]
+    Term {
+        /// The whole selector.
+        selector: String,
+        /// The term without an operator.
+        term: String,
+    },
+    /// A value of a field selector has a backslash before something that needs none.
+    #[error("invalid field selector: invalid escape sequence: {0}")]
+    Escape(String),
+    /// A value of a field selector has a bare `,` or `=`, given as its code point.
+    #[error("invalid field selector: unescaped character in value: {0}")]
+    Unescaped(u32),
+    /// The resource cannot be selected by this field.
+    #[error("{0}")]
+    Field(UnsupportedField),
+}
+
+/// What is wrong with one requirement of a label selector.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequirementError {
+    /// Something else stands where this was expected.
+    #[error("found '{found}', expected: {expected}")]
+    Unexpected {
+        /// What stands there.
+        found: String,
+        /// What may stand there.
+        expected: &'static str,
+    },
+    /// `in` or `notin` is not followed by a list.
+    #[error("found '{0}' expected: '('")]
+    List(String),
+    /// Keys or values break the rules of labels.
+    #[error("{}", Faults(.0))]
+    Invalid(Vec<Fault>),
+}
+
+/// A key or value that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Where, as a field path: `values[0][app]`; `<nil>` for a key of the query parameter.
+    pub path: String,
+    /// The value, quoted.
+    pub value: String,
+    /// The rules that it breaks.
+    pub detail: String,
+}
+
+impl Fault {
+    fn new(path: impl Into<String>, value: &str, detail: impl Into<String>) -> Fault {
+        Fault { path: path.into(), value: Quoted(value).to_string(), detail: detail.into() }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: Invalid value: {}: {}", self.path, self.value, self.detail)
+    }
+}
+
+/// One fault as it is, several in brackets: Go's aggregate of errors.
+struct Faults<'a>(&'a [Fault]);
+
+impl fmt::Display for Faults<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            [one] => one.fmt(f),
+            many => {
+                f.write_char('[')?;
+                for (i, fault) in many.iter().enumerate() {
+                    f.write_str(if i == 0 { "" } else { ", " })?;
+                    fault.fmt(f)?;
+                }
+                f.write_char(']')
+            }
+        }
+    }
+}
+
+/// A field that a resource cannot be selected by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnsupportedField {
+    pub(crate) label: String,
+    pub(crate) wording: selectable::Wording,
+}
+
+impl fmt::Display for UnsupportedField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.wording.write(f, &self.label)
+    }
+}
+
+/// Text in double quotes as Go's `%q` writes it.
+pub(crate) struct Quoted<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            match c {
+                '"' => f.write_str("\\\"")?,
+                '\\' => f.write_str("\\\\")?,
+                '\u{7}' => f.write_str("\\a")?,
+                '\u{8}' => f.write_str("\\b")?,
+                '\u{c}' => f.write_str("\\f")?,
+                '\n' => f.write_str("\\n")?,
+                '\r' => f.write_str("\\r")?,
+                '\t' => f.write_str("\\t")?,
+                '\u{b}' => f.write_str("\\v")?,
+                ' '..='~' => f.write_char(c)?,
+                '\0'..='\u{7f}' => write!(f, "\\x{:02x}", u32::from(c))?,
+                // Rust escapes what is not printable, with other digits than Go.
+                _ if c.escape_debug().len() == 1 => f.write_char(c)?,
+                '\u{80}'..='\u{ffff}' => write!(f, "\\u{:04x}", u32::from(c))?,
+                _ => write!(f, "\\U{:08x}", u32::from(c))?,
+            }
+        }
+        f.write_char('"')
+    }
+}
+
+#[cfg(test)]
+mod tests;
