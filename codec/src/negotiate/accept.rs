@@ -14,7 +14,7 @@ pub fn accept(header: Option<&str>, offer: &Offer) -> Result<Accepted, NotAccept
         None | Some("") | Some("application/json") | Some("*/*") => return Ok(Accepted::JSON),
         Some(header) => header,
     };
-    let accepted = best(header, offer).ok_or(NotAcceptable::MediaType)?;
+    let accepted = best(header, offer).ok_or_else(|| refusal(header, offer))?;
     match (offer.shape, accepted.transform, accepted.encoding) {
         (Shape::Watch, _, Encoding::Yaml) => Err(NotAcceptable::WatchMediaType),
         (Shape::List, Transform::PartialObjectMetadata(_), _) => Err(NotAcceptable::ListAsObject),
@@ -215,6 +215,17 @@ fn best(header: &str, offer: &Offer) -> Option<Accepted> {
         }
     }
     best.map(|(_, accepted)| accepted)
+}
+
+/// Why nothing could be served. Upstream's router looks at the bare media types before the handlers look at
+/// the parameters; custom resources do not pass through it.
+fn refusal(header: &str, offer: &Offer) -> NotAcceptable {
+    let known = |clause: Clause<'_>| Encoding::ALL.iter().any(|&e| clause.covers(e, offer.shape));
+    if !offer.protobuf || media::list(header).filter_map(Clause::parse).any(known) {
+        NotAcceptable::MediaType
+    } else {
+        NotAcceptable::Unknown { watchable: matches!(offer.shape, Shape::List | Shape::Watch) }
+    }
 }
 
 /// `sv` names the version of the server's own types, of which there is one; endpoints without

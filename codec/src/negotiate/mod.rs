@@ -22,7 +22,8 @@
 //! assert_eq!(accepted.transform, Transform::Table(MetaVersion::V1));
 //!
 //! let refused = accept(Some("text/html"), &Offer::builtin(Shape::Object)).unwrap_err();
-//! assert!(refused.to_string().starts_with("only the following media types are accepted: application/json,"));
+//! assert!(refused.to_string().ends_with("Available representations: application/json, application/yaml, \
+//!     application/vnd.kubernetes.protobuf, application/cbor"));
 //! ```
 
 mod accept;
@@ -180,14 +181,21 @@ impl Accepted {
 }
 
 /// No media type of `Accept` can be served: 406, reason `NotAcceptable`. The text is the message of the
-/// Status, which is written in plain JSON.
+/// Status, which is written in plain JSON. Upstream refuses in two places, its router and its handlers, and
+/// each has a wording of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAcceptable {
-    /// None of the media types is offered.
-    #[error("only the following media types are accepted: {}", Joined(Supported::Objects))]
+    /// No media type that is named exists for this endpoint.
+    #[error("406: Not Acceptable\n\nAvailable representations: {}", Joined(self.supported()))]
+    Unknown {
+        /// Whether the endpoint can be watched too, and so names the media types of watches.
+        watchable: bool,
+    },
+    /// What is named exists, but not with these parameters; or a custom resource was asked for.
+    #[error("only the following media types are accepted: {}", Joined(self.supported()))]
     MediaType,
-    /// None of the media types is offered as a watch.
-    #[error("only the following media types are accepted: {}", Joined(Supported::Watches))]
+    /// What is named exists, but not for watches.
+    #[error("only the following media types are accepted: {}", Joined(self.supported()))]
     WatchMediaType,
     /// A list was asked for as one object.
     #[error("you requested PartialObjectMetadata, but the requested object is a list")]
@@ -198,48 +206,34 @@ pub enum NotAcceptable {
 }
 
 impl NotAcceptable {
-    /// The media types that would have been accepted; empty where the transformation was at fault.
+    /// The media types that would have been accepted, in upstream's order; empty where the transformation was
+    /// at fault. Custom resources name protobuf too, because their metadata and errors exist in it.
     pub fn supported(&self) -> &'static [&'static str] {
+        // Objects first, then watches, so that each list is a part of this one.
+        const ALL: [&str; 7] = [
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+            "application/cbor",
+            "application/json;stream=watch",
+            "application/vnd.kubernetes.protobuf;stream=watch",
+            "application/cbor-seq",
+        ];
         match self {
-            NotAcceptable::MediaType => Supported::Objects.list(),
-            NotAcceptable::WatchMediaType => Supported::Watches.list(),
+            NotAcceptable::Unknown { watchable: true } => &ALL,
+            NotAcceptable::Unknown { watchable: false } | NotAcceptable::MediaType => ALL.split_at(4).0,
+            NotAcceptable::WatchMediaType => ALL.split_at(4).1,
             NotAcceptable::ListAsObject | NotAcceptable::ObjectAsList => &[],
         }
     }
 }
 
-/// The lists of media types that error messages name, in upstream's order. Custom resources name
-/// protobuf too, because their metadata and errors exist in it.
-#[derive(Clone, Copy)]
-enum Supported {
-    Objects,
-    Watches,
-}
-
-impl Supported {
-    fn list(self) -> &'static [&'static str] {
-        match self {
-            Supported::Objects => &[
-                "application/json",
-                "application/yaml",
-                "application/vnd.kubernetes.protobuf",
-                "application/cbor",
-            ],
-            Supported::Watches => &[
-                "application/json;stream=watch",
-                "application/vnd.kubernetes.protobuf;stream=watch",
-                "application/cbor-seq",
-            ],
-        }
-    }
-}
-
 /// Writes a list with `, ` between its items.
-struct Joined(Supported);
+struct Joined<'a>(&'a [&'a str]);
 
-impl fmt::Display for Joined {
+impl fmt::Display for Joined<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_joined(f, self.0.list())
+        write_joined(f, self.0)
     }
 }
 

@@ -123,14 +123,16 @@ fn accept_picks() {
 fn accept_refuses() {
     use NotAcceptable::*;
     let cases: &[(&str, Offer, NotAcceptable)] = &[
-        ("text/html", OBJECT, MediaType),
-        (",", OBJECT, MediaType),
-        ("application", OBJECT, MediaType),
+        ("text/html", OBJECT, Unknown { watchable: false }),
+        ("text/html", WATCH, Unknown { watchable: true }),
+        ("text/html", CUSTOM, MediaType),
+        (",", OBJECT, Unknown { watchable: false }),
+        ("application", OBJECT, Unknown { watchable: false }),
         ("application/json;q=0", OBJECT, MediaType),
         ("application/*;q=0", OBJECT, MediaType),
         ("application/vnd.kubernetes.protobuf", CUSTOM, MediaType),
         ("application/vnd.kubernetes.protobuf", Offer::custom(Shape::Watch), MediaType),
-        ("application/cbor-seq", LIST, MediaType),
+        ("application/cbor-seq", LIST, Unknown { watchable: true }),
         (TABLE, REVIEW, MediaType),
         (TABLE, PLAIN, MediaType),
         (TABLE, DISCOVERY, MediaType),
@@ -145,6 +147,10 @@ fn accept_refuses() {
     for &(header, offer, refusal) in cases {
         assert_eq!(accept(Some(header), &offer), Err(refusal), "{header:?} {offer:?}");
     }
+    assert!(Unknown { watchable: true }.to_string().starts_with(
+        "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
+         application/vnd.kubernetes.protobuf, application/cbor, application/json;stream=watch, "
+    ));
     assert_eq!(
         WatchMediaType.to_string(),
         "only the following media types are accepted: application/json;stream=watch, \
