@@ -1,1 +1,152 @@
-//! OpenAPI v2 and v3 documents from the schema.
+//! OpenAPI documents, editions 3 and 2, made from the schema model and the resource table.
+//!
+//! Clients read them to explain fields (`kubectl explain`), to merge (`kubectl apply`, `diff`), to see
+//! which query parameters a resource takes and to generate code.
+//!
+//! | path | function |
+//! |---|---|
+//! | `/openapi/v3` | [`v3::index`] |
+//! | `/openapi/v3/api/V`, `/openapi/v3/apis/G/V` | [`v3::version`] |
+//! | `/openapi/v3/apis/G`, `/openapi/v3/api`, `…/apis`, `…/version` | [`v3::group`], [`v3::root`] |
+//! | `/openapi/v2` | [`v2::document`] |
+//!
+//! Documents are written straight to JSON text; no tree of them ever exists. Writing core/v1 takes some
+//! milliseconds, so a server makes documents when they are asked for and keeps them compressed.
+//!
+//! Beside what the model says, the documents carry what upstream's do: kinds, actions, merge markers,
+//! unions. The descriptions of fields come from outside ([`Descriptions`]): none is part of this source.
+//!
+//! ```
+//! use plinth_codec::openapi::{v3, NoDescriptions, Published};
+//! use plinth_codec::{resources, schema};
+//!
+//! let rows = resources::builtin().resources.iter().filter(|r| r.group == "policy");
+//! let published: Vec<Published> = rows.map(Published::builtin).collect();
+//! let json = v3::version(schema::builtin(), "policy", "v1", &published, &NoDescriptions);
+//! let document: serde_json::Value = serde_json::from_slice(&json).unwrap();
+//! let patch = &document["paths"]["/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"]["patch"];
+//! assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "PodDisruptionBudget");
+//! let budget = &document["components"]["schemas"]["io.k8s.api.policy.v1.PodDisruptionBudgetSpec"];
+//! assert_eq!(budget["properties"]["selector"]["x-kubernetes-patch-strategy"], "replace");
+//! ```
+
+mod custom;
+mod ids;
+mod operations;
+mod schemas;
+#[cfg(test)]
+mod tests;
+pub mod v2;
+pub mod v3;
+mod writer;
+
+use std::borrow::Cow;
+
+use smol_str::{format_smolstr, SmolStr};
+
+use crate::resources::Resource;
+use crate::schema::Schema;
+use crate::value::Value;
+
+/// Definition of what `/version` answers.
+const VERSION_INFO: &str = "io.k8s.apimachinery.pkg.version.Info";
+/// The release whose API this is.
+const API_VERSION: &str = "v1.36.0";
+
+/// Which edition of OpenAPI a document is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Edition {
+    V2,
+    V3,
+}
+
+impl Edition {
+    /// What references to definitions begin with.
+    fn definitions(self) -> &'static str {
+        match self {
+            Edition::V2 => "#/definitions/",
+            Edition::V3 => "#/components/schemas/",
+        }
+    }
+}
+
+/// Texts that explain types and fields.
+pub trait Descriptions {
+    /// The text for a type, by its OpenAPI name, or for one of its fields.
+    fn of(&self, type_name: &str, field: Option<&str>) -> Option<Cow<'_, str>>;
+}
+
+/// No texts.
+#[derive(Clone, Copy, Debug)]
+pub struct NoDescriptions;
+
+impl Descriptions for NoDescriptions {
+    fn of(&self, _: &str, _: Option<&str>) -> Option<Cow<'_, str>> {
+        None
+    }
+}
+
+/// A resource to be published.
+#[derive(Clone, Copy, Debug)]
+pub struct Published<'a> {
+    /// Its row.
+    pub resource: &'a Resource,
+    /// What its CustomResourceDefinition says; `None` for built-in resources.
+    pub custom: Option<CustomSchema<'a>>,
+}
+
+/// What one version of a CustomResourceDefinition says about its objects.
+#[derive(Clone, Copy, Debug)]
+pub struct CustomSchema<'a> {
+    /// `openAPIV3Schema`, as given.
+    pub schema: Option<&'a Value>,
+    /// `spec.preserveUnknownFields`.
+    pub preserve_unknown_fields: bool,
+    /// The JSON paths of `selectableFields`, as given (`.spec.color`).
+    pub selectable_fields: &'a [SmolStr],
+}
+
+impl<'a> Published<'a> {
+    /// A resource of the built-in table.
+    pub fn builtin(resource: &'a Resource) -> Published<'a> {
+        Published { resource, custom: None }
+    }
+
+    /// A resource that a CustomResourceDefinition makes.
+    pub fn custom(resource: &'a Resource, schema: CustomSchema<'a>) -> Published<'a> {
+        Published { resource, custom: Some(schema) }
+    }
+
+    fn names(&self, schema: &Schema) -> operations::Names {
+        let resource = self.resource;
+        let name = |kind: &SmolStr| match self.custom {
+            Some(_) => custom_name(&resource.group, &resource.version, kind),
+            None => {
+                let gvk =
+                    crate::schema::GVK::new(resource.group.clone(), resource.version.clone(), kind.clone());
+                let found = schema.kind(&gvk).and_then(|id| schema.structure(id));
+                found.map(|s| s.name.clone()).unwrap_or_default()
+            }
+        };
+        operations::Names {
+            object: name(&resource.kind),
+            list: name(&resource.list_kind),
+            custom: self.custom.is_some(),
+        }
+    }
+}
+
+/// The definition of a custom kind: the group's labels backwards, `com.example.v1.CronTab`.
+fn custom_name(group: &str, version: &str, kind: &str) -> SmolStr {
+    let labels: Vec<&str> = group.rsplit('.').collect();
+    format_smolstr!("{}.{version}.{kind}", labels.join("."))
+}
+
+/// The group versions of some resources, each once.
+fn versions_of(resources: &[Published]) -> Vec<(SmolStr, SmolStr)> {
+    let mut versions: Vec<_> =
+        resources.iter().map(|p| (p.resource.group.clone(), p.resource.version.clone())).collect();
+    versions.sort();
+    versions.dedup();
+    versions
+}

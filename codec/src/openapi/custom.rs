@@ -1,0 +1,223 @@
+//! Definitions of custom resources: what their CustomResourceDefinition says, made part of the Kubernetes
+//! documents (k8s.io/apiextensions-apiserver, `pkg/controller/openapi`).
+
+use smol_str::SmolStr;
+
+use super::schemas::{kind_object, Definitions};
+use super::writer::JsonWriter;
+use super::{custom_name, CustomSchema, Edition, Published};
+use crate::schema::GVK;
+use crate::tree;
+use crate::value::{Map, Value};
+
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+
+/// Writes the object and list definitions of a custom resource as members; nothing for a built-in one.
+pub(super) fn definitions(w: &mut JsonWriter, definitions: &mut Definitions, published: &Published) {
+    let Some(custom) = &published.custom else {
+        return;
+    };
+    let resource = published.resource;
+    let object = custom_name(&resource.group, &resource.version, &resource.kind);
+    let edition = definitions.edition();
+    definitions.provided(&object);
+    w.key(&object).object(|w| {
+        let schema = object_schema(edition, custom);
+        definitions.want_referenced(&schema);
+        for (key, member) in schema.iter() {
+            w.key(key).value(member);
+        }
+        closing(w, &resource.gvk(), custom);
+    });
+
+    if resource.list_kind.is_empty() {
+        return;
+    }
+    let list = custom_name(&resource.group, &resource.version, &resource.list_kind);
+    definitions.provided(&list);
+    w.key(&list).object(|w| {
+        w.key("type").string("object");
+        w.key("required").strings(["items"]);
+        w.key("properties").object(|w| {
+            w.key("apiVersion").value(&tree!({ "type": "string" }));
+            w.key("kind").value(&tree!({ "type": "string" }));
+            w.key("metadata");
+            definitions.reference(w, &format!("{META}.ListMeta"));
+            w.key("items").object(|w| {
+                w.key("type").string("array");
+                w.key("items");
+                definitions.reference(w, &object);
+            });
+        });
+        let gvk = GVK::new(resource.group.clone(), resource.version.clone(), resource.list_kind.clone());
+        closing(w, &gvk, custom);
+    });
+}
+
+fn closing(w: &mut JsonWriter, gvk: &GVK, custom: &CustomSchema) {
+    w.key("x-kubernetes-group-version-kind").array(|w| kind_object(w, gvk));
+    if !custom.selectable_fields.is_empty() {
+        w.key("x-kubernetes-selectable-fields").array(|w| {
+            for path in custom.selectable_fields {
+                w.object(|w| w.key("fieldPath").string(path.strip_prefix('.').unwrap_or(path)));
+            }
+        });
+    }
+}
+
+/// The object's schema with the fields that every object has.
+fn object_schema(edition: Edition, custom: &CustomSchema) -> Map {
+    let given = custom.schema.and_then(Value::as_object);
+    let preserves = |schema: &Map| schema.get(PRESERVE).and_then(Value::as_bool) == Some(true);
+    let schema = match (given, edition) {
+        // With any field listed, kubectl would take the listed ones for all there are.
+        (None, _) => None,
+        (Some(given), Edition::V2) if custom.preserve_unknown_fields || preserves(given) => None,
+        (Some(given), _) => Some(given),
+    };
+    let Some(schema) = schema else {
+        let mut open = Map::new();
+        open.insert("type", "object");
+        return open;
+    };
+    let mut schema = match edition {
+        Edition::V3 => schema.clone(),
+        Edition::V2 => as_edition_2(schema),
+    };
+    expand(edition, &mut schema);
+    if edition == Edition::V2 {
+        remove_defaults(&mut schema);
+    }
+    add_object_properties(edition, &mut schema);
+    schema
+}
+
+/// Sets `apiVersion`, `kind` and `metadata`, which a definition describes at most in part.
+fn add_object_properties(edition: Edition, schema: &mut Map) {
+    let properties = schema.entry("properties");
+    if properties.as_object().is_none() {
+        *properties = Value::object();
+    }
+    if let Some(properties) = properties.as_object_mut() {
+        properties.insert("apiVersion", tree!({ "type": "string" }));
+        properties.insert("kind", tree!({ "type": "string" }));
+        let metadata = format!("{}{META}.ObjectMeta", edition.definitions());
+        properties.insert("metadata", tree!({ "$ref": metadata }));
+    }
+}
+
+/// Spells out what two extensions mean: integers or strings, and embedded objects.
+fn expand(edition: Edition, schema: &mut Map) {
+    for_each_child(schema, &mut |child| expand(edition, child));
+    let is = |schema: &Map, key: &str| schema.get(key).and_then(Value::as_bool) == Some(true);
+    if is(schema, "x-kubernetes-int-or-string") && edition == Edition::V3 && !says_int_or_string(schema) {
+        let either = int_or_string();
+        match schema.contains("anyOf") {
+            false => {
+                schema.insert("anyOf", either);
+            }
+            true => {
+                let mut all = vec![tree!({ "anyOf": either })];
+                if let Some(Value::Array(given)) = schema.remove("allOf") {
+                    all.extend(given);
+                }
+                schema.insert("allOf", all);
+            }
+        }
+    }
+    if is(schema, "x-kubernetes-embedded-resource") && !(edition == Edition::V2 && is(schema, PRESERVE)) {
+        add_object_properties(edition, schema);
+        let required = schema.entry("required");
+        if required.as_array().is_none() {
+            *required = Value::Array(Vec::new());
+        }
+        if let Some(required) = required.as_array_mut() {
+            for name in ["kind", "apiVersion"] {
+                if !required.iter().any(|r| r.as_str() == Some(name)) {
+                    required.push(name.into());
+                }
+            }
+        }
+    }
+}
+
+fn int_or_string() -> Vec<Value> {
+    vec![tree!({ "type": "integer" }), tree!({ "type": "string" })]
+}
+
+/// Whether the definition spells the alternatives out itself, as `anyOf` or first in `allOf`.
+fn says_int_or_string(schema: &Map) -> bool {
+    let is_pattern = |any_of: Option<&Value>| any_of.and_then(Value::as_array) == Some(&int_or_string()[..]);
+    is_pattern(schema.get("anyOf"))
+        || schema
+            .get("allOf")
+            .and_then(Value::as_array)
+            .and_then(<[Value]>::first)
+            .is_some_and(|first| is_pattern(first.get("anyOf")))
+}
+
+/// Leaves out what the second edition cannot say, and what kubectl's reading of it stumbles over.
+fn as_edition_2(schema: &Map) -> Map {
+    let mut schema = schema.clone();
+    to_edition_2(&mut schema);
+    schema
+}
+
+fn to_edition_2(schema: &mut Map) {
+    for junctor in ["allOf", "anyOf", "oneOf", "not"] {
+        schema.remove(junctor);
+    }
+    let is = |schema: &Map, key: &str| schema.get(key).and_then(Value::as_bool) == Some(true);
+    let preserves = is(schema, PRESERVE);
+    if is(schema, "nullable") {
+        for key in ["nullable", "type", "items", "properties"] {
+            schema.remove(key);
+        }
+    }
+    if preserves {
+        schema.remove("items");
+        schema.remove("properties");
+    }
+    let type_name: Option<SmolStr> = schema.get("type").and_then(Value::as_str).map(SmolStr::from);
+    match type_name.as_deref() {
+        Some("array") if !schema.contains("items") => drop(schema.remove("type")),
+        Some("object") if preserves => drop(schema.remove("type")),
+        _ => {}
+    }
+    // A field that may be null cannot be required where null cannot be said.
+    let nullable: Vec<SmolStr> = match schema.get("properties").and_then(Value::as_object) {
+        Some(properties) => {
+            let nullable = properties.iter().filter(|(_, p)| p.get("nullable") == Some(&Value::Bool(true)));
+            nullable.map(|(name, _)| name.clone()).collect()
+        }
+        None => Vec::new(),
+    };
+    if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(|name| !nullable.iter().any(|n| Some(n.as_str()) == name.as_str()));
+        if required.is_empty() {
+            schema.remove("required");
+        }
+    }
+    if schema.get("additionalProperties").and_then(|a| a.get("nullable")) == Some(&Value::Bool(true)) {
+        schema.remove("required");
+    }
+    for_each_child(schema, &mut to_edition_2);
+}
+
+fn remove_defaults(schema: &mut Map) {
+    schema.remove("default");
+    for_each_child(schema, &mut remove_defaults);
+}
+
+/// Calls `visit` for the schemas of fields, items and map values.
+fn for_each_child(schema: &mut Map, visit: &mut dyn FnMut(&mut Map)) {
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.iter_mut().filter_map(|(_, p)| p.as_object_mut()).for_each(&mut *visit);
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(child) = schema.get_mut(key).and_then(Value::as_object_mut) {
+            visit(child);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! JSON text written piece by piece, so that a document of a megabyte needs no tree of ten.
+
+use crate::value::Value;
+
+/// A growing JSON text. Commas and colons come by themselves; the caller opens and closes what belongs
+/// together.
+#[derive(Debug, Default)]
+pub(super) struct JsonWriter {
+    out: Vec<u8>,
+    /// Whether a value stands before the next one in the same list or object.
+    comma: bool,
+}
+
+impl JsonWriter {
+    pub(super) fn new() -> JsonWriter {
+        JsonWriter::default()
+    }
+
+    /// The finished text.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.out
+    }
+
+    fn before_value(&mut self) {
+        if self.comma {
+            self.out.push(b',');
+        }
+    }
+
+    /// An object; `members` writes keys and values in turn.
+    pub(super) fn object(&mut self, members: impl FnOnce(&mut Self)) {
+        self.nest(b'{', b'}', members);
+    }
+
+    /// A list; `elements` writes its values.
+    pub(super) fn array(&mut self, elements: impl FnOnce(&mut Self)) {
+        self.nest(b'[', b']', elements);
+    }
+
+    fn nest(&mut self, open: u8, close: u8, content: impl FnOnce(&mut Self)) {
+        self.before_value();
+        self.out.push(open);
+        self.comma = false;
+        content(self);
+        self.out.push(close);
+        self.comma = true;
+    }
+
+    /// A key, its value to follow: `w.key("type").string("object")`.
+    pub(super) fn key(&mut self, key: &str) -> &mut Self {
+        self.before_value();
+        self.text(key);
+        self.out.push(b':');
+        self.comma = false;
+        self
+    }
+
+    pub(super) fn string(&mut self, text: &str) {
+        self.before_value();
+        self.text(text);
+        self.comma = true;
+    }
+
+    pub(super) fn bool(&mut self, value: bool) {
+        self.literal(if value { "true" } else { "false" });
+    }
+
+    pub(super) fn int(&mut self, value: i64) {
+        self.literal(&value.to_string());
+    }
+
+    /// A list of strings.
+    pub(super) fn strings<S: AsRef<str>>(&mut self, items: impl IntoIterator<Item = S>) {
+        self.array(|w| items.into_iter().for_each(|item| w.string(item.as_ref())));
+    }
+
+    /// A whole tree.
+    pub(super) fn value(&mut self, value: &Value) {
+        match value {
+            Value::Null => self.literal("null"),
+            Value::Bool(b) => self.bool(*b),
+            Value::Int(n) => self.int(*n),
+            // Trees hold no NaN and no infinity, which alone have no JSON form.
+            Value::Float(f) => self.literal(&serde_json::to_string(f).unwrap_or_default()),
+            Value::String(s) => self.string(s),
+            Value::Array(items) => self.array(|w| items.iter().for_each(|item| w.value(item))),
+            Value::Object(map) => self.object(|w| {
+                for (key, member) in map.iter() {
+                    w.key(key).value(member);
+                }
+            }),
+        }
+    }
+
+    fn literal(&mut self, text: &str) {
+        self.before_value();
+        self.out.extend_from_slice(text.as_bytes());
+        self.comma = true;
+    }
+
+    fn text(&mut self, text: &str) {
+        self.out.push(b'"');
+        let mut written = 0;
+        for (i, byte) in text.bytes().enumerate() {
+            let escape: &[u8] = match byte {
+                b'"' => b"\\\"",
+                b'\\' => b"\\\\",
+                b'\n' => b"\\n",
+                b'\r' => b"\\r",
+                b'\t' => b"\\t",
+                0..=0x1f => b"",
+                _ => continue,
+            };
+            self.out.extend_from_slice(&text.as_bytes()[written..i]);
+            match escape {
+                b"" => self.out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+                _ => self.out.extend_from_slice(escape),
+            }
+            written = i + 1;
+        }
+        self.out.extend_from_slice(&text.as_bytes()[written..]);
+        self.out.push(b'"');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_and_escapes_parse_back() {
+        let mut w = JsonWriter::new();
+        w.object(|w| {
+            w.key("empty").object(|_| {});
+            w.key("list").array(|w| {
+                w.int(-1);
+                w.array(|_| {});
+                w.bool(true);
+                w.value(&Value::Float(1.5));
+            });
+            w.key("quo\"te").string("a\\b\n\u{1}é\u{7f}");
+            w.key("strings").strings(["x", ""]);
+        });
+        let parsed: serde_json::Value = serde_json::from_slice(&w.into_bytes()).unwrap();
+        assert_eq!(
+            parsed,
+            serde_json::json!({
+                "empty": {}, "list": [-1, [], true, 1.5], "quo\"te": "a\\b\n\u{1}é\u{7f}", "strings": ["x", ""],
+            })
+        );
+    }
+}
