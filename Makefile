@@ -1,0 +1,47 @@
+# Each target sets up what it needs (scripts/setup says out loud what it installs) and then does
+# its job. Everything is built in one profile and into one target directory that outlives the
+# checkout, because RocksDB takes ten minutes to compile on two cores.
+#
+#   make run     server on https://127.0.0.1:6443, its data in ./data
+#   make test    every test
+#   make lint    formatting, clippy, dependencies, scripts, leftovers
+#   make bench   the API and storage workloads, tables and JSON files
+#   make build   the plinth binary
+#   make fmt     format the sources
+
+PLINTH_TARGET_DIR ?= $(HOME)/.cache/plinth/target
+DATA_DIR ?= ./data
+BENCH_DIR ?= $(PLINTH_TARGET_DIR)/bench
+
+export PLINTH_TARGET_DIR
+export CARGO_TARGET_DIR := $(PLINTH_TARGET_DIR)
+# rustup puts cargo here, and a shell opened before that does not know it yet.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+BINARY := $(PLINTH_TARGET_DIR)/release/plinth
+CARGO_FLAGS := --release --locked
+
+.PHONY: run test lint bench build fmt setup
+
+run: build
+	exec $(BINARY) serve --data-dir $(DATA_DIR)
+
+build: setup
+	cargo build $(CARGO_FLAGS) --package plinth-server
+
+# The end-to-end tests start the binary that `build` left.
+test: build
+	PLINTH_BIN=$(BINARY) cargo test $(CARGO_FLAGS) --workspace
+
+lint:
+	scripts/setup lint
+	scripts/lint
+
+bench: build
+	scripts/bench $(BINARY) $(BENCH_DIR)
+
+fmt: setup
+	cargo fmt --all
+
+setup:
+	@scripts/setup build

@@ -1,0 +1,18 @@
+//! Load generators and benchmarks: what `plinth bench` runs, and the plots of its figures.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`api`] | workloads against a server's API, over TLS, as clients see it |
+//! | [`plot`] | figures of report files as SVG |
+//!
+//! A run is repeatable: object names, sizes and contents follow from a seed, the server it
+//! starts is empty, and the report says on what machine and with which settings it was made.
+//!
+//! ```
+//! // The bodies that a workload sends depend on nothing but their number and the seed.
+//! use plinth_benches::api::objects;
+//! assert_eq!(objects::config_map("cm-1", 1024, 7), objects::config_map("cm-1", 1024, 7));
+//! ```
+
+pub mod api;
+pub mod plot;

@@ -1,0 +1,29 @@
+//! What the end-to-end tests stand on: the real `plinth` binary on a free port with its data in a
+//! temporary directory, and the clients that talk to it.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`server`] | a server of a test's own, and one that tests share |
+//! | [`samples`] | one small valid object of every built-in kind that is stored |
+//! | [`kubectl`] | a real kubectl, where one is installed |
+//! | [`fixtures`] | manifests that projects publish |
+//! | [`refusal`] | what an error answer must say |
+//!
+//! Tests are independent and run in parallel: on the shared server each works in a namespace of
+//! its own and gives cluster-scoped objects a name of its own; whoever stops servers starts its own.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut server = plinth_tests::server::TestServer::start(&[]).await;
+//! let version = server.client().await.apiserver_version().await?;
+//! assert_eq!(version.minor, "36");
+//! server.kill();
+//! server.restart().await;
+//! # Ok(()) }
+//! ```
+
+pub mod fixtures;
+pub mod kubectl;
+pub mod refusal;
+pub mod samples;
+pub mod server;
