@@ -9,6 +9,7 @@
 //! | `/openapi/v3/api/V`, `/openapi/v3/apis/G/V` | [`v3::version`] |
 //! | `/openapi/v3/apis/G`, `/openapi/v3/api`, `…/apis`, `…/version` | [`v3::group`], [`v3::root`] |
 //! | `/openapi/v2` | [`v2::document`] |
+//! | either in protobuf | [`gnostic`] |
 //!
 //! Documents are written straight to JSON text; no tree of them ever exists. Writing core/v1 takes some
 //! milliseconds, so a server makes documents when they are asked for and keeps them compressed.
@@ -31,6 +32,7 @@
 //! ```
 
 mod custom;
+pub mod gnostic;
 mod ids;
 mod operations;
 mod schemas;

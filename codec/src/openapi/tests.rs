@@ -257,3 +257,178 @@ fn compare(at: &str, ours: &Json, theirs: &Json, differences: &mut Vec<String>) 
 fn short(json: &Json) -> String {
     json.to_string().chars().take(160).collect()
 }
+
+#[test]
+fn custom_resources_join_with_metadata_and_expanded_extensions() {
+    let schema: Json = serde_json::json!({
+        "type": "object",
+        "description": "A tab.",
+        "properties": {
+            "metadata": { "type": "object", "properties": { "name": { "type": "string", "maxLength": 8 } } },
+            "spec": {
+                "type": "object",
+                "required": ["port", "note"],
+                "properties": {
+                    "port": { "x-kubernetes-int-or-string": true },
+                    "size": {
+                        "x-kubernetes-int-or-string": true,
+                        "anyOf": [{ "type": "integer" }, { "type": "string" }],
+                        "default": 1,
+                    },
+                    "note": { "type": "string", "nullable": true },
+                    "open": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
+                    "template": { "type": "object", "x-kubernetes-embedded-resource": true },
+                },
+            },
+        },
+    });
+    let schema = from_json(&schema);
+    let resource = Resource {
+        group: "stable.example.com".into(),
+        version: "v1".into(),
+        plural: "crontabs".into(),
+        singular: "crontab".into(),
+        kind: "CronTab".into(),
+        list_kind: "CronTabList".into(),
+        short_names: vec![],
+        categories: vec![],
+        namespaced: true,
+        verbs: ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+            .map(SmolStr::from)
+            .to_vec(),
+        storage: None,
+        subresources: vec![resources::Subresource {
+            name: "scale".into(),
+            gvk: schema::GVK::new("autoscaling", "v1", "Scale"),
+            verbs: vec!["get".into()],
+        }],
+    };
+    let fields = [SmolStr::from(".spec.note")];
+    let custom =
+        CustomSchema { schema: Some(&schema), preserve_unknown_fields: false, selectable_fields: &fields };
+    let published = [Published::custom(&resource, custom)];
+
+    let json = v3::version(schema::builtin(), "stable.example.com", "v1", &published, &NoDescriptions);
+    let document: Json = serde_json::from_slice(&json).unwrap();
+    assert!(unresolved(&document).is_empty(), "{:?}", unresolved(&document));
+    let path = "/apis/stable.example.com/v1/namespaces/{namespace}/crontabs/{name}";
+    let patch = &document["paths"][path]["patch"];
+    assert_eq!(patch["operationId"], "patchStableExampleComV1NamespacedCronTab");
+    assert!(patch["requestBody"]["content"]["application/apply-patch+yaml"].is_object());
+    assert!(patch["requestBody"]["content"]["application/strategic-merge-patch+json"].is_null());
+    let definition = &document["components"]["schemas"]["com.example.stable.v1.CronTab"];
+    let properties = &definition["properties"];
+    let object_meta = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    assert_eq!(properties["metadata"], serde_json::json!({ "$ref": object_meta }));
+    assert_eq!(definition["description"], "A tab.");
+    assert_eq!(definition["x-kubernetes-group-version-kind"][0]["kind"], "CronTab");
+    assert_eq!(definition["x-kubernetes-selectable-fields"][0]["fieldPath"], "spec.note");
+    let spec = &properties["spec"]["properties"];
+    assert_eq!(spec["port"]["anyOf"], serde_json::json!([{ "type": "integer" }, { "type": "string" }]));
+    assert!(spec["size"].get("allOf").is_none(), "said already");
+    assert_eq!(spec["template"]["required"], serde_json::json!(["kind", "apiVersion"]));
+    assert_eq!(spec["template"]["properties"]["metadata"]["$ref"], object_meta);
+
+    let json = v2::document(schema::builtin(), &published, &NoDescriptions);
+    let document: Json = serde_json::from_slice(&json).unwrap();
+    assert!(unresolved(&document).is_empty(), "{:?}", unresolved(&document));
+    let spec = &document["definitions"]["com.example.stable.v1.CronTab"]["properties"]["spec"];
+    assert_eq!(spec["required"], serde_json::json!(["port"]), "what may be null cannot be required");
+    let spec = &spec["properties"];
+    assert_eq!(spec["note"], serde_json::json!({}));
+    assert_eq!(spec["open"], serde_json::json!({ "x-kubernetes-preserve-unknown-fields": true }));
+    assert!(spec["size"].get("anyOf").is_none() && spec["size"].get("default").is_none());
+}
+
+fn from_json(json: &Json) -> crate::Value {
+    match json {
+        Json::Null => crate::Value::Null,
+        Json::Bool(b) => (*b).into(),
+        Json::Number(n) => n.as_i64().map_or_else(|| crate::Value::Float(n.as_f64().unwrap()), Into::into),
+        Json::String(s) => s.as_str().into(),
+        Json::Array(items) => crate::Value::Array(items.iter().map(from_json).collect()),
+        Json::Object(map) => {
+            crate::Value::Object(map.iter().map(|(k, v)| (k.as_str().into(), from_json(v))).collect())
+        }
+    }
+}
+
+/// The fields of a protobuf message: number and content; numbers and booleans as eight bytes.
+fn fields(mut message: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    fn varint(bytes: &mut &[u8]) -> u64 {
+        let mut value = 0;
+        for shift in (0..).step_by(7) {
+            let byte = bytes[0];
+            *bytes = &bytes[1..];
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                break;
+            }
+        }
+        value
+    }
+    let mut found = Vec::new();
+    while !message.is_empty() {
+        let tag = varint(&mut message);
+        let content = match tag & 7 {
+            0 => varint(&mut message).to_le_bytes().to_vec(),
+            1 => message.split_off(..8).unwrap().to_vec(),
+            2 => {
+                let length = varint(&mut message) as usize;
+                message.split_off(..length).unwrap().to_vec()
+            }
+            other => panic!("wire type {other}"),
+        };
+        found.push((tag >> 3, content));
+    }
+    found
+}
+
+/// Everything that lies at a path of field numbers.
+fn all_at(message: &[u8], path: &[u64]) -> Vec<Vec<u8>> {
+    match path {
+        [] => vec![message.to_vec()],
+        [number, rest @ ..] => {
+            let here = fields(message).into_iter().filter(|(n, _)| n == number);
+            here.flat_map(|(_, content)| all_at(&content, rest)).collect()
+        }
+    }
+}
+
+#[test]
+fn protobuf_has_what_older_clients_read_of_it() {
+    let all: Vec<Published> = resources::builtin().resources.iter().map(Published::builtin).collect();
+    let json = v2::document(schema::builtin(), &all, &NoDescriptions);
+    let document = gnostic::v2(&json).unwrap();
+    assert_eq!(all_at(&document, &[1]), [b"2.0"]);
+    // paths.path.value.patch.parameters.parameter.non_body_parameter.query_parameter_sub_schema.name
+    let names = all_at(&document, &[8, 2, 2, 8, 8, 1, 2, 3, 4]);
+    // The others connect to something behind a proxy.
+    let ids = all_at(&document, &[8, 2, 2, 8, 5]);
+    let patches = ids.iter().filter(|id| id.starts_with(b"patch")).count();
+    assert_eq!(names.iter().filter(|name| *name == b"fieldValidation").count(), patches);
+    assert!(patches > 50);
+
+    let definitions = all_at(&document, &[9, 1]);
+    let count = serde_json::from_slice::<Json>(&json).unwrap()["definitions"].as_object().unwrap().len();
+    assert_eq!(definitions.len(), count);
+    let spec = definitions.iter().find(|d| all_at(d, &[1]) == [b"io.k8s.api.core.v1.PodSpec"]).unwrap();
+    let containers = all_at(spec, &[2, 25, 1]);
+    let containers = containers.iter().find(|p| all_at(p, &[1]) == [b"containers"]).unwrap();
+    assert_eq!(all_at(containers, &[2, 22, 1]), [b"array"]);
+    let extensions = all_at(containers, &[2, 31]);
+    let merge_key = extensions.iter().find(|e| all_at(e, &[1]) == [b"x-kubernetes-patch-merge-key"]).unwrap();
+    assert_eq!(all_at(merge_key, &[2, 2]), [b"\"name\"\n"]);
+}
+
+#[test]
+fn edition_3_in_protobuf_keeps_schemas_and_operations() {
+    let json = v3::version(schema::builtin(), "apps", "v1", &builtin("apps", "v1"), &NoDescriptions);
+    let document = gnostic::v3(&json).unwrap();
+    let parsed: Json = serde_json::from_slice(&json).unwrap();
+    assert_eq!(all_at(&document, &[4, 1]).len(), parsed["paths"].as_object().unwrap().len());
+    let schemas = all_at(&document, &[5, 1, 1]);
+    assert_eq!(schemas.len(), parsed["components"]["schemas"].as_object().unwrap().len());
+    let quantity = schemas.iter().find(|s| all_at(s, &[1])[0].ends_with(b"resource.Quantity")).unwrap();
+    assert_eq!(all_at(quantity, &[2, 1, 27, 1, 25]), [&b"string"[..], b"number"]);
+}

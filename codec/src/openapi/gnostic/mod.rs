@@ -1,0 +1,190 @@
+//! OpenAPI documents in protobuf, as clients written in Go ask for them
+//! (github.com/google/gnostic-models, `openapiv2/OpenAPIv2.proto` and `openapiv3/OpenAPIv3.proto`).
+//!
+//! The messages mirror the JSON form, so one walk over the JSON, led by a table of members and numbers
+//! for each message, makes both editions. Only what documents of this module hold is in the tables, and what
+//! CustomResourceDefinitions can add; a member that is in no table is left out, like an unknown field.
+
+mod edition_2;
+mod edition_3;
+
+use serde_json::Value;
+
+use super::Edition;
+
+/// The document of an edition in protobuf. The JSON must be one that this module wrote; of other input, what is
+/// out of place is left out. Takes about ten times the document in memory while it runs.
+fn document(edition: Edition, json: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
+    let tree: Value = serde_json::from_slice(json)?;
+    Ok(match edition {
+        Edition::V2 => message(&edition_2::DOCUMENT, &tree),
+        Edition::V3 => message(&edition_3::DOCUMENT, &tree),
+    })
+}
+
+/// `/openapi/v2` in protobuf, from its JSON.
+pub fn v2(json: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
+    document(Edition::V2, json)
+}
+
+/// A document of `/openapi/v3/…` in protobuf, from its JSON.
+pub fn v3(json: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
+    document(Edition::V3, json)
+}
+
+/// How a JSON object becomes a message.
+struct Message {
+    /// Members by JSON name.
+    members: &'static [(&'static str, u32, Form)],
+    /// Where members whose names begin with `x-` go: `repeated NamedAny`.
+    extensions: u32,
+}
+
+/// How a member's value is written.
+#[derive(Clone, Copy)]
+enum Form {
+    /// `string`.
+    Text,
+    /// `repeated string`.
+    Texts,
+    /// `bool`.
+    Bool,
+    /// `int64`.
+    Int,
+    /// `double`.
+    Number,
+    /// `Any`: the value as YAML text.
+    Any,
+    /// `repeated Any`.
+    Anys,
+    /// A message.
+    One(&'static Message),
+    /// A message for each element.
+    Each(&'static Message),
+    /// A message that holds, at the number given, a message for each member: its name at 1, its value at 2.
+    Map(u32, Make),
+    /// Whatever the function makes of it; nothing when it makes nothing.
+    Other(Make),
+    /// The same for each element.
+    Others(Make),
+}
+
+/// Writes the content of a message.
+type Make = fn(&Value) -> Option<Vec<u8>>;
+
+fn message(of: &Message, value: &Value) -> Vec<u8> {
+    let mut out = Vec::new();
+    let Value::Object(members) = value else {
+        return out;
+    };
+    for (name, number, form) in of.members {
+        if let Some(member) = members.get(*name) {
+            write(&mut out, *number, *form, member);
+        }
+    }
+    for (name, value) in members.iter().filter(|(name, _)| name.starts_with("x-")) {
+        put(&mut out, of.extensions, &pair(name, &any(value)));
+    }
+    out
+}
+
+fn write(out: &mut Vec<u8>, number: u32, form: Form, value: &Value) {
+    let elements = value.as_array().map(Vec::as_slice).unwrap_or_default();
+    match form {
+        // The empty string, false and zero are what absence means.
+        Form::Text => match value.as_str() {
+            None | Some("") => {}
+            Some(text) => put(out, number, text.as_bytes()),
+        },
+        Form::Texts => {
+            elements.iter().filter_map(Value::as_str).for_each(|text| put(out, number, text.as_bytes()));
+        }
+        Form::Bool => {
+            if value.as_bool() == Some(true) {
+                put_varint(out, number, 1);
+            }
+        }
+        Form::Int => match value.as_i64() {
+            None | Some(0) => {}
+            Some(n) => put_varint(out, number, n as u64),
+        },
+        Form::Number => match value.as_f64() {
+            None => {}
+            Some(0.0) => {}
+            Some(n) => {
+                varint(out, u64::from(number) << 3 | 1);
+                out.extend_from_slice(&n.to_le_bytes());
+            }
+        },
+        Form::Any => put(out, number, &any(value)),
+        Form::Anys => elements.iter().for_each(|element| put(out, number, &any(element))),
+        Form::One(of) => put(out, number, &message(of, value)),
+        Form::Each(of) => elements.iter().for_each(|element| put(out, number, &message(of, element))),
+        Form::Map(inner, make) => {
+            let mut pairs = Vec::new();
+            for (name, value) in value.as_object().into_iter().flatten() {
+                if let Some(bytes) = make(value) {
+                    put(&mut pairs, inner, &pair(name, &bytes));
+                }
+            }
+            put(out, number, &pairs);
+        }
+        Form::Other(make) => {
+            if let Some(bytes) = make(value) {
+                put(out, number, &bytes);
+            }
+        }
+        Form::Others(make) => {
+            elements.iter().filter_map(make).for_each(|bytes| put(out, number, &bytes));
+        }
+    }
+}
+
+/// A `Named…`: name and value.
+fn pair(name: &str, value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(name.len() + value.len() + 12);
+    put(&mut out, 1, name.as_bytes());
+    put(&mut out, 2, value);
+    out
+}
+
+/// An `Any` with the value as YAML, of which JSON is a part.
+fn any(value: &Value) -> Vec<u8> {
+    let mut out = Vec::new();
+    put(&mut out, 2, format!("{value}\n").as_bytes());
+    out
+}
+
+/// A message with one message in it: the usual form of a choice.
+fn only(number: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() + 6);
+    put(&mut out, number, bytes);
+    out
+}
+
+fn put(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+    varint(out, u64::from(number) << 3 | 2);
+    varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn put_varint(out: &mut Vec<u8>, number: u32, value: u64) {
+    varint(out, u64::from(number) << 3);
+    varint(out, value);
+}
+
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Whether a value is a reference, `{"$ref": …}`.
+fn is_reference(value: &Value) -> bool {
+    value.get("$ref").is_some()
+}
+
+static EXTERNAL_DOCS: Message =
+    Message { members: &[("description", 1, Form::Text), ("url", 2, Form::Text)], extensions: 3 };
