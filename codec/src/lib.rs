@@ -17,9 +17,11 @@
 //! | [`openapi`] | OpenAPI v2 and v3 documents from the schema |
 //! | [`names`] | name rules: DNS labels and subdomains, label keys and values |
 //! | [`quantity`] and [`time`] | the scalars with a canonical form |
+//! | [`error`] | what can be wrong with a body, in upstream's words |
 
 pub mod apply;
 pub mod cbor;
+pub mod error;
 pub mod json;
 pub mod names;
 pub mod negotiate;
@@ -35,4 +37,5 @@ pub mod time;
 pub mod value;
 pub mod yaml;
 
+pub use error::{DecodeError, StrictError};
 pub use value::{Map, Value};

@@ -187,6 +187,16 @@ impl From<Vec<Value>> for Value {
     }
 }
 
+/// How many levels a tree may have; deeper input is refused (upstream's limit).
+pub const MAX_DEPTH: usize = 10_000;
+
+/// Runs one level of a recursion over a tree: with a new piece of stack when little is left of the present
+/// one. A tree of [`MAX_DEPTH`] levels overflows an ordinary stack, so every recursive walk of a tree goes through
+/// this at each container (it costs a nanosecond or two).
+pub fn level<R>(walk: impl FnOnce() -> R) -> R {
+    stacker::maybe_grow(96 * 1024, 2 * 1024 * 1024, walk)
+}
+
 /// The members of an object, sorted by key, each key once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Map {
@@ -216,6 +226,12 @@ impl Map {
             });
         }
         (Map { members }, duplicates)
+    }
+
+    /// Makes a map of members that are sorted by key, each key once.
+    pub(crate) fn from_sorted(members: Vec<(SmolStr, Value)>) -> Map {
+        debug_assert!(members.is_sorted_by(|a, b| a.0 < b.0));
+        Map { members }
     }
 
     fn find(&self, key: &str) -> Result<usize, usize> {

@@ -65,14 +65,7 @@ impl Builder {
                 field
             })
             .collect();
-        let mut structure = StructType {
-            name: name.into(),
-            kinds: Vec::new(),
-            fields,
-            by_name: Vec::new(),
-            embedded: Vec::new(),
-            atomic: false,
-        };
+        let mut structure = StructType { name: name.into(), fields, ..StructType::default() };
         structure.index_fields();
         self.add(Type::Struct(structure))
     }

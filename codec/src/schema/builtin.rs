@@ -61,7 +61,7 @@ fn parse(table: &'static str) -> Result<Schema, Fault> {
     for (line, text) in lines() {
         reader.define(&mut package, &mut current, text).map_err(|what| Fault { line, what })?;
     }
-    reader.finish();
+    reader.schema.index();
     Ok(reader.schema)
 }
 
@@ -121,6 +121,7 @@ impl Reader {
                     kinds: Vec::new(),
                     fields: Vec::new(),
                     by_name: Vec::new(),
+                    always: Vec::new(),
                     embedded: Vec::new(),
                     atomic: words.next() == Some("atomic"),
                 }));
@@ -269,14 +270,6 @@ impl Reader {
         }
         let name = split_name(text).unwrap_or((package, text));
         self.names.get(&name).copied().ok_or("unknown type")
-    }
-
-    fn finish(&mut self) {
-        for t in &mut self.schema.types {
-            if let Type::Struct(s) = t {
-                s.index_fields();
-            }
-        }
     }
 }
 

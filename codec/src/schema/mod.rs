@@ -26,5 +26,6 @@ pub mod model;
 
 pub use builtin::builtin;
 pub use model::{
-    Embedded, Field, ListType, MapType, Omit, PatchStrategy, Scalar, Schema, StructType, Type, TypeId, GVK,
+    Embedded, Field, ListType, MapType, Omit, PatchStrategy, Scalar, Schema, SchemaOr, StructType, Type,
+    TypeId, GVK,
 };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use smol_str::SmolStr;
 
-use crate::value::Value;
+use crate::value::{Map, Value};
 
 /// Group, version and kind of an API object. The core group is the empty string.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,6 +54,80 @@ impl Schema {
     /// The type behind an id. Ids come from the same schema, which was checked when it was built.
     pub fn get(&self, id: TypeId) -> &Type {
         &self.types[id.0 as usize]
+    }
+
+    /// Fills in what is derived from the fields of each struct (`by_name`, `always`). To be called once, when all types
+    /// are there and before anything is decoded.
+    pub fn index(&mut self) {
+        for t in &mut self.types {
+            if let Type::Struct(s) = t {
+                s.index_fields();
+            }
+        }
+        let mut done = vec![false; self.types.len()];
+        for id in 0..self.types.len() {
+            self.index_always(TypeId(id as u32), &mut done);
+        }
+    }
+
+    fn index_always(&mut self, id: TypeId, done: &mut [bool]) {
+        if std::mem::replace(&mut done[id.0 as usize], true) {
+            return;
+        }
+        let Type::Struct(s) = self.get(id) else { return };
+        // Structs held by value come first; such nesting has an end, since each level is a type of its own.
+        let inner: Vec<TypeId> = s.fields.iter().filter(|f| !f.pointer).map(|f| f.type_id).collect();
+        for id in inner {
+            self.index_always(id, done);
+        }
+        let Type::Struct(s) = self.get(id) else { return };
+        let ranked = s.by_name.iter().enumerate();
+        let always = ranked
+            .filter_map(|(rank, &i)| Some((rank as u16, self.when_absent(&s.fields[i as usize])?)))
+            .collect();
+        if let Type::Struct(s) = &mut self.types[id.0 as usize] {
+            s.always = always;
+        }
+    }
+
+    /// What upstream writes for a field that is not set; `None` when it leaves it out.
+    fn when_absent(&self, field: &Field) -> Option<Value> {
+        match (field.pointer, field.omit) {
+            (_, Omit::Zero) | (true, Omit::Empty) => None,
+            (true, Omit::Never) => Some(Value::Null),
+            (false, Omit::Never) => Some(self.zero(field.type_id)),
+            // `omitempty` knows no empty struct, and these scalars are structs in Go.
+            (false, Omit::Empty) => match self.get(field.type_id) {
+                Type::Struct(_) => Some(self.zero(field.type_id)),
+                Type::Scalar(scalar) if scalar.is_go_struct() => Some(self.zero(field.type_id)),
+                _ => None,
+            },
+        }
+    }
+
+    /// What upstream writes for the zero value of a type. A list or map that is not there is `null`.
+    pub fn zero(&self, id: TypeId) -> Value {
+        match self.get(id) {
+            Type::Struct(s) => Value::Object(s.empty()),
+            Type::List { .. } | Type::Map { .. } => Value::Null,
+            Type::Scalar(scalar) => match scalar {
+                Scalar::Bool => Value::Bool(false),
+                Scalar::Int32 | Scalar::Int64 | Scalar::IntOrString => Value::Int(0),
+                Scalar::Double => Value::Float(0.0),
+                Scalar::String { .. } => Value::String(SmolStr::default()),
+                Scalar::Quantity => Value::String(SmolStr::new_static("0")),
+                Scalar::Duration => Value::String(SmolStr::new_static("0s")),
+                Scalar::SchemaOr(SchemaOr::Bool, _) => Value::Bool(false),
+                Scalar::Bytes
+                | Scalar::Time
+                | Scalar::MicroTime
+                | Scalar::RawExtension
+                | Scalar::Json
+                | Scalar::FieldsV1
+                | Scalar::SchemaOr(..)
+                | Scalar::Any => Value::Null,
+            },
+        }
     }
 
     /// The struct behind an id, if the type is one.
@@ -107,7 +181,7 @@ pub enum Scalar {
     Int32,
     /// Number, 64 bits signed.
     Int64,
-    /// Number, IEEE double.
+    /// Number, IEEE double; in a decoded tree always [`Value::Float`].
     Double,
     /// String. `values` lists what an enum allows (documentation and `kubectl explain`; validation is
     /// per kind); empty for free text.
@@ -140,6 +214,24 @@ pub enum Scalar {
     Any,
 }
 
+impl Scalar {
+    /// Whether upstream holds the scalar in a struct, which `omitempty` never leaves out.
+    fn is_go_struct(&self) -> bool {
+        matches!(
+            self,
+            Scalar::Quantity
+                | Scalar::IntOrString
+                | Scalar::Time
+                | Scalar::MicroTime
+                | Scalar::Duration
+                | Scalar::RawExtension
+                | Scalar::Json
+                | Scalar::FieldsV1
+                | Scalar::SchemaOr(..)
+        )
+    }
+}
+
 /// The alternative in one of apiextensions' union types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchemaOr {
@@ -152,7 +244,7 @@ pub enum SchemaOr {
 }
 
 /// A struct: the fields in JSON order (upstream's declaration order), embedded structs flattened.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct StructType {
     /// OpenAPI name (`io.k8s.api.core.v1.PodSpec`); empty for a nameless part of a custom resource.
     pub name: SmolStr,
@@ -161,8 +253,12 @@ pub struct StructType {
     /// Fields in JSON order. `apiVersion` and `kind` come first in types that have them (upstream
     /// writes `kind` before `apiVersion`) and have number 0: protobuf keeps them in the envelope.
     pub fields: Vec<Field>,
-    /// Field indices sorted by name, for lookups.
+    /// Field indices sorted by name, for lookups; made by [`Schema::index`]. The place of a field in this list is
+    /// its rank: members of an object's [`Map`](crate::value::Map) come in order of rank.
     pub by_name: Vec<u16>,
+    /// What upstream writes for fields that an object lacks (`status: {}`, `rules: null`): rank and value, in order
+    /// of rank; made by [`Schema::index`].
+    pub always: Vec<(u16, Value)>,
     /// The embedded messages, which protobuf always writes, even when empty. A message comes after the
     /// one that holds it.
     pub embedded: Vec<Embedded>,
@@ -171,19 +267,37 @@ pub struct StructType {
 }
 
 impl StructType {
-    /// Sets `by_name` from the fields; to be called once they are all there.
+    /// The field of that JSON name; case-sensitive.
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.rank(name).map(|rank| self.by_rank(rank))
+    }
+
+    /// Fills in `by_name`.
     pub fn index_fields(&mut self) {
         let mut order: Vec<u16> = (0..self.fields.len() as u16).collect();
-        order.sort_unstable_by(|&a, &b| self.fields[a as usize].name.cmp(&self.fields[b as usize].name));
+        order.sort_unstable_by(|&a, &b| {
+            self.fields[usize::from(a)].name.cmp(&self.fields[usize::from(b)].name)
+        });
         self.by_name = order;
     }
 
-    /// The field of that JSON name; case-sensitive.
-    pub fn field(&self, name: &str) -> Option<&Field> {
-        self.by_name
-            .binary_search_by(|&i| self.fields[i as usize].name.as_str().cmp(name))
-            .ok()
-            .map(|found| &self.fields[self.by_name[found] as usize])
+    /// The place of a field in the order of names.
+    pub fn rank(&self, name: &str) -> Option<usize> {
+        self.by_name.binary_search_by(|&i| self.fields[i as usize].name.as_str().cmp(name)).ok()
+    }
+
+    /// The field at a place in the order of names.
+    pub fn by_rank(&self, rank: usize) -> &Field {
+        &self.fields[self.by_name[rank] as usize]
+    }
+
+    /// What upstream writes for a struct of which nothing is set.
+    pub fn empty(&self) -> Map {
+        let members = self
+            .always
+            .iter()
+            .map(|(rank, value)| (self.by_rank(*rank as usize).name.clone(), value.clone()));
+        Map::from_sorted(members.collect())
     }
 }
 

@@ -1,1 +1,56 @@
-//! Times and durations in their canonical form.
+//! Points in time and spans as the API writes them.
+//!
+//! `metav1.Time` is RFC 3339 in UTC with whole seconds, `metav1.MicroTime` with six digits of fraction,
+//! `metav1.Duration` is Go's `time.Duration` text (`1h0m0s`). Faults are told in the words of Go's `time` package.
+//! [`human`] is the age column of kubectl.
+
+mod duration;
+mod timestamp;
+
+pub use duration::{format_duration, human, parse_duration};
+pub use timestamp::Timestamp;
+
+/// Why a text is no time or duration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TimeError {
+    /// A part of a time that does not look as the layout wants it.
+    #[error(
+        "parsing time {} as {layout:?}: cannot parse {} as {part:?}",
+        crate::error::quoted(text),
+        crate::error::quoted(rest)
+    )]
+    Layout {
+        /// The whole text.
+        text: String,
+        /// Go's layout.
+        layout: &'static str,
+        /// What was left to read.
+        rest: String,
+        /// The part of the layout that does not fit.
+        part: &'static str,
+    },
+    /// A month 13 and the like.
+    #[error("parsing time {}: {what} out of range", crate::error::quoted(text))]
+    Range {
+        /// The whole text.
+        text: String,
+        /// `month`, `day`, `hour`, `minute`, `second`.
+        what: &'static str,
+    },
+    /// Something after the time.
+    #[error("parsing time {}: extra text: {}", crate::error::quoted(text), crate::error::quoted(rest))]
+    Extra {
+        /// The whole text.
+        text: String,
+        /// What was left over.
+        rest: String,
+    },
+    /// A malformed duration.
+    #[error("time: {what} {}", crate::error::quoted(text))]
+    Duration {
+        /// `invalid duration`, `missing unit in duration`, `unknown unit "x" in duration`.
+        what: String,
+        /// The whole text.
+        text: String,
+    },
+}

@@ -1,0 +1,143 @@
+//! What can be wrong with a body, in the words of upstream.
+//!
+//! Clients and people match on these sentences, so `Display` gives them exactly as kube-apiserver's
+//! decoders do; the server only wraps them into a `Status`.
+
+use smol_str::SmolStr;
+
+use crate::quantity::QuantityError;
+use crate::time::TimeError;
+
+/// Why a body cannot be decoded at all.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum DecodeError {
+    /// The text is no JSON. Upstream reads the type of an object first and so prefixes this, for bodies of
+    /// objects, with `couldn't get version/kind; json parse error: `.
+    #[error("{message}")]
+    Syntax {
+        /// What is wrong, like `unexpected end of JSON input`.
+        message: String,
+        /// How many bytes were read, the offending one included.
+        offset: usize,
+    },
+    /// The text is no YAML (message as `yaml: line 2: …`).
+    #[error("error converting YAML to JSON: {message}")]
+    Yaml {
+        /// What is wrong and where.
+        message: String,
+    },
+    /// A value has a type that its field cannot hold; the first such place.
+    #[error("json: cannot unmarshal {found} into Go {place} of type {expected}", place = place(structure, path))]
+    Type {
+        /// What was found: `string`, `number 1.5`, `object`, …
+        found: String,
+        /// Go's name of the struct that has the field; empty at the top.
+        structure: String,
+        /// Field names from the root, joined with dots; list indices and map keys are not part of it.
+        path: String,
+        /// Go's name of the type that the field has.
+        expected: String,
+    },
+    /// Bytes that are not base64.
+    #[error("illegal base64 data at input byte {0}")]
+    Base64(usize),
+    /// A malformed quantity.
+    #[error(transparent)]
+    Quantity(#[from] QuantityError),
+    /// A malformed time or duration.
+    #[error(transparent)]
+    Time(#[from] TimeError),
+    /// A value of an `apiextensions` union type that is neither alternative.
+    #[error("boolean or JSON schema expected")]
+    SchemaOrBool,
+    /// An object that does not say its kind. Upstream repeats the body.
+    #[error("Object 'Kind' is missing in '{0}'")]
+    MissingKind(String),
+    /// An object that does not say its version. Upstream repeats the body.
+    #[error("Object 'apiVersion' is missing in '{0}'")]
+    MissingVersion(String),
+}
+
+fn place(structure: &str, path: &str) -> String {
+    match structure.is_empty() && path.is_empty() {
+        true => "value".to_string(),
+        false => format!("struct field {structure}.{path}"),
+    }
+}
+
+/// Something that strict field validation objects to. The object is decoded all the same: unknown fields
+/// are left out, of duplicate ones the last counts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum StrictError {
+    /// No such field in the type; with its path (`spec.containers[0].imagePullSecret`).
+    UnknownField(SmolStr),
+    /// A field or key that came before; with its path.
+    DuplicateField(SmolStr),
+    /// A key that the YAML text repeats, in the YAML reader's words.
+    Yaml(SmolStr),
+}
+
+/// How many strict errors are reported of one body.
+pub const MAX_STRICT_ERRORS: usize = 100;
+
+impl std::fmt::Display for StrictError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StrictError::UnknownField(path) => write!(f, "unknown field {}", quoted(path)),
+            StrictError::DuplicateField(path) => write!(f, "duplicate field {}", quoted(path)),
+            StrictError::Yaml(message) => f.write_str(message),
+        }
+    }
+}
+
+/// Text as Go's `strconv.Quote` writes it.
+pub fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\x07' => out.push_str("\\a"),
+            '\x08' => out.push_str("\\b"),
+            '\x0c' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\x0b' => out.push_str("\\v"),
+            c if (c as u32) < 0x20 || c == '\x7f' => out.push_str(&format!("\\x{:02x}", c as u32)),
+            c if c.is_control() || (c.is_whitespace() && c != ' ') || c == '\u{feff}' => match c as u32 {
+                n if n < 0x10000 => out.push_str(&format!("\\u{n:04x}")),
+                n => out.push_str(&format!("\\U{n:08x}")),
+            },
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_are_those_of_upstream() {
+        let mut error = DecodeError::Type {
+            found: "string".into(),
+            structure: "DeploymentSpec".into(),
+            path: "spec.replicas".into(),
+            expected: "int32".into(),
+        };
+        assert_eq!(
+            error.to_string(),
+            "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32"
+        );
+        if let DecodeError::Type { structure, path, .. } = &mut error {
+            structure.clear();
+            path.clear();
+        }
+        assert_eq!(error.to_string(), "json: cannot unmarshal string into Go value of type int32");
+        assert_eq!(StrictError::UnknownField("a.\"b".into()).to_string(), r#"unknown field "a.\"b""#);
+    }
+}

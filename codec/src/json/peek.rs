@@ -1,0 +1,67 @@
+//! What kind of object a body holds, without reading all of it.
+
+use smol_str::SmolStr;
+
+use super::source::{Source, Token};
+use super::text::Reader;
+use crate::error::DecodeError;
+
+/// `apiVersion` and `kind` of a body, each empty where it is absent or `null`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TypeMeta {
+    /// `v1`, `apps/v1`.
+    pub api_version: SmolStr,
+    /// `Pod`
+    pub kind: SmolStr,
+}
+
+/// Finds the type of the object in a body. Reads on only until both are known, so a fault of syntax further on is
+/// left for the decoder to find.
+pub fn peek_type(body: &[u8]) -> Result<TypeMeta, DecodeError> {
+    let mut reader = Reader::new(body);
+    let mut found = TypeMeta::default();
+    let wrong = |what: &str, field: &str| DecodeError::Type {
+        found: what.to_string(),
+        structure: String::new(),
+        path: field.to_string(),
+        expected: if field.is_empty() { "struct { APIVersion string; Kind string }" } else { "string" }
+            .to_string(),
+    };
+    match reader.token()? {
+        Token::Object => {}
+        Token::Null => return Ok(found),
+        other => return Err(wrong(name(&other), "")),
+    }
+    let (mut first, mut wanted) = (true, 2);
+    while wanted > 0 {
+        let Some(key) = reader.key(first)? else { break };
+        first = false;
+        let value = reader.token()?;
+        let field = match key.as_str() {
+            "apiVersion" => &mut found.api_version,
+            "kind" => &mut found.kind,
+            _ => {
+                reader.skip_rest(&value)?;
+                continue;
+            }
+        };
+        match value {
+            Token::String(text) => *field = text.into(),
+            Token::Null => {}
+            other => return Err(wrong(name(&other), key.as_str())),
+        }
+        wanted -= 1;
+    }
+    Ok(found)
+}
+
+pub(super) fn name(token: &Token<'_>) -> &'static str {
+    match token {
+        Token::Null => "null",
+        Token::Bool(_) => "bool",
+        Token::Number(_) => "number",
+        Token::String(_) => "string",
+        Token::Array => "array",
+        Token::Object => "object",
+    }
+}

@@ -1,0 +1,90 @@
+//! Where the decoder is, and what it found there.
+
+use std::fmt::Write;
+
+use smol_str::SmolStr;
+
+use crate::error::{StrictError, MAX_STRICT_ERRORS};
+use crate::schema::{Field, StructType};
+
+/// One step of the path from the root.
+pub(super) enum Step<'s> {
+    /// A field of a struct.
+    Field(&'s StructType, &'s Field),
+    /// A key of a map.
+    Key(SmolStr),
+    /// An element of a list.
+    Index(usize),
+}
+
+/// The path to the value at hand, and the strict errors so far.
+pub(super) struct Report<'s> {
+    pub(super) strict: bool,
+    pub(super) path: Vec<Step<'s>>,
+    pub(super) errors: Vec<StrictError>,
+}
+
+impl<'s> Report<'s> {
+    pub(super) fn new(strict: bool) -> Report<'s> {
+        Report { strict, path: Vec::new(), errors: Vec::new() }
+    }
+
+    /// The path as strict errors write it, a member of the present object at its end.
+    fn path_to(&self, member: &str) -> SmolStr {
+        let mut text = String::new();
+        let dotted = |text: &mut String, name: &str| {
+            if !text.is_empty() {
+                text.push('.');
+            }
+            text.push_str(name);
+        };
+        for step in &self.path {
+            match step {
+                Step::Field(_, field) => dotted(&mut text, &field.name),
+                Step::Key(key) => dotted(&mut text, key),
+                // Writing to a string cannot fail.
+                Step::Index(i) => drop(write!(text, "[{i}]")),
+            }
+        }
+        dotted(&mut text, member);
+        text.into()
+    }
+
+    #[cold]
+    pub(super) fn unknown(&mut self, name: &str) {
+        if self.strict {
+            let error = StrictError::UnknownField(self.path_to(name));
+            self.add(error);
+        }
+    }
+
+    #[cold]
+    pub(super) fn duplicate(&mut self, name: &str) {
+        if self.strict {
+            let error = StrictError::DuplicateField(self.path_to(name));
+            self.add(error);
+        }
+    }
+
+    fn add(&mut self, error: StrictError) {
+        if self.errors.len() < MAX_STRICT_ERRORS && !self.errors.contains(&error) {
+            self.errors.push(error);
+        }
+    }
+
+    /// The struct and field names that a type error of Go's decoder names: the struct of the last field, and all
+    /// fields on the way.
+    pub(super) fn go_field(&self) -> (String, String) {
+        let (mut structure, mut path) = (String::new(), String::new());
+        for step in &self.path {
+            if let Step::Field(holder, field) = step {
+                structure = holder.name.rsplit('.').next().unwrap_or_default().to_string();
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(&field.name);
+            }
+        }
+        (structure, path)
+    }
+}

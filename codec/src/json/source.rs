@@ -1,0 +1,149 @@
+//! What the typed decoder reads from: JSON text, or a tree that some other reader made.
+
+use smol_str::SmolStr;
+
+use super::report::Report;
+use crate::error::DecodeError;
+use crate::value::Value;
+
+/// The beginning of a value; a leaf is complete with it.
+#[derive(Debug)]
+pub(super) enum Token<'a> {
+    Null,
+    Bool(bool),
+    Number(Number<'a>),
+    String(Text<'a>),
+    Array,
+    Object,
+}
+
+/// A number as it was written, or as another reader made it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Number<'a> {
+    Text(&'a str),
+    Int(i64),
+    Float(f64),
+}
+
+/// Text that lives in the input where it can.
+#[derive(Debug)]
+pub(super) enum Text<'a> {
+    Borrowed(&'a str),
+    Owned(SmolStr),
+}
+
+impl Text<'_> {
+    pub(super) fn as_str(&self) -> &str {
+        match self {
+            Text::Borrowed(text) => text,
+            Text::Owned(text) => text,
+        }
+    }
+}
+
+impl From<Text<'_>> for SmolStr {
+    fn from(text: Text<'_>) -> SmolStr {
+        match text {
+            Text::Borrowed(text) => SmolStr::new(text),
+            Text::Owned(text) => text,
+        }
+    }
+}
+
+/// A walk along a value, in order.
+pub(super) trait Source<'a> {
+    /// Begins the next value.
+    fn token(&mut self) -> Result<Token<'a>, DecodeError>;
+
+    /// Whether the array that was begun has another element; `first` before the first one.
+    fn element(&mut self, first: bool) -> Result<bool, DecodeError>;
+
+    /// The key of the next member of the object that was begun.
+    fn key(&mut self, first: bool) -> Result<Option<Text<'a>>, DecodeError>;
+
+    /// Passes over the rest of the value that the token began.
+    fn skip_rest(&mut self, begun: &Token<'a>) -> Result<(), DecodeError>;
+
+    /// The next value as it is; duplicate keys are told to the report.
+    fn untyped(&mut self, report: &mut Report<'_>) -> Result<Value, DecodeError>;
+
+    /// The next value as text, for scalars that take theirs from any JSON; `None` for a container, which is
+    /// passed over.
+    fn raw_scalar(&mut self) -> Result<Option<Token<'a>>, DecodeError> {
+        let token = self.token()?;
+        match token {
+            Token::Array | Token::Object => self.skip_rest(&token).map(|()| None),
+            leaf => Ok(Some(leaf)),
+        }
+    }
+}
+
+/// A tree, taken apart as it is read.
+pub(super) struct Tree {
+    next: Value,
+    open: Vec<Open>,
+}
+
+enum Open {
+    Array(std::vec::IntoIter<Value>),
+    Object(std::vec::IntoIter<(SmolStr, Value)>),
+}
+
+impl Tree {
+    pub(super) fn new(root: Value) -> Tree {
+        Tree { next: root, open: Vec::new() }
+    }
+}
+
+impl<'a> Source<'a> for Tree {
+    fn token(&mut self) -> Result<Token<'a>, DecodeError> {
+        Ok(match std::mem::take(&mut self.next) {
+            Value::Null => Token::Null,
+            Value::Bool(b) => Token::Bool(b),
+            Value::Int(n) => Token::Number(Number::Int(n)),
+            Value::Float(n) => Token::Number(Number::Float(n)),
+            Value::String(text) => Token::String(Text::Owned(text)),
+            Value::Array(elements) => {
+                self.open.push(Open::Array(elements.into_iter()));
+                Token::Array
+            }
+            Value::Object(members) => {
+                self.open.push(Open::Object(members.into_iter()));
+                Token::Object
+            }
+        })
+    }
+
+    fn element(&mut self, _first: bool) -> Result<bool, DecodeError> {
+        if let Some(Open::Array(elements)) = self.open.last_mut() {
+            if let Some(next) = elements.next() {
+                self.next = next;
+                return Ok(true);
+            }
+        }
+        self.open.pop();
+        Ok(false)
+    }
+
+    fn key(&mut self, _first: bool) -> Result<Option<Text<'a>>, DecodeError> {
+        if let Some(Open::Object(members)) = self.open.last_mut() {
+            if let Some((key, next)) = members.next() {
+                self.next = next;
+                return Ok(Some(Text::Owned(key)));
+            }
+        }
+        self.open.pop();
+        Ok(None)
+    }
+
+    fn skip_rest(&mut self, begun: &Token<'a>) -> Result<(), DecodeError> {
+        if matches!(begun, Token::Array | Token::Object) {
+            self.open.pop();
+        }
+        Ok(())
+    }
+
+    fn untyped(&mut self, _report: &mut Report<'_>) -> Result<Value, DecodeError> {
+        Ok(std::mem::take(&mut self.next))
+    }
+}

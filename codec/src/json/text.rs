@@ -1,0 +1,408 @@
+//! The JSON reader: bytes to tokens, with the faults that Go's scanner finds, in its words.
+
+use smol_str::SmolStr;
+
+use super::report::{Report, Step};
+use super::source::{Number, Source, Text, Token};
+use crate::error::DecodeError;
+use crate::value::{level, Map, Value, MAX_DEPTH};
+
+/// A reader somewhere in a body.
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    depth: usize,
+    /// Members and elements of the containers that are open, so that each finished one is allocated once, in its
+    /// size.
+    members: Vec<(SmolStr, Value)>,
+    elements: Vec<Value>,
+}
+
+/// Reads a whole body without a schema.
+pub(super) fn parse(body: &[u8], report: &mut Report<'_>) -> Result<Value, DecodeError> {
+    let mut reader = Reader::new(body);
+    let value = reader.untyped(report)?;
+    reader.end()?;
+    Ok(value)
+}
+
+/// The first fault in the syntax of a body, if it has one. Upstream looks for these before anything else.
+pub(super) fn syntax_fault(body: &[u8]) -> Option<DecodeError> {
+    let mut reader = Reader::new(body);
+    let check = reader.token().and_then(|token| reader.skip_rest(&token)).and_then(|()| reader.end());
+    check.err()
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { bytes, at: 0, depth: 0, members: Vec::new(), elements: Vec::new() }
+    }
+
+    /// Checks that nothing but space is left.
+    pub(super) fn end(&mut self) -> Result<(), DecodeError> {
+        match self.peek() {
+            None => Ok(()),
+            Some(_) => Err(self.fault("after top-level value")),
+        }
+    }
+
+    /// The next byte that is no space, not taken yet.
+    #[inline]
+    fn peek(&mut self) -> Option<u8> {
+        while let Some(&byte) = self.bytes.get(self.at) {
+            if !matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
+                return Some(byte);
+            }
+            self.at += 1;
+        }
+        None
+    }
+
+    /// The fault of the byte at hand, or of there being none.
+    #[cold]
+    fn fault(&self, context: &str) -> DecodeError {
+        let Some(&byte) = self.bytes.get(self.at) else {
+            return DecodeError::Syntax {
+                message: "unexpected end of JSON input".into(),
+                offset: self.bytes.len(),
+            };
+        };
+        let shown = match byte {
+            b'\'' => r"\'".to_string(),
+            b'"' => "\"".to_string(),
+            byte => crate::error::quoted(&char::from(byte).to_string()).trim_matches('"').to_string(),
+        };
+        DecodeError::Syntax { message: format!("invalid character '{shown}' {context}"), offset: self.at + 1 }
+    }
+
+    #[inline]
+    fn open(&mut self) -> Result<(), DecodeError> {
+        if self.depth == MAX_DEPTH {
+            return Err(self.fault("exceeded max depth"));
+        }
+        self.depth += 1;
+        self.at += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn close(&mut self) {
+        self.depth -= 1;
+        self.at += 1;
+    }
+
+    fn word(&mut self, word: &'static str) -> Result<(), DecodeError> {
+        if self.bytes[self.at..].starts_with(word.as_bytes()) {
+            self.at += word.len();
+            return Ok(());
+        }
+        for expected in word.bytes() {
+            if self.bytes.get(self.at) != Some(&expected) {
+                return Err(self.fault(&format!("in literal {word} (expecting '{}')", char::from(expected))));
+            }
+            self.at += 1;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn digits(&mut self) -> usize {
+        let start = self.at;
+        while self.bytes.get(self.at).is_some_and(u8::is_ascii_digit) {
+            self.at += 1;
+        }
+        self.at - start
+    }
+
+    fn number(&mut self) -> Result<&'a str, DecodeError> {
+        let start = self.at;
+        if self.bytes.get(self.at) == Some(&b'-') {
+            self.at += 1;
+        }
+        if self.bytes.get(self.at) == Some(&b'0') {
+            self.at += 1;
+        } else if self.digits() == 0 {
+            return Err(self.fault("in numeric literal"));
+        }
+        if self.bytes.get(self.at) == Some(&b'.') {
+            self.at += 1;
+            if self.digits() == 0 {
+                return Err(self.fault("after decimal point in numeric literal"));
+            }
+        }
+        if matches!(self.bytes.get(self.at), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.bytes.get(self.at), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            if self.digits() == 0 {
+                return Err(self.fault("in exponent of numeric literal"));
+            }
+        }
+        // Digits and signs only.
+        Ok(std::str::from_utf8(&self.bytes[start..self.at]).unwrap_or_default())
+    }
+
+    /// The string whose opening quote is at hand.
+    #[inline]
+    fn string(&mut self) -> Result<Text<'a>, DecodeError> {
+        self.at += 1;
+        let start = self.at;
+        let rest = &self.bytes[start..];
+        let plain = rest.iter().position(|&b| SPECIAL[usize::from(b)]).unwrap_or(rest.len());
+        self.at += plain;
+        if self.bytes.get(self.at) == Some(&b'"') {
+            if let Ok(text) = std::str::from_utf8(&rest[..plain]) {
+                self.at += 1;
+                return Ok(Text::Borrowed(text));
+            }
+        }
+        self.at = start;
+        self.unusual_string().map(|text| Text::Owned(text.into()))
+    }
+
+    /// A string with escapes or invalid UTF-8 in it, from behind its opening quote.
+    #[cold]
+    fn unusual_string(&mut self) -> Result<String, DecodeError> {
+        let mut text = String::new();
+        loop {
+            let rest = &self.bytes[self.at..];
+            let plain = rest.iter().position(|&b| SPECIAL[usize::from(b)]).unwrap_or(rest.len());
+            push_lossy(&mut text, &rest[..plain]);
+            self.at += plain;
+            match self.bytes.get(self.at) {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(text);
+                }
+                Some(b'\\') => {
+                    self.at += 1;
+                    let c = self.escape()?;
+                    text.push(c);
+                }
+                _ => return Err(self.fault("in string literal")),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<char, DecodeError> {
+        let c = match self.bytes.get(self.at) {
+            Some(b'"') => '"',
+            Some(b'\\') => '\\',
+            Some(b'/') => '/',
+            Some(b'b') => '\x08',
+            Some(b'f') => '\x0c',
+            Some(b'n') => '\n',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
+            Some(b'u') => {
+                self.at += 1;
+                return self.unicode_escape();
+            }
+            _ => return Err(self.fault("in string escape code")),
+        };
+        self.at += 1;
+        Ok(c)
+    }
+
+    fn unicode_escape(&mut self) -> Result<char, DecodeError> {
+        let first = self.four_hex_digits()?;
+        if let Some(c) = char::from_u32(first) {
+            return Ok(c);
+        }
+        // Half of a surrogate pair. The other half counts only if it fits; else it is a character of its own.
+        if first < 0xdc00 && self.bytes[self.at..].starts_with(b"\\u") {
+            let back = self.at;
+            self.at += 2;
+            let second = self.four_hex_digits()?;
+            if (0xdc00..0xe000).contains(&second) {
+                let both = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
+                return Ok(char::from_u32(both).unwrap_or(char::REPLACEMENT_CHARACTER));
+            }
+            self.at = back;
+        }
+        Ok(char::REPLACEMENT_CHARACTER)
+    }
+
+    fn four_hex_digits(&mut self) -> Result<u32, DecodeError> {
+        let mut value = 0;
+        for _ in 0..4 {
+            let digit = self.bytes.get(self.at).and_then(|&b| char::from(b).to_digit(16));
+            value = value * 16 + digit.ok_or_else(|| self.fault("in \\u hexadecimal character escape"))?;
+            self.at += 1;
+        }
+        Ok(value)
+    }
+
+    fn untyped_array(&mut self, report: &mut Report<'_>) -> Result<Value, DecodeError> {
+        let base = self.elements.len();
+        let mut index = 0;
+        while self.element(index == 0)? {
+            report.path.push(Step::Index(index));
+            let value = self.untyped(report)?;
+            report.path.pop();
+            self.elements.push(value);
+            index += 1;
+        }
+        Ok(Value::Array(self.elements.drain(base..).collect()))
+    }
+
+    fn untyped_object(&mut self, report: &mut Report<'_>) -> Result<Value, DecodeError> {
+        let base = self.members.len();
+        let mut first = true;
+        while let Some(key) = self.key(first)? {
+            first = false;
+            let key = SmolStr::from(key);
+            if report.strict {
+                report.path.push(Step::Key(key.clone()));
+            }
+            let value = self.untyped(report)?;
+            if report.strict {
+                report.path.pop();
+            }
+            self.members.push((key, value));
+        }
+        let (map, duplicates) = Map::from_members(self.members.drain(base..).collect());
+        for key in &duplicates {
+            report.duplicate(key);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+/// Bytes that end the plain part of a string: the quote, the backslash and control characters.
+const SPECIAL: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        table[byte] = true;
+        byte += 1;
+    }
+    table[b'"' as usize] = true;
+    table[b'\\' as usize] = true;
+    table
+};
+
+/// Appends text, U+FFFD for each byte that is no valid UTF-8 (Go's rule; Rust's own lossy conversion writes one for
+/// a whole broken sequence).
+fn push_lossy(text: &mut String, mut bytes: &[u8]) {
+    loop {
+        match std::str::from_utf8(bytes) {
+            Ok(valid) => return text.push_str(valid),
+            Err(error) => {
+                let (valid, rest) = bytes.split_at(error.valid_up_to());
+                text.push_str(std::str::from_utf8(valid).unwrap_or_default());
+                text.push(char::REPLACEMENT_CHARACTER);
+                bytes = &rest[1..];
+            }
+        }
+    }
+}
+
+/// A number in a place without a type: an integer where its text has no point and fits, else a double.
+pub(super) fn plain_number(text: &str) -> Option<Value> {
+    if let Ok(n) = text.parse() {
+        return Some(Value::Int(n));
+    }
+    text.parse().ok().filter(|n: &f64| n.is_finite()).map(Value::Float)
+}
+
+impl<'a> Source<'a> for Reader<'a> {
+    #[inline]
+    fn token(&mut self) -> Result<Token<'a>, DecodeError> {
+        match self.peek() {
+            Some(b'"') => Ok(Token::String(self.string()?)),
+            Some(b'{') => self.open().map(|()| Token::Object),
+            Some(b'[') => self.open().map(|()| Token::Array),
+            Some(b'-' | b'0'..=b'9') => Ok(Token::Number(Number::Text(self.number()?))),
+            Some(b't') => self.word("true").map(|()| Token::Bool(true)),
+            Some(b'f') => self.word("false").map(|()| Token::Bool(false)),
+            Some(b'n') => self.word("null").map(|()| Token::Null),
+            _ => Err(self.fault("looking for beginning of value")),
+        }
+    }
+
+    #[inline]
+    fn element(&mut self, first: bool) -> Result<bool, DecodeError> {
+        match self.peek() {
+            Some(b']') => {
+                self.close();
+                Ok(false)
+            }
+            _ if first => Ok(true),
+            Some(b',') => {
+                self.at += 1;
+                Ok(true)
+            }
+            _ => Err(self.fault("after array element")),
+        }
+    }
+
+    #[inline]
+    fn key(&mut self, first: bool) -> Result<Option<Text<'a>>, DecodeError> {
+        match self.peek() {
+            Some(b'}') => {
+                self.close();
+                return Ok(None);
+            }
+            _ if first => {}
+            Some(b',') => self.at += 1,
+            _ => return Err(self.fault("after object key:value pair")),
+        }
+        if self.peek() != Some(b'"') {
+            return Err(self.fault("looking for beginning of object key string"));
+        }
+        let key = self.string()?;
+        if self.peek() != Some(b':') {
+            return Err(self.fault("after object key"));
+        }
+        self.at += 1;
+        Ok(Some(key))
+    }
+
+    fn skip_rest(&mut self, begun: &Token<'a>) -> Result<(), DecodeError> {
+        // True for an object, false for an array; on the heap, so that depth costs no stack.
+        let mut open = match begun {
+            Token::Array => vec![false],
+            Token::Object => vec![true],
+            _ => return Ok(()),
+        };
+        let mut first = true;
+        while let Some(&object) = open.last() {
+            let more = if object { self.key(first)?.is_some() } else { self.element(first)? };
+            first = false;
+            if !more {
+                open.pop();
+                continue;
+            }
+            match self.token()? {
+                Token::Array => open.push(false),
+                Token::Object => open.push(true),
+                _ => continue,
+            }
+            first = true;
+        }
+        Ok(())
+    }
+
+    fn untyped(&mut self, report: &mut Report<'_>) -> Result<Value, DecodeError> {
+        Ok(match self.token()? {
+            Token::Null => Value::Null,
+            Token::Bool(b) => Value::Bool(b),
+            Token::String(text) => Value::String(text.into()),
+            Token::Number(Number::Text(text)) => plain_number(text).ok_or_else(|| {
+                let (structure, path) = report.go_field();
+                DecodeError::Type {
+                    found: format!("number {text}"),
+                    structure,
+                    path,
+                    expected: "float64".into(),
+                }
+            })?,
+            Token::Number(Number::Int(n)) => Value::Int(n),
+            Token::Number(Number::Float(n)) => Value::Float(n),
+            Token::Array => level(|| self.untyped_array(report))?,
+            Token::Object => level(|| self.untyped_object(report))?,
+        })
+    }
+}

@@ -1,0 +1,566 @@
+//! The typed decoder: checks a value against the schema and makes of it what upstream would hold.
+
+use base64::prelude::{Engine, BASE64_STANDARD};
+use smol_str::SmolStr;
+
+use super::peek::name;
+use super::report::{Report, Step};
+use super::source::{Number, Source, Text, Token, Tree};
+use super::text::{syntax_fault, Reader};
+use super::writer::write_number;
+use super::{DecodeOptions, Decoded};
+use crate::error::DecodeError;
+use crate::quantity::Quantity;
+use crate::schema::{Field, Omit, Scalar, Schema, SchemaOr, StructType, Type, TypeId};
+use crate::time::{format_duration, parse_duration, Timestamp};
+use crate::value::{level, Map, Value};
+
+/// Reads JSON as a value of a type.
+///
+/// One pass over the bytes; unknown parts are passed over without being built. Faults of syntax come before
+/// everything else, then malformed scalars (quantities, times), then the first wrong type.
+pub fn decode(
+    body: &[u8],
+    schema: &Schema,
+    id: TypeId,
+    options: &DecodeOptions,
+) -> Result<Decoded, DecodeError> {
+    let mut decoder = Decoder::new(schema, Reader::new(body), options);
+    match decoder.root(id).and_then(|value| decoder.source.end().map(|()| value)) {
+        Ok(value) => decoder.finish(value),
+        Err(fault @ DecodeError::Syntax { .. }) => Err(fault),
+        Err(fault) => Err(syntax_fault(body).unwrap_or(fault)),
+    }
+}
+
+/// Checks a tree as [`decode`] checks text: for trees that came from YAML, CBOR or a patch.
+pub fn conform(
+    tree: Value,
+    schema: &Schema,
+    id: TypeId,
+    options: &DecodeOptions,
+) -> Result<Decoded, DecodeError> {
+    let mut decoder = Decoder::new(schema, Tree::new(tree), options);
+    let value = decoder.root(id)?;
+    decoder.finish(value)
+}
+
+struct Decoder<'s, S> {
+    schema: &'s Schema,
+    source: S,
+    report: Report<'s>,
+    /// The first value of a wrong type; the walk goes on, since a worse fault may follow.
+    wrong: Option<DecodeError>,
+    // What is collected of the containers that are open, so that each finished one is allocated once, in its size.
+    fields: Vec<(u16, Value)>,
+    members: Vec<(SmolStr, Value)>,
+    elements: Vec<Value>,
+}
+
+impl<'s, S> Decoder<'s, S> {
+    fn new(schema: &'s Schema, source: S, options: &DecodeOptions) -> Decoder<'s, S> {
+        Decoder {
+            schema,
+            source,
+            report: Report::new(options.strict),
+            wrong: None,
+            fields: Vec::new(),
+            members: Vec::new(),
+            elements: Vec::new(),
+        }
+    }
+
+    fn finish(self, value: Value) -> Result<Decoded, DecodeError> {
+        match self.wrong {
+            Some(fault) => Err(fault),
+            None => Ok(Decoded { value, strict: self.report.errors }),
+        }
+    }
+
+    #[cold]
+    fn type_error(&self, found: String, expected: String) -> DecodeError {
+        let (structure, path) = self.report.go_field();
+        DecodeError::Type { found, structure, path, expected }
+    }
+
+    /// Notes a value of a wrong type, unless one was noted before.
+    #[cold]
+    fn note(&mut self, found: String, id: TypeId) {
+        if self.wrong.is_none() {
+            self.wrong = Some(self.type_error(found, go_type(self.schema, id)));
+        }
+    }
+}
+
+/// How Go calls a type.
+fn go_type(schema: &Schema, id: TypeId) -> String {
+    match schema.get(id) {
+        Type::Struct(s) => {
+            let mut parts = s.name.rsplit('.');
+            let (name, package) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            format!("{package}.{name}")
+        }
+        Type::List { element, .. } => format!("[]{}", go_type(schema, *element)),
+        Type::Map { value } => format!("map[string]{}", go_type(schema, *value)),
+        Type::Scalar(scalar) => match scalar {
+            Scalar::Bool => "bool",
+            Scalar::Int32 | Scalar::IntOrString => "int32",
+            Scalar::Int64 => "int64",
+            Scalar::Double => "float64",
+            Scalar::Bytes => "[]uint8",
+            _ => "string",
+        }
+        .to_string(),
+    }
+}
+
+impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
+    fn root(&mut self, id: TypeId) -> Result<Value, DecodeError> {
+        // A `null` leaves Go's target as it was: empty.
+        Ok(self.value(id)?.unwrap_or_else(|| self.schema.zero(id)))
+    }
+
+    /// The next value; `None` for a `null`, and for a wrong type, which is noted.
+    #[inline]
+    fn value(&mut self, id: TypeId) -> Result<Option<Value>, DecodeError> {
+        let schema = self.schema;
+        match schema.get(id) {
+            Type::Scalar(scalar) => self.scalar(id, scalar),
+            Type::Struct(structure) => match self.source.token()? {
+                Token::Object => level(|| self.structure(structure)).map(Some),
+                other => self.mismatch(other, id),
+            },
+            Type::List { element, .. } => match self.source.token()? {
+                Token::Array => level(|| self.list(*element)).map(Some),
+                other => self.mismatch(other, id),
+            },
+            Type::Map { value } => match self.source.token()? {
+                Token::Object => level(|| self.map(*value)).map(Some),
+                other => self.mismatch(other, id),
+            },
+        }
+    }
+
+    fn mismatch(&mut self, found: Token<'a>, id: TypeId) -> Result<Option<Value>, DecodeError> {
+        if !matches!(found, Token::Null) {
+            self.note(name(&found).to_string(), id);
+            self.source.skip_rest(&found)?;
+        }
+        Ok(None)
+    }
+
+    fn structure(&mut self, s: &'s StructType) -> Result<Value, DecodeError> {
+        let base = self.fields.len();
+        let (mut first, mut hint) = (true, 0);
+        let mut seen = Seen::default();
+        while let Some(key) = self.source.key(first)? {
+            first = false;
+            let Some(rank) = find(s, key.as_str(), hint) else {
+                self.report.unknown(key.as_str());
+                let token = self.source.token()?;
+                self.source.skip_rest(&token)?;
+                continue;
+            };
+            hint = rank + 1;
+            let field = s.by_rank(rank);
+            let again = seen.insert(rank);
+            if again {
+                self.report.duplicate(&field.name);
+            }
+            self.report.path.push(Step::Field(s, field));
+            let value = self.value(field.type_id)?;
+            self.report.path.pop();
+            let value = value.filter(|value| self.is_kept(field, value));
+            self.put(base, rank as u16, value, again);
+        }
+        Ok(Value::Object(self.close(s, base)))
+    }
+
+    /// Puts a field among those of the open struct, in order of rank.
+    #[inline]
+    fn put(&mut self, base: usize, rank: u16, value: Option<Value>, again: bool) {
+        let open = &self.fields[base..];
+        let place = match open.last() {
+            Some((last, _)) if *last >= rank => open.partition_point(|(r, _)| *r < rank),
+            _ => open.len(),
+        };
+        let there = again && open.get(place).is_some_and(|(r, _)| *r == rank);
+        match (there, value) {
+            (false, Some(value)) => self.fields.insert(base + place, (rank, value)),
+            (true, Some(value)) => self.fields[base + place].1 = value,
+            (true, None) => drop(self.fields.remove(base + place)),
+            (false, None) => {}
+        }
+    }
+
+    /// Makes the object of the fields collected since `base`, those filled in that upstream always writes.
+    fn close(&mut self, s: &StructType, base: usize) -> Map {
+        let mut members = Vec::with_capacity(self.fields.len() - base + s.always.len());
+        let mut always = s.always.iter().peekable();
+        let named = |rank: u16, value| (s.by_rank(usize::from(rank)).name.clone(), value);
+        for (rank, value) in self.fields.drain(base..) {
+            while let Some((before, filled)) = always.next_if(|(r, _)| *r < rank) {
+                members.push(named(*before, filled.clone()));
+            }
+            always.next_if(|(r, _)| *r == rank);
+            members.push(named(rank, value));
+        }
+        members.extend(always.map(|(rank, value)| named(*rank, value.clone())));
+        Map::from_sorted(members)
+    }
+
+    /// Whether upstream writes a field that has this value.
+    #[inline]
+    fn is_kept(&self, field: &Field, value: &Value) -> bool {
+        if field.pointer || field.omit == Omit::Never {
+            return true;
+        }
+        match value {
+            Value::Null => false,
+            Value::Bool(b) => *b,
+            Value::Array(a) => !a.is_empty(),
+            Value::String(text) => !text.is_empty(),
+            // Zero is left out where it is a number in Go, not in a struct (IntOrString).
+            Value::Int(n) => {
+                *n != 0 || matches!(self.schema.get(field.type_id), Type::Scalar(Scalar::IntOrString))
+            }
+            Value::Float(n) => *n != 0.0,
+            Value::Object(map) => match self.schema.get(field.type_id) {
+                Type::Map { .. } => !map.is_empty(),
+                Type::Struct(s) => field.omit != Omit::Zero || !is_empty(s, map),
+                Type::Scalar(_) | Type::List { .. } => true,
+            },
+        }
+    }
+
+    fn list(&mut self, element: TypeId) -> Result<Value, DecodeError> {
+        let base = self.elements.len();
+        let mut index = 0;
+        while self.source.element(index == 0)? {
+            self.report.path.push(Step::Index(index));
+            let value = self.value(element)?;
+            self.report.path.pop();
+            let value = value.unwrap_or_else(|| self.schema.zero(element));
+            self.elements.push(value);
+            index += 1;
+        }
+        Ok(Value::Array(self.elements.drain(base..).collect()))
+    }
+
+    fn map(&mut self, value_type: TypeId) -> Result<Value, DecodeError> {
+        let base = self.members.len();
+        let mut first = true;
+        while let Some(key) = self.source.key(first)? {
+            first = false;
+            let key = SmolStr::from(key);
+            self.report.path.push(Step::Key(key.clone()));
+            let value = self.value(value_type)?;
+            self.report.path.pop();
+            let value = value.unwrap_or_else(|| match self.schema.get(value_type) {
+                // Upstream stores these as protobuf, from which a missing value comes back empty.
+                Type::Scalar(Scalar::Bytes) => Value::String(SmolStr::default()),
+                _ => self.schema.zero(value_type),
+            });
+            self.members.push((key, value));
+        }
+        let (map, duplicates) = Map::from_members(self.members.drain(base..).collect());
+        for key in &duplicates {
+            self.report.duplicate(key);
+        }
+        Ok(Value::Object(map))
+    }
+
+    fn scalar(&mut self, id: TypeId, scalar: &'s Scalar) -> Result<Option<Value>, DecodeError> {
+        match scalar {
+            Scalar::String { .. } => match self.source.token()? {
+                Token::String(text) => Ok(Some(Value::String(text.into()))),
+                other => self.mismatch(other, id),
+            },
+            Scalar::Bool => match self.source.token()? {
+                Token::Bool(b) => Ok(Some(Value::Bool(b))),
+                other => self.mismatch(other, id),
+            },
+            Scalar::Int32 | Scalar::Int64 => match self.source.token()? {
+                Token::Number(number) => {
+                    let n = integer(number).filter(|n| *scalar == Scalar::Int64 || i32::try_from(*n).is_ok());
+                    if n.is_none() {
+                        self.note(format!("number {}", number_text(number)), id);
+                    }
+                    Ok(n.map(Value::Int))
+                }
+                other => self.mismatch(other, id),
+            },
+            Scalar::Double => match self.source.token()? {
+                Token::Number(number) => {
+                    let n = double(number).filter(|n| n.is_finite());
+                    if n.is_none() {
+                        self.note(format!("number {}", number_text(number)), id);
+                    }
+                    Ok(n.map(Value::Float))
+                }
+                other => self.mismatch(other, id),
+            },
+            Scalar::Bytes => self.bytes(id),
+            Scalar::IntOrString => {
+                match self.source.token()? {
+                    Token::String(text) => Ok(Some(Value::String(text.into()))),
+                    Token::Null => Ok(None),
+                    Token::Number(number) => match integer(number).filter(|n| i32::try_from(*n).is_ok()) {
+                        Some(n) => Ok(Some(Value::Int(n))),
+                        None => Err(self
+                            .type_error(format!("number {}", number_text(number)), go_type(self.schema, id))),
+                    },
+                    other => Err(self.type_error(name(&other).to_string(), go_type(self.schema, id))),
+                }
+            }
+            Scalar::Quantity => self.quantity(),
+            Scalar::Time => self.time(|text| match Timestamp::parse(text)? {
+                Timestamp::ZERO => Ok(Value::Null),
+                time => Ok(Value::String(time.to_rfc3339())),
+            }),
+            Scalar::MicroTime => self.time(|text| match Timestamp::parse_micro(text)? {
+                Timestamp::ZERO => Ok(Value::Null),
+                time => Ok(Value::String(time.to_rfc3339_micro())),
+            }),
+            Scalar::Duration => self.time(|text| Ok(Value::String(format_duration(parse_duration(text)?)))),
+            // Kept as sent: upstream does not look inside, so nothing there is reported either.
+            Scalar::RawExtension | Scalar::Json | Scalar::FieldsV1 => {
+                let value = self.source.untyped(&mut Report::new(false))?;
+                Ok(Some(value).filter(|value| !value.is_null()))
+            }
+            Scalar::Any => {
+                let value = self.source.untyped(&mut self.report)?;
+                Ok(Some(value).filter(|value| !value.is_null()))
+            }
+            Scalar::SchemaOr(alternative, id) => self.schema_or(*alternative, *id),
+        }
+    }
+
+    fn bytes(&mut self, id: TypeId) -> Result<Option<Value>, DecodeError> {
+        let text = match self.source.token()? {
+            Token::String(text) => text,
+            other => return self.mismatch(other, id),
+        };
+        match canonical_base64(text) {
+            Ok(text) => Ok(Some(Value::String(text))),
+            Err(at) => {
+                self.wrong.get_or_insert(DecodeError::Base64(at));
+                Ok(None)
+            }
+        }
+    }
+
+    fn quantity(&mut self) -> Result<Option<Value>, DecodeError> {
+        let canonical = match self.source.raw_scalar()? {
+            Some(Token::Null) => return Ok(None),
+            Some(Token::String(text)) => Quantity::canonicalize(text.as_str().trim()),
+            Some(Token::Number(number)) => Quantity::canonicalize(&number_text(number)),
+            // Upstream reads the bytes of whatever is there.
+            _ => Quantity::canonicalize("?"),
+        };
+        Ok(Some(Value::String(canonical?)))
+    }
+
+    fn time(
+        &mut self,
+        read: impl FnOnce(&str) -> Result<Value, crate::time::TimeError>,
+    ) -> Result<Option<Value>, DecodeError> {
+        match self.source.token()? {
+            Token::Null => Ok(None),
+            Token::String(text) => Ok(Some(read(text.as_str())?)),
+            other => Err(self.type_error(name(&other).to_string(), "string".into())),
+        }
+    }
+
+    fn schema_or(&mut self, alternative: SchemaOr, id: TypeId) -> Result<Option<Value>, DecodeError> {
+        // Upstream decodes these by themselves and without strictness.
+        let strict = std::mem::replace(&mut self.report.strict, false);
+        let value = level(|| self.schema_or_inner(alternative, id));
+        self.report.strict = strict;
+        value
+    }
+
+    fn schema_or_inner(&mut self, alternative: SchemaOr, id: TypeId) -> Result<Option<Value>, DecodeError> {
+        let schema = self.schema;
+        let token = self.source.token()?;
+        match (alternative, token) {
+            (_, Token::Object) => match schema.get(id) {
+                Type::Struct(s) => self.structure(s).map(Some),
+                _ => self.mismatch(Token::Object, id),
+            },
+            (_, Token::Null) => Ok(None),
+            (SchemaOr::Bool, Token::Bool(b)) => Ok(Some(Value::Bool(b))),
+            (SchemaOr::Bool, _) => Err(DecodeError::SchemaOrBool),
+            (SchemaOr::Array, Token::Array) => Ok(Some(self.list(id)?).filter(is_not_empty_list)),
+            (SchemaOr::StringArray, Token::Array) => {
+                let mut texts = Vec::new();
+                while self.source.element(texts.is_empty())? {
+                    match self.source.token()? {
+                        Token::String(text) => texts.push(Value::String(text.into())),
+                        Token::Null => texts.push(Value::String(SmolStr::default())),
+                        other => {
+                            let fault = self.type_error(name(&other).to_string(), "string".into());
+                            self.wrong.get_or_insert(fault);
+                            self.source.skip_rest(&other)?;
+                            texts.push(Value::Null);
+                        }
+                    }
+                }
+                Ok(Some(Value::Array(texts)).filter(is_not_empty_list))
+            }
+            // Upstream takes anything else for nothing.
+            (_, other) => self.source.skip_rest(&other).map(|()| None),
+        }
+    }
+}
+
+fn is_not_empty_list(value: &Value) -> bool {
+    value.as_array().is_none_or(|list| !list.is_empty())
+}
+
+/// Whether a struct's object holds no more than upstream writes for an empty one.
+fn is_empty(s: &StructType, map: &Map) -> bool {
+    map.len() == s.always.len()
+        && map.iter().zip(&s.always).all(|((key, value), (rank, filled))| {
+            *key == s.by_rank(usize::from(*rank)).name && value == filled
+        })
+}
+
+/// The rank of a field. Bodies are mostly in order of name or nearly so, hence the look at the expected place.
+#[inline]
+fn find(s: &StructType, key: &str, hint: usize) -> Option<usize> {
+    match s.by_name.get(hint) {
+        Some(&i) if s.fields[usize::from(i)].name == key => Some(hint),
+        _ => s.rank(key),
+    }
+}
+
+/// Which fields of a struct were seen.
+#[derive(Default)]
+struct Seen {
+    low: u64,
+    high: Vec<usize>,
+}
+
+impl Seen {
+    /// Whether it was there before.
+    #[inline]
+    fn insert(&mut self, rank: usize) -> bool {
+        if rank < 64 {
+            let bit = 1 << rank;
+            let before = self.low & bit != 0;
+            self.low |= bit;
+            return before;
+        }
+        let before = self.high.contains(&rank);
+        if !before {
+            self.high.push(rank);
+        }
+        before
+    }
+}
+
+/// The text of a number, as Go would have it before decoding.
+fn number_text(number: Number<'_>) -> String {
+    match number {
+        Number::Text(text) => text.to_string(),
+        Number::Int(n) => n.to_string(),
+        Number::Float(n) => {
+            let mut out = Vec::new();
+            write_number(n, &mut out);
+            String::from_utf8(out).unwrap_or_default()
+        }
+    }
+}
+
+#[inline]
+fn integer(number: Number<'_>) -> Option<i64> {
+    match number {
+        Number::Text(text) => text.parse().ok(),
+        Number::Int(n) => Some(n),
+        // A tree from YAML has 1e3 as a float; on its way to the decoder upstream writes it as 1000.
+        Number::Float(_) => number_text(number).parse().ok(),
+    }
+}
+
+fn double(number: Number<'_>) -> Option<f64> {
+    match number {
+        Number::Text(text) => text.parse().ok(),
+        Number::Int(n) => Some(n as f64),
+        Number::Float(n) => Some(n),
+    }
+}
+
+/// Base64 as Go writes it back, or the place of the first byte that is none.
+fn canonical_base64(text: Text<'_>) -> Result<SmolStr, usize> {
+    let decoded = match BASE64_STANDARD.decode(text.as_str()) {
+        // Strict decoding accepts canonical text only.
+        Ok(_) => return Ok(text.into()),
+        Err(_) => decode_as_go(text.as_str().as_bytes())?,
+    };
+    Ok(BASE64_STANDARD.encode(decoded).into())
+}
+
+/// `base64.StdEncoding`: line breaks do not count, and neither do the last bits of an incomplete group.
+fn decode_as_go(text: &[u8]) -> Result<Vec<u8>, usize> {
+    let value = |b: u8| match b {
+        b'A'..=b'Z' => Some(b - b'A'),
+        b'a'..=b'z' => Some(b - b'a' + 26),
+        b'0'..=b'9' => Some(b - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let mut out = Vec::with_capacity(text.len() / 4 * 3);
+    let mut bytes = text.iter().copied().enumerate().filter(|(_, b)| !matches!(b, b'\r' | b'\n'));
+    let (mut group, mut bits) = (0u32, 0);
+    while let Some((at, byte)) = bytes.next() {
+        if byte == b'=' {
+            // A group of two digits has two signs, one of three has one.
+            match bits {
+                12 => match bytes.next() {
+                    Some((_, b'=')) => {}
+                    Some((at, _)) => return Err(at),
+                    None => return Err(text.len()),
+                },
+                18 => {}
+                _ => return Err(at),
+            }
+            if let Some((at, _)) = bytes.next() {
+                return Err(at);
+            }
+            let whole = group >> (bits % 8);
+            out.extend(whole.to_be_bytes().iter().skip(4 - bits / 8));
+            return Ok(out);
+        }
+        group = group << 6 | u32::from(value(byte).ok_or(at)?);
+        bits += 6;
+        if bits == 24 {
+            out.extend(&group.to_be_bytes()[1..]);
+            (group, bits) = (0, 0);
+        }
+    }
+    match bits {
+        0 => Ok(out),
+        _ => Err(text.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_read_as_go_reads_it() {
+        let read = |text| canonical_base64(Text::Borrowed(text));
+        assert_eq!(read("aGk=").unwrap(), "aGk=");
+        assert_eq!(read("aG\nk=\n").unwrap(), "aGk=");
+        assert_eq!(read("aGl=").unwrap(), "aGk=", "last bits do not count");
+        assert_eq!(read("aA==").unwrap(), "aA==");
+        assert_eq!(read("").unwrap(), "");
+        assert_eq!(read("!aGk="), Err(0));
+        assert_eq!(read("aGk"), Err(3));
+        assert_eq!(read("aGk=x"), Err(4));
+        assert_eq!(read("a==="), Err(1));
+    }
+}
