@@ -8,7 +8,7 @@ use smol_str::SmolStr;
 use crate::quantity::QuantityError;
 use crate::time::TimeError;
 
-/// Why a body cannot be decoded at all.
+/// Why a body cannot be decoded at all. Small, since every step of a decoder returns one or none.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DecodeError {
     /// The text is no JSON. Upstream reads the type of an object first and so prefixes this, for bodies of
@@ -16,7 +16,7 @@ pub enum DecodeError {
     #[error("{message}")]
     Syntax {
         /// What is wrong, like `unexpected end of JSON input`.
-        message: String,
+        message: Box<str>,
         /// How many bytes were read, the offending one included.
         offset: usize,
     },
@@ -24,20 +24,11 @@ pub enum DecodeError {
     #[error("error converting YAML to JSON: {message}")]
     Yaml {
         /// What is wrong and where.
-        message: String,
+        message: Box<str>,
     },
     /// A value has a type that its field cannot hold; the first such place.
-    #[error("json: cannot unmarshal {found} into Go {place} of type {expected}", place = place(structure, path))]
-    Type {
-        /// What was found: `string`, `number 1.5`, `object`, …
-        found: String,
-        /// Go's name of the struct that has the field; empty at the top.
-        structure: String,
-        /// Field names from the root, joined with dots; list indices and map keys are not part of it.
-        path: String,
-        /// Go's name of the type that the field has.
-        expected: String,
-    },
+    #[error(transparent)]
+    Type(Box<TypeError>),
     /// Bytes that are not base64.
     #[error("illegal base64 data at input byte {0}")]
     Base64(usize),
@@ -46,22 +37,44 @@ pub enum DecodeError {
     Quantity(#[from] QuantityError),
     /// A malformed time or duration.
     #[error(transparent)]
-    Time(#[from] TimeError),
+    Time(Box<TimeError>),
     /// A value of an `apiextensions` union type that is neither alternative.
     #[error("boolean or JSON schema expected")]
     SchemaOrBool,
     /// An object that does not say its kind. Upstream repeats the body.
     #[error("Object 'Kind' is missing in '{0}'")]
-    MissingKind(String),
+    MissingKind(Box<str>),
     /// An object that does not say its version. Upstream repeats the body.
     #[error("Object 'apiVersion' is missing in '{0}'")]
-    MissingVersion(String),
+    MissingVersion(Box<str>),
 }
 
-fn place(structure: &str, path: &str) -> String {
-    match structure.is_empty() && path.is_empty() {
-        true => "value".to_string(),
-        false => format!("struct field {structure}.{path}"),
+impl From<TimeError> for DecodeError {
+    fn from(error: TimeError) -> DecodeError {
+        DecodeError::Time(Box::new(error))
+    }
+}
+
+/// A value of a type that its place cannot hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("json: cannot unmarshal {found} into Go {place} of type {expected}", place = self.place())]
+pub struct TypeError {
+    /// What was found: `string`, `number 1.5`, `object`, …
+    pub found: String,
+    /// Go's name of the struct that has the field; empty at the top.
+    pub structure: String,
+    /// Field names from the root, joined with dots; list indices and map keys are not part of it.
+    pub path: String,
+    /// Go's name of the type that the field has.
+    pub expected: String,
+}
+
+impl TypeError {
+    fn place(&self) -> String {
+        match self.structure.is_empty() && self.path.is_empty() {
+            true => "value".to_string(),
+            false => format!("struct field {}.{}", self.structure, self.path),
+        }
     }
 }
 
@@ -122,8 +135,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn errors_are_small() {
+        assert!(std::mem::size_of::<DecodeError>() <= 32);
+    }
+
+    #[test]
     fn sentences_are_those_of_upstream() {
-        let mut error = DecodeError::Type {
+        let mut error = TypeError {
             found: "string".into(),
             structure: "DeploymentSpec".into(),
             path: "spec.replicas".into(),
@@ -133,10 +151,8 @@ mod tests {
             error.to_string(),
             "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32"
         );
-        if let DecodeError::Type { structure, path, .. } = &mut error {
-            structure.clear();
-            path.clear();
-        }
+        error.structure.clear();
+        error.path.clear();
         assert_eq!(error.to_string(), "json: cannot unmarshal string into Go value of type int32");
         assert_eq!(StrictError::UnknownField("a.\"b".into()).to_string(), r#"unknown field "a.\"b""#);
     }

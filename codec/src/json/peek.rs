@@ -4,7 +4,7 @@ use smol_str::SmolStr;
 
 use super::source::{Source, Token};
 use super::text::Reader;
-use crate::error::DecodeError;
+use crate::error::{DecodeError, TypeError};
 
 /// `apiVersion` and `kind` of a body, each empty where it is absent or `null`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,12 +20,15 @@ pub struct TypeMeta {
 pub fn peek_type(body: &[u8]) -> Result<TypeMeta, DecodeError> {
     let mut reader = Reader::new(body);
     let mut found = TypeMeta::default();
-    let wrong = |what: &str, field: &str| DecodeError::Type {
-        found: what.to_string(),
-        structure: String::new(),
-        path: field.to_string(),
-        expected: if field.is_empty() { "struct { APIVersion string; Kind string }" } else { "string" }
-            .to_string(),
+    let wrong = |what: &str, field: &str| {
+        let expected = if field.is_empty() { "struct { APIVersion string; Kind string }" } else { "string" };
+        let (structure, path) = (String::new(), field.to_string());
+        DecodeError::Type(Box::new(TypeError {
+            found: what.to_string(),
+            structure,
+            path,
+            expected: expected.into(),
+        }))
     };
     match reader.token()? {
         Token::Object => {}
@@ -37,7 +40,7 @@ pub fn peek_type(body: &[u8]) -> Result<TypeMeta, DecodeError> {
         let Some(key) = reader.key(first)? else { break };
         first = false;
         let value = reader.token()?;
-        let field = match key.as_str() {
+        let field = match key.as_ref() {
             "apiVersion" => &mut found.api_version,
             "kind" => &mut found.kind,
             _ => {
@@ -48,14 +51,14 @@ pub fn peek_type(body: &[u8]) -> Result<TypeMeta, DecodeError> {
         match value {
             Token::String(text) => *field = text.into(),
             Token::Null => {}
-            other => return Err(wrong(name(&other), key.as_str())),
+            other => return Err(wrong(name(&other), key.as_ref())),
         }
         wanted -= 1;
     }
     Ok(found)
 }
 
-pub(super) fn name(token: &Token<'_>) -> &'static str {
+pub(super) fn name<T>(token: &Token<'_, T>) -> &'static str {
     match token {
         Token::Null => "null",
         Token::Bool(_) => "bool",

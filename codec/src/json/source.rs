@@ -6,13 +6,13 @@ use super::report::Report;
 use crate::error::DecodeError;
 use crate::value::Value;
 
-/// The beginning of a value; a leaf is complete with it.
+/// The beginning of a value; a leaf is complete with it. `T` is the source's text.
 #[derive(Debug)]
-pub(super) enum Token<'a> {
+pub(super) enum Token<'a, T> {
     Null,
     Bool(bool),
     Number(Number<'a>),
-    String(Text<'a>),
+    String(T),
     Array,
     Object,
 }
@@ -25,57 +25,25 @@ pub(super) enum Number<'a> {
     Float(f64),
 }
 
-/// Text that lives in the input where it can.
-#[derive(Debug)]
-pub(super) enum Text<'a> {
-    Borrowed(&'a str),
-    Owned(SmolStr),
-}
-
-impl Text<'_> {
-    pub(super) fn as_str(&self) -> &str {
-        match self {
-            Text::Borrowed(text) => text,
-            Text::Owned(text) => text,
-        }
-    }
-}
-
-impl From<Text<'_>> for SmolStr {
-    fn from(text: Text<'_>) -> SmolStr {
-        match text {
-            Text::Borrowed(text) => SmolStr::new(text),
-            Text::Owned(text) => text,
-        }
-    }
-}
-
 /// A walk along a value, in order.
 pub(super) trait Source<'a> {
+    /// Text as the source has it, so that what is only looked at (the names of fields) is never copied.
+    type Text: AsRef<str> + Into<SmolStr>;
+
     /// Begins the next value.
-    fn token(&mut self) -> Result<Token<'a>, DecodeError>;
+    fn token(&mut self) -> Result<Token<'a, Self::Text>, DecodeError>;
 
     /// Whether the array that was begun has another element; `first` before the first one.
     fn element(&mut self, first: bool) -> Result<bool, DecodeError>;
 
     /// The key of the next member of the object that was begun.
-    fn key(&mut self, first: bool) -> Result<Option<Text<'a>>, DecodeError>;
+    fn key(&mut self, first: bool) -> Result<Option<Self::Text>, DecodeError>;
 
     /// Passes over the rest of the value that the token began.
-    fn skip_rest(&mut self, begun: &Token<'a>) -> Result<(), DecodeError>;
+    fn skip_rest(&mut self, begun: &Token<'a, Self::Text>) -> Result<(), DecodeError>;
 
     /// The next value as it is; duplicate keys are told to the report.
     fn untyped(&mut self, report: &mut Report<'_>) -> Result<Value, DecodeError>;
-
-    /// The next value as text, for scalars that take theirs from any JSON; `None` for a container, which is
-    /// passed over.
-    fn raw_scalar(&mut self) -> Result<Option<Token<'a>>, DecodeError> {
-        let token = self.token()?;
-        match token {
-            Token::Array | Token::Object => self.skip_rest(&token).map(|()| None),
-            leaf => Ok(Some(leaf)),
-        }
-    }
 }
 
 /// A tree, taken apart as it is read.
@@ -96,13 +64,15 @@ impl Tree {
 }
 
 impl<'a> Source<'a> for Tree {
-    fn token(&mut self) -> Result<Token<'a>, DecodeError> {
+    type Text = SmolStr;
+
+    fn token(&mut self) -> Result<Token<'a, Self::Text>, DecodeError> {
         Ok(match std::mem::take(&mut self.next) {
             Value::Null => Token::Null,
             Value::Bool(b) => Token::Bool(b),
             Value::Int(n) => Token::Number(Number::Int(n)),
             Value::Float(n) => Token::Number(Number::Float(n)),
-            Value::String(text) => Token::String(Text::Owned(text)),
+            Value::String(text) => Token::String(text),
             Value::Array(elements) => {
                 self.open.push(Open::Array(elements.into_iter()));
                 Token::Array
@@ -125,18 +95,18 @@ impl<'a> Source<'a> for Tree {
         Ok(false)
     }
 
-    fn key(&mut self, _first: bool) -> Result<Option<Text<'a>>, DecodeError> {
+    fn key(&mut self, _first: bool) -> Result<Option<Self::Text>, DecodeError> {
         if let Some(Open::Object(members)) = self.open.last_mut() {
             if let Some((key, next)) = members.next() {
                 self.next = next;
-                return Ok(Some(Text::Owned(key)));
+                return Ok(Some(key));
             }
         }
         self.open.pop();
         Ok(None)
     }
 
-    fn skip_rest(&mut self, begun: &Token<'a>) -> Result<(), DecodeError> {
+    fn skip_rest(&mut self, begun: &Token<'a, Self::Text>) -> Result<(), DecodeError> {
         if matches!(begun, Token::Array | Token::Object) {
             self.open.pop();
         }

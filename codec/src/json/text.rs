@@ -1,10 +1,12 @@
 //! The JSON reader: bytes to tokens, with the faults that Go's scanner finds, in its words.
 
+use std::borrow::Cow;
+
 use smol_str::SmolStr;
 
 use super::report::{Report, Step};
-use super::source::{Number, Source, Text, Token};
-use crate::error::DecodeError;
+use super::source::{Number, Source, Token};
+use crate::error::{DecodeError, TypeError};
 use crate::value::{level, Map, Value, MAX_DEPTH};
 
 /// A reader somewhere in a body.
@@ -72,7 +74,10 @@ impl<'a> Reader<'a> {
             b'"' => "\"".to_string(),
             byte => crate::error::quoted(&char::from(byte).to_string()).trim_matches('"').to_string(),
         };
-        DecodeError::Syntax { message: format!("invalid character '{shown}' {context}"), offset: self.at + 1 }
+        DecodeError::Syntax {
+            message: format!("invalid character '{shown}' {context}").into(),
+            offset: self.at + 1,
+        }
     }
 
     #[inline]
@@ -145,7 +150,7 @@ impl<'a> Reader<'a> {
 
     /// The string whose opening quote is at hand.
     #[inline]
-    fn string(&mut self) -> Result<Text<'a>, DecodeError> {
+    fn string(&mut self) -> Result<Cow<'a, str>, DecodeError> {
         self.at += 1;
         let start = self.at;
         let rest = &self.bytes[start..];
@@ -154,11 +159,11 @@ impl<'a> Reader<'a> {
         if self.bytes.get(self.at) == Some(&b'"') {
             if let Ok(text) = std::str::from_utf8(&rest[..plain]) {
                 self.at += 1;
-                return Ok(Text::Borrowed(text));
+                return Ok(Cow::Borrowed(text));
             }
         }
         self.at = start;
-        self.unusual_string().map(|text| Text::Owned(text.into()))
+        self.unusual_string().map(Cow::Owned)
     }
 
     /// A string with escapes or invalid UTF-8 in it, from behind its opening quote.
@@ -308,8 +313,10 @@ pub(super) fn plain_number(text: &str) -> Option<Value> {
 }
 
 impl<'a> Source<'a> for Reader<'a> {
+    type Text = Cow<'a, str>;
+
     #[inline]
-    fn token(&mut self) -> Result<Token<'a>, DecodeError> {
+    fn token(&mut self) -> Result<Token<'a, Cow<'a, str>>, DecodeError> {
         match self.peek() {
             Some(b'"') => Ok(Token::String(self.string()?)),
             Some(b'{') => self.open().map(|()| Token::Object),
@@ -339,7 +346,7 @@ impl<'a> Source<'a> for Reader<'a> {
     }
 
     #[inline]
-    fn key(&mut self, first: bool) -> Result<Option<Text<'a>>, DecodeError> {
+    fn key(&mut self, first: bool) -> Result<Option<Cow<'a, str>>, DecodeError> {
         match self.peek() {
             Some(b'}') => {
                 self.close();
@@ -360,7 +367,7 @@ impl<'a> Source<'a> for Reader<'a> {
         Ok(Some(key))
     }
 
-    fn skip_rest(&mut self, begun: &Token<'a>) -> Result<(), DecodeError> {
+    fn skip_rest(&mut self, begun: &Token<'a, Cow<'a, str>>) -> Result<(), DecodeError> {
         // True for an object, false for an array; on the heap, so that depth costs no stack.
         let mut open = match begun {
             Token::Array => vec![false],
@@ -392,11 +399,14 @@ impl<'a> Source<'a> for Reader<'a> {
             Token::String(text) => Value::String(text.into()),
             Token::Number(Number::Text(text)) => plain_number(text).ok_or_else(|| {
                 let (structure, path) = report.go_field();
-                DecodeError::Type {
-                    found: format!("number {text}"),
-                    structure,
-                    path,
-                    expected: "float64".into(),
+                {
+                    let found = format!("number {text}");
+                    DecodeError::Type(Box::new(TypeError {
+                        found,
+                        structure,
+                        path,
+                        expected: "float64".into(),
+                    }))
                 }
             })?,
             Token::Number(Number::Int(n)) => Value::Int(n),

@@ -5,12 +5,12 @@ use smol_str::SmolStr;
 
 use super::peek::name;
 use super::report::{Report, Step};
-use super::source::{Number, Source, Text, Token, Tree};
+use super::source::{Number, Source, Token, Tree};
 use super::text::{syntax_fault, Reader};
 use super::writer::write_number;
 use super::{DecodeOptions, Decoded};
-use crate::error::DecodeError;
-use crate::quantity::Quantity;
+use crate::error::{DecodeError, TypeError};
+use crate::quantity::{Quantity, QuantityError};
 use crate::schema::{Field, Omit, Scalar, Schema, SchemaOr, StructType, Type, TypeId};
 use crate::time::{format_duration, parse_duration, Timestamp};
 use crate::value::{level, Map, Value};
@@ -80,7 +80,7 @@ impl<'s, S> Decoder<'s, S> {
     #[cold]
     fn type_error(&self, found: String, expected: String) -> DecodeError {
         let (structure, path) = self.report.go_field();
-        DecodeError::Type { found, structure, path, expected }
+        DecodeError::Type(Box::new(TypeError { found, structure, path, expected }))
     }
 
     /// Notes a value of a wrong type, unless one was noted before.
@@ -117,51 +117,50 @@ fn go_type(schema: &Schema, id: TypeId) -> String {
 impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
     fn root(&mut self, id: TypeId) -> Result<Value, DecodeError> {
         // A `null` leaves Go's target as it was: empty.
-        Ok(self.value(id)?.unwrap_or_else(|| self.schema.zero(id)))
+        Ok(or_else(self.value(id)?, || self.schema.zero(id)))
     }
 
-    /// The next value; `None` for a `null`, and for a wrong type, which is noted.
+    /// The next value; `Null` also for a wrong type, which is noted.
     #[inline]
-    fn value(&mut self, id: TypeId) -> Result<Option<Value>, DecodeError> {
+    fn value(&mut self, id: TypeId) -> Result<Value, DecodeError> {
         let schema = self.schema;
         match schema.get(id) {
             Type::Scalar(scalar) => self.scalar(id, scalar),
             Type::Struct(structure) => match self.source.token()? {
-                Token::Object => level(|| self.structure(structure)).map(Some),
+                Token::Object => level(|| self.structure(structure)),
                 other => self.mismatch(other, id),
             },
             Type::List { element, .. } => match self.source.token()? {
-                Token::Array => level(|| self.list(*element)).map(Some),
+                Token::Array => level(|| self.list(*element)),
                 other => self.mismatch(other, id),
             },
             Type::Map { value } => match self.source.token()? {
-                Token::Object => level(|| self.map(*value)).map(Some),
+                Token::Object => level(|| self.map(*value)),
                 other => self.mismatch(other, id),
             },
         }
     }
 
-    fn mismatch(&mut self, found: Token<'a>, id: TypeId) -> Result<Option<Value>, DecodeError> {
+    fn mismatch(&mut self, found: Token<'a, S::Text>, id: TypeId) -> Result<Value, DecodeError> {
         if !matches!(found, Token::Null) {
             self.note(name(&found).to_string(), id);
             self.source.skip_rest(&found)?;
         }
-        Ok(None)
+        Ok(Value::Null)
     }
 
     fn structure(&mut self, s: &'s StructType) -> Result<Value, DecodeError> {
         let base = self.fields.len();
-        let (mut first, mut hint) = (true, 0);
+        let mut first = true;
         let mut seen = Seen::default();
         while let Some(key) = self.source.key(first)? {
             first = false;
-            let Some(rank) = find(s, key.as_str(), hint) else {
-                self.report.unknown(key.as_str());
+            let Some(rank) = s.rank(key.as_ref()) else {
+                self.report.unknown(key.as_ref());
                 let token = self.source.token()?;
                 self.source.skip_rest(&token)?;
                 continue;
             };
-            hint = rank + 1;
             let field = s.by_rank(rank);
             let again = seen.insert(rank);
             if again {
@@ -170,26 +169,26 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
             self.report.path.push(Step::Field(s, field));
             let value = self.value(field.type_id)?;
             self.report.path.pop();
-            let value = value.filter(|value| self.is_kept(field, value));
-            self.put(base, rank as u16, value, again);
+            let keep = self.is_kept(field, &value);
+            self.put(base, rank as u16, value, keep, again);
         }
         Ok(Value::Object(self.close(s, base)))
     }
 
     /// Puts a field among those of the open struct, in order of rank.
     #[inline]
-    fn put(&mut self, base: usize, rank: u16, value: Option<Value>, again: bool) {
+    fn put(&mut self, base: usize, rank: u16, value: Value, keep: bool, again: bool) {
         let open = &self.fields[base..];
         let place = match open.last() {
             Some((last, _)) if *last >= rank => open.partition_point(|(r, _)| *r < rank),
             _ => open.len(),
         };
         let there = again && open.get(place).is_some_and(|(r, _)| *r == rank);
-        match (there, value) {
-            (false, Some(value)) => self.fields.insert(base + place, (rank, value)),
-            (true, Some(value)) => self.fields[base + place].1 = value,
-            (true, None) => drop(self.fields.remove(base + place)),
-            (false, None) => {}
+        match (there, keep) {
+            (false, true) => self.fields.insert(base + place, (rank, value)),
+            (true, true) => self.fields[base + place].1 = value,
+            (true, false) => drop(self.fields.remove(base + place)),
+            (false, false) => {}
         }
     }
 
@@ -212,11 +211,10 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
     /// Whether upstream writes a field that has this value.
     #[inline]
     fn is_kept(&self, field: &Field, value: &Value) -> bool {
-        if field.pointer || field.omit == Omit::Never {
-            return true;
-        }
         match value {
+            // Filled in again where upstream writes something for it.
             Value::Null => false,
+            _ if field.pointer || field.omit == Omit::Never => true,
             Value::Bool(b) => *b,
             Value::Array(a) => !a.is_empty(),
             Value::String(text) => !text.is_empty(),
@@ -240,7 +238,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
             self.report.path.push(Step::Index(index));
             let value = self.value(element)?;
             self.report.path.pop();
-            let value = value.unwrap_or_else(|| self.schema.zero(element));
+            let value = or_else(value, || self.schema.zero(element));
             self.elements.push(value);
             index += 1;
         }
@@ -252,11 +250,11 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         let mut first = true;
         while let Some(key) = self.source.key(first)? {
             first = false;
-            let key = SmolStr::from(key);
+            let key: SmolStr = key.into();
             self.report.path.push(Step::Key(key.clone()));
             let value = self.value(value_type)?;
             self.report.path.pop();
-            let value = value.unwrap_or_else(|| match self.schema.get(value_type) {
+            let value = or_else(value, || match self.schema.get(value_type) {
                 // Upstream stores these as protobuf, from which a missing value comes back empty.
                 Type::Scalar(Scalar::Bytes) => Value::String(SmolStr::default()),
                 _ => self.schema.zero(value_type),
@@ -270,14 +268,14 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         Ok(Value::Object(map))
     }
 
-    fn scalar(&mut self, id: TypeId, scalar: &'s Scalar) -> Result<Option<Value>, DecodeError> {
+    fn scalar(&mut self, id: TypeId, scalar: &'s Scalar) -> Result<Value, DecodeError> {
         match scalar {
             Scalar::String { .. } => match self.source.token()? {
-                Token::String(text) => Ok(Some(Value::String(text.into()))),
+                Token::String(text) => Ok(Value::String(text.into())),
                 other => self.mismatch(other, id),
             },
             Scalar::Bool => match self.source.token()? {
-                Token::Bool(b) => Ok(Some(Value::Bool(b))),
+                Token::Bool(b) => Ok(Value::Bool(b)),
                 other => self.mismatch(other, id),
             },
             Scalar::Int32 | Scalar::Int64 => match self.source.token()? {
@@ -286,7 +284,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
                     if n.is_none() {
                         self.note(format!("number {}", number_text(number)), id);
                     }
-                    Ok(n.map(Value::Int))
+                    Ok(n.map_or(Value::Null, Value::Int))
                 }
                 other => self.mismatch(other, id),
             },
@@ -296,17 +294,17 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
                     if n.is_none() {
                         self.note(format!("number {}", number_text(number)), id);
                     }
-                    Ok(n.map(Value::Float))
+                    Ok(n.map_or(Value::Null, Value::Float))
                 }
                 other => self.mismatch(other, id),
             },
             Scalar::Bytes => self.bytes(id),
             Scalar::IntOrString => {
                 match self.source.token()? {
-                    Token::String(text) => Ok(Some(Value::String(text.into()))),
-                    Token::Null => Ok(None),
+                    Token::String(text) => Ok(Value::String(text.into())),
+                    Token::Null => Ok(Value::Null),
                     Token::Number(number) => match integer(number).filter(|n| i32::try_from(*n).is_ok()) {
-                        Some(n) => Ok(Some(Value::Int(n))),
+                        Some(n) => Ok(Value::Int(n)),
                         None => Err(self
                             .type_error(format!("number {}", number_text(number)), go_type(self.schema, id))),
                     },
@@ -325,54 +323,50 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
             Scalar::Duration => self.time(|text| Ok(Value::String(format_duration(parse_duration(text)?)))),
             // Kept as sent: upstream does not look inside, so nothing there is reported either.
             Scalar::RawExtension | Scalar::Json | Scalar::FieldsV1 => {
-                let value = self.source.untyped(&mut Report::new(false))?;
-                Ok(Some(value).filter(|value| !value.is_null()))
+                self.source.untyped(&mut Report::new(false))
             }
-            Scalar::Any => {
-                let value = self.source.untyped(&mut self.report)?;
-                Ok(Some(value).filter(|value| !value.is_null()))
-            }
+            Scalar::Any => self.source.untyped(&mut self.report),
             Scalar::SchemaOr(alternative, id) => self.schema_or(*alternative, *id),
         }
     }
 
-    fn bytes(&mut self, id: TypeId) -> Result<Option<Value>, DecodeError> {
+    fn bytes(&mut self, id: TypeId) -> Result<Value, DecodeError> {
         let text = match self.source.token()? {
             Token::String(text) => text,
             other => return self.mismatch(other, id),
         };
-        match canonical_base64(text) {
-            Ok(text) => Ok(Some(Value::String(text))),
+        match canonical_base64(text.into()) {
+            Ok(text) => Ok(Value::String(text)),
             Err(at) => {
                 self.wrong.get_or_insert(DecodeError::Base64(at));
-                Ok(None)
+                Ok(Value::Null)
             }
         }
     }
 
-    fn quantity(&mut self) -> Result<Option<Value>, DecodeError> {
-        let canonical = match self.source.raw_scalar()? {
-            Some(Token::Null) => return Ok(None),
-            Some(Token::String(text)) => Quantity::canonicalize(text.as_str().trim()),
-            Some(Token::Number(number)) => Quantity::canonicalize(&number_text(number)),
+    fn quantity(&mut self) -> Result<Value, DecodeError> {
+        let canonical = match self.source.token()? {
+            Token::Null => return Ok(Value::Null),
+            Token::String(text) => Quantity::canonicalize(text.as_ref().trim()),
+            Token::Number(number) => Quantity::canonicalize(&number_text(number)),
             // Upstream reads the bytes of whatever is there.
-            _ => Quantity::canonicalize("?"),
+            Token::Bool(_) | Token::Array | Token::Object => Err(QuantityError::Format),
         };
-        Ok(Some(Value::String(canonical?)))
+        Ok(Value::String(canonical?))
     }
 
     fn time(
         &mut self,
         read: impl FnOnce(&str) -> Result<Value, crate::time::TimeError>,
-    ) -> Result<Option<Value>, DecodeError> {
+    ) -> Result<Value, DecodeError> {
         match self.source.token()? {
-            Token::Null => Ok(None),
-            Token::String(text) => Ok(Some(read(text.as_str())?)),
+            Token::Null => Ok(Value::Null),
+            Token::String(text) => Ok(read(text.as_ref())?),
             other => Err(self.type_error(name(&other).to_string(), "string".into())),
         }
     }
 
-    fn schema_or(&mut self, alternative: SchemaOr, id: TypeId) -> Result<Option<Value>, DecodeError> {
+    fn schema_or(&mut self, alternative: SchemaOr, id: TypeId) -> Result<Value, DecodeError> {
         // Upstream decodes these by themselves and without strictness.
         let strict = std::mem::replace(&mut self.report.strict, false);
         let value = level(|| self.schema_or_inner(alternative, id));
@@ -380,18 +374,18 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         value
     }
 
-    fn schema_or_inner(&mut self, alternative: SchemaOr, id: TypeId) -> Result<Option<Value>, DecodeError> {
+    fn schema_or_inner(&mut self, alternative: SchemaOr, id: TypeId) -> Result<Value, DecodeError> {
         let schema = self.schema;
         let token = self.source.token()?;
         match (alternative, token) {
             (_, Token::Object) => match schema.get(id) {
-                Type::Struct(s) => self.structure(s).map(Some),
+                Type::Struct(s) => self.structure(s),
                 _ => self.mismatch(Token::Object, id),
             },
-            (_, Token::Null) => Ok(None),
-            (SchemaOr::Bool, Token::Bool(b)) => Ok(Some(Value::Bool(b))),
+            (_, Token::Null) => Ok(Value::Null),
+            (SchemaOr::Bool, Token::Bool(b)) => Ok(Value::Bool(b)),
             (SchemaOr::Bool, _) => Err(DecodeError::SchemaOrBool),
-            (SchemaOr::Array, Token::Array) => Ok(Some(self.list(id)?).filter(is_not_empty_list)),
+            (SchemaOr::Array, Token::Array) => self.list(id).map(none_if_empty),
             (SchemaOr::StringArray, Token::Array) => {
                 let mut texts = Vec::new();
                 while self.source.element(texts.is_empty())? {
@@ -406,16 +400,28 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
                         }
                     }
                 }
-                Ok(Some(Value::Array(texts)).filter(is_not_empty_list))
+                Ok(none_if_empty(Value::Array(texts)))
             }
             // Upstream takes anything else for nothing.
-            (_, other) => self.source.skip_rest(&other).map(|()| None),
+            (_, other) => self.source.skip_rest(&other).map(|()| Value::Null),
         }
     }
 }
 
-fn is_not_empty_list(value: &Value) -> bool {
-    value.as_array().is_none_or(|list| !list.is_empty())
+#[inline]
+fn or_else(value: Value, other: impl FnOnce() -> Value) -> Value {
+    match value {
+        Value::Null => other(),
+        value => value,
+    }
+}
+
+/// Of an empty alternative upstream writes `null`.
+fn none_if_empty(value: Value) -> Value {
+    match value {
+        Value::Array(list) if list.is_empty() => Value::Null,
+        value => value,
+    }
 }
 
 /// Whether a struct's object holds no more than upstream writes for an empty one.
@@ -424,15 +430,6 @@ fn is_empty(s: &StructType, map: &Map) -> bool {
         && map.iter().zip(&s.always).all(|((key, value), (rank, filled))| {
             *key == s.by_rank(usize::from(*rank)).name && value == filled
         })
-}
-
-/// The rank of a field. Bodies are mostly in order of name or nearly so, hence the look at the expected place.
-#[inline]
-fn find(s: &StructType, key: &str, hint: usize) -> Option<usize> {
-    match s.by_name.get(hint) {
-        Some(&i) if s.fields[usize::from(i)].name == key => Some(hint),
-        _ => s.rank(key),
-    }
 }
 
 /// Which fields of a struct were seen.
@@ -492,10 +489,10 @@ fn double(number: Number<'_>) -> Option<f64> {
 }
 
 /// Base64 as Go writes it back, or the place of the first byte that is none.
-fn canonical_base64(text: Text<'_>) -> Result<SmolStr, usize> {
+fn canonical_base64(text: SmolStr) -> Result<SmolStr, usize> {
     let decoded = match BASE64_STANDARD.decode(text.as_str()) {
         // Strict decoding accepts canonical text only.
-        Ok(_) => return Ok(text.into()),
+        Ok(_) => return Ok(text),
         Err(_) => decode_as_go(text.as_str().as_bytes())?,
     };
     Ok(BASE64_STANDARD.encode(decoded).into())
@@ -552,7 +549,7 @@ mod tests {
 
     #[test]
     fn base64_is_read_as_go_reads_it() {
-        let read = |text| canonical_base64(Text::Borrowed(text));
+        let read = |text| canonical_base64(SmolStr::new(text));
         assert_eq!(read("aGk=").unwrap(), "aGk=");
         assert_eq!(read("aG\nk=\n").unwrap(), "aGk=");
         assert_eq!(read("aGl=").unwrap(), "aGk=", "last bits do not count");

@@ -118,12 +118,8 @@ impl Reader {
                 let name = split_name(full).ok_or("struct name without a package")?;
                 let id = self.add(Type::Struct(StructType {
                     name: SmolStr::new_static(full),
-                    kinds: Vec::new(),
-                    fields: Vec::new(),
-                    by_name: Vec::new(),
-                    always: Vec::new(),
-                    embedded: Vec::new(),
                     atomic: words.next() == Some("atomic"),
+                    ..StructType::default()
                 }));
                 self.names.insert(name, id);
                 self.schema.named.insert(SmolStr::new_static(full), id);

@@ -264,6 +264,21 @@ pub struct StructType {
     pub embedded: Vec<Embedded>,
     /// Whether the struct as a whole is merged atomically by server-side apply (`+structType=atomic`).
     pub atomic: bool,
+    /// A hash table of ranks plus one, 0 where free; made by [`StructType::index_fields`].
+    pub slots: Box<[u16]>,
+}
+
+/// A hash of a field's name from what mostly tells names apart: the length and three of the bytes.
+#[inline]
+fn hash(name: &str) -> usize {
+    let bytes = name.as_bytes();
+    let [Some(&first), Some(&middle), Some(&last)] =
+        [bytes.first(), bytes.get(bytes.len() / 2), bytes.last()]
+    else {
+        return 0;
+    };
+    let mixed = u32::from_le_bytes([first, middle, last, bytes.len() as u8]).wrapping_mul(0x9e37_79b1);
+    (mixed >> 16) as usize
 }
 
 impl StructType {
@@ -272,21 +287,41 @@ impl StructType {
         self.rank(name).map(|rank| self.by_rank(rank))
     }
 
-    /// Fills in `by_name`.
+    /// Fills in `by_name` and the table behind [`StructType::rank`].
     pub fn index_fields(&mut self) {
         let mut order: Vec<u16> = (0..self.fields.len() as u16).collect();
         order.sort_unstable_by(|&a, &b| {
             self.fields[usize::from(a)].name.cmp(&self.fields[usize::from(b)].name)
         });
         self.by_name = order;
+        // At most half full, so that a search for a free place ends soon.
+        let size = (2 * self.fields.len()).next_power_of_two();
+        self.slots = vec![0; size].into_boxed_slice();
+        for rank in 0..self.by_name.len() {
+            let mut slot = hash(&self.by_rank(rank).name) & (size - 1);
+            while self.slots[slot] != 0 {
+                slot = (slot + 1) & (size - 1);
+            }
+            self.slots[slot] = rank as u16 + 1;
+        }
     }
 
     /// The place of a field in the order of names.
+    #[inline]
     pub fn rank(&self, name: &str) -> Option<usize> {
-        self.by_name.binary_search_by(|&i| self.fields[i as usize].name.as_str().cmp(name)).ok()
+        let mask = self.slots.len().checked_sub(1)?;
+        let mut slot = hash(name) & mask;
+        loop {
+            let rank = usize::from(self.slots[slot]).checked_sub(1)?;
+            if self.by_rank(rank).name == name {
+                return Some(rank);
+            }
+            slot = (slot + 1) & mask;
+        }
     }
 
     /// The field at a place in the order of names.
+    #[inline]
     pub fn by_rank(&self, rank: usize) -> &Field {
         &self.fields[self.by_name[rank] as usize]
     }
