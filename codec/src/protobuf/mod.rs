@@ -1,1 +1,282 @@
 //! Kubernetes protobuf: envelope, objects, lists, watch frames.
+//!
+//! Everything is driven by the schema: its fields carry protobuf numbers, so no kind has code of its own.
+//! Output is upstream's byte for byte. Sources: `k8s.io/apimachinery/pkg/runtime/serializer/protobuf`, the
+//! `generated.proto` files of `k8s.io/api`, and the presence rules of gogo-proto.
+//!
+//! Wire primitives are our own rather than `prost`'s: the encoder writes from the end to the start,
+//! which saves the sizing pass but which `prost::encoding`, made for `BufMut`, cannot do; and the decoder keeps
+//! to the tolerance of upstream's generated code, which is not prost's (padded varints, groups, merging).
+//!
+//! ```
+//! use plinth_codec::protobuf::Envelope;
+//!
+//! let bytes = Envelope { api_version: "v1".into(), kind: "Pod".into(), ..Envelope::default() }.to_bytes();
+//! assert!(bytes.starts_with(b"k8s\0"));
+//! assert_eq!(Envelope::parse(&bytes).unwrap().kind, "Pod");
+//! ```
+
+mod decode;
+mod encode;
+mod envelope;
+mod layout;
+mod scan;
+mod sink;
+mod tape;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use smol_str::SmolStr;
+
+use crate::schema::{Schema, TypeId, GVK};
+use crate::value::Value;
+use decode::Decoder;
+pub use envelope::{Envelope, ListFrame, WatchEvent, MAGIC};
+pub(crate) use layout::Layouts;
+use sink::{JsonSink, TreeSink};
+pub(crate) use tape::{Node, Tape};
+use wire::ReverseBuffer;
+
+/// Deepest nesting of messages. Only JSONSchemaProps nests freely; real ones stay below thirty.
+pub const MAX_DEPTH: usize = 500;
+
+/// Why an object cannot be written as protobuf.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum EncodeError {
+    /// The JSON text is malformed.
+    #[error("invalid JSON at byte {offset}: {problem}")]
+    Json {
+        /// Where, in bytes from the start.
+        offset: usize,
+        /// What is wrong there.
+        problem: &'static str,
+    },
+    /// A value is of the wrong JSON type.
+    #[error("{path}: expected {expected}, got {found}")]
+    Type {
+        /// Where: `spec.containers[0].name`.
+        path: String,
+        /// What the schema says.
+        expected: &'static str,
+        /// The JSON type that was found.
+        found: &'static str,
+    },
+    /// A string does not read as what the schema says.
+    #[error("{path}: invalid {what} {text:?}")]
+    Value {
+        /// Where.
+        path: String,
+        /// What it should be: `time`, `base64`.
+        what: &'static str,
+        /// The start of the string.
+        text: String,
+    },
+    /// Nested deeper than [`MAX_DEPTH`] messages or 10,000 levels of JSON.
+    #[error("exceeded max depth")]
+    TooDeep,
+    /// More than two thousand million nodes.
+    #[error("object too large")]
+    TooLarge,
+    /// The type has no protobuf form.
+    #[error("the type has no protobuf form")]
+    NotAMessage,
+}
+
+impl EncodeError {
+    fn path_mut(&mut self) -> Option<&mut String> {
+        match self {
+            EncodeError::Type { path, .. } | EncodeError::Value { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Puts a field's name before the path, on the way out of the object.
+    fn in_field(mut self, name: &str) -> EncodeError {
+        if let Some(path) = self.path_mut() {
+            let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
+            *path = format!("{name}{dot}{path}");
+        }
+        self
+    }
+
+    fn at_index(mut self, index: usize) -> EncodeError {
+        if let Some(path) = self.path_mut() {
+            let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
+            *path = format!("[{index}]{dot}{path}");
+        }
+        self
+    }
+}
+
+/// Why bytes are not the protobuf form of an object.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum DecodeError {
+    /// No bytes at all.
+    #[error("empty data")]
+    Empty,
+    /// Only the magic number.
+    #[error("empty body")]
+    EmptyBody,
+    /// The four-byte magic number is missing.
+    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
+    Magic,
+    /// The data ends within a value.
+    #[error("unexpected EOF")]
+    UnexpectedEnd,
+    /// A varint of more than ten bytes.
+    #[error("proto: integer overflow")]
+    Overflow,
+    /// A length with its top bit set.
+    #[error("proto: negative length found during unmarshaling")]
+    NegativeLength,
+    /// A field number of zero or above 2^31.
+    #[error("proto: illegal tag {0}")]
+    Tag(u64),
+    /// Wire type 6 or 7.
+    #[error("proto: illegal wireType {0}")]
+    WireType(u8),
+    /// The end of a group that was not opened.
+    #[error("proto: unexpected end of group")]
+    EndGroup,
+    /// A known field comes in the wrong wire type.
+    #[error("proto: wrong wireType = {wire} for field {field}")]
+    FieldType {
+        /// The field's JSON name.
+        field: SmolStr,
+        /// The wire type that came.
+        wire: u8,
+    },
+    /// Nested deeper than [`MAX_DEPTH`].
+    #[error("exceeded max depth")]
+    TooDeep,
+    /// The envelope names a kind that the schema does not know.
+    #[error("no kind {:?} is registered for version {:?}", .0.kind, .0.api_version())]
+    UnknownKind(GVK),
+    /// The envelope names no kind.
+    #[error("Object 'Kind' is missing in the protobuf envelope")]
+    MissingKind,
+    /// The envelope names no version.
+    #[error("Object 'apiVersion' is missing in the protobuf envelope")]
+    MissingVersion,
+    /// A value that the object tree cannot hold: a time out of range, NaN, a bad quantity, malformed
+    /// embedded JSON.
+    #[error("invalid {what} in field {field}")]
+    Value {
+        /// What it should be.
+        what: &'static str,
+        /// The field's JSON name.
+        field: SmolStr,
+    },
+    /// The type has no protobuf form.
+    #[error("the type has no protobuf form")]
+    NotAMessage,
+}
+
+/// Appends an object with its envelope: the body of a request or response, or a value of etcd.
+///
+/// `object` is normalised (quantities and times canonical); its `apiVersion` and `kind` are not
+/// looked at, the envelope says what `gvk` says. Leaves `out` as it was when it fails.
+pub fn encode(
+    value: &Value,
+    gvk: &GVK,
+    schema: &Schema,
+    id: TypeId,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    let body = encode::encode_tape(
+        schema.layouts(),
+        &Tape::from_value(value)?,
+        id,
+        ReverseBuffer::with_capacity(4096),
+    )?;
+    Envelope::write(&gvk.api_version(), &gvk.kind, body.as_slice(), out);
+    Ok(())
+}
+
+/// Appends the bare message of an object, without an envelope: an item of a list.
+pub fn encode_message(
+    value: &Value,
+    schema: &Schema,
+    id: TypeId,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    let body = encode::encode_tape(
+        schema.layouts(),
+        &Tape::from_value(value)?,
+        id,
+        ReverseBuffer::with_capacity(4096),
+    )?;
+    out.extend_from_slice(body.as_slice());
+    Ok(())
+}
+
+/// Appends an object with its envelope, straight from stored JSON: one pass over the text, no object tree.
+///
+/// The text must be canonical, as [`crate::json`] writes it: quantities are copied, not parsed.
+pub fn transcode_json(
+    json: &[u8],
+    gvk: &GVK,
+    schema: &Schema,
+    id: TypeId,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    let body = encode::encode_tape(
+        schema.layouts(),
+        &Tape::from_json(json)?,
+        id,
+        ReverseBuffer::with_capacity(json.len()),
+    )?;
+    Envelope::write(&gvk.api_version(), &gvk.kind, body.as_slice(), out);
+    Ok(())
+}
+
+/// Appends the bare message of an object straight from stored JSON; see [`transcode_json`].
+pub fn transcode_json_message(
+    json: &[u8],
+    schema: &Schema,
+    id: TypeId,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    let body = encode::encode_tape(
+        schema.layouts(),
+        &Tape::from_json(json)?,
+        id,
+        ReverseBuffer::with_capacity(json.len()),
+    )?;
+    out.extend_from_slice(body.as_slice());
+    Ok(())
+}
+
+/// Takes the envelope off.
+pub fn decode(bytes: &[u8]) -> Result<Envelope<'_>, DecodeError> {
+    Envelope::parse(bytes)
+}
+
+/// The object tree of a bare message, the same that [`crate::json`] makes of the object's canonical JSON.
+/// `type_meta` gives it `apiVersion` and `kind`; items of lists have none.
+pub fn decode_object(
+    raw: &[u8],
+    type_meta: Option<&GVK>,
+    schema: &Schema,
+    id: TypeId,
+) -> Result<Value, DecodeError> {
+    let mut sink = TreeSink::default();
+    Decoder::new(schema).object(raw, type_meta, id, &mut sink)?;
+    Ok(sink.finish())
+}
+
+/// Appends the canonical JSON of a bare message, without an object tree; see [`decode_object`].
+pub fn transcode_to_json(
+    raw: &[u8],
+    type_meta: Option<&GVK>,
+    schema: &Schema,
+    id: TypeId,
+    out: &mut Vec<u8>,
+) -> Result<(), DecodeError> {
+    let mut sink = JsonSink::new(out);
+    Decoder::new(schema).object(raw, type_meta, id, &mut sink)?;
+    sink.finish();
+    Ok(())
+}

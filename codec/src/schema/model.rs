@@ -1,9 +1,11 @@
 //! The types of the schema model.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use smol_str::SmolStr;
 
+use crate::protobuf::Layouts;
 use crate::value::{Map, Value};
 
 /// Group, version and kind of an API object. The core group is the empty string.
@@ -48,6 +50,8 @@ pub struct Schema {
     pub kinds: HashMap<GVK, TypeId>,
     /// Each named struct by its OpenAPI name.
     pub named: HashMap<SmolStr, TypeId>,
+    /// What protobuf needs, compiled when it is first asked for; the types must be complete by then.
+    layouts: OnceLock<Layouts>,
 }
 
 impl Schema {
@@ -141,6 +145,10 @@ impl Schema {
     /// The type of a kind.
     pub fn kind(&self, gvk: &GVK) -> Option<TypeId> {
         self.kinds.get(gvk).copied()
+    }
+
+    pub(crate) fn layouts(&self) -> &Layouts {
+        self.layouts.get_or_init(|| Layouts::new(self))
     }
 
     /// The struct of an OpenAPI name, like `io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta`.

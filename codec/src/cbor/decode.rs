@@ -1,0 +1,319 @@
+//! Reading CBOR into an object tree, without recursion.
+
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::Engine;
+use smol_str::SmolStr;
+
+use super::DecodeError;
+use crate::time::Timestamp;
+use crate::value::{Map, Value, MAX_DEPTH};
+
+/// The object tree of one document; nothing may follow it.
+pub fn decode(bytes: &[u8]) -> Result<Value, DecodeError> {
+    let (value, used) = decode_first(bytes)?;
+    match used == bytes.len() {
+        true => Ok(value),
+        false => Err(DecodeError::Trailing(used)),
+    }
+}
+
+/// The first item of a sequence (`application/cbor-seq`) and how many bytes it took. `UnexpectedEnd` says
+/// that it is not all there.
+pub fn decode_first(bytes: &[u8]) -> Result<(Value, usize), DecodeError> {
+    let mut reader = Reader { bytes, at: 0 };
+    let value = reader.item()?;
+    Ok((value, reader.at))
+}
+
+/// The text form that tags 21 to 23 ask for the byte strings within.
+#[derive(Clone, Copy, PartialEq)]
+enum Later {
+    Base64Url,
+    Base64,
+    Base16,
+}
+
+/// A tag around a time.
+#[derive(Clone, Copy, PartialEq)]
+enum TimeTag {
+    Text,
+    Epoch,
+}
+
+enum Container {
+    Array(Vec<Value>),
+    Map { members: Vec<(SmolStr, Value)>, key: Option<SmolStr> },
+}
+
+struct Frame {
+    container: Container,
+    /// Items still to come; `None` until a break.
+    left: Option<u64>,
+    /// In force within the container.
+    later: Option<Later>,
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: u64) -> Result<&'a [u8], DecodeError> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let len = usize::try_from(len).map_err(|_| DecodeError::UnexpectedEnd)?;
+        let taken = rest.get(..len).ok_or(DecodeError::UnexpectedEnd)?;
+        self.at += len;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let taken = self.take(N as u64)?;
+        taken.try_into().map_err(|_| DecodeError::UnexpectedEnd)
+    }
+
+    /// Major type, the five low bits, and the argument; `None` for an indefinite length or a break.
+    fn head(&mut self) -> Result<(u8, u8, Option<u64>), DecodeError> {
+        let start = self.at;
+        let [first] = self.array()?;
+        let (major, low) = (first >> 5, first & 0x1f);
+        let argument = match low {
+            0..24 => low as u64,
+            24 => u8::from_be_bytes(self.array()?) as u64,
+            25 => u16::from_be_bytes(self.array()?) as u64,
+            26 => u32::from_be_bytes(self.array()?) as u64,
+            27 => u64::from_be_bytes(self.array()?),
+            31 if matches!(major, 2..=5 | 7) => return Ok((major, low, None)),
+            _ => return Err(DecodeError::Malformed(start)),
+        };
+        Ok((major, low, Some(argument)))
+    }
+
+    /// The bytes of a string, its chunks put together if the length is indefinite.
+    fn string(&mut self, major: u8, len: Option<u64>) -> Result<std::borrow::Cow<'a, [u8]>, DecodeError> {
+        if let Some(len) = len {
+            return Ok(self.take(len)?.into());
+        }
+        let mut whole = Vec::new();
+        loop {
+            let start = self.at;
+            match self.head()? {
+                (7, 31, None) => return Ok(whole.into()),
+                (chunk, _, Some(len)) if chunk == major => {
+                    let chunk = self.take(len)?;
+                    // Text is checked chunk by chunk: each must be whole.
+                    if major == 3 && std::str::from_utf8(chunk).is_err() {
+                        return Err(DecodeError::Utf8(start));
+                    }
+                    whole.extend_from_slice(chunk);
+                }
+                _ => return Err(DecodeError::Malformed(start)),
+            }
+        }
+    }
+
+    /// Reads one item with all that is in it.
+    fn item(&mut self) -> Result<Value, DecodeError> {
+        let mut frames: Vec<Frame> = Vec::new();
+        loop {
+            let start = self.at;
+            let mut later = frames.last().and_then(|f| f.later);
+            let mut time_tag = None;
+            let mut tags = 0;
+            let (major, low, argument) = loop {
+                let head_at = self.at;
+                match self.head()? {
+                    (6, _, Some(tag)) => {
+                        tags += 1;
+                        if tags + frames.len() > MAX_DEPTH {
+                            return Err(DecodeError::TooDeep);
+                        }
+                        match tag {
+                            0 => time_tag = Some(TimeTag::Text),
+                            1 => time_tag = Some(TimeTag::Epoch),
+                            2 | 3 => return Err(DecodeError::Bignum(head_at)),
+                            21 => later = Some(Later::Base64Url),
+                            22 => later = Some(Later::Base64),
+                            23 => later = Some(Later::Base16),
+                            _ => {}
+                        }
+                    }
+                    head => break head,
+                }
+            };
+            if time_tag.is_some() && matches!(major, 4 | 5) {
+                return Err(DecodeError::Time(start));
+            }
+            let value = match (major, argument) {
+                (0, Some(n)) => Value::Int(i64::try_from(n).map_err(|_| DecodeError::Overflow(start))?),
+                (1, Some(n)) => Value::Int(!i64::try_from(n).map_err(|_| DecodeError::Overflow(start))?),
+                (2, len) => {
+                    let bytes = self.string(2, len)?;
+                    match later {
+                        None => text(&bytes, start)?,
+                        Some(Later::Base64Url) => URL_SAFE_NO_PAD.encode(&bytes).into(),
+                        Some(Later::Base64) => STANDARD.encode(&bytes).into(),
+                        Some(Later::Base16) => hex(&bytes).into(),
+                    }
+                }
+                (3, len) => text(&self.string(3, len)?, start)?,
+                (4 | 5, len) => {
+                    if frames.len() >= MAX_DEPTH {
+                        return Err(DecodeError::TooDeep);
+                    }
+                    // A claimed length is believed only as far as there are bytes for it.
+                    let room = (self.bytes.len() - self.at) as u64;
+                    let items = match (major, len) {
+                        (_, None) => None,
+                        (4, Some(n)) if n <= room => Some(n),
+                        (5, Some(n)) if n <= room / 2 => Some(n * 2),
+                        _ => return Err(DecodeError::UnexpectedEnd),
+                    };
+                    let container = match major {
+                        4 => Container::Array(Vec::new()),
+                        _ => Container::Map { members: Vec::new(), key: None },
+                    };
+                    frames.push(Frame { container, left: items, later });
+                    match close(&mut frames)? {
+                        None => continue,
+                        Some(value) => value,
+                    }
+                }
+                (7, Some(bits)) => match low {
+                    20 => Value::Bool(false),
+                    21 => Value::Bool(true),
+                    22 => Value::Null,
+                    25 => float(from_half(bits as u16), start)?,
+                    26 => float(f32::from_bits(bits as u32).into(), start)?,
+                    27 => float(f64::from_bits(bits), start)?,
+                    _ => return Err(DecodeError::Simple(start)),
+                },
+                (7, None) => {
+                    // A break ends the container that is open, if that one waits for it.
+                    match frames.last_mut() {
+                        Some(Frame { left: left @ None, container, .. })
+                            if tags == 0 && !matches!(container, Container::Map { key: Some(_), .. }) =>
+                        {
+                            *left = Some(0);
+                        }
+                        _ => return Err(DecodeError::Malformed(start)),
+                    }
+                    match close(&mut frames)? {
+                        None => return Err(DecodeError::Malformed(start)),
+                        Some(value) => value,
+                    }
+                }
+                _ => return Err(DecodeError::Malformed(start)),
+            };
+            let mut value = match time_tag {
+                Some(tag) => time_value(tag, value).ok_or(DecodeError::Time(start))?,
+                None => value,
+            };
+            // Put the value where it belongs; a container that it completes is the next value.
+            loop {
+                let Some(frame) = frames.last_mut() else { return Ok(value) };
+                frame.put(value, start)?;
+                match close(&mut frames)? {
+                    None => break,
+                    Some(complete) => value = complete,
+                }
+            }
+        }
+    }
+}
+
+impl Frame {
+    fn put(&mut self, value: Value, at: usize) -> Result<(), DecodeError> {
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(1);
+        }
+        match &mut self.container {
+            Container::Array(elements) => elements.push(value),
+            Container::Map { members, key } => match key.take() {
+                Some(key) => members.push((key, value)),
+                None => match value {
+                    Value::String(text) => *key = Some(text),
+                    _ => return Err(DecodeError::Key(at)),
+                },
+            },
+        }
+        Ok(())
+    }
+}
+
+/// Takes the innermost container off if it is complete.
+fn close(frames: &mut Vec<Frame>) -> Result<Option<Value>, DecodeError> {
+    if frames.last().is_none_or(|f| f.left != Some(0)) {
+        return Ok(None);
+    }
+    match frames.pop().map(|f| f.container) {
+        None => Ok(None),
+        Some(Container::Array(elements)) => Ok(Some(Value::Array(elements))),
+        Some(Container::Map { members, .. }) => {
+            let (map, duplicates) = Map::from_members(members);
+            match duplicates.first() {
+                None => Ok(Some(Value::Object(map))),
+                Some(key) => Err(DecodeError::DuplicateKey(key.to_string())),
+            }
+        }
+    }
+}
+
+fn text(bytes: &[u8], at: usize) -> Result<Value, DecodeError> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Ok(Value::String(SmolStr::new(text))),
+        Err(_) => Err(DecodeError::Utf8(at)),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digit = |n: u8| char::from_digit(n as u32, 16).unwrap_or('0');
+    bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect()
+}
+
+fn float(x: f64, at: usize) -> Result<Value, DecodeError> {
+    match x.is_finite() {
+        true => Ok(Value::Float(x)),
+        false => Err(DecodeError::NotFinite(at)),
+    }
+}
+
+fn from_half(bits: u16) -> f64 {
+    let fraction = f64::from(bits & 0x3ff);
+    let magnitude = match bits >> 10 & 0x1f {
+        0 => fraction * 2f64.powi(-24),
+        31 if fraction == 0.0 => f64::INFINITY,
+        31 => f64::NAN,
+        exponent => (fraction + 1024.0) * 2f64.powi(exponent as i32 - 25),
+    };
+    if bits & 0x8000 == 0 {
+        magnitude
+    } else {
+        -magnitude
+    }
+}
+
+/// A tagged time as RFC 3339 text; `null` stays what it is.
+fn time_value(tag: TimeTag, value: Value) -> Option<Value> {
+    // What RFC 3339 can write, the years 1 to 9999.
+    const YEARS: std::ops::Range<i64> = -62_135_596_800..253_402_300_800;
+    match (tag, value) {
+        (_, Value::Null) => Some(Value::Null),
+        (TimeTag::Text, Value::String(text)) => {
+            Timestamp::parse(&text).ok()?;
+            Some(Value::String(text))
+        }
+        (TimeTag::Epoch, Value::Int(seconds)) if YEARS.contains(&seconds) => {
+            Some(Timestamp { seconds, nanos: 0 }.to_rfc3339().into())
+        }
+        (TimeTag::Epoch, Value::Float(x)) if YEARS.contains(&(x.floor() as i64)) => {
+            let seconds = x.floor() as i64;
+            let nanos = ((x - x.floor()) * 1e9) as u32;
+            let whole = Timestamp { seconds, nanos: 0 }.to_rfc3339();
+            let fraction = format!(".{nanos:09}");
+            let fraction = fraction.trim_end_matches('0').trim_end_matches('.');
+            Some(format!("{}{fraction}Z", whole.trim_end_matches('Z')).into())
+        }
+        _ => None,
+    }
+}

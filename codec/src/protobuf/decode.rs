@@ -1,0 +1,474 @@
+//! From wire bytes to whatever a [`Sink`] makes of them: an object tree or canonical JSON.
+//!
+//! A message is read in two steps, because its fields may come in any order while JSON wants them in
+//! that of the schema. A scan notes for each field where its value is, without looking inside; then the
+//! fields are emitted in JSON order with upstream's rules of omission. Nested messages are looked into
+//! only as they are emitted, so each byte is visited about twice, however deep it lies.
+//!
+//! A message that comes twice in a field that holds one is merged, as protobuf demands: its pieces
+//! are put one after the other, which means the same, and the whole is scanned again.
+
+use std::borrow::Cow;
+
+use super::layout::{FieldLayout, FieldSet, Form, Layouts, Message, Shape};
+use super::scan::{
+    entry, merge, raw_content, scan, string_field, timestamp, varints, wire_type, wrapped_items, Entry, Seen,
+};
+use super::sink::{wire_text, Sink};
+use super::tape::Tape;
+use super::wire::{Reader, WireType};
+use super::{DecodeError, Envelope, MAGIC, MAX_DEPTH};
+use crate::cbor;
+use crate::quantity::Quantity;
+use crate::schema::{Omit, Schema, SchemaOr, TypeId, GVK};
+use crate::time::format_duration;
+
+/// Decodes messages against a schema.
+pub(crate) struct Decoder<'s, 'a> {
+    schema: &'s Schema,
+    layouts: &'s Layouts,
+    /// A stack: what the scans of the messages that are being emitted noted.
+    seen: Vec<Seen<'a>>,
+}
+
+impl<'s, 'a> Decoder<'s, 'a> {
+    pub fn new(schema: &'s Schema) -> Decoder<'s, 'a> {
+        Decoder { schema, layouts: schema.layouts(), seen: Vec::with_capacity(128) }
+    }
+
+    /// Emits an object.
+    pub fn object<S: Sink>(
+        &mut self,
+        raw: &'a [u8],
+        type_meta: Option<&GVK>,
+        id: TypeId,
+        sink: &mut S,
+    ) -> Result<(), DecodeError> {
+        self.object_at(raw, type_meta, id, sink, 0)
+    }
+
+    fn object_at<S: Sink>(
+        &mut self,
+        raw: &'a [u8],
+        type_meta: Option<&GVK>,
+        id: TypeId,
+        sink: &mut S,
+        depth: usize,
+    ) -> Result<(), DecodeError> {
+        let message = self.layouts.message(id).ok_or(DecodeError::NotAMessage)?;
+        self.message(raw, message, type_meta, sink, depth)
+    }
+
+    fn message<S: Sink>(
+        &mut self,
+        bytes: &'a [u8],
+        message: &'s Message,
+        type_meta: Option<&GVK>,
+        sink: &mut S,
+        depth: usize,
+    ) -> Result<(), DecodeError> {
+        if depth > MAX_DEPTH {
+            return Err(DecodeError::TooDeep);
+        }
+        let base = self.seen.len();
+        self.seen.resize(base + message.fields.len(), Seen::default());
+        let mut found = message.always;
+        if !scan(bytes, message, 0, &mut self.seen[base..], &mut found)? {
+            self.seen.truncate(base);
+            let merged = merge(bytes, message, 0)?;
+            return Decoder::new(self.schema).message(&merged, message, type_meta, sink, depth);
+        }
+        sink.begin_object();
+        if let Some(gvk) = type_meta {
+            message.fields.iter().filter(|f| f.number == 0).for_each(|f| type_meta_field(f, gvk, sink));
+        }
+        for i in found {
+            let seen = self.seen[base + i];
+            self.field(&message.fields[i], seen, sink, depth)?;
+        }
+        sink.end_object();
+        self.seen.truncate(base);
+        Ok(())
+    }
+
+    fn field<S: Sink>(
+        &mut self,
+        field: &'s FieldLayout,
+        seen: Seen<'a>,
+        sink: &mut S,
+        depth: usize,
+    ) -> Result<(), DecodeError> {
+        let nil =
+            seen.count == 0 && (field.pointer || field.form != Form::One || field.shape == Shape::Bytes);
+        if nil {
+            if field.omit == Omit::Never {
+                sink.field(field);
+                sink.null();
+            }
+            return Ok(());
+        }
+        match field.form {
+            Form::One => {
+                if !field.pointer && self.left_out(field, seen)? {
+                    return Ok(());
+                }
+                sink.field(field);
+                self.value(field, seen.bytes, seen.scalar, sink, depth)
+            }
+            Form::List => {
+                sink.field(field);
+                sink.begin_array();
+                self.elements(field, field.number, seen, sink, depth)?;
+                sink.end_array();
+                Ok(())
+            }
+            Form::Wrapped => {
+                let items = wrapped_items(seen.bytes)?;
+                if items.count == 0 && field.omit != Omit::Never {
+                    return Ok(());
+                }
+                sink.field(field);
+                sink.begin_array();
+                self.elements(field, 1, items, sink, depth)?;
+                sink.end_array();
+                Ok(())
+            }
+            Form::Map | Form::MapOfWrapped => {
+                sink.field(field);
+                self.map(field, seen, sink, depth)
+            }
+        }
+    }
+
+    /// Whether Go's struct tag leaves out the value of a field that is no pointer.
+    fn left_out(&self, field: &FieldLayout, seen: Seen<'_>) -> Result<bool, DecodeError> {
+        Ok(match (field.omit, field.shape) {
+            (Omit::Never, _) => false,
+            (_, Shape::Bool | Shape::Int64) => seen.scalar == 0,
+            (_, Shape::Int32) => seen.scalar as i32 == 0,
+            (_, Shape::Double) => f64::from_bits(seen.scalar) == 0.0,
+            (_, Shape::String | Shape::Bytes) => seen.bytes.is_empty(),
+            (Omit::Empty, _) => false,
+            (Omit::Zero, _) => self.is_zero(field, seen, 0)?,
+        })
+    }
+
+    /// Whether a field holds its zero value, as `omitzero` asks.
+    fn is_zero(&self, field: &FieldLayout, seen: Seen<'_>, depth: usize) -> Result<bool, DecodeError> {
+        if seen.count == 0 {
+            return Ok(true);
+        }
+        if field.pointer || field.form != Form::One {
+            return Ok(false);
+        }
+        Ok(match field.shape {
+            Shape::Bool => seen.scalar == 0,
+            Shape::Int32 => seen.scalar as i32 == 0,
+            Shape::Int64 | Shape::Double => seen.scalar == 0,
+            Shape::String | Shape::None => seen.bytes.is_empty(),
+            Shape::Bytes => false,
+            Shape::Raw => raw_content(seen.bytes)?.is_none(),
+            Shape::Time | Shape::MicroTime => timestamp(seen.bytes)?.is_none(),
+            Shape::Duration => varints(seen.bytes)?[1] == 0,
+            Shape::Quantity => matches!(string_field(seen.bytes, 1)?, None | Some(b"0")),
+            Shape::IntOrString => {
+                let numbers = varints(seen.bytes)?;
+                numbers[1] == 0
+                    && numbers[2] == 0
+                    && string_field(seen.bytes, 3)?.is_none_or(<[u8]>::is_empty)
+            }
+            Shape::SchemaOr(..) => seen.bytes.is_empty() || seen.bytes == b"\x08\x00",
+            Shape::Message(id) => {
+                let message = self.layouts.message(id).ok_or(DecodeError::NotAMessage)?;
+                if seen.bytes.is_empty() || seen.bytes == &*message.empty {
+                    return Ok(true);
+                }
+                if depth > MAX_DEPTH {
+                    return Err(DecodeError::TooDeep);
+                }
+                let mut inner = vec![Seen::default(); message.fields.len()];
+                if !scan(seen.bytes, message, 0, &mut inner, &mut FieldSet::default())? {
+                    let merged = merge(seen.bytes, message, 0)?;
+                    return self.is_zero(field, Seen { bytes: &merged, ..seen }, depth + 1);
+                }
+                for (field, seen) in message.fields.iter().zip(inner) {
+                    if !self.is_zero(field, seen, depth + 1)? {
+                        return Ok(false);
+                    }
+                }
+                true
+            }
+        })
+    }
+
+    /// The elements of a list: `seen.count` fields of that number, from the first one on.
+    fn elements<S: Sink>(
+        &mut self,
+        field: &'s FieldLayout,
+        number: u32,
+        seen: Seen<'a>,
+        sink: &mut S,
+        depth: usize,
+    ) -> Result<(), DecodeError> {
+        let mut reader = Reader::new(seen.bytes);
+        let mut left = seen.count;
+        while left > 0 {
+            let (found, wire) = reader.tag()?;
+            if found != number {
+                reader.skip(wire)?;
+                continue;
+            }
+            left -= 1;
+            match wire {
+                WireType::Varint => {
+                    let scalar = reader.varint()?;
+                    self.value(field, &[], scalar, sink, depth)?;
+                }
+                WireType::Fixed64 => {
+                    let scalar = reader.fixed64()?;
+                    self.value(field, &[], scalar, sink, depth)?;
+                }
+                _ => {
+                    let bytes = reader.bytes()?;
+                    match wire_type(field.shape) {
+                        WireType::Bytes => self.value(field, bytes, 0, sink, depth)?,
+                        // Numbers may also come packed.
+                        packed => {
+                            let mut inner = Reader::new(bytes);
+                            while !inner.is_empty() {
+                                let scalar = match packed {
+                                    WireType::Fixed64 => inner.fixed64()?,
+                                    _ => inner.varint()?,
+                                };
+                                self.value(field, &[], scalar, sink, depth)?;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn map<S: Sink>(
+        &mut self,
+        field: &'s FieldLayout,
+        seen: Seen<'a>,
+        sink: &mut S,
+        depth: usize,
+    ) -> Result<(), DecodeError> {
+        let mut entries: Vec<Entry<'a>> = Vec::with_capacity(seen.count.min(1024) as usize);
+        let mut reader = Reader::new(seen.bytes);
+        let mut left = seen.count;
+        while left > 0 {
+            let (found, wire) = reader.tag()?;
+            if found != field.number {
+                reader.skip(wire)?;
+                continue;
+            }
+            left -= 1;
+            entries.push(entry(reader.bytes()?, field)?);
+        }
+        if !entries.is_sorted_by(|a, b| a.0 < b.0) {
+            // Stable, so that of equal keys the last one stays last; that one counts.
+            entries.sort_by(|a, b| a.0.cmp(&b.0));
+            entries.dedup_by(|later, earlier| {
+                let same = later.0 == earlier.0;
+                if same {
+                    std::mem::swap(later, earlier);
+                }
+                same
+            });
+        }
+        sink.begin_object();
+        for (key, bytes, scalar) in entries {
+            sink.key(&key);
+            match (field.form, bytes) {
+                (Form::MapOfWrapped, bytes) => {
+                    let items = wrapped_items(bytes.unwrap_or_default())?;
+                    sink.begin_array();
+                    self.elements(field, 1, items, sink, depth)?;
+                    sink.end_array();
+                }
+                (_, None) if field.shape == Shape::Bytes => sink.null(),
+                (_, bytes) => self.value(field, bytes.unwrap_or_default(), scalar, sink, depth)?,
+            }
+        }
+        sink.end_object();
+        Ok(())
+    }
+
+    /// One value, zero values included.
+    fn value<S: Sink>(
+        &mut self,
+        field: &'s FieldLayout,
+        bytes: &'a [u8],
+        scalar: u64,
+        sink: &mut S,
+        depth: usize,
+    ) -> Result<(), DecodeError> {
+        let bad = |what| DecodeError::Value { what, field: field.name.clone() };
+        match field.shape {
+            Shape::String => sink.wire_string(bytes),
+            Shape::Bool => sink.bool(scalar != 0),
+            Shape::Int32 => sink.int(scalar as i32 as i64),
+            Shape::Int64 => sink.int(scalar as i64),
+            Shape::Double => match f64::from_bits(scalar) {
+                x if x.is_finite() => sink.float(x),
+                _ => return Err(bad("number")),
+            },
+            Shape::Bytes => sink.base64(bytes),
+            Shape::Message(id) => {
+                let message = self.layouts.message(id).ok_or(DecodeError::NotAMessage)?;
+                self.message(bytes, message, None, sink, depth + 1)?;
+            }
+            Shape::Quantity => match string_field(bytes, 1)? {
+                None => sink.string("0"),
+                Some(bytes) => {
+                    let text = wire_text(bytes);
+                    sink.string(&Quantity::canonicalize(&text).map_err(|_| bad("quantity"))?);
+                }
+            },
+            Shape::IntOrString => {
+                let numbers = varints(bytes)?;
+                match numbers[1] {
+                    0 => sink.int(numbers[2] as i32 as i64),
+                    1 => sink.wire_string(string_field(bytes, 3)?.unwrap_or_default()),
+                    _ => return Err(bad("IntOrString")),
+                }
+            }
+            Shape::Time | Shape::MicroTime => match timestamp(bytes).map_err(|_| bad("time"))? {
+                None => sink.null(),
+                Some(time) if field.shape == Shape::Time => sink.string(&time.to_rfc3339()),
+                Some(time) => sink.string(&time.to_rfc3339_micro()),
+            },
+            Shape::Duration => sink.string(&format_duration(varints(bytes)?[1] as i64)),
+            Shape::Raw => match raw_content(bytes)? {
+                None => sink.null(),
+                Some(raw) => self.raw(field, raw, sink, depth)?,
+            },
+            Shape::SchemaOr(or, id) => self.schema_or(field, or, id, bytes, sink, depth)?,
+            Shape::None => sink.null(),
+        }
+        Ok(())
+    }
+
+    /// An embedded object: JSON as a rule; in a watch event or `v1.List` protobuf, of a dynamic client CBOR.
+    fn raw<S: Sink>(
+        &mut self,
+        field: &FieldLayout,
+        raw: &'a [u8],
+        sink: &mut S,
+        depth: usize,
+    ) -> Result<(), DecodeError> {
+        let bad = |what| DecodeError::Value { what, field: field.name.clone() };
+        if raw.starts_with(MAGIC) {
+            let envelope = Envelope::parse(raw)?;
+            let (gvk, id) = envelope.resolve(self.schema)?;
+            return self.object_at(envelope.raw, Some(&gvk), id, sink, depth + 1);
+        }
+        if raw.starts_with(cbor::SELF_DESCRIBED) {
+            let value = cbor::decode(raw).map_err(|_| bad("embedded CBOR"))?;
+            let tape = Tape::from_value(&value).map_err(|_| bad("embedded CBOR"))?;
+            sink.tape(&tape);
+            return Ok(());
+        }
+        let tape = Tape::from_json(raw).map_err(|_| bad("embedded JSON"))?;
+        sink.tape(&tape);
+        Ok(())
+    }
+
+    fn schema_or<S: Sink>(
+        &mut self,
+        field: &'s FieldLayout,
+        or: SchemaOr,
+        id: TypeId,
+        bytes: &'a [u8],
+        sink: &mut S,
+        depth: usize,
+    ) -> Result<(), DecodeError> {
+        if depth > MAX_DEPTH {
+            return Err(DecodeError::TooDeep);
+        }
+        let schema_number = if or == SchemaOr::Bool { 2 } else { 1 };
+        let message = self.layouts.message(id).ok_or(DecodeError::NotAMessage)?;
+        // Pieces of the one schema, merged by putting them together.
+        let mut schema: Option<Cow<'a, [u8]>> = None;
+        let mut allows = false;
+        let mut alternatives = Seen::default();
+        let mut reader = Reader::new(bytes);
+        while !reader.is_empty() {
+            let rest = reader.rest();
+            let (number, wire) = reader.tag()?;
+            let expect = |expected| match wire == expected {
+                true => Ok(()),
+                false => Err(DecodeError::FieldType { field: field.name.clone(), wire: wire as u8 }),
+            };
+            if number == schema_number {
+                expect(WireType::Bytes)?;
+                let piece = reader.bytes()?;
+                match &mut schema {
+                    None => schema = Some(Cow::Borrowed(piece)),
+                    Some(pieces) => pieces.to_mut().extend_from_slice(piece),
+                }
+            } else if number == 1 {
+                expect(WireType::Varint)?;
+                allows = reader.varint()? != 0;
+            } else if number == 2 {
+                expect(WireType::Bytes)?;
+                reader.bytes()?;
+                if alternatives.count == 0 {
+                    alternatives.bytes = rest;
+                }
+                alternatives.count += 1;
+            } else {
+                reader.skip(wire)?;
+            }
+        }
+        if alternatives.count > 0 {
+            sink.begin_array();
+            let mut reader = Reader::new(alternatives.bytes);
+            while alternatives.count > 0 {
+                let (number, wire) = reader.tag()?;
+                if number != 2 {
+                    reader.skip(wire)?;
+                    continue;
+                }
+                alternatives.count -= 1;
+                let element = reader.bytes()?;
+                match or {
+                    SchemaOr::StringArray => sink.wire_string(element),
+                    _ => self.message(element, message, None, sink, depth + 1)?,
+                }
+            }
+            sink.end_array();
+            return Ok(());
+        }
+        match schema {
+            Some(Cow::Borrowed(piece)) => self.message(piece, message, None, sink, depth + 1),
+            Some(Cow::Owned(pieces)) => {
+                Decoder::new(self.schema).message(&pieces, message, None, sink, depth + 1)
+            }
+            None if or == SchemaOr::Bool => {
+                sink.bool(allows);
+                Ok(())
+            }
+            None => {
+                sink.null();
+                Ok(())
+            }
+        }
+    }
+}
+
+fn type_meta_field<S: Sink>(field: &FieldLayout, gvk: &GVK, sink: &mut S) {
+    let text = match field.name.as_str() {
+        "kind" => gvk.kind.clone(),
+        "apiVersion" => gvk.api_version(),
+        _ => return,
+    };
+    if !text.is_empty() {
+        sink.field(field);
+        sink.string(&text);
+    }
+}

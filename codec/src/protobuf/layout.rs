@@ -1,0 +1,362 @@
+//! What protobuf needs to know of the schema, compiled once: fields in wire order, embedded messages as a
+//! tree, the bytes of each empty message.
+//!
+//! The schema model lists fields in JSON order with embedded structs flattened; the wire wants them in
+//! the order of their numbers, embedded messages nested. A [`Message`] holds both views of one struct: `fields`
+//! in JSON order, which the decoder emits by, and `parts`, which the encoder writes by and the decoder
+//! finds fields by.
+
+use smol_str::SmolStr;
+
+use super::encode::empty_message;
+use crate::schema::{Field, Omit, Scalar, Schema, SchemaOr, StructType, Type, TypeId};
+
+/// The layouts of all structs of a schema. Immutable once built; shared with the schema that owns it.
+#[derive(Debug, Default)]
+pub(crate) struct Layouts {
+    /// By [`TypeId`]; `None` for types that are no structs.
+    messages: Vec<Option<Message>>,
+}
+
+/// One struct as a protobuf message.
+#[derive(Debug)]
+pub(crate) struct Message {
+    /// The struct's name, for error texts.
+    pub name: SmolStr,
+    /// The fields in JSON order, as in [`StructType::fields`].
+    pub fields: Box<[FieldLayout]>,
+    /// The struct's own message first, then the messages embedded in it.
+    pub parts: Box<[Part]>,
+    /// What the struct's zero value is on the wire: upstream writes fields that are no pointers always.
+    pub empty: Box<[u8]>,
+    /// The fields that JSON shows even when the wire does not.
+    pub always: FieldSet,
+    names: NameTable,
+}
+
+/// A set of indices into [`Message::fields`] or [`Message::parts`], iterated in ascending order.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FieldSet(u128);
+
+impl FieldSet {
+    /// How many fields a struct may have. Upstream's largest has fewer than fifty.
+    pub const MAX: usize = u128::BITS as usize;
+
+    /// Adds an index; tells whether it is new.
+    #[inline]
+    pub fn add(&mut self, index: usize) -> bool {
+        let bit = 1u128.checked_shl(index as u32).unwrap_or(0);
+        let new = self.0 & bit == 0;
+        self.0 |= bit;
+        new
+    }
+}
+
+impl Iterator for FieldSet {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let index = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        Some(index)
+    }
+}
+
+/// One field.
+#[derive(Debug)]
+pub(crate) struct FieldLayout {
+    /// JSON name.
+    pub name: SmolStr,
+    /// The name as a JSON key: quoted, with its colon.
+    pub key: Box<str>,
+    /// Number in its message; 0 when protobuf does not carry the field.
+    pub number: u32,
+    pub shape: Shape,
+    pub form: Form,
+    pub omit: Omit,
+    pub pointer: bool,
+}
+
+impl FieldLayout {
+    /// Whether Go's JSON has the field when it is not set.
+    fn shown_when_absent(&self) -> bool {
+        let by_value = self.form == Form::One && !self.pointer;
+        match self.omit {
+            Omit::Never => true,
+            Omit::Zero => false,
+            // `omitempty` knows no empty struct.
+            Omit::Empty => by_value && !self.shape.is_go_scalar(),
+        }
+    }
+}
+
+impl Shape {
+    /// Whether Go holds it in a scalar or slice, not in a struct.
+    fn is_go_scalar(self) -> bool {
+        matches!(
+            self,
+            Shape::Bool
+                | Shape::Int32
+                | Shape::Int64
+                | Shape::Double
+                | Shape::String
+                | Shape::Bytes
+                | Shape::None
+        )
+    }
+}
+
+/// How often the field's value occurs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Once.
+    One,
+    /// Repeated, each element a field of its own.
+    List,
+    /// A message whose field 1 is repeated: Go slices that may be nil or empty (`Verbs`).
+    Wrapped,
+    /// Repeated entries of key (1) and value (2).
+    Map,
+    /// A map whose values are wrapped lists (`ExtraValue`).
+    MapOfWrapped,
+}
+
+/// What one value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Bool,
+    Int32,
+    Int64,
+    Double,
+    String,
+    Bytes,
+    Quantity,
+    IntOrString,
+    Time,
+    MicroTime,
+    Duration,
+    /// A message with JSON text in field 1: `RawExtension`, `JSON`, `FieldsV1`. `RawExtension` may hold other
+    /// encodings.
+    Raw,
+    SchemaOr(SchemaOr, TypeId),
+    Message(TypeId),
+    /// No protobuf form.
+    None,
+}
+
+/// A message or an embedded part of one.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// By ascending number.
+    pub steps: Box<[Step]>,
+    /// Index into `steps` plus one, by number; 0 where there is no such field.
+    by_number: Box<[u16]>,
+}
+
+/// What stands at one number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// An index into [`Message::fields`].
+    Field(u16),
+    /// An embedded message: its number and its index in [`Message::parts`].
+    Part { number: u32, part: u16 },
+}
+
+impl Part {
+    #[inline]
+    pub fn step(&self, number: u32) -> Option<Step> {
+        let place = *self.by_number.get(number as usize)?;
+        self.steps.get((place as usize).checked_sub(1)?).copied()
+    }
+}
+
+impl Message {
+    /// The index of the field with that JSON name.
+    #[inline]
+    pub fn field(&self, name: &str) -> Option<usize> {
+        self.names.find(name, &self.fields)
+    }
+}
+
+impl Layouts {
+    /// Compiles a schema's structs. Costs a few microseconds each.
+    pub fn new(schema: &Schema) -> Layouts {
+        let mut layouts = Layouts {
+            messages: schema
+                .types
+                .iter()
+                .map(|t| match t {
+                    Type::Struct(s) if s.fields.len() <= FieldSet::MAX => Some(message(schema, s)),
+                    _ => None,
+                })
+                .collect(),
+        };
+        let mut done = vec![false; layouts.messages.len()];
+        for id in 0..layouts.messages.len() {
+            layouts.fill_empty(TypeId(id as u32), &mut done);
+        }
+        layouts
+    }
+
+    #[inline]
+    pub fn message(&self, id: TypeId) -> Option<&Message> {
+        self.messages.get(id.0 as usize)?.as_ref()
+    }
+
+    /// Works out the empty form of a message, those that it holds by value first. Go allows no type to
+    /// hold itself by value, so the descent ends; `done` makes sure of it.
+    fn fill_empty(&mut self, id: TypeId, done: &mut [bool]) {
+        match done.get_mut(id.0 as usize) {
+            Some(done) if !*done => *done = true,
+            _ => return,
+        }
+        let Some(message) = self.message(id) else { return };
+        let held: Vec<TypeId> = message
+            .fields
+            .iter()
+            .filter(|f| f.form == Form::One && !f.pointer)
+            .filter_map(|f| match f.shape {
+                Shape::Message(inner) => Some(inner),
+                _ => None,
+            })
+            .collect();
+        for inner in held {
+            self.fill_empty(inner, done);
+        }
+        let empty = self.message(id).map(|m| empty_message(self, m)).unwrap_or_default();
+        if let Some(Some(message)) = self.messages.get_mut(id.0 as usize) {
+            message.empty = empty.into();
+        }
+    }
+}
+
+fn message(schema: &Schema, structure: &StructType) -> Message {
+    let fields: Box<[FieldLayout]> = structure.fields.iter().map(|f| field(schema, f)).collect();
+    // Part 0 is the message itself; part n is what `embedded_in` calls n.
+    let mut steps: Vec<Vec<(u32, Step)>> = vec![Vec::new(); structure.embedded.len() + 1];
+    for (i, (model, layout)) in structure.fields.iter().zip(&fields).enumerate() {
+        if layout.number != 0 && layout.shape != Shape::None {
+            if let Some(part) = steps.get_mut(model.embedded_in as usize) {
+                part.push((layout.number, Step::Field(i as u16)));
+            }
+        }
+    }
+    for (i, embedded) in structure.embedded.iter().enumerate() {
+        let step = Step::Part { number: embedded.number, part: i as u16 + 1 };
+        if let Some(part) = steps.get_mut(embedded.within as usize) {
+            part.push((embedded.number, step));
+        }
+    }
+    let parts = steps.into_iter().map(part).collect();
+    let names = NameTable::new(&fields);
+    let mut always = FieldSet::default();
+    for (i, field) in fields.iter().enumerate() {
+        if field.number != 0 && field.shown_when_absent() {
+            always.add(i);
+        }
+    }
+    Message { name: structure.name.clone(), fields, parts, empty: Box::default(), always, names }
+}
+
+fn part(mut steps: Vec<(u32, Step)>) -> Part {
+    steps.sort_by_key(|(number, _)| *number);
+    let last = steps.last().map_or(0, |(number, _)| *number) as usize;
+    let mut by_number = vec![0; last + 1];
+    for (i, (number, _)) in steps.iter().enumerate() {
+        by_number[*number as usize] = i as u16 + 1;
+    }
+    Part { steps: steps.into_iter().map(|(_, step)| step).collect(), by_number: by_number.into() }
+}
+
+fn field(schema: &Schema, field: &Field) -> FieldLayout {
+    let (form, shape) = match schema.get(field.type_id) {
+        Type::List { element, message: false } => (Form::List, shape(schema, *element)),
+        Type::List { element, message: true } => (Form::Wrapped, shape(schema, *element)),
+        Type::Map { value } => match schema.get(*value) {
+            Type::List { element, .. } => (Form::MapOfWrapped, shape(schema, *element)),
+            _ => (Form::Map, shape(schema, *value)),
+        },
+        _ => (Form::One, shape(schema, field.type_id)),
+    };
+    FieldLayout {
+        name: field.name.clone(),
+        key: format!("\"{}\":", field.name).into(),
+        number: field.number,
+        shape,
+        form,
+        omit: field.omit,
+        pointer: field.pointer,
+    }
+}
+
+fn shape(schema: &Schema, id: TypeId) -> Shape {
+    match schema.get(id) {
+        Type::Struct(_) => Shape::Message(id),
+        Type::List { .. } | Type::Map { .. } => Shape::None,
+        Type::Scalar(scalar) => match scalar {
+            Scalar::Bool => Shape::Bool,
+            Scalar::Int32 => Shape::Int32,
+            Scalar::Int64 => Shape::Int64,
+            Scalar::Double => Shape::Double,
+            Scalar::String { .. } => Shape::String,
+            Scalar::Bytes => Shape::Bytes,
+            Scalar::Quantity => Shape::Quantity,
+            Scalar::IntOrString => Shape::IntOrString,
+            Scalar::Time => Shape::Time,
+            Scalar::MicroTime => Shape::MicroTime,
+            Scalar::Duration => Shape::Duration,
+            Scalar::RawExtension | Scalar::Json | Scalar::FieldsV1 => Shape::Raw,
+            Scalar::SchemaOr(or, id) => Shape::SchemaOr(*or, *id),
+            Scalar::Any => Shape::None,
+        },
+    }
+}
+
+/// Finds a field by name in about one comparison: open addressing over a hash of the name's length and
+/// a few of its bytes, at most half full.
+#[derive(Debug)]
+struct NameTable {
+    /// Field index plus one; 0 where free. The length is a power of two.
+    slots: Box<[u16]>,
+}
+
+impl NameTable {
+    fn new(fields: &[FieldLayout]) -> NameTable {
+        let mut slots = vec![0u16; (fields.len() * 2 + 1).next_power_of_two()];
+        let mask = slots.len() - 1;
+        for (i, field) in fields.iter().enumerate() {
+            let mut at = hash(&field.name) & mask;
+            while slots[at] != 0 {
+                at = (at + 1) & mask;
+            }
+            slots[at] = i as u16 + 1;
+        }
+        NameTable { slots: slots.into() }
+    }
+
+    #[inline]
+    fn find(&self, name: &str, fields: &[FieldLayout]) -> Option<usize> {
+        let mask = self.slots.len() - 1;
+        let mut at = hash(name) & mask;
+        loop {
+            let index = (self.slots[at] as usize).checked_sub(1)?;
+            if fields[index].name == name {
+                return Some(index);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+}
+
+#[inline]
+fn hash(name: &str) -> usize {
+    let bytes = name.as_bytes();
+    let byte = |i: usize| bytes.get(i).copied().unwrap_or(0) as usize;
+    let (len, middle) = (bytes.len(), bytes.len() / 2);
+    let mixed = len + (byte(0) << 5) + (byte(middle) << 2) + byte(len.wrapping_sub(1)).wrapping_mul(37);
+    mixed ^ mixed >> 7
+}

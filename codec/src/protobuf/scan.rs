@@ -1,0 +1,250 @@
+//! Looking through a message without looking into its fields: where each one is, and the contents of the small
+//! messages that stand for scalars.
+
+use std::borrow::Cow;
+
+use smol_str::SmolStr;
+
+use super::layout::{FieldLayout, FieldSet, Form, Message, Shape, Step};
+use super::sink::wire_text;
+use super::wire::{push_varint, Reader, WireType};
+use super::DecodeError;
+use crate::time::Timestamp;
+
+/// What the scan noted of one field.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen<'a> {
+    /// The value of a length-delimited field; of a list or map the message from its first element on.
+    pub bytes: &'a [u8],
+    /// The value of a numeric field.
+    pub scalar: u64,
+    /// How often the field came.
+    pub count: u32,
+}
+
+/// The wire type of a value of that shape.
+#[inline]
+pub(super) fn wire_type(shape: Shape) -> WireType {
+    match shape {
+        Shape::Bool | Shape::Int32 | Shape::Int64 => WireType::Varint,
+        Shape::Double => WireType::Fixed64,
+        _ => WireType::Bytes,
+    }
+}
+
+/// Whether a second occurrence is merged into the first. Times and quantities have decoders of their
+/// own upstream; of theirs, and of numbers and strings, the last one counts.
+pub(super) fn merges(field: &FieldLayout) -> bool {
+    match field.form {
+        Form::One => {
+            matches!(
+                field.shape,
+                Shape::Message(_) | Shape::SchemaOr(..) | Shape::IntOrString | Shape::Duration
+            )
+        }
+        Form::Wrapped => true,
+        _ => false,
+    }
+}
+
+/// Notes where the fields of one part of a message are. False when something must be merged first.
+pub(super) fn scan<'a>(
+    bytes: &'a [u8],
+    message: &Message,
+    part: usize,
+    seen: &mut [Seen<'a>],
+    found: &mut FieldSet,
+) -> Result<bool, DecodeError> {
+    let layout = &message.parts[part];
+    let mut parts = FieldSet::default();
+    let mut reader = Reader::new(bytes);
+    while !reader.is_empty() {
+        let rest = reader.rest();
+        let (number, wire) = reader.tag()?;
+        match layout.step(number) {
+            None if wire == WireType::EndGroup => return Err(DecodeError::EndGroup),
+            None => reader.skip(wire)?,
+            Some(Step::Part { part, .. }) => {
+                if wire != WireType::Bytes {
+                    return Err(DecodeError::FieldType { field: message.name.clone(), wire: wire as u8 });
+                }
+                let inner = reader.bytes()?;
+                if !parts.add(part as usize) || !scan(inner, message, part as usize, seen, found)? {
+                    return Ok(false);
+                }
+            }
+            Some(Step::Field(index)) => {
+                let field = &message.fields[index as usize];
+                let seen = &mut seen[index as usize];
+                found.add(index as usize);
+                let expected = match field.form {
+                    Form::One | Form::List => wire_type(field.shape),
+                    _ => WireType::Bytes,
+                };
+                let many = matches!(field.form, Form::List | Form::Map | Form::MapOfWrapped);
+                let packed = field.form == Form::List && wire == WireType::Bytes;
+                if wire != expected && !packed {
+                    return Err(DecodeError::FieldType { field: field.name.clone(), wire: wire as u8 });
+                }
+                match wire {
+                    WireType::Varint => seen.scalar = reader.varint()?,
+                    WireType::Fixed64 => seen.scalar = reader.fixed64()?,
+                    _ => {
+                        let value = reader.bytes()?;
+                        if !many {
+                            if seen.count > 0 && merges(field) {
+                                return Ok(false);
+                            }
+                            seen.bytes = value;
+                        }
+                    }
+                }
+                if many && seen.count == 0 {
+                    seen.bytes = rest;
+                }
+                seen.count += 1;
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// The same message with each field that holds one message there once: the pieces of each put together.
+pub(super) fn merge(bytes: &[u8], message: &Message, part: usize) -> Result<Vec<u8>, DecodeError> {
+    let layout = &message.parts[part];
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut pieces: Vec<(u32, Option<u16>, Vec<u8>)> = Vec::new();
+    let mut reader = Reader::new(bytes);
+    while !reader.is_empty() {
+        let rest = reader.rest();
+        let (number, wire) = reader.tag()?;
+        let step = layout.step(number);
+        let merged = match step {
+            Some(Step::Part { .. }) => true,
+            Some(Step::Field(index)) => merges(&message.fields[index as usize]),
+            None => false,
+        };
+        if !merged || wire != WireType::Bytes {
+            reader.skip(wire)?;
+            let length = rest.len() - reader.rest().len();
+            out.extend_from_slice(&rest[..length]);
+            continue;
+        }
+        let value = reader.bytes()?;
+        let part = match step {
+            Some(Step::Part { part, .. }) => Some(part),
+            _ => None,
+        };
+        match pieces.iter_mut().find(|(n, _, _)| *n == number) {
+            Some((_, _, piece)) => piece.extend_from_slice(value),
+            None => pieces.push((number, part, value.to_vec())),
+        }
+    }
+    for (number, part, mut piece) in pieces {
+        if let Some(part) = part {
+            piece = merge(&piece, message, part as usize)?;
+        }
+        push_varint(&mut out, (number as u64) << 3 | WireType::Bytes as u64);
+        push_varint(&mut out, piece.len() as u64);
+        out.extend_from_slice(&piece);
+    }
+    Ok(out)
+}
+
+/// Key, value and numeric value of a map entry.
+pub(super) type Entry<'a> = (Cow<'a, str>, Option<&'a [u8]>, u64);
+
+/// Takes a map entry apart.
+pub(super) fn entry<'a>(bytes: &'a [u8], field: &FieldLayout) -> Result<Entry<'a>, DecodeError> {
+    let (mut key, mut value, mut scalar) = (Cow::Borrowed(""), None, 0);
+    let mut reader = Reader::new(bytes);
+    while !reader.is_empty() {
+        match reader.tag()? {
+            (1, WireType::Bytes) => key = wire_text(reader.bytes()?),
+            (2, WireType::Bytes) => value = Some(reader.bytes()?),
+            (2, WireType::Varint) => scalar = reader.varint()?,
+            (2, WireType::Fixed64) => scalar = reader.fixed64()?,
+            (1 | 2, wire) => {
+                return Err(DecodeError::FieldType { field: field.name.clone(), wire: wire as u8 })
+            }
+            (_, wire) => reader.skip(wire)?,
+        }
+    }
+    Ok((key, value, scalar))
+}
+
+/// Where the items of a wrapped list are.
+pub(super) fn wrapped_items(bytes: &[u8]) -> Result<Seen<'_>, DecodeError> {
+    let mut items = Seen::default();
+    let mut reader = Reader::new(bytes);
+    while !reader.is_empty() {
+        let rest = reader.rest();
+        let (number, wire) = reader.tag()?;
+        if number != 1 {
+            reader.skip(wire)?;
+            continue;
+        }
+        if wire != WireType::Bytes {
+            return Err(DecodeError::FieldType { field: "items".into(), wire: wire as u8 });
+        }
+        reader.bytes()?;
+        if items.count == 0 {
+            items.bytes = rest;
+        }
+        items.count += 1;
+    }
+    Ok(items)
+}
+
+/// The varint fields 1 and 2 of a small message, by number; absent ones are 0.
+pub(super) fn varints(bytes: &[u8]) -> Result<[u64; 3], DecodeError> {
+    let mut values = [0; 3];
+    let mut reader = Reader::new(bytes);
+    while !reader.is_empty() {
+        match reader.tag()? {
+            (number @ (1 | 2), WireType::Varint) => values[number as usize] = reader.varint()?,
+            (number @ (1 | 2), wire) => {
+                let field = if number == 1 { "type" } else { "value" };
+                return Err(DecodeError::FieldType { field: SmolStr::new_static(field), wire: wire as u8 });
+            }
+            (_, wire) => reader.skip(wire)?,
+        }
+    }
+    Ok(values)
+}
+
+/// The last length-delimited field of that number in a small message.
+pub(super) fn string_field(bytes: &[u8], wanted: u32) -> Result<Option<&[u8]>, DecodeError> {
+    let mut found = None;
+    let mut reader = Reader::new(bytes);
+    while !reader.is_empty() {
+        match reader.tag()? {
+            (number, WireType::Bytes) if number == wanted => found = Some(reader.bytes()?),
+            (number, wire) if number == wanted => {
+                return Err(DecodeError::FieldType { field: "string".into(), wire: wire as u8 })
+            }
+            (_, wire) => reader.skip(wire)?,
+        }
+    }
+    Ok(found)
+}
+
+/// What a raw message holds; `None` when nothing.
+pub(super) fn raw_content(bytes: &[u8]) -> Result<Option<&[u8]>, DecodeError> {
+    Ok(string_field(bytes, 1)?.filter(|raw| !raw.is_empty()))
+}
+
+/// The time of a `Timestamp` message; `None` for Go's zero time, which an empty message stands for too. Times outside the
+/// years 1 to 9999, which RFC 3339 cannot write, are an error.
+pub(super) fn timestamp(bytes: &[u8]) -> Result<Option<Timestamp>, DecodeError> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let values = varints(bytes)?;
+    let (seconds, nanos) = (values[1] as i64, values[2] as i32);
+    if !(-62_135_596_800..253_402_300_800).contains(&seconds) || !(0..1_000_000_000).contains(&nanos) {
+        return Err(DecodeError::Value { what: "time", field: SmolStr::new_static("seconds") });
+    }
+    let time = Timestamp { seconds, nanos: nanos as u32 };
+    Ok((time != Timestamp::ZERO).then_some(time))
+}

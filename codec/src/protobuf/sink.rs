@@ -1,0 +1,338 @@
+//! What the decoder's walk turns into: an object tree or JSON text.
+
+use std::borrow::Cow;
+
+use base64::engine::general_purpose::STANDARD as BASE64;
+use base64::Engine;
+use smol_str::SmolStr;
+
+use super::layout::FieldLayout;
+use super::tape::{push_int, Node, Tape};
+use crate::json;
+use crate::value::{Map, Value};
+
+/// Takes an object in document order. Each member is a [`Sink::field`] or [`Sink::key`], then one value.
+pub(crate) trait Sink {
+    fn begin_object(&mut self);
+    fn end_object(&mut self);
+    fn begin_array(&mut self);
+    fn end_array(&mut self);
+    /// The key of a struct's member.
+    fn field(&mut self, field: &FieldLayout);
+    /// The key of a map's member.
+    fn key(&mut self, key: &str);
+    fn null(&mut self);
+    fn bool(&mut self, b: bool);
+    fn int(&mut self, n: i64);
+    /// Neither NaN nor infinite.
+    fn float(&mut self, x: f64);
+    fn string(&mut self, text: &str);
+    /// Text of the wire, which may be no UTF-8: see [`wire_text`].
+    fn wire_string(&mut self, bytes: &[u8]);
+    /// Bytes, which JSON and the tree hold as base64 text.
+    fn base64(&mut self, bytes: &[u8]);
+    /// A whole value.
+    fn tape(&mut self, tape: &Tape<'_>);
+}
+
+/// Text, each byte that is no UTF-8 replaced by U+FFFD, as Go's JSON encoder does with such strings.
+pub(crate) fn wire_text(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => {
+            let mut text = String::with_capacity(bytes.len() + 8);
+            for chunk in bytes.utf8_chunks() {
+                text.push_str(chunk.valid());
+                text.extend(chunk.invalid().iter().map(|_| '\u{fffd}'));
+            }
+            Cow::Owned(text)
+        }
+    }
+}
+
+/// Whether text can stand in JSON as it is: ASCII without control characters, quote, backslash, `<`, `>` and
+/// `&`. Eight bytes at a time; two characters that differ in one bit share a test.
+#[inline]
+fn is_plain(bytes: &[u8]) -> bool {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let has_zero = |x: u64| x.wrapping_sub(ONES) & !x & HIGH;
+    let special = |word: u64| {
+        (word & HIGH)
+            | (word.wrapping_sub(ONES * 0x20) & !word & HIGH)
+            | has_zero((word & !(ONES * (b'"' ^ b'&') as u64)) ^ (ONES * (b'"' & b'&') as u64))
+            | has_zero((word & !(ONES * (b'<' ^ b'>') as u64)) ^ (ONES * (b'<' & b'>') as u64))
+            | has_zero(word ^ (ONES * b'\\' as u64))
+    };
+    let (words, tail) = bytes.as_chunks::<8>();
+    let mut last = [b'a'; 8];
+    last[..tail.len()].copy_from_slice(tail);
+    words.iter().all(|word| special(u64::from_le_bytes(*word)) == 0) && special(u64::from_le_bytes(last)) == 0
+}
+
+/// Writes compact JSON. A comma follows each value and is taken back where a container ends.
+pub(crate) struct JsonSink<'o> {
+    out: &'o mut Vec<u8>,
+}
+
+impl<'o> JsonSink<'o> {
+    pub fn new(out: &'o mut Vec<u8>) -> JsonSink<'o> {
+        JsonSink { out }
+    }
+
+    /// Takes the last comma back.
+    pub fn finish(self) {
+        if self.out.last() == Some(&b',') {
+            self.out.pop();
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, close: u8) {
+        match self.out.last_mut() {
+            Some(last) if *last == b',' => *last = close,
+            _ => self.out.push(close),
+        }
+        self.out.push(b',');
+    }
+}
+
+impl Sink for JsonSink<'_> {
+    #[inline]
+    fn begin_object(&mut self) {
+        self.out.push(b'{');
+    }
+
+    #[inline]
+    fn end_object(&mut self) {
+        self.end(b'}');
+    }
+
+    #[inline]
+    fn begin_array(&mut self) {
+        self.out.push(b'[');
+    }
+
+    #[inline]
+    fn end_array(&mut self) {
+        self.end(b']');
+    }
+
+    #[inline]
+    fn field(&mut self, field: &FieldLayout) {
+        self.out.extend_from_slice(field.key.as_bytes());
+    }
+
+    #[inline]
+    fn key(&mut self, key: &str) {
+        self.string(key);
+        if let Some(comma) = self.out.last_mut() {
+            *comma = b':';
+        }
+    }
+
+    fn null(&mut self) {
+        self.out.extend_from_slice(b"null,");
+    }
+
+    fn bool(&mut self, b: bool) {
+        self.out.extend_from_slice(if b { b"true," } else { b"false," });
+    }
+
+    #[inline]
+    fn int(&mut self, n: i64) {
+        push_int(self.out, n);
+        self.out.push(b',');
+    }
+
+    fn float(&mut self, x: f64) {
+        json::write_number(x, self.out);
+        self.out.push(b',');
+    }
+
+    #[inline]
+    fn string(&mut self, text: &str) {
+        self.wire_string(text.as_bytes());
+    }
+
+    #[inline]
+    fn wire_string(&mut self, bytes: &[u8]) {
+        if is_plain(bytes) {
+            self.out.reserve(bytes.len() + 3);
+            self.out.push(b'"');
+            self.out.extend_from_slice(bytes);
+            self.out.extend_from_slice(b"\",");
+        } else {
+            json::write_string(&wire_text(bytes), self.out);
+            self.out.push(b',');
+        }
+    }
+
+    fn base64(&mut self, bytes: &[u8]) {
+        self.out.push(b'"');
+        let start = self.out.len();
+        self.out.resize(start + bytes.len().div_ceil(3) * 4, 0);
+        // The slice is as long as the text, so this cannot fail.
+        let written = BASE64.encode_slice(bytes, &mut self.out[start..]).unwrap_or(0);
+        self.out.truncate(start + written);
+        self.out.extend_from_slice(b"\",");
+    }
+
+    fn tape(&mut self, tape: &Tape<'_>) {
+        tape.write_json(0, self.out);
+        self.out.push(b',');
+    }
+}
+
+/// Builds an object tree.
+#[derive(Default)]
+pub(crate) struct TreeSink {
+    /// Containers that are open, each with the key under which it will stand in the one around it.
+    open: Vec<(SmolStr, Container)>,
+    key: SmolStr,
+    root: Value,
+}
+
+enum Container {
+    Object(Vec<(SmolStr, Value)>),
+    Array(Vec<Value>),
+}
+
+impl TreeSink {
+    /// The tree.
+    pub fn finish(self) -> Value {
+        self.root
+    }
+
+    fn put(&mut self, value: Value) {
+        match self.open.last_mut() {
+            None => self.root = value,
+            Some((_, Container::Object(members))) => members.push((std::mem::take(&mut self.key), value)),
+            Some((_, Container::Array(elements))) => elements.push(value),
+        }
+    }
+
+    fn begin(&mut self, container: Container) {
+        self.open.push((std::mem::take(&mut self.key), container));
+    }
+
+    fn end(&mut self) {
+        if let Some((key, container)) = self.open.pop() {
+            self.key = key;
+            self.put(match container {
+                Container::Object(members) => Value::Object(Map::from_members(members).0),
+                Container::Array(elements) => Value::Array(elements),
+            });
+        }
+    }
+}
+
+impl Sink for TreeSink {
+    fn begin_object(&mut self) {
+        self.begin(Container::Object(Vec::new()));
+    }
+
+    fn end_object(&mut self) {
+        self.end();
+    }
+
+    fn begin_array(&mut self) {
+        self.begin(Container::Array(Vec::new()));
+    }
+
+    fn end_array(&mut self) {
+        self.end();
+    }
+
+    fn field(&mut self, field: &FieldLayout) {
+        self.key = field.name.clone();
+    }
+
+    fn key(&mut self, key: &str) {
+        self.key = SmolStr::new(key);
+    }
+
+    fn null(&mut self) {
+        self.put(Value::Null);
+    }
+
+    fn bool(&mut self, b: bool) {
+        self.put(Value::Bool(b));
+    }
+
+    fn int(&mut self, n: i64) {
+        self.put(Value::Int(n));
+    }
+
+    fn float(&mut self, x: f64) {
+        self.put(Value::Float(x));
+    }
+
+    fn string(&mut self, text: &str) {
+        self.put(Value::String(SmolStr::new(text)));
+    }
+
+    fn wire_string(&mut self, bytes: &[u8]) {
+        self.string(&wire_text(bytes));
+    }
+
+    fn base64(&mut self, bytes: &[u8]) {
+        self.put(Value::String(BASE64.encode(bytes).into()));
+    }
+
+    fn tape(&mut self, tape: &Tape<'_>) {
+        let mut ends: Vec<u32> = Vec::new();
+        let mut index = 0;
+        let mut is_key = false;
+        let end = tape.after(0);
+        while index < end {
+            let node = tape.node(index);
+            index += 1;
+            if is_key {
+                self.key = node.text().map(SmolStr::from).unwrap_or_default();
+                is_key = false;
+                continue;
+            }
+            match node {
+                Node::Null => self.null(),
+                Node::Bool(b) => self.bool(b),
+                Node::Int(n) => self.int(n),
+                Node::Float(x) => self.float(x),
+                Node::Number(text) => self.float(text.parse().unwrap_or_default()),
+                Node::Text(text) => self.string(text),
+                Node::Escaped(_) => self.string(&node.text().unwrap_or_default()),
+                Node::Array { end } => {
+                    self.begin_array();
+                    ends.push(end);
+                }
+                Node::Object { end } => {
+                    self.begin_object();
+                    ends.push(end);
+                }
+            }
+            while ends.last() == Some(&index) {
+                ends.pop();
+                self.end();
+            }
+            is_key = !ends.is_empty() && matches!(self.open.last(), Some((_, Container::Object(_))));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_text_is_what_needs_no_escape() {
+        for byte in 0..=255u8 {
+            let plain = (0x20..0x80).contains(&byte) && !b"\"\\<>&".contains(&byte);
+            for place in 0..20 {
+                let mut text = [b'x'; 20];
+                text[place] = byte;
+                assert_eq!(is_plain(&text), plain, "{byte} at {place}");
+            }
+        }
+        assert!(is_plain(b""));
+    }
+}

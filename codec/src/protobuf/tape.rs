@@ -1,0 +1,565 @@
+//! A parse tree laid flat: what the encoder reads, whether the object came as JSON text or as a [`Value`].
+//!
+//! Nodes stand in document order in one vector and borrow their text from the source; a container
+//! knows where its last descendant ends, so that stepping over it is one addition. The members of an
+//! object are pairs of nodes, key and value. Making a tape of stored JSON costs one pass over the bytes
+//! and one allocation, which is what makes transcoding without an object tree worth its while.
+
+use std::borrow::Cow;
+
+use super::EncodeError;
+use crate::value::{level, Value, MAX_DEPTH as MAX_JSON_DEPTH};
+
+/// One node of a [`Tape`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Node<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    /// A number of JSON text that is no 64-bit integer, as it was written.
+    Number(&'a str),
+    /// Text without escapes.
+    Text(&'a str),
+    /// The inside of a JSON string that holds escapes.
+    Escaped(&'a str),
+    /// A list; its elements are the nodes up to `end`.
+    Array {
+        end: u32,
+    },
+    /// An object; its keys and values are the nodes up to `end`.
+    Object {
+        end: u32,
+    },
+}
+
+impl<'a> Node<'a> {
+    /// The text of a string node.
+    #[inline]
+    pub fn text(&self) -> Option<Cow<'a, str>> {
+        match *self {
+            Node::Text(text) => Some(Cow::Borrowed(text)),
+            Node::Escaped(inside) => Some(Cow::Owned(unescape(inside))),
+            _ => None,
+        }
+    }
+
+    /// The name of the JSON type for error texts.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Node::Null => "null",
+            Node::Bool(_) => "bool",
+            Node::Int(_) | Node::Float(_) | Node::Number(_) => "number",
+            Node::Text(_) | Node::Escaped(_) => "string",
+            Node::Array { .. } => "array",
+            Node::Object { .. } => "object",
+        }
+    }
+}
+
+/// A flat parse tree; node 0 is the root. Never empty.
+#[derive(Debug)]
+pub(crate) struct Tape<'a> {
+    nodes: Vec<Node<'a>>,
+}
+
+impl<'a> Tape<'a> {
+    /// Lays an object tree flat.
+    pub fn from_value(value: &'a Value) -> Result<Tape<'a>, EncodeError> {
+        let mut nodes = Vec::with_capacity(256);
+        flatten(value, &mut nodes, 0)?;
+        Ok(Tape { nodes })
+    }
+
+    /// Parses JSON. Checks everything that JSON demands of a text, save that keys come once.
+    pub fn from_json(json: &'a [u8]) -> Result<Tape<'a>, EncodeError> {
+        let text = std::str::from_utf8(json)
+            .map_err(|e| EncodeError::Json { offset: e.valid_up_to(), problem: "invalid UTF-8" })?;
+        if text.len() > u32::MAX as usize {
+            return Err(EncodeError::Json { offset: u32::MAX as usize, problem: "text too long" });
+        }
+        Parser { text, at: 0, nodes: Vec::with_capacity(text.len() / 10 + 4) }.parse()
+    }
+
+    #[inline]
+    pub fn node(&self, index: u32) -> Node<'a> {
+        self.nodes[index as usize]
+    }
+
+    /// The index after a node and all that is in it.
+    #[inline]
+    pub fn after(&self, index: u32) -> u32 {
+        match self.node(index) {
+            Node::Array { end } | Node::Object { end } => end,
+            _ => index + 1,
+        }
+    }
+
+    /// Appends a node as compact JSON. Text that came from JSON is copied as it stood there.
+    pub fn write_json(&self, index: u32, out: &mut Vec<u8>) {
+        // Open containers: where each ends and what closes it.
+        let mut open: Vec<(u32, u8)> = Vec::new();
+        let (mut i, end) = (index, self.after(index));
+        let mut after_key = false;
+        while i < end {
+            let node = self.node(i);
+            if !after_key && !matches!(out.last(), Some(b'{' | b'[')) && i != index {
+                out.push(b',');
+            }
+            i += 1;
+            match node {
+                Node::Null => out.extend_from_slice(b"null"),
+                Node::Bool(true) => out.extend_from_slice(b"true"),
+                Node::Bool(false) => out.extend_from_slice(b"false"),
+                Node::Int(n) => push_int(out, n),
+                Node::Float(x) => crate::json::write_number(x, out),
+                Node::Number(text) => out.extend_from_slice(text.as_bytes()),
+                Node::Text(text) => crate::json::write_string(text, out),
+                Node::Escaped(inside) => {
+                    out.push(b'"');
+                    out.extend_from_slice(inside.as_bytes());
+                    out.push(b'"');
+                }
+                Node::Array { end } => {
+                    out.push(b'[');
+                    open.push((end, b']'));
+                }
+                Node::Object { end } => {
+                    out.push(b'{');
+                    open.push((end, b'}'));
+                }
+            }
+            let in_object = matches!(open.last(), Some((_, b'}')));
+            let opened = matches!(node, Node::Array { .. } | Node::Object { .. });
+            after_key = in_object && !opened && !after_key;
+            if after_key {
+                out.push(b':');
+                continue;
+            }
+            while let Some(&(end, close)) = open.last() {
+                if end != i {
+                    break;
+                }
+                out.push(close);
+                open.pop();
+            }
+        }
+    }
+}
+
+/// Appends a decimal integer.
+pub(crate) fn push_int(out: &mut Vec<u8>, n: i64) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    let mut rest = n.unsigned_abs();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if n < 0 {
+        out.push(b'-');
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+fn flatten<'a>(value: &'a Value, nodes: &mut Vec<Node<'a>>, depth: usize) -> Result<(), EncodeError> {
+    if depth > MAX_JSON_DEPTH {
+        return Err(EncodeError::TooDeep);
+    }
+    let place = nodes.len();
+    if place >= u32::MAX as usize / 2 {
+        return Err(EncodeError::TooLarge);
+    }
+    match value {
+        Value::Null => nodes.push(Node::Null),
+        Value::Bool(b) => nodes.push(Node::Bool(*b)),
+        Value::Int(n) => nodes.push(Node::Int(*n)),
+        Value::Float(x) => nodes.push(Node::Float(*x)),
+        Value::String(text) => nodes.push(Node::Text(text)),
+        Value::Array(elements) => {
+            nodes.push(Node::Null);
+            level(|| elements.iter().try_for_each(|element| flatten(element, nodes, depth + 1)))?;
+            nodes[place] = Node::Array { end: nodes.len() as u32 };
+        }
+        Value::Object(members) => {
+            nodes.push(Node::Null);
+            level(|| {
+                members.iter().try_for_each(|(key, value)| {
+                    nodes.push(Node::Text(key));
+                    flatten(value, nodes, depth + 1)
+                })
+            })?;
+            nodes[place] = Node::Object { end: nodes.len() as u32 };
+        }
+    }
+    Ok(())
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+    nodes: Vec<Node<'a>>,
+}
+
+impl<'a> Parser<'a> {
+    fn fail<T>(&self, problem: &'static str) -> Result<T, EncodeError> {
+        Err(EncodeError::Json { offset: self.at, problem })
+    }
+
+    /// The next byte that is no white space, not yet consumed; 0 at the end.
+    #[inline]
+    fn peek(&mut self) -> u8 {
+        let bytes = self.text.as_bytes();
+        loop {
+            match bytes.get(self.at) {
+                Some(b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
+                Some(&byte) => return byte,
+                None => return 0,
+            }
+        }
+    }
+
+    fn parse(mut self) -> Result<Tape<'a>, EncodeError> {
+        let mut open: Vec<u32> = Vec::with_capacity(16);
+        'value: loop {
+            match self.peek() {
+                b'"' => self.string()?,
+                b'{' => {
+                    self.at += 1;
+                    open.push(self.nodes.len() as u32);
+                    self.nodes.push(Node::Object { end: 0 });
+                    if open.len() > MAX_JSON_DEPTH {
+                        return self.fail("exceeded max depth");
+                    }
+                    if self.peek() != b'}' {
+                        self.key()?;
+                        continue 'value;
+                    }
+                }
+                b'[' => {
+                    self.at += 1;
+                    open.push(self.nodes.len() as u32);
+                    self.nodes.push(Node::Array { end: 0 });
+                    if open.len() > MAX_JSON_DEPTH {
+                        return self.fail("exceeded max depth");
+                    }
+                    if self.peek() != b']' {
+                        continue 'value;
+                    }
+                }
+                b'-' | b'0'..=b'9' => self.number()?,
+                b't' => self.literal("true", Node::Bool(true))?,
+                b'f' => self.literal("false", Node::Bool(false))?,
+                b'n' => self.literal("null", Node::Null)?,
+                _ => return self.fail("expected a value"),
+            }
+            // A value is complete: close what ends here, then go on to the next one.
+            loop {
+                let Some(&container) = open.last() else {
+                    if self.peek() != 0 || self.at != self.text.len() {
+                        return self.fail("text after the value");
+                    }
+                    return Ok(Tape { nodes: self.nodes });
+                };
+                let after = self.nodes.len() as u32;
+                let is_object = matches!(self.nodes[container as usize], Node::Object { .. });
+                match (self.peek(), is_object) {
+                    (b',', true) => {
+                        self.at += 1;
+                        if self.peek() != b'"' {
+                            return self.fail("expected a key");
+                        }
+                        self.key()?;
+                        continue 'value;
+                    }
+                    (b',', false) => {
+                        self.at += 1;
+                        continue 'value;
+                    }
+                    (b'}', true) => self.nodes[container as usize] = Node::Object { end: after },
+                    (b']', false) => self.nodes[container as usize] = Node::Array { end: after },
+                    _ => return self.fail("expected a comma or the end of the container"),
+                }
+                self.at += 1;
+                open.pop();
+            }
+        }
+    }
+
+    fn key(&mut self) -> Result<(), EncodeError> {
+        if self.peek() != b'"' {
+            return self.fail("expected a key");
+        }
+        self.string()?;
+        if self.peek() != b':' {
+            return self.fail("expected a colon");
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn literal(&mut self, word: &str, node: Node<'a>) -> Result<(), EncodeError> {
+        if !self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
+            return self.fail("expected a value");
+        }
+        self.at += word.len();
+        self.nodes.push(node);
+        Ok(())
+    }
+
+    /// A string; the next byte is its opening quote.
+    #[inline]
+    fn string(&mut self) -> Result<(), EncodeError> {
+        let start = self.at + 1;
+        let (end, escaped) = self.end_of_string(start)?;
+        let Some(inside) = self.text.get(start..end) else {
+            return self.fail("split character");
+        };
+        self.nodes.push(if escaped { Node::Escaped(inside) } else { Node::Text(inside) });
+        self.at = end + 1;
+        Ok(())
+    }
+
+    /// Where the closing quote of a string is, and whether there are escapes before it.
+    #[inline]
+    fn end_of_string(&mut self, start: usize) -> Result<(usize, bool), EncodeError> {
+        let bytes = self.text.as_bytes();
+        let mut at = start;
+        let mut escaped = false;
+        loop {
+            at += plain_prefix(bytes.get(at..).unwrap_or_default());
+            match bytes.get(at) {
+                Some(b'"') => return Ok((at, escaped)),
+                Some(b'\\') => {
+                    escaped = true;
+                    match bytes.get(at + 1) {
+                        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => at += 2,
+                        Some(b'u') if hex4(bytes.get(at + 2..)).is_some() => at += 6,
+                        _ => {
+                            self.at = at;
+                            return self.fail("bad escape");
+                        }
+                    }
+                }
+                Some(_) => {
+                    self.at = at;
+                    return self.fail("control character in a string");
+                }
+                None => {
+                    self.at = at;
+                    return self.fail("string without an end");
+                }
+            }
+        }
+    }
+
+    fn number(&mut self) -> Result<(), EncodeError> {
+        let bytes = self.text.as_bytes();
+        let start = self.at;
+        let mut at = start;
+        let digits = |at: &mut usize| {
+            let from = *at;
+            while bytes.get(*at).is_some_and(u8::is_ascii_digit) {
+                *at += 1;
+            }
+            *at - from
+        };
+        let negative = bytes[at] == b'-';
+        at += negative as usize;
+        let first = at;
+        let whole = digits(&mut at);
+        let mut integer = true;
+        if whole == 0 || (whole > 1 && bytes[first] == b'0') {
+            return self.fail("bad number");
+        }
+        if bytes.get(at) == Some(&b'.') {
+            integer = false;
+            at += 1;
+            if digits(&mut at) == 0 {
+                return self.fail("bad number");
+            }
+        }
+        if let Some(b'e' | b'E') = bytes.get(at) {
+            integer = false;
+            at += 1;
+            at += matches!(bytes.get(at), Some(b'+' | b'-')) as usize;
+            if digits(&mut at) == 0 {
+                return self.fail("bad number");
+            }
+        }
+        let text = &self.text[start..at];
+        self.nodes.push(match text.parse::<i64>() {
+            // "-0" is a float's zero and not the text of an integer.
+            Ok(n) if integer && (n != 0 || !negative) => Node::Int(n),
+            _ if text.parse::<f64>().is_ok_and(f64::is_finite) => Node::Number(text),
+            _ => return self.fail("number out of range"),
+        });
+        self.at = at;
+        Ok(())
+    }
+}
+
+/// How many bytes at the front of a string's inside are neither quote, backslash nor control
+/// character. Eight at a time, by the usual arithmetic on the bytes of a word.
+#[inline]
+fn plain_prefix(bytes: &[u8]) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let zero_byte = |x: u64| x.wrapping_sub(ONES) & !x & HIGH;
+    let mut at = 0;
+    while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let word = u64::from_le_bytes(*chunk);
+        let stop = zero_byte(word ^ (ONES * b'"' as u64))
+            | zero_byte(word ^ (ONES * b'\\' as u64))
+            | (word.wrapping_sub(ONES * 0x20) & !word & HIGH);
+        if stop != 0 {
+            // The lowest flag is exact; borrows can only raise false ones above it.
+            return at + (stop.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    let tail = bytes.get(at..).unwrap_or_default();
+    at + tail.iter().position(|&b| b == b'"' || b == b'\\' || b < 0x20).unwrap_or(tail.len())
+}
+
+fn hex4(bytes: Option<&[u8]>) -> Option<u16> {
+    let digits = bytes?.first_chunk::<4>()?;
+    digits.iter().try_fold(0, |n, &d| Some(n << 4 | (d as char).to_digit(16)? as u16))
+}
+
+/// The text that the inside of a JSON string stands for. Half of a surrogate pair becomes U+FFFD, as in
+/// Go. The escapes were checked when the tape was made.
+fn unescape(inside: &str) -> String {
+    let mut text = String::with_capacity(inside.len());
+    let mut rest = inside;
+    while let Some((plain, escape)) = rest.split_once('\\') {
+        text.push_str(plain);
+        let mut length = 1;
+        match escape.as_bytes().first() {
+            Some(b'b') => text.push('\u{8}'),
+            Some(b'f') => text.push('\u{c}'),
+            Some(b'n') => text.push('\n'),
+            Some(b'r') => text.push('\r'),
+            Some(b't') => text.push('\t'),
+            Some(b'u') => {
+                length = 5;
+                let bytes = escape.as_bytes();
+                let first = hex4(bytes.get(1..)).unwrap_or(0xfffd);
+                let second = match bytes.get(5..7) {
+                    Some(b"\\u") => hex4(bytes.get(7..)),
+                    _ => None,
+                };
+                match char::decode_utf16([first].into_iter().chain(second)).next() {
+                    Some(Ok(c)) => {
+                        text.push(c);
+                        length += if c.len_utf16() == 2 { 6 } else { 0 };
+                    }
+                    _ => text.push('\u{fffd}'),
+                }
+            }
+            Some(&other) => text.push(other as char),
+            None => break,
+        }
+        rest = escape.get(length..).unwrap_or_default();
+    }
+    text.push_str(rest);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compact(json: &str) -> Result<String, EncodeError> {
+        let tape = Tape::from_json(json.as_bytes())?;
+        let mut out = Vec::new();
+        tape.write_json(0, &mut out);
+        Ok(String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn compacting_keeps_all_but_white_space() {
+        let json = " { \"a\" : [ 1 , -2 , { } , [ ] , \"x\\n \\u00e9 y\" , 1.50 , -0, 1e3 ] , \"b\\\"\" : { \"c\" : null } , \"d\":true,\"e\":false } ";
+        assert_eq!(
+            compact(json).unwrap(),
+            "{\"a\":[1,-2,{},[],\"x\\n \\u00e9 y\",1.50,-0,1e3],\"b\\\"\":{\"c\":null},\"d\":true,\"e\":false}"
+        );
+        for scalar in ["1", "\"\"", "null", "[]", "{}", "[[]]", "[{}]", "{\"a\":{}}", "9223372036854775808"] {
+            assert_eq!(compact(scalar).unwrap(), scalar);
+        }
+    }
+
+    #[test]
+    fn malformed_json_is_refused() {
+        for bad in [
+            "",
+            " ",
+            "{",
+            "[",
+            "}",
+            "{]",
+            "[}",
+            "[1,]",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{\"a\":1,}",
+            "{a:1}",
+            "01",
+            "-",
+            "1.",
+            "1e",
+            ".5",
+            "+1",
+            "nul",
+            "tru",
+            "\"",
+            "\"\\x\"",
+            "\"\\u12\"",
+            "\"\n\"",
+            "1 2",
+            "[1 2]",
+            "{\"a\" 1}",
+            "{1:2}",
+            "\u{1}",
+            "[,1]",
+        ] {
+            assert!(compact(bad).is_err(), "{bad:?}");
+        }
+        assert!(Tape::from_json(b"\"\xff\"").is_err());
+    }
+
+    #[test]
+    fn every_stop_byte_is_found_at_every_place() {
+        for stop in [b'"', b'\\', 0u8, 0x1f, b'\n'] {
+            for place in 0..40 {
+                let mut text = vec![b'a'; 40];
+                text[place] = stop;
+                assert_eq!(plain_prefix(&text), place);
+                text[place / 2] = 0xc3;
+                assert_eq!(plain_prefix(&text), if place / 2 == place { 40 } else { place });
+            }
+        }
+        assert_eq!(plain_prefix(b"!#[]^\x7f\x80\xff !"), 10);
+    }
+
+    #[test]
+    fn escapes_stand_for_their_characters() {
+        assert_eq!(unescape("a\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9z"), "a\"\\/\u{8}\u{c}\n\r\t\u{e9}z");
+        assert_eq!(unescape("\\ud83d\\ude00!"), "\u{1f600}!");
+        assert_eq!(unescape("\\ud83d!"), "\u{fffd}!");
+        assert_eq!(unescape("\\ud83d\\u0041"), "\u{fffd}A");
+        assert_eq!(unescape("\\ude00\\ud83d\\ude00"), "\u{fffd}\u{1f600}");
+    }
+
+    #[test]
+    fn depth_is_bounded_and_needs_no_stack() {
+        let deep = |n: usize| "[".repeat(n) + &"]".repeat(n);
+        assert!(compact(&deep(10_000)).is_ok());
+        assert!(compact(&deep(10_001)).is_err());
+        assert!(compact(&"[".repeat(1_000_000)).is_err());
+    }
+}
