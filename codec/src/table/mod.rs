@@ -1,1 +1,239 @@
-//! Tables and PartialObjectMetadata.
+//! Tables and PartialObjectMetadata: the representations of `meta.k8s.io`.
+//!
+//! A table is what kubectl prints. Which columns a resource has, and where their cells come from, is data
+//! ([`columns`](self) in `columns.rs`): a name, a type, a priority (0, or 1 for wide output), and a source, which is
+//! a path in most cases and a named computation (`pod status`, `service ports`) in the rest. The facts are those
+//! of upstream's `pkg/printers/internalversion` and of a running server; descriptions are left empty.
+//! Custom resources bring columns of their own.
+//!
+//! Rows are written one by one into a buffer, so a list streams. A row is made from the stored JSON body: the paths
+//! of all columns are compiled into a tree, the body is scanned once and only what the columns need is read.
+//!
+//! ```
+//! use plinth_codec::negotiate::MetaVersion;
+//! use plinth_codec::table::{definition, ListMeta, Now, RowObject, Writer};
+//!
+//! let body = br#"{"metadata":{"name":"web","creationTimestamp":"2026-01-01T00:00:00Z"},"data":{"a":"1"}}"#;
+//! let now = Now::from(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_767_225_900));
+//! let mut out = Vec::new();
+//! let mut table = Writer::new(definition("", "configmaps"), MetaVersion::V1, now);
+//! table.begin(&ListMeta { resource_version: "41", ..ListMeta::default() }, true, &mut out);
+//! table.row(body, "40", RowObject::None, &mut out).unwrap();
+//! table.end(&mut out);
+//! let text = String::from_utf8(out).unwrap();
+//! assert!(text.starts_with(r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"41"},"#));
+//! assert!(text.ends_with(r#""rows":[{"cells":["web",1,"5m"],"object":null}]}"#));
+//! ```
+
+mod age;
+mod cell;
+mod columns;
+mod compute;
+mod custom;
+mod json;
+mod partial;
+mod project;
+mod read;
+mod writer;
+
+pub use age::Now;
+pub use cell::Cell;
+pub use partial::{partial_list_begin, partial_list_end, partial_metadata, write_partial_metadata};
+pub use project::{Malformed, Paths};
+pub use writer::{ListMeta, RowObject, Writer};
+
+use crate::Value;
+use cell::AnySource;
+use custom::CustomColumn;
+use smol_str::SmolStr;
+use std::sync::OnceLock;
+
+/// The head of a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// What stands above it.
+    pub name: SmolStr,
+    /// `string`, `integer`, `number`, `boolean` or `date`. The cells of a `date` column of a custom resource are
+    /// ages; some `string` columns of built-in kinds hold integers, as upstream has it.
+    pub kind: SmolStr,
+    /// `name` marks the column that identifies the row; mostly empty.
+    pub format: SmolStr,
+    /// What it means; empty for built-in kinds.
+    pub description: SmolStr,
+    /// 0 for columns that are always shown, greater for those of wide output.
+    pub priority: i64,
+}
+
+/// What a row is marked with; kubectl hides rows that are `Completed` when asked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowCondition {
+    /// The type of the condition; its status is always `True`.
+    pub kind: &'static str,
+    /// Why, in one word.
+    pub reason: &'static str,
+    /// Why, in a sentence.
+    pub message: &'static str,
+}
+
+/// The columns of one resource, with all that rows need. Immutable, shared by all requests.
+pub struct Definition {
+    columns: Vec<Column>,
+    sources: Vec<AnySource>,
+    condition: Option<fn(&Value) -> Option<RowCondition>>,
+    paths: Paths,
+}
+
+impl Definition {
+    fn builtin(
+        columns: &[columns::Spec],
+        condition: Option<fn(&Value) -> Option<RowCondition>>,
+    ) -> Definition {
+        let mut paths = Paths::default();
+        for column in columns {
+            column.source.reads(|path| paths.insert(path));
+        }
+        if condition.is_some() {
+            paths.insert("status.phase");
+        }
+        Definition {
+            columns: columns.iter().map(columns::Spec::head).collect(),
+            sources: columns.iter().map(|c| AnySource::Builtin(c.source)).collect(),
+            condition,
+            paths,
+        }
+    }
+
+    /// The columns of a version of a custom resource: `Name`, then its `additionalPrinterColumns`, each an
+    /// object with `name`, `type`, `jsonPath` and perhaps `format`, `description`, `priority`; without any, `Age`.
+    pub fn custom(printer_columns: &[Value]) -> Definition {
+        let mut definition = Definition::builtin(&[columns::NAME], None);
+        for column in printer_columns {
+            let text = |key: &str| SmolStr::from(read::str_at(column, key));
+            let path = read::str_at(column, "jsonPath");
+            let description = match text("description") {
+                text if text.is_empty() => {
+                    format!("Custom resource definition column (in JSONPath format): {path}").into()
+                }
+                text => text,
+            };
+            let head = Column {
+                name: text("name"),
+                kind: text("type"),
+                format: text("format"),
+                description,
+                priority: read::int_at(column, "priority"),
+            };
+            definition.push(head, path);
+        }
+        if printer_columns.is_empty() {
+            let head = Column {
+                name: "Age".into(),
+                kind: "date".into(),
+                format: SmolStr::default(),
+                description: SmolStr::default(),
+                priority: 0,
+            };
+            definition.push(head, ".metadata.creationTimestamp");
+        }
+        definition
+    }
+
+    fn push(&mut self, head: Column, json_path: &str) {
+        let source = CustomColumn::new(&head.kind, json_path);
+        if let Some(path) = source.reads() {
+            self.paths.insert(&path);
+        }
+        self.columns.push(head);
+        self.sources.push(AnySource::Custom(source));
+    }
+
+    /// The heads of the columns.
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// The cells of an object, one per column. Absent fields give what upstream shows for them; whatever the
+    /// object holds, there are cells.
+    pub fn cells<'a>(&'a self, object: &'a Value, now: Now) -> impl ExactSizeIterator<Item = Cell<'a>> {
+        self.sources.iter().map(move |source| source.cell(object, now))
+    }
+
+    /// What the row of an object is marked with.
+    pub fn condition(&self, object: &Value) -> Option<RowCondition> {
+        self.condition.and_then(|condition| condition(object))
+    }
+
+    /// Whether a column shows `metadata.resourceVersion`, which stored bodies leave out.
+    fn shows_resource_version(&self) -> bool {
+        self.paths.covers(&["metadata", "resourceVersion"])
+    }
+
+    /// What the columns read of an object.
+    pub fn paths(&self) -> &Paths {
+        &self.paths
+    }
+}
+
+/// The columns of a built-in resource. The rows of events are made from the core/v1 form, those of autoscalers from
+/// autoscaling/v2, whichever version is asked for. Resources without columns of their own have `Name` and
+/// `Created At`.
+pub fn definition(group: &str, resource: &str) -> &'static Definition {
+    struct All {
+        own: Vec<(&'static str, &'static str, Definition)>,
+        other: Definition,
+    }
+    static ALL: OnceLock<All> = OnceLock::new();
+    let all = ALL.get_or_init(|| {
+        let own = columns::RESOURCES.iter().map(|&(group, resource, columns)| {
+            let condition: Option<fn(&Value) -> Option<RowCondition>> = match (group, resource) {
+                ("", "pods") => Some(compute::pod::completed),
+                _ => None,
+            };
+            (group, resource, Definition::builtin(columns, condition))
+        });
+        All { own: own.collect(), other: Definition::builtin(columns::CREATED_AT, None) }
+    });
+    let found = all.own.iter().find(|(g, r, _)| *g == group && *r == resource);
+    found.map_or(&all.other, |(_, _, definition)| definition)
+}
+
+/// The columns of the `scale` subresource of built-in kinds.
+pub fn scale() -> &'static Definition {
+    static SCALE: OnceLock<Definition> = OnceLock::new();
+    SCALE.get_or_init(|| Definition::builtin(columns::SCALE, None))
+}
+
+/// What the rows of a table carry besides their cells: the query parameter `includeObject`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IncludeObject {
+    /// Nothing.
+    None,
+    /// The metadata.
+    #[default]
+    Metadata,
+    /// The whole object.
+    Object,
+}
+
+/// A wrong `includeObject`: 400 BadRequest with this text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', 'None', or empty",
+    crate::selector::Quoted(.0)
+)]
+pub struct InvalidIncludeObject(String);
+
+impl IncludeObject {
+    /// Reads the query parameter; absent and empty mean the metadata.
+    pub fn parse(parameter: Option<&str>) -> Result<IncludeObject, InvalidIncludeObject> {
+        match parameter {
+            None | Some("" | "Metadata") => Ok(IncludeObject::Metadata),
+            Some("None") => Ok(IncludeObject::None),
+            Some("Object") => Ok(IncludeObject::Object),
+            Some(other) => Err(InvalidIncludeObject(other.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

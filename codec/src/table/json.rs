@@ -1,0 +1,75 @@
+//! Writing JSON: texts, cells and trees, compact.
+
+use super::cell::Cell;
+use crate::Value;
+use std::io::Write;
+
+/// A text with its quotes. Nothing is escaped that need not be.
+pub(super) fn text(text: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    let mut rest = text;
+    while let Some(at) = rest.bytes().position(|b| b < b' ' || matches!(b, b'"' | b'\\')) {
+        let (plain, special) = rest.split_at(at);
+        out.extend_from_slice(plain.as_bytes());
+        match special.as_bytes()[0] {
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            control => number(out, format_args!("\\u{control:04x}")),
+        }
+        rest = &special[1..];
+    }
+    out.extend_from_slice(rest.as_bytes());
+    out.push(b'"');
+}
+
+/// Formats into the buffer.
+pub(super) fn number(out: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {
+    // A `Vec` takes any write.
+    let _ = out.write_fmt(arguments);
+}
+
+pub(super) fn cell(cell: &Cell<'_>, out: &mut Vec<u8>) {
+    match cell {
+        Cell::Null => out.extend_from_slice(b"null"),
+        Cell::Bool(b) => number(out, format_args!("{b}")),
+        Cell::Int(n) => number(out, format_args!("{n}")),
+        Cell::Float(n) => number(out, format_args!("{n}")),
+        Cell::Text(t) => text(t, out),
+    }
+}
+
+/// A tree, with the members of objects in key order. Its depth is bounded by whoever parsed it.
+pub(super) fn value(value_: &Value, out: &mut Vec<u8>) {
+    match value_ {
+        Value::Null => out.extend_from_slice(b"null"),
+        Value::Bool(b) => number(out, format_args!("{b}")),
+        Value::Int(n) => number(out, format_args!("{n}")),
+        Value::Float(n) => number(out, format_args!("{n}")),
+        Value::String(s) => text(s, out),
+        Value::Array(items) => {
+            out.push(b'[');
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push(b',');
+                }
+                value(item, out);
+            }
+            out.push(b']');
+        }
+        Value::Object(map) => {
+            out.push(b'{');
+            for (i, (key, item)) in map.iter().enumerate() {
+                if i > 0 {
+                    out.push(b',');
+                }
+                text(key, out);
+                out.push(b':');
+                value(item, out);
+            }
+            out.push(b'}');
+        }
+    }
+}

@@ -1,0 +1,482 @@
+//! Reading the few values that a table needs out of a JSON body, without building the rest.
+//!
+//! The paths of a table's columns form a tree ([`Paths`]). One pass over the body descends where a path
+//! goes on and skips everything else. Reading a pod of 3 KiB takes less time than copying its parsed
+//! tree would.
+//!
+//! A path is a row of keys with dots between them. `[]` behind a key goes into each element of a list,
+//! `#` at the end asks for the number of elements only. Keys that hold dots are not reachable; ask for the
+//! map that has them.
+
+use crate::{Map, Value};
+use smol_str::SmolStr;
+
+/// How deep values are read; what lies deeper reads as `null`. No column looks that far, and the stack is
+/// not for input to fill.
+const MAX_DEPTH: usize = 128;
+
+/// A body that is not JSON. It says where, in bytes from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed JSON at byte {0}")]
+pub struct Malformed(pub usize);
+
+/// What to read of an object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Paths {
+    /// Members to go into. A handful at most, so they are searched one by one.
+    keys: Vec<(SmolStr, Paths)>,
+    /// What to read of each element of a list.
+    each: Option<Box<Paths>>,
+    /// Read all there is.
+    whole: bool,
+    /// Read the number of elements.
+    count: bool,
+}
+
+impl Paths {
+    /// Adds a path.
+    pub fn insert(&mut self, path: &str) {
+        let mut node = self;
+        let (path, count) = match path.strip_suffix('#') {
+            Some(path) => (path, true),
+            None => (path, false),
+        };
+        for step in path.split('.').filter(|step| !step.is_empty()) {
+            let (key, each) = match step.strip_suffix("[]") {
+                Some(key) => (key, true),
+                None => (step, false),
+            };
+            let at = match node.keys.iter().position(|(k, _)| k == key) {
+                Some(at) => at,
+                None => {
+                    node.keys.push((key.into(), Paths::default()));
+                    node.keys.len() - 1
+                }
+            };
+            node = &mut node.keys[at].1;
+            if each {
+                node = node.each.get_or_insert_default();
+            }
+        }
+        if count {
+            node.count = true;
+        } else {
+            node.whole = true;
+        }
+    }
+
+    /// The parts of a JSON object that the paths lead to: objects with these members only, lists whose
+    /// elements are cut likewise, and numbers where only those were asked for. One pass over the body.
+    ///
+    /// # Errors
+    /// [`Malformed`] where the text is found not to be JSON. What is skipped is not checked in full.
+    pub fn read(&self, json: &[u8]) -> Result<Value, Malformed> {
+        let mut reader = Reader { json, at: 0 };
+        reader.space();
+        let value = reader.value(self, MAX_DEPTH)?;
+        Ok(value)
+    }
+
+    /// Whether the value at a row of keys is read.
+    pub fn covers(&self, keys: &[&str]) -> bool {
+        match keys.split_first() {
+            _ if self.whole => true,
+            None => self.count || self.each.is_some() || !self.keys.is_empty(),
+            Some((key, rest)) => self.below(key.as_bytes()).is_some_and(|below| below.covers(rest)),
+        }
+    }
+
+    /// Whether nothing but the number of elements was asked for; with anything else it can be counted.
+    fn count_only(&self) -> bool {
+        self.count && !self.whole && self.each.is_none() && self.keys.is_empty()
+    }
+
+    fn below(&self, key: &[u8]) -> Option<&Paths> {
+        self.keys.iter().find(|(k, _)| k.as_bytes() == key).map(|(_, paths)| paths)
+    }
+}
+
+/// What everything below a path that was asked for whole is read with.
+static WHOLE: Paths = Paths { keys: Vec::new(), each: None, whole: true, count: false };
+
+struct Reader<'a> {
+    json: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn malformed<T>(&self) -> Result<T, Malformed> {
+        Err(Malformed(self.at))
+    }
+
+    fn peek(&self) -> u8 {
+        // A NUL starts no value, so it stands for the end too.
+        self.json.get(self.at).copied().unwrap_or(0)
+    }
+
+    fn space(&mut self) {
+        while matches!(self.peek(), b' ' | b'\n' | b'\r' | b'\t') {
+            self.at += 1;
+        }
+    }
+
+    /// Steps over a byte, and over space around it, if it is there.
+    fn take(&mut self, byte: u8) -> bool {
+        self.space();
+        let there = self.peek() == byte;
+        if there {
+            self.at += 1;
+            self.space();
+        }
+        there
+    }
+
+    fn value(&mut self, paths: &Paths, depth: usize) -> Result<Value, Malformed> {
+        let Some(depth) = depth.checked_sub(1) else {
+            self.skip()?;
+            return Ok(Value::Null);
+        };
+        match self.peek() {
+            b'{' if paths.count_only() => self.count(b'}'),
+            b'[' if paths.count_only() => self.count(b']'),
+            b'{' => self.object(paths, depth),
+            b'[' => self.array(paths, depth),
+            b'"' => Ok(Value::String(text(self.string()?).ok_or(Malformed(self.at))?)),
+            b't' => self.word("true", Value::Bool(true)),
+            b'f' => self.word("false", Value::Bool(false)),
+            b'n' => self.word("null", Value::Null),
+            _ => self.number(),
+        }
+    }
+
+    fn object(&mut self, paths: &Paths, depth: usize) -> Result<Value, Malformed> {
+        self.take(b'{');
+        let mut members = Vec::new();
+        if self.take(b'}') {
+            return Ok(Value::Object(Map::new()));
+        }
+        loop {
+            if self.peek() != b'"' {
+                return self.malformed();
+            }
+            let key = self.string()?;
+            if !self.take(b':') {
+                return self.malformed();
+            }
+            let below = if paths.whole { Some(&WHOLE) } else { paths.below(key) };
+            match below {
+                Some(below) => {
+                    let key = text(key).ok_or(Malformed(self.at))?;
+                    members.push((key, self.value(below, depth)?));
+                }
+                None => self.skip()?,
+            }
+            if self.take(b'}') {
+                return Ok(Value::Object(Map::from_members(members).0));
+            }
+            if !self.take(b',') {
+                return self.malformed();
+            }
+        }
+    }
+
+    fn array(&mut self, paths: &Paths, depth: usize) -> Result<Value, Malformed> {
+        let each = if paths.whole { Some(&WHOLE) } else { paths.each.as_deref() };
+        let Some(each) = each else {
+            self.skip()?;
+            return Ok(Value::Array(Vec::new()));
+        };
+        self.take(b'[');
+        let mut items = Vec::new();
+        if self.take(b']') {
+            return Ok(Value::Array(items));
+        }
+        loop {
+            items.push(self.value(each, depth)?);
+            if self.take(b']') {
+                return Ok(Value::Array(items));
+            }
+            if !self.take(b',') {
+                return self.malformed();
+            }
+        }
+    }
+
+    /// The number of elements of the list or object that begins here.
+    fn count(&mut self, close: u8) -> Result<Value, Malformed> {
+        self.at += 1;
+        self.space();
+        if self.take(close) {
+            return Ok(Value::Int(0));
+        }
+        let mut count = 1;
+        loop {
+            if close == b'}' {
+                self.string()?;
+                if !self.take(b':') {
+                    return self.malformed();
+                }
+            }
+            self.skip()?;
+            if self.take(close) {
+                return Ok(Value::Int(count));
+            }
+            if !self.take(b',') {
+                return self.malformed();
+            }
+            count += 1;
+        }
+    }
+
+    fn word(&mut self, word: &str, value: Value) -> Result<Value, Malformed> {
+        if !self.json[self.at..].starts_with(word.as_bytes()) {
+            return self.malformed();
+        }
+        self.at += word.len();
+        Ok(value)
+    }
+
+    fn number(&mut self) -> Result<Value, Malformed> {
+        let rest = &self.json[self.at..];
+        let end = rest
+            .iter()
+            .position(|b| !matches!(b, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E'))
+            .unwrap_or(rest.len());
+        let number = std::str::from_utf8(&rest[..end]).ok().and_then(|text| {
+            let float = || text.parse().ok().filter(|n: &f64| n.is_finite()).map(Value::Float);
+            text.parse().ok().map(Value::Int).or_else(float)
+        });
+        match number {
+            Some(number) => {
+                self.at += end;
+                Ok(number)
+            }
+            None => self.malformed(),
+        }
+    }
+
+    /// Steps over a string; what stands between its quotes, escapes and all.
+    fn string(&mut self) -> Result<&'a [u8], Malformed> {
+        let start = self.at + 1;
+        let mut at = start;
+        loop {
+            at += quote_or_backslash(self.json.get(at..).unwrap_or_default());
+            match self.json.get(at) {
+                Some(b'"') => {
+                    self.at = at + 1;
+                    return Ok(&self.json[start..at]);
+                }
+                Some(_) => at += 2,
+                None => return self.malformed(),
+            }
+        }
+    }
+
+    /// Steps over a value without looking into it.
+    fn skip(&mut self) -> Result<(), Malformed> {
+        let mut open = 0usize;
+        loop {
+            match self.peek() {
+                b'"' => drop(self.string()?),
+                b'{' | b'[' => {
+                    open += 1;
+                    self.at += 1;
+                }
+                // The end of what surrounds the value.
+                b'}' | b']' | b',' if open == 0 => return Ok(()),
+                b'}' | b']' => {
+                    open -= 1;
+                    self.at += 1;
+                }
+                _ if self.at >= self.json.len() => return self.malformed(),
+                _ => self.at += 1,
+            }
+            if open == 0 && matches!(self.peek(), b'}' | b']' | b',') {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// How many bytes precede the first quote or backslash. Eight at a time: the strings of an object are
+/// mostly of that order, too short for a search routine with a setup.
+fn quote_or_backslash(bytes: &[u8]) -> usize {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    // The high bit of each byte that is zero; a byte after a zero one may show it too, so only the first counts.
+    let zeros = |word: u64| word.wrapping_sub(LOW) & !word & HIGH;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (i, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let found = zeros(word ^ (LOW * u64::from(b'"'))) | zeros(word ^ (LOW * u64::from(b'\\')));
+        if found != 0 {
+            return i * 8 + found.trailing_zeros() as usize / 8;
+        }
+    }
+    let tail = words.len() * 8;
+    tail + rest.iter().position(|b| matches!(b, b'"' | b'\\')).unwrap_or(rest.len())
+}
+
+/// The text of a string with its escapes resolved; `None` when it is not UTF-8 or an escape is wrong.
+fn text(raw: &[u8]) -> Option<SmolStr> {
+    let raw = std::str::from_utf8(raw).ok()?;
+    if !raw.contains('\\') {
+        return Some(raw.into());
+    }
+    let mut plain = String::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some((before, escape)) = rest.split_once('\\') {
+        plain.push_str(before);
+        let mut chars = escape.chars();
+        match chars.next()? {
+            c @ ('"' | '\\' | '/') => plain.push(c),
+            'b' => plain.push('\u{8}'),
+            'f' => plain.push('\u{c}'),
+            'n' => plain.push('\n'),
+            'r' => plain.push('\r'),
+            't' => plain.push('\t'),
+            'u' => {
+                let unit = |text: &str| u16::from_str_radix(text.get(..4)?, 16).ok();
+                let first = unit(chars.as_str())?;
+                let second = chars.as_str()[4..].strip_prefix("\\u").and_then(unit);
+                let pair = second.filter(|_| (0xd800..0xdc00).contains(&first));
+                let units = [first, pair.unwrap_or_default()];
+                let decoded = char::decode_utf16(units).next()?;
+                let length = if pair.is_some() && decoded.is_ok() { 10 } else { 4 };
+                plain.push(decoded.unwrap_or(char::REPLACEMENT_CHARACTER));
+                chars = chars.as_str()[length..].chars();
+            }
+            _ => return None,
+        }
+        rest = chars.as_str();
+    }
+    plain.push_str(rest);
+    Some(plain.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree;
+    use proptest::prelude::*;
+
+    fn read(paths: &[&str], json: &str) -> Result<Value, Malformed> {
+        let mut all = Paths::default();
+        paths.iter().for_each(|path| all.insert(path));
+        all.read(json.as_bytes())
+    }
+
+    const OBJECT: &str = r#"{"metadata":{"name":"x","labels":{"a.b/c":"d","e":"f"},"skip":{"name":"y"}},
+        "spec" : { "list": [ {"a":1,"b":[2]}, {"b":3} ], "empty": [], "none": null, "n": -1.5, "big": 12345678901 },
+        "text": "q\"\\\u00e9\ud83d\ude00\n", "flags": [true, false, null]}"#;
+
+    #[test]
+    fn reads_what_is_asked_for() {
+        let cases: &[(&[&str], Value)] = &[
+            (&[], tree!({})),
+            (&["metadata.name"], tree!({ "metadata": tree!({ "name": "x" }) })),
+            (
+                &["metadata.labels", "absent.path"],
+                tree!({ "metadata": tree!({ "labels": tree!({ "a.b/c": "d", "e": "f" }) }) }),
+            ),
+            (
+                &["spec.list[].a", "spec.empty[].a"],
+                tree!({ "spec": tree!({ "list": tree!([tree!({ "a": 1i64 }), tree!({})]), "empty": tree!([]) }) }),
+            ),
+            (
+                &["spec.list#", "spec.empty#", "metadata#"],
+                tree!({ "spec": tree!({ "list": 2i64, "empty": 0i64 }), "metadata": 3i64 }),
+            ),
+            (
+                &["spec.none", "spec.big", "spec.n"],
+                tree!({ "spec": tree!({
+                    "none": Value::Null, "big": 12_345_678_901i64, "n": Value::Float(-1.5)
+                }) }),
+            ),
+            (&["text"], tree!({ "text": "q\"\\é😀\n" })),
+            (&["flags"], tree!({ "flags": tree!([true, false, Value::Null]) })),
+            // A path into something else than an object or list gives that.
+            (&["text.deeper"], tree!({ "text": "q\"\\é😀\n" })),
+        ];
+        for (paths, expected) in cases {
+            assert_eq!(read(paths, OBJECT).as_ref(), Ok(expected), "{paths:?}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_not_json() {
+        let deep = format!("{{\"a\":{}", "[".repeat(200));
+        for json in [
+            "",
+            "{",
+            "{\"a",
+            "{\"a\":",
+            "{\"a\":[1,",
+            "{\"a\":1",
+            "{\"a\" 1}",
+            "{a:1}",
+            "{\"a\":tru}",
+            "{\"a\":-}",
+            "{\"a\":\"\\q\"}",
+            "{\"a\":\"\\",
+            &deep,
+        ] {
+            assert!(read(&["a"], json).is_err(), "{json:?}");
+        }
+        assert!(read(&[], "{\"a\":[[[").is_err());
+        assert!(Paths { whole: true, ..Paths::default() }.read(b"{\"a\":\"\xff\"}").is_err());
+    }
+
+    fn any_value() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(Into::into),
+            any::<i64>().prop_map(Into::into),
+            "[ -~\\\\\"é\n\u{1}😀]{0,20}".prop_map(Into::into),
+        ];
+        leaf.prop_recursive(4, 40, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Into::into),
+                prop::collection::btree_map("[abc\\\\\"]{1,2}", inner, 0..5)
+                    .prop_map(|map| serde_json::Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    fn tree_of(value: &serde_json::Value) -> Value {
+        match value {
+            serde_json::Value::Null => Value::Null,
+            serde_json::Value::Bool(b) => (*b).into(),
+            serde_json::Value::Number(n) => n.as_i64().unwrap().into(),
+            serde_json::Value::String(s) => s.as_str().into(),
+            serde_json::Value::Array(items) => items.iter().map(tree_of).collect::<Vec<_>>().into(),
+            serde_json::Value::Object(map) => {
+                Value::Object(map.iter().map(|(k, v)| (k.as_str().into(), tree_of(v))).collect())
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whole_values_equal_what_serde_reads(value in any_value(), pretty in any::<bool>()) {
+            let json = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) };
+            let whole = Paths { whole: true, ..Paths::default() };
+            prop_assert_eq!(whole.read(json.unwrap().as_bytes()), Ok(tree_of(&value)));
+        }
+
+        #[test]
+        fn one_member_is_the_same_read_alone(members in prop::collection::btree_map("[abc]", any_value(), 0..4)) {
+            let json = serde_json::to_string(&members).unwrap();
+            for key in ["a", "b", "c"] {
+                let alone = read(&[key], &json).unwrap();
+                prop_assert_eq!(alone.get(key).cloned(), members.get(key).map(tree_of));
+            }
+        }
+
+        #[test]
+        fn any_bytes_give_a_value_or_an_error(json in "[\\[\\]{}\":,\\\\u0-9a-z -]{0,60}") {
+            // Reading must not panic; whether it succeeds is for the other tests.
+            let _ = read(&["a[].b", "c#", "d"], &json);
+        }
+    }
+}

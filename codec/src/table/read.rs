@@ -1,0 +1,86 @@
+//! Reading an object tree by dotted paths, with the zero values that Go's structs have for absent fields.
+//!
+//! The trees come whole, or as [`super::project`] left them: only what a table reads, and lists and maps of
+//! which only the length matters replaced by it.
+
+use crate::Value;
+use std::borrow::Cow;
+
+/// The value at a dotted path; `None` when absent or `null`.
+pub(super) fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('.').try_fold(object, |v, key| v.get(key)).filter(|v| !v.is_null())
+}
+
+/// The text at a path; empty when absent.
+pub(super) fn str_at<'a>(object: &'a Value, path: &str) -> &'a str {
+    at(object, path).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The integer at a path; 0 when absent.
+pub(super) fn int_at(object: &Value, path: &str) -> i64 {
+    at(object, path).and_then(Value::as_int).unwrap_or_default()
+}
+
+/// The truth value at a path; false when absent.
+pub(super) fn bool_at(object: &Value, path: &str) -> bool {
+    at(object, path).and_then(Value::as_bool).unwrap_or_default()
+}
+
+/// The list at a path; empty when absent.
+pub(super) fn items<'a>(object: &'a Value, path: &str) -> &'a [Value] {
+    at(object, path).and_then(Value::as_array).unwrap_or_default()
+}
+
+/// The members of the map at a path with text for values; none when absent.
+pub(super) fn pairs<'a>(object: &'a Value, path: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let map = at(object, path).and_then(Value::as_object);
+    map.into_iter().flat_map(|m| m.iter()).map(|(k, v)| (k.as_str(), v.as_str().unwrap_or_default()))
+}
+
+/// How many elements the list or map at a path has; 0 when absent.
+pub(super) fn count(object: &Value, path: &str) -> i64 {
+    match at(object, path) {
+        Some(Value::Array(items)) => items.len() as i64,
+        Some(Value::Object(map)) => map.len() as i64,
+        Some(Value::Int(n)) => *n,
+        _ => 0,
+    }
+}
+
+/// A scalar as text, as Go's `fmt` prints it; lists and objects give nothing.
+pub(super) fn scalar(value: &Value) -> Cow<'_, str> {
+    match value {
+        Value::String(s) => Cow::Borrowed(s.as_str()),
+        Value::Bool(true) => Cow::Borrowed("true"),
+        Value::Bool(false) => Cow::Borrowed("false"),
+        Value::Int(n) => Cow::Owned(n.to_string()),
+        Value::Float(n) => Cow::Owned(n.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => Cow::Borrowed(""),
+    }
+}
+
+/// The text, or what stands for its absence.
+pub(super) fn or<'a>(text: &'a str, absent: &'a str) -> &'a str {
+    if text.is_empty() {
+        absent
+    } else {
+        text
+    }
+}
+
+/// Texts with a separator between them.
+pub(super) fn join<'a>(texts: impl Iterator<Item = &'a str>, separator: &str) -> String {
+    let mut out = String::new();
+    for (i, text) in texts.enumerate() {
+        if i > 0 {
+            out.push_str(separator);
+        }
+        out.push_str(text);
+    }
+    out
+}
+
+/// The status of the first condition of a type; `None` when there is none.
+pub(super) fn condition<'a>(conditions: &'a [Value], kind: &str) -> Option<&'a Value> {
+    conditions.iter().find(|c| str_at(c, "type") == kind)
+}
