@@ -1,2 +1,39 @@
-//! placeholder
+//! The Kubernetes API served from a plinth engine: the library behind the `plinth` program.
+//!
+//! A request flows one way; [`pipeline`] reads top to bottom:
+//!
+//! | step | module |
+//! |---|---|
+//! | connection, TLS, HTTP/1.1 and HTTP/2 | [`http`] |
+//! | group, version, resource, verb | [`request_info`], [`query`] |
+//! | who asks | [`authn`] |
+//! | whether they may | [`authz`] |
+//! | the verb | [`handlers`], with [`metadata`], [`strategy`], [`selection`], [`conversion`] |
+//! | objects over the engine | [`storage`] |
+//! | what goes out | [`representation`], [`status`] |
+//!
+//! [`registry`] says what is served, [`endpoints`] and [`discovery`] answer the paths that are no resource,
+//! [`bootstrap`] makes what a first start needs, [`cli`] is the command line.
+
+pub mod authn;
+pub mod authz;
+pub mod bootstrap;
+pub mod cli;
+pub mod conversion;
 pub mod discovery;
+pub mod endpoints;
+pub mod field;
+pub mod handlers;
+pub mod http;
+pub mod metadata;
+pub mod metrics;
+pub mod pipeline;
+pub mod query;
+pub mod registry;
+pub mod representation;
+pub mod request_info;
+pub mod selection;
+pub mod server;
+pub mod status;
+pub mod storage;
+pub mod strategy;

@@ -19,7 +19,12 @@ pub enum Body {
     /// Known as a whole; sent with `Content-Length`.
     Full(Bytes),
     /// Made by a blocking task while it is sent; the channel's capacity bounds what is in memory.
-    Channel(mpsc::Receiver<Result<Bytes, BodyError>>),
+    Channel {
+        /// The chunk that was made before the head was sent.
+        first: Option<Bytes>,
+        /// What follows.
+        rest: mpsc::Receiver<Result<Bytes, BodyError>>,
+    },
     /// Made on demand by the connection's task.
     Stream(Pin<Box<dyn ChunkStream>>),
 }
@@ -54,7 +59,10 @@ impl HttpBody for Body {
         match self.get_mut() {
             Body::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Body::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Body::Channel(chunks) => chunks.poll_recv(cx).map(|c| c.map(|c| c.map(Frame::data))),
+            Body::Channel { first, rest } => match first.take() {
+                Some(chunk) => Poll::Ready(Some(Ok(Frame::data(chunk)))),
+                None => rest.poll_recv(cx).map(|c| c.map(|c| c.map(Frame::data))),
+            },
             Body::Stream(stream) => stream.as_mut().poll_chunk(cx).map(|c| c.map(|c| Ok(Frame::data(c)))),
         }
     }

@@ -61,8 +61,8 @@ pub struct ResourceType {
     pub root: TypeId,
     /// Where objects are stored; `None` for virtual resources.
     pub storage: Option<StorageForm>,
-    /// What field selectors may name, in the order of the stored header.
-    pub fields: &'static [SelectableField],
+    /// The selectable fields whose values lie in the stored header, in its order.
+    pub fields: Vec<&'static SelectableField>,
     /// What this resource does that others don't.
     pub strategy: &'static Strategy,
     /// Whether a CustomResourceDefinition made it.
@@ -101,7 +101,7 @@ impl ResourceType {
             schema: SchemaRef::Builtin(builtin),
             root,
             storage,
-            fields: selector::selectable_fields(&row.group, &row.plural),
+            fields: selector::stored_fields(&row.group, &row.plural).collect(),
             strategy: strategy::of(&row.group, &row.plural),
             custom: false,
             object_start: Bytes::from(object_start),

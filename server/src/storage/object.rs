@@ -1,7 +1,5 @@
 //! Between a stored value and the object tree that the write path works on.
 
-use std::borrow::Cow;
-
 use plinth_codec::{json, Map, Value};
 use plinth_engine::Record;
 
@@ -70,7 +68,7 @@ fn header<'a>(resource: &ResourceType, version: &'a str, metadata: &'a Map, tree
         labels: labels
             .map(|l| l.iter().filter_map(|(k, v)| Some((k.as_str(), v.as_str()?))).collect())
             .unwrap_or_default(),
-        fields: resource.fields.iter().map(|f| Cow::Owned(f.extract(tree).into_owned())).collect(),
+        fields: resource.fields.iter().map(|f| f.value(tree)).collect(),
         owners: owners
             .map(|o| o.iter().filter_map(|owner| owner.str_at(&["uid"])).collect())
             .unwrap_or_default(),

@@ -20,6 +20,17 @@ pub enum NameRule {
     PathSegment,
 }
 
+/// How an object goes when it is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// At once, unless finalizers hold it.
+    Plain,
+    /// After its grace period, when it is bound to a node and runs.
+    Pod,
+    /// When its content is gone and its lifecycle finalizer removed.
+    Namespace,
+}
+
 /// What a resource does.
 #[derive(Debug)]
 pub struct Strategy {
@@ -33,6 +44,14 @@ pub struct Strategy {
     pub create_on_update: bool,
     /// Whether PUT may come without a resourceVersion.
     pub unconditional_update: bool,
+    /// How its objects go.
+    pub deletion: Deletion,
+    /// Whether DELETE answers the object and not a Status (upstream's `ReturnDeletedObject`).
+    pub answers_deleted_object: bool,
+    /// Whether the garbage collector's finalizers apply.
+    pub collected: bool,
+    /// Whether dependents are orphaned unless the client says otherwise.
+    pub orphans_by_default: bool,
     /// Fills what the client left out; runs on create, update and before every comparison.
     pub default: fn(&mut Value),
     /// Clears what a client may not set at create and fills what the server sets.
@@ -52,6 +71,10 @@ pub const BASE: Strategy = Strategy {
     generation_of_annotations: false,
     create_on_update: false,
     unconditional_update: true,
+    deletion: Deletion::Plain,
+    answers_deleted_object: false,
+    collected: true,
+    orphans_by_default: false,
     default: |_| {},
     prepare_for_create: |_| {},
     prepare_for_update: |_, _| {},
@@ -64,19 +87,42 @@ const CONDITIONAL: Strategy = Strategy { unconditional_update: false, ..BASE };
 const POLICY: Strategy = Strategy { generation: true, unconditional_update: false, ..BASE };
 const RBAC: Strategy = Strategy { name: NameRule::PathSegment, create_on_update: true, ..BASE };
 const CREATE_ON_UPDATE: Strategy = Strategy { create_on_update: true, ..BASE };
+/// Events are second-class: no finalizers of the collector.
+const EVENTS: Strategy = Strategy { create_on_update: true, collected: false, ..BASE };
 
 /// Group, plural and row.
 type Row = (&'static str, &'static str, Strategy);
 
 static ROWS: &[Row] = &[
     ("", "endpoints", CREATE_ON_UPDATE),
-    ("", "events", CREATE_ON_UPDATE),
+    ("", "events", EVENTS),
     ("", "limitranges", CREATE_ON_UPDATE),
-    ("", "namespaces", Strategy { name: NameRule::Label, prepare_for_create: namespace::prepare_for_create, ..BASE }),
-    ("", "pods", GENERATION),
-    ("", "podtemplates", GENERATION),
-    ("", "replicationcontrollers", GENERATION),
-    ("", "services", Strategy { name: NameRule::Label1035, create_on_update: true, ..BASE }),
+    (
+        "",
+        "namespaces",
+        Strategy {
+            name: NameRule::Label,
+            deletion: Deletion::Namespace,
+            answers_deleted_object: true,
+            prepare_for_create: namespace::prepare_for_create,
+            ..BASE
+        },
+    ),
+    ("", "pods", Strategy { deletion: Deletion::Pod, answers_deleted_object: true, ..GENERATION }),
+    ("", "podtemplates", Strategy { answers_deleted_object: true, ..GENERATION }),
+    ("", "replicationcontrollers", Strategy { orphans_by_default: true, ..GENERATION }),
+    ("", "resourcequotas", Strategy { answers_deleted_object: true, ..BASE }),
+    ("", "serviceaccounts", Strategy { answers_deleted_object: true, ..BASE }),
+    (
+        "",
+        "services",
+        Strategy {
+            name: NameRule::Label1035,
+            create_on_update: true,
+            answers_deleted_object: true,
+            ..BASE
+        },
+    ),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicies", POLICY),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", POLICY),
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", POLICY),
@@ -89,9 +135,10 @@ static ROWS: &[Row] = &[
     ("apps", "replicasets", GENERATION),
     ("apps", "statefulsets", GENERATION),
     ("batch", "cronjobs", GENERATION),
-    ("batch", "jobs", GENERATION),
+    ("batch", "jobs", Strategy { orphans_by_default: true, ..GENERATION }),
     ("coordination.k8s.io", "leases", Strategy { create_on_update: true, unconditional_update: false, ..BASE }),
     ("discovery.k8s.io", "endpointslices", GENERATION),
+    ("events.k8s.io", "events", EVENTS),
     ("flowcontrol.apiserver.k8s.io", "flowschemas", GENERATION),
     ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", GENERATION),
     ("networking.k8s.io", "ingresses", GENERATION),

@@ -1,0 +1,9 @@
+//! First start: everything that an empty data directory needs.
+
+mod datadir;
+pub mod kubeconfig;
+mod objects;
+pub mod pki;
+
+pub use datadir::{DataDir, DataDirError};
+pub use objects::ensure_system_namespaces;

@@ -1,0 +1,259 @@
+//! `plinth serve`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use ipnet::IpNet;
+use plinth_engine::{Engine, Options};
+use tokio::signal::unix::{signal, SignalKind};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use crate::authn::CertificateAuthenticator;
+use crate::authz::Authorizer;
+use crate::bootstrap::pki::{self, Pki, PkiError};
+use crate::bootstrap::{ensure_system_namespaces, kubeconfig, DataDir, DataDirError};
+use crate::endpoints::Documents;
+use crate::http::tls::TlsError;
+use crate::http::{self, BindError};
+use crate::metrics::Metrics;
+use crate::registry::Registry;
+use crate::server::{Limits, Server};
+use crate::status::ApiError;
+use crate::storage::continue_token::ContinueTokens;
+use crate::storage::Store;
+
+/// Stack of the threads that parse and write objects, in bytes: an object may be nested 10,000 levels deep, and
+/// address space that is not touched costs nothing.
+const THREAD_STACK: usize = 32 << 20;
+/// Threads that may block on the disk at once.
+const BLOCKING_THREADS: usize = 64;
+/// How long an idle blocking thread stays.
+const BLOCKING_THREAD_IDLE: Duration = Duration::from_secs(5);
+
+/// Options of `plinth serve`. Flags that kube-apiserver also has keep its names and meanings.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  plinth serve --data-dir ./data\n  plinth serve --data-dir /var/lib/plinth --bind-address 0.0.0.0 --history-retention 1h\n\nThe first start makes certificates, keys and DATA_DIR/admin.kubeconfig. SIGTERM stops the server cleanly."
+)]
+pub struct ServeOptions {
+    /// Directory of all data; made when it is not there
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: PathBuf,
+    /// Address to listen on
+    #[arg(long, default_value = "127.0.0.1", value_name = "IP")]
+    pub bind_address: IpAddr,
+    /// Port to listen on; 0 takes a free one
+    #[arg(long, default_value_t = 6443, value_name = "PORT")]
+    pub secure_port: u16,
+    /// How long history can be read and watched
+    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration)]
+    pub history_retention: Duration,
+    /// How often history past its retention is removed
+    #[arg(long, default_value = "1m", value_name = "DURATION", value_parser = duration)]
+    pub compaction_interval: Duration,
+    /// How long Events are kept
+    #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = duration)]
+    pub event_ttl: Duration,
+    /// The serving certificate, PEM; made by the server when not given
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Its private key, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// Authorities whose client certificates are trusted, PEM; the server's own authority when not given
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
+    /// Range of cluster IP addresses
+    #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR")]
+    pub service_cluster_ip_range: IpNet,
+    /// The least that a watch without timeoutSeconds lasts, in seconds
+    #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
+    pub min_request_timeout: u64,
+    /// Who may do what: RBAC grants everything to system:masters, AlwaysAllow to everybody with a certificate
+    #[arg(long, default_value = "RBAC", value_name = "MODE")]
+    pub authorization_mode: AuthorizationMode,
+    /// Form of the logs on standard error
+    #[arg(long, default_value = "text", value_name = "FORMAT")]
+    pub logging_format: LoggingFormat,
+    /// How much is logged: 0 warnings, 1 information, 2 and more details
+    #[arg(short = 'v', long = "v", default_value_t = 0, value_name = "LEVEL")]
+    pub verbosity: u8,
+}
+
+/// `--authorization-mode`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum AuthorizationMode {
+    /// Roles; until they are there, `system:masters` alone.
+    #[value(name = "RBAC")]
+    Rbac,
+    /// Everything to everybody with a trusted certificate.
+    #[value(name = "AlwaysAllow")]
+    AlwaysAllow,
+}
+
+/// `--logging-format`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum LoggingFormat {
+    /// Lines for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Go's duration syntax, as in kube-apiserver's flags.
+fn duration(text: &str) -> Result<Duration, String> {
+    plinth_codec::time::parse_duration(text)
+        .and_then(|nanos| u64::try_from(nanos).ok())
+        .map(Duration::from_nanos)
+        .ok_or_else(|| format!("{text:?} is not a duration like 90s, 5m or 1h30m"))
+}
+
+/// Why the server did not start.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the variants are the parts that failed; their texts say it
+pub enum ServeError {
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    #[error("cannot open the store: {0}")]
+    Engine(#[from] plinth_engine::Error),
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("{0}; give --secure-port another port or stop the other server")]
+    Bind(#[from] BindError),
+    #[error("cannot create the system namespaces: {0}")]
+    Bootstrap(#[from] ApiError),
+    #[error("metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+    #[error("{what}: {source}")]
+    Io { what: &'static str, source: std::io::Error },
+}
+
+/// Runs the server until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When it cannot start; the text is one line for people.
+pub fn run(options: ServeOptions) -> Result<(), ServeError> {
+    start_logging(&options);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_stack_size(THREAD_STACK)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_keep_alive(BLOCKING_THREAD_IDLE)
+        .build()
+        .map_err(|source| ServeError::Io { what: "cannot start the runtime", source })?;
+    runtime.block_on(serve(options))
+}
+
+fn start_logging(options: &ServeOptions) {
+    use tracing::level_filters::LevelFilter;
+    let level = match options.verbosity {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2..=5 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let logs = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level);
+    // An embedding program may have its own subscriber; then that one stays.
+    let _ = match options.logging_format {
+        LoggingFormat::Text => logs.try_init(),
+        LoggingFormat::Json => logs.json().try_init(),
+    };
+}
+
+async fn serve(options: ServeOptions) -> Result<(), ServeError> {
+    let signals = |kind| signal(kind).map_err(|source| ServeError::Io { what: "cannot handle signals", source });
+    let (mut terminate, mut interrupt) = (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
+    let dir = DataDir::open(&options.data_dir)?;
+    let pki = Pki::at(dir.path());
+    let service_ip = first_address(&options.service_cluster_ip_range);
+    pki.ensure(&[options.bind_address], service_ip)?;
+    // The port before the store: a second server on the same port says so at once.
+    let listener = http::bind(SocketAddr::new(options.bind_address, options.secure_port))?;
+    let address = listener.local_addr().map_err(|source| ServeError::Io { what: "cannot listen", source })?;
+    let engine = Engine::open(
+        Options::new(dir.store())
+            .history_retention(Some(options.history_retention))
+            .compaction_interval(options.compaction_interval),
+    )?;
+    let cert = options.tls_cert_file.clone().unwrap_or_else(|| pki.serving_cert());
+    let key = options.tls_private_key_file.clone().unwrap_or_else(|| pki.serving_key());
+    let tls = TlsAcceptor::from(Arc::new(http::tls::server_config(&cert, &key)?));
+    let client_ca = options.client_ca_file.clone().unwrap_or_else(|| pki.ca_cert());
+    let (stop, stopping) = watch::channel(false);
+    let server = Arc::new(Server {
+        store: Store::new(engine.clone()),
+        registry: Arc::new(Registry::builtin()),
+        tokens: ContinueTokens::new(&dir.continue_secret()?),
+        certificates: CertificateAuthenticator::new(&client_ca)?,
+        authorizer: match options.authorization_mode {
+            AuthorizationMode::Rbac => Authorizer::Masters,
+            AuthorizationMode::AlwaysAllow => Authorizer::AlwaysAllow,
+        },
+        documents: Documents::default(),
+        metrics: Metrics::new()?,
+        limits: Limits {
+            min_watch_seconds: options.min_request_timeout,
+            event_ttl: options.event_ttl,
+            ..Limits::default()
+        },
+        stopping: stopping.clone(),
+    });
+    ensure_system_namespaces(&server).await?;
+    write_kubeconfig(&dir, &pki, address)?;
+    say_ready(&dir, address);
+    let serving = tokio::spawn(http::serve(listener, tls, server, stopping));
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    // Nobody listening any more is no fault: then the listener has ended already.
+    let _ = stop.send(true);
+    if let Err(fault) = serving.await {
+        tracing::error!(%fault, "the listener failed");
+    }
+    tokio::task::spawn_blocking(move || engine.close())
+        .await
+        .map_err(|fault| ServeError::Io { what: "cannot close the store", source: std::io::Error::other(fault) })??;
+    Ok(())
+}
+
+/// The first usable address of a range: the `kubernetes` service's.
+fn first_address(range: &IpNet) -> IpAddr {
+    match range {
+        IpNet::V4(net) => IpAddr::from((u32::from(net.network()).saturating_add(1)).to_be_bytes()),
+        IpNet::V6(net) => IpAddr::from((u128::from(net.network()).saturating_add(1)).to_be_bytes()),
+    }
+}
+
+fn write_kubeconfig(dir: &DataDir, pki: &Pki, address: SocketAddr) -> Result<(), ServeError> {
+    let read = |path: PathBuf| {
+        std::fs::read_to_string(&path).map_err(|source| PkiError::File { path, source })
+    };
+    // Clients cannot connect to "any address".
+    let ip = match address.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
+        IpAddr::V6(_) => IpAddr::from([0u16, 0, 0, 0, 0, 0, 0, 1]),
+    };
+    let url = format!("https://{}", SocketAddr::new(ip, address.port()));
+    let text = kubeconfig::render(
+        &url,
+        "kubernetes-admin",
+        &read(pki.ca_cert())?,
+        &read(pki.admin_cert())?,
+        &read(pki.admin_key())?,
+    );
+    pki::write_secret(&dir.admin_kubeconfig(), &text)?;
+    Ok(())
+}
+
+fn say_ready(dir: &DataDir, address: SocketAddr) {
+    println!("plinth {} is ready on https://{address}", env!("CARGO_PKG_VERSION"));
+    println!("  export KUBECONFIG={}", dir.admin_kubeconfig().display());
+}

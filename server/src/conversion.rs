@@ -1,0 +1,104 @@
+//! Between the version that an object is stored in and the versions that it is served in.
+//!
+//! Few built-in kinds have two served versions that differ: Events (core/v1 and events.k8s.io/v1 are two
+//! faces of the same objects) and HorizontalPodAutoscalers (v1 and v2).
+
+mod autoscaling;
+mod events;
+
+use plinth_codec::{json, Value};
+use plinth_engine::Revision;
+
+use crate::registry::{ResourceType, StorageForm};
+use crate::status::ApiError;
+use crate::storage::stored::Stored;
+
+/// Changes the shape of an object in place; type metadata is the caller's business.
+type Convert = fn(&mut Value);
+
+/// Group and version of the stored form, of the served form, kind, and both directions.
+struct Row {
+    stored: (&'static str, &'static str),
+    served: (&'static str, &'static str),
+    kind: &'static str,
+    to_served: Convert,
+    to_stored: Convert,
+}
+
+const ROWS: &[Row] = &[
+    Row {
+        stored: ("", "v1"),
+        served: ("events.k8s.io", "v1"),
+        kind: "Event",
+        to_served: events::to_events_v1,
+        to_stored: events::to_core_v1,
+    },
+    Row {
+        stored: ("autoscaling", "v2"),
+        served: ("autoscaling", "v1"),
+        kind: "HorizontalPodAutoscaler",
+        to_served: autoscaling::to_v1,
+        to_stored: autoscaling::to_v2,
+    },
+];
+
+fn row(resource: &ResourceType, stored: (&str, &str)) -> Option<&'static Row> {
+    ROWS.iter().find(|row| {
+        row.kind == resource.row.kind
+            && row.stored == stored
+            && row.served == (resource.row.group.as_str(), resource.row.version.as_str())
+    })
+}
+
+/// A stored tree in the resource's own version.
+///
+/// # Errors
+/// 500 when there is no way between the two.
+pub fn convert(mut tree: Value, stored: (&str, &str), resource: &ResourceType) -> Result<Value, ApiError> {
+    let Some(row) = row(resource, stored) else {
+        let (group, version) = stored;
+        let name = &resource.row.plural;
+        return Err(ApiError::internal(format!("{name} stored as {group}/{version} has no conversion")));
+    };
+    (row.to_served)(&mut tree);
+    Ok(tree)
+}
+
+/// A tree of the resource's own version in the stored form.
+///
+/// # Errors
+/// 500 when there is no way between the two.
+pub fn to_storage(mut tree: Value, resource: &ResourceType, form: &StorageForm) -> Result<Value, ApiError> {
+    let Some(row) = row(resource, (&form.group, &form.version)) else {
+        return Err(ApiError::internal(format!("{} has no conversion to storage", resource.row.plural)));
+    };
+    (row.to_stored)(&mut tree);
+    Ok(tree)
+}
+
+/// The tree of a stored object in the version that is served, with type metadata and resourceVersion.
+///
+/// # Errors
+/// 500 when the body cannot be read or converted.
+pub fn served_tree(
+    resource: &ResourceType,
+    stored: &Stored<'_>,
+    revision: Revision,
+) -> Result<Value, ApiError> {
+    let mut tree =
+        json::parse(stored.body()).map_err(|e| ApiError::internal(format!("stored object: {e}")))?;
+    if let Some(form) = &resource.storage {
+        let is_same = form.group == resource.row.group && stored.version() == resource.row.version;
+        if !is_same {
+            tree = convert(tree, (&form.group, stored.version()), resource)?;
+        }
+    }
+    if let Some(object) = tree.as_object_mut() {
+        object.insert("apiVersion", resource.api_version.as_str());
+        object.insert("kind", resource.row.kind.clone());
+    }
+    if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
+        metadata.insert("resourceVersion", revision.to_string());
+    }
+    Ok(tree)
+}

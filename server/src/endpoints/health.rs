@@ -1,0 +1,63 @@
+//! `/livez`, `/readyz`, `/healthz`: whether the server lives and is ready, check by check.
+
+use hyper::{Response, StatusCode};
+
+use super::text;
+use crate::http::body::Body;
+use crate::server::Server;
+
+/// A named check.
+struct Check {
+    name: &'static str,
+    passes: fn(&Server) -> bool,
+    /// Whether only readiness asks it.
+    readiness: bool,
+}
+
+const CHECKS: &[Check] = &[
+    Check { name: "ping", passes: |_| true, readiness: false },
+    Check { name: "log", passes: |_| true, readiness: false },
+    // Clients and kubeadm know the storage by upstream's name.
+    Check { name: "etcd", passes: |s| s.store.engine().health().is_ok(), readiness: false },
+    Check { name: "shutdown", passes: |s| !*s.stopping.borrow(), readiness: true },
+];
+
+/// Answers `/livez`, `/livez/CHECK` and their sisters; `?verbose` lists the checks, `?exclude=CHECK` skips one.
+pub(super) fn serve(server: &Server, segments: &[&str], query: Option<&str>) -> Response<Body> {
+    let [probe, rest @ ..] = segments else { return super::not_found_text() };
+    let mut verbose = false;
+    let mut excluded = Vec::new();
+    for (key, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+        match &*key {
+            "verbose" => verbose = true,
+            "exclude" => excluded.push(value.into_owned()),
+            _ => {}
+        }
+    }
+    let ready = *probe == "readyz";
+    let checks = CHECKS.iter().filter(|c| (ready || !c.readiness) && !excluded.iter().any(|e| e == c.name));
+    if let [name] = rest {
+        return match checks.into_iter().find(|c| c.name == *name) {
+            Some(check) if (check.passes)(server) => answer(StatusCode::OK, "ok"),
+            Some(_) => answer(StatusCode::INTERNAL_SERVER_ERROR, "internal server error: check failed"),
+            None => super::not_found_text(),
+        };
+    }
+    let mut lines = String::new();
+    let mut passed = true;
+    for check in checks {
+        let ok = (check.passes)(server);
+        passed &= ok;
+        let (mark, word) = if ok { ("+", "ok") } else { ("-", "failed: reason withheld") };
+        lines.push_str(&format!("[{mark}]{} {word}\n", check.name));
+    }
+    match (passed, verbose) {
+        (true, false) => answer(StatusCode::OK, "ok"),
+        (true, true) => answer(StatusCode::OK, &format!("{lines}{probe} check passed\n")),
+        (false, _) => answer(StatusCode::INTERNAL_SERVER_ERROR, &format!("{lines}{probe} check failed\n")),
+    }
+}
+
+fn answer(code: StatusCode, body: &str) -> Response<Body> {
+    text(code, "text/plain; charset=utf-8", body.as_bytes().to_vec())
+}

@@ -1,0 +1,70 @@
+//! Field errors: the causes of a 422, in upstream's words
+//! (k8s.io/apimachinery `pkg/util/validation/field/errors.go`).
+
+use plinth_codec::{json, Value};
+
+use crate::status::Cause;
+
+/// How a bad value appears in a message: text quoted, everything else as JSON.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(s) => format!("{:?}", s.as_str()),
+        other => {
+            let mut out = Vec::new();
+            json::write_untyped(other, &mut out);
+            String::from_utf8_lossy(&out).into_owned()
+        }
+    }
+}
+
+/// `Invalid value: "x": why`.
+pub fn invalid(field: impl Into<String>, value: impl Into<Value>, why: &str) -> Cause {
+    let message = format!("Invalid value: {}: {why}", shown(&value.into()));
+    Cause { reason: "FieldValueInvalid", message, field: field.into() }
+}
+
+/// `Required value: why`, or `Required value` alone.
+pub fn required(field: impl Into<String>, why: &str) -> Cause {
+    let message = match why.is_empty() {
+        true => "Required value".to_owned(),
+        false => format!("Required value: {why}"),
+    };
+    Cause { reason: "FieldValueRequired", message, field: field.into() }
+}
+
+/// `Forbidden: why`.
+pub fn forbidden(field: impl Into<String>, why: &str) -> Cause {
+    Cause { reason: "FieldValueForbidden", message: format!("Forbidden: {why}"), field: field.into() }
+}
+
+/// `Duplicate value: "x"`.
+pub fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Cause {
+    let message = format!("Duplicate value: {}", shown(&value.into()));
+    Cause { reason: "FieldValueDuplicate", message, field: field.into() }
+}
+
+/// `Unsupported value: "x": supported values: "a", "b"`; the supported values are given in order.
+pub fn not_supported(field: impl Into<String>, value: impl Into<Value>, supported: &[&str]) -> Cause {
+    let quoted: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
+    let message =
+        format!("Unsupported value: {}: supported values: {}", shown(&value.into()), quoted.join(", "));
+    Cause { reason: "FieldValueNotSupported", message, field: field.into() }
+}
+
+/// `Too long: may not be more than N bytes`.
+pub fn too_long(field: impl Into<String>, most: usize) -> Cause {
+    let message = format!("Too long: may not be more than {most} bytes");
+    Cause { reason: "FieldValueTooLong", message, field: field.into() }
+}
+
+/// `Too many: N: must have at most M items`.
+pub fn too_many(field: impl Into<String>, there_are: usize, most: usize) -> Cause {
+    let message = format!("Too many: {there_are}: must have at most {most} items");
+    Cause { reason: "FieldValueTooMany", message, field: field.into() }
+}
+
+/// `Not found: "x"`.
+pub fn not_found(field: impl Into<String>, value: impl Into<Value>) -> Cause {
+    let message = format!("Not found: {}", shown(&value.into()));
+    Cause { reason: "FieldValueNotFound", message, field: field.into() }
+}

@@ -1,0 +1,140 @@
+//! Request bodies: read within bounds, decoded by content type, checked against the schema.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::header::CONTENT_TYPE;
+use plinth_codec::json::DecodeOptions;
+use plinth_codec::negotiate::{self, Accepts, ContentType, Encoding};
+use plinth_codec::schema::{Schema, TypeId, GVK};
+use plinth_codec::{cbor, json, protobuf, yaml, Value};
+
+use super::Context;
+use crate::status::{ApiError, Reason};
+
+/// A decoded object and what the client is to be warned of.
+pub struct Decoded {
+    /// The object, checked and normalised, with `apiVersion` and `kind`.
+    pub tree: Value,
+    /// Texts for `Warning` headers.
+    pub warnings: Vec<String>,
+}
+
+/// Reads the whole body.
+///
+/// # Errors
+/// 413 when it is too long, 408 when it takes too long, 400 when the client breaks off.
+pub async fn read(cx: &Context, body: Incoming) -> Result<Bytes, ApiError> {
+    let limit = cx.server.limits.body;
+    let collected = tokio::time::timeout(cx.server.limits.body_timeout, Limited::new(body, limit).collect()).await;
+    match collected {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(fault)) if fault.is::<LengthLimitError>() => Err(ApiError::too_large(limit)),
+        Ok(Err(fault)) => Err(ApiError::bad_request(format!("error reading request body: {fault}"))),
+        Err(_) => Err(ApiError::new(408, Reason::Timeout, "request body took too long to arrive")),
+    }
+}
+
+/// The content type of the body.
+///
+/// # Errors
+/// 415.
+pub fn content_type(cx: &Context, accepts: Accepts) -> Result<ContentType, ApiError> {
+    negotiate::content_type(cx.header(CONTENT_TYPE), accepts)
+        .map_err(|e| ApiError::new(415, Reason::UnsupportedMediaType, e.to_string()))
+}
+
+/// Which bodies the resource takes for its objects.
+pub fn accepts_objects(cx: &Context) -> Accepts {
+    match cx.resource.custom {
+        true => Accepts::CustomObject,
+        false => Accepts::Object,
+    }
+}
+
+/// Decodes the body of a create or update as an object of the resource (or of a subresource's kind).
+///
+/// # Errors
+/// 400 for what cannot be decoded or is of another kind, 415 for another media type.
+pub fn decode(
+    cx: &Context,
+    bytes: &[u8],
+    schema: &Schema,
+    root: TypeId,
+    expected: &GVK,
+) -> Result<Decoded, ApiError> {
+    let encoding = match content_type(cx, accepts_objects(cx))? {
+        ContentType::Object(encoding) => encoding,
+        _ => Encoding::Json,
+    };
+    let fault = |what: String| decode_fault(expected, &what);
+    let options = DecodeOptions::default();
+    let decoded = match encoding {
+        Encoding::Json => json::decode(bytes, schema, root, &options).map_err(|e| fault(e.to_string()))?,
+        Encoding::Yaml => {
+            let tree = yaml::to_value(bytes).map_err(|e| fault(e.to_string()))?;
+            json::conform(tree, schema, root, &options).map_err(|e| fault(e.to_string()))?
+        }
+        Encoding::Cbor => {
+            let tree = cbor::decode(bytes).map_err(|e| fault(e.to_string()))?;
+            json::conform(tree, schema, root, &options).map_err(|e| fault(e.to_string()))?
+        }
+        Encoding::Protobuf => {
+            let envelope = protobuf::decode(bytes).map_err(|e| fault(e.to_string()))?;
+            check_kind(expected, &envelope.api_version, &envelope.kind)?;
+            let tree =
+                protobuf::decode_object(&envelope.raw, schema, root).map_err(|e| fault(e.to_string()))?;
+            json::Decoded { value: tree, strict: Vec::new() }
+        }
+    };
+    let json::Decoded { value: mut tree, strict } = decoded;
+    let text = |key: &str| tree.str_at(&[key]).unwrap_or_default();
+    check_kind(expected, text("apiVersion"), text("kind"))?;
+    if let Some(object) = tree.as_object_mut() {
+        object.insert("apiVersion", expected.api_version());
+        object.insert("kind", expected.kind.clone());
+    }
+    let faults: Vec<String> = strict.iter().map(ToString::to_string).collect();
+    let warnings = judge_strict(cx, expected, faults)?;
+    Ok(Decoded { tree, warnings })
+}
+
+/// What `fieldValidation` makes of unknown and duplicate fields: warnings, nothing, or 400.
+pub fn judge_strict(cx: &Context, expected: &GVK, faults: Vec<String>) -> Result<Vec<String>, ApiError> {
+    if faults.is_empty() {
+        return Ok(faults);
+    }
+    match cx.query.field_validation.as_str() {
+        "Ignore" => Ok(Vec::new()),
+        "Strict" => Err(ApiError::bad_request(format!(
+            "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
+            expected.kind, expected.version, expected.kind, faults.join(", ")
+        ))),
+        _ => Ok(faults),
+    }
+}
+
+fn decode_fault(expected: &GVK, what: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "{} in version {:?} cannot be handled as a {}: {what}",
+        expected.kind, expected.version, expected.kind
+    ))
+}
+
+/// A body without kind or apiVersion is taken for what the path says; another one is refused.
+fn check_kind(expected: &GVK, api_version: &str, kind: &str) -> Result<(), ApiError> {
+    let expected_version = expected.api_version();
+    if !kind.is_empty() && kind != expected.kind {
+        let version = api_version.rsplit('/').next().unwrap_or_default();
+        return Err(ApiError::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {}: converting ({api_version}, Kind={kind}) to ({expected_version}, Kind={}): unknown conversion",
+            expected.kind, expected.kind
+        )));
+    }
+    if !api_version.is_empty() && api_version != expected_version {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({api_version}) does not match the expected API version ({expected_version})"
+        )));
+    }
+    Ok(())
+}

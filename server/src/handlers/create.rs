@@ -1,0 +1,19 @@
+//! create: POST of an object.
+
+use hyper::body::Incoming;
+use hyper::{Response, StatusCode};
+use plinth_codec::negotiate::Shape;
+
+use super::{body, write, Context};
+use crate::http::body::Body;
+use crate::status::ApiError;
+
+pub(super) async fn create(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+    let representation = cx.representation(Shape::Object)?;
+    cx.query.check_write_options("CreateOptions")?;
+    let bytes = body::read(&cx, incoming).await?;
+    let resource = cx.resource.clone();
+    let decoded = body::decode(&cx, &bytes, &resource.schema, resource.root, &resource.row.gvk())?;
+    let written = write::create_object(&cx, decoded.tree).await?;
+    write::respond_written(&representation, StatusCode::CREATED, &written, &decoded.warnings)
+}

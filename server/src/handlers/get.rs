@@ -1,0 +1,59 @@
+//! get: one object, most recent, not older than a revision, or at an exact one.
+
+use hyper::{Response, StatusCode};
+use plinth_codec::negotiate::Shape;
+use plinth_engine::{At, Engine, Revision};
+
+use super::{key_namespace, respond, Context};
+use crate::field;
+use crate::http::body::Body;
+use crate::representation::Item;
+use crate::status::ApiError;
+use crate::storage::{key, parse_resource_version};
+
+pub(super) async fn get(cx: Context) -> Result<Response<Body>, ApiError> {
+    let representation = cx.representation(Shape::Object)?;
+    let Some(form) = &cx.resource.storage else { return Err(ApiError::method_not_allowed()) };
+    let at = read_at(&cx).await?;
+    let key = key::object(&form.prefix, key_namespace(&cx), &cx.info.name);
+    let record = cx.server.store.read(move |engine: &Engine| engine.get(&key, at)).await?;
+    let record = record.ok_or_else(|| cx.not_found())?;
+    let mut out = Vec::with_capacity(record.value.len() + 128);
+    representation.object(&Item::new(&record.value, record.mod_revision)?, &mut out)?;
+    Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
+}
+
+/// Which state a get reads. `resourceVersionMatch=Exact` is ours: one object as it was at a retained revision.
+async fn read_at(cx: &Context) -> Result<At, ApiError> {
+    let given = &cx.query.resource_version;
+    let revision = parse_resource_version(given).map_err(|()| {
+        let cause = field::invalid("resourceVersion", given.as_str(), "must be a positive decimal integer");
+        ApiError::invalid("meta.k8s.io", "GetOptions", "", vec![cause])
+    })?;
+    let Some(revision) = revision.filter(|r| *r > Revision::ZERO) else { return Ok(At::Latest) };
+    wait_until_there(cx, revision).await?;
+    Ok(match cx.query.resource_version_match.as_str() {
+        "Exact" => At::Exact(revision),
+        _ => At::Latest,
+    })
+}
+
+/// Waits briefly for a revision that this server has not reached.
+///
+/// # Errors
+/// 504 `Too large resource version`.
+pub(super) async fn wait_until_there(cx: &Context, revision: Revision) -> Result<(), ApiError> {
+    let engine = cx.server.store.engine();
+    if engine.current_revision() >= revision {
+        return Ok(());
+    }
+    let limit = cx.server.limits.future_revision_wait;
+    match tokio::time::timeout(limit, engine.wait_for(revision)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(fault)) => Err(fault.into()),
+        Err(_) => {
+            let current = engine.current_revision();
+            Err(ApiError::too_large_resource_version(revision.get(), current.get()))
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! list: a collection at one revision, whole or in chunks.
+//!
+//! A JSON list is spliced from the engine's snapshot into chunks of [`CHUNK`] bytes by a task that may block,
+//! through a channel of [`CHUNKS_IN_FLIGHT`], so that memory does not grow with its length. A list that fits
+//! into the first chunk goes out with `Content-Length`. In a list with `limit` the metadata comes after the items,
+//! because where it ends and what remains is known only then.
+
+use bytes::Bytes;
+use hyper::{Response, StatusCode};
+use plinth_codec::negotiate::Shape;
+use plinth_engine::{At, Engine, KeyRange, Revision, Snapshot};
+use tokio::sync::{mpsc, oneshot};
+
+use super::get::wait_until_there;
+use super::{key_namespace, respond, Context};
+use crate::field;
+use crate::http::body::{Body, BodyError};
+use crate::representation::{Item, ListMeta, Representation};
+use crate::selection::Selection;
+use crate::status::{ApiError, Cause};
+use crate::storage::continue_token::Position;
+use crate::storage::{key, parse_resource_version};
+
+/// Bytes that are collected before they are handed to the connection.
+const CHUNK: usize = 128 << 10;
+/// Chunks that may wait for a slow client; bounds the memory of one list.
+const CHUNKS_IN_FLIGHT: usize = 4;
+
+pub(super) async fn list(cx: Context) -> Result<Response<Body>, ApiError> {
+    let representation = cx.representation(Shape::List)?;
+    validate_options(&cx)?;
+    let selection = Selection::parse(&cx.resource, &cx.query, &cx.info.name)?;
+    let plan = plan(&cx, selection).await?;
+    let content_type = representation.content_type(Shape::List);
+    let body = match representation.streams() {
+        true => stream(&cx, plan, representation).await?,
+        false => whole(&cx, plan, representation).await?,
+    };
+    Ok(respond(StatusCode::OK, content_type, body))
+}
+
+/// What is read: where from, at which state, how much.
+struct Plan {
+    at: At,
+    range: KeyRange,
+    /// The resource's prefix, to make continue tokens relative.
+    prefix: String,
+    /// 0 for all.
+    limit: u64,
+    selection: Selection,
+    resource: std::sync::Arc<crate::registry::ResourceType>,
+    server: std::sync::Arc<crate::server::Server>,
+}
+
+/// `ValidateListOptions` of apimachinery, `pkg/apis/meta/internalversion/validation`.
+fn validate_options(cx: &Context) -> Result<(), ApiError> {
+    const MATCH: &str = "resourceVersionMatch";
+    let q = &cx.query;
+    let mut faults: Vec<Cause> = Vec::new();
+    if !q.resource_version_match.is_empty() {
+        if q.resource_version.is_empty() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            faults.push(field::forbidden(MATCH, why));
+        }
+        if q.continue_token.is_some() {
+            faults.push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+        }
+        match q.resource_version_match.as_str() {
+            "Exact" if q.resource_version == "0" => {
+                let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                faults.push(field::forbidden(MATCH, why));
+            }
+            "Exact" | "NotOlderThan" => {}
+            other => faults.push(field::not_supported(MATCH, other, &["Exact", "NotOlderThan", ""])),
+        }
+    }
+    if q.send_initial_events.is_some() {
+        faults.push(field::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+    }
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", faults)),
+    }
+}
+
+async fn plan(cx: &Context, selection: Selection) -> Result<Plan, ApiError> {
+    let Some(form) = &cx.resource.storage else { return Err(ApiError::method_not_allowed()) };
+    let q = &cx.query;
+    let prefix = form.prefix.clone();
+    let collection = key::collection(&prefix, key_namespace(cx));
+    let mut range = match selection.single_name().filter(|_| !collection_spans_namespaces(cx)) {
+        Some(name) => {
+            let mut one = collection.clone();
+            one.extend_from_slice(name.as_bytes());
+            KeyRange::key(one)
+        }
+        None => key::range(&collection),
+    };
+    let revision = parse_resource_version(&q.resource_version).map_err(|()| {
+        ApiError::bad_request(format!("Invalid value: {:?}: strconv.ParseUint: parsing {:?}: invalid syntax", q.resource_version, q.resource_version))
+    })?;
+    // resourceVersion=0 means any state will do, and upstream then ignores the limit: it answers from its cache.
+    let any_state = revision == Some(Revision::ZERO);
+    let mut limit = u64::try_from(q.limit).unwrap_or(0);
+    let at = match &q.continue_token {
+        Some(_) if any_state => At::Latest,
+        Some(token) => {
+            if revision.is_some() {
+                return Err(ApiError::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
+            let position = cx.server.tokens.decode(token).map_err(|e| ApiError::bad_request(e.to_string()))?;
+            let start = [prefix.as_bytes(), position.start.as_bytes()].concat();
+            range = resumed(&range, start);
+            position.revision.map_or(At::Latest, |r| At::Exact(Revision::new(r)))
+        }
+        None => match revision {
+            None => At::Latest,
+            Some(r) if r == Revision::ZERO => At::Latest,
+            Some(r) => {
+                wait_until_there(cx, r).await?;
+                let exact = q.resource_version_match == "Exact"
+                    || (q.resource_version_match.is_empty() && limit > 0);
+                if exact { At::Exact(r) } else { At::Latest }
+            }
+        },
+    };
+    if any_state {
+        limit = 0;
+    }
+    Ok(Plan { at, range, prefix, limit, selection, resource: cx.resource.clone(), server: cx.server.clone() })
+}
+
+/// The part of a range from `start` on. A token of another collection moves nothing outside of this one.
+fn resumed(range: &KeyRange, start: Vec<u8>) -> KeyRange {
+    let start = Bytes::from(start).max(range.start().clone());
+    match range.end() {
+        Some(end) => KeyRange::between(start, end.clone()),
+        None => KeyRange::from(start),
+    }
+}
+
+fn collection_spans_namespaces(cx: &Context) -> bool {
+    cx.resource.row.namespaced && cx.info.namespace.is_empty()
+}
+
+impl Plan {
+    fn snapshot(&self, engine: &Engine) -> Result<Snapshot, ApiError> {
+        match engine.snapshot(self.at) {
+            Ok(snapshot) => Ok(snapshot),
+            Err(plinth_engine::Error::Compacted { requested, oldest }) => Err(self.expired(requested, oldest)),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    /// 410, with a token for those who would rather go on at the latest revision than start again.
+    fn expired(&self, requested: Revision, oldest: Revision) -> ApiError {
+        let start = self.range.start().strip_prefix(self.prefix.as_bytes()).map(String::from_utf8_lossy);
+        match (&self.at, start) {
+            (At::Exact(_), Some(start)) if !start.is_empty() && self.limit > 0 => {
+                let mut error = ApiError::expired(
+                    "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+                );
+                let position = Position { revision: None, start: start.into_owned() };
+                error.continue_token = Some(self.server.tokens.encode(&position));
+                error
+            }
+            _ => ApiError::expired(format!(
+                "The resourceVersion for the provided list is too old: {requested} (oldest retained: {oldest})"
+            )),
+        }
+    }
+
+    /// The token and the count of what follows after `last`, when anything does.
+    fn rest(&self, snapshot: &Snapshot, last: &[u8]) -> Result<(String, Option<u64>), ApiError> {
+        let rest = self.range.after(last);
+        let unselected = self.selection.is_everything();
+        // With selectors, what remains is unknown without looking at all of it (upstream leaves it out too).
+        let remaining = if unselected { Some(snapshot.count(&rest)?) } else { None };
+        let start = rest.start().strip_prefix(self.prefix.as_bytes()).unwrap_or_default();
+        let position = Position {
+            revision: Some(snapshot.revision().get()),
+            start: String::from_utf8_lossy(start).into_owned(),
+        };
+        Ok((self.server.tokens.encode(&position), remaining))
+    }
+}
+
+/// What a walk over the collection ended with.
+struct End {
+    /// Set when the limit cut the walk short.
+    rest: Option<(String, Option<u64>)>,
+}
+
+/// Calls `each` with every selected item up to the limit. Stops early when `each` says so.
+fn walk(
+    plan: &Plan,
+    snapshot: &Snapshot,
+    mut each: impl FnMut(&Item<'_>, &[u8]) -> Result<bool, ApiError>,
+) -> Result<End, ApiError> {
+    let mut entries = snapshot.range(&plan.range);
+    let mut last = Vec::new();
+    let mut taken = 0u64;
+    while let Some(entry) = entries.next()? {
+        let item = Item::new(entry.value, entry.mod_revision)?;
+        if !plan.selection.matches(&plan.resource, entry.key, &item.stored) {
+            continue;
+        }
+        if plan.limit > 0 && taken == plan.limit {
+            return Ok(End { rest: Some(plan.rest(snapshot, &last)?) });
+        }
+        taken += 1;
+        if plan.limit > 0 && taken == plan.limit {
+            last = entry.key.to_vec();
+        }
+        if !each(&item, entry.value)? {
+            break;
+        }
+    }
+    Ok(End { rest: None })
+}
+
+fn meta(snapshot: &Snapshot, end: End) -> ListMeta {
+    let (continue_token, remaining_item_count) = end.rest.unwrap_or_default();
+    ListMeta { resource_version: snapshot.revision().to_string(), continue_token, remaining_item_count }
+}
+
+/// A list that is written item by item while it is sent.
+async fn stream(cx: &Context, plan: Plan, representation: Representation) -> Result<Body, ApiError> {
+    let (first_chunk, first) = oneshot::channel();
+    let (more, chunks) = mpsc::channel(CHUNKS_IN_FLIGHT);
+    let engine = cx.server.store.engine().clone();
+    tokio::task::spawn_blocking(move || {
+        let mut sink = Sink { first: Some(first_chunk), more, buffer: Vec::with_capacity(4096), open: true };
+        let outcome = write_list(&plan, &engine, &representation, &mut sink);
+        sink.finish(outcome);
+    });
+    match first.await {
+        Ok(Ok(First::Whole(bytes))) => Ok(Body::Full(bytes)),
+        Ok(Ok(First::Part(bytes))) => Ok(Body::Channel { first: Some(bytes), rest: chunks }),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(ApiError::internal("list task ended early")),
+    }
+}
+
+fn write_list(plan: &Plan, engine: &Engine, r: &Representation, sink: &mut Sink) -> Result<(), ApiError> {
+    let snapshot = plan.snapshot(engine)?;
+    // Without a limit there is no next page, so the metadata is known beforehand.
+    let known = (plan.limit == 0)
+        .then(|| ListMeta { resource_version: snapshot.revision().to_string(), ..ListMeta::default() });
+    r.list_start(known.as_ref(), &mut sink.buffer)?;
+    let mut first = true;
+    let end = walk(plan, &snapshot, |item, _| {
+        r.list_item(item, first, &mut sink.buffer)?;
+        first = false;
+        Ok(sink.flush_if_full())
+    })?;
+    let late = known.is_none().then(|| meta(&snapshot, end));
+    r.list_end(late.as_ref(), &mut sink.buffer);
+    Ok(())
+}
+
+/// Where the blocking task puts its bytes.
+struct Sink {
+    /// Taken when the first chunk has gone.
+    first: Option<oneshot::Sender<Result<First, ApiError>>>,
+    more: mpsc::Sender<Result<Bytes, BodyError>>,
+    buffer: Vec<u8>,
+    /// False when the client has gone.
+    open: bool,
+}
+
+enum First {
+    /// The list fitted into one chunk.
+    Whole(Bytes),
+    /// More follows.
+    Part(Bytes),
+}
+
+impl Sink {
+    /// Hands a full buffer over; false when nobody reads any more.
+    fn flush_if_full(&mut self) -> bool {
+        if self.buffer.len() >= CHUNK {
+            let chunk = Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(CHUNK + CHUNK / 4)));
+            self.open = match self.first.take() {
+                Some(first) => first.send(Ok(First::Part(chunk))).is_ok(),
+                None => self.more.blocking_send(Ok(chunk)).is_ok(),
+            };
+        }
+        self.open
+    }
+
+    fn finish(self, outcome: Result<(), ApiError>) {
+        let last = Bytes::from(self.buffer);
+        // Nobody reading is no fault: the client went away.
+        let _ = match (self.first, outcome) {
+            (Some(first), outcome) => first.send(outcome.map(|()| First::Whole(last))).is_ok(),
+            (None, Ok(())) => self.more.blocking_send(Ok(last)).is_ok(),
+            (None, Err(error)) => self.more.blocking_send(Err(BodyError(error.message))).is_ok(),
+        };
+    }
+}
+
+/// A list in a form that has to be written at once.
+async fn whole(cx: &Context, plan: Plan, representation: Representation) -> Result<Body, ApiError> {
+    let engine = cx.server.store.engine().clone();
+    let made = tokio::task::spawn_blocking(move || -> Result<Vec<u8>, ApiError> {
+        let snapshot = plan.snapshot(&engine)?;
+        let mut values: Vec<(Vec<u8>, Revision)> = Vec::new();
+        let end = walk(&plan, &snapshot, |item, value| {
+            values.push((value.to_vec(), item.revision));
+            Ok(true)
+        })?;
+        let items = values
+            .iter()
+            .map(|(value, revision)| Item::new(value, *revision))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut out = Vec::with_capacity(4096);
+        representation.whole_list(&meta(&snapshot, end), &items, &mut out)?;
+        Ok(out)
+    })
+    .await;
+    made.unwrap_or_else(|e| Err(ApiError::internal(e))).map(Body::from)
+}

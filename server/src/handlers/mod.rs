@@ -1,0 +1,217 @@
+//! The verbs, written once for all resources.
+//!
+//! A mutating request goes decode -> (patch) -> default -> prepare -> validate -> transaction -> encode; the
+//! rows of [`crate::registry`] and [`crate::strategy`] say what differs.
+
+mod admission;
+mod body;
+mod create;
+mod delete;
+mod get;
+mod list;
+mod patch;
+mod scale;
+mod update;
+mod watch;
+
+pub mod write;
+
+use std::sync::Arc;
+
+use hyper::header::{HeaderMap, HeaderValue, ACCEPT, CONTENT_TYPE};
+use hyper::{Response, StatusCode};
+use plinth_codec::negotiate::{self, Accepted, Offer, Shape};
+
+use crate::authn::User;
+use crate::http::body::Body;
+use crate::query::Query;
+use crate::registry::ResourceType;
+use crate::representation::{IncludeObject, Representation};
+use crate::request_info::{RequestInfo, Verb};
+use crate::server::Server;
+use crate::status::ApiError;
+
+/// One request for a resource on its way through a handler.
+pub struct Context {
+    /// What all requests share.
+    pub server: Arc<Server>,
+    /// Group, version, resource, names and verb.
+    pub info: RequestInfo,
+    /// Query parameters.
+    pub query: Query,
+    /// The query as it came, for what negotiation reads.
+    pub raw_query: Option<String>,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// Who asks.
+    pub user: Arc<User>,
+    /// The resource in the version asked for.
+    pub resource: Arc<ResourceType>,
+}
+
+impl Context {
+    /// A request of the server's own, as `system:apiserver`.
+    ///
+    /// # Errors
+    /// When the resource is not served; a programming fault.
+    pub fn internal(
+        server: &Arc<Server>,
+        (group, version, plural): (&str, &str, &str),
+        namespace: &str,
+        name: &str,
+        verb: Verb,
+    ) -> Result<Context, ApiError> {
+        let resource = server.registry.get(group, version, plural).ok_or_else(ApiError::no_such_resource)?;
+        let user = User { name: "system:apiserver".into(), groups: vec!["system:masters".into()] };
+        Ok(Context {
+            server: server.clone(),
+            info: RequestInfo {
+                group: group.into(),
+                version: version.into(),
+                namespace: namespace.into(),
+                resource: plural.into(),
+                subresource: String::new(),
+                name: name.into(),
+                rest: Vec::new(),
+                verb,
+            },
+            query: Query { field_manager: Some("plinth".into()), ..Query::default() },
+            raw_query: None,
+            headers: HeaderMap::new(),
+            user: Arc::new(user),
+            resource: resource.clone(),
+        })
+    }
+
+    fn header(&self, name: hyper::header::HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|v| v.to_str().ok())
+    }
+
+    /// The field manager: the parameter, or the User-Agent up to the first slash.
+    pub fn field_manager(&self) -> String {
+        match &self.query.field_manager {
+            Some(manager) => manager.clone(),
+            None => {
+                let agent = self.header(hyper::header::USER_AGENT).unwrap_or("unknown");
+                let name = agent.split('/').next().unwrap_or_default();
+                name.chars().take(128).collect()
+            }
+        }
+    }
+
+    /// How answers of that shape are to be written.
+    ///
+    /// # Errors
+    /// 406.
+    pub fn representation(&self, shape: Shape) -> Result<Representation, ApiError> {
+        let offer = match self.resource.custom {
+            true => Offer::custom(shape),
+            false => Offer::builtin(shape),
+        };
+        let header = self.header(ACCEPT);
+        let accepted: Accepted = negotiate::accept(header, &offer)
+            .map_err(|e| ApiError::new(406, crate::status::Reason::NotAcceptable, e.to_string()))?;
+        let agent = self.header(hyper::header::USER_AGENT);
+        let pretty = negotiate::wants_pretty(&accepted, self.raw_query.as_deref(), agent);
+        let include = match self.query.include_object.as_deref() {
+            Some("None") => IncludeObject::None,
+            Some("Object") => IncludeObject::Object,
+            _ => IncludeObject::Metadata,
+        };
+        Ok(Representation {
+            resource: self.resource.clone(),
+            accepted,
+            include,
+            pretty,
+            now: std::time::SystemTime::now(),
+        })
+    }
+
+    fn not_found(&self) -> ApiError {
+        ApiError::not_found(self.resource.group(), self.resource.plural(), &self.info.name)
+    }
+}
+
+/// Answers a request for a resource.
+///
+/// # Errors
+/// Whatever goes wrong on the way, for [`crate::pipeline`] to encode.
+pub async fn dispatch(cx: Context, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
+    check_scope(&cx)?;
+    if !cx.info.subresource.is_empty() {
+        return subresource(cx, body).await;
+    }
+    if !cx.resource.row.has_verb(cx.info.verb.as_str()) {
+        return Err(ApiError::method_not_allowed());
+    }
+    match cx.info.verb {
+        Verb::Get => get::get(cx).await,
+        Verb::List => list::list(cx).await,
+        Verb::Watch => watch::watch(cx).await,
+        Verb::Create => create::create(cx, body).await,
+        Verb::Update => update::update(cx, body).await,
+        Verb::Patch => patch::patch(cx, body).await,
+        Verb::Delete => delete::delete(cx, body).await,
+        Verb::DeleteCollection => delete::delete_collection(cx, body).await,
+        Verb::Other => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// A subresource whose body is the object itself is a face of the object; the others have handlers of
+/// their own.
+async fn subresource(cx: Context, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
+    let Some(row) = cx.resource.row.subresource(&cx.info.subresource) else {
+        return Err(ApiError::no_such_resource());
+    };
+    if !row.verbs.iter().any(|v| v == cx.info.verb.as_str()) {
+        return Err(ApiError::method_not_allowed());
+    }
+    if row.gvk.kind == "Scale" {
+        return scale::scale(cx, body).await;
+    }
+    if row.gvk != cx.resource.row.gvk() {
+        return Err(ApiError::new(
+            501,
+            crate::status::Reason::Unknown,
+            format!("the subresource {:?} is not served by this version of plinth", cx.info.subresource),
+        ));
+    }
+    match cx.info.verb {
+        Verb::Get => get::get(cx).await,
+        Verb::Update => update::update(cx, body).await,
+        Verb::Patch => patch::patch(cx, body).await,
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// The path must fit the resource's scope: a namespaced object has a namespace, a cluster-scoped one has none.
+fn check_scope(cx: &Context) -> Result<(), ApiError> {
+    let is_namespace = cx.resource.row.plural == "namespaces" && cx.resource.row.group.is_empty();
+    let named = !cx.info.name.is_empty();
+    let fits = match cx.resource.row.namespaced {
+        true => !cx.info.namespace.is_empty() || (!named && !cx.info.verb.mutates()),
+        false => cx.info.namespace.is_empty() || is_namespace,
+    };
+    match fits {
+        true => Ok(()),
+        // Upstream has no route there.
+        false => Err(ApiError::no_such_resource()),
+    }
+}
+
+/// The namespace part of an object's key.
+pub(crate) fn key_namespace(cx: &Context) -> &str {
+    match cx.resource.row.namespaced {
+        true => &cx.info.namespace,
+        false => "",
+    }
+}
+
+fn respond(code: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(hyper::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}

@@ -1,0 +1,134 @@
+//! The scale subresource: one shape (`autoscaling/v1` Scale) over every resource that has replicas.
+
+use hyper::body::Incoming;
+use hyper::{Response, StatusCode};
+use plinth_codec::negotiate::Shape;
+use plinth_codec::schema::{self, GVK};
+use plinth_codec::selector::LabelSelector;
+use plinth_codec::{tree, Map, Value};
+
+use super::patch::Target;
+use super::write::{self, Update, Updated};
+use super::{body, key_namespace, patch, respond, Context};
+use crate::field;
+use crate::http::body::Body;
+use crate::metadata;
+use crate::representation::{Item, Representation};
+use crate::request_info::Verb;
+use crate::status::ApiError;
+use crate::storage::object;
+
+pub(super) async fn scale(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+    let representation = cx.representation(Shape::Object)?;
+    match cx.info.verb {
+        Verb::Get => {
+            let form = write::storage(&cx)?;
+            let record = cx.server.store.get(form, key_namespace(&cx), &cx.info.name).await?;
+            let record = record.ok_or_else(|| cx.not_found())?;
+            answer(&representation, &of(&object::to_tree(&cx.resource, &record)?))
+        }
+        Verb::Update => {
+            cx.query.check_write_options("UpdateOptions")?;
+            let bytes = body::read(&cx, incoming).await?;
+            let gvk = gvk();
+            let builtin = schema::builtin();
+            let root = builtin.kind(&gvk).ok_or_else(|| ApiError::internal("no type for Scale"))?;
+            let scale = body::decode(&cx, &bytes, builtin, root, &gvk)?.tree;
+            set(&cx, &representation, &|live| replace_replicas(&cx, live, &scale)).await
+        }
+        Verb::Patch => {
+            let patch = patch::read(&cx, incoming).await?;
+            let gvk = gvk();
+            let builtin = schema::builtin();
+            let root = builtin.kind(&gvk).ok_or_else(|| ApiError::internal("no type for Scale"))?;
+            let target = Target { schema: builtin, root, gvk: &gvk };
+            let transform = |live: &Value| {
+                let (scale, _) = patch::apply(&cx, &patch, of(live), &target)?;
+                replace_replicas(&cx, live, &scale)
+            };
+            set(&cx, &representation, &transform).await
+        }
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+fn gvk() -> GVK {
+    GVK::new("autoscaling", "v1", "Scale")
+}
+
+async fn set(
+    cx: &Context,
+    representation: &Representation,
+    transform: &(dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync),
+) -> Result<Response<Body>, ApiError> {
+    let update = Update { transform, uid_is_precondition: true, create: None };
+    let (Updated::Existing(written) | Updated::Created(written)) = write::update_object(cx, update).await?;
+    let item = Item::new(&written.value, written.revision.unwrap_or_default())?;
+    answer(representation, &of(&representation.tree(&item)?))
+}
+
+fn answer(representation: &Representation, scale: &Value) -> Result<Response<Body>, ApiError> {
+    let mut out = Vec::with_capacity(512);
+    representation.write_tree(scale, &mut out)?;
+    Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
+}
+
+/// The Scale of an object.
+fn of(object: &Value) -> Value {
+    let mut metadata = Map::new();
+    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object.at(&["metadata", key]) {
+            metadata.insert(key, value.clone());
+        }
+    }
+    let replicas = |part: &str| object.at(&[part, "replicas"]).and_then(Value::as_int).unwrap_or(0);
+    let mut status = Map::new();
+    status.insert("replicas", replicas("status"));
+    let selector = selector_text(object.at(&["spec", "selector"]));
+    if !selector.is_empty() {
+        status.insert("selector", selector);
+    }
+    let mut spec = Map::new();
+    if replicas("spec") != 0 {
+        spec.insert("replicas", replicas("spec"));
+    }
+    tree!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": metadata,
+        "spec": spec,
+        "status": status,
+    })
+}
+
+/// The selector as a query parameter would have it: a replication controller's is a plain map.
+fn selector_text(selector: Option<&Value>) -> String {
+    let is_selector_object =
+        selector.is_some_and(|s| s.get("matchLabels").is_some() || s.get("matchExpressions").is_some());
+    let parsed = match (selector.and_then(Value::as_object), is_selector_object) {
+        (Some(labels), false) => LabelSelector::from_map(
+            labels.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))),
+        ),
+        _ => LabelSelector::from_object(selector).unwrap_or_else(|_| LabelSelector::nothing()),
+    };
+    parsed.to_string()
+}
+
+fn replace_replicas(cx: &Context, live: &Value, scale: &Value) -> Result<Value, ApiError> {
+    let replicas = scale.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(0);
+    if replicas < 0 {
+        let why = "must be greater than or equal to 0";
+        let cause = field::invalid("spec.replicas", replicas, why);
+        return Err(ApiError::invalid("autoscaling", "Scale", &cx.info.name, vec![cause]));
+    }
+    let mut new = live.clone();
+    if let Some(spec) = new.object_at_mut(&["spec"]) {
+        spec.insert("replicas", replicas);
+    }
+    let given = [("resourceVersion", metadata::text(scale, "resourceVersion")), ("uid", metadata::text(scale, "uid"))];
+    let target = metadata::of(&mut new)?;
+    for (key, value) in given.into_iter().filter(|(_, value)| !value.is_empty()) {
+        target.insert(key, value);
+    }
+    Ok(new)
+}

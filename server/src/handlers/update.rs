@@ -1,0 +1,40 @@
+//! update: PUT of an object, or of a subresource that has the object's own kind.
+
+use hyper::body::Incoming;
+use hyper::{Response, StatusCode};
+use plinth_codec::negotiate::Shape;
+
+use super::write::{self, Update, Updated};
+use super::{body, Context};
+use crate::http::body::Body;
+use crate::metadata;
+use crate::status::ApiError;
+
+pub(super) async fn update(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+    let representation = cx.representation(Shape::Object)?;
+    cx.query.check_write_options("UpdateOptions")?;
+    let bytes = body::read(&cx, incoming).await?;
+    let resource = cx.resource.clone();
+    let decoded = body::decode(&cx, &bytes, &resource.schema, resource.root, &resource.row.gvk())?;
+    let tree = named(&cx, decoded.tree)?;
+    let creates = resource.strategy.create_on_update && cx.info.subresource.is_empty();
+    let update = Update {
+        transform: &|_| Ok(tree.clone()),
+        uid_is_precondition: true,
+        create: creates.then(|| tree.clone()),
+    };
+    let (code, written) = match write::update_object(&cx, update).await? {
+        Updated::Existing(written) => (StatusCode::OK, written),
+        Updated::Created(written) => (StatusCode::CREATED, written),
+    };
+    write::respond_written(&representation, code, &written, &decoded.warnings)
+}
+
+/// A body without a name gets the one of the path.
+fn named(cx: &Context, mut tree: plinth_codec::Value) -> Result<plinth_codec::Value, ApiError> {
+    let metadata = metadata::of(&mut tree)?;
+    if metadata.get("name").and_then(plinth_codec::Value::as_str).unwrap_or_default().is_empty() {
+        metadata.insert("name", cx.info.name.as_str());
+    }
+    Ok(tree)
+}

@@ -1,0 +1,332 @@
+//! The core of every write: check, store, answer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::{Response, StatusCode};
+use plinth_codec::negotiate::Shape;
+use plinth_codec::Value;
+use plinth_engine::{Condition, Record, Revision, Transaction};
+
+use super::{admission, key_namespace, respond, Context};
+use crate::http::body::Body;
+use crate::metadata::{self, Moment};
+use crate::registry::StorageForm;
+use crate::server::Server;
+use crate::representation::{Item, Representation};
+use crate::request_info::Verb;
+use crate::status::{ApiError, Cause};
+use crate::storage::{key, object, unchanged};
+
+/// How often a write is tried again when another one came between. Each round somebody wins, so this is
+/// reached only by hundreds of writers of one object.
+const ATTEMPTS: usize = 256;
+/// How often a name is generated again when the generated one is taken, as upstream.
+const NAME_ATTEMPTS: usize = 8;
+
+/// An object as it was stored.
+pub struct Written {
+    /// Header and body.
+    pub value: Bytes,
+    /// Its revision; `None` for a dry-run create, which has none.
+    pub revision: Option<Revision>,
+}
+
+/// What an update found and did.
+pub enum Updated {
+    /// The object was there.
+    Existing(Written),
+    /// The object was absent and was created.
+    Created(Written),
+}
+
+pub(super) fn storage<'a>(cx: &'a Context) -> Result<&'a StorageForm, ApiError> {
+    cx.resource.storage.as_ref().ok_or_else(ApiError::method_not_allowed)
+}
+
+/// Creates an object that was decoded.
+///
+/// # Errors
+/// Everything that a create can answer.
+pub(super) async fn create_object(cx: &Context, tree: Value) -> Result<Written, ApiError> {
+    let generated = metadata::text(&tree, "name").is_empty() && !metadata::text(&tree, "generateName").is_empty();
+    let attempts = if generated { NAME_ATTEMPTS } else { 1 };
+    let mut last = None;
+    for _ in 0..attempts {
+        match create_once(cx, tree.clone()).await {
+            Err(error) if error.code == 409 && generated => last = Some(error),
+            outcome => return outcome,
+        }
+    }
+    let error = last.unwrap_or_else(|| ApiError::internal("no attempt was made"));
+    Err(error.retry_after(1))
+}
+
+async fn create_once(cx: &Context, mut tree: Value) -> Result<Written, ApiError> {
+    let form = storage(cx)?;
+    let moment = Moment::present();
+    let strategy = cx.resource.strategy;
+    let dry_run = cx.query.is_dry_run();
+    if !dry_run && !metadata::text(&tree, "resourceVersion").is_empty() {
+        let what = "resourceVersion should not be set on objects to be created";
+        return Err(ApiError::new(500, crate::status::Reason::Unknown, what));
+    }
+    metadata::match_namespace(&cx.resource, &cx.info, &mut tree)?;
+    metadata::prepare_create(&cx.resource, &mut tree, &moment)?;
+    admission::namespace_exists(cx, Verb::Create).await?;
+    (strategy.default)(&mut tree);
+    clear_status(cx, &mut tree);
+    (strategy.prepare_for_create)(&mut tree);
+    let mut faults = (strategy.validate)(&tree);
+    faults.extend(metadata::validate(&cx.resource, &tree, true));
+    refuse_faults(cx, &tree, faults)?;
+    let name = metadata::text(&tree, "name").to_owned();
+    let key = key::object(&form.prefix, key_namespace(cx), &name);
+    let value = object::to_stored(&cx.resource, tree)?;
+    let exists = || ApiError::already_exists(cx.resource.group(), cx.resource.plural(), &name);
+    if dry_run {
+        return match cx.server.store.get(form, key_namespace(cx), &name).await? {
+            Some(_) => Err(exists()),
+            None => Ok(Written { value, revision: None }),
+        };
+    }
+    let transaction = put(cx, Transaction::new().require(Condition::Absent(key.clone().into())), key, value.clone());
+    match cx.server.store.commit(transaction).await? {
+        Some(committed) => Ok(Written { value, revision: Some(committed.revision) }),
+        None => Err(exists()),
+    }
+}
+
+/// Events expire by themselves, everything else stays.
+fn put(cx: &Context, transaction: Transaction, key: Vec<u8>, value: Bytes) -> Transaction {
+    let is_event = cx.resource.row.kind == "Event" && cx.resource.row.plural == "events";
+    match is_event && !cx.server.limits.event_ttl.is_zero() {
+        true => transaction.put_expiring(key, value, cx.server.limits.event_ttl),
+        false => transaction.put(key, value),
+    }
+}
+
+/// At create the status belongs to the server where it is a subresource.
+fn clear_status(cx: &Context, tree: &mut Value) {
+    if cx.resource.row.subresource("status").is_some() {
+        if let Some(object) = tree.as_object_mut() {
+            object.remove("status");
+        }
+    }
+}
+
+fn refuse_faults(cx: &Context, tree: &Value, faults: Vec<Cause>) -> Result<(), ApiError> {
+    match faults.is_empty() {
+        true => Ok(()),
+        false => {
+            let name = metadata::text(tree, "name");
+            Err(ApiError::invalid(cx.resource.group(), &cx.resource.row.kind, name, faults))
+        }
+    }
+}
+
+/// How an update makes the new object of the live one.
+pub(super) struct Update<'a> {
+    /// Makes the new tree; called again when another write came between.
+    pub transform: &'a (dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync),
+    /// Whether a uid in the new object is a precondition (PUT) or an immutable field (PATCH).
+    pub uid_is_precondition: bool,
+    /// The object to create when there is none; PUT of some resources.
+    pub create: Option<Value>,
+}
+
+/// Reads, transforms, checks and stores, again and again until no other write comes between.
+///
+/// # Errors
+/// Everything that an update can answer.
+pub(super) async fn update_object(cx: &Context, update: Update<'_>) -> Result<Updated, ApiError> {
+    let form = storage(cx)?;
+    for _ in 0..ATTEMPTS {
+        let live = cx.server.store.get(form, key_namespace(cx), &cx.info.name).await?;
+        let Some(live) = live else {
+            return match &update.create {
+                Some(tree) => create_object(cx, tree.clone()).await.map(Updated::Created),
+                None => Err(cx.not_found()),
+            };
+        };
+        if let Some(written) = update_once(cx, form, &update, live).await? {
+            return Ok(Updated::Existing(written));
+        }
+    }
+    Err(ApiError::modified(cx.resource.group(), cx.resource.plural(), &cx.info.name))
+}
+
+/// One attempt; `None` when another write came between.
+async fn update_once(
+    cx: &Context,
+    form: &StorageForm,
+    update: &Update<'_>,
+    live: Record,
+) -> Result<Option<Written>, ApiError> {
+    let strategy = cx.resource.strategy;
+    let old = object::to_tree(&cx.resource, &live)?;
+    let mut new = (update.transform)(&old)?;
+    check_preconditions(cx, update, &new, &old)?;
+    metadata::match_namespace(&cx.resource, &cx.info, &mut new)?;
+    metadata::prepare_update(&cx.resource, &mut new, &old)?;
+    (strategy.default)(&mut new);
+    keep_other_part(cx, &mut new, &old);
+    (strategy.prepare_for_update)(&mut new, &old);
+    metadata::count_generation(&cx.resource, &mut new, &old);
+    let mut faults = metadata::validate(&cx.resource, &new, false);
+    faults.extend(metadata::validate_update(&new, &old));
+    faults.extend((strategy.validate)(&new));
+    faults.extend((strategy.validate_update)(&new, &old));
+    refuse_faults(cx, &new, faults)?;
+    let finished = metadata::is_deleting(&new)
+        && metadata::finalizers(&new).is_empty()
+        && grace_is_over(&new)
+        && no_namespace_finalizers(&new);
+    let value = object::to_stored(&cx.resource, new)?;
+    let revision = live.mod_revision;
+    if cx.query.is_dry_run() || (value == live.value && !finished) {
+        return Ok(Some(Written { value, revision: Some(revision) }));
+    }
+    let transaction = Transaction::new().require(unchanged(&live));
+    let transaction = match finished {
+        // The last finalizer has gone from an object that waits to be deleted.
+        true => transaction.delete(live.key.clone()),
+        false => put(cx, transaction, key::object(&form.prefix, key_namespace(cx), &cx.info.name), value.clone()),
+    };
+    let committed = cx.server.store.commit(transaction.having_read(live)).await?;
+    Ok(committed.map(|c| Written { value, revision: Some(c.revision) }))
+}
+
+fn grace_is_over(object: &Value) -> bool {
+    object.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int).unwrap_or(0) == 0
+}
+
+/// A namespace's own finalizers lie in its spec.
+fn no_namespace_finalizers(object: &Value) -> bool {
+    object.str_at(&["kind"]) != Some("Namespace")
+        || object.at(&["spec", "finalizers"]).and_then(Value::as_array).is_none_or(<[Value]>::is_empty)
+}
+
+/// resourceVersion and uid of the new object against the live one.
+fn check_preconditions(cx: &Context, update: &Update<'_>, new: &Value, old: &Value) -> Result<(), ApiError> {
+    let (group, plural, name) = (cx.resource.group(), cx.resource.plural(), cx.info.name.as_str());
+    if metadata::text(new, "name") != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({name})",
+            metadata::text(new, "name")
+        )));
+    }
+    let (given, current) = (metadata::text(new, "uid"), metadata::text(old, "uid"));
+    if update.uid_is_precondition && !given.is_empty() && given != current {
+        let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {current}");
+        return Err(ApiError::conflict(group, plural, name, &why));
+    }
+    let given = metadata::text(new, "resourceVersion");
+    if given.is_empty() {
+        if !cx.resource.strategy.unconditional_update || cx.resource.custom {
+            let why = "must be specified for an update";
+            let cause = crate::field::invalid("metadata.resourceVersion", given, why);
+            return Err(ApiError::invalid(group, &cx.resource.row.kind, name, vec![cause]));
+        }
+        return Ok(());
+    }
+    match given == metadata::text(old, "resourceVersion") {
+        true => Ok(()),
+        false => Err(ApiError::modified(group, plural, name)),
+    }
+}
+
+/// The object and its status are two faces: writing one keeps the other.
+fn keep_other_part(cx: &Context, new: &mut Value, old: &Value) {
+    let has_status = cx.resource.row.subresource("status").is_some();
+    let Some(object) = new.as_object_mut() else { return };
+    match cx.info.subresource.as_str() {
+        "" if has_status => match old.get("status") {
+            Some(status) => {
+                object.insert("status", status.clone());
+            }
+            None => {
+                object.remove("status");
+            }
+        },
+        "status" => {
+            let others = old.as_object().into_iter().flat_map(plinth_codec::Map::iter);
+            object.retain(|key, _| matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion"));
+            for (key, value) in others.filter(|(k, _)| !matches!(k.as_str(), "metadata" | "status")) {
+                object.insert(key.clone(), value.clone());
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Answers with an object that was written.
+///
+/// # Errors
+/// 500 when it cannot be encoded.
+pub(super) fn respond_written(
+    representation: &Representation,
+    code: StatusCode,
+    written: &Written,
+    warnings: &[String],
+) -> Result<Response<Body>, ApiError> {
+    let mut out = Vec::with_capacity(written.value.len() + 128);
+    let item = Item::new(&written.value, written.revision.unwrap_or(Revision::ZERO))?;
+    match written.revision {
+        Some(_) => representation.object(&item, &mut out)?,
+        None => {
+            let mut tree = representation.tree(&item)?;
+            if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
+                metadata.remove("resourceVersion");
+            }
+            representation.write_tree(&tree, &mut out)?;
+        }
+    }
+    let mut response = respond(code, representation.content_type(Shape::Object), out);
+    add_warnings(&mut response, warnings);
+    Ok(response)
+}
+
+/// `Warning: 299 - "text"`, one header each; the total is bounded as upstream's.
+pub(super) fn add_warnings(response: &mut Response<Body>, warnings: &[String]) {
+    const MOST: usize = 4096;
+    let mut left = MOST;
+    for warning in warnings {
+        let text: String = warning.chars().filter(|c| !c.is_control()).collect();
+        let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+        if quoted.len() > left {
+            break;
+        }
+        left -= quoted.len();
+        if let Ok(value) = HeaderValue::try_from(format!("299 - \"{quoted}\"")) {
+            response.headers_mut().append(HeaderName::from_static("warning"), value);
+        }
+    }
+}
+
+/// Creates an object of the server's own, unless it is there. `resource` is group, version and plural.
+///
+/// # Errors
+/// When it cannot be written.
+pub async fn ensure(
+    server: &Arc<Server>,
+    resource: (&str, &str, &str),
+    namespace: &str,
+    tree: Value,
+) -> Result<(), ApiError> {
+    let name = metadata::text(&tree, "name").to_owned();
+    let cx = Context::internal(server, resource, namespace, &name, Verb::Create)?;
+    if cx.server.store.get(storage(&cx)?, key_namespace(&cx), &name).await?.is_some() {
+        return Ok(());
+    }
+    let tree = plinth_codec::json::conform(tree, &cx.resource.schema, cx.resource.root, &Default::default())
+        .map_err(ApiError::internal)?
+        .value;
+    match create_object(&cx, tree).await {
+        Ok(_) => Ok(()),
+        // Somebody else was quicker.
+        Err(error) if error.code == 409 => Ok(()),
+        Err(error) => Err(error),
+    }
+}

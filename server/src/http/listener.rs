@@ -1,0 +1,68 @@
+//! Accepts connections until the server stops, then lets requests under way finish.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use super::connection;
+use crate::server::Server;
+
+/// How many connections may wait to be accepted.
+const BACKLOG: u32 = 1024;
+/// How long requests under way may take to finish after the stop; watches end at once.
+const DRAIN: Duration = Duration::from_secs(10);
+/// A pause after an accept failed, for want of file descriptors as a rule.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {source}")]
+pub struct BindError {
+    address: SocketAddr,
+    source: std::io::Error,
+}
+
+/// Listens on an address.
+///
+/// # Errors
+/// When it is in use or not ours.
+pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+    let fault = |source| BindError { address, source };
+    let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }.map_err(fault)?;
+    socket.set_reuseaddr(true).map_err(fault)?;
+    socket.bind(address).map_err(fault)?;
+    socket.listen(BACKLOG).map_err(fault)
+}
+
+/// Serves connections until `stop` turns true, then waits for what is under way.
+pub async fn serve(listener: TcpListener, tls: TlsAcceptor, server: Arc<Server>, mut stop: watch::Receiver<bool>) {
+    let graceful = GracefulShutdown::new();
+    let stopped = async move {
+        // The sender's end means stop, too.
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    tokio::pin!(stopped);
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(fault) => {
+                    tracing::warn!(%fault, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            },
+            () = &mut stopped => break,
+        };
+        tokio::spawn(connection::serve(stream, tls.clone(), server.clone(), graceful.watcher()));
+    }
+    drop(listener);
+    if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
+        tracing::warn!("some requests did not finish in time");
+    }
+}

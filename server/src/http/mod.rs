@@ -1,0 +1,8 @@
+//! Connections: TLS, HTTP/1.1 and HTTP/2, and a clean end.
+
+pub mod body;
+mod connection;
+mod listener;
+pub mod tls;
+
+pub use listener::{bind, serve, BindError};

@@ -1,0 +1,326 @@
+//! The rules of `metadata` that hold for every kind: names, namespaces, uid, timestamps, generation.
+//!
+//! Upstream: k8s.io/apiserver `pkg/registry/rest` (`BeforeCreate`, `BeforeUpdate`) and k8s.io/apimachinery
+//! `pkg/api/validation/objectmeta.go`.
+
+use plinth_codec::{names, Map, Value};
+
+use crate::field;
+use crate::registry::ResourceType;
+use crate::request_info::RequestInfo;
+use crate::status::{ApiError, Cause};
+use crate::strategy::NameRule;
+
+/// The most that the annotations of an object may weigh, keys and values together, in bytes.
+const ANNOTATIONS_MAX: usize = 256 << 10;
+/// What the server appends to `generateName`.
+const GENERATED_SUFFIX: usize = 5;
+/// The longest prefix that is kept of `generateName`.
+const GENERATED_PREFIX_MAX: usize = 63 - GENERATED_SUFFIX;
+/// The characters of a generated suffix: no vowels and no look-alikes, as upstream
+/// (apimachinery `pkg/util/rand`).
+const SUFFIX_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+/// The finalizers of the garbage collector.
+pub const FINALIZER_ORPHAN: &str = "orphan";
+/// See [`FINALIZER_ORPHAN`].
+pub const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
+
+/// What happens outside of the object at a write: time and chance, so that rules stay pure.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// Now, RFC 3339 in UTC with seconds.
+    pub now: String,
+    /// A fresh UID.
+    pub uid: String,
+    /// Five characters for `generateName`.
+    pub suffix: String,
+}
+
+impl Moment {
+    /// The present one.
+    pub fn present() -> Moment {
+        let random = uuid::Uuid::new_v4();
+        let suffix = random
+            .as_bytes()
+            .iter()
+            .take(GENERATED_SUFFIX)
+            .map(|b| char::from(SUFFIX_CHARACTERS[usize::from(*b) % SUFFIX_CHARACTERS.len()]))
+            .collect();
+        Moment {
+            now: plinth_codec::time::format_rfc3339(std::time::SystemTime::now()),
+            uid: uuid::Uuid::new_v4().to_string(),
+            suffix,
+        }
+    }
+}
+
+/// Metadata of an object, made where absent.
+pub fn of(object: &mut Value) -> Result<&mut Map, ApiError> {
+    object
+        .object_at_mut(&["metadata"])
+        .ok_or_else(|| ApiError::bad_request("metadata is not an object"))
+}
+
+/// A text field of metadata; empty when absent.
+pub fn text<'a>(object: &'a Value, key: &str) -> &'a str {
+    object.str_at(&["metadata", key]).unwrap_or_default()
+}
+
+/// Whether `metadata.deletionTimestamp` is set.
+pub fn is_deleting(object: &Value) -> bool {
+    object.at(&["metadata", "deletionTimestamp"]).is_some_and(|t| !t.is_null())
+}
+
+/// The finalizers, in order.
+pub fn finalizers(object: &Value) -> Vec<&str> {
+    let list = object.at(&["metadata", "finalizers"]).and_then(Value::as_array);
+    list.map(|l| l.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
+}
+
+/// The object's namespace must be absent or the request's.
+///
+/// # Errors
+/// 400 in upstream's words.
+pub fn match_namespace(resource: &ResourceType, info: &RequestInfo, object: &mut Value) -> Result<(), ApiError> {
+    let metadata = of(object)?;
+    let given = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    let expected = if resource.row.namespaced { info.namespace.as_str() } else { "" };
+    if given.is_empty() {
+        if expected.is_empty() {
+            metadata.remove("namespace");
+        } else {
+            metadata.insert("namespace", expected);
+        }
+        return Ok(());
+    }
+    if given == expected {
+        return Ok(());
+    }
+    let message = match expected.is_empty() {
+        true => "namespace should not be specified for a cluster-scoped object",
+        false => "the namespace of the provided object does not match the namespace sent on the request",
+    };
+    Err(ApiError::bad_request(message))
+}
+
+/// Sets what the server sets at birth and clears what a client cannot set. The name is generated first.
+///
+/// # Errors
+/// When metadata is no object.
+pub fn prepare_create(resource: &ResourceType, object: &mut Value, moment: &Moment) -> Result<(), ApiError> {
+    let metadata = of(object)?;
+    let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
+    let prefix = metadata.get("generateName").and_then(Value::as_str).unwrap_or_default();
+    if name.is_empty() && !prefix.is_empty() {
+        let kept = prefix.char_indices().map(|(i, c)| i + c.len_utf8()).take_while(|end| *end <= GENERATED_PREFIX_MAX);
+        let name = format!("{}{}", &prefix[..kept.last().unwrap_or(0)], moment.suffix);
+        metadata.insert("name", name);
+    }
+    for key in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
+        metadata.remove(key);
+    }
+    metadata.insert("uid", moment.uid.as_str());
+    metadata.insert("creationTimestamp", moment.now.as_str());
+    if resource.strategy.generation || resource.custom {
+        metadata.insert("generation", 1);
+    }
+    Ok(())
+}
+
+/// Carries over what an update cannot change, before validation. The generation counts a change of anything
+/// but metadata and status.
+///
+/// # Errors
+/// When metadata is no object.
+pub fn prepare_update(resource: &ResourceType, object: &mut Value, old: &Value) -> Result<(), ApiError> {
+    let old_metadata = old.get("metadata").and_then(Value::as_object);
+    let kept = |key: &str| old_metadata.and_then(|m| m.get(key)).filter(|v| !v.is_null()).cloned();
+    let metadata = of(object)?;
+    metadata.remove("selfLink");
+    if metadata.get("uid").and_then(Value::as_str).unwrap_or_default().is_empty() {
+        metadata.insert("uid", kept("uid").unwrap_or_default());
+    }
+    let always_kept = ["creationTimestamp", "generation", "deletionTimestamp"];
+    for key in always_kept {
+        match kept(key) {
+            Some(value) => metadata.insert(key, value),
+            None => metadata.remove(key),
+        };
+    }
+    if metadata.get("deletionGracePeriodSeconds").is_none_or(Value::is_null) {
+        match kept("deletionGracePeriodSeconds") {
+            Some(value) => metadata.insert("deletionGracePeriodSeconds", value),
+            None => metadata.remove("deletionGracePeriodSeconds"),
+        };
+    }
+    Ok(())
+}
+
+/// Raises the generation when the desired state changed.
+pub fn count_generation(resource: &ResourceType, object: &mut Value, old: &Value) {
+    let strategy = resource.strategy;
+    if !(strategy.generation || resource.custom) {
+        return;
+    }
+    let annotations = |v: &Value| v.at(&["metadata", "annotations"]).cloned();
+    let changed = desired_state_differs(object, old)
+        || (strategy.generation_of_annotations && annotations(object) != annotations(old));
+    if changed {
+        let generation = old.at(&["metadata", "generation"]).and_then(Value::as_int).unwrap_or(0);
+        if let Some(metadata) = object.object_at_mut(&["metadata"]) {
+            metadata.insert("generation", generation.saturating_add(1));
+        }
+    }
+}
+
+/// Whether anything but metadata, status and type metadata differs.
+fn desired_state_differs(new: &Value, old: &Value) -> bool {
+    let desired = |v: &Value| -> Vec<(smol_str::SmolStr, Value)> {
+        let members = v.as_object().into_iter().flat_map(Map::iter);
+        members
+            .filter(|(k, _)| !matches!(k.as_str(), "metadata" | "status" | "kind" | "apiVersion"))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect()
+    };
+    desired(new) != desired(old)
+}
+
+/// Faults of an object's metadata at create and update. The name is checked by the resource's rule at create,
+/// and as a path segment always, as upstream does.
+pub fn validate(resource: &ResourceType, object: &Value, creating: bool) -> Vec<Cause> {
+    let empty = Map::new();
+    let metadata = object.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+    let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
+    let mut faults = Vec::new();
+    let name = text("name");
+    if name.is_empty() {
+        faults.push(field::required("metadata.name", "name or generateName is required"));
+    } else {
+        let messages = match creating {
+            true => name_faults(resource.strategy.name, name),
+            false => names::path_segment_faults(name),
+        };
+        faults.extend(messages.iter().map(|m| field::invalid("metadata.name", name, m)));
+    }
+    if resource.row.namespaced {
+        let messages = names::dns1123_label_faults(text("namespace"));
+        faults.extend(messages.iter().map(|m| field::invalid("metadata.namespace", text("namespace"), m)));
+    }
+    faults.extend(label_faults(metadata.get("labels"), "metadata.labels"));
+    faults.extend(annotation_faults(metadata.get("annotations")));
+    faults.extend(owner_faults(metadata.get("ownerReferences")));
+    faults.extend(finalizer_faults(&finalizers(object)));
+    faults
+}
+
+/// Faults of a change of metadata.
+pub fn validate_update(object: &Value, old: &Value) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    for key in ["name", "namespace", "uid", "creationTimestamp"] {
+        let (new, old) = (text(object, key), text(old, key));
+        if new != old {
+            faults.push(field::invalid(format!("metadata.{key}"), new, "field is immutable"));
+        }
+    }
+    if is_deleting(old) {
+        let before = finalizers(old);
+        let mut extra: Vec<&str> = finalizers(object).into_iter().filter(|f| !before.contains(f)).collect();
+        extra.sort_unstable();
+        if !extra.is_empty() {
+            let quoted: Vec<String> = extra.iter().map(|f| format!("{f:?}")).collect();
+            faults.push(field::forbidden(
+                "metadata.finalizers",
+                &format!(
+                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                    quoted.join(", ")
+                ),
+            ));
+        }
+    }
+    faults
+}
+
+fn name_faults(rule: NameRule, name: &str) -> Vec<String> {
+    match rule {
+        NameRule::Subdomain => names::dns1123_subdomain_faults(name),
+        NameRule::Label => names::dns1123_label_faults(name),
+        NameRule::Label1035 => names::dns1035_label_faults(name),
+        NameRule::PathSegment => names::path_segment_faults(name),
+    }
+}
+
+/// Faults of a map of labels.
+pub fn label_faults(labels: Option<&Value>, path: &str) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    for (key, value) in labels.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
+        faults.extend(names::qualified_name_faults(key).iter().map(|m| field::invalid(path, key.clone(), m)));
+        let value = value.as_str().unwrap_or_default();
+        faults.extend(names::label_value_faults(value).iter().map(|m| field::invalid(path, value, m)));
+    }
+    faults
+}
+
+fn annotation_faults(annotations: Option<&Value>) -> Vec<Cause> {
+    const PATH: &str = "metadata.annotations";
+    let mut faults = Vec::new();
+    let mut size = 0usize;
+    for (key, value) in annotations.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
+        let lower = key.to_lowercase();
+        faults.extend(names::qualified_name_faults(&lower).iter().map(|m| field::invalid(PATH, key.clone(), m)));
+        size += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if size > ANNOTATIONS_MAX {
+        faults.push(field::too_long(PATH, ANNOTATIONS_MAX));
+    }
+    faults
+}
+
+/// Owner-reference errors carry no index, as upstream's.
+fn owner_faults(owners: Option<&Value>) -> Vec<Cause> {
+    const PATH: &str = "metadata.ownerReferences";
+    let mut faults = Vec::new();
+    let mut controller: Option<String> = None;
+    for owner in owners.and_then(Value::as_array).unwrap_or_default() {
+        let text = |key: &str| owner.str_at(&[key]).unwrap_or_default();
+        let api_version = text("apiVersion");
+        if api_version.is_empty() {
+            faults.push(field::invalid(format!("{PATH}.apiVersion"), api_version, "version must not be empty"));
+        }
+        for key in ["kind", "name", "uid"] {
+            if text(key).is_empty() {
+                faults.push(field::invalid(format!("{PATH}.{key}"), "", "must not be empty"));
+            }
+        }
+        if api_version == "v1" && text("kind") == "Event" {
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            faults.push(field::invalid(PATH, owner.clone(), why));
+        }
+        if owner.get("controller").and_then(Value::as_bool) == Some(true) {
+            let this = format!("{}/{}", text("kind"), text("name"));
+            match &controller {
+                Some(first) => {
+                    let why = format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                    );
+                    faults.push(field::invalid(PATH, owners.cloned().unwrap_or_default(), &why));
+                }
+                None => controller = Some(this),
+            }
+        }
+    }
+    faults
+}
+
+fn finalizer_faults(finalizers: &[&str]) -> Vec<Cause> {
+    const PATH: &str = "metadata.finalizers";
+    let mut faults: Vec<Cause> = finalizers
+        .iter()
+        .flat_map(|f| names::qualified_name_faults(f).into_iter().map(move |m| field::invalid(PATH, *f, &m)))
+        .collect();
+    if finalizers.contains(&FINALIZER_ORPHAN) && finalizers.contains(&FINALIZER_FOREGROUND) {
+        let all: Vec<Value> = finalizers.iter().map(|f| Value::from(*f)).collect();
+        let why = format!("finalizer {FINALIZER_ORPHAN} and {FINALIZER_FOREGROUND} cannot be both set");
+        faults.push(field::invalid(PATH, all, &why));
+    }
+    faults
+}

@@ -1,0 +1,130 @@
+//! Prometheus metrics, under upstream's names where upstream has them.
+
+use std::time::Duration;
+
+use prometheus::{
+    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+};
+
+use crate::pipeline::RequestLabel;
+use crate::server::Server;
+
+/// Content type of the text form.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Upstream's buckets of request durations, in seconds.
+const DURATIONS: &[f64] = &[
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
+    45.0, 60.0,
+];
+
+/// All metrics of a server. Counters are atomics; the label maps lock briefly for themselves.
+pub struct Metrics {
+    registry: Registry,
+    requests: IntCounterVec,
+    durations: HistogramVec,
+    in_flight: IntGaugeVec,
+    watches: IntGaugeVec,
+    watch_events: IntCounterVec,
+    engine: IntGaugeVec,
+}
+
+impl Metrics {
+    /// A fresh set.
+    ///
+    /// # Errors
+    /// When two metrics have one name; a programming fault that the tests would show.
+    pub fn new() -> Result<Metrics, prometheus::Error> {
+        let registry = Registry::new();
+        let counter = |name: &str, help: &str, labels: &[&str]| {
+            let metric = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
+        };
+        let gauge = |name: &str, help: &str, labels: &[&str]| {
+            let metric = IntGaugeVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
+        };
+        let request_labels = ["verb", "group", "version", "resource", "subresource", "code"];
+        let requests = counter("apiserver_request_total", "Requests by verb, resource and status code.", &request_labels)?;
+        let watch_labels = ["group", "resource"];
+        let watches = gauge("apiserver_longrunning_requests", "Watches that are open.", &watch_labels)?;
+        let watch_events = counter("apiserver_watch_events_total", "Watch events delivered.", &watch_labels)?;
+        let in_flight = gauge("apiserver_current_inflight_requests", "Requests under way.", &["request_kind"])?;
+        let engine = gauge("plinth_engine", "Figures of the storage engine, by name.", &["figure"])?;
+        let durations = HistogramVec::new(
+            HistogramOpts::new("apiserver_request_duration_seconds", "Time to answer, by verb and resource; watches left out.")
+                .buckets(DURATIONS.to_vec()),
+            &["verb", "group", "resource"],
+        )?;
+        registry.register(Box::new(durations.clone()))?;
+        Ok(Metrics { registry, requests, durations, in_flight, watches, watch_events, engine })
+    }
+
+    /// Counts an answer. Names that no resource has are put together, so that a client cannot make up series.
+    pub fn observe(&self, label: &RequestLabel, code: u16, took: Duration) {
+        let known = code != 404 && code != 405;
+        let text = |s: &'static str, given: &str| if known { given.to_owned() } else { s.to_owned() };
+        let (group, version) = (text("", &label.group), text("", &label.version));
+        let (resource, subresource) = (text("", &label.resource), text("", &label.subresource));
+        let verb = label.verb.as_str();
+        let code = code.to_string();
+        self.requests.with_label_values(&[verb, &group, &version, &resource, &subresource, &code]).inc();
+        if label.verb != crate::request_info::Verb::Watch {
+            self.durations.with_label_values(&[verb, &group, &resource]).observe(took.as_secs_f64());
+        }
+    }
+
+    /// Counts a request for as long as the guard lives.
+    pub fn in_flight(&self, mutating: bool) -> GaugeGuard {
+        let kind = if mutating { "mutating" } else { "readOnly" };
+        GaugeGuard::new(self.in_flight.with_label_values(&[kind]))
+    }
+
+    /// Counts a watch for as long as the guard lives.
+    pub fn watch(&self, group: &str, resource: &str) -> WatchGuard {
+        let events = self.watch_events.with_label_values(&[group, resource]);
+        WatchGuard { _open: GaugeGuard::new(self.watches.with_label_values(&[group, resource])), events }
+    }
+
+    /// The text form, with the engine's figures as they are now.
+    pub fn render(&self, server: &Server) -> Vec<u8> {
+        for (figure, value) in server.store.engine().stats().figures() {
+            self.engine.with_label_values(&[figure]).set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
+        let mut out = Vec::with_capacity(8192);
+        // Writing to memory fails for no well-formed metric; a partial page is better than none.
+        let _ = TextEncoder::new().encode(&self.registry.gather(), &mut out);
+        out
+    }
+}
+
+/// Raises a gauge while it lives.
+pub struct GaugeGuard(IntGauge);
+
+impl GaugeGuard {
+    fn new(gauge: IntGauge) -> GaugeGuard {
+        gauge.inc();
+        GaugeGuard(gauge)
+    }
+}
+
+impl Drop for GaugeGuard {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// An open watch.
+pub struct WatchGuard {
+    _open: GaugeGuard,
+    events: IntCounter,
+}
+
+impl WatchGuard {
+    /// Counts one delivered event.
+    pub fn delivered(&self) {
+        self.events.inc();
+    }
+}

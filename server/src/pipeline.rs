@@ -1,0 +1,169 @@
+//! The path of a request, top to bottom: request info, authentication, authorization, handler, answer.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use hyper::body::Incoming;
+use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use hyper::{Method, Request, Response, StatusCode};
+use plinth_codec::negotiate::{self, Shape};
+use plinth_codec::schema;
+
+use crate::authn::{Peer, User};
+use crate::endpoints;
+use crate::handlers::{self, Context};
+use crate::http::body::Body;
+use crate::query::Query;
+use crate::representation;
+use crate::request_info::{self, RequestInfo, Route, Verb};
+use crate::server::Server;
+use crate::status::ApiError;
+
+/// Answers one request. Never fails: what goes wrong becomes a Status.
+pub async fn handle(server: Arc<Server>, peer: Peer, request: Request<Incoming>) -> Response<Body> {
+    let started = Instant::now();
+    let route = request_info::route(request.method(), request.uri().path(), request.uri().query());
+    let accept = request.headers().get(ACCEPT).cloned();
+    let label = RequestLabel::of(&route, request.method());
+    let _in_flight = server.metrics.in_flight(label.verb.mutates());
+    let outcome = match authenticate(&peer) {
+        Ok(user) => serve(&server, user, route, request).await,
+        Err(error) => Err(error),
+    };
+    let mut response = match outcome {
+        Ok(response) => response,
+        Err(error) => refuse(&error, accept.as_ref()),
+    };
+    if let Ok(id) = HeaderValue::try_from(uuid::Uuid::new_v4().to_string()) {
+        response.headers_mut().insert("audit-id", id);
+    }
+    server.metrics.observe(&label, response.status().as_u16(), started.elapsed());
+    response
+}
+
+/// What metrics call a request.
+pub struct RequestLabel {
+    /// Verb.
+    pub verb: Verb,
+    /// API group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Plural resource; empty for other paths.
+    pub resource: String,
+    /// Subresource.
+    pub subresource: String,
+}
+
+impl RequestLabel {
+    fn of(route: &Route, method: &Method) -> RequestLabel {
+        match route {
+            Route::Resource(info) => RequestLabel {
+                verb: info.verb,
+                group: info.group.clone(),
+                version: info.version.clone(),
+                resource: info.resource.clone(),
+                subresource: info.subresource.clone(),
+            },
+            Route::NonResource => RequestLabel {
+                verb: if *method == Method::GET { Verb::Get } else { Verb::Other },
+                group: String::new(),
+                version: String::new(),
+                resource: String::new(),
+                subresource: String::new(),
+            },
+        }
+    }
+}
+
+/// Who asks. A certificate that is not trusted is refused even where nobody needs one, as upstream does.
+fn authenticate(peer: &Peer) -> Result<Arc<User>, ApiError> {
+    match peer {
+        Peer::Anonymous => Ok(Arc::new(User::anonymous())),
+        Peer::Certificate(user) => Ok(user.clone()),
+        Peer::Refused => Err(ApiError::unauthorized()),
+    }
+}
+
+async fn serve(
+    server: &Arc<Server>,
+    user: Arc<User>,
+    route: Route,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, ApiError> {
+    match route {
+        Route::Resource(info) => {
+            authorize(server, &user, &info)?;
+            let resource = find_resource(server, &info);
+            let Some(resource) = resource? else { return Ok(endpoints::not_found_text()) };
+            let (parts, body) = request.into_parts();
+            let query = Query::parse(parts.uri.query())?;
+            let raw_query = parts.uri.query().map(str::to_owned);
+            let headers = parts.headers;
+            let cx = Context { server: server.clone(), info, query, raw_query, headers, user, resource };
+            handlers::dispatch(cx, body).await
+        }
+        Route::NonResource => {
+            let path = request.uri().path().to_owned();
+            let verb = if request.method() == Method::GET { Verb::Get } else { Verb::Other };
+            let allowed = server.authorizer.authorize_path(&user, verb, &path);
+            require_identity(&user, allowed)?;
+            endpoints::serve(server, &request).await
+        }
+    }
+}
+
+fn authorize(server: &Server, user: &User, info: &RequestInfo) -> Result<(), ApiError> {
+    require_identity(user, server.authorizer.authorize_resource(user, info))
+}
+
+/// Anonymous requests beyond health and version need credentials, not permission.
+fn require_identity(user: &User, allowed: Result<(), ApiError>) -> Result<(), ApiError> {
+    allowed.map_err(|denied| match user.is_in("system:unauthenticated") {
+        true => ApiError::unauthorized(),
+        false => denied,
+    })
+}
+
+/// The resource of a request; `None` for a group or version that is not served at all, which upstream answers
+/// in plain text.
+fn find_resource(
+    server: &Server,
+    info: &RequestInfo,
+) -> Result<Option<Arc<crate::registry::ResourceType>>, ApiError> {
+    match server.registry.get(&info.group, &info.version, &info.resource) {
+        Some(resource) => Ok(Some(resource.clone())),
+        None if server.registry.serves(&info.group, &info.version) => Err(ApiError::no_such_resource()),
+        None => Ok(None),
+    }
+}
+
+/// An error as a Status, in the encoding that the client accepts.
+fn refuse(error: &ApiError, accept: Option<&HeaderValue>) -> Response<Body> {
+    let accepted = negotiate::accept_for_error(accept.and_then(|a| a.to_str().ok()));
+    let mut out = Vec::with_capacity(512);
+    let status = error.to_status();
+    let mut content_type = accepted.content_type(Shape::Plain);
+    let written =
+        representation::write_tree(&status, schema::builtin(), accepted.encoding, accepted.pretty, &mut out);
+    if written.is_err() {
+        out.clear();
+        plinth_codec::json::write_untyped(&status, &mut out);
+        content_type = "application/json";
+    }
+    let mut response = Response::new(Body::from(out));
+    *response.status_mut() = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(hyper::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    let retry = error.details.as_ref().map_or(0, |d| d.retry_after_seconds);
+    if retry > 0 {
+        headers.insert(RETRY_AFTER, HeaderValue::from(retry));
+    }
+    if error.code == 413 {
+        // What is left of the body will not be read.
+        headers.insert(hyper::header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}

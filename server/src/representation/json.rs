@@ -1,0 +1,121 @@
+//! JSON, spliced from stored bytes. Hot path: no parsing, no allocation beyond the output buffer.
+
+use plinth_codec::json as codec;
+use plinth_codec::negotiate::Transform;
+use plinth_codec::Value;
+
+use super::{EventType, Item, ListMeta, Representation};
+use crate::status::ApiError;
+
+/// One object with its type metadata.
+pub(super) fn object(r: &Representation, item: &Item<'_>, out: &mut Vec<u8>) {
+    match r.accepted.transform {
+        Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => {
+            partial(v.api_version(), item, out);
+        }
+        _ => splice(&r.resource.object_start, item, item.stored.after_splice(), out),
+    }
+}
+
+/// One item of a list. A PartialObjectMetadata in a list has no type metadata of its own, as upstream.
+pub(super) fn item(r: &Representation, item: &Item<'_>, out: &mut Vec<u8>) {
+    match r.accepted.transform {
+        Transform::PartialObjectMetadata(_) | Transform::PartialObjectMetadataList(_) => {
+            splice(METADATA_START, item, item.stored.metadata_after_splice(), out);
+            out.push(b'}');
+        }
+        _ => splice(&r.resource.item_start, item, item.stored.after_splice(), out),
+    }
+}
+
+const METADATA_START: &[u8] = b"{\"metadata\":{\"resourceVersion\":\"";
+
+fn partial(api_version: &str, item: &Item<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"");
+    out.extend_from_slice(api_version.as_bytes());
+    out.extend_from_slice(b"\",");
+    splice(&METADATA_START[1..], item, item.stored.metadata_after_splice(), out);
+    out.push(b'}');
+}
+
+fn splice(start: &[u8], item: &Item<'_>, rest: &[u8], out: &mut Vec<u8>) {
+    let mut digits = itoa::Buffer::new();
+    let revision = digits.format(item.revision.get());
+    out.reserve(start.len() + revision.len() + 2 + rest.len());
+    out.extend_from_slice(start);
+    out.extend_from_slice(revision.as_bytes());
+    out.extend_from_slice(b"\",");
+    out.extend_from_slice(rest);
+}
+
+/// An item that had to be converted: built-in kinds drop their type metadata in lists.
+pub(super) fn item_tree(r: &Representation, mut tree: Value, out: &mut Vec<u8>) {
+    if !r.resource.custom {
+        if let Some(object) = tree.as_object_mut() {
+            object.remove("kind");
+            object.remove("apiVersion");
+        }
+    }
+    match r.accepted.transform {
+        Transform::None => codec::write(&tree, &r.resource.schema, r.resource.root, out),
+        _ => codec::write_untyped(&tree, out),
+    }
+}
+
+pub(super) fn list_start(r: &Representation, meta: Option<&ListMeta>, out: &mut Vec<u8>) {
+    let (kind, api_version) = match r.accepted.transform {
+        Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => {
+            ("PartialObjectMetadataList", v.api_version())
+        }
+        _ => (r.resource.row.list_kind.as_str(), r.resource.api_version.as_str()),
+    };
+    out.extend_from_slice(b"{\"kind\":\"");
+    out.extend_from_slice(kind.as_bytes());
+    out.extend_from_slice(b"\",\"apiVersion\":\"");
+    out.extend_from_slice(api_version.as_bytes());
+    out.extend_from_slice(b"\",");
+    if let Some(meta) = meta {
+        list_meta(meta, out);
+        out.push(b',');
+    }
+    out.extend_from_slice(b"\"items\":[");
+}
+
+pub(super) fn list_end(meta: Option<&ListMeta>, out: &mut Vec<u8>) {
+    out.push(b']');
+    if let Some(meta) = meta {
+        out.push(b',');
+        list_meta(meta, out);
+    }
+    out.extend_from_slice(b"}\n");
+}
+
+/// `"metadata":{...}` of a list. Nothing in it needs escaping: digits and base64url.
+pub(super) fn list_meta(meta: &ListMeta, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\"metadata\":{\"resourceVersion\":\"");
+    out.extend_from_slice(meta.resource_version.as_bytes());
+    out.push(b'"');
+    if !meta.continue_token.is_empty() {
+        out.extend_from_slice(b",\"continue\":\"");
+        out.extend_from_slice(meta.continue_token.as_bytes());
+        out.push(b'"');
+    }
+    if let Some(count) = meta.remaining_item_count {
+        out.extend_from_slice(b",\"remainingItemCount\":");
+        out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
+    }
+    out.push(b'}');
+}
+
+/// One event and the newline that frames it.
+pub(super) fn event(r: &Representation, kind: EventType, item: &Item<'_>, out: &mut Vec<u8>) -> Result<(), ApiError> {
+    out.extend_from_slice(b"{\"type\":\"");
+    out.extend_from_slice(kind.as_str().as_bytes());
+    out.extend_from_slice(b"\",\"object\":");
+    r.object(item, out)?;
+    if out.last() == Some(&b'\n') {
+        out.pop();
+    }
+    out.extend_from_slice(b"}\n");
+    Ok(())
+}

@@ -1,0 +1,278 @@
+//! How stored objects look on the wire.
+//!
+//! JSON is spliced: a prefix of the kind, the revision, the stored bytes. Every other form is made from
+//! the same bytes. A [`Representation`] is chosen once per request; lists and watches then call it for
+//! each item.
+
+mod json;
+mod table;
+mod tree;
+
+use std::sync::Arc;
+
+use plinth_codec::negotiate::{Accepted, Encoding, Shape, Transform};
+use plinth_codec::Value;
+use plinth_engine::Revision;
+
+use crate::conversion;
+use crate::registry::ResourceType;
+use crate::status::ApiError;
+use crate::storage::stored::Stored;
+
+/// What `includeObject` asks of a Table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IncludeObject {
+    /// `None`: cells alone.
+    None,
+    /// `Metadata`, the default: a PartialObjectMetadata.
+    #[default]
+    Metadata,
+    /// `Object`: the whole object.
+    Object,
+}
+
+/// The type of a watch event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // the protocol's own words
+pub enum EventType {
+    Added,
+    Modified,
+    Deleted,
+    Bookmark,
+    Error,
+}
+
+impl EventType {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EventType::Added => "ADDED",
+            EventType::Modified => "MODIFIED",
+            EventType::Deleted => "DELETED",
+            EventType::Bookmark => "BOOKMARK",
+            EventType::Error => "ERROR",
+        }
+    }
+}
+
+/// `metadata` of a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListMeta {
+    /// The revision that the list shows.
+    pub resource_version: String,
+    /// Where the next page starts; empty on the last.
+    pub continue_token: String,
+    /// How many items follow after this page, where that is known.
+    pub remaining_item_count: Option<u64>,
+}
+
+/// A stored object on its way out.
+#[derive(Clone, Copy)]
+pub struct Item<'a> {
+    /// Header and body.
+    pub stored: Stored<'a>,
+    /// The resourceVersion that it carries: its own, or for a deletion that of the deletion.
+    pub revision: Revision,
+}
+
+impl<'a> Item<'a> {
+    /// Finds the parts of a stored value.
+    ///
+    /// # Errors
+    /// 500 when the value is damaged.
+    pub fn new(value: &'a [u8], revision: Revision) -> Result<Item<'a>, ApiError> {
+        let stored = Stored::parse(value).map_err(ApiError::internal)?;
+        Ok(Item { stored, revision })
+    }
+}
+
+/// How one request's objects are written. Immutable; cheap to clone.
+#[derive(Clone)]
+pub struct Representation {
+    /// The resource in the version asked for.
+    pub resource: Arc<ResourceType>,
+    /// Encoding and transformation.
+    pub accepted: Accepted,
+    /// What each row of a Table carries.
+    pub include: IncludeObject,
+    /// Whether JSON is indented.
+    pub pretty: bool,
+    /// The time that ages in a Table are counted to.
+    pub now: std::time::SystemTime,
+}
+
+/// The identity of a representation: watchers with equal keys get the same bytes for the same event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RepresentationKey {
+    resource: usize,
+    encoding: Encoding,
+    transform: Transform,
+    include: u8,
+}
+
+impl Representation {
+    /// One object as it is, in JSON.
+    pub fn json(resource: Arc<ResourceType>) -> Representation {
+        Representation {
+            resource,
+            accepted: Accepted::JSON,
+            include: IncludeObject::default(),
+            pretty: false,
+            now: std::time::SystemTime::now(),
+        }
+    }
+
+    /// What makes two representations write the same bytes; `None` for Tables, whose ages change with
+    /// the second.
+    pub fn key(&self) -> Option<RepresentationKey> {
+        if matches!(self.accepted.transform, Transform::Table(_)) {
+            return None;
+        }
+        Some(RepresentationKey {
+            resource: Arc::as_ptr(&self.resource) as usize,
+            encoding: self.accepted.encoding,
+            transform: self.accepted.transform,
+            include: self.include as u8,
+        })
+    }
+
+    /// `Content-Type` of an answer of that shape.
+    pub fn content_type(&self, shape: Shape) -> &'static str {
+        self.accepted.content_type(shape)
+    }
+
+    /// Whether items go out as they are stored, without a look inside.
+    fn splices(&self) -> bool {
+        self.accepted.encoding == Encoding::Json
+            && !self.pretty
+            && !matches!(self.accepted.transform, Transform::Table(_))
+    }
+
+    /// Whether that stored body is in the version that is served.
+    fn is_served_version(&self, item: &Item<'_>) -> bool {
+        self.resource.is_storage_version() && item.stored.version() == self.resource.row.version
+    }
+
+    /// Writes one object.
+    ///
+    /// # Errors
+    /// 500 when the stored bytes cannot be read or converted.
+    pub fn object(&self, item: &Item<'_>, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        if self.splices() && self.is_served_version(item) {
+            json::object(self, item, out);
+            return Ok(());
+        }
+        if let Transform::Table(version) = self.accepted.transform {
+            let meta = ListMeta { resource_version: item.revision.to_string(), ..ListMeta::default() };
+            return table::whole(self, version, &meta, std::slice::from_ref(item), out);
+        }
+        let tree = self.transformed(item)?;
+        self.write_tree(&tree, out)
+    }
+
+    /// Writes what stands before the items of a list. Metadata that is known beforehand goes here, so that the
+    /// list reads as upstream's.
+    pub fn list_start(&self, meta: Option<&ListMeta>, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        match self.accepted.transform {
+            Transform::Table(version) if self.accepted.encoding == Encoding::Json => table::start(self, version, meta, out),
+            _ if self.streams() => json::list_start(self, meta, out),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether a list can be written item by item. Otherwise it is collected as trees and written at once.
+    pub fn streams(&self) -> bool {
+        self.accepted.encoding == Encoding::Json && !self.pretty
+    }
+
+    /// Writes one item of a streamed list; `first` says whether none stands before it.
+    ///
+    /// # Errors
+    /// 500 when the stored bytes cannot be read or converted.
+    pub fn list_item(&self, item: &Item<'_>, first: bool, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        if !first {
+            out.push(b',');
+        }
+        if let Transform::Table(version) = self.accepted.transform {
+            return table::row(self, version, item, out);
+        }
+        if self.is_served_version(item) {
+            json::item(self, item, out);
+            return Ok(());
+        }
+        let tree = self.transformed(item)?;
+        json::item_tree(self, tree, out);
+        Ok(())
+    }
+
+    /// Writes what stands after the items of a streamed list; `meta` when it was not known at the start.
+    pub fn list_end(&self, meta: Option<&ListMeta>, out: &mut Vec<u8>) {
+        json::list_end(meta, out);
+    }
+
+    /// Writes a list that is not streamed.
+    ///
+    /// # Errors
+    /// 500 when an item cannot be read or the encoding fails.
+    pub fn whole_list(&self, meta: &ListMeta, items: &[Item<'_>], out: &mut Vec<u8>) -> Result<(), ApiError> {
+        if let Transform::Table(version) = self.accepted.transform {
+            return table::whole(self, version, meta, items, out);
+        }
+        let tree = tree::list(self, meta, items)?;
+        self.write_tree(&tree, out)
+    }
+
+    /// Writes one watch event with its framing.
+    ///
+    /// # Errors
+    /// 500 when the stored bytes cannot be read or converted.
+    pub fn event(&self, kind: EventType, item: &Item<'_>, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        if self.accepted.encoding == Encoding::Json {
+            return json::event(self, kind, item, out);
+        }
+        let tree = self.transformed(item)?;
+        tree::event(self, kind, &tree, out)
+    }
+
+    /// Writes a bookmark; `initial_events_end` marks the end of a streaming list.
+    ///
+    /// # Errors
+    /// 500 when the encoding fails.
+    pub fn bookmark(&self, revision: Revision, initial_events_end: bool, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        let tree = tree::bookmark(self, revision, initial_events_end);
+        tree::event(self, EventType::Bookmark, &tree, out)
+    }
+
+    /// Writes an ERROR event.
+    ///
+    /// # Errors
+    /// 500 when the encoding fails.
+    pub fn error_event(&self, error: &ApiError, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        tree::event(self, EventType::Error, &error.to_status(), out)
+    }
+
+    /// The tree of an item in the version asked for, with type metadata and resourceVersion.
+    pub fn tree(&self, item: &Item<'_>) -> Result<Value, ApiError> {
+        conversion::served_tree(&self.resource, &item.stored, item.revision)
+    }
+
+    /// The tree after `as=PartialObjectMetadata`.
+    fn transformed(&self, item: &Item<'_>) -> Result<Value, ApiError> {
+        let tree = self.tree(item)?;
+        Ok(match self.accepted.transform {
+            Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => tree::partial(tree, v),
+            _ => tree,
+        })
+    }
+
+    /// Writes a tree that says its own kind in the negotiated encoding.
+    ///
+    /// # Errors
+    /// 500 when the encoding has no form for it.
+    pub fn write_tree(&self, tree: &Value, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        tree::write(tree, &self.resource.schema, self.accepted.encoding, self.pretty, out)
+    }
+}
+
+pub use tree::write as write_tree;

@@ -1,0 +1,148 @@
+//! Every form that is made from an object tree: YAML, protobuf, CBOR, indented JSON, bookmarks, errors.
+
+use plinth_codec::negotiate::{Encoding, MetaVersion};
+use plinth_codec::schema::{self, Schema, TypeId, GVK};
+use plinth_codec::{cbor, json, protobuf, tree, yaml, Map, Value};
+use plinth_engine::Revision;
+
+use super::{EventType, Item, ListMeta, Representation};
+use crate::status::ApiError;
+
+/// Writes a tree that says its own kind.
+///
+/// # Errors
+/// 406-like when the encoding has no form for the kind; 500 when the tree is not of its kind.
+pub fn write(
+    tree: &Value,
+    own: &Schema,
+    encoding: Encoding,
+    pretty: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
+    let gvk = gvk_of(tree);
+    let found = find_type(own, &gvk);
+    match (encoding, found) {
+        (Encoding::Json, Some((schema, root))) if pretty => json::write_pretty(tree, schema, root, out),
+        (Encoding::Json, Some((schema, root))) => {
+            json::write(tree, schema, root, out);
+            out.push(b'\n');
+        }
+        (Encoding::Json, None) => {
+            json::write_untyped(tree, out);
+            out.push(b'\n');
+        }
+        (Encoding::Yaml, Some((schema, root))) => {
+            // What JSON leaves out or puts in for a kind, YAML does too.
+            let mut text = Vec::with_capacity(2048);
+            json::write(tree, schema, root, &mut text);
+            let tree = json::parse(&text).map_err(ApiError::internal)?;
+            yaml::write(&tree, out);
+        }
+        (Encoding::Yaml, None) => yaml::write(tree, out),
+        (Encoding::Protobuf, Some((schema, root))) => {
+            protobuf::encode(tree, &gvk, schema, root, out).map_err(ApiError::internal)?;
+        }
+        (Encoding::Protobuf, None) => {
+            return Err(ApiError::internal(format!("{} has no protobuf form", gvk.kind)));
+        }
+        (Encoding::Cbor, Some((schema, root))) => cbor::encode(tree, schema, root, out),
+        (Encoding::Cbor, None) => cbor::encode_untyped(tree, out),
+    }
+    Ok(())
+}
+
+fn gvk_of(tree: &Value) -> GVK {
+    let api_version = tree.str_at(&["apiVersion"]).unwrap_or_default();
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    GVK::new(group, version, tree.str_at(&["kind"]).unwrap_or_default())
+}
+
+fn find_type<'a>(own: &'a Schema, gvk: &GVK) -> Option<(&'a Schema, TypeId)> {
+    let in_own = own.kind(gvk).map(|root| (own, root));
+    in_own.or_else(|| {
+        let builtin = schema::builtin();
+        // Status, the list of metadata and the like are the same type in every group.
+        let common = GVK::new("", "v1", gvk.kind.clone());
+        builtin.kind(gvk).or_else(|| builtin.kind(&common)).map(|root| (builtin, root))
+    })
+}
+
+/// A list as one tree.
+pub(super) fn list(r: &Representation, meta: &ListMeta, items: &[Item<'_>]) -> Result<Value, ApiError> {
+    use plinth_codec::negotiate::Transform;
+    let (kind, api_version) = match r.accepted.transform {
+        Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => {
+            ("PartialObjectMetadataList", v.api_version())
+        }
+        _ => (r.resource.row.list_kind.as_str(), r.resource.api_version.as_str()),
+    };
+    let mut trees = Vec::with_capacity(items.len());
+    for item in items {
+        let mut tree = r.transformed(item)?;
+        if !r.resource.custom {
+            if let Some(object) = tree.as_object_mut() {
+                object.remove("kind");
+                object.remove("apiVersion");
+            }
+        }
+        trees.push(tree);
+    }
+    Ok(tree!({ "kind": kind, "apiVersion": api_version, "metadata": list_meta(meta), "items": trees }))
+}
+
+pub(super) fn list_meta(meta: &ListMeta) -> Map {
+    let mut map = Map::new();
+    map.insert("resourceVersion", meta.resource_version.as_str());
+    if !meta.continue_token.is_empty() {
+        map.insert("continue", meta.continue_token.as_str());
+    }
+    if let Some(count) = meta.remaining_item_count {
+        map.insert("remainingItemCount", i64::try_from(count).unwrap_or(i64::MAX));
+    }
+    map
+}
+
+/// The metadata of an object as a PartialObjectMetadata.
+pub(super) fn partial(mut tree: Value, version: MetaVersion) -> Value {
+    let metadata = tree.as_object_mut().and_then(|o| o.remove("metadata")).unwrap_or_default();
+    tree!({ "kind": "PartialObjectMetadata", "apiVersion": version.api_version(), "metadata": metadata })
+}
+
+/// A bookmark: an object of the watched kind with nothing but a resourceVersion.
+pub(super) fn bookmark(r: &Representation, revision: Revision, initial_events_end: bool) -> Value {
+    use plinth_codec::negotiate::Transform;
+    let mut metadata = Map::new();
+    metadata.insert("resourceVersion", revision.to_string());
+    if initial_events_end {
+        metadata.insert("annotations", tree!({ "k8s.io/initial-events-end": "true" }));
+    }
+    let bookmark = tree!({
+        "kind": r.resource.row.kind.clone(),
+        "apiVersion": r.resource.api_version.as_str(),
+        "metadata": metadata,
+    });
+    match r.accepted.transform {
+        Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => partial(bookmark, v),
+        Transform::Table(v) => super::table::bookmark(r, v, bookmark),
+        _ => bookmark,
+    }
+}
+
+/// One watch event of an object tree, framed as the encoding wants it.
+pub(super) fn event(r: &Representation, kind: EventType, object: &Value, out: &mut Vec<u8>) -> Result<(), ApiError> {
+    let mut body = Vec::with_capacity(1024);
+    write(object, &r.resource.schema, r.accepted.encoding, false, &mut body)?;
+    match r.accepted.encoding {
+        Encoding::Protobuf => protobuf::write_watch_frame(kind.as_str(), &body, out),
+        Encoding::Cbor => cbor::write_watch_event(kind.as_str(), &body, out),
+        Encoding::Json | Encoding::Yaml => {
+            let body = body.strip_suffix(b"\n").unwrap_or(&body);
+            out.extend_from_slice(b"{\"type\":\"");
+            out.extend_from_slice(kind.as_str().as_bytes());
+            out.extend_from_slice(b"\",\"object\":");
+            out.extend_from_slice(body);
+            out.extend_from_slice(b"}\n");
+        }
+    }
+    Ok(())
+}

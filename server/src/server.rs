@@ -1,0 +1,63 @@
+//! The server as a value: everything that requests share.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::authn::CertificateAuthenticator;
+use crate::authz::Authorizer;
+use crate::endpoints::Documents;
+use crate::metrics::Metrics;
+use crate::registry::Registry;
+use crate::storage::continue_token::ContinueTokens;
+use crate::storage::Store;
+
+/// What all requests share. Behind one `Arc`; every part is immutable or locks for itself.
+pub struct Server {
+    /// Objects.
+    pub store: Store,
+    /// What is served.
+    pub registry: Arc<Registry>,
+    /// Continue tokens of this data directory.
+    pub tokens: ContinueTokens,
+    /// Client certificates.
+    pub certificates: CertificateAuthenticator,
+    /// Who may do what.
+    pub authorizer: Authorizer,
+    /// Discovery and OpenAPI, made on first use.
+    pub documents: Documents,
+    /// Counters and latencies.
+    pub metrics: Metrics,
+    /// Settings that handlers look at.
+    pub limits: Limits,
+    /// Turns true when the server is to stop: watches end, new requests are refused.
+    pub stopping: watch::Receiver<bool>,
+}
+
+/// Bounds on what one request may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Longest request body, in bytes.
+    pub body: usize,
+    /// How long a body may take to arrive.
+    pub body_timeout: std::time::Duration,
+    /// How long a read waits for a revision that is not there yet.
+    pub future_revision_wait: std::time::Duration,
+    /// The least that a watch without `timeoutSeconds` lasts (`--min-request-timeout`), in seconds; the length is
+    /// random between this and twice this, so that watches do not all end at once.
+    pub min_watch_seconds: u64,
+    /// How long an Event is kept (`--event-ttl`).
+    pub event_ttl: std::time::Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            body: 3 << 20,
+            body_timeout: std::time::Duration::from_secs(60),
+            future_revision_wait: std::time::Duration::from_secs(3),
+            min_watch_seconds: 1800,
+            event_ttl: std::time::Duration::from_secs(3600),
+        }
+    }
+}
