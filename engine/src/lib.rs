@@ -1,1 +1,85 @@
-//! placeholder
+//! A revisioned key-value store on RocksDB.
+//!
+//! Every committed transaction takes the next number of one global, gapless [`Revision`]. The state at
+//! each revision can be read until compaction lets go of it, and every change after a
+//! revision can be followed, in order, exactly once. One process opens a directory; a write that was acknowledged
+//! survives whatever is killed or unplugged.
+//!
+//! ```
+//! use plinth_engine::{At, Condition, Engine, KeyRange, Options, Subscribe, Transaction, Feed};
+//!
+//! # fn main() -> Result<(), plinth_engine::Error> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! let engine = Engine::open(Options::new(dir.path()))?;
+//! let mut changes = engine.subscribe(Subscribe::new(KeyRange::prefix("stock/")))?;
+//!
+//! let first = engine.transact(Transaction::new().put("stock/apples", "10").put("stock/pears", "3")).wait()?;
+//! let second = engine
+//!     .transact(
+//!         Transaction::new()
+//!             .require(Condition::ModRevision { key: "stock/apples".into(), revision: first.revision })
+//!             .put("stock/apples", "9"),
+//!     )
+//!     .wait()?;
+//!
+//! // The newest state, and the state before the second transaction.
+//! assert_eq!(engine.get(b"stock/apples", At::Latest)?.unwrap().value, "9");
+//! assert_eq!(engine.get(b"stock/apples", At::Exact(first.revision))?.unwrap().value, "10");
+//!
+//! // A pinned snapshot is streamed without copying.
+//! let mut range = engine.snapshot(At::Latest)?.range(&KeyRange::prefix("stock/"));
+//! while let Some(entry) = range.next()? {
+//!     assert!(entry.mod_revision <= second.revision);
+//! }
+//!
+//! // The feed tells the same story.
+//! let Feed::Events(events) = changes.try_next()?.unwrap() else { panic!("no events") };
+//! assert_eq!(events[0].revision, first.revision);
+//! engine.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Modules
+//!
+//! Reading from the top: [`Engine`] (`engine`) is the face. Writes go through `transaction` (what callers ask
+//! for) and `commit` (queue, builder, syncer). Reads are in `read`. Change feeds are in `feed`. `compact`
+//! lets go of history, `tender` is the thread that does that and expires keys. Below them `record`, `log` and
+//! `layout` define what is on disk, and `store` opens RocksDB. `docs/storage-format.md` tells the format
+//! as a whole.
+
+mod block;
+mod commit;
+mod compact;
+mod engine;
+mod error;
+#[cfg(feature = "failpoints")]
+pub mod failpoint;
+#[cfg(not(feature = "failpoints"))]
+mod failpoint;
+mod feed;
+mod floor;
+mod layout;
+mod log;
+mod options;
+mod range;
+mod read;
+mod record;
+mod revision;
+mod stats;
+mod store;
+mod tender;
+mod transaction;
+
+pub use commit::proposal::{Committed, Proposal};
+pub use engine::{Engine, WaitFor};
+pub use error::{Error, Result};
+pub use feed::event::{Commit, Event, EventKind, Extension};
+pub use feed::subscription::{Feed, Subscribe, Subscription};
+pub use options::Options;
+pub use range::KeyRange;
+pub use read::{Entry, Range, Snapshot};
+pub use record::Record;
+pub use revision::{At, Revision};
+pub use stats::{Distribution, FamilyStats, Stats, BUCKETS};
+pub use transaction::{Condition, Transaction};

@@ -1,0 +1,23 @@
+//! The write path: from a proposal to an acknowledged, published transaction.
+//!
+//! ```text
+//! callers ── Transaction ──> desk (bounded queue) ──> builder ── group ──> syncer ──> hub, answers
+//! ```
+//!
+//! - [`proposal`]: what a caller holds while the transaction is under way.
+//! - [`desk`]: the queue, and the hand-over between the two threads.
+//! - [`builder`]: one thread that decides: checks conditions, gives out revisions, builds the batch.
+//! - [`syncer`]: one thread that writes a group with one synced write, publishes it and answers.
+//! - [`group`]: what goes from one to the other.
+//!
+//! While the syncer waits for the disk, the builder extends the next group with whatever arrives.
+//! Conditions of that group are checked against the database plus the groups that are still on
+//! their way to it (the builder's overlay). Nothing is visible before it is durable: RocksDB makes a synced write
+//! readable after the sync, and the head moves after that. When a group fails, everything built on
+//! top of it fails with it and the builder starts again from the last published revision.
+
+pub(crate) mod builder;
+pub(crate) mod desk;
+pub(crate) mod group;
+pub(crate) mod proposal;
+pub(crate) mod syncer;

@@ -1,0 +1,126 @@
+//! What a caller holds while a transaction is under way.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use crate::block::block_until;
+use crate::commit::desk::{Desk, Work};
+use crate::error::{Error, Result};
+use crate::feed::event::Commit;
+use crate::revision::Revision;
+
+/// The outcome of a transaction that happened.
+#[derive(Debug, Clone)]
+pub struct Committed {
+    /// The transaction's revision; when it changed nothing, the newest revision that it saw.
+    pub revision: Revision,
+    /// What changed, the same objects that subscribers get; none when nothing did. The deleted or
+    /// replaced records are the events' previous values.
+    pub commit: Option<Arc<Commit>>,
+}
+
+/// Where the answer to one piece of work is put.
+pub(crate) struct Slot(Mutex<SlotState>);
+
+enum SlotState {
+    Waiting(Option<Waker>),
+    Done(Result<Committed>),
+    Taken,
+}
+
+impl Slot {
+    pub(crate) fn new() -> Arc<Slot> {
+        Arc::new(Slot(Mutex::new(SlotState::Waiting(None))))
+    }
+
+    pub(crate) fn answer(&self, result: Result<Committed>) {
+        let mut state = self.0.lock();
+        if let SlotState::Waiting(waker) = std::mem::replace(&mut *state, SlotState::Done(result)) {
+            drop(state);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+
+    fn poll(&self, waker: &Waker) -> Poll<Result<Committed>> {
+        let mut state = self.0.lock();
+        match &mut *state {
+            SlotState::Waiting(registered) => {
+                *registered = Some(waker.clone());
+                Poll::Pending
+            }
+            SlotState::Done(_) => match std::mem::replace(&mut *state, SlotState::Taken) {
+                SlotState::Done(result) => Poll::Ready(result),
+                SlotState::Waiting(_) | SlotState::Taken => Poll::Ready(Err(Error::Closed)),
+            },
+            SlotState::Taken => Poll::Ready(Err(Error::Closed)),
+        }
+    }
+}
+
+/// A transaction under way: a future for any runtime, or [`Proposal::wait`] for a plain thread.
+///
+/// The transaction was queued when the proposal was made, unless the queue was full: then it is queued
+/// as soon as there is room and the proposal is polled. Dropping a proposal gives up the answer, and
+/// cancels the transaction only when it was not queued yet.
+#[must_use = "the outcome is known only when the proposal is awaited"]
+pub struct Proposal(State);
+
+enum State {
+    /// The queue is full.
+    Outside(Arc<Desk>, Option<Work>, Arc<Slot>),
+    /// Queued, being committed, or answered.
+    Inside(Arc<Slot>),
+    /// Refused before it was queued.
+    Refused(Option<Error>),
+}
+
+impl Proposal {
+    pub(crate) fn submit(desk: &Arc<Desk>, work: Work, slot: Arc<Slot>) -> Proposal {
+        Proposal(match desk.submit(work, None) {
+            None => State::Inside(slot),
+            Some(work) => State::Outside(Arc::clone(desk), Some(work), slot),
+        })
+    }
+
+    pub(crate) fn refused(error: Error) -> Proposal {
+        Proposal(State::Refused(Some(error)))
+    }
+
+    /// Blocks the thread until the transaction is durable or has failed.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when a condition does not hold; [`Error::TooLarge`], [`Error::InvalidTransaction`] when
+    /// the transaction is refused; [`Error::OutOfSpace`], [`Error::Rocks`] when it could not be written;
+    /// [`Error::Closed`], [`Error::Poisoned`] when the engine takes no writes.
+    pub fn wait(self) -> Result<Committed> {
+        block_until(self, None).unwrap_or(Err(Error::Closed))
+    }
+}
+
+impl Future for Proposal {
+    type Output = Result<Committed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let state = &mut self.get_mut().0;
+        if let State::Outside(desk, work, slot) = state {
+            if let Some(taken) = work.take() {
+                *work = desk.submit(taken, Some(cx.waker()));
+                if work.is_some() {
+                    return Poll::Pending;
+                }
+            }
+            *state = State::Inside(Arc::clone(slot));
+        }
+        match state {
+            State::Inside(slot) => slot.poll(cx.waker()),
+            State::Refused(error) => Poll::Ready(Err(error.take().unwrap_or(Error::Closed))),
+            State::Outside(..) => Poll::Pending,
+        }
+    }
+}

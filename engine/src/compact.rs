@@ -1,0 +1,224 @@
+//! Compaction: letting go of history.
+//!
+//! It works from the log: each entry names the versions that its revision superseded, so removing
+//! history up to a floor reads the log entries up to the floor and removes what they name; keys that did
+//! not change are never looked at. In order:
+//!
+//! 1. The floor is stored, synced, and then raised in memory: from now on nobody starts a read below it.
+//! 2. In steps: tombstones that are still the newest version of their key leave `current` (by way
+//!    of the committer, the only writer of that column family); superseded versions leave
+//!    `history`, in one batch with the position reached.
+//! 3. At the floor: the log entries up to it go, whole files at once where possible.
+//!
+//! Killed anywhere, it goes on from the stored position: what was removed before is invisible either
+//! way, because the floor came first.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rocksdb::{CompactOptions, ReadOptions, WriteBatch};
+
+use crate::commit::desk::{Desk, Task, Work};
+use crate::commit::proposal::{Proposal, Slot};
+use crate::error::{Error, Result};
+use crate::failpoint::failpoint;
+use crate::feed::hub::Hub;
+use crate::floor::Floor;
+use crate::layout::{self, meta};
+use crate::log::LogEntry;
+use crate::record::Kind;
+use crate::revision::Revision;
+use crate::stats::Metrics;
+use crate::store::{Family, Store};
+
+/// Operations whose leavings one step removes.
+const STEP: usize = 1024;
+/// Removed versions after which the files of `history` are merged to give their space back.
+const RECLAIM_VERSIONS: u64 = 20_000;
+
+/// Raises the floor and sweeps what lies below it.
+pub(crate) struct Compactor {
+    store: Arc<Store>,
+    hub: Arc<Hub>,
+    desk: Arc<Desk>,
+    floor: Arc<Floor>,
+    metrics: Arc<Metrics>,
+    /// One sweep at a time; the versions removed since the files were last merged.
+    sweep: Mutex<u64>,
+}
+
+impl Compactor {
+    pub(crate) fn new(
+        store: Arc<Store>,
+        hub: Arc<Hub>,
+        desk: Arc<Desk>,
+        floor: Arc<Floor>,
+        metrics: Arc<Metrics>,
+    ) -> Compactor {
+        Compactor { store, hub, desk, floor, metrics, sweep: Mutex::new(0) }
+    }
+
+    /// Raises the floor to `revision`. Lower than the present one is nothing to do.
+    pub(crate) fn raise_floor(&self, revision: Revision) -> Result<()> {
+        let current = self.hub.head();
+        if revision > current {
+            return Err(Error::Future { requested: revision, current });
+        }
+        if revision <= self.floor.get() {
+            return Ok(());
+        }
+        failpoint!("compact-before-floor");
+        self.desk_work(Task::SetNumber(meta::FLOOR, revision.get()), 0)?;
+        failpoint!("compact-after-floor");
+        self.floor.raise(revision);
+        Ok(())
+    }
+
+    /// How many revisions below the floor wait to be swept.
+    pub(crate) fn debt(&self) -> Result<u64> {
+        let swept = self.store.number(meta::SWEPT)?.unwrap_or(0);
+        Ok(self.floor.get().get().saturating_sub(swept))
+    }
+
+    /// Sweeps a bounded piece; answers whether there is more.
+    pub(crate) fn step(&self) -> Result<bool> {
+        let mut removed_before = self.sweep.lock();
+        let floor = self.floor.get();
+        let swept = Revision::new(self.store.number(meta::SWEPT)?.unwrap_or(0));
+        if swept >= floor {
+            return Ok(false);
+        }
+        let piece = self.read_piece(swept, floor)?;
+        if !piece.tombstones.is_empty() {
+            let size = piece.tombstones.iter().map(|(key, _)| key.len()).sum();
+            self.desk_work(Task::Purge(piece.tombstones), size)?;
+        }
+        failpoint!("compact-after-purge");
+        let mut batch = WriteBatch::default();
+        let history = self.store.family(Family::History);
+        let mut history_key = Vec::new();
+        let removed = piece.superseded.len() as u64;
+        for (key, revision) in piece.superseded {
+            layout::history_key_into(&key, revision, &mut history_key);
+            // Each version is written once, which is what a single delete asks for.
+            batch.single_delete_cf(history, &history_key);
+        }
+        let done = piece.through >= floor;
+        if done {
+            // The log entries up to the floor go with the last piece: until then they are needed to
+            // go on after a crash.
+            let log = self.store.family(Family::Log);
+            batch.delete_range_cf(log, layout::log_key(Revision::ZERO), layout::log_key(floor.next()));
+        }
+        self.store.put_number(&mut batch, meta::SWEPT, piece.through.get());
+        self.store.write(batch, false)?;
+        failpoint!("compact-after-step");
+        self.metrics.swept_versions.add(removed);
+        *removed_before += removed;
+        if done && *removed_before >= RECLAIM_VERSIONS {
+            *removed_before = 0;
+            self.reclaim();
+        }
+        Ok(!done)
+    }
+
+    /// Finds the newest revision that was committed at or before `time_ms`; the floor if there is none.
+    pub(crate) fn revision_at(&self, time_ms: u64) -> Result<Revision> {
+        // Entries behind `low` are unknown, those up to it are old enough, those from `high` on are not.
+        let (mut low, mut high) = (self.floor.get(), self.hub.head().next());
+        while low.next() < high {
+            let middle = Revision::new(low.get() + (high.get() - low.get()) / 2);
+            match self.first_entry(middle, high)? {
+                Some(entry) if entry.time_ms <= time_ms => low = entry.revision,
+                Some(_) | None => high = middle,
+            }
+        }
+        Ok(low)
+    }
+
+    /// The first log entry from `from` on and before `end`.
+    fn first_entry(&self, from: Revision, end: Revision) -> Result<Option<LogEntry>> {
+        let mut read = ReadOptions::default();
+        read.set_iterate_upper_bound(layout::log_key(end).to_vec());
+        let mut cursor = self.store.cursor(Family::Log, read);
+        cursor.seek(layout::log_key(from));
+        match cursor.item() {
+            Some((key, value)) => decode_entry(key, value).map(Some),
+            None => {
+                cursor.status()?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn read_piece(&self, swept: Revision, floor: Revision) -> Result<Piece> {
+        let mut read = ReadOptions::default();
+        read.set_iterate_lower_bound(layout::log_key(swept.next()).to_vec());
+        read.set_iterate_upper_bound(layout::log_key(floor.next()).to_vec());
+        read.fill_cache(false);
+        let mut cursor = self.store.cursor(Family::Log, read);
+        cursor.seek_to_first();
+        let mut piece = Piece { tombstones: Vec::new(), superseded: Vec::new(), through: swept };
+        let mut operations = 0;
+        while let Some((key, value)) = cursor.item() {
+            let entry = decode_entry(key, value)?;
+            operations += entry.operations.len();
+            for operation in entry.operations {
+                if operation.kind == Kind::Tombstone {
+                    piece.tombstones.push((operation.key.clone(), entry.revision));
+                }
+                if operation.superseded.is_set() {
+                    piece.superseded.push((operation.key, operation.superseded));
+                }
+            }
+            piece.through = entry.revision;
+            if operations >= STEP {
+                return Ok(piece);
+            }
+            cursor.next();
+        }
+        cursor.status()?;
+        piece.through = floor;
+        Ok(piece)
+    }
+
+    /// Has RocksDB merge the files from which much was removed, on a thread of its own. `history` holds
+    /// only superseded versions, so its size, too, follows what changed and not the number of keys.
+    fn reclaim(&self) {
+        let store = Arc::clone(&self.store);
+        let merge = move || {
+            let mut options = CompactOptions::default();
+            options.set_exclusive_manual_compaction(false);
+            let all: Option<&[u8]> = None;
+            store.db().compact_range_cf_opt(store.family(Family::History), all, all, &options);
+            store.db().compact_range_cf_opt(store.family(Family::Log), all, all, &options);
+        };
+        // Without a thread the files are merged later, when RocksDB finds the time.
+        let _ = std::thread::Builder::new().name("plinth-reclaim".into()).spawn(merge);
+    }
+
+    /// Has the committer do something and waits for it.
+    fn desk_work(&self, task: Task, size: usize) -> Result<()> {
+        let slot = Slot::new();
+        let work = Work { task, slot: Arc::clone(&slot), size };
+        Proposal::submit(&self.desk, work, slot).wait().map(|_| ())
+    }
+}
+
+/// What one step removes.
+struct Piece {
+    tombstones: Vec<(Bytes, Revision)>,
+    superseded: Vec<(Bytes, Revision)>,
+    through: Revision,
+}
+
+/// Decodes an entry of the log.
+pub(crate) fn decode_entry(key: &[u8], value: &[u8]) -> Result<LogEntry> {
+    let revision = layout::parse_log_key(key).ok_or(Error::Corrupt {
+        key: Bytes::copy_from_slice(key),
+        revision: Revision::ZERO,
+        reason: "not a log key",
+    })?;
+    LogEntry::decode(revision, Bytes::copy_from_slice(value))
+}

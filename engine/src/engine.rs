@@ -1,0 +1,349 @@
+//! The engine: what callers hold.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use rocksdb::{ReadOptions, WriteBatch};
+
+use crate::block::block_until;
+use crate::commit::builder::Builder;
+use crate::commit::desk::{Desk, Task, Work};
+use crate::commit::proposal::{Proposal, Slot};
+use crate::commit::syncer::Syncer;
+use crate::compact::Compactor;
+use crate::error::{Error, Result};
+use crate::feed::feeder::Feeder;
+use crate::feed::hub::Hub;
+use crate::feed::subscription::{Subscribe, Subscription};
+use crate::floor::Floor;
+use crate::layout::{self, meta};
+use crate::options::{Limits, Options};
+use crate::read::{self, Snapshot};
+use crate::record::Record;
+use crate::revision::{At, Revision};
+use crate::stats::{self, Metrics, Stats};
+use crate::store::{Family, Store};
+use crate::tender::{Duties, Tender};
+use crate::transaction::Transaction;
+
+/// An open store. Cheap to clone; usable from any thread. It is closed with [`Engine::close`] or when
+/// the last clone is dropped.
+///
+/// It runs four threads: one decides, one writes and publishes, one reads the log for lagging
+/// subscribers, one does what comes due (expiry, retention, sweeping).
+#[derive(Clone)]
+pub struct Engine(Arc<Inner>);
+
+struct Inner {
+    store: Arc<Store>,
+    hub: Arc<Hub>,
+    desk: Arc<Desk>,
+    floor: Arc<Floor>,
+    feeder: Feeder,
+    tender: Arc<Tender>,
+    compactor: Arc<Compactor>,
+    metrics: Arc<Metrics>,
+    limits: Limits,
+    /// Emptied by whoever closes the engine.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Engine {
+    /// Opens a data directory, creating it when [`Options`] say so.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when the directory is open elsewhere, [`Error::Foreign`] when it holds something
+    /// else, [`Error::FormatVersion`] when another version wrote it, [`Error::Rocks`] or [`Error::Corrupt`] when it
+    /// is damaged, [`Error::Io`] when it cannot be read or made.
+    pub fn open(options: Options) -> Result<Engine> {
+        let store = Arc::new(Store::open(&options)?);
+        let floor = Revision::new(store.number(meta::FLOOR)?.unwrap_or(0));
+        let reserved = Revision::new(store.number(meta::RESERVED)?.unwrap_or(0));
+        // The floor counts: compaction may have removed every log entry.
+        let head = last_logged(&store)?.max(floor).max(reserved);
+
+        let floor = Arc::new(Floor::new(floor));
+        let hub = Arc::new(Hub::new(head, options.limits.ring));
+        let desk = Arc::new(Desk::new(options.limits.queue));
+        let metrics = Arc::new(Metrics::default());
+        let tender = Arc::new(Tender::default());
+        let compactor = Arc::new(Compactor::new(
+            Arc::clone(&store),
+            Arc::clone(&hub),
+            Arc::clone(&desk),
+            Arc::clone(&floor),
+            Arc::clone(&metrics),
+        ));
+        let (feeder, feed) = Feeder::new(Arc::clone(&store), Arc::clone(&hub), Arc::clone(&floor));
+        let builder = Builder::new(
+            Arc::clone(&store),
+            Arc::clone(&hub),
+            Arc::clone(&desk),
+            Arc::clone(&metrics),
+            options.limits.group,
+            options.relaxed,
+            reserved,
+        );
+        let syncer = Syncer {
+            store: Arc::clone(&store),
+            hub: Arc::clone(&hub),
+            desk: Arc::clone(&desk),
+            feeder: feeder.clone(),
+            tender: Arc::clone(&tender),
+            metrics: Arc::clone(&metrics),
+            relaxed_sync_interval: options.relaxed_sync_interval,
+            unsynced: None,
+        };
+        let duties = Duties {
+            store: Arc::clone(&store),
+            desk: Arc::clone(&desk),
+            compactor: Arc::clone(&compactor),
+            metrics: Arc::clone(&metrics),
+            history_retention: options.history_retention,
+            compaction_interval: options.compaction_interval,
+            expire: options.expiry,
+        };
+        let engine = Engine(Arc::new(Inner {
+            store,
+            hub,
+            desk,
+            floor,
+            feeder,
+            tender: Arc::clone(&tender),
+            compactor,
+            metrics,
+            limits: options.limits,
+            threads: Mutex::default(),
+        }));
+        engine.spawn("plinth-build", move || builder.run())?;
+        engine.spawn("plinth-sync", move || syncer.run())?;
+        engine.spawn("plinth-feed", feed)?;
+        engine.spawn("plinth-tend", move || tender.run(&duties))?;
+        Ok(engine)
+    }
+
+    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+        let handle = thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(run)
+            .map_err(|e| Error::io(format!("starting thread {name}"), e))?;
+        self.0.threads.lock().push(handle);
+        Ok(())
+    }
+
+    /// The newest durable revision. Costs one atomic load.
+    pub fn current_revision(&self) -> Revision {
+        self.0.hub.head()
+    }
+
+    /// The oldest revision that can be read. Costs one atomic load.
+    pub fn compacted_revision(&self) -> Revision {
+        self.0.floor.get()
+    }
+
+    /// Reads one key. The newest state costs one lookup and one copy of the value. May read from
+    /// disk.
+    ///
+    /// # Errors
+    /// [`Error::Compacted`] and [`Error::Future`] for a revision that cannot be read, [`Error::Corrupt`] when the
+    /// record is damaged.
+    pub fn get(&self, key: &[u8], at: At) -> Result<Option<Record>> {
+        read::get(&self.0.store, &self.0.hub, &self.0.floor, key, at)
+    }
+
+    /// Pins the state at a revision for any number of reads.
+    ///
+    /// # Errors
+    /// [`Error::Compacted`] and [`Error::Future`] for a revision that cannot be read.
+    pub fn snapshot(&self, at: At) -> Result<Snapshot> {
+        Snapshot::take(&self.0.store, &self.0.hub, &self.0.floor, at)
+    }
+
+    /// Queues a transaction and returns at once: await the proposal, or [`Proposal::wait`].
+    pub fn transact(&self, transaction: Transaction) -> Proposal {
+        if let Err(error) = transaction.check(&self.0.limits) {
+            return Proposal::refused(error);
+        }
+        let slot = Slot::new();
+        let size = transaction.size();
+        let work = Work { task: Task::Transact(transaction), slot: Arc::clone(&slot), size };
+        Proposal::submit(&self.0.desk, work, slot)
+    }
+
+    /// Starts a change feed. Does not read from disk.
+    ///
+    /// # Errors
+    /// [`Error::Compacted`] when the feed would start below the compacted revision, [`Error::Closed`].
+    pub fn subscribe(&self, subscribe: Subscribe) -> Result<Subscription> {
+        if self.0.hub.is_closed() {
+            return Err(Error::Closed);
+        }
+        if let Some(after) = subscribe.after {
+            self.0.floor.check(after)?;
+        }
+        Ok(Subscription::new(Arc::clone(&self.0.hub), self.0.feeder.clone(), subscribe))
+    }
+
+    /// Waits until `revision` is there, on any async runtime. The answer is the current revision;
+    /// [`Error::Closed`] when the engine was closed first.
+    pub fn wait_for(&self, revision: Revision) -> WaitFor {
+        WaitFor { hub: Arc::clone(&self.0.hub), revision, id: None }
+    }
+
+    /// Blocks the thread until `revision` is there.
+    ///
+    /// # Errors
+    /// [`Error::Future`] when it is not there at `deadline`, [`Error::Closed`].
+    pub fn wait_for_until(&self, revision: Revision, deadline: Instant) -> Result<Revision> {
+        block_until(self.wait_for(revision), Some(deadline))
+            .unwrap_or_else(|| Err(Error::Future { requested: revision, current: self.current_revision() }))
+    }
+
+    /// Lets go of history below `revision`: when this returns, reads below it are refused, also after
+    /// a crash. Space is given back in the background, in bounded steps. A revision at or below the
+    /// compacted one is nothing to do.
+    ///
+    /// # Errors
+    /// [`Error::Future`], or what a write can fail with.
+    pub fn compact(&self, revision: Revision) -> Result<()> {
+        self.0.compactor.raise_floor(revision)?;
+        self.0.tender.sweep();
+        Ok(())
+    }
+
+    /// Blocks until the background has removed everything below the compacted revision.
+    ///
+    /// # Errors
+    /// What made the background stop; it tries again later.
+    pub fn wait_compacted(&self) -> Result<()> {
+        self.0.tender.wait_swept()
+    }
+
+    /// The figures of this moment. Costs some microseconds.
+    pub fn stats(&self) -> Stats {
+        let inner = &self.0;
+        let (queued, queued_bytes) = inner.desk.queued();
+        let [group_size, sync_micros, commit_micros] = inner.metrics.distributions();
+        let (cache_hits, cache_misses) = inner.store.cache_counts();
+        Stats {
+            current_revision: inner.hub.head().get(),
+            compacted_revision: inner.floor.get().get(),
+            compaction_debt: inner.compactor.debt().unwrap_or(0),
+            commits: inner.metrics.commits.get(),
+            conflicts: inner.metrics.conflicts.get(),
+            failed_groups: inner.metrics.failed_groups.get(),
+            written_bytes: inner.metrics.written_bytes.get(),
+            expired: inner.metrics.expired.get(),
+            swept_versions: inner.metrics.swept_versions.get(),
+            group_size,
+            sync_micros,
+            commit_micros,
+            queued: queued as u64,
+            queued_bytes: queued_bytes as u64,
+            subscribers: inner.hub.subscribers.load(std::sync::atomic::Ordering::Relaxed) as u64,
+            delivered_events: inner.hub.delivered.load(std::sync::atomic::Ordering::Relaxed),
+            ring_bytes: inner.hub.ring_bytes() as u64,
+            cache_hits,
+            cache_misses,
+            cache_bytes: inner.store.cache.get_usage() as u64,
+            families: stats::families(&inner.store),
+        }
+    }
+
+    /// Commits what is queued, ends all feeds with [`Error::Closed`], stops the threads and writes out what
+    /// is in memory, so that the next start is quick. The directory is free when every snapshot is
+    /// dropped, too.
+    ///
+    /// # Errors
+    /// [`Error::Rocks`] when writing out failed; nothing acknowledged is lost by that.
+    pub fn close(&self) -> Result<()> {
+        self.0.close()
+    }
+}
+
+impl Inner {
+    fn close(&self) -> Result<()> {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        if threads.is_empty() {
+            return Ok(());
+        }
+        self.tender.stop();
+        self.desk.close();
+        self.hub.close();
+        self.feeder.stop();
+        for thread in threads {
+            // A thread that panicked has nothing more to lose; its message is printed already.
+            let _ = thread.join();
+        }
+        let head = self.hub.head();
+        if self.store.number(meta::RESERVED)?.is_some_and(|reserved| reserved > head.get()) {
+            // Everything relaxed is synced: no revision needs to be skipped.
+            let mut batch = WriteBatch::default();
+            self.store.put_number(&mut batch, meta::RESERVED, head.get());
+            self.store.write(batch, true)?;
+        }
+        self.store.flush()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // An error here only makes the next start slower.
+        let _ = self.close();
+    }
+}
+
+/// The newest revision in the log.
+fn last_logged(store: &Arc<Store>) -> Result<Revision> {
+    let mut cursor = store.cursor(Family::Log, ReadOptions::default());
+    cursor.seek_to_last();
+    let Some(key) = cursor.key() else {
+        cursor.status()?;
+        return Ok(Revision::ZERO);
+    };
+    layout::parse_log_key(key).ok_or_else(|| Error::Corrupt {
+        key: bytes::Bytes::copy_from_slice(key),
+        revision: Revision::ZERO,
+        reason: "not a log key",
+    })
+}
+
+/// A future that ends when a revision is there. From [`Engine::wait_for`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct WaitFor {
+    hub: Arc<Hub>,
+    revision: Revision,
+    /// Set while it is registered with the hub.
+    id: Option<u64>,
+}
+
+impl Future for WaitFor {
+    type Output = Result<Revision>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let id = match self.id {
+            Some(id) => id,
+            None => self.hub.waiter_id(),
+        };
+        self.id = Some(id);
+        if self.hub.wait(self.revision, id, cx.waker()) {
+            return Poll::Pending;
+        }
+        self.id = None;
+        let head = self.hub.head();
+        Poll::Ready(if head >= self.revision { Ok(head) } else { Err(Error::Closed) })
+    }
+}
+
+impl Drop for WaitFor {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.hub.stop_waiting(self.revision, id);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Events: what subscribers get, shared by all of them.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use crate::record::Record;
+use crate::revision::Revision;
+
+/// A change of one key. One allocation, shared by all subscribers that get it.
+pub struct Event {
+    /// Revision of the transaction that made the change.
+    pub revision: Revision,
+    /// The key.
+    pub key: Bytes,
+    /// What happened to it.
+    pub kind: EventKind,
+    /// What was there before; none when the key was absent. Events that a lagging subscriber reads
+    /// from disk carry it only when [`crate::Subscribe::previous`] was asked for.
+    pub previous: Option<Record>,
+    /// Room for what a caller derives from the event, say its encoded form: made by the first
+    /// subscriber that needs it, seen by all, gone with the event.
+    pub extension: Extension,
+}
+
+impl Event {
+    pub(crate) fn new(revision: Revision, key: Bytes, kind: EventKind, previous: Option<Record>) -> Event {
+        Event { revision, key, kind, previous, extension: Extension::default() }
+    }
+
+    /// Whether the key was deleted.
+    pub fn is_delete(&self) -> bool {
+        matches!(self.kind, EventKind::Delete)
+    }
+
+    /// Bytes that the event keeps in memory, for the bound of the ring.
+    pub(crate) fn size(&self) -> usize {
+        /// The allocations around the bytes, roughly.
+        const OVERHEAD: usize = 320;
+        let value = match &self.kind {
+            EventKind::Put { value, .. } => value.len(),
+            EventKind::Delete => 0,
+        };
+        let previous = self.previous.as_ref().map_or(0, |record| record.value.len());
+        OVERHEAD + self.key.len() + value + previous
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("revision", &self.revision)
+            .field("key", &self.key)
+            .field("kind", &self.kind)
+            .field("previous", &self.previous)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What happened to a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EventKind {
+    /// It got a value.
+    Put {
+        /// The value.
+        value: Bytes,
+        /// Revision at which the key came into being: equal to the event's when this put created it.
+        create_revision: Revision,
+        /// Number of puts since then; 1 for the first.
+        version: u64,
+        /// When the key expires by itself, in milliseconds since 1970; none when it stays.
+        expires_at_ms: Option<u64>,
+    },
+    /// It was deleted, by a transaction or because its time had passed.
+    Delete,
+}
+
+/// A slot for one value of any type, set once.
+#[derive(Default)]
+pub struct Extension(OnceLock<Arc<dyn Any + Send + Sync>>);
+
+impl Extension {
+    /// The value in the slot, made by `make` when the slot is empty. None when another type was put
+    /// there before.
+    pub fn get_or_init<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
+        self.0.get_or_init(|| Arc::new(make())).downcast_ref()
+    }
+
+    /// The value in the slot, if one of this type is there.
+    pub fn get<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.0.get()?.downcast_ref()
+    }
+}
+
+/// All events of one revision, in the order of the transaction.
+#[derive(Debug)]
+pub struct Commit {
+    /// The revision.
+    pub revision: Revision,
+    /// Its events; at least one.
+    pub events: Vec<Arc<Event>>,
+    /// Bytes that it keeps in memory.
+    pub(crate) size: usize,
+}
+
+impl Commit {
+    pub(crate) fn new(revision: Revision, events: Vec<Arc<Event>>) -> Commit {
+        let size = events.iter().map(|event| event.size()).sum();
+        Commit { revision, events, size }
+    }
+}

@@ -1,0 +1,380 @@
+//! Where the committer publishes and subscribers look.
+//!
+//! Subscribers of the same key range share one [`RangeFeed`]. The committer finds the range feeds of a
+//! key by the prefixes of the key that have any, so its work depends on how many range feeds
+//! match, not on how many there are; for each match it appends one shared segment of events, however many
+//! subscribers there are.
+//!
+//! Locks, in the order in which they may be taken: `index`, then one range feed's `state` or `ring`.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+
+use crate::feed::event::{Commit, Event};
+use crate::feed::ring::Ring;
+use crate::range::KeyRange;
+use crate::revision::Revision;
+
+/// Events of whole revisions, in order, shared by all who get them.
+pub(crate) type Segment = Arc<[Arc<Event>]>;
+
+/// The publishing side of all change feeds, and the current revision.
+pub(crate) struct Hub {
+    /// The newest revision that is durable and that every range feed knows of.
+    head: AtomicU64,
+    ring: RwLock<Ring>,
+    index: Mutex<Index>,
+    /// Who waits for a revision.
+    waiting: Mutex<BTreeMap<(Revision, u64), Waker>>,
+    waiting_count: AtomicUsize,
+    next_waiter: AtomicU64,
+    closed: AtomicBool,
+    /// Subscriptions that exist, for statistics.
+    pub(crate) subscribers: AtomicUsize,
+    /// Events handed to subscribers, for statistics.
+    pub(crate) delivered: AtomicU64,
+}
+
+/// Range feeds by the prefix that all keys of their range share.
+#[derive(Default)]
+struct Index {
+    feeds: HashMap<Bytes, Vec<Arc<RangeFeed>>>,
+    /// How many prefixes of each length there are: the lengths worth looking up.
+    lengths: BTreeMap<usize, usize>,
+    /// Segments in the order in which they were appended, to let go of them with the ring.
+    segments: VecDeque<(Revision, Weak<RangeFeed>)>,
+}
+
+/// What subscribers of one key range share.
+pub(crate) struct RangeFeed {
+    range: KeyRange,
+    state: Mutex<FeedState>,
+}
+
+struct FeedState {
+    segments: VecDeque<Segment>,
+    /// The segments hold every event of the range behind this revision.
+    complete_from: Revision,
+    /// One place for each subscriber: its waker while it waits.
+    places: Vec<Option<Waker>>,
+    /// Places whose subscribers wait.
+    parked: Vec<usize>,
+    /// Places without a subscriber.
+    free: Vec<usize>,
+}
+
+/// What a range feed has for a subscriber.
+pub(crate) enum Next {
+    /// The next events.
+    Segment(Segment),
+    /// There are none up to the head; the waker is registered.
+    Nothing,
+    /// The subscriber is too far behind for the segments.
+    Behind,
+}
+
+impl Hub {
+    pub(crate) fn new(head: Revision, ring_bytes: usize) -> Hub {
+        Hub {
+            head: AtomicU64::new(head.get()),
+            ring: RwLock::new(Ring::new(head, ring_bytes)),
+            index: Mutex::default(),
+            waiting: Mutex::default(),
+            waiting_count: AtomicUsize::new(0),
+            next_waiter: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            subscribers: AtomicUsize::new(0),
+            delivered: AtomicU64::new(0),
+        }
+    }
+
+    /// The newest published revision.
+    pub(crate) fn head(&self) -> Revision {
+        Revision::new(self.head.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Makes durable commits visible, in order. Called by the committing thread alone. The wakers
+    /// that come back are the caller's to wake, after it has answered the writers.
+    pub(crate) fn publish(&self, commits: &[Arc<Commit>]) -> Vec<Waker> {
+        let Some(last) = commits.last().map(|commit| commit.revision) else { return Vec::new() };
+        let mut index = self.index.lock();
+        let complete_from = {
+            let mut ring = self.ring.write();
+            for commit in commits {
+                ring.push(Arc::clone(commit));
+            }
+            ring.complete_from()
+        };
+        let touched = index.append(commits);
+        index.release(complete_from);
+        // First all range feeds know of the events, then the head moves: a subscriber that finds
+        // nothing may go on to the head. Wakers are collected last: a subscriber that looks in
+        // between sees events beyond the head, leaves them, and is woken here.
+        self.head.store(last.get(), Ordering::Release);
+        drop(index);
+        let mut wakers = Vec::new();
+        for feed in touched {
+            feed.state.lock().unpark_into(&mut wakers);
+        }
+        self.take_waiting(last, &mut wakers);
+        wakers
+    }
+
+    /// Ends all feeds and waits.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        let mut wakers = Vec::new();
+        for feed in self.index.lock().feeds.values().flatten() {
+            feed.state.lock().unpark_into(&mut wakers);
+        }
+        self.take_waiting(Revision::new(u64::MAX), &mut wakers);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Takes a place among the subscribers of `range`.
+    pub(crate) fn join(&self, range: &KeyRange) -> (Arc<RangeFeed>, usize) {
+        self.subscribers.fetch_add(1, Ordering::Relaxed);
+        let mut index = self.index.lock();
+        // The ring cannot move on while the index is locked.
+        let last = self.ring.read().last();
+        let feed = index.feed(range, last);
+        let place = feed.state.lock().take_place();
+        (feed, place)
+    }
+
+    /// Gives a place back; the range feed goes with its last subscriber.
+    pub(crate) fn leave(&self, feed: &Arc<RangeFeed>, place: usize) {
+        self.subscribers.fetch_sub(1, Ordering::Relaxed);
+        let mut index = self.index.lock();
+        let empty = feed.state.lock().give_back(place);
+        if empty {
+            index.remove(feed);
+        }
+    }
+
+    /// Calls `visit` with the commits behind `after`, up to the head, until it answers false. Answers
+    /// whether the ring reaches back that far.
+    pub(crate) fn scan_ring(&self, after: Revision, mut visit: impl FnMut(&Arc<Commit>) -> bool) -> bool {
+        let head = self.head();
+        let ring = self.ring.read();
+        let Some(commits) = ring.since(after) else { return false };
+        for commit in commits.take_while(|commit| commit.revision <= head) {
+            if !visit(commit) {
+                break;
+            }
+        }
+        true
+    }
+
+    pub(crate) fn ring_bytes(&self) -> usize {
+        self.ring.read().bytes()
+    }
+
+    /// A number that tells one waiter for a revision from another.
+    pub(crate) fn waiter_id(&self) -> u64 {
+        self.next_waiter.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Registers a waiter. Answers false, without registering, when the revision is already there
+    /// or the hub is closed.
+    pub(crate) fn wait(&self, revision: Revision, id: u64, waker: &Waker) -> bool {
+        let mut waiting = self.waiting.lock();
+        self.waiting_count.store(waiting.len() + 1, Ordering::SeqCst);
+        // Looked at again after the count was raised, or a publisher in between would see nobody.
+        if self.head.load(Ordering::SeqCst) >= revision.get() || self.is_closed() {
+            waiting.remove(&(revision, id));
+            self.waiting_count.store(waiting.len(), Ordering::SeqCst);
+            return false;
+        }
+        waiting.insert((revision, id), waker.clone());
+        true
+    }
+
+    pub(crate) fn stop_waiting(&self, revision: Revision, id: u64) {
+        let mut waiting = self.waiting.lock();
+        waiting.remove(&(revision, id));
+        self.waiting_count.store(waiting.len(), Ordering::SeqCst);
+    }
+
+    fn take_waiting(&self, up_to: Revision, wakers: &mut Vec<Waker>) {
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.waiting_count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        while let Some(first) = waiting.first_entry() {
+            if first.key().0 > up_to {
+                break;
+            }
+            wakers.push(first.remove());
+        }
+        self.waiting_count.store(waiting.len(), Ordering::SeqCst);
+    }
+}
+
+impl Index {
+    /// The range feed of `range`, made when there is none.
+    fn feed(&mut self, range: &KeyRange, last: Revision) -> Arc<RangeFeed> {
+        let prefix = range.shared_prefix();
+        if let Some(feed) =
+            self.feeds.get(prefix).and_then(|feeds| feeds.iter().find(|feed| feed.range == *range))
+        {
+            return Arc::clone(feed);
+        }
+        let feed = Arc::new(RangeFeed {
+            range: range.clone(),
+            state: Mutex::new(FeedState {
+                segments: VecDeque::new(),
+                complete_from: last,
+                places: Vec::new(),
+                parked: Vec::new(),
+                free: Vec::new(),
+            }),
+        });
+        let feeds = self.feeds.entry(prefix.clone()).or_default();
+        if feeds.is_empty() {
+            *self.lengths.entry(prefix.len()).or_default() += 1;
+        }
+        feeds.push(Arc::clone(&feed));
+        feed
+    }
+
+    fn remove(&mut self, feed: &Arc<RangeFeed>) {
+        let prefix = feed.range.shared_prefix();
+        let Some(feeds) = self.feeds.get_mut(prefix) else { return };
+        feeds.retain(|other| !Arc::ptr_eq(other, feed));
+        if !feeds.is_empty() {
+            return;
+        }
+        self.feeds.remove(prefix);
+        if let Some(count) = self.lengths.get_mut(&prefix.len()) {
+            *count -= 1;
+            if *count == 0 {
+                self.lengths.remove(&prefix.len());
+            }
+        }
+    }
+
+    /// Hands the events of `commits` to the range feeds that they match: one segment for each.
+    fn append(&mut self, commits: &[Arc<Commit>]) -> Vec<Arc<RangeFeed>> {
+        if self.feeds.is_empty() {
+            return Vec::new();
+        }
+        let mut matched: HashMap<*const RangeFeed, (Arc<RangeFeed>, Vec<Arc<Event>>)> = HashMap::new();
+        for event in commits.iter().flat_map(|commit| &commit.events) {
+            for length in self.lengths.keys() {
+                let Some(prefix) = event.key.get(..*length) else { break };
+                for feed in self.feeds.get(prefix).into_iter().flatten() {
+                    if feed.range.contains(&event.key) {
+                        let (_, events) = matched
+                            .entry(Arc::as_ptr(feed))
+                            .or_insert_with(|| (Arc::clone(feed), Vec::new()));
+                        events.push(Arc::clone(event));
+                    }
+                }
+            }
+        }
+        let mut touched = Vec::with_capacity(matched.len());
+        for (feed, events) in matched.into_values() {
+            let Some(last) = events.last().map(|event| event.revision) else { continue };
+            feed.state.lock().segments.push_back(events.into());
+            self.segments.push_back((last, Arc::downgrade(&feed)));
+            touched.push(feed);
+        }
+        touched
+    }
+
+    /// Lets go of the segments that the ring no longer holds, so that a range feed nobody reads keeps
+    /// nothing in memory.
+    fn release(&mut self, complete_from: Revision) {
+        while let Some((last, feed)) = self.segments.front() {
+            if *last > complete_from {
+                break;
+            }
+            if let Some(feed) = feed.upgrade() {
+                let mut state = feed.state.lock();
+                state.complete_from = *last;
+                // Each entry of the queue stands for the oldest segment of its range feed.
+                state.segments.pop_front();
+            }
+            self.segments.pop_front();
+        }
+    }
+}
+
+impl RangeFeed {
+    /// The next events behind `position` and not beyond `head`, or the registered waker. `head` must
+    /// have been read before the call.
+    pub(crate) fn next(&self, position: Revision, head: Revision, place: usize, waker: &Waker) -> Next {
+        let mut state = self.state.lock();
+        if position < state.complete_from {
+            return Next::Behind;
+        }
+        let start = state
+            .segments
+            .partition_point(|segment| segment.last().is_none_or(|event| event.revision <= position));
+        if let Some(segment) = state.segments.get(start) {
+            let last = segment.last().map_or(Revision::ZERO, |event| event.revision);
+            if last <= head {
+                let seen = segment.partition_point(|event| event.revision <= position);
+                return Next::Segment(match segment.get(seen..) {
+                    // The position is inside the segment: the subscriber came out of a catch-up.
+                    Some(rest) if seen > 0 => rest.into(),
+                    _ => Arc::clone(segment),
+                });
+            }
+        }
+        state.park(place, waker);
+        Next::Nothing
+    }
+
+    /// Whether the segments are complete behind `position`.
+    pub(crate) fn reaches(&self, position: Revision) -> bool {
+        position >= self.state.lock().complete_from
+    }
+}
+
+impl FeedState {
+    fn take_place(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        })
+    }
+
+    /// Answers whether that was the last place taken.
+    fn give_back(&mut self, place: usize) -> bool {
+        if let Some(waker) = self.places.get_mut(place) {
+            *waker = None;
+            self.parked.retain(|other| *other != place);
+            self.free.push(place);
+        }
+        self.free.len() == self.places.len()
+    }
+
+    fn park(&mut self, place: usize, waker: &Waker) {
+        let Some(parked) = self.places.get_mut(place) else { return };
+        match parked {
+            Some(old) => old.clone_from(waker),
+            None => {
+                *parked = Some(waker.clone());
+                self.parked.push(place);
+            }
+        }
+    }
+
+    fn unpark_into(&mut self, wakers: &mut Vec<Waker>) {
+        for place in self.parked.drain(..) {
+            wakers.extend(self.places.get_mut(place).and_then(Option::take));
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Change feeds: from the committer to any number of subscribers.
+//!
+//! - [`event`]: what subscribers get.
+//! - [`ring`]: the commits of the last moments, in memory.
+//! - [`hub`]: where the committer publishes and subscribers look; the index by key prefix.
+//! - [`subscription`]: one subscriber's position and how it advances.
+//! - [`feeder`]: the thread that reads the log on disk for those who are behind.
+//!
+//! A subscriber is a position in the history: a revision up to which it has got everything. Where the
+//! next events come from follows from comparing that position with two others, never from moving
+//! the subscriber between sets:
+//!
+//! ```text
+//! position >= complete_from of its range feed   take the next shared segment, or wait
+//! position >= start of the ring                 scan the ring, a bounded piece at a time
+//! position >= compaction floor                  have the feeder read a bounded piece of the log
+//! otherwise                                     Compacted
+//! ```
+//!
+//! Nothing here waits for a subscriber, so a slow one costs nobody anything.
+
+pub(crate) mod event;
+pub(crate) mod feeder;
+pub(crate) mod hub;
+pub(crate) mod ring;
+pub(crate) mod subscription;

@@ -1,0 +1,152 @@
+//! Names and key forms of the column families. The whole format is told in
+//! `docs/storage-format.md`.
+//!
+//! | column family | key | value |
+//! |---|---|---|
+//! | `current` | user key | newest version of the key, also when that is a tombstone |
+//! | `history` | escaped user key, then the revision, inverted | a superseded version |
+//! | `log` | revision | what that revision did, one [`crate::log::LogEntry`] |
+//! | `expiry` | deadline, then the user key | mod revision that set the deadline |
+//! | `default` | name | a number of the store itself |
+//!
+//! Keys are compared bytewise, so numbers in keys are big endian.
+
+use crate::revision::Revision;
+
+/// Version of everything that this crate writes. A change that an older program would misread
+/// raises it.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+pub(crate) const CURRENT: &str = "current";
+pub(crate) const HISTORY: &str = "history";
+pub(crate) const LOG: &str = "log";
+pub(crate) const EXPIRY: &str = "expiry";
+
+/// Names in the `default` column family. Each value is one little-endian u64 and its crc32.
+pub(crate) mod meta {
+    /// Format version of the store.
+    pub(crate) const FORMAT: &[u8] = b"format";
+    /// Oldest revision that can be read.
+    pub(crate) const FLOOR: &[u8] = b"floor";
+    /// Revision up to which compaction has removed what the floor lets go.
+    pub(crate) const SWEPT: &[u8] = b"swept";
+    /// No revision at or below this one is given out again, whatever the log says. Written ahead
+    /// of relaxed commits, whose log entries a power cut may take away.
+    pub(crate) const RESERVED: &[u8] = b"reserved";
+}
+
+/// Ends the escaped key in a history key. Sorts before every escaped byte.
+const TERMINATOR: [u8; 2] = [0, 1];
+/// Stands for a zero byte inside an escaped key.
+const ESCAPED_ZERO: [u8; 2] = [0, 0xff];
+
+/// Replaces the content of `out` with the escaped form of `key`, which sorts like the key and is no
+/// prefix of another one.
+pub(crate) fn escape_into(key: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    let mut rest = key;
+    while let Some(zero) = rest.iter().position(|byte| *byte == 0) {
+        out.extend_from_slice(rest.get(..zero).unwrap_or_default());
+        out.extend_from_slice(&ESCAPED_ZERO);
+        rest = rest.get(zero + 1..).unwrap_or_default();
+    }
+    out.extend_from_slice(rest);
+    out.extend_from_slice(&TERMINATOR);
+}
+
+/// Replaces the content of `out` with the history key of a version. Newer versions sort first.
+pub(crate) fn history_key_into(key: &[u8], revision: Revision, out: &mut Vec<u8>) {
+    escape_into(key, out);
+    out.extend_from_slice(&(!revision.get()).to_be_bytes());
+}
+
+/// Splits a history key into user key and revision; none when it has not the form of one.
+pub(crate) fn parse_history_key(bytes: &[u8]) -> Option<(Vec<u8>, Revision)> {
+    let split = bytes.len().checked_sub(8)?;
+    let (escaped, revision) = bytes.split_at(split);
+    let revision = Revision::new(!u64::from_be_bytes(revision.try_into().ok()?));
+    let mut rest = escaped.strip_suffix(&TERMINATOR)?;
+    let mut key = Vec::with_capacity(rest.len());
+    while let Some(zero) = rest.iter().position(|byte| *byte == 0) {
+        key.extend_from_slice(rest.get(..=zero)?);
+        rest = rest.get(zero..)?.strip_prefix(&ESCAPED_ZERO)?;
+    }
+    key.extend_from_slice(rest);
+    Some((key, revision))
+}
+
+/// The log key of a revision.
+pub(crate) fn log_key(revision: Revision) -> [u8; 8] {
+    revision.get().to_be_bytes()
+}
+
+/// The revision of a log key; none when it has not the form of one.
+pub(crate) fn parse_log_key(bytes: &[u8]) -> Option<Revision> {
+    Some(Revision::new(u64::from_be_bytes(bytes.try_into().ok()?)))
+}
+
+/// The expiry key of a deadline.
+pub(crate) fn expiry_key(deadline_ms: u64, key: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(8 + key.len());
+    out.extend_from_slice(&deadline_ms.to_be_bytes());
+    out.extend_from_slice(key);
+    out
+}
+
+/// Splits an expiry key into deadline and user key.
+pub(crate) fn parse_expiry_key(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (deadline, key) = bytes.split_at_checked(8)?;
+    Some((u64::from_be_bytes(deadline.try_into().ok()?), key))
+}
+
+/// The stored form of a number of the store itself.
+pub(crate) fn encode_number(name: &[u8], number: u64) -> [u8; 12] {
+    let mut out = [0; 12];
+    out[..8].copy_from_slice(&number.to_le_bytes());
+    out[8..].copy_from_slice(&number_crc(name, number).to_le_bytes());
+    out
+}
+
+/// Reads back [`encode_number`]; none when damaged.
+pub(crate) fn decode_number(name: &[u8], bytes: &[u8]) -> Option<u64> {
+    let number = crate::record::read_u64(bytes, 0)?;
+    let crc = crate::record::read_u32(bytes, 8)?;
+    (bytes.len() == 12 && crc == number_crc(name, number)).then_some(number)
+}
+
+fn number_crc(name: &[u8], number: u64) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(name);
+    crc.update(&number.to_le_bytes());
+    crc.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn history_keys_sort_by_key_then_newest_first() {
+        let keys: [&[u8]; 7] = [b"", b"\0", b"\0\0", b"\0\xff", b"a", b"a\0", b"a\0b"];
+        let mut encoded = Vec::new();
+        for key in keys {
+            for revision in [9, 5, 1] {
+                let mut out = Vec::new();
+                history_key_into(key, Revision::new(revision), &mut out);
+                assert_eq!(parse_history_key(&out), Some((key.to_vec(), Revision::new(revision))));
+                encoded.push(out);
+            }
+        }
+        let mut sorted = encoded.clone();
+        sorted.sort();
+        assert_eq!(encoded, sorted);
+    }
+
+    #[test]
+    fn damaged_numbers_are_noticed() {
+        let bytes = encode_number(b"floor", 17);
+        assert_eq!(decode_number(b"floor", &bytes), Some(17));
+        assert_eq!(decode_number(b"swept", &bytes), None);
+        assert_eq!(decode_number(b"floor", &bytes[..11]), None);
+    }
+}

@@ -1,0 +1,369 @@
+//! Reads: one key, a pinned snapshot, a range of keys.
+//!
+//! The newest version of each key is in `current`, so a read of the latest state is a plain lookup or
+//! a plain scan, however many old versions there are. A read at an older revision scans the same
+//! column family, because tombstones stay there as long as any readable revision is older than they
+//! are: every key that lived at a readable revision has an entry. Only for keys written since
+//! that revision it looks into `history`, with a second cursor that moves along.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rocksdb::ReadOptions;
+
+use crate::error::{Error, Result};
+use crate::feed::hub::Hub;
+use crate::floor::Floor;
+use crate::layout;
+use crate::range::KeyRange;
+use crate::record::{self, Header, Kind, Record, Stored};
+use crate::revision::{At, Revision};
+use crate::store::{Cursor, Family, Pinned, Store};
+
+/// Reads one key without pinning a snapshot where that can be avoided.
+pub(crate) fn get(
+    store: &Arc<Store>,
+    hub: &Hub,
+    floor: &Floor,
+    key: &[u8],
+    at: At,
+) -> Result<Option<Record>> {
+    if at == At::Latest {
+        // The newest version is the answer when it is published. One that is written but not
+        // published yet must not be shown: a list that follows could be older.
+        let found = store.get(Family::Current, key)?;
+        let head = hub.head();
+        let Some(bytes) = found else { return Ok(None) };
+        let (header, _) = record::check(key, &bytes)?;
+        if header.mod_revision <= head {
+            return Ok(to_record(Bytes::copy_from_slice(key), &header, &bytes));
+        }
+    }
+    Snapshot::take(store, hub, floor, at)?.get(key)
+}
+
+/// Builds the record from checked bytes; none for a tombstone. Copies the value.
+fn to_record(key: Bytes, header: &Header, bytes: &[u8]) -> Option<Record> {
+    if header.kind == Kind::Tombstone {
+        return None;
+    }
+    Some(Record {
+        key,
+        value: Bytes::copy_from_slice(bytes.get(header.len()..).unwrap_or_default()),
+        create_revision: header.create_revision,
+        mod_revision: header.mod_revision,
+        version: header.version,
+        expires_at_ms: header.expires_at_ms(),
+    })
+}
+
+/// The version of `key` that was written at exactly `revision`.
+pub(crate) fn version(pinned: &Pinned, key: &[u8], revision: Revision) -> Result<Option<Stored>> {
+    if let Some(bytes) = pinned.get(Family::Current, key)? {
+        if record::peek(&bytes).is_some_and(|(header, _)| header.mod_revision == revision) {
+            return Stored::decode(key, Bytes::copy_from_slice(&bytes)).map(Some);
+        }
+    }
+    let mut history_key = Vec::with_capacity(key.len() + 16);
+    layout::history_key_into(key, revision, &mut history_key);
+    match pinned.get(Family::History, &history_key)? {
+        Some(bytes) => Stored::decode(key, Bytes::copy_from_slice(&bytes)).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The state of the store at one revision, readable for as long as it is held.
+///
+/// It holds a RocksDB snapshot, so neither writes nor compaction change what it shows. It is `Send` and owns
+/// what it needs: a blocking task can stream a long range from it. Cheap to clone. While it is held, the space
+/// of what was deleted since is not given back, and the directory stays locked.
+#[derive(Clone)]
+pub struct Snapshot {
+    pinned: Arc<Pinned>,
+    revision: Revision,
+}
+
+impl Snapshot {
+    pub(crate) fn take(store: &Arc<Store>, hub: &Hub, floor: &Floor, at: At) -> Result<Snapshot> {
+        // The head before the pin: the pinned state holds all that the head covers, and perhaps more,
+        // which reads skip.
+        let current = hub.head();
+        let revision = match at {
+            At::Latest => current,
+            At::Exact(revision) => revision,
+        };
+        if revision > current {
+            return Err(Error::Future { requested: revision, current });
+        }
+        let pinned = store.pin();
+        // The floor after the pin, see `Floor`.
+        match at {
+            At::Exact(revision) => floor.check(revision)?,
+            // The floor never passes the head.
+            At::Latest => {
+                if floor.get() > revision {
+                    return Snapshot::take(store, hub, floor, At::Latest);
+                }
+            }
+        }
+        Ok(Snapshot { pinned: Arc::new(pinned), revision })
+    }
+
+    /// The revision whose state this is.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The record of a key.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the stored record is damaged.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Record>> {
+        let Some(bytes) = self.pinned.get(Family::Current, key)? else { return Ok(None) };
+        let (header, _) = record::check(key, &bytes)?;
+        if header.mod_revision <= self.revision {
+            return Ok(to_record(Bytes::copy_from_slice(key), &header, &bytes));
+        }
+        let mut older = HistoryCursor::new(&self.pinned);
+        match older.newest(key, self.revision)? {
+            Some(header) => Ok(to_record(Bytes::copy_from_slice(key), &header, older.value())),
+            None => Ok(None),
+        }
+    }
+
+    /// The keys of `range` and their values, in order.
+    pub fn range(&self, range: &KeyRange) -> Range {
+        let mut read = ReadOptions::default();
+        read.set_iterate_lower_bound(range.start().to_vec());
+        if let Some(end) = range.end() {
+            read.set_iterate_upper_bound(end.to_vec());
+        }
+        let empty = range.is_empty();
+        Range {
+            current: (!empty).then(|| self.pinned.cursor(Family::Current, read)),
+            older: None,
+            at: Position::Start,
+            snapshot: self.clone(),
+        }
+    }
+
+    /// The number of keys in `range`. Reads and checks each record, so its cost is that of the range.
+    ///
+    /// # Errors
+    /// As [`Range::next`].
+    pub fn count(&self, range: &KeyRange) -> Result<u64> {
+        let mut range = self.range(range);
+        let mut count = 0;
+        while range.next()?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+/// One key of a range. Borrows from the cursor, so nothing is copied; valid until the cursor moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// Revision at which the key came into being.
+    pub create_revision: Revision,
+    /// Revision that wrote this version.
+    pub mod_revision: Revision,
+    /// Number of puts since the key came into being.
+    pub version: u64,
+    /// When the key expires by itself, in milliseconds since 1970; none when it stays.
+    pub expires_at_ms: Option<u64>,
+}
+
+impl Entry<'_> {
+    /// The entry as a record of its own.
+    pub fn to_record(&self) -> Record {
+        Record {
+            key: Bytes::copy_from_slice(self.key),
+            value: Bytes::copy_from_slice(self.value),
+            create_revision: self.create_revision,
+            mod_revision: self.mod_revision,
+            version: self.version,
+            expires_at_ms: self.expires_at_ms,
+        }
+    }
+}
+
+/// A cursor over a range of keys: streams any number of them in constant memory.
+///
+/// ```
+/// # fn main() -> Result<(), plinth_engine::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let engine = plinth_engine::Engine::open(plinth_engine::Options::new(dir.path()))?;
+/// use plinth_engine::{At, KeyRange};
+///
+/// let mut fruit = engine.snapshot(At::Latest)?.range(&KeyRange::prefix("fruit/"));
+/// while let Some(entry) = fruit.next()? {
+///     println!("{} was written at {}", entry.key.escape_ascii(), entry.mod_revision);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Range {
+    /// None when the range is empty or has been read to its end.
+    current: Option<Cursor>,
+    /// Made when the first key turns up that was written after the snapshot's revision.
+    older: Option<HistoryCursor>,
+    at: Position,
+    snapshot: Snapshot,
+}
+
+/// Where the last entry of a range was found.
+enum Position {
+    Start,
+    Current(Header),
+    History(Header),
+}
+
+impl Range {
+    /// The revision of the snapshot that is read.
+    pub fn revision(&self) -> Revision {
+        self.snapshot.revision
+    }
+
+    /// The next key, in bytewise order; none at the end.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when a stored record is damaged, [`Error::Rocks`] when RocksDB cannot read. A call
+    /// after an error goes on behind the damaged record.
+    #[allow(clippy::should_implement_trait)] // It lends: the entry borrows from the cursor.
+    pub fn next(&mut self) -> Result<Option<Entry<'_>>> {
+        if !self.advance()? {
+            return Ok(None);
+        }
+        Ok(self.entry())
+    }
+
+    /// Moves to the next key that exists in the snapshot; false at the end.
+    fn advance(&mut self) -> Result<bool> {
+        let Some(current) = &mut self.current else { return Ok(false) };
+        loop {
+            match self.at {
+                Position::Start => current.seek_to_first(),
+                Position::Current(_) | Position::History(_) => current.next(),
+            }
+            let Some((key, value)) = current.item() else {
+                let status = current.status();
+                self.current = None;
+                status?;
+                return Ok(false);
+            };
+            let checked = record::check(key, value);
+            // Whatever comes of this record, the next call goes on behind it.
+            let (header, _) = match checked {
+                Ok(checked) => checked,
+                Err(error) => {
+                    self.at = Position::Current(NOTHING);
+                    return Err(error);
+                }
+            };
+            self.at = Position::Current(header);
+            if header.mod_revision <= self.snapshot.revision {
+                if header.kind != Kind::Tombstone {
+                    return Ok(true);
+                }
+                continue;
+            }
+            let older = self.older.get_or_insert_with(|| HistoryCursor::new(&self.snapshot.pinned));
+            if let Some(header) = older.newest(key, self.snapshot.revision)? {
+                if header.kind != Kind::Tombstone {
+                    self.at = Position::History(header);
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    /// The entry that [`Range::advance`] has moved to.
+    fn entry(&self) -> Option<Entry<'_>> {
+        let (key, value) = self.current.as_ref()?.item()?;
+        let (header, bytes) = match &self.at {
+            Position::Start => return None,
+            Position::Current(header) => (header, value),
+            Position::History(header) => (header, self.older.as_ref()?.value()),
+        };
+        Some(Entry {
+            key,
+            value: bytes.get(header.len()..).unwrap_or_default(),
+            create_revision: header.create_revision,
+            mod_revision: header.mod_revision,
+            version: header.version,
+            expires_at_ms: header.expires_at_ms(),
+        })
+    }
+}
+
+/// Stands where a damaged record was; never shown.
+const NOTHING: Header = Header {
+    kind: Kind::Tombstone,
+    mod_revision: Revision::ZERO,
+    create_revision: Revision::ZERO,
+    version: 0,
+    deadline_ms: 0,
+};
+
+/// Finds superseded versions, for keys asked for in ascending order.
+struct HistoryCursor {
+    cursor: Cursor,
+    positioned: bool,
+    wanted: Vec<u8>,
+}
+
+/// Steps that a cursor tries before it seeks: neighbours are cheaper to step to than to seek.
+const STEPS_BEFORE_SEEK: usize = 4;
+
+impl HistoryCursor {
+    fn new(pinned: &Pinned) -> HistoryCursor {
+        let cursor = pinned.cursor(Family::History, ReadOptions::default());
+        HistoryCursor { cursor, positioned: false, wanted: Vec::new() }
+    }
+
+    /// Moves to the newest superseded version of `key` at or below `revision`, and checks it.
+    fn newest(&mut self, key: &[u8], revision: Revision) -> Result<Option<Header>> {
+        layout::history_key_into(key, revision, &mut self.wanted);
+        self.move_to_wanted();
+        let Some((found, value)) = self.cursor.item() else {
+            self.cursor.status()?;
+            return Ok(None);
+        };
+        let same_key = found.len() == self.wanted.len()
+            && found.get(..found.len() - 8) == self.wanted.get(..self.wanted.len() - 8);
+        if !same_key {
+            return Ok(None);
+        }
+        record::check(key, value).map(|(header, _)| Some(header))
+    }
+
+    fn value(&self) -> &[u8] {
+        self.cursor.value().unwrap_or_default()
+    }
+
+    fn move_to_wanted(&mut self) {
+        let behind = |cursor: &Cursor, wanted: &[u8]| cursor.key().is_some_and(|key| key < wanted);
+        if self.positioned && behind(&self.cursor, &self.wanted) {
+            for _ in 0..STEPS_BEFORE_SEEK {
+                self.cursor.next();
+                if !self.cursor.valid() {
+                    break;
+                }
+                if !behind(&self.cursor, &self.wanted) {
+                    return;
+                }
+            }
+        } else if self.positioned {
+            // At it, beyond it or at the end. What lies before the cursor is below the key that was
+            // wanted last, and wanted keys ascend.
+            return;
+        }
+        self.cursor.seek(&self.wanted);
+        self.positioned = true;
+    }
+}

@@ -1,0 +1,70 @@
+//! The one number that orders everything.
+
+use std::fmt;
+
+/// Position in the history of the store: the first committed transaction has revision 1, each later
+/// one exactly one more. Zero means "before anything".
+///
+/// There is no arithmetic on revisions except [`Revision::next`] and [`Revision::previous`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Revision(u64);
+
+impl Revision {
+    /// Before the first transaction.
+    pub const ZERO: Revision = Revision(0);
+
+    /// The revision with this number.
+    pub const fn new(number: u64) -> Revision {
+        Revision(number)
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The revision after this one. The last representable revision is its own successor; at a
+    /// billion commits a second it is 584 years away.
+    #[must_use]
+    pub const fn next(self) -> Revision {
+        Revision(self.0.saturating_add(1))
+    }
+
+    /// The revision before this one; zero stays zero.
+    #[must_use]
+    pub const fn previous(self) -> Revision {
+        Revision(self.0.saturating_sub(1))
+    }
+
+    /// Neither a missing revision nor the start: something was committed at it.
+    pub const fn is_set(self) -> bool {
+        self.0 != 0
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<u64> for Revision {
+    fn from(number: u64) -> Revision {
+        Revision(number)
+    }
+}
+
+impl From<Revision> for u64 {
+    fn from(revision: Revision) -> u64 {
+        revision.0
+    }
+}
+
+/// Which state of the store a read shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// The newest state that is durable when the read starts.
+    Latest,
+    /// Exactly the state after this revision was committed.
+    Exact(Revision),
+}

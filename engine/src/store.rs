@@ -1,0 +1,401 @@
+//! The RocksDB database below the engine: opening it, its tuning, its column families.
+//!
+//! This is the only module with `unsafe` code: snapshots and iterators of the binding borrow the
+//! database, but ours live as long as their readers want. [`Pinned`] and [`Cursor`] hold the database
+//! by reference count instead, which is what the borrow stood for.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rocksdb::{
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DBCompressionType, DBPinnableSlice,
+    DBRawIterator, DBRecoveryMode, ReadOptions, WriteBatch, WriteOptions, DB,
+};
+
+use crate::error::{Error, Result};
+use crate::layout::{self, meta, FORMAT_VERSION};
+use crate::options::{Memory, Options};
+
+/// Marks a directory as ours; written when creation is complete.
+const MARKER: &str = "PLINTH";
+/// Locked by whoever has the directory open.
+const LOCK: &str = "LOCK";
+/// The RocksDB database inside the directory.
+const DATABASE: &str = "db";
+
+/// The open database. Shared by reference count; the directory stays locked until the last holder,
+/// a snapshot or the engine, is gone.
+pub(crate) struct Store {
+    current: &'static ColumnFamily,
+    history: &'static ColumnFamily,
+    log: &'static ColumnFamily,
+    expiry: &'static ColumnFamily,
+    meta: &'static ColumnFamily,
+    pub(crate) cache: Cache,
+    db: Arc<DB>,
+    dir: PathBuf,
+    /// Released on drop, after the database.
+    _lock: File,
+}
+
+/// Names a column family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    Current,
+    History,
+    Log,
+    Expiry,
+    Meta,
+}
+
+impl Family {
+    pub(crate) const ALL: [Family; 5] =
+        [Family::Current, Family::History, Family::Log, Family::Expiry, Family::Meta];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Family::Current => layout::CURRENT,
+            Family::History => layout::HISTORY,
+            Family::Log => layout::LOG,
+            Family::Expiry => layout::EXPIRY,
+            Family::Meta => rocksdb::DEFAULT_COLUMN_FAMILY_NAME,
+        }
+    }
+}
+
+impl Store {
+    /// Opens the database in the directory of `options`, creating it when that is asked for.
+    pub(crate) fn open(options: &Options) -> Result<Store> {
+        let dir = &options.dir;
+        if options.create {
+            fs::create_dir_all(dir).map_err(|e| Error::io(format!("creating {}", dir.display()), e))?;
+        }
+        if !dir.join(MARKER).exists() {
+            if !options.create {
+                return Err(Error::Foreign { dir: dir.clone() });
+            }
+            // Before the lock, which would leave a file in somebody else's directory.
+            check_unfinished(dir)?;
+        }
+        let lock = lock(dir)?;
+        // Only now the answer cannot change any more.
+        let marked = dir.join(MARKER).exists();
+        if marked {
+            check_format(&dir.join(MARKER))?;
+        } else {
+            // Whatever is there is the rest of a creation that did not finish: nothing in it was ever
+            // acknowledged.
+            let database = dir.join(DATABASE);
+            if database.exists() {
+                fs::remove_dir_all(&database)
+                    .map_err(|e| Error::io(format!("removing {}", database.display()), e))?;
+            }
+        }
+        let cache = Cache::new_lru_cache(options.memory.block_cache);
+        let db = open_database(&dir.join(DATABASE), &options.memory, &cache, !marked, false)?;
+        let store = Store::assemble(db, cache, dir.clone(), lock)?;
+        if marked {
+            let found = store.number(meta::FORMAT)?.unwrap_or(0) as u32;
+            if found != FORMAT_VERSION {
+                return Err(Error::FormatVersion { found, expected: FORMAT_VERSION });
+            }
+        } else {
+            let mut batch = WriteBatch::default();
+            store.put_number(&mut batch, meta::FORMAT, FORMAT_VERSION.into());
+            store.write(batch, true)?;
+            write_marker(dir)?;
+        }
+        Ok(store)
+    }
+
+    fn assemble(db: DB, cache: Cache, dir: PathBuf, lock: File) -> Result<Store> {
+        let db = Arc::new(db);
+        let family = |family: Family| -> Result<&'static ColumnFamily> {
+            let handle = db.cf_handle(family.name()).ok_or(Error::Corrupt {
+                key: family.name().into(),
+                revision: crate::Revision::ZERO,
+                reason: "column family is missing",
+            })?;
+            // SAFETY: the handle lives in a heap node of the map of `db`, which never changes: no
+            // column family is created or dropped after this point. `db` is dropped together with
+            // the struct that holds the reference, and the reference is never handed out for
+            // longer than a borrow of that struct.
+            Ok(unsafe { &*std::ptr::from_ref(handle) })
+        };
+        Ok(Store {
+            current: family(Family::Current)?,
+            history: family(Family::History)?,
+            log: family(Family::Log)?,
+            expiry: family(Family::Expiry)?,
+            meta: family(Family::Meta)?,
+            cache,
+            db,
+            dir,
+            _lock: lock,
+        })
+    }
+
+    pub(crate) fn db(&self) -> &DB {
+        &self.db
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn family(&self, family: Family) -> &ColumnFamily {
+        match family {
+            Family::Current => self.current,
+            Family::History => self.history,
+            Family::Log => self.log,
+            Family::Expiry => self.expiry,
+            Family::Meta => self.meta,
+        }
+    }
+
+    /// The stored bytes of a key, without copying them.
+    pub(crate) fn get(&self, family: Family, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>> {
+        Ok(self.db.get_pinned_cf(self.family(family), key)?)
+    }
+
+    /// Writes a batch; with `sync` it is on disk when this returns.
+    pub(crate) fn write(&self, batch: WriteBatch, sync: bool) -> Result<()> {
+        let mut options = WriteOptions::default();
+        options.set_sync(sync);
+        self.db.write_opt(batch, &options).map_err(Error::from_write)
+    }
+
+    /// Writes out what is in memory.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let families = Family::ALL.map(|family| self.family(family));
+        let families: Vec<&&ColumnFamily> = families.iter().collect();
+        self.db.flush_cfs_opt(&families, &rocksdb::FlushOptions::default()).map_err(Error::from_write)
+    }
+
+    /// Blocks found and not found in the cache.
+    pub(crate) fn cache_counts(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    /// A number of the store itself.
+    pub(crate) fn number(&self, name: &[u8]) -> Result<Option<u64>> {
+        let Some(bytes) = self.get(Family::Meta, name)? else { return Ok(None) };
+        let number = layout::decode_number(name, &bytes).ok_or_else(|| Error::Corrupt {
+            key: bytes::Bytes::copy_from_slice(name),
+            revision: crate::Revision::ZERO,
+            reason: "a number of the store itself is damaged",
+        })?;
+        Ok(Some(number))
+    }
+
+    /// Sets a number of the store itself.
+    pub(crate) fn put_number(&self, batch: &mut WriteBatch, name: &[u8], number: u64) {
+        batch.put_cf(self.meta, name, layout::encode_number(name, number));
+    }
+
+    /// A cursor over the newest state of a column family.
+    pub(crate) fn cursor(self: &Arc<Self>, family: Family, read: ReadOptions) -> Cursor {
+        let iterator = self.db.raw_iterator_cf_opt(self.family(family), read);
+        Cursor { iterator: detach(iterator), _store: Arc::clone(self) }
+    }
+
+    /// Pins the state of this moment.
+    pub(crate) fn pin(self: &Arc<Self>) -> Pinned {
+        let snapshot = self.db.snapshot();
+        // SAFETY: the snapshot refers to the database through a pointer into the `Arc<DB>`, whose
+        // content does not move. `store` keeps it alive and is dropped after the snapshot (fields
+        // are dropped in the order of their declaration).
+        let snapshot: rocksdb::Snapshot<'static> = unsafe { std::mem::transmute(snapshot) };
+        Pinned { snapshot, store: Arc::clone(self) }
+    }
+}
+
+/// A state of the database that stays readable.
+pub(crate) struct Pinned {
+    snapshot: rocksdb::Snapshot<'static>,
+    store: Arc<Store>,
+}
+
+impl Pinned {
+    /// The stored bytes of a key in the pinned state.
+    pub(crate) fn get(&self, family: Family, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>> {
+        Ok(self.snapshot.get_pinned_cf(self.store.family(family), key)?)
+    }
+
+    /// A cursor over a column family in the pinned state.
+    pub(crate) fn cursor(&self, family: Family, mut read: ReadOptions) -> Cursor {
+        read.set_snapshot(&self.snapshot);
+        // The iterator holds the sequence number of the snapshot and the versions of the files it
+        // needs; RocksDB does not ask the snapshot to outlive it.
+        self.store.cursor(family, read)
+    }
+}
+
+/// A RocksDB iterator that keeps its database alive.
+pub(crate) struct Cursor {
+    iterator: DBRawIterator<'static>,
+    _store: Arc<Store>,
+}
+
+impl std::ops::Deref for Cursor {
+    type Target = DBRawIterator<'static>;
+    fn deref(&self) -> &Self::Target {
+        &self.iterator
+    }
+}
+
+impl std::ops::DerefMut for Cursor {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.iterator
+    }
+}
+
+/// Frees an iterator from the borrow of its database.
+fn detach(iterator: DBRawIterator<'_>) -> DBRawIterator<'static> {
+    // SAFETY: the lifetime is a marker that the database outlives the iterator. The only caller
+    // stores the iterator in a `Cursor` before the `Arc<Store>` that owns the database; fields are
+    // dropped in the order of their declaration, so the iterator goes first.
+    unsafe { std::mem::transmute(iterator) }
+}
+
+/// Takes the exclusive lock on the directory.
+fn lock(dir: &Path) -> Result<File> {
+    let path = dir.join(LOCK);
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(Error::Locked { dir: dir.to_owned() }),
+        Err(fs::TryLockError::Error(e)) => Err(Error::io(format!("locking {}", path.display()), e)),
+    }
+}
+
+/// Refuses a directory that holds anything but an unfinished creation.
+fn check_unfinished(dir: &Path) -> Result<()> {
+    let context = || format!("reading {}", dir.display());
+    for entry in fs::read_dir(dir).map_err(|e| Error::io(context(), e))? {
+        let name = entry.map_err(|e| Error::io(context(), e))?.file_name();
+        if name != LOCK && name != DATABASE && name != MARKER_PART {
+            return Err(Error::Foreign { dir: dir.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// The marker while it is being written.
+const MARKER_PART: &str = "PLINTH.part";
+
+fn write_marker(dir: &Path) -> Result<()> {
+    let write = || -> std::io::Result<()> {
+        let part = dir.join(MARKER_PART);
+        let mut file = File::create(&part)?;
+        writeln!(file, "plinth-engine format {FORMAT_VERSION}")?;
+        file.sync_all()?;
+        fs::rename(&part, dir.join(MARKER))?;
+        File::open(dir)?.sync_all()?;
+        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            File::open(parent)?.sync_all()?;
+        }
+        Ok(())
+    };
+    write().map_err(|e| Error::io(format!("marking {}", dir.display()), e))
+}
+
+fn check_format(marker: &Path) -> Result<()> {
+    let text =
+        fs::read_to_string(marker).map_err(|e| Error::io(format!("reading {}", marker.display()), e))?;
+    let found = text
+        .strip_prefix("plinth-engine format ")
+        .and_then(|rest| rest.trim_end().parse().ok())
+        .unwrap_or_default();
+    if found != FORMAT_VERSION {
+        return Err(Error::FormatVersion { found, expected: FORMAT_VERSION });
+    }
+    Ok(())
+}
+
+/// Opens the RocksDB database at `path`.
+pub(crate) fn open_database(
+    path: &Path,
+    memory: &Memory,
+    cache: &Cache,
+    create: bool,
+    read_only: bool,
+) -> Result<DB> {
+    let options = database_options(memory, create);
+    let families = Family::ALL
+        .into_iter()
+        .map(|family| ColumnFamilyDescriptor::new(family.name(), family_options(family, memory, cache)));
+    let opened = if read_only {
+        DB::open_cf_descriptors_read_only(&options, path, families, false)
+    } else {
+        DB::open_cf_descriptors(&options, path, families)
+    };
+    opened.map_err(Error::from_write)
+}
+
+fn database_options(memory: &Memory, create: bool) -> rocksdb::Options {
+    let mut options = rocksdb::Options::default();
+    options.create_if_missing(create);
+    options.create_missing_column_families(create);
+    options.set_paranoid_checks(true);
+    // A torn tail is what a crash leaves and is dropped; damage before it is an error. The default
+    // mode drops everything behind a damaged record without a word.
+    options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    options.set_max_total_wal_size(memory.max_wal);
+    options.set_max_background_jobs(memory.background_jobs);
+    options.set_max_open_files(memory.max_open_files);
+    options.set_db_write_buffer_size(memory.write_buffer * 4);
+    options.set_max_manifest_file_size(1 << 20);
+    options.set_skip_stats_update_on_db_open(true);
+    options.set_bytes_per_sync(1 << 20);
+    // The log of RocksDB itself, not the write-ahead log.
+    options.set_log_level(rocksdb::LogLevel::Warn);
+    options.set_keep_log_file_num(2);
+    options.set_max_log_file_size(1 << 20);
+    options.set_stats_dump_period_sec(0);
+    options.set_stats_persist_period_sec(0);
+    options
+}
+
+fn family_options(family: Family, memory: &Memory, cache: &Cache) -> rocksdb::Options {
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(cache);
+    table.set_cache_index_and_filter_blocks(true);
+    table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    table.set_block_size(8 << 10);
+    table.set_format_version(6);
+    if family == Family::Current {
+        table.set_bloom_filter(10.0, false);
+    }
+
+    let mut options = rocksdb::Options::default();
+    options.set_block_based_table_factory(&table);
+    let write_buffer = match family {
+        Family::Current | Family::History => memory.write_buffer,
+        Family::Log => memory.write_buffer / 4,
+        Family::Expiry | Family::Meta => memory.write_buffer / 16,
+    };
+    options.set_write_buffer_size(write_buffer.max(64 << 10));
+    options.set_max_write_buffer_number(3);
+    options.set_target_file_size_base(32 << 20);
+    options.set_max_bytes_for_level_base(128 << 20);
+    options.set_level_compaction_dynamic_level_bytes(true);
+    options.set_level_zero_file_num_compaction_trigger(8);
+    options.set_level_zero_slowdown_writes_trigger(24);
+    options.set_level_zero_stop_writes_trigger(48);
+    options.set_compression_type(DBCompressionType::None);
+    options.set_bottommost_compression_type(DBCompressionType::Lz4);
+    if matches!(family, Family::History | Family::Current | Family::Expiry) {
+        // Files in which deletions pile up are merged soon: that gives their space back and keeps
+        // scans from stepping over them.
+        options.add_compact_on_deletion_collector_factory(4096, 1024, 0.5);
+    }
+    options
+}
