@@ -1,1 +1,198 @@
 //! Name rules: DNS labels and subdomains, label keys and values.
+//!
+//! Each function lists what is wrong with a text, in upstream's words (k8s.io/apimachinery
+//! `pkg/util/validation` and `pkg/api/validate/content`); an empty list means it is good.
+
+/// Longest DNS label and label value, in bytes.
+const LABEL_MAX: usize = 63;
+/// Longest DNS subdomain, in bytes.
+const SUBDOMAIN_MAX: usize = 253;
+
+const LABEL_FORMAT: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+const SUBDOMAIN_FORMAT: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
+const LABEL_1035_FORMAT: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
+const QUALIFIED_FORMAT: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+const LABEL_VALUE_FORMAT: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
+
+fn too_long(most: usize) -> String {
+    format!("must be no more than {most} bytes")
+}
+
+fn broken(rule: &str, format: &str, examples: &[&str]) -> String {
+    let examples: Vec<String> = examples.iter().map(|e| format!("'{e}', ")).collect();
+    format!("{rule} (e.g. {}regex used for validation is '{format}')", examples.join("or "))
+}
+
+/// Whether the text is not empty, starts and ends with `edge` and has nothing but `inner` between.
+fn is_made_of(text: &str, edge: fn(u8) -> bool, inner: fn(u8) -> bool) -> bool {
+    match text.as_bytes() {
+        [] => false,
+        [one] => edge(*one),
+        [first, middle @ .., last] => edge(*first) && edge(*last) && middle.iter().all(|b| inner(*b)),
+    }
+}
+
+fn lower(b: u8) -> bool {
+    b.is_ascii_lowercase() || b.is_ascii_digit()
+}
+
+fn lower_or_dash(b: u8) -> bool {
+    lower(b) || b == b'-'
+}
+
+fn any_or_joint(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')
+}
+
+fn is_label(text: &str) -> bool {
+    is_made_of(text, lower, lower_or_dash)
+}
+
+fn is_subdomain(text: &str) -> bool {
+    text.split('.').all(is_label)
+}
+
+/// A DNS label as RFC 1123 has it: lower case, digits and dashes, 63 bytes.
+pub fn dns1123_label_faults(text: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    if text.len() > LABEL_MAX {
+        faults.push(too_long(LABEL_MAX));
+    }
+    if !is_label(text) {
+        faults.push(if is_subdomain(text) {
+            "must not contain dots".to_owned()
+        } else {
+            broken(
+                "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character",
+                LABEL_FORMAT,
+                &["my-name", "123-abc"],
+            )
+        });
+    }
+    faults
+}
+
+/// Labels joined by dots, 253 bytes.
+pub fn dns1123_subdomain_faults(text: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    if text.len() > SUBDOMAIN_MAX {
+        faults.push(too_long(SUBDOMAIN_MAX));
+    }
+    if !is_subdomain(text) {
+        faults.push(broken(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
+            SUBDOMAIN_FORMAT,
+            &["example.com"],
+        ));
+    }
+    faults
+}
+
+/// A DNS label as RFC 1035 has it: as [`dns1123_label_faults`], and starts with a letter.
+pub fn dns1035_label_faults(text: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    if text.len() > LABEL_MAX {
+        faults.push(too_long(LABEL_MAX));
+    }
+    if !is_label(text) || !text.starts_with(|c: char| c.is_ascii_lowercase()) {
+        faults.push(broken(
+            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character",
+            LABEL_1035_FORMAT,
+            &["my-name", "abc-123"],
+        ));
+    }
+    faults
+}
+
+/// A name that fits into a path segment.
+pub fn path_segment_faults(text: &str) -> Vec<String> {
+    if matches!(text, "." | "..") {
+        return vec![format!("may not be '{text}'")];
+    }
+    ["/", "%"].iter().filter(|c| text.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
+}
+
+/// A label key, annotation key or finalizer: a name of at most 63 bytes, optionally after a DNS subdomain
+/// and a slash.
+pub fn qualified_name_faults(text: &str) -> Vec<String> {
+    const RULE: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+    const EXAMPLES: &[&str] = &["MyName", "my.name", "123-abc"];
+    let mut faults = Vec::new();
+    let name = match text.split('/').collect::<Vec<_>>().as_slice() {
+        [name] => *name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                faults.push("prefix part must be non-empty".to_owned());
+            } else {
+                faults.extend(dns1123_subdomain_faults(prefix).into_iter().map(|f| format!("prefix part {f}")));
+            }
+            *name
+        }
+        _ => {
+            let rule = "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+            let what = broken(rule, QUALIFIED_FORMAT, EXAMPLES);
+            return vec![format!("{what} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')")];
+        }
+    };
+    if name.is_empty() {
+        faults.push("name part must be non-empty".to_owned());
+    } else if name.len() > LABEL_MAX {
+        faults.push(format!("name part {}", too_long(LABEL_MAX)));
+    }
+    if !is_made_of(name, |b| b.is_ascii_alphanumeric(), any_or_joint) {
+        faults.push(broken(RULE, QUALIFIED_FORMAT, EXAMPLES));
+    }
+    faults
+}
+
+/// The value of a label; may be empty.
+pub fn label_value_faults(text: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    if text.len() > LABEL_MAX {
+        faults.push(too_long(LABEL_MAX));
+    }
+    if !text.is_empty() && !is_made_of(text, |b| b.is_ascii_alphanumeric(), any_or_joint) {
+        faults.push(broken(
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
+            LABEL_VALUE_FORMAT,
+            &["MyValue", "my_value", "12345"],
+        ));
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn good_and_bad_names() {
+        let long = "a".repeat(64);
+        type Rule = fn(&str) -> Vec<String>;
+        let rows: [(Rule, &[&str], &[&str]); 6] = [
+            (dns1123_label_faults, &["a", "1-a", "a1"], &["", "A", "-a", "a-", "a.b", "a_b", "ä", &long]),
+            (dns1123_subdomain_faults, &["a", "a.b-c.1"], &["", ".", "a..b", "a.", "A.b"]),
+            (dns1035_label_faults, &["a", "a-1"], &["1a", "", "a.b"]),
+            (path_segment_faults, &["a:b", "A b", ""], &[".", "..", "a/b", "a%2f"]),
+            (qualified_name_faults, &["a", "A_b.c", "example.com/x"], &["", "/a", "a/", "a/b/c", "-a", "E.com/x"]),
+            (label_value_faults, &["", "a", "A_b.c-d"], &["-a", "a b", &long]),
+        ];
+        for (rule, good, bad) in rows {
+            for text in good {
+                assert_eq!(rule(text), Vec::<String>::new(), "{text:?}");
+            }
+            for text in bad {
+                assert!(!rule(text).is_empty(), "{text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_words_are_upstreams() {
+        assert_eq!(
+            dns1123_subdomain_faults("A"),
+            ["a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"]
+        );
+        assert_eq!(dns1123_label_faults("a.b"), ["must not contain dots"]);
+    }
+}
