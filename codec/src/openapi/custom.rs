@@ -20,10 +20,10 @@ pub(super) fn definitions(w: &mut JsonWriter, definitions: &mut Definitions, pub
     };
     let resource = published.resource;
     let object = custom_name(&resource.group, &resource.version, &resource.kind);
-    let edition = definitions.edition();
+    let common = Common::new(definitions);
     definitions.provided(&object);
     w.key(&object).object(|w| {
-        let schema = object_schema(edition, custom);
+        let schema = object_schema(&common, custom);
         definitions.want_referenced(&schema);
         for (key, member) in schema.iter() {
             w.key(key).value(member);
@@ -40,8 +40,8 @@ pub(super) fn definitions(w: &mut JsonWriter, definitions: &mut Definitions, pub
         w.key("type").string("object");
         w.key("required").strings(["items"]);
         w.key("properties").object(|w| {
-            w.key("apiVersion").value(&tree!({ "type": "string" }));
-            w.key("kind").value(&tree!({ "type": "string" }));
+            w.key("apiVersion").value(&common.api_version);
+            w.key("kind").value(&common.kind);
             w.key("metadata");
             definitions.reference(w, &format!("{META}.ListMeta"));
             w.key("items").object(|w| {
@@ -66,8 +66,43 @@ fn closing(w: &mut JsonWriter, gvk: &GVK, custom: &CustomSchema) {
     }
 }
 
+/// The fields that every object has.
+struct Common {
+    edition: Edition,
+    api_version: Value,
+    kind: Value,
+    metadata: Value,
+}
+
+impl Common {
+    fn new(definitions: &Definitions) -> Common {
+        let edition = definitions.edition();
+        let described = |field, mut members: Map| {
+            // They explain these fields of all kinds alike.
+            if let Some(text) = definitions.descriptions().of("io.k8s.api.core.v1.Pod", Some(field)) {
+                members.insert("description", text.into_owned());
+            }
+            members
+        };
+        let string = |field| {
+            let mut members = Map::new();
+            members.insert("type", "string");
+            Value::Object(described(field, members))
+        };
+        let target = format!("{}{META}.ObjectMeta", edition.definitions());
+        let mut metadata = described("metadata", Map::new());
+        match (edition, metadata.is_empty()) {
+            // Before OpenAPI 3.1 nothing may stand beside a reference.
+            (Edition::V3, false) => metadata.insert("allOf", vec![tree!({ "$ref": target })]),
+            _ => metadata.insert("$ref", target),
+        };
+        Common { edition, api_version: string("apiVersion"), kind: string("kind"), metadata: metadata.into() }
+    }
+}
+
 /// The object's schema with the fields that every object has.
-fn object_schema(edition: Edition, custom: &CustomSchema) -> Map {
+fn object_schema(common: &Common, custom: &CustomSchema) -> Map {
+    let edition = common.edition;
     let given = custom.schema.and_then(Value::as_object);
     let preserves = |schema: &Map| schema.get(PRESERVE).and_then(Value::as_bool) == Some(true);
     let schema = match (given, edition) {
@@ -85,31 +120,31 @@ fn object_schema(edition: Edition, custom: &CustomSchema) -> Map {
         Edition::V3 => schema.clone(),
         Edition::V2 => as_edition_2(schema),
     };
-    expand(edition, &mut schema);
+    expand(common, &mut schema);
     if edition == Edition::V2 {
         remove_defaults(&mut schema);
     }
-    add_object_properties(edition, &mut schema);
+    add_object_properties(common, &mut schema);
     schema
 }
 
 /// Sets `apiVersion`, `kind` and `metadata`, which a definition describes at most in part.
-fn add_object_properties(edition: Edition, schema: &mut Map) {
+fn add_object_properties(common: &Common, schema: &mut Map) {
     let properties = schema.entry("properties");
     if properties.as_object().is_none() {
         *properties = Value::object();
     }
     if let Some(properties) = properties.as_object_mut() {
-        properties.insert("apiVersion", tree!({ "type": "string" }));
-        properties.insert("kind", tree!({ "type": "string" }));
-        let metadata = format!("{}{META}.ObjectMeta", edition.definitions());
-        properties.insert("metadata", tree!({ "$ref": metadata }));
+        properties.insert("apiVersion", common.api_version.clone());
+        properties.insert("kind", common.kind.clone());
+        properties.insert("metadata", common.metadata.clone());
     }
 }
 
 /// Spells out what two extensions mean: integers or strings, and embedded objects.
-fn expand(edition: Edition, schema: &mut Map) {
-    for_each_child(schema, &mut |child| expand(edition, child));
+fn expand(common: &Common, schema: &mut Map) {
+    let edition = common.edition;
+    for_each_child(schema, &mut |child| expand(common, child));
     let is = |schema: &Map, key: &str| schema.get(key).and_then(Value::as_bool) == Some(true);
     if is(schema, "x-kubernetes-int-or-string") && edition == Edition::V3 && !says_int_or_string(schema) {
         let either = int_or_string();
@@ -127,7 +162,7 @@ fn expand(edition: Edition, schema: &mut Map) {
         }
     }
     if is(schema, "x-kubernetes-embedded-resource") && !(edition == Edition::V2 && is(schema, PRESERVE)) {
-        add_object_properties(edition, schema);
+        add_object_properties(common, schema);
         let required = schema.entry("required");
         if required.as_array().is_none() {
             *required = Value::Array(Vec::new());

@@ -15,7 +15,8 @@
 //! milliseconds, so a server makes documents when they are asked for and keeps them compressed.
 //!
 //! Beside what the model says, the documents carry what upstream's do: kinds, actions, merge markers,
-//! unions. The descriptions of fields come from outside ([`Descriptions`]): none is part of this source.
+//! unions. The descriptions of fields come from outside ([`Descriptions`]): none is part of this source, the build
+//! puts them into the program ([`descriptions`]).
 //!
 //! ```
 //! use plinth_codec::openapi::{v3, NoDescriptions, Published};
@@ -32,6 +33,7 @@
 //! ```
 
 mod custom;
+pub mod descriptions;
 pub mod gnostic;
 mod ids;
 mod operations;
@@ -53,7 +55,7 @@ use crate::value::Value;
 /// Definition of what `/version` answers.
 const VERSION_INFO: &str = "io.k8s.apimachinery.pkg.version.Info";
 /// The release whose API this is.
-const API_VERSION: &str = "v1.36.0";
+const API_VERSION: &str = "1.36";
 
 /// Which edition of OpenAPI a document is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

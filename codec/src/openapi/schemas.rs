@@ -81,6 +81,10 @@ impl<'a> Definitions<'a> {
         self.edition
     }
 
+    pub(super) fn descriptions(&self) -> &'a dyn Descriptions {
+        self.descriptions
+    }
+
     /// Has the definitions written that a tree refers to.
     pub(super) fn want_referenced(&mut self, tree: &Map) {
         for (key, member) in tree.iter() {
@@ -252,8 +256,15 @@ impl<'a> Definitions<'a> {
             return field.default.clone();
         }
         match self.schema.get(field.type_id) {
-            Type::Struct(_) => Some(Value::object()),
             Type::Scalar(_) if field.omit != Omit::Never => None,
+            _ => self.zero(field.type_id),
+        }
+    }
+
+    /// The value that Go has for what is absent, where OpenAPI has one.
+    fn zero(&self, id: TypeId) -> Option<Value> {
+        match self.schema.get(id) {
+            Type::Struct(_) => Some(Value::object()),
             Type::Scalar(Scalar::Bool) => Some(false.into()),
             Type::Scalar(Scalar::Int32 | Scalar::Int64) => Some(0i64.into()),
             Type::Scalar(Scalar::Double) => Some(0i64.into()),
@@ -270,11 +281,21 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    /// A type in a place of its own: a reference or an object.
-    fn type_object(&mut self, w: &mut JsonWriter, id: TypeId) {
-        w.object(|w| match self.reference_name(id) {
-            Some(name) => self.reference_member(w, &name),
-            None => self.type_members(w, id),
+    /// The type of a list's elements or a map's values.
+    fn element(&mut self, w: &mut JsonWriter, id: TypeId) {
+        let default = match self.edition {
+            Edition::V3 => self.zero(id),
+            Edition::V2 => None,
+        };
+        w.object(|w| {
+            match (self.reference_name(id), &default) {
+                (Some(name), Some(_)) => w.key("allOf").array(|w| self.reference(w, &name)),
+                (Some(name), None) => self.reference_member(w, &name),
+                (None, _) => self.type_members(w, id),
+            }
+            if let Some(default) = &default {
+                w.key("default").value(default);
+            }
         });
     }
 
@@ -289,12 +310,12 @@ impl<'a> Definitions<'a> {
             Type::List { element, .. } => {
                 w.key("type").string("array");
                 w.key("items");
-                self.type_object(w, *element);
+                self.element(w, *element);
             }
             Type::Map { value } => {
                 w.key("type").string("object");
                 w.key("additionalProperties");
-                self.type_object(w, *value);
+                self.element(w, *value);
             }
             Type::Scalar(scalar) => {
                 let (name, format) = match scalar {

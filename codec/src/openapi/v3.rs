@@ -25,7 +25,10 @@ pub fn version(
     document(
         &mut definitions,
         |definitions, w| {
-            path_item(w, definitions, &operations::of_version(group, version));
+            // Upstream's documents of custom resources lack it.
+            if resources.iter().all(|published| published.custom.is_none()) {
+                path_item(w, definitions, &operations::of_version(group, version));
+            }
             for published in resources {
                 let names = published.names(schema);
                 for item in operations::of_resource(schema, published.resource, &names) {
