@@ -37,3 +37,4 @@ pub mod server;
 pub mod status;
 pub mod storage;
 pub mod strategy;
+mod yaml_pending;

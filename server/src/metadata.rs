@@ -47,7 +47,7 @@ impl Moment {
             .map(|b| char::from(SUFFIX_CHARACTERS[usize::from(*b) % SUFFIX_CHARACTERS.len()]))
             .collect();
         Moment {
-            now: plinth_codec::time::format_rfc3339(std::time::SystemTime::now()),
+            now: plinth_codec::time::Timestamp::now().to_rfc3339().to_string(),
             uid: uuid::Uuid::new_v4().to_string(),
             suffix,
         }
@@ -132,7 +132,7 @@ pub fn prepare_create(resource: &ResourceType, object: &mut Value, moment: &Mome
 ///
 /// # Errors
 /// When metadata is no object.
-pub fn prepare_update(resource: &ResourceType, object: &mut Value, old: &Value) -> Result<(), ApiError> {
+pub fn prepare_update(object: &mut Value, old: &Value) -> Result<(), ApiError> {
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let kept = |key: &str| old_metadata.and_then(|m| m.get(key)).filter(|v| !v.is_null()).cloned();
     let metadata = of(object)?;

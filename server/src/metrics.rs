@@ -27,6 +27,7 @@ pub struct Metrics {
     watches: IntGaugeVec,
     watch_events: IntCounterVec,
     engine: IntGaugeVec,
+    family_bytes: IntGaugeVec,
 }
 
 impl Metrics {
@@ -53,13 +54,15 @@ impl Metrics {
         let watch_events = counter("apiserver_watch_events_total", "Watch events delivered.", &watch_labels)?;
         let in_flight = gauge("apiserver_current_inflight_requests", "Requests under way.", &["request_kind"])?;
         let engine = gauge("plinth_engine", "Figures of the storage engine, by name.", &["figure"])?;
+        let family_labels = ["family", "where"];
+        let family_bytes = gauge("plinth_engine_family_bytes", "Bytes of each column family.", &family_labels)?;
         let durations = HistogramVec::new(
             HistogramOpts::new("apiserver_request_duration_seconds", "Time to answer, by verb and resource; watches left out.")
                 .buckets(DURATIONS.to_vec()),
             &["verb", "group", "resource"],
         )?;
         registry.register(Box::new(durations.clone()))?;
-        Ok(Metrics { registry, requests, durations, in_flight, watches, watch_events, engine })
+        Ok(Metrics { registry, requests, durations, in_flight, watches, watch_events, engine, family_bytes })
     }
 
     /// Counts an answer. Names that no resource has are put together, so that a client cannot make up series.
@@ -90,14 +93,44 @@ impl Metrics {
 
     /// The text form, with the engine's figures as they are now.
     pub fn render(&self, server: &Server) -> Vec<u8> {
-        for (figure, value) in server.store.engine().stats().figures() {
+        let stats = server.store.engine().stats();
+        for (figure, value) in figures(&stats) {
             self.engine.with_label_values(&[figure]).set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
+        for family in &stats.families {
+            let bytes = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+            self.family_bytes.with_label_values(&[family.name, "files"]).set(bytes(family.file_bytes));
+            self.family_bytes.with_label_values(&[family.name, "memory"]).set(bytes(family.memory_bytes));
         }
         let mut out = Vec::with_capacity(8192);
         // Writing to memory fails for no well-formed metric; a partial page is better than none.
         let _ = TextEncoder::new().encode(&self.registry.gather(), &mut out);
         out
     }
+}
+
+/// The engine's single figures by name.
+fn figures(stats: &plinth_engine::Stats) -> [(&'static str, u64); 18] {
+    [
+        ("current_revision", stats.current_revision),
+        ("compacted_revision", stats.compacted_revision),
+        ("compaction_debt_revisions", stats.compaction_debt),
+        ("commits", stats.commits),
+        ("conflicts", stats.conflicts),
+        ("failed_groups", stats.failed_groups),
+        ("written_bytes", stats.written_bytes),
+        ("expired_keys", stats.expired),
+        ("swept_versions", stats.swept_versions),
+        ("queued_transactions", stats.queued),
+        ("queued_bytes", stats.queued_bytes),
+        ("subscribers", stats.subscribers),
+        ("delivered_events", stats.delivered_events),
+        ("event_ring_bytes", stats.ring_bytes),
+        ("block_cache_hits", stats.cache_hits),
+        ("block_cache_misses", stats.cache_misses),
+        ("block_cache_bytes", stats.cache_bytes),
+        ("sync_microseconds", stats.sync_micros.sum),
+    ]
 }
 
 /// Raises a gauge while it lives.

@@ -7,7 +7,8 @@ use hyper::header::CONTENT_TYPE;
 use plinth_codec::json::DecodeOptions;
 use plinth_codec::negotiate::{self, Accepts, ContentType, Encoding};
 use plinth_codec::schema::{Schema, TypeId, GVK};
-use plinth_codec::{cbor, json, protobuf, yaml, Value};
+use plinth_codec::{cbor, json, protobuf, Value};
+use crate::yaml_pending as yaml;
 
 use super::Context;
 use crate::status::{ApiError, Reason};
@@ -68,7 +69,7 @@ pub fn decode(
         _ => Encoding::Json,
     };
     let fault = |what: String| decode_fault(expected, &what);
-    let options = DecodeOptions::default();
+    let options = DecodeOptions { strict: cx.query.field_validation != "Ignore" };
     let decoded = match encoding {
         Encoding::Json => json::decode(bytes, schema, root, &options).map_err(|e| fault(e.to_string()))?,
         Encoding::Yaml => {
@@ -82,8 +83,8 @@ pub fn decode(
         Encoding::Protobuf => {
             let envelope = protobuf::decode(bytes).map_err(|e| fault(e.to_string()))?;
             check_kind(expected, &envelope.api_version, &envelope.kind)?;
-            let tree =
-                protobuf::decode_object(&envelope.raw, schema, root).map_err(|e| fault(e.to_string()))?;
+            let tree = protobuf::decode_object(&envelope.raw, Some(expected), schema, root)
+                .map_err(|e| fault(e.to_string()))?;
             json::Decoded { value: tree, strict: Vec::new() }
         }
     };

@@ -9,7 +9,9 @@ use hyper::{Response, StatusCode};
 use plinth_codec::json::DecodeOptions;
 use plinth_codec::negotiate::{ContentType, Encoding, Shape};
 use plinth_codec::schema::{self, GVK};
-use plinth_codec::{cbor, json, protobuf, time, tree, yaml, Map, Value};
+use plinth_codec::time::Timestamp;
+use plinth_codec::{cbor, json, protobuf, tree, Map, Value};
+use crate::yaml_pending as yaml;
 use plinth_engine::{At, Record, Transaction};
 use std::time::{Duration, SystemTime};
 
@@ -160,7 +162,7 @@ fn from_body(cx: &Context, bytes: &Bytes) -> Result<Options, ApiError> {
         }
         Encoding::Protobuf => {
             let envelope = protobuf::decode(bytes).map_err(|e| bad(e.to_string()))?;
-            protobuf::decode_object(&envelope.raw, builtin, root).map_err(|e| bad(e.to_string()))?
+            protobuf::decode_object(&envelope.raw, None, builtin, root).map_err(|e| bad(e.to_string()))?
         }
     };
     let kind = tree.str_at(&["kind"]).unwrap_or_default();
@@ -276,7 +278,7 @@ fn mark_now(object: &mut Value, grace: Option<i64>) {
 
 fn mark_at(object: &mut Value, when: SystemTime, grace: Option<i64>) {
     let Some(metadata) = object.object_at_mut(&["metadata"]) else { return };
-    metadata.insert("deletionTimestamp", time::format_rfc3339(when));
+    metadata.insert("deletionTimestamp", Timestamp::from(when).to_rfc3339());
     if let Some(grace) = grace {
         metadata.insert("deletionGracePeriodSeconds", grace);
     }
@@ -315,17 +317,22 @@ fn mark_pod(options: &Options, pod: &mut Value, was_deleting: bool) -> bool {
     grace > 0
 }
 
+fn read_time(text: &str) -> Option<SystemTime> {
+    let seconds = Timestamp::parse(text).ok()?.seconds;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(seconds).ok()?))
+}
+
 /// Moves the end of a grace period forward, never into the past.
 fn shorten(pod: &mut Value, pending: i64, asked: i64) {
     let Some(metadata) = pod.object_at_mut(&["metadata"]) else { return };
-    let set = metadata.get("deletionTimestamp").and_then(Value::as_str).and_then(time::parse_rfc3339);
+    let set = metadata.get("deletionTimestamp").and_then(Value::as_str).and_then(read_time);
     let now = SystemTime::now();
     let moved = set
         .and_then(|t| t.checked_sub(Duration::from_secs(pending.unsigned_abs())))
         .and_then(|t| t.checked_add(Duration::from_secs(asked.unsigned_abs())))
         .unwrap_or(now);
     let grace = if moved < now && asked != 0 { 1 } else { asked };
-    metadata.insert("deletionTimestamp", time::format_rfc3339(moved.max(now)));
+    metadata.insert("deletionTimestamp", Timestamp::from(moved.max(now)).to_rfc3339());
     metadata.insert("deletionGracePeriodSeconds", grace);
 }
 

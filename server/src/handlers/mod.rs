@@ -21,12 +21,13 @@ use std::sync::Arc;
 use hyper::header::{HeaderMap, HeaderValue, ACCEPT, CONTENT_TYPE};
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::{self, Accepted, Offer, Shape};
+use plinth_codec::table::IncludeObject;
 
 use crate::authn::User;
 use crate::http::body::Body;
 use crate::query::Query;
 use crate::registry::ResourceType;
-use crate::representation::{IncludeObject, Representation};
+use crate::representation::Representation;
 use crate::request_info::{RequestInfo, Verb};
 use crate::server::Server;
 use crate::status::ApiError;
@@ -113,11 +114,8 @@ impl Context {
             .map_err(|e| ApiError::new(406, crate::status::Reason::NotAcceptable, e.to_string()))?;
         let agent = self.header(hyper::header::USER_AGENT);
         let pretty = negotiate::wants_pretty(&accepted, self.raw_query.as_deref(), agent);
-        let include = match self.query.include_object.as_deref() {
-            Some("None") => IncludeObject::None,
-            Some("Object") => IncludeObject::Object,
-            _ => IncludeObject::Metadata,
-        };
+        let include = IncludeObject::parse(self.query.include_object.as_deref())
+            .map_err(|e| ApiError::bad_request(e.to_string()))?;
         Ok(Representation {
             resource: self.resource.clone(),
             accepted,

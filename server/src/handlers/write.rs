@@ -169,7 +169,7 @@ async fn update_once(
     let mut new = (update.transform)(&old)?;
     check_preconditions(cx, update, &new, &old)?;
     metadata::match_namespace(&cx.resource, &cx.info, &mut new)?;
-    metadata::prepare_update(&cx.resource, &mut new, &old)?;
+    metadata::prepare_update(&mut new, &old)?;
     (strategy.default)(&mut new);
     keep_other_part(cx, &mut new, &old);
     (strategy.prepare_for_update)(&mut new, &old);

@@ -13,8 +13,13 @@ pub(super) fn object(r: &Representation, item: &Item<'_>, out: &mut Vec<u8>) {
         Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => {
             partial(v.api_version(), item, out);
         }
-        _ => splice(&r.resource.object_start, item, item.stored.after_splice(), out),
+        _ => whole(r, item, out),
     }
+}
+
+/// One object, untransformed, with its type metadata.
+pub(super) fn whole(r: &Representation, item: &Item<'_>, out: &mut Vec<u8>) {
+    splice(&r.resource.object_start, item, item.stored.after_splice(), out);
 }
 
 /// One item of a list. A PartialObjectMetadata in a list has no type metadata of its own, as upstream.

@@ -11,6 +11,7 @@ mod tree;
 use std::sync::Arc;
 
 use plinth_codec::negotiate::{Accepted, Encoding, Shape, Transform};
+use plinth_codec::table::IncludeObject;
 use plinth_codec::Value;
 use plinth_engine::Revision;
 
@@ -18,18 +19,6 @@ use crate::conversion;
 use crate::registry::ResourceType;
 use crate::status::ApiError;
 use crate::storage::stored::Stored;
-
-/// What `includeObject` asks of a Table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IncludeObject {
-    /// `None`: cells alone.
-    None,
-    /// `Metadata`, the default: a PartialObjectMetadata.
-    #[default]
-    Metadata,
-    /// `Object`: the whole object.
-    Object,
-}
 
 /// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -275,4 +264,4 @@ impl Representation {
     }
 }
 
-pub use tree::write as write_tree;
+pub use tree::{write as write_tree, write_document};

@@ -2,7 +2,9 @@
 
 use plinth_codec::negotiate::{Encoding, MetaVersion};
 use plinth_codec::schema::{self, Schema, TypeId, GVK};
-use plinth_codec::{cbor, json, protobuf, tree, yaml, Map, Value};
+use plinth_codec::protobuf::{self, WatchEvent};
+use plinth_codec::{cbor, json, tree, Map, Value};
+use crate::yaml_pending as yaml;
 use plinth_engine::Revision;
 
 use super::{EventType, Item, ListMeta, Representation};
@@ -45,8 +47,30 @@ pub fn write(
         (Encoding::Protobuf, None) => {
             return Err(ApiError::internal(format!("{} has no protobuf form", gvk.kind)));
         }
-        (Encoding::Cbor, Some((schema, root))) => cbor::encode(tree, schema, root, out),
-        (Encoding::Cbor, None) => cbor::encode_untyped(tree, out),
+        (Encoding::Cbor, found) => cbor::encode(tree, found, out).map_err(ApiError::internal)?,
+    }
+    Ok(())
+}
+
+/// Writes a document whose kind is told beside it: discovery leaves `apiVersion` out here and there.
+///
+/// # Errors
+/// 500 when the encoding has no form for it.
+pub fn write_document(
+    document: &crate::discovery::Document,
+    schema: &Schema,
+    accepted: &plinth_codec::negotiate::Accepted,
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
+    match (accepted.encoding, schema.kind(&document.kind)) {
+        (Encoding::Json, Some(root)) => {
+            json::write(&document.tree, schema, root, out);
+            out.push(b'\n');
+        }
+        (Encoding::Protobuf, Some(root)) => {
+            protobuf::encode(&document.tree, &document.kind, schema, root, out).map_err(ApiError::internal)?;
+        }
+        _ => write(&document.tree, schema, accepted.encoding, false, out)?,
     }
     Ok(())
 }
@@ -133,7 +157,7 @@ pub(super) fn event(r: &Representation, kind: EventType, object: &Value, out: &m
     let mut body = Vec::with_capacity(1024);
     write(object, &r.resource.schema, r.accepted.encoding, false, &mut body)?;
     match r.accepted.encoding {
-        Encoding::Protobuf => protobuf::write_watch_frame(kind.as_str(), &body, out),
+        Encoding::Protobuf => WatchEvent::write(kind.as_str(), &body, out),
         Encoding::Cbor => cbor::write_watch_event(kind.as_str(), &body, out),
         Encoding::Json | Encoding::Yaml => {
             let body = body.strip_suffix(b"\n").unwrap_or(&body);

@@ -46,9 +46,10 @@ const LONGEST: usize = 4096;
 impl ContinueTokens {
     /// Tokens under that secret.
     pub fn new(secret: &[u8; 32]) -> ContinueTokens {
-        // HMAC takes keys of any length; the error type only exists for other MACs.
-        let mac = Hmac::new(secret.into());
-        ContinueTokens { mac }
+        // HMAC pads a key that is shorter than a block with zeros (RFC 2104).
+        let mut block = [0u8; 64];
+        block[..secret.len()].copy_from_slice(secret);
+        ContinueTokens { mac: Hmac::new(&block.into()) }
     }
 
     /// The token for a position.

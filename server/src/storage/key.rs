@@ -35,7 +35,7 @@ pub fn collection(prefix: &str, namespace: &str) -> Vec<u8> {
 
 /// The range of the keys that start with `prefix`.
 pub fn range(prefix: &[u8]) -> KeyRange {
-    KeyRange::prefix(prefix)
+    KeyRange::prefix(prefix.to_vec())
 }
 
 /// Namespace and name out of a key of that resource. The namespace is empty for cluster-scoped ones.

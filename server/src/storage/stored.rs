@@ -175,6 +175,11 @@ impl<'a> Stored<'a> {
         &self.body[BODY_START.len()..]
     }
 
+    /// The metadata object, braces included.
+    pub fn metadata(&self) -> &'a [u8] {
+        &self.body[BODY_START.len() - 1..BODY_START.len() - 1 + self.metadata_len]
+    }
+
     /// The metadata object's members and its closing brace: what follows the resourceVersion in a
     /// PartialObjectMetadata.
     pub fn metadata_after_splice(&self) -> &'a [u8] {

@@ -1,0 +1,112 @@
+//! Tables: rows from the stored bytes, written straight to JSON.
+
+use plinth_codec::negotiate::{Encoding, MetaVersion};
+use plinth_codec::table::{self as codec, Definition, RowObject, Writer};
+use plinth_codec::{json, Value};
+use crate::yaml_pending as yaml;
+
+use super::{json as spliced, IncludeObject, Item, ListMeta, Representation};
+use crate::status::ApiError;
+
+/// Columns belong to the stored form: the faces of events and autoscalers show the same ones.
+fn definition(r: &Representation) -> &'static Definition {
+    let group = r.resource.storage.as_ref().map_or("", |s| s.group.as_str());
+    codec::definition(group, &r.resource.row.plural)
+}
+
+fn writer(r: &Representation, version: MetaVersion) -> Writer<'static> {
+    Writer::new(definition(r), version, r.now.into())
+}
+
+/// What stands before the rows. Metadata that is not known yet is left out here and comes at the end.
+pub(super) fn start(r: &Representation, version: MetaVersion, meta: Option<&ListMeta>, out: &mut Vec<u8>) {
+    let meta = meta.cloned().unwrap_or_default();
+    writer(r, version).begin(&borrowed(&meta), true, out);
+}
+
+fn borrowed(meta: &ListMeta) -> codec::ListMeta<'_> {
+    codec::ListMeta {
+        resource_version: &meta.resource_version,
+        continue_token: &meta.continue_token,
+        remaining_item_count: meta.remaining_item_count,
+    }
+}
+
+/// One row.
+pub(super) fn row(r: &Representation, version: MetaVersion, item: &Item<'_>, out: &mut Vec<u8>) -> Result<(), ApiError> {
+    let revision = item.revision.to_string();
+    let metadata = item.stored.metadata();
+    let whole;
+    let object = match r.include {
+        IncludeObject::None => RowObject::None,
+        IncludeObject::Metadata => RowObject::Metadata(metadata),
+        IncludeObject::Object => {
+            whole = [object(r, item)?];
+            RowObject::Object(&[&whole[0]])
+        }
+    };
+    // A writer puts the comma itself from its second row on; the list has done so already.
+    writer(r, version)
+        .row(item.stored.body(), &revision, object, out)
+        .map_err(|_| ApiError::internal("stored object is not JSON"))
+}
+
+fn object(r: &Representation, item: &Item<'_>) -> Result<Vec<u8>, ApiError> {
+    let mut out = Vec::new();
+    if r.is_served_version(item) {
+        spliced::whole(r, item, &mut out);
+    } else {
+        json::write(&r.tree(item)?, &r.resource.schema, r.resource.root, &mut out);
+    }
+    Ok(out)
+}
+
+/// A table at once: of one object, or in YAML.
+pub(super) fn whole(
+    r: &Representation,
+    version: MetaVersion,
+    meta: &ListMeta,
+    items: &[Item<'_>],
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
+    let mut text = Vec::with_capacity(1024);
+    let target = if r.accepted.encoding == Encoding::Json && !r.pretty { &mut *out } else { &mut text };
+    start(r, version, Some(meta), target);
+    for (i, item) in items.iter().enumerate() {
+        if i > 0 {
+            target.push(b',');
+        }
+        row(r, version, item, target)?;
+    }
+    target.extend_from_slice(b"]}");
+    if !text.is_empty() {
+        let tree = json::parse(&text).map_err(ApiError::internal)?;
+        match r.accepted.encoding {
+            Encoding::Yaml => yaml::write(&tree, out),
+            _ => super::write_tree(&tree, &r.resource.schema, r.accepted.encoding, r.pretty, out)?,
+        }
+    }
+    Ok(())
+}
+
+/// A bookmark in a watch of Tables: one row without cells that carries the object.
+pub(super) fn bookmark(r: &Representation, version: MetaVersion, bookmark: Value) -> Value {
+    use plinth_codec::{tree, Map};
+    let partial = super::tree::partial(bookmark.clone(), version);
+    let object = match r.include {
+        IncludeObject::None => Value::Null,
+        IncludeObject::Metadata => partial,
+        IncludeObject::Object => bookmark,
+    };
+    let revision = object.str_at(&["metadata", "resourceVersion"]).unwrap_or_default().to_owned();
+    let mut metadata = Map::new();
+    metadata.insert("resourceVersion", revision);
+    let cells = vec![Value::Null; definition(r).columns().len()];
+    tree!({
+        "kind": "Table",
+        "apiVersion": version.api_version(),
+        "metadata": metadata,
+        "columnDefinitions": Value::Null,
+        "rows": tree!([tree!({ "cells": cells, "object": object })]),
+    })
+}
