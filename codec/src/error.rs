@@ -21,7 +21,7 @@ pub enum DecodeError {
         offset: usize,
     },
     /// The text is no YAML (message as `yaml: line 2: …`).
-    #[error("error converting YAML to JSON: {message}")]
+    #[error("{message}")]
     Yaml {
         /// What is wrong and where.
         message: Box<str>,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::schema::{self, TypeId, GVK};
+use plinth_codec::yaml;
 
 /// A kind and the path of its files without the ending.
 struct Fixture {
@@ -70,4 +71,25 @@ fn json_is_written_as_it_was_read() {
         assert_eq!(again.unwrap(), decoded, "{}: a tree conforms as its text does", fixture.name);
     }
     println!("{} kinds: json -> json, byte for byte", fixtures.len());
+}
+
+#[test]
+fn yaml_is_written_as_it_was_read() {
+    let schema = schema::builtin();
+    let fixtures = fixtures();
+    for fixture in &fixtures {
+        let text = fixture.read("yaml");
+        let (tree, repeated) =
+            yaml::to_value(&text).unwrap_or_else(|fault| panic!("{}: {fault}", fixture.name));
+        assert_eq!(repeated, [], "{}", fixture.name);
+        let decoded = json::conform(tree, schema, fixture.id, &DecodeOptions { strict: true }).unwrap();
+        assert_eq!(decoded.strict, [], "{}", fixture.name);
+        let json =
+            json::decode(&fixture.read("json"), schema, fixture.id, &DecodeOptions::default()).unwrap();
+        assert_eq!(decoded.value, json.value, "{}: yaml and json are the same object", fixture.name);
+        let mut out = Vec::new();
+        yaml::write(&decoded.value, &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), String::from_utf8(text).unwrap(), "{}", fixture.name);
+    }
+    println!("{} kinds: yaml -> yaml, byte for byte", fixtures.len());
 }

@@ -124,14 +124,17 @@ pub fn qualified_name_faults(text: &str) -> Vec<String> {
             if prefix.is_empty() {
                 faults.push("prefix part must be non-empty".to_owned());
             } else {
-                faults.extend(dns1123_subdomain_faults(prefix).into_iter().map(|f| format!("prefix part {f}")));
+                faults
+                    .extend(dns1123_subdomain_faults(prefix).into_iter().map(|f| format!("prefix part {f}")));
             }
             *name
         }
         _ => {
             let rule = "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
             let what = broken(rule, QUALIFIED_FORMAT, EXAMPLES);
-            return vec![format!("{what} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')")];
+            return vec![format!(
+                "{what} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
         }
     };
     if name.is_empty() {
@@ -174,7 +177,11 @@ mod tests {
             (dns1123_subdomain_faults, &["a", "a.b-c.1"], &["", ".", "a..b", "a.", "A.b"]),
             (dns1035_label_faults, &["a", "a-1"], &["1a", "", "a.b"]),
             (path_segment_faults, &["a:b", "A b", ""], &[".", "..", "a/b", "a%2f"]),
-            (qualified_name_faults, &["a", "A_b.c", "example.com/x"], &["", "/a", "a/", "a/b/c", "-a", "E.com/x"]),
+            (
+                qualified_name_faults,
+                &["a", "A_b.c", "example.com/x"],
+                &["", "/a", "a/", "a/b/c", "-a", "E.com/x"],
+            ),
             (label_value_faults, &["", "a", "A_b.c-d"], &["-a", "a b", &long]),
         ];
         for (rule, good, bad) in rows {
