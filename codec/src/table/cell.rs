@@ -1,11 +1,13 @@
 //! Cells: what stands in a column of a row, and where it comes from.
 
 use super::age::Now;
+use super::compute::pod;
 use super::custom::CustomColumn;
 use super::read::{at, count, int_at, items, join, pairs, scalar, str_at};
 use crate::selector::LabelSelector;
 use crate::Value;
 use std::borrow::Cow;
+use std::cell::OnceCell;
 
 /// The content of one cell.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,6 +75,8 @@ pub(super) enum Source {
     Selector(&'static str, &'static str, &'static str),
     /// The status of a condition, the list and the type given; `?` when there is none.
     Condition(&'static str, &'static str),
+    /// A part of the summary of a pod.
+    Pod(for<'a> fn(&pod::Summary<'a>, Now) -> Cell<'a>),
     /// Anything else.
     Computed(&'static Computation),
 }
@@ -83,6 +87,20 @@ pub(super) struct Computation {
     pub reads: &'static [&'static str],
     /// How it is computed. Whatever the object holds gives some cell.
     pub cell: for<'a> fn(&'a Value, Now) -> Cell<'a>,
+}
+
+/// The object that a row shows.
+pub(super) struct Row<'a> {
+    pub object: &'a Value,
+    pub now: Now,
+    /// Three columns of pods show parts of one summary; the first of them makes it.
+    pub pod: OnceCell<pod::Summary<'a>>,
+}
+
+impl<'a> Row<'a> {
+    pub fn new(object: &'a Value, now: Now) -> Row<'a> {
+        Row { object, now, pod: OnceCell::new() }
+    }
 }
 
 impl Source {
@@ -107,12 +125,14 @@ impl Source {
                 read(&format!("{list}[].type"));
                 read(&format!("{list}[].status"));
             }
+            Source::Pod(_) => pod::SUMMARY.iter().copied().for_each(read),
             Source::Computed(computation) => computation.reads.iter().copied().for_each(read),
         }
     }
 
-    /// The cell of an object.
-    pub fn cell<'a>(&self, object: &'a Value, now: Now) -> Cell<'a> {
+    /// The cell of a row.
+    pub fn cell<'a>(&self, row: &Row<'a>) -> Cell<'a> {
+        let object = row.object;
         match *self {
             Source::Text(path, absent) => match at(object, path).map(scalar) {
                 Some(text) if !text.is_empty() => Cell::Text(text),
@@ -128,7 +148,7 @@ impl Source {
             },
             Source::Age(path, absent) => match str_at(object, path) {
                 "" => absent.into(),
-                timestamp => now.age(timestamp).into(),
+                timestamp => row.now.age(timestamp).into(),
             },
             Source::Ratio(a, b) => format!("{}/{}", int_at(object, a), int_at(object, b)).into(),
             Source::Count(path) => count(object, path).into(),
@@ -155,7 +175,8 @@ impl Source {
             Source::Condition(list, kind) => {
                 super::read::condition(items(object, list), kind).map_or("?", |c| str_at(c, "status")).into()
             }
-            Source::Computed(computation) => (computation.cell)(object, now),
+            Source::Pod(cell) => cell(row.pod.get_or_init(|| pod::Summary::of(object)), row.now),
+            Source::Computed(computation) => (computation.cell)(object, row.now),
         }
     }
 }
@@ -179,10 +200,10 @@ pub(super) enum AnySource {
 }
 
 impl AnySource {
-    pub fn cell<'a>(&self, object: &'a Value, now: Now) -> Cell<'a> {
+    pub fn cell<'a>(&self, row: &Row<'a>) -> Cell<'a> {
         match self {
-            AnySource::Builtin(source) => source.cell(object, now),
-            AnySource::Custom(column) => column.cell(object, now),
+            AnySource::Builtin(source) => source.cell(row),
+            AnySource::Custom(column) => column.cell(row.object, row.now),
         }
     }
 }

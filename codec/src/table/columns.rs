@@ -210,9 +210,9 @@ pub(super) const RESOURCES: &[(&str, &str, &[Spec])] = &[
         "pods",
         &[
             NAME,
-            computed("Ready", &pod::READY),
-            computed("Status", &pod::STATUS),
-            computed("Restarts", &pod::RESTARTS),
+            Spec::new("Ready", "string", Source::Pod(pod::ready)),
+            Spec::new("Status", "string", Source::Pod(pod::status)),
+            Spec::new("Restarts", "string", Source::Pod(pod::restarts)),
             AGE,
             computed("IP", &pod::IP).wide(),
             text("Node", "spec.nodeName", "<none>").wide(),

@@ -43,7 +43,7 @@ pub use project::{Malformed, Paths};
 pub use writer::{ListMeta, RowObject, Writer};
 
 use crate::Value;
-use cell::AnySource;
+use cell::{AnySource, Row};
 use custom::CustomColumn;
 use smol_str::SmolStr;
 use std::sync::OnceLock;
@@ -155,7 +155,8 @@ impl Definition {
     /// The cells of an object, one per column. Absent fields give what upstream shows for them; whatever the
     /// object holds, there are cells.
     pub fn cells<'a>(&'a self, object: &'a Value, now: Now) -> impl ExactSizeIterator<Item = Cell<'a>> {
-        self.sources.iter().map(move |source| source.cell(object, now))
+        let row = Row::new(object, now);
+        self.sources.iter().map(move |source| source.cell(&row))
     }
 
     /// What the row of an object is marked with.

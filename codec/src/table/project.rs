@@ -71,10 +71,7 @@ impl Paths {
     /// # Errors
     /// [`Malformed`] where the text is found not to be JSON. What is skipped is not checked in full.
     pub fn read(&self, json: &[u8]) -> Result<Value, Malformed> {
-        let mut reader = Reader { json, at: 0 };
-        reader.space();
-        let value = reader.value(self, MAX_DEPTH)?;
-        Ok(value)
+        Reader { json, at: 0 }.value(self, MAX_DEPTH)
     }
 
     /// Whether the value at a row of keys is read.
@@ -82,7 +79,7 @@ impl Paths {
         match keys.split_first() {
             _ if self.whole => true,
             None => self.count || self.each.is_some() || !self.keys.is_empty(),
-            Some((key, rest)) => self.below(key.as_bytes()).is_some_and(|below| below.covers(rest)),
+            Some((key, rest)) => self.below(key.as_bytes()).is_some_and(|(_, below)| below.covers(rest)),
         }
     }
 
@@ -91,8 +88,8 @@ impl Paths {
         self.count && !self.whole && self.each.is_none() && self.keys.is_empty()
     }
 
-    fn below(&self, key: &[u8]) -> Option<&Paths> {
-        self.keys.iter().find(|(k, _)| k.as_bytes() == key).map(|(_, paths)| paths)
+    fn below(&self, key: &[u8]) -> Option<&(SmolStr, Paths)> {
+        self.keys.iter().find(|(k, _)| k.as_bytes() == key)
     }
 }
 
@@ -109,26 +106,34 @@ impl<'a> Reader<'a> {
         Err(Malformed(self.at))
     }
 
-    fn peek(&self) -> u8 {
-        // A NUL starts no value, so it stands for the end too.
-        self.json.get(self.at).copied().unwrap_or(0)
-    }
-
-    fn space(&mut self) {
-        while matches!(self.peek(), b' ' | b'\n' | b'\r' | b'\t') {
-            self.at += 1;
+    /// The next byte that is no space, without stepping over it; NUL, which starts nothing, at the end.
+    #[inline]
+    fn peek(&mut self) -> u8 {
+        loop {
+            match self.json.get(self.at) {
+                Some(b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
+                Some(byte) => return *byte,
+                None => return 0,
+            }
         }
     }
 
-    /// Steps over a byte, and over space around it, if it is there.
+    /// Steps over a byte if it comes next.
+    #[inline]
     fn take(&mut self, byte: u8) -> bool {
-        self.space();
         let there = self.peek() == byte;
-        if there {
-            self.at += 1;
-            self.space();
-        }
+        self.at += usize::from(there);
         there
+    }
+
+    /// Steps over a byte that must come next.
+    #[inline]
+    fn expect(&mut self, byte: u8) -> Result<(), Malformed> {
+        if self.take(byte) {
+            Ok(())
+        } else {
+            self.malformed()
+        }
     }
 
     fn value(&mut self, paths: &Paths, depth: usize) -> Result<Value, Malformed> {
@@ -137,8 +142,8 @@ impl<'a> Reader<'a> {
             return Ok(Value::Null);
         };
         match self.peek() {
-            b'{' if paths.count_only() => self.count(b'}'),
-            b'[' if paths.count_only() => self.count(b']'),
+            b'{' if paths.count_only() => self.count(b'{', b'}'),
+            b'[' if paths.count_only() => self.count(b'[', b']'),
             b'{' => self.object(paths, depth),
             b'[' => self.array(paths, depth),
             b'"' => Ok(Value::String(text(self.string()?).ok_or(Malformed(self.at))?)),
@@ -150,82 +155,68 @@ impl<'a> Reader<'a> {
     }
 
     fn object(&mut self, paths: &Paths, depth: usize) -> Result<Value, Malformed> {
-        self.take(b'{');
-        let mut members = Vec::new();
-        if self.take(b'}') {
-            return Ok(Value::Object(Map::new()));
-        }
-        loop {
-            if self.peek() != b'"' {
-                return self.malformed();
-            }
-            let key = self.string()?;
-            if !self.take(b':') {
-                return self.malformed();
-            }
-            let below = if paths.whole { Some(&WHOLE) } else { paths.below(key) };
-            match below {
-                Some(below) => {
+        let mut members = Vec::with_capacity(paths.keys.len());
+        self.expect(b'{')?;
+        if !self.take(b'}') {
+            loop {
+                let key = self.key()?;
+                if paths.whole {
                     let key = text(key).ok_or(Malformed(self.at))?;
-                    members.push((key, self.value(below, depth)?));
+                    members.push((key, self.value(&WHOLE, depth)?));
+                } else if let Some((key, below)) = paths.below(key) {
+                    // A few members, put where they belong, cost less than sorting them.
+                    let place = members.partition_point(|(k, _)| k < key);
+                    members.insert(place, (key.clone(), self.value(below, depth)?));
+                } else {
+                    self.skip()?;
                 }
-                None => self.skip()?,
-            }
-            if self.take(b'}') {
-                return Ok(Value::Object(Map::from_members(members).0));
-            }
-            if !self.take(b',') {
-                return self.malformed();
+                if self.take(b'}') {
+                    break;
+                }
+                self.expect(b',')?;
             }
         }
+        Ok(Value::Object(Map::from_members(members).0))
     }
 
     fn array(&mut self, paths: &Paths, depth: usize) -> Result<Value, Malformed> {
+        let mut items = Vec::new();
         let each = if paths.whole { Some(&WHOLE) } else { paths.each.as_deref() };
         let Some(each) = each else {
             self.skip()?;
-            return Ok(Value::Array(Vec::new()));
-        };
-        self.take(b'[');
-        let mut items = Vec::new();
-        if self.take(b']') {
             return Ok(Value::Array(items));
-        }
-        loop {
-            items.push(self.value(each, depth)?);
-            if self.take(b']') {
-                return Ok(Value::Array(items));
+        };
+        self.expect(b'[')?;
+        if !self.take(b']') {
+            loop {
+                items.push(self.value(each, depth)?);
+                if self.take(b']') {
+                    break;
+                }
+                self.expect(b',')?;
             }
-            if !self.take(b',') {
-                return self.malformed();
-            }
         }
+        Ok(Value::Array(items))
     }
 
     /// The number of elements of the list or object that begins here.
-    fn count(&mut self, close: u8) -> Result<Value, Malformed> {
-        self.at += 1;
-        self.space();
-        if self.take(close) {
-            return Ok(Value::Int(0));
-        }
-        let mut count = 1;
-        loop {
-            if close == b'}' {
-                self.string()?;
-                if !self.take(b':') {
-                    return self.malformed();
+    fn count(&mut self, open: u8, close: u8) -> Result<Value, Malformed> {
+        let mut count = 0;
+        self.expect(open)?;
+        if !self.take(close) {
+            loop {
+                if open == b'{' {
+                    self.key()?;
                 }
+                self.skip()?;
+                count += 1;
+                if self.take(close) {
+                    break;
+                }
+                self.expect(b',')?;
             }
-            self.skip()?;
-            if self.take(close) {
-                return Ok(Value::Int(count));
-            }
-            if !self.take(b',') {
-                return self.malformed();
-            }
-            count += 1;
         }
+        Ok(Value::Int(count))
     }
 
     fn word(&mut self, word: &str, value: Value) -> Result<Value, Malformed> {
@@ -255,51 +246,66 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Steps over a key and its colon; the key as it stands between its quotes.
+    fn key(&mut self) -> Result<&'a [u8], Malformed> {
+        let key = self.string()?;
+        self.expect(b':')?;
+        Ok(key)
+    }
+
     /// Steps over a string; what stands between its quotes, escapes and all.
+    #[inline]
     fn string(&mut self) -> Result<&'a [u8], Malformed> {
-        let start = self.at + 1;
-        let mut at = start;
-        loop {
-            at += quote_or_backslash(self.json.get(at..).unwrap_or_default());
-            match self.json.get(at) {
-                Some(b'"') => {
-                    self.at = at + 1;
-                    return Ok(&self.json[start..at]);
-                }
-                Some(_) => at += 2,
-                None => return self.malformed(),
+        self.expect(b'"')?;
+        let start = self.at;
+        match string_end(self.json, start) {
+            Some(end) => {
+                self.at = end + 1;
+                Ok(&self.json[start..end])
             }
+            None => self.malformed(),
         }
     }
 
-    /// Steps over a value without looking into it.
+    /// Steps over a value without looking into it: to the `,`, `}` or `]` behind it.
     fn skip(&mut self) -> Result<(), Malformed> {
         let mut open = 0usize;
-        loop {
-            match self.peek() {
-                b'"' => drop(self.string()?),
-                b'{' | b'[' => {
-                    open += 1;
-                    self.at += 1;
+        let mut at = self.at;
+        while let Some(byte) = self.json.get(at) {
+            match byte {
+                b'"' => match string_end(self.json, at + 1) {
+                    Some(end) => at = end,
+                    None => break,
+                },
+                b'{' | b'[' => open += 1,
+                b',' | b'}' | b']' if open == 0 => {
+                    self.at = at;
+                    return Ok(());
                 }
-                // The end of what surrounds the value.
-                b'}' | b']' | b',' if open == 0 => return Ok(()),
-                b'}' | b']' => {
-                    open -= 1;
-                    self.at += 1;
-                }
-                _ if self.at >= self.json.len() => return self.malformed(),
-                _ => self.at += 1,
+                b'}' | b']' => open -= 1,
+                _ => {}
             }
-            if open == 0 && matches!(self.peek(), b'}' | b']' | b',') {
-                return Ok(());
-            }
+            at += 1;
+        }
+        self.malformed()
+    }
+}
+
+/// Where the string that begins at `at` has its closing quote.
+#[inline]
+fn string_end(json: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        at += quote_or_backslash(json.get(at..)?);
+        match json.get(at)? {
+            b'"' => return Some(at),
+            _ => at += 2,
         }
     }
 }
 
 /// How many bytes precede the first quote or backslash. Eight at a time: the strings of an object are
 /// mostly of that order, too short for a search routine with a setup.
+#[inline]
 fn quote_or_backslash(bytes: &[u8]) -> usize {
     const LOW: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
@@ -320,7 +326,7 @@ fn quote_or_backslash(bytes: &[u8]) -> usize {
 /// The text of a string with its escapes resolved; `None` when it is not UTF-8 or an escape is wrong.
 fn text(raw: &[u8]) -> Option<SmolStr> {
     let raw = std::str::from_utf8(raw).ok()?;
-    if !raw.contains('\\') {
+    if !raw.as_bytes().contains(&b'\\') {
         return Some(raw.into());
     }
     let mut plain = String::with_capacity(raw.len());

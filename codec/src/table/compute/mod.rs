@@ -10,6 +10,7 @@ pub(super) mod pod;
 pub(super) mod storage;
 pub(super) mod workload;
 
+use super::age::Now;
 use super::cell::{Cell, Computation};
 use super::read;
 

@@ -1,14 +1,14 @@
 //! Pods: readiness, status and restarts, summed up from phase, conditions and container states.
 
 use super::read::{at, bool_at, condition, count, int_at, items, or, str_at};
-use super::Computation;
+use super::{Cell, Computation, Now};
 use crate::table::age;
 use crate::table::RowCondition;
 use crate::Value;
 use std::borrow::Cow;
 
 /// What the summary reads.
-const SUMMARY: &[&str] = &[
+pub const SUMMARY: &[&str] = &[
     "metadata.deletionTimestamp",
     "spec.containers#",
     "spec.initContainers[].name",
@@ -37,28 +37,21 @@ const SUMMARY: &[&str] = &[
     "status.containerStatuses[].lastState.terminated.finishedAt",
 ];
 
-pub const READY: Computation = Computation {
-    reads: SUMMARY,
-    cell: |pod, _| {
-        let summary = Summary::of(pod);
-        format!("{}/{}", summary.ready, summary.containers).into()
-    },
-};
+pub fn ready<'a>(summary: &Summary<'a>, _: Now) -> Cell<'a> {
+    format!("{}/{}", summary.ready, summary.containers).into()
+}
 
-pub const STATUS: Computation = Computation { reads: SUMMARY, cell: |pod, _| Summary::of(pod).status.into() };
+pub fn status<'a>(summary: &Summary<'a>, _: Now) -> Cell<'a> {
+    summary.status.clone().into()
+}
 
-pub const RESTARTS: Computation = Computation {
-    reads: SUMMARY,
-    cell: |pod, now| {
-        let restarts = Summary::of(pod).restarts;
-        match restarts.last {
-            Some((_, when)) if restarts.count != 0 => {
-                format!("{} ({} ago)", restarts.count, now.age(when)).into()
-            }
-            _ => restarts.count.to_string().into(),
-        }
-    },
-};
+pub fn restarts<'a>(summary: &Summary<'a>, now: Now) -> Cell<'a> {
+    let Restarts { count, last } = summary.restarts;
+    match last {
+        Some((_, when)) if count != 0 => format!("{count} ({} ago)", now.age(when)).into(),
+        _ => count.to_string().into(),
+    }
+}
 
 pub const IP: Computation = Computation {
     reads: &["status.podIP", "status.podIPs[].ip"],
@@ -99,7 +92,8 @@ fn is_true(conditions: &[Value], kind: &str) -> bool {
     condition(conditions, kind).is_some_and(|c| str_at(c, "status") == "True")
 }
 
-struct Summary<'a> {
+/// What containers, conditions and phase of a pod come to.
+pub struct Summary<'a> {
     /// Containers that are ready, sidecars included.
     ready: i64,
     /// Containers that count, sidecars included.
@@ -143,7 +137,8 @@ fn is_sidecar(container: &Value) -> bool {
 }
 
 impl<'a> Summary<'a> {
-    fn of(pod: &'a Value) -> Summary<'a> {
+    /// Sums a pod up.
+    pub fn of(pod: &'a Value) -> Summary<'a> {
         let phase = str_at(pod, "status.phase");
         let conditions = items(pod, "status.conditions");
         let init_specs = items(pod, "spec.initContainers");
