@@ -1,0 +1,570 @@
+//! The two ways in which a write changes who owns what: an apply, and everything else.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use smol_str::SmolStr;
+
+use super::compare::{compare, Comparison};
+use super::conflict::Conflicts;
+use super::extract::field_set;
+use super::managed::{self, BadManaged, Entry, Managed, Operation};
+use super::path::PathElement;
+use super::reset::Reset;
+use super::set::Set;
+use super::{last_applied, merge, remove, typed, validate};
+use crate::schema::{Schema, TypeId, GVK};
+use crate::value::{Map, Value};
+
+/// The manager of what was there before the first apply.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// Other served versions of a kind, for fields that were written through them.
+pub trait Versions {
+    /// The type of the kind in an `apiVersion` such as `apps/v1beta1`. `None` when it is not served (any more): then
+    /// entries of that version are dropped.
+    fn typed(&self, api_version: &str) -> Option<(&Schema, TypeId)>;
+
+    /// An object in another version. `None` when it cannot be converted.
+    fn convert(&self, object: &Value, api_version: &str) -> Option<Value>;
+}
+
+/// For kinds with one version.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoOtherVersions;
+
+impl Versions for NoOtherVersions {
+    fn typed(&self, _: &str) -> Option<(&Schema, TypeId)> {
+        None
+    }
+
+    fn convert(&self, _: &Value, _: &str) -> Option<Value> {
+        None
+    }
+}
+
+/// Who writes what, when.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The field manager.
+    pub manager: &'a str,
+    /// The time of the request: RFC 3339 in UTC, whole seconds, ending in `Z`.
+    pub time: &'a str,
+    /// The kind in the version of the request.
+    pub kind: &'a GVK,
+    /// The subresource; empty for the object itself.
+    pub subresource: &'a str,
+    /// The schema of that version.
+    pub schema: &'a Schema,
+    /// The type of the kind in it.
+    pub root: TypeId,
+    /// What this write cannot own.
+    pub reset: &'a Reset,
+    /// Other versions of the kind.
+    pub versions: &'a dyn Versions,
+}
+
+/// Why an apply was refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ApplyError {
+    /// 400: the configuration is of another kind or version.
+    #[error("invalid object type: {group}/{version}, Kind={kind}")]
+    Kind {
+        /// Group of the configuration.
+        group: SmolStr,
+        /// Version of the configuration.
+        version: SmolStr,
+        /// Kind of the configuration.
+        kind: SmolStr,
+    },
+    /// 400: the configuration has managedFields.
+    #[error("metadata.managedFields must be nil")]
+    HasManagedFields,
+    /// 400: the configuration does not fit the schema. (Upstream says this as 500.)
+    #[error("failed to create typed patch object ({object}): {faults}")]
+    Typed {
+        /// Which object: `namespace/name; group/version, Kind=kind`.
+        object: String,
+        /// What does not fit.
+        faults: String,
+    },
+    /// 409: others own fields that would change.
+    #[error("{0}")]
+    Conflicts(Conflicts),
+    /// 500: the live object's managedFields cannot be read.
+    #[error("failed to decode managed fields: {0}")]
+    Managed(#[from] BadManaged),
+}
+
+impl ApplyError {
+    /// The HTTP status code of the answer.
+    pub fn code(&self) -> u16 {
+        match self {
+            ApplyError::Kind { .. } | ApplyError::HasManagedFields | ApplyError::Typed { .. } => 400,
+            ApplyError::Conflicts(_) => 409,
+            ApplyError::Managed(_) => 500,
+        }
+    }
+}
+
+/// Fields that nobody ever owns, since the server or the request's path decides them.
+static NEVER_OWNED: LazyLock<Set> = LazyLock::new(|| {
+    let of_metadata = [
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ];
+    let top = ["apiVersion", "kind", "metadata"].map(|name| vec![PathElement::field(name)]);
+    let metadata = of_metadata.map(|name| vec![PathElement::field("metadata"), PathElement::field(name)]);
+    let paths: Vec<_> = top.into_iter().chain(metadata).collect();
+    Set::of(paths.iter().map(Vec::as_slice))
+});
+
+fn managed_fields(object: &Value) -> Option<&Value> {
+    object.at(&["metadata", "managedFields"])
+}
+
+fn set_managed_fields(object: &mut Value, managed: &Managed) {
+    match managed.encode() {
+        Some(list) => {
+            if let Some(metadata) = object.object_at_mut(&["metadata"]) {
+                metadata.insert("managedFields", list);
+            }
+        }
+        None => {
+            if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+                metadata.remove("managedFields");
+            }
+        }
+    }
+}
+
+/// Applies a configuration for [`Context::manager`]: what it sets is set and owned, what it set last time and leaves out now
+/// is removed unless somebody else owns it.
+///
+/// `live` is the object in the version of the request, `None` when there is none yet. Gives back the new object with its
+/// `managedFields`, still to be normalised and validated by the caller, or `None` when nothing at all changes. A write that changes
+/// only the time of entries (a value written otherwise, like `2048Mi`) is to be undone with [`keep_times`] after that.
+///
+/// # Errors
+/// See [`ApplyError`]. With `force`, conflicts take the fields from their owners.
+pub fn apply(
+    live: Option<&Value>,
+    applied: &Value,
+    force: bool,
+    context: &Context<'_>,
+) -> Result<Option<Value>, ApplyError> {
+    check_kind(applied, context)?;
+    if managed_fields(applied).is_some_and(|list| list.as_array().is_some()) {
+        return Err(ApplyError::HasManagedFields);
+    }
+    let live = live.unwrap_or(typed::empty_object());
+    let mut managed = Managed::decode(managed_fields(live))?;
+    if let Some(faults) = validate::faults(context.schema, context.root, applied) {
+        return Err(ApplyError::Typed { object: describe_object(applied, context.kind), faults });
+    }
+    let mut is_first = false;
+    if managed.entries.is_empty() {
+        let before = Context { manager: BEFORE_FIRST_APPLY, ..*context };
+        track(typed::empty_object(), live, &mut managed, &before);
+        is_first = !managed.entries.is_empty();
+    }
+    let applying = Applying { live, applied, is_first, context };
+    let mut outcome = applying.run(managed.clone(), force);
+    if let Err(conflicts) = &outcome {
+        // kubectl, moving over from client-side apply, may take what its last configuration set.
+        if context.manager == last_applied::KUBECTL {
+            if let Some(own) = last_applied::fields(live, context) {
+                let others: Vec<_> = conflicts.0.iter().filter(|c| !own.contains(&c.path)).cloned().collect();
+                outcome = match others.is_empty() {
+                    true => applying.run(managed, true),
+                    false => Err(Conflicts(others)),
+                };
+            }
+        }
+    }
+    let mut object = match outcome.map_err(ApplyError::Conflicts)? {
+        Some(Outcome { mut object, managed }) => {
+            set_managed_fields(&mut object, &managed);
+            Some(object)
+        }
+        None => None,
+    };
+    if context.manager == last_applied::KUBECTL {
+        match &mut object {
+            Some(object) => drop(last_applied::update(object, applied)),
+            None => {
+                let mut same = live.clone();
+                object = last_applied::update(&mut same, applied).then_some(same);
+            }
+        }
+    }
+    Ok(object)
+}
+
+fn check_kind(applied: &Value, context: &Context<'_>) -> Result<(), ApplyError> {
+    let text = |key| applied.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    if (group, version, kind) == (&*context.kind.group, &*context.kind.version, &*context.kind.kind) {
+        return Ok(());
+    }
+    Err(ApplyError::Kind { group: group.into(), version: version.into(), kind: kind.into() })
+}
+
+fn describe_object(object: &Value, kind: &GVK) -> String {
+    let text = |key| object.str_at(&["metadata", key]).unwrap_or_default();
+    format!("{}/{}; {}/{}, Kind={}", text("namespace"), text("name"), kind.group, kind.version, kind.kind)
+}
+
+/// One apply against one state.
+struct Applying<'a> {
+    live: &'a Value,
+    applied: &'a Value,
+    /// Whether entries for what was there before have just been made.
+    is_first: bool,
+    context: &'a Context<'a>,
+}
+
+struct Outcome {
+    object: Value,
+    managed: Managed,
+}
+
+impl Applying<'_> {
+    /// `None`: neither the object nor its managers change.
+    fn run(&self, mut managed: Managed, force: bool) -> Result<Option<Outcome>, Conflicts> {
+        let Context { schema, root, reset, .. } = *self.context;
+        let mut changed = reconcile(&mut managed, self.context) || self.is_first;
+        let mut set = field_set(schema, root, self.applied);
+        if !reset.is_nothing() {
+            set = reset.filter(&set);
+        }
+        let owned = set.difference(&NEVER_OWNED);
+        let mut own = Entry {
+            manager: manager_name(self.context.manager),
+            operation: Operation::Apply,
+            api_version: self.context.kind.api_version(),
+            subresource: self.context.subresource.into(),
+            time: None,
+            set,
+        };
+        let last =
+            managed.entries.iter().position(|e| e.is_same_manager(&own)).map(|i| managed.entries.remove(i));
+        own.time = last.as_ref().and_then(|last| last.time.clone());
+        changed |= match &last {
+            Some(last) => last.set != owned || last.api_version != own.api_version,
+            None => !owned.is_empty(),
+        };
+
+        let gives_up = last.as_ref().is_some_and(|last| {
+            !last.set.is_empty() && (last.api_version != own.api_version || !last.set.is_subset(&own.set))
+        });
+        let mut object = Cow::Borrowed(self.live);
+        if !merge::is_merged(schema, root, self.live, self.applied) {
+            merge::merge(schema, root, object.to_mut(), self.applied);
+        }
+        if let (true, Some(last)) = (gives_up, &last) {
+            let pruned =
+                Pruning { last, own: &own, others: &managed, context: self.context }.run(object.as_ref());
+            if let Some(pruned) = pruned {
+                object = Cow::Owned(pruned);
+            }
+        }
+        let mut object_changed = false;
+        if let Cow::Owned(new) = &object {
+            object_changed = !is_same_object(self.live, new);
+            if object_changed {
+                let comparison = compare(schema, root, self.live, new).map(|set| reset.filter(set));
+                changed |= release(&mut managed, &comparison, self.live, new, force, self.context)?;
+            }
+        }
+        if !changed && !object_changed {
+            return Ok(None);
+        }
+        if object_changed {
+            own.time = Some(self.context.time.into());
+        }
+        own.set = owned;
+        if !own.set.is_empty() {
+            managed.entries.push(own);
+        }
+        // What may share no value with the live object is given up by not using it.
+        let object = if object_changed { object.into_owned() } else { self.live.clone() };
+        Ok(Some(Outcome { object, managed }))
+    }
+}
+
+/// Whether two objects are the same but for their managers.
+fn is_same_object(a: &Value, b: &Value) -> bool {
+    super::path::same(a, b)
+}
+
+fn manager_name(name: &str) -> SmolStr {
+    match name {
+        "" => SmolStr::new_static("unknown"),
+        name => name.into(),
+    }
+}
+
+/// Makes entries fit a schema that changed since they were written. Whether any did not.
+fn reconcile(managed: &mut Managed, context: &Context<'_>) -> bool {
+    let mut changed = false;
+    for entry in &mut managed.entries {
+        let Some((schema, root)) = typed_version(context, &entry.api_version) else { continue };
+        if let Some(set) = remove::reconcile(schema, root, &entry.set) {
+            entry.set = set;
+            changed = true;
+        }
+    }
+    changed
+}
+
+fn is_own_version(context: &Context<'_>, api_version: &str) -> bool {
+    match api_version.split_once('/') {
+        Some((group, version)) => context.kind.group == group && context.kind.version == version,
+        None => context.kind.group.is_empty() && context.kind.version == api_version,
+    }
+}
+
+fn typed_version<'a>(context: &Context<'a>, api_version: &str) -> Option<(&'a Schema, TypeId)> {
+    match is_own_version(context, api_version) {
+        true => Some((context.schema, context.root)),
+        false => context.versions.typed(api_version),
+    }
+}
+
+fn convert<'v>(context: &Context<'_>, object: &'v Value, api_version: &str) -> Option<Cow<'v, Value>> {
+    match is_own_version(context, api_version) {
+        true => Some(Cow::Borrowed(object)),
+        false => context.versions.convert(object, api_version).map(Cow::Owned),
+    }
+}
+
+/// Takes what changed from the entries that own it, and what was removed from all. Entries of versions that are not served
+/// any more and those that own nothing now are dropped. Whether an entry changed.
+fn release(
+    managed: &mut Managed,
+    comparison: &Comparison,
+    old: &Value,
+    new: &Value,
+    force: bool,
+    context: &Context<'_>,
+) -> Result<bool, Conflicts> {
+    /// What was set to something else, what went.
+    type Change = (Set, Set);
+    let change = |c: &Comparison| -> Change { (c.modified.union(&c.added), c.removed.clone()) };
+    // By version, each compared once; `None` for one that is not served.
+    let mut changes: Vec<(SmolStr, Option<Change>)> =
+        vec![(context.kind.api_version(), Some(change(comparison)))];
+    let mut conflicts: Vec<(usize, Set)> = Vec::new();
+    let mut keep = Vec::with_capacity(managed.entries.len());
+    let mut released = Vec::with_capacity(managed.entries.len());
+    for (i, entry) in managed.entries.iter().enumerate() {
+        let at = changes.iter().position(|(version, _)| *version == entry.api_version).unwrap_or_else(|| {
+            let comparison = compare_in(context, &entry.api_version, old, new);
+            changes.push((entry.api_version.clone(), comparison.as_ref().map(change)));
+            changes.len() - 1
+        });
+        let Some((set, gone)) = &changes[at].1 else {
+            keep.push(false);
+            released.push(None);
+            continue;
+        };
+        let taken = entry.set.intersection(set);
+        let is_touched = !taken.is_empty() || !entry.set.intersection(gone).is_empty();
+        let left = is_touched.then(|| entry.set.difference(&taken).difference(gone));
+        keep.push(!left.as_ref().unwrap_or(&entry.set).is_empty());
+        released.push(left);
+        if !taken.is_empty() {
+            conflicts.push((i, taken));
+        }
+    }
+    if !force && !conflicts.is_empty() {
+        return Err(Conflicts::of(
+            conflicts.into_iter().map(|(i, set)| (&managed.entries[i], set)).collect(),
+        ));
+    }
+    let changed = released.iter().any(Option::is_some) || keep.contains(&false);
+    for (entry, set) in managed.entries.iter_mut().zip(released) {
+        if let Some(set) = set {
+            entry.set = set;
+        }
+    }
+    let mut keep = keep.into_iter();
+    managed.entries.retain(|_| keep.next().unwrap_or(true));
+    Ok(changed)
+}
+
+fn compare_in(context: &Context<'_>, api_version: &str, old: &Value, new: &Value) -> Option<Comparison> {
+    let (schema, root) = typed_version(context, api_version)?;
+    let (old, new) = (convert(context, old, api_version)?, convert(context, new, api_version)?);
+    Some(compare(schema, root, &old, &new).map(|set| context.reset.filter(set)))
+}
+
+/// Removes what an applier set last time, leaves out now, and nobody else owns.
+struct Pruning<'a> {
+    last: &'a Entry,
+    own: &'a Entry,
+    others: &'a Managed,
+    context: &'a Context<'a>,
+}
+
+impl Pruning<'_> {
+    /// The object in the request's version; `None` when nothing can be pruned, since the version of the last apply is gone.
+    fn run(&self, merged: &Value) -> Option<Value> {
+        let version = &self.last.api_version;
+        let (schema, root) = typed_version(self.context, version)?;
+        let merged = convert(self.context, merged, version)?;
+        let last = remove::with_named_fields(schema, root, &self.last.set);
+        let mut pruned = merged.clone().into_owned();
+        remove::remove(schema, root, &mut pruned, &last);
+
+        let mut pruned = self.add_back_owned(&merged, pruned, version)?;
+        // What goes may only be what this applier set: put back what nobody owns, or an updater does.
+        let named =
+            |object: &Value| remove::with_named_fields(schema, root, &field_set(schema, root, object));
+        if let Some(back) = convert(self.context, &pruned, version) {
+            let gone = named(&merged).difference(&named(&back)).intersection(&last);
+            pruned = merged.into_owned();
+            remove::remove(schema, root, &mut pruned, &gone);
+        }
+        match is_own_version(self.context, version) {
+            true => Some(pruned),
+            false => self.context.versions.convert(&pruned, &self.own.api_version),
+        }
+    }
+
+    /// Puts back what anybody owns, version by version, that of `pruned` first. The outcome is in that version.
+    fn add_back_owned(&self, merged: &Value, pruned: Value, version: &str) -> Option<Value> {
+        let mut versions: Vec<(&str, Set)> = vec![(version, Set::new())];
+        for entry in self.others.entries.iter().chain([self.own]) {
+            match versions.iter_mut().find(|(version, _)| *version == entry.api_version) {
+                Some((_, owned)) => *owned = owned.union(&entry.set),
+                None => versions.push((&entry.api_version, entry.set.clone())),
+            }
+        }
+        let mut pruned = pruned;
+        for (other, owned) in versions {
+            let Some((schema, root)) = typed_version(self.context, other) else { continue };
+            let to = |object: &Value, from: &str| match from == other {
+                true => Some(object.clone()),
+                false => self.convert_between(object, other),
+            };
+            let (Some(full), Some(part)) = (to(merged, version), to(&pruned, version)) else { continue };
+            let named = |set: &Set| remove::with_named_fields(schema, root, set);
+            let (all, left) =
+                (named(&field_set(schema, root, &full)), named(&field_set(schema, root, &part)));
+            let gone = all.difference(&left.union(&named(&owned)));
+            let mut kept = full;
+            remove::remove(schema, root, &mut kept, &gone);
+            pruned = match other == version {
+                true => kept,
+                false => self.convert_between(&kept, version)?,
+            };
+        }
+        Some(pruned)
+    }
+
+    fn convert_between(&self, object: &Value, to: &str) -> Option<Value> {
+        self.context.versions.convert(object, to)
+    }
+}
+
+/// Records who owns what after a write that is not an apply: what changed belongs to [`Context::manager`].
+///
+/// `live` is the object before, `None` for a create; `new` the object as it is about to be stored, with the `managedFields`
+/// that the client sent, which this replaces. Both are normalised and in the version of the request. An object that nobody owns
+/// anything of stays so, unless it is being created.
+pub fn track_update(live: Option<&Value>, new: &mut Value, context: &Context<'_>) {
+    let live = live.unwrap_or(typed::empty_object());
+    let sent = managed_fields(new);
+    let of_live = || Managed::decode(managed_fields(live)).unwrap_or_default();
+    let mut managed = if !context.subresource.is_empty() {
+        // Through a subresource nobody may say who owns what.
+        of_live()
+    } else if managed::is_reset(sent) {
+        Managed::default()
+    } else {
+        match Managed::decode(sent) {
+            Ok(managed) if !managed.entries.is_empty() => managed,
+            // A client that does not know the field leaves it out; that must not lose it.
+            _ => of_live(),
+        }
+    };
+    let is_create = live.str_at(&["metadata", "uid"]).unwrap_or_default().is_empty();
+    if !managed.entries.is_empty() || is_create {
+        track(live, new, &mut managed, context);
+    }
+    set_managed_fields(new, &managed);
+}
+
+/// Gives what differs between two objects to a manager.
+fn track(live: &Value, new: &Value, managed: &mut Managed, context: &Context<'_>) {
+    let Context { schema, root, reset, .. } = *context;
+    reconcile(managed, context);
+    let mut comparison = compare(schema, root, live, new);
+    if !reset.is_nothing() {
+        comparison = comparison.map(|set| reset.filter(set));
+    }
+    if !comparison.is_same() {
+        // Forced, so that there is no error.
+        let _ = release(managed, &comparison, live, new, true, context);
+    }
+    let set = comparison.modified.union(&comparison.added).difference(&NEVER_OWNED);
+    if !set.is_empty() {
+        let own = Entry {
+            manager: manager_name(context.manager),
+            operation: Operation::Update,
+            api_version: context.kind.api_version(),
+            subresource: context.subresource.into(),
+            time: Some(context.time.into()),
+            set,
+        };
+        match managed.entries.iter_mut().find(|e| e.is_same_manager(&own)) {
+            Some(entry) => {
+                entry.set = entry.set.union(&own.set);
+                entry.time = own.time;
+            }
+            None => managed.entries.push(own),
+        }
+    }
+    managed.cap_updates();
+}
+
+/// Puts the old times back into `managedFields` when nothing else differs between two objects, so that a write without effect
+/// changes no byte. Whether it did.
+pub fn keep_times(old: &Value, new: &mut Value) -> bool {
+    let list = |object| managed_fields(object).and_then(Value::as_array);
+    let (Some(before), Some(after)) = (list(old), list(new)) else { return false };
+    if before.len() != after.len() || before == after {
+        return false;
+    }
+    let entries_same = before.iter().zip(after).all(|(a, b)| equal_except(a, b, "time"));
+    let (metadata, new_metadata) = (old.get("metadata"), new.get("metadata"));
+    let metadata_same = metadata.zip(new_metadata).is_some_and(|(a, b)| equal_except(a, b, "managedFields"));
+    if !entries_same || !metadata_same || !equal_except(old, new, "metadata") {
+        return false;
+    }
+    let before = Value::Array(before.to_vec());
+    match new.object_at_mut(&["metadata"]) {
+        Some(metadata) => {
+            metadata.insert("managedFields", before);
+            true
+        }
+        None => false,
+    }
+}
+
+/// Whether two objects are equal but for one member.
+fn equal_except(a: &Value, b: &Value, member: &str) -> bool {
+    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return false };
+    let others = |m: &'_ Map| m.len() - usize::from(m.contains(member));
+    others(a) == others(b) && a.iter().filter(|(k, _)| *k != member).all(|(k, v)| b.get(k) == Some(v))
+}

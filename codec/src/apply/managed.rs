@@ -1,0 +1,260 @@
+//! `metadata.managedFields`: who owns which fields, decoded and encoded.
+
+use smol_str::SmolStr;
+
+use super::fields_v1::{self, BadFields};
+use super::set::Set;
+use crate::value::{Map, Value};
+
+/// Update entries beyond this many are merged into one of manager [`ANCIENT`], oldest first.
+pub const MAX_UPDATE_MANAGERS: usize = 10;
+
+/// The manager of merged old Update entries.
+pub const ANCIENT: &str = "ancient-changes";
+
+/// How an entry came to be. `Apply` sorts first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// By server-side apply: the fields are an intent, what is left out next time is given up.
+    Apply,
+    /// By any other verb.
+    Update,
+}
+
+impl Operation {
+    fn text(self) -> &'static str {
+        match self {
+            Operation::Apply => "Apply",
+            Operation::Update => "Update",
+        }
+    }
+}
+
+/// One manager's fields.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Name of the manager.
+    pub manager: SmolStr,
+    /// How the fields were set.
+    pub operation: Operation,
+    /// The version that the paths are of, like `apps/v1`.
+    pub api_version: SmolStr,
+    /// The subresource that was written through; empty for the object itself.
+    pub subresource: SmolStr,
+    /// When the entry last changed: RFC 3339 in UTC, whole seconds, so that text order is time order. `None` for
+    /// an applier that never changed a value.
+    pub time: Option<SmolStr>,
+    /// The fields.
+    pub set: Set,
+}
+
+impl Entry {
+    /// Whether two entries are of one manager: version counts for updates only, so that an applier may change it.
+    pub fn is_same_manager(&self, other: &Entry) -> bool {
+        self.manager == other.manager
+            && self.operation == other.operation
+            && self.subresource == other.subresource
+            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+
+    /// The order of entries in an object.
+    fn sort_key(&self) -> impl Ord + '_ {
+        (self.operation, &self.time, &self.manager, &self.api_version, &self.subresource)
+    }
+}
+
+/// Why `managedFields` was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadManaged {
+    /// Not a list of objects.
+    #[error("managedFields must be a list of objects")]
+    NotAList,
+    /// Neither Apply nor Update.
+    #[error("operation must be `Apply` or `Update`")]
+    Operation,
+    /// No version.
+    #[error("apiVersion must not be empty")]
+    ApiVersion,
+    /// No type of fields.
+    #[error("missing fieldsType in managed fields entry {0}")]
+    NoFieldsType(usize),
+    /// A type of fields other than FieldsV1.
+    #[error("invalid fieldsType {1:?} in managed fields entry {0}")]
+    FieldsType(usize, SmolStr),
+    /// The fields cannot be read.
+    #[error("error decoding set: {0}")]
+    Fields(#[from] BadFields),
+}
+
+/// Everybody's fields in one object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Managed {
+    /// One entry per manager, in no order of meaning.
+    pub entries: Vec<Entry>,
+}
+
+impl Managed {
+    /// Reads `managedFields`; absent or `null` is nobody. A later entry of a manager replaces an earlier one.
+    pub fn decode(list: Option<&Value>) -> Result<Managed, BadManaged> {
+        let list = match list {
+            None | Some(Value::Null) => return Ok(Managed::default()),
+            Some(Value::Array(list)) => list,
+            Some(_) => return Err(BadManaged::NotAList),
+        };
+        let mut managed = Managed::default();
+        for (i, item) in list.iter().enumerate() {
+            let entry = entry(i, item.as_object().ok_or(BadManaged::NotAList)?)?;
+            managed.entries.push(entry);
+        }
+        managed.drop_replaced();
+        Ok(managed)
+    }
+
+    /// Of several entries of one manager the last one stands. A client may send many: `O(n log n)`.
+    fn drop_replaced(&mut self) {
+        fn identity(e: &Entry) -> (&SmolStr, Operation, &SmolStr, &str) {
+            let version = if e.operation == Operation::Update { e.api_version.as_str() } else { "" };
+            (&e.manager, e.operation, &e.subresource, version)
+        }
+        if self.entries.len() < 2 {
+            return;
+        }
+        let mut order: Vec<usize> = (0..self.entries.len()).collect();
+        order.sort_by(|&a, &b| identity(&self.entries[a]).cmp(&identity(&self.entries[b])));
+        let mut replaced = vec![false; order.len()];
+        for pair in order.windows(2) {
+            replaced[pair[0]] = self.entries[pair[0]].is_same_manager(&self.entries[pair[1]]);
+        }
+        let mut replaced = replaced.into_iter();
+        self.entries.retain(|_| !replaced.next().unwrap_or_default());
+    }
+
+    /// Writes `managedFields`, sorted. `None` when nobody owns anything.
+    pub fn encode(&self) -> Option<Value> {
+        if self.entries.is_empty() {
+            return None;
+        }
+        let mut sorted: Vec<&Entry> = self.entries.iter().collect();
+        sorted.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
+        Some(Value::Array(sorted.into_iter().map(encode_entry).collect()))
+    }
+
+    /// Merges the oldest Update entries of each version until no more than [`MAX_UPDATE_MANAGERS`] are left, or nothing
+    /// is left to merge.
+    pub(super) fn cap_updates(&mut self) {
+        let is_update = |e: &Entry| e.operation == Operation::Update;
+        let mut left = self.entries.iter().filter(|e| is_update(e)).count();
+        if left <= MAX_UPDATE_MANAGERS {
+            return;
+        }
+        let (mut updates, applies): (Vec<Entry>, Vec<Entry>) = self.entries.drain(..).partition(is_update);
+        // What was merged before goes on to be the one that others are merged into.
+        let is_bucket = |e: &Entry| e.manager == ANCIENT && e.subresource.is_empty();
+        updates.sort_by(|a, b| is_bucket(b).cmp(&is_bucket(a)).then_with(|| a.sort_key().cmp(&b.sort_key())));
+        // By version: what is to be merged. The first of a version becomes the bucket once a second one comes.
+        let mut buckets: Vec<Entry> = Vec::new();
+        let mut kept: Vec<Entry> = Vec::new();
+        for entry in updates {
+            let bucket = buckets.iter_mut().find(|b| b.api_version == entry.api_version);
+            match bucket {
+                _ if left <= MAX_UPDATE_MANAGERS => kept.push(entry),
+                None => buckets.push(entry),
+                Some(bucket) => {
+                    bucket.manager = ANCIENT.into();
+                    bucket.subresource = SmolStr::default();
+                    bucket.set = bucket.set.union(&entry.set);
+                    // The more recent of the two.
+                    bucket.time = entry.time;
+                    left -= 1;
+                }
+            }
+        }
+        self.entries = applies;
+        self.entries.extend(buckets);
+        self.entries.extend(kept);
+    }
+}
+
+fn entry(i: usize, map: &Map) -> Result<Entry, BadManaged> {
+    let text = |key: &str| match map.get(key) {
+        Some(Value::String(s)) => s.clone(),
+        _ => SmolStr::default(),
+    };
+    let operation = match text("operation").as_str() {
+        "Apply" => Operation::Apply,
+        "Update" => Operation::Update,
+        _ => return Err(BadManaged::Operation),
+    };
+    let api_version = text("apiVersion");
+    if api_version.is_empty() {
+        return Err(BadManaged::ApiVersion);
+    }
+    match text("fieldsType") {
+        v1 if v1 == "FieldsV1" => {}
+        none if none.is_empty() => return Err(BadManaged::NoFieldsType(i)),
+        other => return Err(BadManaged::FieldsType(i, other)),
+    }
+    Ok(Entry {
+        manager: text("manager"),
+        operation,
+        api_version,
+        subresource: text("subresource"),
+        time: Some(text("time")).filter(|t| !t.is_empty()),
+        set: fields_v1::decode(map.get("fieldsV1").unwrap_or(&Value::Null))?,
+    })
+}
+
+fn encode_entry(entry: &Entry) -> Value {
+    let text = |s: &SmolStr| (!s.is_empty()).then(|| Value::String(s.clone()));
+    let members = [
+        ("apiVersion", text(&entry.api_version)),
+        ("fieldsType", Some("FieldsV1".into())),
+        ("fieldsV1", Some(fields_v1::encode(&entry.set))),
+        ("manager", text(&entry.manager)),
+        ("operation", Some(entry.operation.text().into())),
+        ("subresource", text(&entry.subresource)),
+        ("time", entry.time.as_ref().and_then(text)),
+    ];
+    let members = members.into_iter().filter_map(|(k, v)| Some((SmolStr::new_static(k), v?)));
+    Value::Object(members.collect())
+}
+
+/// Whether a client asks to forget who owns what: an empty list, or a list of one empty entry.
+pub(super) fn is_reset(list: Option<&Value>) -> bool {
+    match list.and_then(Value::as_array) {
+        Some([]) => true,
+        Some([Value::Object(entry)]) => entry.values().all(|v| match v {
+            Value::Null => true,
+            Value::String(s) => s.is_empty(),
+            _ => false,
+        }),
+        _ => false,
+    }
+}
+
+/// Bytes that the name of a manager may have.
+pub const MAX_MANAGER_LEN: usize = 128;
+
+/// The manager of a request: what its `fieldManager` says, else the user agent up to the first `/`, printable characters only, cut
+/// at [`MAX_MANAGER_LEN`] bytes.
+pub fn manager_or_user_agent(field_manager: &str, user_agent: &str) -> String {
+    if !field_manager.is_empty() {
+        return field_manager.into();
+    }
+    let name = user_agent.split('/').next().unwrap_or_default();
+    let mut out = String::new();
+    for c in name.chars().filter(|&c| is_printable(c)) {
+        if out.len() + c.len_utf8() > MAX_MANAGER_LEN {
+            break;
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// As Go's `unicode.IsPrint`, but for unassigned characters: no control or format characters, no space but `' '`.
+fn is_printable(c: char) -> bool {
+    let is_format = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..);
+    c == ' ' || !(c.is_control() || c.is_whitespace() || is_format)
+}
