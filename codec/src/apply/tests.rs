@@ -286,11 +286,11 @@ fn what_is_left_out_is_removed_when_nobody_else_owns_it() {
             r#"{"spec":{"template":{"containers":[{"name":"a","image":"2"}]}}}"#,
         ),
         (
-            "an element with a part of an updater's stays",
+            "an element goes though an updater set a part of it",
             r#"{"spec":{"replicas":1,"template":{"containers":[{"name":"a","args":["x"]}]}}}"#,
             "image",
             r#"{"spec":{"replicas":1}}"#,
-            r#"{"spec":{"replicas":1,"template":{"containers":[{"name":"a","image":"2"}]}}}"#,
+            r#"{"spec":{"replicas":1}}"#,
         ),
     ];
     for (what, first, update, second, want) in rows {
