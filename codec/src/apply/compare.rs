@@ -28,8 +28,8 @@ impl Comparison {
     }
 
     /// Each of the sets changed.
-    pub(super) fn map(self, f: impl Fn(&Set) -> Set) -> Comparison {
-        Comparison { added: f(&self.added), modified: f(&self.modified), removed: f(&self.removed) }
+    pub(super) fn map(self, f: impl Fn(Set) -> Set) -> Comparison {
+        Comparison { added: f(self.added), modified: f(self.modified), removed: f(self.removed) }
     }
 }
 
@@ -49,6 +49,10 @@ pub fn compare(schema: &Schema, root: TypeId, old: &Value, new: &Value) -> Compa
         removed: walk.removed.finish(),
     }
 }
+
+/// Down to this level whole members are compared before they are walked: so what did not change costs little, and what
+/// did is looked at no more than this many times too often.
+const LOOK_AHEAD: usize = 6;
 
 struct Walk<'s> {
     schema: &'s Schema,
@@ -132,21 +136,15 @@ impl<'s> Walk<'s> {
             if in_metadata && key == "managedFields" {
                 continue;
             }
-            let (of, field) = shape.member(key);
-            let (mut before, mut after) = (before.map(|(_, v)| v), after.map(|(_, v)| v));
-            if let Some(field) = field {
-                if before.is_none() && old.is_some() {
-                    before = typed::zero(self.schema, field);
-                } else if after.is_none() && new.is_some() {
-                    after = typed::zero(self.schema, field);
-                }
-            }
-            // Most members of most objects are scalars that did not change.
+            let (before, after) = (before.map(|(_, v)| v), after.map(|(_, v)| v));
+            // Most members of most objects did not change.
             if let (Some(a), Some(b)) = (before, after) {
-                if !matches!(a, Value::Object(_) | Value::Array(_)) && a == b {
+                let is_scalar = !matches!(a, Value::Object(_) | Value::Array(_));
+                if (is_scalar || self.path.len() < LOOK_AHEAD) && a == b {
                     continue;
                 }
             }
+            let (of, _) = shape.member(key);
             self.enter(PathElement::Field(key.clone()));
             self.values(before, after, of);
             self.leave();

@@ -3,6 +3,8 @@
 //! Every step is a key, `{}` below it means that the path is a member, `"."` that it is one beside what is below:
 //! `{"f:spec":{"f:ports":{".":{},"k:{\"port\":80}":{"f:name":{}}}}}`. Unknown types of steps are dropped.
 
+use smol_str::SmolStr;
+
 use super::path::{BadElement, PathElement};
 use super::set::{Builder, Node, Set, View};
 use super::MAX_DEPTH;
@@ -78,6 +80,37 @@ fn node(element: PathElement, below: &Value, out: &mut Builder, depth: usize) ->
     Ok(())
 }
 
+/// Whether a tree that [`encode`] wrote has one of the paths, found key by key.
+pub(super) fn has_any_of(tree: &Map, paths: View<'_>) -> bool {
+    paths.nodes().any(|node| match tree.get(&node.element.to_key()) {
+        Some(Value::Object(below)) => {
+            let is_member = below.is_empty() || below.contains(".");
+            (node.member && is_member) || has_any_of(below, node.below)
+        }
+        _ => false,
+    })
+}
+
+/// Whether a tree that [`encode`] wrote is that of a set.
+pub(super) fn is(tree: &Map, set: View<'_>) -> bool {
+    let mut members = tree.iter().filter(|(key, _)| *key != ".").peekable();
+    let mut found = usize::from(tree.contains("."));
+    set.nodes().all(|node| {
+        found += 1;
+        let below = match node.element {
+            // Fields have the same order in both.
+            PathElement::Field(name) => {
+                members.next_if(|(key, _)| key.strip_prefix("f:") == Some(name)).map(|(_, below)| below)
+            }
+            other => tree.get(&other.to_key()),
+        };
+        below.and_then(Value::as_object).is_some_and(|below| {
+            let is_member = below.is_empty() || below.contains(".");
+            node.member == is_member && is(below, node.below)
+        })
+    }) && found == tree.len()
+}
+
 /// Writes a set.
 pub fn encode(set: &Set) -> Value {
     Value::Object(members(set.view(), false))
@@ -87,8 +120,10 @@ fn members(view: View<'_>, include_self: bool) -> Map {
     let nodes = view.nodes().map(|Node { element, member, below, .. }| {
         (element.to_key(), Value::Object(members(below, member && !below.is_empty())))
     });
-    let dot = include_self.then(|| (smol_str::SmolStr::new_static("."), Value::object()));
-    dot.into_iter().chain(nodes).collect()
+    let mut members = Vec::with_capacity(view.nodes().count() + usize::from(include_self));
+    members.extend(include_self.then(|| (SmolStr::new_static("."), Value::object())));
+    members.extend(nodes);
+    Map::from_members(members).0
 }
 
 #[cfg(test)]

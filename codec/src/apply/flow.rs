@@ -1,18 +1,17 @@
 //! The two ways in which a write changes who owns what: an apply, and everything else.
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
 
 use smol_str::SmolStr;
 
 use super::compare::{compare, Comparison};
 use super::conflict::Conflicts;
-use super::extract::field_set;
-use super::managed::{self, BadManaged, Entry, Managed, Operation};
-use super::path::PathElement;
+use super::extract::{all_fields, field_set, never_owned};
+use super::managed::{self, BadManaged, Entry, Fields, Managed, Operation};
+use super::path::same;
 use super::reset::Reset;
 use super::set::Set;
-use super::{last_applied, merge, remove, typed, validate};
+use super::{last_applied, merge, remove, validate};
 use crate::schema::{Schema, TypeId, GVK};
 use crate::value::{Map, Value};
 
@@ -107,30 +106,11 @@ impl ApplyError {
     }
 }
 
-/// Fields that nobody ever owns, since the server or the request's path decides them.
-static NEVER_OWNED: LazyLock<Set> = LazyLock::new(|| {
-    let of_metadata = [
-        "name",
-        "namespace",
-        "creationTimestamp",
-        "selfLink",
-        "uid",
-        "clusterName",
-        "generation",
-        "managedFields",
-        "resourceVersion",
-    ];
-    let top = ["apiVersion", "kind", "metadata"].map(|name| vec![PathElement::field(name)]);
-    let metadata = of_metadata.map(|name| vec![PathElement::field("metadata"), PathElement::field(name)]);
-    let paths: Vec<_> = top.into_iter().chain(metadata).collect();
-    Set::of(paths.iter().map(Vec::as_slice))
-});
-
 fn managed_fields(object: &Value) -> Option<&Value> {
     object.at(&["metadata", "managedFields"])
 }
 
-fn set_managed_fields(object: &mut Value, managed: &Managed) {
+fn set_managed_fields(object: &mut Value, managed: Managed<'_>) {
     match managed.encode() {
         Some(list) => {
             if let Some(metadata) = object.object_at_mut(&["metadata"]) {
@@ -164,15 +144,19 @@ pub fn apply(
     if managed_fields(applied).is_some_and(|list| list.as_array().is_some()) {
         return Err(ApplyError::HasManagedFields);
     }
-    let live = live.unwrap_or(typed::empty_object());
-    let mut managed = Managed::decode(managed_fields(live))?;
+    let nothing = Nothing::new(live, context);
+    let live = live.unwrap_or(&nothing.0);
+    let mut managed = match managed_fields(live) {
+        None | Some(Value::Null) => Managed::default(),
+        Some(list) => Managed::stored(list)?,
+    };
     if let Some(faults) = validate::faults(context.schema, context.root, applied) {
         return Err(ApplyError::Typed { object: describe_object(applied, context.kind), faults });
     }
     let mut is_first = false;
     if managed.entries.is_empty() {
         let before = Context { manager: BEFORE_FIRST_APPLY, ..*context };
-        track(typed::empty_object(), live, &mut managed, &before);
+        track(&context.schema.zero(context.root), live, &mut managed, &before);
         is_first = !managed.entries.is_empty();
     }
     let applying = Applying { live, applied, is_first, context };
@@ -191,7 +175,7 @@ pub fn apply(
     }
     let mut object = match outcome.map_err(ApplyError::Conflicts)? {
         Some(Outcome { mut object, managed }) => {
-            set_managed_fields(&mut object, &managed);
+            set_managed_fields(&mut object, managed);
             Some(object)
         }
         None => None,
@@ -206,6 +190,17 @@ pub fn apply(
         }
     }
     Ok(object)
+}
+
+/// What there is before an object is created: what upstream's typed objects always have, like `status: {}`. So that is never
+/// *added*, and nobody owns it.
+struct Nothing(Value);
+
+impl Nothing {
+    /// Made only when it is needed.
+    fn new(live: Option<&Value>, context: &Context<'_>) -> Nothing {
+        Nothing(live.map_or_else(|| context.schema.zero(context.root), |_| Value::Null))
+    }
 }
 
 fn check_kind(applied: &Value, context: &Context<'_>) -> Result<(), ApplyError> {
@@ -232,78 +227,62 @@ struct Applying<'a> {
     context: &'a Context<'a>,
 }
 
-struct Outcome {
+struct Outcome<'v> {
     object: Value,
-    managed: Managed,
+    managed: Managed<'v>,
 }
 
 impl Applying<'_> {
     /// `None`: neither the object nor its managers change.
-    fn run(&self, mut managed: Managed, force: bool) -> Result<Option<Outcome>, Conflicts> {
+    fn run<'v>(&self, mut managed: Managed<'v>, force: bool) -> Result<Option<Outcome<'v>>, Conflicts> {
         let Context { schema, root, reset, .. } = *self.context;
         let mut changed = reconcile(&mut managed, self.context) || self.is_first;
-        let mut set = field_set(schema, root, self.applied);
-        if !reset.is_nothing() {
-            set = reset.filter(&set);
-        }
-        let owned = set.difference(&NEVER_OWNED);
+        let owned = reset.filter(field_set(schema, root, self.applied));
         let mut own = Entry {
             manager: manager_name(self.context.manager),
             operation: Operation::Apply,
             api_version: self.context.kind.api_version(),
             subresource: self.context.subresource.into(),
             time: None,
-            set,
+            fields: Fields::Set(Set::new()),
         };
-        let last =
-            managed.entries.iter().position(|e| e.is_same_manager(&own)).map(|i| managed.entries.remove(i));
+        let last = managed.entries.iter().position(|e| e.is_same_manager(&own));
+        let last = last.map(|i| managed.entries.remove(i));
         own.time = last.as_ref().and_then(|last| last.time.clone());
-        changed |= match &last {
-            Some(last) => last.set != owned || last.api_version != own.api_version,
-            None => !owned.is_empty(),
-        };
 
-        let gives_up = last.as_ref().is_some_and(|last| {
-            !last.set.is_empty() && (last.api_version != own.api_version || !last.set.is_subset(&own.set))
-        });
+        let is_as_before = match &last {
+            Some(last) => last.api_version == own.api_version && last.fields.is(&owned),
+            None => owned.is_empty(),
+        };
+        changed |= !is_as_before;
+        own.fields = Fields::Set(owned);
+
         let mut object = Cow::Borrowed(self.live);
         if !merge::is_merged(schema, root, self.live, self.applied) {
             merge::merge(schema, root, object.to_mut(), self.applied);
         }
-        if let (true, Some(last)) = (gives_up, &last) {
-            let pruned =
-                Pruning { last, own: &own, others: &managed, context: self.context }.run(object.as_ref());
-            if let Some(pruned) = pruned {
+        if let (false, Some(last)) = (is_as_before, &last) {
+            let pruning = Pruning { last, own: &own, others: &managed, context: self.context };
+            if let Some(pruned) = pruning.run(object.as_ref()) {
                 object = Cow::Owned(pruned);
             }
         }
-        let mut object_changed = false;
-        if let Cow::Owned(new) = &object {
-            object_changed = !is_same_object(self.live, new);
-            if object_changed {
-                let comparison = compare(schema, root, self.live, new).map(|set| reset.filter(set));
-                changed |= release(&mut managed, &comparison, self.live, new, force, self.context)?;
-            }
+        let object_changed = matches!(&object, Cow::Owned(new) if !same(self.live, new));
+        if object_changed {
+            let comparison = compare(schema, root, self.live, &object).map(|set| reset.filter(set));
+            changed |= release(&mut managed, &comparison, self.live, &object, force, self.context)?;
+            own.time = Some(self.context.time.into());
         }
         if !changed && !object_changed {
             return Ok(None);
         }
-        if object_changed {
-            own.time = Some(self.context.time.into());
-        }
-        own.set = owned;
-        if !own.set.is_empty() {
+        if !own.fields.is_empty() {
             managed.entries.push(own);
         }
-        // What may share no value with the live object is given up by not using it.
+        // As it is, and not with values that are the same but written otherwise.
         let object = if object_changed { object.into_owned() } else { self.live.clone() };
         Ok(Some(Outcome { object, managed }))
     }
-}
-
-/// Whether two objects are the same but for their managers.
-fn is_same_object(a: &Value, b: &Value) -> bool {
-    super::path::same(a, b)
 }
 
 fn manager_name(name: &str) -> SmolStr {
@@ -314,12 +293,12 @@ fn manager_name(name: &str) -> SmolStr {
 }
 
 /// Makes entries fit a schema that changed since they were written. Whether any did not.
-fn reconcile(managed: &mut Managed, context: &Context<'_>) -> bool {
+fn reconcile(managed: &mut Managed<'_>, context: &Context<'_>) -> bool {
     let mut changed = false;
     for entry in &mut managed.entries {
         let Some((schema, root)) = typed_version(context, &entry.api_version) else { continue };
-        if let Some(set) = remove::reconcile(schema, root, &entry.set) {
-            entry.set = set;
+        if let Some(set) = remove::reconcile(schema, root, &entry.fields) {
+            entry.fields = Fields::Set(set);
             changed = true;
         }
     }
@@ -350,7 +329,7 @@ fn convert<'v>(context: &Context<'_>, object: &'v Value, api_version: &str) -> O
 /// Takes what changed from the entries that own it, and what was removed from all. Entries of versions that are not served
 /// any more and those that own nothing now are dropped. Whether an entry changed.
 fn release(
-    managed: &mut Managed,
+    managed: &mut Managed<'_>,
     comparison: &Comparison,
     old: &Value,
     new: &Value,
@@ -377,11 +356,16 @@ fn release(
             released.push(None);
             continue;
         };
-        let taken = entry.set.intersection(set);
-        let is_touched = !taken.is_empty() || !entry.set.intersection(gone).is_empty();
-        let left = is_touched.then(|| entry.set.difference(&taken).difference(gone));
-        keep.push(!left.as_ref().unwrap_or(&entry.set).is_empty());
-        released.push(left);
+        if !entry.fields.has_any_of(set) && !entry.fields.has_any_of(gone) {
+            keep.push(!entry.fields.is_empty());
+            released.push(None);
+            continue;
+        }
+        let owned = entry.fields.set();
+        let taken = owned.intersection(set);
+        let left = owned.difference(&taken).difference(gone);
+        keep.push(!left.is_empty());
+        released.push(Some(left));
         if !taken.is_empty() {
             conflicts.push((i, taken));
         }
@@ -394,7 +378,7 @@ fn release(
     let changed = released.iter().any(Option::is_some) || keep.contains(&false);
     for (entry, set) in managed.entries.iter_mut().zip(released) {
         if let Some(set) = set {
-            entry.set = set;
+            entry.fields = Fields::Set(set);
         }
     }
     let mut keep = keep.into_iter();
@@ -410,26 +394,32 @@ fn compare_in(context: &Context<'_>, api_version: &str, old: &Value, new: &Value
 
 /// Removes what an applier set last time, leaves out now, and nobody else owns.
 struct Pruning<'a> {
-    last: &'a Entry,
-    own: &'a Entry,
-    others: &'a Managed,
+    last: &'a Entry<'a>,
+    own: &'a Entry<'a>,
+    others: &'a Managed<'a>,
     context: &'a Context<'a>,
 }
 
 impl Pruning<'_> {
-    /// The object in the request's version; `None` when nothing can be pruned, since the version of the last apply is gone.
+    /// The object in the request's version; `None` when there is nothing to prune, or nothing can be since the version of the last
+    /// apply is gone.
     fn run(&self, merged: &Value) -> Option<Value> {
         let version = &self.last.api_version;
+        let last = self.last.fields.set();
+        if last.is_empty() || (*version == self.own.api_version && last.is_subset(&self.own.fields.set())) {
+            return None;
+        }
         let (schema, root) = typed_version(self.context, version)?;
         let merged = convert(self.context, merged, version)?;
-        let last = remove::with_named_fields(schema, root, &self.last.set);
+        // Never the metadata as a whole.
+        let last = remove::with_named_fields(schema, root, &last).difference(never_owned());
         let mut pruned = merged.clone().into_owned();
         remove::remove(schema, root, &mut pruned, &last);
 
         let mut pruned = self.add_back_owned(&merged, pruned, version)?;
         // What goes may only be what this applier set: put back what nobody owns, or an updater does.
         let named =
-            |object: &Value| remove::with_named_fields(schema, root, &field_set(schema, root, object));
+            |object: &Value| remove::with_named_fields(schema, root, &all_fields(schema, root, object));
         if let Some(back) = convert(self.context, &pruned, version) {
             let gone = named(&merged).difference(&named(&back)).intersection(&last);
             pruned = merged.into_owned();
@@ -446,8 +436,8 @@ impl Pruning<'_> {
         let mut versions: Vec<(&str, Set)> = vec![(version, Set::new())];
         for entry in self.others.entries.iter().chain([self.own]) {
             match versions.iter_mut().find(|(version, _)| *version == entry.api_version) {
-                Some((_, owned)) => *owned = owned.union(&entry.set),
-                None => versions.push((&entry.api_version, entry.set.clone())),
+                Some((_, owned)) => *owned = owned.union(&entry.fields.set()),
+                None => versions.push((&entry.api_version, entry.fields.set().into_owned())),
             }
         }
         let mut pruned = pruned;
@@ -483,41 +473,53 @@ impl Pruning<'_> {
 /// that the client sent, which this replaces. Both are normalised and in the version of the request. An object that nobody owns
 /// anything of stays so, unless it is being created.
 pub fn track_update(live: Option<&Value>, new: &mut Value, context: &Context<'_>) {
-    let live = live.unwrap_or(typed::empty_object());
-    let sent = managed_fields(new);
-    let of_live = || Managed::decode(managed_fields(live)).unwrap_or_default();
-    let mut managed = if !context.subresource.is_empty() {
-        // Through a subresource nobody may say who owns what.
-        of_live()
-    } else if managed::is_reset(sent) {
-        Managed::default()
-    } else {
-        match Managed::decode(sent) {
-            Ok(managed) if !managed.entries.is_empty() => managed,
-            // A client that does not know the field leaves it out; that must not lose it.
-            _ => of_live(),
-        }
-    };
+    let nothing = Nothing::new(live, context);
+    let live = live.unwrap_or(&nothing.0);
+    let mut managed = previous(live, new, context);
     let is_create = live.str_at(&["metadata", "uid"]).unwrap_or_default().is_empty();
     if !managed.entries.is_empty() || is_create {
         track(live, new, &mut managed, context);
     }
-    set_managed_fields(new, &managed);
+    set_managed_fields(new, managed);
+}
+
+/// Who owned what before a write: what the client says, where it may and does, else what the object says. Takes the client's list
+/// out of the object.
+fn previous<'v>(live: &'v Value, new: &mut Value, context: &Context<'_>) -> Managed<'v> {
+    let sent = match new.get_mut("metadata") {
+        Some(Value::Object(metadata)) => metadata.remove("managedFields"),
+        _ => None,
+    };
+    let stored = managed_fields(live);
+    // Nearly every client sends back what it read, which needs no check.
+    if sent.is_some() && sent.as_ref() == stored {
+        return sent.and_then(|list| Managed::taken(list).ok()).unwrap_or_default();
+    }
+    let of_live = || stored.and_then(|list| Managed::stored(list).ok()).unwrap_or_default();
+    // Through a subresource nobody may say who owns what.
+    if !context.subresource.is_empty() {
+        return of_live();
+    }
+    if managed::is_reset(sent.as_ref()) {
+        return Managed::default();
+    }
+    match Managed::decode(sent.as_ref()) {
+        Ok(managed) if !managed.entries.is_empty() => managed.into_owned(),
+        // A client that does not know the field leaves it out; that must not lose it.
+        _ => of_live(),
+    }
 }
 
 /// Gives what differs between two objects to a manager.
-fn track(live: &Value, new: &Value, managed: &mut Managed, context: &Context<'_>) {
+fn track(live: &Value, new: &Value, managed: &mut Managed<'_>, context: &Context<'_>) {
     let Context { schema, root, reset, .. } = *context;
     reconcile(managed, context);
-    let mut comparison = compare(schema, root, live, new);
-    if !reset.is_nothing() {
-        comparison = comparison.map(|set| reset.filter(set));
-    }
+    let comparison = compare(schema, root, live, new).map(|set| reset.filter(set));
     if !comparison.is_same() {
         // Forced, so that there is no error.
         let _ = release(managed, &comparison, live, new, true, context);
     }
-    let set = comparison.modified.union(&comparison.added).difference(&NEVER_OWNED);
+    let set = comparison.modified.union(&comparison.added).difference(never_owned());
     if !set.is_empty() {
         let own = Entry {
             manager: manager_name(context.manager),
@@ -525,11 +527,11 @@ fn track(live: &Value, new: &Value, managed: &mut Managed, context: &Context<'_>
             api_version: context.kind.api_version(),
             subresource: context.subresource.into(),
             time: Some(context.time.into()),
-            set,
+            fields: Fields::Set(set.clone()),
         };
         match managed.entries.iter_mut().find(|e| e.is_same_manager(&own)) {
             Some(entry) => {
-                entry.set = entry.set.union(&own.set);
+                entry.fields = Fields::Set(entry.fields.set().union(&set));
                 entry.time = own.time;
             }
             None => managed.entries.push(own),

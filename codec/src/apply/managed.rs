@@ -1,5 +1,7 @@
 //! `metadata.managedFields`: who owns which fields, decoded and encoded.
 
+use std::borrow::Cow;
+
 use smol_str::SmolStr;
 
 use super::fields_v1::{self, BadFields};
@@ -32,7 +34,7 @@ impl Operation {
 
 /// One manager's fields.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct Entry<'v> {
     /// Name of the manager.
     pub manager: SmolStr,
     /// How the fields were set.
@@ -45,12 +47,71 @@ pub struct Entry {
     /// an applier that never changed a value.
     pub time: Option<SmolStr>,
     /// The fields.
-    pub set: Set,
+    pub fields: Fields<'v>,
 }
 
-impl Entry {
+/// One manager's fields, decoded only when they have to be: most writes leave most entries as they are.
+#[derive(Clone, Debug)]
+pub enum Fields<'v> {
+    /// As FieldsV1, in the form that this module writes.
+    Encoded(Cow<'v, Value>),
+    /// As a set.
+    Set(Set),
+}
+
+impl Fields<'_> {
+    /// The set of fields.
+    pub fn set(&self) -> Cow<'_, Set> {
+        match self {
+            // Checked when it was read, or written by this module.
+            Fields::Encoded(tree) => Cow::Owned(fields_v1::decode(tree).unwrap_or_default()),
+            Fields::Set(set) => Cow::Borrowed(set),
+        }
+    }
+
+    /// Whether one of the paths is among them. Costs by the number of paths asked for.
+    pub(super) fn has_any_of(&self, paths: &Set) -> bool {
+        match self {
+            Fields::Encoded(tree) => {
+                tree.as_object().is_some_and(|tree| fields_v1::has_any_of(tree, paths.view()))
+            }
+            Fields::Set(set) => !set.intersection(paths).is_empty(),
+        }
+    }
+
+    /// Whether they are the fields of a set.
+    pub(super) fn is(&self, set: &Set) -> bool {
+        match self {
+            Fields::Encoded(tree) => tree.as_object().is_some_and(|tree| fields_v1::is(tree, set.view())),
+            Fields::Set(own) => own == set,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Fields::Encoded(tree) => tree.as_object().is_none_or(Map::is_empty),
+            Fields::Set(set) => set.is_empty(),
+        }
+    }
+
+    fn encode(self) -> Value {
+        match self {
+            Fields::Encoded(tree) => tree.into_owned(),
+            Fields::Set(set) => fields_v1::encode(&set),
+        }
+    }
+}
+
+impl PartialEq for Fields<'_> {
+    fn eq(&self, other: &Fields<'_>) -> bool {
+        self.set() == other.set()
+    }
+}
+
+impl Entry<'_> {
     /// Whether two entries are of one manager: version counts for updates only, so that an applier may change it.
-    pub fn is_same_manager(&self, other: &Entry) -> bool {
+    pub fn is_same_manager(&self, other: &Entry<'_>) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
             && self.subresource == other.subresource
@@ -88,31 +149,73 @@ pub enum BadManaged {
 
 /// Everybody's fields in one object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Managed {
+pub struct Managed<'v> {
     /// One entry per manager, in no order of meaning.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<Entry<'v>>,
 }
 
-impl Managed {
-    /// Reads `managedFields`; absent or `null` is nobody. A later entry of a manager replaces an earlier one.
-    pub fn decode(list: Option<&Value>) -> Result<Managed, BadManaged> {
+impl<'v> Managed<'v> {
+    /// Reads `managedFields` as a client sent it; absent or `null` is nobody. A later entry of a manager replaces an earlier
+    /// one.
+    pub fn decode(list: Option<&'v Value>) -> Result<Managed<'v>, BadManaged> {
         let list = match list {
             None | Some(Value::Null) => return Ok(Managed::default()),
-            Some(Value::Array(list)) => list,
-            Some(_) => return Err(BadManaged::NotAList),
+            Some(list) => list,
         };
-        let mut managed = Managed::default();
+        let mut managed = Managed::stored(list)?;
+        for entry in &mut managed.entries {
+            if let Fields::Encoded(tree) = &entry.fields {
+                entry.fields = Fields::Set(fields_v1::decode(tree)?);
+            }
+        }
+        Ok(managed)
+    }
+
+    /// Reads `managedFields` as this module wrote it, without going through the fields.
+    pub(super) fn stored(list: &'v Value) -> Result<Managed<'v>, BadManaged> {
+        let list = list.as_array().ok_or(BadManaged::NotAList)?;
+        let mut managed = Managed { entries: Vec::with_capacity(list.len() + 1) };
         for (i, item) in list.iter().enumerate() {
-            let entry = entry(i, item.as_object().ok_or(BadManaged::NotAList)?)?;
-            managed.entries.push(entry);
+            let map = item.as_object().ok_or(BadManaged::NotAList)?;
+            let fields = map.get("fieldsV1").map_or_else(|| Cow::Owned(Value::object()), Cow::Borrowed);
+            managed.entries.push(entry(i, map, fields)?);
         }
         managed.drop_replaced();
         Ok(managed)
     }
 
+    /// As [`Managed::stored`], with the list to keep.
+    pub(super) fn taken(list: Value) -> Result<Managed<'v>, BadManaged> {
+        let Value::Array(list) = list else { return Err(BadManaged::NotAList) };
+        let mut managed = Managed { entries: Vec::with_capacity(list.len() + 1) };
+        for (i, item) in list.into_iter().enumerate() {
+            let Value::Object(mut map) = item else { return Err(BadManaged::NotAList) };
+            let fields = Cow::Owned(map.remove("fieldsV1").unwrap_or_else(Value::object));
+            managed.entries.push(entry(i, &map, fields)?);
+        }
+        managed.drop_replaced();
+        Ok(managed)
+    }
+
+    /// Lets go of what it was read from.
+    pub(super) fn into_owned(self) -> Managed<'static> {
+        let entries = self.entries.into_iter().map(|entry| Entry {
+            fields: match entry.fields {
+                Fields::Encoded(tree) => Fields::Encoded(Cow::Owned(tree.into_owned())),
+                Fields::Set(set) => Fields::Set(set),
+            },
+            manager: entry.manager,
+            operation: entry.operation,
+            api_version: entry.api_version,
+            subresource: entry.subresource,
+            time: entry.time,
+        });
+        Managed { entries: entries.collect() }
+    }
+
     /// Of several entries of one manager the last one stands. A client may send many: `O(n log n)`.
     fn drop_replaced(&mut self) {
-        fn identity(e: &Entry) -> (&SmolStr, Operation, &SmolStr, &str) {
+        fn identity<'e>(e: &'e Entry<'_>) -> (&'e SmolStr, Operation, &'e SmolStr, &'e str) {
             let version = if e.operation == Operation::Update { e.api_version.as_str() } else { "" };
             (&e.manager, e.operation, &e.subresource, version)
         }
@@ -130,30 +233,30 @@ impl Managed {
     }
 
     /// Writes `managedFields`, sorted. `None` when nobody owns anything.
-    pub fn encode(&self) -> Option<Value> {
+    pub fn encode(mut self) -> Option<Value> {
         if self.entries.is_empty() {
             return None;
         }
-        let mut sorted: Vec<&Entry> = self.entries.iter().collect();
-        sorted.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
-        Some(Value::Array(sorted.into_iter().map(encode_entry).collect()))
+        self.entries.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
+        Some(Value::Array(self.entries.into_iter().map(encode_entry).collect()))
     }
 
     /// Merges the oldest Update entries of each version until no more than [`MAX_UPDATE_MANAGERS`] are left, or nothing
     /// is left to merge.
     pub(super) fn cap_updates(&mut self) {
-        let is_update = |e: &Entry| e.operation == Operation::Update;
+        let is_update = |e: &Entry<'_>| e.operation == Operation::Update;
         let mut left = self.entries.iter().filter(|e| is_update(e)).count();
         if left <= MAX_UPDATE_MANAGERS {
             return;
         }
-        let (mut updates, applies): (Vec<Entry>, Vec<Entry>) = self.entries.drain(..).partition(is_update);
+        let (mut updates, applies): (Vec<Entry<'_>>, Vec<Entry<'_>>) =
+            self.entries.drain(..).partition(is_update);
         // What was merged before goes on to be the one that others are merged into.
-        let is_bucket = |e: &Entry| e.manager == ANCIENT && e.subresource.is_empty();
+        let is_bucket = |e: &Entry<'_>| e.manager == ANCIENT && e.subresource.is_empty();
         updates.sort_by(|a, b| is_bucket(b).cmp(&is_bucket(a)).then_with(|| a.sort_key().cmp(&b.sort_key())));
         // By version: what is to be merged. The first of a version becomes the bucket once a second one comes.
-        let mut buckets: Vec<Entry> = Vec::new();
-        let mut kept: Vec<Entry> = Vec::new();
+        let mut buckets: Vec<Entry<'_>> = Vec::new();
+        let mut kept: Vec<Entry<'_>> = Vec::new();
         for entry in updates {
             let bucket = buckets.iter_mut().find(|b| b.api_version == entry.api_version);
             match bucket {
@@ -162,7 +265,7 @@ impl Managed {
                 Some(bucket) => {
                     bucket.manager = ANCIENT.into();
                     bucket.subresource = SmolStr::default();
-                    bucket.set = bucket.set.union(&entry.set);
+                    bucket.fields = Fields::Set(bucket.fields.set().union(&entry.fields.set()));
                     // The more recent of the two.
                     bucket.time = entry.time;
                     left -= 1;
@@ -175,7 +278,7 @@ impl Managed {
     }
 }
 
-fn entry(i: usize, map: &Map) -> Result<Entry, BadManaged> {
+fn entry<'v>(i: usize, map: &Map, fields: Cow<'v, Value>) -> Result<Entry<'v>, BadManaged> {
     let text = |key: &str| match map.get(key) {
         Some(Value::String(s)) => s.clone(),
         _ => SmolStr::default(),
@@ -200,23 +303,23 @@ fn entry(i: usize, map: &Map) -> Result<Entry, BadManaged> {
         api_version,
         subresource: text("subresource"),
         time: Some(text("time")).filter(|t| !t.is_empty()),
-        set: fields_v1::decode(map.get("fieldsV1").unwrap_or(&Value::Null))?,
+        fields: Fields::Encoded(fields),
     })
 }
 
-fn encode_entry(entry: &Entry) -> Value {
-    let text = |s: &SmolStr| (!s.is_empty()).then(|| Value::String(s.clone()));
+fn encode_entry(entry: Entry<'_>) -> Value {
+    let text = |s: SmolStr| (!s.is_empty()).then_some(Value::String(s));
     let members = [
-        ("apiVersion", text(&entry.api_version)),
-        ("fieldsType", Some("FieldsV1".into())),
-        ("fieldsV1", Some(fields_v1::encode(&entry.set))),
-        ("manager", text(&entry.manager)),
-        ("operation", Some(entry.operation.text().into())),
-        ("subresource", text(&entry.subresource)),
-        ("time", entry.time.as_ref().and_then(text)),
+        ("apiVersion", text(entry.api_version)),
+        ("fieldsType", Some(Value::String(SmolStr::new_static("FieldsV1")))),
+        ("fieldsV1", Some(entry.fields.encode())),
+        ("manager", text(entry.manager)),
+        ("operation", Some(Value::String(SmolStr::new_static(entry.operation.text())))),
+        ("subresource", text(entry.subresource)),
+        ("time", entry.time.and_then(text)),
     ];
     let members = members.into_iter().filter_map(|(k, v)| Some((SmolStr::new_static(k), v?)));
-    Value::Object(members.collect())
+    Value::Object(Map::from_sorted(members.collect()))
 }
 
 /// Whether a client asks to forget who owns what: an empty list, or a list of one empty entry.

@@ -17,6 +17,9 @@ pub fn is_merged(schema: &Schema, root: TypeId, live: &Value, applied: &Value) -
     Walk { schema }.covers(live, applied, Ref::root(root), 0)
 }
 
+/// Down to this level whole members are compared before they are walked.
+const LOOK_AHEAD: usize = 6;
+
 /// Lists longer than this are merged and compared rather than looked at for duplicates pair by pair.
 const MAX_PAIRWISE: usize = 64;
 
@@ -151,10 +154,11 @@ impl<'s> Walk<'s> {
         let shape = self.shape(of, depth);
         match (shape, live, applied) {
             (Shape::Struct(_) | Shape::Map(_) | Shape::Deduced, Value::Object(old), Value::Object(new)) => {
-                new.iter().all(|(key, value)| {
-                    let (of, field) = shape.member(key);
-                    let live = old.get(key).or_else(|| typed::zero(self.schema, field?));
-                    live.is_some_and(|live| self.covers(live, value, of, depth + 1))
+                new.iter().all(|(key, value)| match old.get(key) {
+                    // Without a look at the schema.
+                    Some(live) if depth < LOOK_AHEAD && live == value && !live.is_null() => true,
+                    Some(live) => self.covers(live, value, shape.member(key).0, depth + 1),
+                    None => false,
                 })
             }
             (Shape::Set | Shape::Keyed(..), Value::Array(old), Value::Array(new)) => {

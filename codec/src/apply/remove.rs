@@ -1,10 +1,11 @@
 //! Taking the fields of a set out of a value, and two views of a set that need the schema.
 
+use super::managed::Fields;
 use super::path::PathElement;
 use super::set::{Builder, Set, View};
 use super::typed::{self, Ref, Shape};
 use crate::schema::{Schema, TypeId};
-use crate::Value;
+use crate::value::{Map, Value};
 
 /// Removes every path of the set. An object or list that gets empty by it stays, empty. `O(n log n)`.
 pub(super) fn remove(schema: &Schema, root: TypeId, value: &mut Value, set: &Set) {
@@ -74,51 +75,76 @@ pub(super) fn with_named_fields(schema: &Schema, root: TypeId, set: &Set) -> Set
     out.finish()
 }
 
-/// A set that was written when the schema was another one, made to fit: what is atomic now is owned as a whole by who
-/// owned a part of it. `None` when it fits as it is.
-pub(super) fn reconcile(schema: &Schema, root: TypeId, set: &Set) -> Option<Set> {
-    fn member<'s>(shape: Shape<'s>, element: &PathElement) -> Option<Ref<'s>> {
-        match (shape, element) {
-            // Fields that the schema does not know are left alone, and so is what has none.
-            (Shape::Struct(s), PathElement::Field(name)) => s.field(name).map(|_| shape.member(name).0),
-            (Shape::Map(value), _) => Some(value),
-            (Shape::Keyed(_, element), _) => Some(element),
-            _ => None,
-        }
-    }
-    fn fits(schema: &Schema, view: View<'_>, of: Ref<'_>) -> bool {
-        if of.is_atomic(schema) {
-            return false;
-        }
-        let shape = of.shape(schema);
-        view.nodes().filter(|n| !n.below.is_empty()).all(|n| match member(shape, n.element) {
-            Some(of) => fits(schema, n.below, of),
-            None => true,
-        })
-    }
-    fn walk(schema: &Schema, view: View<'_>, of: Ref<'_>, out: &mut Builder) {
-        let shape = of.shape(schema);
-        for node in view.nodes() {
-            match member(shape, node.element) {
-                Some(of) if !node.below.is_empty() => {
-                    out.enter(node.element.clone());
-                    let atomic = of.is_atomic(schema);
-                    if node.member || atomic {
-                        out.add();
-                    }
-                    if !atomic {
-                        walk(schema, node.below, of, out);
-                    }
-                    out.leave();
-                }
-                _ => out.copy(node),
-            }
-        }
-    }
-    if fits(schema, set.view(), Ref::root(root)) {
+/// Fields that were written when the schema was another one, made to fit: what is atomic now is owned as a whole by who
+/// owned a part of it. `None` when they fit as they are.
+pub(super) fn reconcile(schema: &Schema, root: TypeId, fields: &Fields<'_>) -> Option<Set> {
+    let fits = match fields {
+        Fields::Encoded(tree) => tree.as_object().is_none_or(|tree| tree_fits(schema, tree, Ref::root(root))),
+        Fields::Set(set) => set_fits(schema, set.view(), Ref::root(root)),
+    };
+    if fits {
         return None;
     }
     let mut out = Builder::default();
-    walk(schema, set.view(), Ref::root(root), &mut out);
+    fit(schema, fields.set().view(), Ref::root(root), &mut out);
     Some(out.finish())
+}
+
+/// The type of what a step leads to; `None` for fields that the schema does not know, and where there is no schema: these
+/// are left alone.
+fn step<'s>(shape: Shape<'s>, field: Option<&str>) -> Option<Ref<'s>> {
+    match (shape, field) {
+        (Shape::Struct(s), Some(name)) => s.field(name).map(Ref::field),
+        (Shape::Map(value), _) => Some(value),
+        (Shape::Keyed(_, element), _) => Some(element),
+        _ => None,
+    }
+}
+
+fn field_name(element: &PathElement) -> Option<&str> {
+    match element {
+        PathElement::Field(name) => Some(name),
+        _ => None,
+    }
+}
+
+fn set_fits(schema: &Schema, view: View<'_>, of: Ref<'_>) -> bool {
+    let shape = of.shape(schema);
+    view.nodes().filter(|n| !n.below.is_empty()).all(|n| match step(shape, field_name(n.element)) {
+        Some(of) => !of.is_atomic(schema) && set_fits(schema, n.below, of),
+        None => true,
+    })
+}
+
+fn tree_fits(schema: &Schema, tree: &Map, of: Ref<'_>) -> bool {
+    let shape = of.shape(schema);
+    tree.iter().all(|(key, below)| match below {
+        Value::Object(below) if below.len() > usize::from(below.contains(".")) => {
+            match step(shape, key.strip_prefix("f:")) {
+                Some(of) => !of.is_atomic(schema) && tree_fits(schema, below, of),
+                None => true,
+            }
+        }
+        _ => true,
+    })
+}
+
+fn fit(schema: &Schema, view: View<'_>, of: Ref<'_>, out: &mut Builder) {
+    let shape = of.shape(schema);
+    for node in view.nodes() {
+        match step(shape, field_name(node.element)) {
+            Some(of) if !node.below.is_empty() => {
+                out.enter(node.element.clone());
+                let atomic = of.is_atomic(schema);
+                if node.member || atomic {
+                    out.add();
+                }
+                if !atomic {
+                    fit(schema, node.below, of, out);
+                }
+                out.leave();
+            }
+            _ => out.copy(node),
+        }
+    }
 }

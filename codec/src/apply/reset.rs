@@ -20,9 +20,10 @@ pub enum Reset {
 
 impl Reset {
     /// The set without what may not be owned.
-    pub(super) fn filter(&self, set: &Set) -> Set {
+    pub(super) fn filter(&self, set: Set) -> Set {
         match self {
-            Reset::Nothing => set.clone(),
+            Reset::Nothing => set,
+            Reset::Except(fields) if set.is_apart_from(fields) => set,
             Reset::Except(fields) => set.recursive_difference(fields),
             Reset::Only(patterns) => {
                 let mut out = Builder::default();
@@ -30,11 +31,6 @@ impl Reset {
                 out.finish()
             }
         }
-    }
-
-    /// Whether nothing is left out.
-    pub(super) fn is_nothing(&self) -> bool {
-        matches!(self, Reset::Nothing)
     }
 }
 
@@ -169,11 +165,12 @@ mod tests {
         ];
         let set = fields_v1::decode(&json(all)).unwrap();
         for (reset, want) in rows {
-            let left = reset.filter(&set);
+            let left = reset.filter(set.clone());
             let top: Vec<_> = left.view().nodes().map(|n| n.element.to_key()).collect();
             assert_eq!(top, want, "{reset:?}");
         }
-        let left = |subresource| fields_v1::encode(&builtin("", "pods", subresource, true).filter(&set));
+        let left =
+            |subresource| fields_v1::encode(&builtin("", "pods", subresource, true).filter(set.clone()));
         assert_eq!(left("ephemeralcontainers"), json(r#"{"f:spec":{"f:ephemeralContainers":{}}}"#));
         assert_eq!(
             left("resize"),

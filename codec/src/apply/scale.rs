@@ -3,7 +3,7 @@
 
 use smol_str::SmolStr;
 
-use super::managed::{BadManaged, Entry, Managed};
+use super::managed::{BadManaged, Entry, Fields, Managed};
 use super::path::PathElement;
 use super::set::Set;
 use crate::value::Value;
@@ -31,8 +31,8 @@ pub fn to_scale(parent: Option<&Value>, paths: &[ReplicasPath<'_>]) -> Result<Op
     let mut managed = Managed::decode(parent)?;
     managed.entries.retain_mut(|entry| {
         let path = path_of(paths, &entry.api_version).and_then(Option::as_ref);
-        let owns = path.is_some_and(|path| entry.set.contains(path));
-        entry.set = one(&replicas_in_scale());
+        let owns = path.is_some_and(|path| entry.fields.set().contains(path));
+        entry.fields = Fields::Set(one(&replicas_in_scale()));
         entry.api_version = SCALE_VERSION.into();
         owns
     });
@@ -53,22 +53,26 @@ pub fn to_parent(
     for mut entry in parent.entries {
         // An entry of a version that is not served any more is dropped.
         let Some(path) = path_of(paths, &entry.api_version) else { continue };
-        if let Some(path) = path.as_ref().filter(|path| entry.set.contains(path)) {
+        if let Some(path) = path.as_ref().filter(|path| entry.fields.set().contains(path)) {
             let as_scale = Entry { api_version: SCALE_VERSION.into(), ..entry.clone() };
             match scale.entries.iter().position(|e| e.is_same_manager(&as_scale)) {
                 // It still owns the replicas.
                 Some(i) => drop(scale.entries.remove(i)),
-                None => entry.set = entry.set.difference(&one(path)),
+                None => entry.fields = Fields::Set(entry.fields.set().difference(&one(path))),
             }
         }
-        if !entry.set.is_empty() {
+        if !entry.fields.is_empty() {
             out.entries.push(entry);
         }
     }
     let Some(Some(path)) = path_of(paths, version) else { return Ok(out.encode()) };
     for entry in scale.entries {
-        if entry.set.contains(&replicas_in_scale()) {
-            out.entries.push(Entry { set: one(path), api_version: SmolStr::new(version), ..entry });
+        if entry.fields.set().contains(&replicas_in_scale()) {
+            out.entries.push(Entry {
+                fields: Fields::Set(one(path)),
+                api_version: SmolStr::new(version),
+                ..entry
+            });
         }
     }
     Ok(out.encode())

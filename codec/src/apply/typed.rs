@@ -1,11 +1,9 @@
 //! What the schema says of a value: how it is owned and merged, and how elements of its lists are named.
 
-use std::sync::LazyLock;
-
 use smol_str::SmolStr;
 
 use super::path::PathElement;
-use crate::schema::{Field, ListType, MapType, Omit, Scalar, Schema, StructType, Type, TypeId};
+use crate::schema::{Field, ListType, MapType, Scalar, Schema, StructType, Type, TypeId};
 use crate::value::{Map, Value};
 
 /// A type with the markers of the field that holds it.
@@ -45,7 +43,7 @@ impl<'s> Ref<'s> {
         Ref { id: None, list: &ATOMIC, map: MapType::Granular }
     }
 
-    fn field(field: &'s Field) -> Ref<'s> {
+    pub(super) fn field(field: &'s Field) -> Ref<'s> {
         Ref { id: Some(field.type_id), list: &field.list, map: field.map }
     }
 
@@ -132,50 +130,6 @@ pub(super) fn is_void(v: Option<&Value>) -> bool {
         Some(Value::Array(items)) => items.is_empty(),
         Some(Value::Object(map)) => map.is_empty(),
         Some(_) => false,
-    }
-}
-
-struct Zeros {
-    object: Value,
-    string: Value,
-    number: Value,
-    boolean: Value,
-    quantity: Value,
-    null: Value,
-}
-
-static ZEROS: LazyLock<Zeros> = LazyLock::new(|| Zeros {
-    object: Value::object(),
-    string: "".into(),
-    number: 0.into(),
-    boolean: false.into(),
-    quantity: "0".into(),
-    null: Value::Null,
-});
-
-/// An object without members.
-pub(super) fn empty_object() -> &'static Value {
-    &ZEROS.object
-}
-
-/// What upstream's typed objects hold for a field that the tree leaves out: a struct that is not behind a pointer is
-/// always there, and so is every field without `omitempty`. Such a field is never *added* to an object.
-pub(super) fn zero(schema: &Schema, field: &Field) -> Option<&'static Value> {
-    if field.pointer || field.omit == Omit::Zero {
-        return None;
-    }
-    let zeros = &*ZEROS;
-    match (schema.get(field.type_id), field.omit) {
-        (Type::Struct(_), _) => Some(&zeros.object),
-        (_, Omit::Empty | Omit::Zero) => None,
-        (Type::List { .. } | Type::Map { .. }, Omit::Never) => Some(&zeros.null),
-        (Type::Scalar(scalar), Omit::Never) => Some(match scalar {
-            Scalar::Bool => &zeros.boolean,
-            Scalar::Int32 | Scalar::Int64 | Scalar::Double | Scalar::IntOrString => &zeros.number,
-            Scalar::String { .. } => &zeros.string,
-            Scalar::Quantity => &zeros.quantity,
-            _ => &zeros.null,
-        }),
     }
 }
 
