@@ -1,1 +1,74 @@
-//! Server-side apply: field sets, managers, merge.
+//! Server-side apply: which manager owns which field, and how applied configurations are merged.
+//!
+//! What sigs.k8s.io/structured-merge-diff v6 and apimachinery's `managedfields` do, by the schema model:
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`apply`](fn@apply) in `flow` | an apply request from the live object to the merged one |
+//! | [`track_update`] in `flow` | who owns what after a create, update or patch |
+//! | [`conflict`] | conflicts between managers, as causes and message |
+//! | [`managed`] | `managedFields`: entries, their order, the limit on Update entries |
+//! | [`set`], [`path`], [`fields_v1`] | sets of field paths, their steps, their wire form |
+//! | [`compare`](mod@compare), [`merge`](mod@merge), [`extract`] | the walks over values |
+//! | [`reset`] | fields that a resource or subresource cannot own |
+//! | [`scale`] | ownership of `replicas` between an object and its `/scale` |
+//! | [`last_applied`] | taking over from `kubectl apply` on the client side |
+//!
+//! Everything works on normalised trees: decoded against the schema and defaulted. Nothing reads the clock: the time comes with
+//! the [`Context`]. A part nested deeper than [`MAX_DEPTH`] is owned as a whole.
+//!
+//! ```
+//! use plinth_codec::apply::{apply, Context, NoOtherVersions, Reset};
+//! use plinth_codec::schema::{self, GVK};
+//! use plinth_codec::tree;
+//!
+//! let kind = GVK::new("", "v1", "ConfigMap");
+//! let schema = schema::builtin();
+//! let context = Context {
+//!     manager: "me",
+//!     time: "2026-01-02T03:04:05Z",
+//!     kind: &kind,
+//!     subresource: "",
+//!     schema,
+//!     root: schema.kind(&kind).unwrap(),
+//!     reset: &Reset::Nothing,
+//!     versions: &NoOtherVersions,
+//! };
+//! let config = tree!({
+//!     "apiVersion": "v1", "kind": "ConfigMap",
+//!     "metadata": tree!({ "name": "x" }), "data": tree!({ "key": "value" }),
+//! });
+//! let object = apply(None, &config, false, &context).unwrap().unwrap();
+//! let entry = &object.at(&["metadata", "managedFields"]).unwrap().as_array().unwrap()[0];
+//! assert_eq!(entry.str_at(&["manager"]), Some("me"));
+//! assert!(entry.at(&["fieldsV1", "f:data", "f:key"]).is_some());
+//! ```
+
+pub mod compare;
+pub mod conflict;
+pub mod extract;
+pub mod fields_v1;
+mod flow;
+pub mod last_applied;
+pub mod managed;
+pub mod merge;
+pub mod path;
+mod remove;
+pub mod reset;
+pub mod scale;
+pub mod set;
+mod text;
+mod typed;
+mod validate;
+
+pub use conflict::{Conflict, Conflicts};
+pub use flow::{apply, keep_times, track_update, ApplyError, Context, NoOtherVersions, Versions};
+pub use managed::Managed;
+pub use reset::Reset;
+pub use set::Set;
+
+/// Levels down to which fields have owners of their own. Real objects stay below thirty.
+pub const MAX_DEPTH: usize = 128;
+
+#[cfg(test)]
+mod tests;

@@ -40,7 +40,8 @@ impl Builder {
                     embedded_in: 0,
                     type_id: *type_id,
                     omit: Omit::Empty,
-                    pointer: false,
+                    // As in custom resources: nothing is there that was not set.
+                    pointer: true,
                     required: false,
                     default: None,
                     patch: PatchStrategy::default(),
@@ -65,14 +66,15 @@ impl Builder {
                 field
             })
             .collect();
-        let mut structure = StructType { name: name.into(), fields, ..StructType::default() };
-        structure.index_fields();
+        let structure = StructType { name: name.into(), fields, ..StructType::default() };
+
         self.add(Type::Struct(structure))
     }
 
     /// Names a type as the body of a kind, gives back the schema.
     pub(crate) fn finish(mut self, kind: GVK, root: TypeId) -> (Schema, TypeId) {
         self.schema.kinds.insert(kind, root);
+        self.schema.index();
         (self.schema, root)
     }
 }

@@ -1,0 +1,572 @@
+//! The two ways in which a write changes who owns what: an apply, and everything else.
+
+use std::borrow::Cow;
+
+use smol_str::SmolStr;
+
+use super::compare::{compare, Comparison};
+use super::conflict::Conflicts;
+use super::extract::{all_fields, field_set, never_owned};
+use super::managed::{self, BadManaged, Entry, Fields, Managed, Operation};
+use super::path::same;
+use super::reset::Reset;
+use super::set::Set;
+use super::{last_applied, merge, remove, validate};
+use crate::schema::{Schema, TypeId, GVK};
+use crate::value::{Map, Value};
+
+/// The manager of what was there before the first apply.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// Other served versions of a kind, for fields that were written through them.
+pub trait Versions {
+    /// The type of the kind in an `apiVersion` such as `apps/v1beta1`. `None` when it is not served (any more): then
+    /// entries of that version are dropped.
+    fn typed(&self, api_version: &str) -> Option<(&Schema, TypeId)>;
+
+    /// An object in another version. `None` when it cannot be converted.
+    fn convert(&self, object: &Value, api_version: &str) -> Option<Value>;
+}
+
+/// For kinds with one version.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoOtherVersions;
+
+impl Versions for NoOtherVersions {
+    fn typed(&self, _: &str) -> Option<(&Schema, TypeId)> {
+        None
+    }
+
+    fn convert(&self, _: &Value, _: &str) -> Option<Value> {
+        None
+    }
+}
+
+/// Who writes what, when.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The field manager.
+    pub manager: &'a str,
+    /// The time of the request: RFC 3339 in UTC, whole seconds, ending in `Z`.
+    pub time: &'a str,
+    /// The kind in the version of the request.
+    pub kind: &'a GVK,
+    /// The subresource; empty for the object itself.
+    pub subresource: &'a str,
+    /// The schema of that version.
+    pub schema: &'a Schema,
+    /// The type of the kind in it.
+    pub root: TypeId,
+    /// What this write cannot own.
+    pub reset: &'a Reset,
+    /// Other versions of the kind.
+    pub versions: &'a dyn Versions,
+}
+
+/// Why an apply was refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ApplyError {
+    /// 400: the configuration is of another kind or version.
+    #[error("invalid object type: {group}/{version}, Kind={kind}")]
+    Kind {
+        /// Group of the configuration.
+        group: SmolStr,
+        /// Version of the configuration.
+        version: SmolStr,
+        /// Kind of the configuration.
+        kind: SmolStr,
+    },
+    /// 400: the configuration has managedFields.
+    #[error("metadata.managedFields must be nil")]
+    HasManagedFields,
+    /// 400: the configuration does not fit the schema. (Upstream says this as 500.)
+    #[error("failed to create typed patch object ({object}): {faults}")]
+    Typed {
+        /// Which object: `namespace/name; group/version, Kind=kind`.
+        object: String,
+        /// What does not fit.
+        faults: String,
+    },
+    /// 409: others own fields that would change.
+    #[error("{0}")]
+    Conflicts(Conflicts),
+    /// 500: the live object's managedFields cannot be read.
+    #[error("failed to decode managed fields: {0}")]
+    Managed(#[from] BadManaged),
+}
+
+impl ApplyError {
+    /// The HTTP status code of the answer.
+    pub fn code(&self) -> u16 {
+        match self {
+            ApplyError::Kind { .. } | ApplyError::HasManagedFields | ApplyError::Typed { .. } => 400,
+            ApplyError::Conflicts(_) => 409,
+            ApplyError::Managed(_) => 500,
+        }
+    }
+}
+
+fn managed_fields(object: &Value) -> Option<&Value> {
+    object.at(&["metadata", "managedFields"])
+}
+
+fn set_managed_fields(object: &mut Value, managed: Managed<'_>) {
+    match managed.encode() {
+        Some(list) => {
+            if let Some(metadata) = object.object_at_mut(&["metadata"]) {
+                metadata.insert("managedFields", list);
+            }
+        }
+        None => {
+            if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+                metadata.remove("managedFields");
+            }
+        }
+    }
+}
+
+/// Applies a configuration for [`Context::manager`]: what it sets is set and owned, what it set last time and leaves out now
+/// is removed unless somebody else owns it.
+///
+/// `live` is the object in the version of the request, `None` when there is none yet. Gives back the new object with its
+/// `managedFields`, still to be normalised and validated by the caller, or `None` when nothing at all changes. A write that changes
+/// only the time of entries (a value written otherwise, like `2048Mi`) is to be undone with [`keep_times`] after that.
+///
+/// # Errors
+/// See [`ApplyError`]. With `force`, conflicts take the fields from their owners.
+pub fn apply(
+    live: Option<&Value>,
+    applied: &Value,
+    force: bool,
+    context: &Context<'_>,
+) -> Result<Option<Value>, ApplyError> {
+    check_kind(applied, context)?;
+    if managed_fields(applied).is_some_and(|list| list.as_array().is_some()) {
+        return Err(ApplyError::HasManagedFields);
+    }
+    let nothing = Nothing::new(live, context);
+    let live = live.unwrap_or(&nothing.0);
+    let mut managed = match managed_fields(live) {
+        None | Some(Value::Null) => Managed::default(),
+        Some(list) => Managed::stored(list)?,
+    };
+    if let Some(faults) = validate::faults(context.schema, context.root, applied) {
+        return Err(ApplyError::Typed { object: describe_object(applied, context.kind), faults });
+    }
+    let mut is_first = false;
+    if managed.entries.is_empty() {
+        let before = Context { manager: BEFORE_FIRST_APPLY, ..*context };
+        track(&context.schema.zero(context.root), live, &mut managed, &before);
+        is_first = !managed.entries.is_empty();
+    }
+    let applying = Applying { live, applied, is_first, context };
+    let mut outcome = applying.run(managed.clone(), force);
+    if let Err(conflicts) = &outcome {
+        // kubectl, moving over from client-side apply, may take what its last configuration set.
+        if context.manager == last_applied::KUBECTL {
+            if let Some(own) = last_applied::fields(live, context) {
+                let others: Vec<_> = conflicts.0.iter().filter(|c| !own.contains(&c.path)).cloned().collect();
+                outcome = match others.is_empty() {
+                    true => applying.run(managed, true),
+                    false => Err(Conflicts(others)),
+                };
+            }
+        }
+    }
+    let mut object = match outcome.map_err(ApplyError::Conflicts)? {
+        Some(Outcome { mut object, managed }) => {
+            set_managed_fields(&mut object, managed);
+            Some(object)
+        }
+        None => None,
+    };
+    if context.manager == last_applied::KUBECTL {
+        match &mut object {
+            Some(object) => drop(last_applied::update(object, applied)),
+            None => {
+                let mut same = live.clone();
+                object = last_applied::update(&mut same, applied).then_some(same);
+            }
+        }
+    }
+    Ok(object)
+}
+
+/// What there is before an object is created: what upstream's typed objects always have, like `status: {}`. So that is never
+/// *added*, and nobody owns it.
+struct Nothing(Value);
+
+impl Nothing {
+    /// Made only when it is needed.
+    fn new(live: Option<&Value>, context: &Context<'_>) -> Nothing {
+        Nothing(live.map_or_else(|| context.schema.zero(context.root), |_| Value::Null))
+    }
+}
+
+fn check_kind(applied: &Value, context: &Context<'_>) -> Result<(), ApplyError> {
+    let text = |key| applied.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    if (group, version, kind) == (&*context.kind.group, &*context.kind.version, &*context.kind.kind) {
+        return Ok(());
+    }
+    Err(ApplyError::Kind { group: group.into(), version: version.into(), kind: kind.into() })
+}
+
+fn describe_object(object: &Value, kind: &GVK) -> String {
+    let text = |key| object.str_at(&["metadata", key]).unwrap_or_default();
+    format!("{}/{}; {}/{}, Kind={}", text("namespace"), text("name"), kind.group, kind.version, kind.kind)
+}
+
+/// One apply against one state.
+struct Applying<'a> {
+    live: &'a Value,
+    applied: &'a Value,
+    /// Whether entries for what was there before have just been made.
+    is_first: bool,
+    context: &'a Context<'a>,
+}
+
+struct Outcome<'v> {
+    object: Value,
+    managed: Managed<'v>,
+}
+
+impl Applying<'_> {
+    /// `None`: neither the object nor its managers change.
+    fn run<'v>(&self, mut managed: Managed<'v>, force: bool) -> Result<Option<Outcome<'v>>, Conflicts> {
+        let Context { schema, root, reset, .. } = *self.context;
+        let mut changed = reconcile(&mut managed, self.context) || self.is_first;
+        let owned = reset.filter(field_set(schema, root, self.applied));
+        let mut own = Entry {
+            manager: manager_name(self.context.manager),
+            operation: Operation::Apply,
+            api_version: self.context.kind.api_version(),
+            subresource: self.context.subresource.into(),
+            time: None,
+            fields: Fields::Set(Set::new()),
+        };
+        let last = managed.entries.iter().position(|e| e.is_same_manager(&own));
+        let last = last.map(|i| managed.entries.remove(i));
+        own.time = last.as_ref().and_then(|last| last.time.clone());
+
+        let is_as_before = match &last {
+            Some(last) => last.api_version == own.api_version && last.fields.is(&owned),
+            None => owned.is_empty(),
+        };
+        changed |= !is_as_before;
+        own.fields = Fields::Set(owned);
+
+        let mut object = Cow::Borrowed(self.live);
+        if !merge::is_merged(schema, root, self.live, self.applied) {
+            merge::merge(schema, root, object.to_mut(), self.applied);
+        }
+        if let (false, Some(last)) = (is_as_before, &last) {
+            let pruning = Pruning { last, own: &own, others: &managed, context: self.context };
+            if let Some(pruned) = pruning.run(object.as_ref()) {
+                object = Cow::Owned(pruned);
+            }
+        }
+        let object_changed = matches!(&object, Cow::Owned(new) if !same(self.live, new));
+        if object_changed {
+            let comparison = compare(schema, root, self.live, &object).map(|set| reset.filter(set));
+            changed |= release(&mut managed, &comparison, self.live, &object, force, self.context)?;
+            own.time = Some(self.context.time.into());
+        }
+        if !changed && !object_changed {
+            return Ok(None);
+        }
+        if !own.fields.is_empty() {
+            managed.entries.push(own);
+        }
+        // As it is, and not with values that are the same but written otherwise.
+        let object = if object_changed { object.into_owned() } else { self.live.clone() };
+        Ok(Some(Outcome { object, managed }))
+    }
+}
+
+fn manager_name(name: &str) -> SmolStr {
+    match name {
+        "" => SmolStr::new_static("unknown"),
+        name => name.into(),
+    }
+}
+
+/// Makes entries fit a schema that changed since they were written. Whether any did not.
+fn reconcile(managed: &mut Managed<'_>, context: &Context<'_>) -> bool {
+    let mut changed = false;
+    for entry in &mut managed.entries {
+        let Some((schema, root)) = typed_version(context, &entry.api_version) else { continue };
+        if let Some(set) = remove::reconcile(schema, root, &entry.fields) {
+            entry.fields = Fields::Set(set);
+            changed = true;
+        }
+    }
+    changed
+}
+
+fn is_own_version(context: &Context<'_>, api_version: &str) -> bool {
+    match api_version.split_once('/') {
+        Some((group, version)) => context.kind.group == group && context.kind.version == version,
+        None => context.kind.group.is_empty() && context.kind.version == api_version,
+    }
+}
+
+fn typed_version<'a>(context: &Context<'a>, api_version: &str) -> Option<(&'a Schema, TypeId)> {
+    match is_own_version(context, api_version) {
+        true => Some((context.schema, context.root)),
+        false => context.versions.typed(api_version),
+    }
+}
+
+fn convert<'v>(context: &Context<'_>, object: &'v Value, api_version: &str) -> Option<Cow<'v, Value>> {
+    match is_own_version(context, api_version) {
+        true => Some(Cow::Borrowed(object)),
+        false => context.versions.convert(object, api_version).map(Cow::Owned),
+    }
+}
+
+/// Takes what changed from the entries that own it, and what was removed from all. Entries of versions that are not served
+/// any more and those that own nothing now are dropped. Whether an entry changed.
+fn release(
+    managed: &mut Managed<'_>,
+    comparison: &Comparison,
+    old: &Value,
+    new: &Value,
+    force: bool,
+    context: &Context<'_>,
+) -> Result<bool, Conflicts> {
+    /// What was set to something else, what went.
+    type Change = (Set, Set);
+    let change = |c: &Comparison| -> Change { (c.modified.union(&c.added), c.removed.clone()) };
+    // By version, each compared once; `None` for one that is not served.
+    let mut changes: Vec<(SmolStr, Option<Change>)> =
+        vec![(context.kind.api_version(), Some(change(comparison)))];
+    let mut conflicts: Vec<(usize, Set)> = Vec::new();
+    let mut keep = Vec::with_capacity(managed.entries.len());
+    let mut released = Vec::with_capacity(managed.entries.len());
+    for (i, entry) in managed.entries.iter().enumerate() {
+        let at = changes.iter().position(|(version, _)| *version == entry.api_version).unwrap_or_else(|| {
+            let comparison = compare_in(context, &entry.api_version, old, new);
+            changes.push((entry.api_version.clone(), comparison.as_ref().map(change)));
+            changes.len() - 1
+        });
+        let Some((set, gone)) = &changes[at].1 else {
+            keep.push(false);
+            released.push(None);
+            continue;
+        };
+        if !entry.fields.has_any_of(set) && !entry.fields.has_any_of(gone) {
+            keep.push(!entry.fields.is_empty());
+            released.push(None);
+            continue;
+        }
+        let owned = entry.fields.set();
+        let taken = owned.intersection(set);
+        let left = owned.difference(&taken).difference(gone);
+        keep.push(!left.is_empty());
+        released.push(Some(left));
+        if !taken.is_empty() {
+            conflicts.push((i, taken));
+        }
+    }
+    if !force && !conflicts.is_empty() {
+        return Err(Conflicts::of(
+            conflicts.into_iter().map(|(i, set)| (&managed.entries[i], set)).collect(),
+        ));
+    }
+    let changed = released.iter().any(Option::is_some) || keep.contains(&false);
+    for (entry, set) in managed.entries.iter_mut().zip(released) {
+        if let Some(set) = set {
+            entry.fields = Fields::Set(set);
+        }
+    }
+    let mut keep = keep.into_iter();
+    managed.entries.retain(|_| keep.next().unwrap_or(true));
+    Ok(changed)
+}
+
+fn compare_in(context: &Context<'_>, api_version: &str, old: &Value, new: &Value) -> Option<Comparison> {
+    let (schema, root) = typed_version(context, api_version)?;
+    let (old, new) = (convert(context, old, api_version)?, convert(context, new, api_version)?);
+    Some(compare(schema, root, &old, &new).map(|set| context.reset.filter(set)))
+}
+
+/// Removes what an applier set last time, leaves out now, and nobody else owns.
+struct Pruning<'a> {
+    last: &'a Entry<'a>,
+    own: &'a Entry<'a>,
+    others: &'a Managed<'a>,
+    context: &'a Context<'a>,
+}
+
+impl Pruning<'_> {
+    /// The object in the request's version; `None` when there is nothing to prune, or nothing can be since the version of the last
+    /// apply is gone.
+    fn run(&self, merged: &Value) -> Option<Value> {
+        let version = &self.last.api_version;
+        let last = self.last.fields.set();
+        if last.is_empty() || (*version == self.own.api_version && last.is_subset(&self.own.fields.set())) {
+            return None;
+        }
+        let (schema, root) = typed_version(self.context, version)?;
+        let merged = convert(self.context, merged, version)?;
+        // Never the metadata as a whole.
+        let last = remove::with_named_fields(schema, root, &last).difference(never_owned());
+        let mut pruned = merged.clone().into_owned();
+        remove::remove(schema, root, &mut pruned, &last);
+
+        let mut pruned = self.add_back_owned(&merged, pruned, version)?;
+        // What goes may only be what this applier set: put back what nobody owns, or an updater does.
+        let named =
+            |object: &Value| remove::with_named_fields(schema, root, &all_fields(schema, root, object));
+        if let Some(back) = convert(self.context, &pruned, version) {
+            let gone = named(&merged).difference(&named(&back)).intersection(&last);
+            pruned = merged.into_owned();
+            remove::remove(schema, root, &mut pruned, &gone);
+        }
+        match is_own_version(self.context, version) {
+            true => Some(pruned),
+            false => self.context.versions.convert(&pruned, &self.own.api_version),
+        }
+    }
+
+    /// Puts back what anybody owns, version by version, that of `pruned` first. The outcome is in that version.
+    fn add_back_owned(&self, merged: &Value, pruned: Value, version: &str) -> Option<Value> {
+        let mut versions: Vec<(&str, Set)> = vec![(version, Set::new())];
+        for entry in self.others.entries.iter().chain([self.own]) {
+            match versions.iter_mut().find(|(version, _)| *version == entry.api_version) {
+                Some((_, owned)) => *owned = owned.union(&entry.fields.set()),
+                None => versions.push((&entry.api_version, entry.fields.set().into_owned())),
+            }
+        }
+        let mut pruned = pruned;
+        for (other, owned) in versions {
+            let Some((schema, root)) = typed_version(self.context, other) else { continue };
+            let to = |object: &Value, from: &str| match from == other {
+                true => Some(object.clone()),
+                false => self.convert_between(object, other),
+            };
+            let (Some(full), Some(part)) = (to(merged, version), to(&pruned, version)) else { continue };
+            let named = |set: &Set| remove::with_named_fields(schema, root, set);
+            let (all, left) =
+                (named(&field_set(schema, root, &full)), named(&field_set(schema, root, &part)));
+            let gone = all.difference(&left.union(&named(&owned)));
+            let mut kept = full;
+            remove::remove(schema, root, &mut kept, &gone);
+            pruned = match other == version {
+                true => kept,
+                false => self.convert_between(&kept, version)?,
+            };
+        }
+        Some(pruned)
+    }
+
+    fn convert_between(&self, object: &Value, to: &str) -> Option<Value> {
+        self.context.versions.convert(object, to)
+    }
+}
+
+/// Records who owns what after a write that is not an apply: what changed belongs to [`Context::manager`].
+///
+/// `live` is the object before, `None` for a create; `new` the object as it is about to be stored, with the `managedFields`
+/// that the client sent, which this replaces. Both are normalised and in the version of the request. An object that nobody owns
+/// anything of stays so, unless it is being created.
+pub fn track_update(live: Option<&Value>, new: &mut Value, context: &Context<'_>) {
+    let nothing = Nothing::new(live, context);
+    let live = live.unwrap_or(&nothing.0);
+    let mut managed = previous(live, new, context);
+    let is_create = live.str_at(&["metadata", "uid"]).unwrap_or_default().is_empty();
+    if !managed.entries.is_empty() || is_create {
+        track(live, new, &mut managed, context);
+    }
+    set_managed_fields(new, managed);
+}
+
+/// Who owned what before a write: what the client says, where it may and does, else what the object says. Takes the client's list
+/// out of the object.
+fn previous<'v>(live: &'v Value, new: &mut Value, context: &Context<'_>) -> Managed<'v> {
+    let sent = match new.get_mut("metadata") {
+        Some(Value::Object(metadata)) => metadata.remove("managedFields"),
+        _ => None,
+    };
+    let stored = managed_fields(live);
+    // Nearly every client sends back what it read, which needs no check.
+    if sent.is_some() && sent.as_ref() == stored {
+        return sent.and_then(|list| Managed::taken(list).ok()).unwrap_or_default();
+    }
+    let of_live = || stored.and_then(|list| Managed::stored(list).ok()).unwrap_or_default();
+    // Through a subresource nobody may say who owns what.
+    if !context.subresource.is_empty() {
+        return of_live();
+    }
+    if managed::is_reset(sent.as_ref()) {
+        return Managed::default();
+    }
+    match Managed::decode(sent.as_ref()) {
+        Ok(managed) if !managed.entries.is_empty() => managed.into_owned(),
+        // A client that does not know the field leaves it out; that must not lose it.
+        _ => of_live(),
+    }
+}
+
+/// Gives what differs between two objects to a manager.
+fn track(live: &Value, new: &Value, managed: &mut Managed<'_>, context: &Context<'_>) {
+    let Context { schema, root, reset, .. } = *context;
+    reconcile(managed, context);
+    let comparison = compare(schema, root, live, new).map(|set| reset.filter(set));
+    if !comparison.is_same() {
+        // Forced, so that there is no error.
+        let _ = release(managed, &comparison, live, new, true, context);
+    }
+    let set = comparison.modified.union(&comparison.added).difference(never_owned());
+    if !set.is_empty() {
+        let own = Entry {
+            manager: manager_name(context.manager),
+            operation: Operation::Update,
+            api_version: context.kind.api_version(),
+            subresource: context.subresource.into(),
+            time: Some(context.time.into()),
+            fields: Fields::Set(set.clone()),
+        };
+        match managed.entries.iter_mut().find(|e| e.is_same_manager(&own)) {
+            Some(entry) => {
+                entry.fields = Fields::Set(entry.fields.set().union(&set));
+                entry.time = own.time;
+            }
+            None => managed.entries.push(own),
+        }
+    }
+    managed.cap_updates();
+}
+
+/// Puts the old times back into `managedFields` when nothing else differs between two objects, so that a write without effect
+/// changes no byte. Whether it did.
+pub fn keep_times(old: &Value, new: &mut Value) -> bool {
+    let list = |object| managed_fields(object).and_then(Value::as_array);
+    let (Some(before), Some(after)) = (list(old), list(new)) else { return false };
+    if before.len() != after.len() || before == after {
+        return false;
+    }
+    let entries_same = before.iter().zip(after).all(|(a, b)| equal_except(a, b, "time"));
+    let (metadata, new_metadata) = (old.get("metadata"), new.get("metadata"));
+    let metadata_same = metadata.zip(new_metadata).is_some_and(|(a, b)| equal_except(a, b, "managedFields"));
+    if !entries_same || !metadata_same || !equal_except(old, new, "metadata") {
+        return false;
+    }
+    let before = Value::Array(before.to_vec());
+    match new.object_at_mut(&["metadata"]) {
+        Some(metadata) => {
+            metadata.insert("managedFields", before);
+            true
+        }
+        None => false,
+    }
+}
+
+/// Whether two objects are equal but for one member.
+fn equal_except(a: &Value, b: &Value, member: &str) -> bool {
+    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return false };
+    let others = |m: &'_ Map| m.len() - usize::from(m.contains(member));
+    others(a) == others(b) && a.iter().filter(|(k, _)| *k != member).all(|(k, v)| b.get(k) == Some(v))
+}

@@ -1,0 +1,363 @@
+//! `metadata.managedFields`: who owns which fields, decoded and encoded.
+
+use std::borrow::Cow;
+
+use smol_str::SmolStr;
+
+use super::fields_v1::{self, BadFields};
+use super::set::Set;
+use crate::value::{Map, Value};
+
+/// Update entries beyond this many are merged into one of manager [`ANCIENT`], oldest first.
+pub const MAX_UPDATE_MANAGERS: usize = 10;
+
+/// The manager of merged old Update entries.
+pub const ANCIENT: &str = "ancient-changes";
+
+/// How an entry came to be. `Apply` sorts first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// By server-side apply: the fields are an intent, what is left out next time is given up.
+    Apply,
+    /// By any other verb.
+    Update,
+}
+
+impl Operation {
+    fn text(self) -> &'static str {
+        match self {
+            Operation::Apply => "Apply",
+            Operation::Update => "Update",
+        }
+    }
+}
+
+/// One manager's fields.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry<'v> {
+    /// Name of the manager.
+    pub manager: SmolStr,
+    /// How the fields were set.
+    pub operation: Operation,
+    /// The version that the paths are of, like `apps/v1`.
+    pub api_version: SmolStr,
+    /// The subresource that was written through; empty for the object itself.
+    pub subresource: SmolStr,
+    /// When the entry last changed: RFC 3339 in UTC, whole seconds, so that text order is time order. `None` for
+    /// an applier that never changed a value.
+    pub time: Option<SmolStr>,
+    /// The fields.
+    pub fields: Fields<'v>,
+}
+
+/// One manager's fields, decoded only when they have to be: most writes leave most entries as they are.
+#[derive(Clone, Debug)]
+pub enum Fields<'v> {
+    /// As FieldsV1, in the form that this module writes.
+    Encoded(Cow<'v, Value>),
+    /// As a set.
+    Set(Set),
+}
+
+impl Fields<'_> {
+    /// The set of fields.
+    pub fn set(&self) -> Cow<'_, Set> {
+        match self {
+            // Checked when it was read, or written by this module.
+            Fields::Encoded(tree) => Cow::Owned(fields_v1::decode(tree).unwrap_or_default()),
+            Fields::Set(set) => Cow::Borrowed(set),
+        }
+    }
+
+    /// Whether one of the paths is among them. Costs by the number of paths asked for.
+    pub(super) fn has_any_of(&self, paths: &Set) -> bool {
+        match self {
+            Fields::Encoded(tree) => {
+                tree.as_object().is_some_and(|tree| fields_v1::has_any_of(tree, paths.view()))
+            }
+            Fields::Set(set) => !set.intersection(paths).is_empty(),
+        }
+    }
+
+    /// Whether they are the fields of a set.
+    pub(super) fn is(&self, set: &Set) -> bool {
+        match self {
+            Fields::Encoded(tree) => tree.as_object().is_some_and(|tree| fields_v1::is(tree, set.view())),
+            Fields::Set(own) => own == set,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Fields::Encoded(tree) => tree.as_object().is_none_or(Map::is_empty),
+            Fields::Set(set) => set.is_empty(),
+        }
+    }
+
+    fn encode(self) -> Value {
+        match self {
+            Fields::Encoded(tree) => tree.into_owned(),
+            Fields::Set(set) => fields_v1::encode(&set),
+        }
+    }
+}
+
+impl PartialEq for Fields<'_> {
+    fn eq(&self, other: &Fields<'_>) -> bool {
+        self.set() == other.set()
+    }
+}
+
+impl Entry<'_> {
+    /// Whether two entries are of one manager: version counts for updates only, so that an applier may change it.
+    pub fn is_same_manager(&self, other: &Entry<'_>) -> bool {
+        self.manager == other.manager
+            && self.operation == other.operation
+            && self.subresource == other.subresource
+            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+
+    /// The order of entries in an object.
+    fn sort_key(&self) -> impl Ord + '_ {
+        (self.operation, &self.time, &self.manager, &self.api_version, &self.subresource)
+    }
+}
+
+/// Why `managedFields` was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadManaged {
+    /// Not a list of objects.
+    #[error("managedFields must be a list of objects")]
+    NotAList,
+    /// Neither Apply nor Update.
+    #[error("operation must be `Apply` or `Update`")]
+    Operation,
+    /// No version.
+    #[error("apiVersion must not be empty")]
+    ApiVersion,
+    /// No type of fields.
+    #[error("missing fieldsType in managed fields entry {0}")]
+    NoFieldsType(usize),
+    /// A type of fields other than FieldsV1.
+    #[error("invalid fieldsType {1:?} in managed fields entry {0}")]
+    FieldsType(usize, SmolStr),
+    /// The fields cannot be read.
+    #[error("error decoding set: {0}")]
+    Fields(#[from] BadFields),
+}
+
+/// Everybody's fields in one object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Managed<'v> {
+    /// One entry per manager, in no order of meaning.
+    pub entries: Vec<Entry<'v>>,
+}
+
+impl<'v> Managed<'v> {
+    /// Reads `managedFields` as a client sent it; absent or `null` is nobody. A later entry of a manager replaces an earlier
+    /// one.
+    pub fn decode(list: Option<&'v Value>) -> Result<Managed<'v>, BadManaged> {
+        let list = match list {
+            None | Some(Value::Null) => return Ok(Managed::default()),
+            Some(list) => list,
+        };
+        let mut managed = Managed::stored(list)?;
+        for entry in &mut managed.entries {
+            if let Fields::Encoded(tree) = &entry.fields {
+                entry.fields = Fields::Set(fields_v1::decode(tree)?);
+            }
+        }
+        Ok(managed)
+    }
+
+    /// Reads `managedFields` as this module wrote it, without going through the fields.
+    pub(super) fn stored(list: &'v Value) -> Result<Managed<'v>, BadManaged> {
+        let list = list.as_array().ok_or(BadManaged::NotAList)?;
+        let mut managed = Managed { entries: Vec::with_capacity(list.len() + 1) };
+        for (i, item) in list.iter().enumerate() {
+            let map = item.as_object().ok_or(BadManaged::NotAList)?;
+            let fields = map.get("fieldsV1").map_or_else(|| Cow::Owned(Value::object()), Cow::Borrowed);
+            managed.entries.push(entry(i, map, fields)?);
+        }
+        managed.drop_replaced();
+        Ok(managed)
+    }
+
+    /// As [`Managed::stored`], with the list to keep.
+    pub(super) fn taken(list: Value) -> Result<Managed<'v>, BadManaged> {
+        let Value::Array(list) = list else { return Err(BadManaged::NotAList) };
+        let mut managed = Managed { entries: Vec::with_capacity(list.len() + 1) };
+        for (i, item) in list.into_iter().enumerate() {
+            let Value::Object(mut map) = item else { return Err(BadManaged::NotAList) };
+            let fields = Cow::Owned(map.remove("fieldsV1").unwrap_or_else(Value::object));
+            managed.entries.push(entry(i, &map, fields)?);
+        }
+        managed.drop_replaced();
+        Ok(managed)
+    }
+
+    /// Lets go of what it was read from.
+    pub(super) fn into_owned(self) -> Managed<'static> {
+        let entries = self.entries.into_iter().map(|entry| Entry {
+            fields: match entry.fields {
+                Fields::Encoded(tree) => Fields::Encoded(Cow::Owned(tree.into_owned())),
+                Fields::Set(set) => Fields::Set(set),
+            },
+            manager: entry.manager,
+            operation: entry.operation,
+            api_version: entry.api_version,
+            subresource: entry.subresource,
+            time: entry.time,
+        });
+        Managed { entries: entries.collect() }
+    }
+
+    /// Of several entries of one manager the last one stands. A client may send many: `O(n log n)`.
+    fn drop_replaced(&mut self) {
+        fn identity<'e>(e: &'e Entry<'_>) -> (&'e SmolStr, Operation, &'e SmolStr, &'e str) {
+            let version = if e.operation == Operation::Update { e.api_version.as_str() } else { "" };
+            (&e.manager, e.operation, &e.subresource, version)
+        }
+        if self.entries.len() < 2 {
+            return;
+        }
+        let mut order: Vec<usize> = (0..self.entries.len()).collect();
+        order.sort_by(|&a, &b| identity(&self.entries[a]).cmp(&identity(&self.entries[b])));
+        let mut replaced = vec![false; order.len()];
+        for pair in order.windows(2) {
+            replaced[pair[0]] = self.entries[pair[0]].is_same_manager(&self.entries[pair[1]]);
+        }
+        let mut replaced = replaced.into_iter();
+        self.entries.retain(|_| !replaced.next().unwrap_or_default());
+    }
+
+    /// Writes `managedFields`, sorted. `None` when nobody owns anything.
+    pub fn encode(mut self) -> Option<Value> {
+        if self.entries.is_empty() {
+            return None;
+        }
+        self.entries.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
+        Some(Value::Array(self.entries.into_iter().map(encode_entry).collect()))
+    }
+
+    /// Merges the oldest Update entries of each version until no more than [`MAX_UPDATE_MANAGERS`] are left, or nothing
+    /// is left to merge.
+    pub(super) fn cap_updates(&mut self) {
+        let is_update = |e: &Entry<'_>| e.operation == Operation::Update;
+        let mut left = self.entries.iter().filter(|e| is_update(e)).count();
+        if left <= MAX_UPDATE_MANAGERS {
+            return;
+        }
+        let (mut updates, applies): (Vec<Entry<'_>>, Vec<Entry<'_>>) =
+            self.entries.drain(..).partition(is_update);
+        // What was merged before goes on to be the one that others are merged into.
+        let is_bucket = |e: &Entry<'_>| e.manager == ANCIENT && e.subresource.is_empty();
+        updates.sort_by(|a, b| is_bucket(b).cmp(&is_bucket(a)).then_with(|| a.sort_key().cmp(&b.sort_key())));
+        // By version: what is to be merged. The first of a version becomes the bucket once a second one comes.
+        let mut buckets: Vec<Entry<'_>> = Vec::new();
+        let mut kept: Vec<Entry<'_>> = Vec::new();
+        for entry in updates {
+            let bucket = buckets.iter_mut().find(|b| b.api_version == entry.api_version);
+            match bucket {
+                _ if left <= MAX_UPDATE_MANAGERS => kept.push(entry),
+                None => buckets.push(entry),
+                Some(bucket) => {
+                    bucket.manager = ANCIENT.into();
+                    bucket.subresource = SmolStr::default();
+                    bucket.fields = Fields::Set(bucket.fields.set().union(&entry.fields.set()));
+                    // The more recent of the two.
+                    bucket.time = entry.time;
+                    left -= 1;
+                }
+            }
+        }
+        self.entries = applies;
+        self.entries.extend(buckets);
+        self.entries.extend(kept);
+    }
+}
+
+fn entry<'v>(i: usize, map: &Map, fields: Cow<'v, Value>) -> Result<Entry<'v>, BadManaged> {
+    let text = |key: &str| match map.get(key) {
+        Some(Value::String(s)) => s.clone(),
+        _ => SmolStr::default(),
+    };
+    let operation = match text("operation").as_str() {
+        "Apply" => Operation::Apply,
+        "Update" => Operation::Update,
+        _ => return Err(BadManaged::Operation),
+    };
+    let api_version = text("apiVersion");
+    if api_version.is_empty() {
+        return Err(BadManaged::ApiVersion);
+    }
+    match text("fieldsType") {
+        v1 if v1 == "FieldsV1" => {}
+        none if none.is_empty() => return Err(BadManaged::NoFieldsType(i)),
+        other => return Err(BadManaged::FieldsType(i, other)),
+    }
+    Ok(Entry {
+        manager: text("manager"),
+        operation,
+        api_version,
+        subresource: text("subresource"),
+        time: Some(text("time")).filter(|t| !t.is_empty()),
+        fields: Fields::Encoded(fields),
+    })
+}
+
+fn encode_entry(entry: Entry<'_>) -> Value {
+    let text = |s: SmolStr| (!s.is_empty()).then_some(Value::String(s));
+    let members = [
+        ("apiVersion", text(entry.api_version)),
+        ("fieldsType", Some(Value::String(SmolStr::new_static("FieldsV1")))),
+        ("fieldsV1", Some(entry.fields.encode())),
+        ("manager", text(entry.manager)),
+        ("operation", Some(Value::String(SmolStr::new_static(entry.operation.text())))),
+        ("subresource", text(entry.subresource)),
+        ("time", entry.time.and_then(text)),
+    ];
+    let members = members.into_iter().filter_map(|(k, v)| Some((SmolStr::new_static(k), v?)));
+    Value::Object(Map::from_sorted(members.collect()))
+}
+
+/// Whether a client asks to forget who owns what: an empty list, or a list of one empty entry.
+pub(super) fn is_reset(list: Option<&Value>) -> bool {
+    match list.and_then(Value::as_array) {
+        Some([]) => true,
+        Some([Value::Object(entry)]) => entry.values().all(|v| match v {
+            Value::Null => true,
+            Value::String(s) => s.is_empty(),
+            _ => false,
+        }),
+        _ => false,
+    }
+}
+
+/// Bytes that the name of a manager may have.
+pub const MAX_MANAGER_LEN: usize = 128;
+
+/// The manager of a request: what its `fieldManager` says, else the user agent up to the first `/`, printable characters only, cut
+/// at [`MAX_MANAGER_LEN`] bytes.
+pub fn manager_or_user_agent(field_manager: &str, user_agent: &str) -> String {
+    if !field_manager.is_empty() {
+        return field_manager.into();
+    }
+    let name = user_agent.split('/').next().unwrap_or_default();
+    let mut out = String::new();
+    for c in name.chars().filter(|&c| is_printable(c)) {
+        if out.len() + c.len_utf8() > MAX_MANAGER_LEN {
+            break;
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// As Go's `unicode.IsPrint`, but for unassigned characters: no control or format characters, no space but `' '`.
+fn is_printable(c: char) -> bool {
+    let is_format = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..);
+    c == ' ' || !(c.is_control() || c.is_whitespace() || is_format)
+}

@@ -1,0 +1,150 @@
+//! Taking the fields of a set out of a value, and two views of a set that need the schema.
+
+use super::managed::Fields;
+use super::path::PathElement;
+use super::set::{Builder, Set, View};
+use super::typed::{self, Ref, Shape};
+use crate::schema::{Schema, TypeId};
+use crate::value::{Map, Value};
+
+/// Removes every path of the set. An object or list that gets empty by it stays, empty. `O(n log n)`.
+pub(super) fn remove(schema: &Schema, root: TypeId, value: &mut Value, set: &Set) {
+    below(schema, value, set.view(), Ref::root(root));
+}
+
+fn below(schema: &Schema, value: &mut Value, set: View<'_>, of: Ref<'_>) {
+    let shape = of.shape(schema);
+    match (shape, value) {
+        (Shape::Struct(_) | Shape::Map(_) | Shape::Deduced, Value::Object(map)) => {
+            let mut nodes = set.nodes().peekable();
+            map.retain(|key, member| {
+                let before = |e: &PathElement| matches!(e, PathElement::Field(name) if name < key);
+                while nodes.next_if(|n| before(n.element)).is_some() {}
+                let Some(node) =
+                    nodes.next_if(|n| matches!(n.element, PathElement::Field(name) if name == key))
+                else {
+                    return true;
+                };
+                if !node.member {
+                    below(schema, member, node.below, shape.member(key).0);
+                }
+                !node.member
+            });
+        }
+        (Shape::Set | Shape::Keyed(..), Value::Array(items)) => {
+            let nodes: Vec<_> = set.nodes().collect();
+            items.retain_mut(|item| {
+                let Ok(name) = typed::element_name(schema, shape, item) else { return true };
+                let Ok(found) = nodes.binary_search_by(|n| n.element.cmp(&name)) else { return true };
+                let node = nodes[found];
+                if !node.member && !node.below.is_empty() {
+                    below(schema, item, node.below, shape.element());
+                }
+                !node.member
+            });
+        }
+        // Part of something that has one owner now: it goes as a whole.
+        (Shape::Leaf, value @ Value::Object(_)) => *value = Value::object(),
+        (Shape::Leaf, value @ Value::Array(_)) => *value = Value::Array(Vec::new()),
+        _ => {}
+    }
+}
+
+/// The set with every declared field that leads to one of its paths as a member too.
+pub(super) fn with_named_fields(schema: &Schema, root: TypeId, set: &Set) -> Set {
+    fn walk(schema: &Schema, view: View<'_>, of: Ref<'_>, out: &mut Builder) {
+        let shape = of.shape(schema);
+        for node in view.nodes() {
+            out.enter(node.element.clone());
+            let (of, declared) = match node.element {
+                PathElement::Field(name) => {
+                    let (of, field) = shape.member(name);
+                    (of, field.is_some())
+                }
+                _ => (shape.element(), false),
+            };
+            if node.member || (declared && !node.below.is_empty()) {
+                out.add();
+            }
+            walk(schema, node.below, of, out);
+            out.leave();
+        }
+    }
+    let mut out = Builder::default();
+    walk(schema, set.view(), Ref::root(root), &mut out);
+    out.finish()
+}
+
+/// Fields that were written when the schema was another one, made to fit: what is atomic now is owned as a whole by who
+/// owned a part of it. `None` when they fit as they are.
+pub(super) fn reconcile(schema: &Schema, root: TypeId, fields: &Fields<'_>) -> Option<Set> {
+    let fits = match fields {
+        Fields::Encoded(tree) => tree.as_object().is_none_or(|tree| tree_fits(schema, tree, Ref::root(root))),
+        Fields::Set(set) => set_fits(schema, set.view(), Ref::root(root)),
+    };
+    if fits {
+        return None;
+    }
+    let mut out = Builder::default();
+    fit(schema, fields.set().view(), Ref::root(root), &mut out);
+    Some(out.finish())
+}
+
+/// The type of what a step leads to; `None` for fields that the schema does not know, and where there is no schema: these
+/// are left alone.
+fn step<'s>(shape: Shape<'s>, field: Option<&str>) -> Option<Ref<'s>> {
+    match (shape, field) {
+        (Shape::Struct(s), Some(name)) => s.field(name).map(Ref::field),
+        (Shape::Map(value), _) => Some(value),
+        (Shape::Keyed(_, element), _) => Some(element),
+        _ => None,
+    }
+}
+
+fn field_name(element: &PathElement) -> Option<&str> {
+    match element {
+        PathElement::Field(name) => Some(name),
+        _ => None,
+    }
+}
+
+fn set_fits(schema: &Schema, view: View<'_>, of: Ref<'_>) -> bool {
+    let shape = of.shape(schema);
+    view.nodes().filter(|n| !n.below.is_empty()).all(|n| match step(shape, field_name(n.element)) {
+        Some(of) => !of.is_atomic(schema) && set_fits(schema, n.below, of),
+        None => true,
+    })
+}
+
+fn tree_fits(schema: &Schema, tree: &Map, of: Ref<'_>) -> bool {
+    let shape = of.shape(schema);
+    tree.iter().all(|(key, below)| match below {
+        Value::Object(below) if below.len() > usize::from(below.contains(".")) => {
+            match step(shape, key.strip_prefix("f:")) {
+                Some(of) => !of.is_atomic(schema) && tree_fits(schema, below, of),
+                None => true,
+            }
+        }
+        _ => true,
+    })
+}
+
+fn fit(schema: &Schema, view: View<'_>, of: Ref<'_>, out: &mut Builder) {
+    let shape = of.shape(schema);
+    for node in view.nodes() {
+        match step(shape, field_name(node.element)) {
+            Some(of) if !node.below.is_empty() => {
+                out.enter(node.element.clone());
+                let atomic = of.is_atomic(schema);
+                if node.member || atomic {
+                    out.add();
+                }
+                if !atomic {
+                    fit(schema, node.below, of, out);
+                }
+                out.leave();
+            }
+            _ => out.copy(node),
+        }
+    }
+}

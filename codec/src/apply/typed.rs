@@ -1,0 +1,214 @@
+//! What the schema says of a value: how it is owned and merged, and how elements of its lists are named.
+
+use smol_str::SmolStr;
+
+use super::path::PathElement;
+use crate::schema::{Field, ListType, MapType, Scalar, Schema, StructType, Type, TypeId};
+use crate::value::{Map, Value};
+
+/// A type with the markers of the field that holds it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ref<'s> {
+    id: Option<TypeId>,
+    list: &'s ListType,
+    map: MapType,
+}
+
+/// How a value is owned and merged.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Shape<'s> {
+    /// One owner for the whole: scalars, atomic lists, maps and structs.
+    Leaf,
+    /// Each field has its owner.
+    Struct(&'s StructType),
+    /// Each key has its owner.
+    Map(Ref<'s>),
+    /// Each element has its owner and is known by its value.
+    Set,
+    /// Each element has its owner and is known by these fields.
+    Keyed(&'s [SmolStr], Ref<'s>),
+    /// No schema: objects are like maps of such parts, everything else is a leaf.
+    Deduced,
+}
+
+static ATOMIC: ListType = ListType::Atomic;
+
+impl<'s> Ref<'s> {
+    pub(super) fn root(id: TypeId) -> Ref<'s> {
+        Ref { id: Some(id), list: &ATOMIC, map: MapType::Granular }
+    }
+
+    /// A part without schema.
+    pub(super) fn deduced() -> Ref<'s> {
+        Ref { id: None, list: &ATOMIC, map: MapType::Granular }
+    }
+
+    pub(super) fn field(field: &'s Field) -> Ref<'s> {
+        Ref { id: Some(field.type_id), list: &field.list, map: field.map }
+    }
+
+    /// The type itself; `None` for a part without schema.
+    pub(super) fn get(self, schema: &'s Schema) -> Option<&'s Type> {
+        self.id.map(|id| schema.get(id))
+    }
+
+    pub(super) fn shape(self, schema: &'s Schema) -> Shape<'s> {
+        let Some(t) = self.get(schema) else { return Shape::Deduced };
+        match t {
+            Type::Scalar(Scalar::Any | Scalar::Json | Scalar::FieldsV1 | Scalar::SchemaOr(..)) => {
+                Shape::Deduced
+            }
+            // An embedded object is one value, whatever it holds.
+            Type::Scalar(_) => Shape::Leaf,
+            Type::Struct(s) if s.atomic || self.map == MapType::Atomic => Shape::Leaf,
+            Type::Struct(s) => Shape::Struct(s),
+            Type::Map { .. } if self.map == MapType::Atomic => Shape::Leaf,
+            Type::Map { value } => Shape::Map(Ref::root(*value)),
+            Type::List { element, .. } => match self.list {
+                ListType::Atomic => Shape::Leaf,
+                ListType::Set => Shape::Set,
+                ListType::Map(keys) => Shape::Keyed(keys, Ref::root(*element)),
+            },
+        }
+    }
+
+    /// The shape without regard to `atomic` on structs and maps.
+    pub(super) fn granular(self, schema: &'s Schema) -> Shape<'s> {
+        match self.get(schema) {
+            Some(Type::Struct(s)) => Shape::Struct(s),
+            Some(Type::Map { value }) => Shape::Map(Ref::root(*value)),
+            _ => self.shape(schema),
+        }
+    }
+
+    /// How a list is merged.
+    pub(super) fn list(self) -> &'s ListType {
+        self.list
+    }
+
+    /// Whether the type is a list, map or struct with a single owner.
+    pub(super) fn is_atomic(self, schema: &'s Schema) -> bool {
+        match self.get(schema) {
+            None => false,
+            Some(Type::Scalar(s)) => matches!(s, Scalar::RawExtension),
+            Some(_) => matches!(self.shape(schema), Shape::Leaf),
+        }
+    }
+}
+
+impl<'s> Shape<'s> {
+    /// The type of a member of an object, with its field where it is a declared one.
+    pub(super) fn member(self, name: &str) -> (Ref<'s>, Option<&'s Field>) {
+        match self {
+            Shape::Struct(s) => match s.field(name) {
+                Some(field) => (Ref::field(field), Some(field)),
+                None => (Ref::deduced(), None),
+            },
+            Shape::Map(value) => (value, None),
+            _ => (Ref::deduced(), None),
+        }
+    }
+
+    /// The type of the elements of a list.
+    pub(super) fn element(self) -> Ref<'s> {
+        match self {
+            Shape::Keyed(_, element) => element,
+            _ => Ref::deduced(),
+        }
+    }
+}
+
+/// The members of an object; none of anything else.
+pub(super) fn members(v: Option<&Value>) -> Option<&Map> {
+    v.and_then(Value::as_object)
+}
+
+/// Whether a list or object is absent, `null` or without elements.
+pub(super) fn is_void(v: Option<&Value>) -> bool {
+    match v {
+        None | Some(Value::Null) => true,
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(Value::Object(map)) => map.is_empty(),
+        Some(_) => false,
+    }
+}
+
+/// Why an element of a list has no name.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoKey {
+    #[error("associative list with keys may not have a null element")]
+    Null,
+    #[error("associative list with keys may not have non-map elements")]
+    NotAnObject,
+    #[error("associative list with keys has an element that omits all key fields [{0}] (and doesn't have default values for any key fields)")]
+    NoKeys(String),
+    #[error("associative list without keys has an element that's a map type")]
+    ObjectInSet,
+    #[error("not supported: associative list with lists as elements")]
+    ListInSet,
+    #[error("associative list without keys has an element that's an explicit null")]
+    NullInSet,
+}
+
+/// The name of an element of a set or keyed list.
+pub(super) fn element_name(schema: &Schema, shape: Shape<'_>, item: &Value) -> Result<PathElement, NoKey> {
+    match shape {
+        Shape::Keyed(keys, element) => {
+            let map = match item {
+                Value::Object(map) => map,
+                Value::Null => return Err(NoKey::Null),
+                _ => return Err(NoKey::NotAnObject),
+            };
+            let mut fields: Vec<(SmolStr, Value)> = Vec::with_capacity(keys.len());
+            for key in keys {
+                if let Some(value) = map.get(key).or_else(|| key_default(schema, element, key)) {
+                    fields.push((key.clone(), value.clone()));
+                }
+            }
+            if fields.is_empty() {
+                let quoted: Vec<String> = keys.iter().map(|k| format!("\"{k}\"")).collect();
+                return Err(NoKey::NoKeys(quoted.join(" ")));
+            }
+            fields.sort_by(|a, b| a.0.cmp(&b.0));
+            Ok(PathElement::Key(fields.into()))
+        }
+        _ => match item {
+            Value::Object(_) => Err(NoKey::ObjectInSet),
+            Value::Array(_) => Err(NoKey::ListInSet),
+            Value::Null => Err(NoKey::NullInSet),
+            scalar => Ok(PathElement::Value(scalar.clone())),
+        },
+    }
+}
+
+/// The value of a key field that an element leaves out.
+pub(super) fn key_default<'s>(schema: &'s Schema, element: Ref<'s>, key: &str) -> Option<&'s Value> {
+    match element.get(schema)? {
+        Type::Struct(s) => s.field(key)?.default.as_ref(),
+        _ => None,
+    }
+}
+
+/// The elements of a list with their names, sorted by name, equal names in list order. Elements without a name are
+/// left out. `O(n log n)`, `O(n)` when they are in order.
+pub(super) fn named<'v>(
+    schema: &Schema,
+    shape: Shape<'_>,
+    list: Option<&'v Value>,
+) -> Vec<(PathElement, &'v Value)> {
+    let items = list.and_then(Value::as_array).unwrap_or_default();
+    let mut named: Vec<_> =
+        items.iter().filter_map(|item| Some((element_name(schema, shape, item).ok()?, item))).collect();
+    named.sort_by(|a, b| a.0.cmp(&b.0));
+    named
+}
+
+/// The run of equal names at the front of sorted elements, and the rest.
+pub(super) fn run<'n, 'v>(
+    items: &'n [(PathElement, &'v Value)],
+) -> (&'n [(PathElement, &'v Value)], &'n [(PathElement, &'v Value)]) {
+    match items.first() {
+        None => (items, items),
+        Some((first, _)) => items.split_at(items.partition_point(|(name, _)| name <= first)),
+    }
+}
