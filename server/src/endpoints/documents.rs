@@ -7,11 +7,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use flate2::write::{GzDecoder, GzEncoder};
 use flate2::Compression;
-use hyper::header::{HeaderValue, ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, IF_NONE_MATCH, VARY};
+use hyper::header::{
+    HeaderName, HeaderValue, ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, ETAG, IF_NONE_MATCH,
+    LOCATION, VARY,
+};
 use hyper::{Request, Response, StatusCode};
 use parking_lot::Mutex;
 use plinth_codec::negotiate;
-use plinth_codec::openapi::{v2, v3, NoDescriptions, Published};
+use plinth_codec::openapi::{descriptions, gnostic, v2, v3, Descriptions, Published};
 use plinth_codec::{resources, schema};
 
 use super::{not_found_text, text};
@@ -19,97 +22,189 @@ use crate::discovery::etag;
 use crate::http::body::Body;
 use crate::status::{ApiError, Reason};
 
-/// The documents made so far, by path. The lock is held to look up and to put, never while one is made.
+/// A client may keep a document that it asked for by its hash: for a year, which is for ever.
+const KEEP: &str = "public, immutable, max-age=31536000";
+
+/// The documents made so far, by path and form. The lock is held to look up and to put, never while one is made.
 #[derive(Default)]
 pub struct Documents {
-    made: Mutex<HashMap<String, Arc<Document>>>,
+    made: Mutex<HashMap<(String, Form), Arc<Document>>>,
 }
+
+/// What a document is encoded in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Form {
+    Json,
+    Protobuf,
+}
+
+/// The media types of a document: what clients may ask for, and the form and type of the answer. Protobuf
+/// has two names, of which the one with `@` is no valid media type but the one that kubectl sends.
+type Offers = [(&'static str, Form, &'static str); 3];
+
+const V2: Offers = [
+    ("application/json", Form::Json, "application/json"),
+    (
+        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+        Form::Protobuf,
+        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    ),
+    (
+        "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+        Form::Protobuf,
+        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    ),
+];
+const V3: Offers = [
+    ("application/json", Form::Json, "application/json"),
+    (
+        "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+        Form::Protobuf,
+        "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+    ),
+    (
+        "application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
+        Form::Protobuf,
+        "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+    ),
+];
 
 /// A document as it is kept.
 struct Document {
-    /// JSON, gzip at the best level: a tenth of the size, and what most clients ask for.
+    /// Gzip at the best level: a seventh of the size, and what most clients ask for.
     gzip: Bytes,
-    /// `ETag`, and without quotes the `hash` parameter of the index.
+    /// `ETag`, of the JSON for either form; without quotes, the `hash` parameter of the index.
     etag: String,
 }
 
 impl Document {
-    fn new(json: &[u8]) -> Result<Document, ApiError> {
+    fn new(bytes: &[u8], etag: String) -> Result<Document, ApiError> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-        let gzip = encoder.write_all(json).and_then(|()| encoder.finish()).map_err(ApiError::internal)?;
-        Ok(Document { gzip: Bytes::from(gzip), etag: etag::of(json) })
+        let gzip = encoder.write_all(bytes).and_then(|()| encoder.finish()).map_err(ApiError::internal)?;
+        Ok(Document { gzip: Bytes::from(gzip), etag })
+    }
+
+    fn plain(&self) -> Result<Vec<u8>, ApiError> {
+        let mut decoder = GzDecoder::new(Vec::new());
+        decoder.write_all(&self.gzip).and_then(|()| decoder.finish()).map_err(ApiError::internal)
+    }
+
+    fn hash(&self) -> &str {
+        self.etag.trim_matches('"')
     }
 }
-
-/// What clients may ask `/openapi/v2` for; the media types with protobuf in them are upstream's.
-const JSON: &str = "application/json";
 
 impl Documents {
     /// Answers `/openapi/...`; `path` are the segments after `openapi`.
     ///
     /// # Errors
-    /// 406 for a media type that is not JSON.
+    /// 406 for a media type that is neither JSON nor the edition's protobuf.
     pub async fn serve<B>(&self, path: &[&str], request: &Request<B>) -> Result<Response<Body>, ApiError> {
         let path = path.join("/");
-        let Some(document) = self.get(&path).await? else { return Ok(not_found_text()) };
-        let header = |name| request.headers().get(name).and_then(|v: &HeaderValue| v.to_str().ok());
-        if negotiate::choose(header(ACCEPT), &[JSON]).is_none() {
-            let message = format!("only the following media types are accepted: {JSON}");
+        let header = |name: HeaderName| request.headers().get(name).and_then(|v| v.to_str().ok());
+        let offers = match path.as_str() {
+            "v2" => &V2[..],
+            // The index is JSON whatever is asked for.
+            "v3" => &V3[..1],
+            _ => &V3[..],
+        };
+        let names: Vec<&str> = offers.iter().map(|(name, ..)| *name).collect();
+        let chosen = match path.as_str() {
+            "v3" => Some(0),
+            _ => negotiate::choose(header(ACCEPT), &names),
+        };
+        let Some((_, form, media_type)) = chosen.and_then(|i| offers.get(i)) else {
+            let message = format!("only the following media types are accepted: {}", names.join(", "));
             return Err(ApiError::new(406, Reason::NotAcceptable, message));
-        }
-        let mut response = text(StatusCode::OK, JSON, Body::empty());
+        };
+        let Some(document) = self.get(&path, *form).await? else { return Ok(not_found_text()) };
+
+        let mut response = text(StatusCode::OK, media_type, Body::empty());
+        let headers = response.headers_mut();
         if let Ok(tag) = HeaderValue::try_from(document.etag.as_str()) {
-            response.headers_mut().insert(ETAG, tag);
+            headers.insert(ETAG, tag);
         }
-        response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
+        headers.insert(VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
+        if let Some(hash) = hash_parameter(request.uri().query()) {
+            if hash != document.hash() {
+                // A client that read the index a while ago: the document has moved on.
+                let current = format!("/openapi/{path}?hash={}", document.hash());
+                headers.insert(LOCATION, HeaderValue::try_from(current).map_err(ApiError::internal)?);
+                *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+                return Ok(response);
+            }
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static(KEEP));
+        }
         if header(IF_NONE_MATCH).is_some_and(|known| etag::matches(known, &document.etag)) {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             return Ok(response);
         }
-        if negotiate::gzip(header(ACCEPT_ENCODING)) {
-            response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            *response.body_mut() = Body::Full(document.gzip.clone());
-        } else {
-            let mut decoder = GzDecoder::new(Vec::new());
-            let json =
-                decoder.write_all(&document.gzip).and_then(|()| decoder.finish()).map_err(ApiError::internal)?;
-            *response.body_mut() = Body::from(json);
-        }
+        *response.body_mut() = match negotiate::gzip(header(ACCEPT_ENCODING)) {
+            true => {
+                response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+                Body::Full(document.gzip.clone())
+            }
+            false => Body::from(document.plain()?),
+        };
         Ok(response)
     }
 
     /// A document, made where blocking is allowed when it is not there.
-    async fn get(&self, path: &str) -> Result<Option<Arc<Document>>, ApiError> {
-        if let Some(document) = self.made.lock().get(path) {
+    async fn get(&self, path: &str, form: Form) -> Result<Option<Arc<Document>>, ApiError> {
+        let key = (path.to_owned(), form);
+        if let Some(document) = self.made.lock().get(&key) {
             return Ok(Some(document.clone()));
         }
-        if path == "v3" {
-            return self.index().await.map(Some);
-        }
-        let wanted = path.to_owned();
-        let made = tokio::task::spawn_blocking(move || make(&wanted).map(|json| Document::new(&json)).transpose());
-        match made.await.map_err(ApiError::internal)?? {
-            Some(document) => Ok(Some(self.keep(path, document))),
-            None => Ok(None),
-        }
+        let made = match (path, form) {
+            ("v3", _) => Some(self.index().await?),
+            (_, Form::Json) => {
+                let path = path.to_owned();
+                blocking(move || {
+                    let json = make(&path, &*descriptions::bundled());
+                    json.map(|json| Document::new(&json, etag::of(&json))).transpose()
+                })
+                .await?
+            }
+            (_, Form::Protobuf) => {
+                let Some(json) = Box::pin(self.get(path, Form::Json)).await? else { return Ok(None) };
+                let convert = if path == "v2" { gnostic::v2 } else { gnostic::v3 };
+                let protobuf = blocking(move || {
+                    let bytes = convert(&json.plain()?).map_err(ApiError::internal)?;
+                    Document::new(&bytes, json.etag.clone())
+                });
+                Some(protobuf.await?)
+            }
+        };
+        Ok(made.map(|document| self.made.lock().entry(key).or_insert_with(|| Arc::new(document)).clone()))
     }
 
     /// `/openapi/v3` names every document with its hash, so it makes them all.
-    async fn index(&self) -> Result<Arc<Document>, ApiError> {
-        let mut hashes = Vec::new();
+    async fn index(&self) -> Result<Document, ApiError> {
+        // Held for as long as documents are made, so that the texts are unpacked once.
+        let texts = blocking(|| Ok(descriptions::bundled())).await?;
+        let mut documents = Vec::new();
         for path in index_paths() {
-            if let Some(document) = Box::pin(self.get(&format!("v3/{path}"))).await? {
-                hashes.push((path, document.etag.trim_matches('"').to_owned()));
+            if let Some(document) = Box::pin(self.get(&format!("v3/{path}"), Form::Json)).await? {
+                documents.push((path, document));
             }
         }
-        let json = v3::index(hashes.iter().map(|(path, hash)| (path.as_str(), hash.as_str())));
-        Ok(self.keep("v3", Document::new(&json)?))
+        drop(texts);
+        let json = v3::index(documents.iter().map(|(path, document)| (path.as_str(), document.hash())));
+        Document::new(&json, etag::of(&json))
     }
+}
 
-    fn keep(&self, path: &str, document: Document) -> Arc<Document> {
-        let document = Arc::new(document);
-        self.made.lock().entry(path.to_owned()).or_insert(document).clone()
-    }
+/// Runs what takes milliseconds of computing off the threads that serve connections.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work).await.map_err(ApiError::internal)?
+}
+
+/// The `hash` parameter of a query, if it says something.
+fn hash_parameter(query: Option<&str>) -> Option<&str> {
+    let mut parameters = query?.split('&').filter_map(|parameter| parameter.strip_prefix("hash="));
+    parameters.next().filter(|hash| !hash.is_empty())
 }
 
 fn index_paths() -> Vec<String> {
@@ -121,27 +216,103 @@ fn index_paths() -> Vec<String> {
 }
 
 /// The JSON of a document; `None` for a path that has none.
-fn make(path: &str) -> Option<Vec<u8>> {
+fn make(path: &str, texts: &dyn Descriptions) -> Option<Vec<u8>> {
     let builtin = schema::builtin();
     let rows = &resources::builtin().resources;
+    let version = |group: &str, version: &str| {
+        let rows = rows.iter().filter(|r| r.group == group && r.version == version);
+        let published: Vec<Published> = rows.map(Published::builtin).collect();
+        (!published.is_empty()).then(|| v3::version(builtin, group, version, &published, texts))
+    };
     let segments: Vec<&str> = path.split('/').collect();
     match segments.as_slice() {
         ["v2"] => {
             let published: Vec<Published> = rows.iter().map(Published::builtin).collect();
-            Some(v2::document(builtin, &published, &NoDescriptions))
+            Some(v2::document(builtin, &published, texts))
         }
-        ["v3", "api", version] => make_version("", version),
-        ["v3", "apis", group, version] => make_version(group, version),
+        ["v3", "api", name] => version("", name),
+        ["v3", "apis", group, name] => version(group, name),
         ["v3", "apis", group] if rows.iter().any(|r| r.group == *group) => {
-            Some(v3::group(builtin, group, &NoDescriptions))
+            Some(v3::group(builtin, group, texts))
         }
-        ["v3", root] => v3::root(builtin, root, &NoDescriptions),
+        ["v3", root] => v3::root(builtin, root, texts),
         _ => None,
     }
 }
 
-fn make_version(group: &str, version: &str) -> Option<Vec<u8>> {
-    let rows = resources::builtin().resources.iter().filter(|r| r.group == group && r.version == version);
-    let published: Vec<Published> = rows.map(Published::builtin).collect();
-    (!published.is_empty()).then(|| v3::version(schema::builtin(), group, version, &published, &NoDescriptions))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn get(documents: &Documents, uri: &str, headers: &[(HeaderName, &str)]) -> (u16, Response<Body>) {
+        let mut request = Request::get(uri);
+        for (name, value) in headers {
+            request = request.header(name, *value);
+        }
+        let path = uri.split('?').next().unwrap().trim_start_matches("/openapi/").to_owned();
+        let segments: Vec<&str> = path.split('/').collect();
+        match documents.serve(&segments, &request.body(()).unwrap()).await {
+            Ok(response) => (response.status().as_u16(), response),
+            Err(_) => (406, Response::new(Body::empty())),
+        }
+    }
+
+    fn content(response: Response<Body>) -> Bytes {
+        match response.into_body() {
+            Body::Full(bytes) => bytes,
+            _ => panic!("documents are known as a whole"),
+        }
+    }
+
+    #[tokio::test]
+    async fn the_index_leads_to_every_document_and_hashes_are_checked() {
+        let documents = Documents::default();
+        let (status, response) = get(&documents, "/openapi/v3", &[]).await;
+        assert_eq!(status, 200);
+        let index: serde_json::Value = serde_json::from_slice(&content(response)).unwrap();
+        let paths = index["paths"].as_object().unwrap();
+        assert!(
+            paths.contains_key("apis/apps/v1")
+                && paths.contains_key("apis/apps")
+                && paths.contains_key("version")
+        );
+        for entry in paths.values() {
+            let url = entry["serverRelativeURL"].as_str().unwrap();
+            let (status, response) = get(&documents, url, &[]).await;
+            assert_eq!(status, 200, "{url}");
+            assert_eq!(response.headers()[CACHE_CONTROL], KEEP);
+        }
+        let (status, response) = get(&documents, "/openapi/v3/apis/apps/v1?hash=OLD", &[]).await;
+        assert_eq!(status, 301);
+        assert_eq!(
+            response.headers()[LOCATION],
+            paths["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap()
+        );
+        assert_eq!(get(&documents, "/openapi/v3/apis/nothing/v1", &[]).await.0, 404);
+    }
+
+    #[tokio::test]
+    async fn forms_encodings_and_tags() {
+        let documents = Documents::default();
+        let url = "/openapi/v3/apis/policy/v1";
+        let (_, plain) = get(&documents, url, &[]).await;
+        let tag = plain.headers()[ETAG].to_str().unwrap().to_owned();
+        let plain = content(plain);
+        assert!(serde_json::from_slice::<serde_json::Value>(&plain).is_ok());
+
+        let (_, packed) = get(&documents, url, &[(ACCEPT_ENCODING, "gzip")]).await;
+        assert_eq!(packed.headers()[CONTENT_ENCODING], "gzip");
+        assert!(content(packed).len() * 3 < plain.len());
+        assert_eq!(get(&documents, url, &[(IF_NONE_MATCH, &tag)]).await.0, 304);
+
+        let kubectl = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+        let (status, protobuf) = get(&documents, "/openapi/v2", &[(ACCEPT, kubectl)]).await;
+        assert_eq!(status, 200);
+        assert_eq!(
+            protobuf.headers()["content-type"],
+            "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+        );
+        assert!(content(protobuf).starts_with(b"\x0a\x032.0"), "field 1 is the edition");
+        assert_eq!(get(&documents, "/openapi/v2", &[(ACCEPT, "application/yaml")]).await.0, 406);
+    }
 }
