@@ -19,6 +19,8 @@ export CARGO_TARGET_DIR := $(PLINTH_TARGET_DIR)
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 BINARY := $(PLINTH_TARGET_DIR)/release/plinth
+# One profile and always the whole workspace: cargo compiles a dependency again when the features
+# asked of it differ, and which packages are selected decides that.
 CARGO_FLAGS := --release --locked
 
 .PHONY: run test lint bench build fmt setup
@@ -27,7 +29,7 @@ run: build
 	exec $(BINARY) serve --data-dir $(DATA_DIR)
 
 build: setup
-	cargo build $(CARGO_FLAGS) --package plinth-server
+	cargo build $(CARGO_FLAGS) --workspace --bins
 
 # The end-to-end tests start the binary that `build` left.
 test: build

@@ -85,13 +85,14 @@ async fn patches_and_deletes_keep_their_preconditions() {
     let status = refusal(api.patch("guarded", &PatchParams::default(), &stale).await);
     assert_refusal(&status, 409, "Conflict", "configmaps", "guarded");
 
+    // Here details name the kind, not the resource.
     let other =
         Preconditions { uid: Some("00000000-0000-4000-8000-000000000000".into()), resource_version: None };
     let status = refusal(api.delete("guarded", &DeleteParams::default().preconditions(other)).await);
-    assert_refusal(&status, 409, "Conflict", "configmaps", "guarded");
+    assert_refusal(&status, 409, "Conflict", "ConfigMap", "guarded");
     let stale = Preconditions { uid: None, resource_version: Some(version) };
     let status = refusal(api.delete("guarded", &DeleteParams::default().preconditions(stale)).await);
-    assert_refusal(&status, 409, "Conflict", "configmaps", "guarded");
+    assert_refusal(&status, 409, "Conflict", "ConfigMap", "guarded");
 
     let exact = Preconditions { uid: current.uid(), resource_version: current.resource_version() };
     api.delete("guarded", &DeleteParams::default().preconditions(exact)).await.expect("delete");

@@ -1,14 +1,14 @@
 //! End-to-end tests: the real binary, real clients, one module for each subject. See the harness
 //! (`plinth_tests`) for how servers are started.
 
-// mod bad_input;
+mod bad_input;
 mod concurrency;
-// mod discovery;
-// mod durability;
+mod discovery;
+mod durability;
 mod every_kind;
 // mod kubectl;
-// mod process;
-// mod protocols;
+mod process;
+mod protocols;
 // mod readme;
 mod refusals;
-// mod watching;
+mod watching;

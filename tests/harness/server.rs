@@ -146,12 +146,22 @@ impl Drop for TestServer {
 /// `PLINTH_E2E_KUBECONFIG` names the administrator's kubeconfig of another server, to see whether a test
 /// holds there; that server has to be an API server of the same version.
 pub async fn shared() -> &'static Access {
-    static GIVEN: OnceCell<Access> = OnceCell::const_new();
     static SHARED: OnceCell<TestServer> = OnceCell::const_new();
+    given_or(&SHARED).await
+}
+
+/// As [`shared`], for tests that define APIs: what discovery says there changes all the time.
+pub async fn shared_with_apis() -> &'static Access {
+    static SHARED: OnceCell<TestServer> = OnceCell::const_new();
+    given_or(&SHARED).await
+}
+
+async fn given_or(shared: &'static OnceCell<TestServer>) -> &'static Access {
+    static GIVEN: OnceCell<Access> = OnceCell::const_new();
     if let Some(kubeconfig) = std::env::var_os("PLINTH_E2E_KUBECONFIG") {
         return GIVEN.get_or_init(async || Access { kubeconfig: kubeconfig.into() }).await;
     }
-    SHARED.get_or_init(start_shared).await
+    shared.get_or_init(start_shared).await
 }
 
 async fn start_shared() -> TestServer {

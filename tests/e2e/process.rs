@@ -1,0 +1,126 @@
+//! The process itself: what it refuses to start on, and how it stops.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Output;
+
+use plinth_tests::server::{launch, TestServer};
+use tempfile::TempDir;
+
+/// Runs `plinth serve` on a directory that it must refuse.
+fn refused(data_dir: &Path, arguments: &[&str]) -> String {
+    let mut command = launch().command(["serve", "--data-dir"]);
+    command.arg(data_dir).args(["--bind-address", "127.0.0.1"]).args(arguments);
+    one_clear_line(command.output().expect("plinth runs"))
+}
+
+/// A refusal is one line on standard error and an exit code that is not zero.
+#[track_caller]
+fn one_clear_line(output: Output) -> String {
+    let stderr = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert_eq!(stderr.trim_end().lines().count(), 1, "{stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "nothing on standard output");
+    stderr
+}
+
+/// A port that is free for the moment; these servers never get as far as to use it.
+fn some_port() -> String {
+    plinth_benches::api::server::free_port().expect("a port").to_string()
+}
+
+#[test]
+fn a_busy_port_is_named() {
+    let dir = TempDir::new().expect("directory");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("its address").port().to_string();
+    let message = refused(&dir.path().join("data"), &["--secure-port", &port]);
+    assert!(message.contains(&port) && message.contains("in use"), "{message}");
+}
+
+#[test]
+fn an_unwritable_directory_is_named() {
+    // Nobody, not even root, makes directories in /proc.
+    let message = refused(Path::new("/proc/plinth-data"), &["--secure-port", &some_port()]);
+    assert!(message.contains("/proc/plinth-data"), "{message}");
+}
+
+#[test]
+fn a_file_is_no_directory() {
+    let dir = TempDir::new().expect("directory");
+    let file = dir.path().join("data");
+    fs::write(&file, "precious").expect("file");
+    let message = refused(&file, &["--secure-port", &some_port()]);
+    assert!(message.contains(&*file.to_string_lossy()), "{message}");
+    assert_eq!(fs::read(&file).expect("file"), b"precious");
+}
+
+#[test]
+fn a_foreign_directory_is_left_alone() {
+    let dir = TempDir::new().expect("directory");
+    fs::write(dir.path().join("thesis.txt"), "precious").expect("file");
+    let message = refused(dir.path(), &["--secure-port", &some_port()]);
+    assert!(message.contains(&*dir.path().to_string_lossy()), "{message}");
+    let left: Vec<_> =
+        dir.path().read_dir().expect("directory").map(|e| e.expect("entry").file_name()).collect();
+    assert_eq!(left, ["thesis.txt"]);
+}
+
+#[tokio::test]
+async fn a_directory_serves_one_process() {
+    let server = TestServer::start(&[]).await;
+    let message = refused(&server.data(), &["--secure-port", &some_port()]);
+    assert!(message.contains(&*server.data().to_string_lossy()), "{message}");
+    server.client().await.apiserver_version().await.expect("the first goes on");
+}
+
+#[test]
+fn unknown_flags_and_bad_values_are_refused() {
+    let dir = TempDir::new().expect("directory");
+    let data = dir.path().join("data");
+    for bad in [&["--no-such-flag"][..], &["--secure-port", "70000"], &["--history-retention", "soon"]] {
+        let mut command = launch().command(["serve", "--data-dir"]);
+        let output = command.arg(&data).args(bad).output().expect("plinth runs");
+        assert_ne!(output.status.code(), Some(0), "{bad:?}");
+        let stderr = String::from_utf8(output.stderr).expect("text");
+        assert!(stderr.contains(bad[0]), "{bad:?}: {stderr}");
+    }
+    assert!(!data.exists(), "nothing was made");
+}
+
+#[tokio::test]
+async fn the_first_start_makes_what_is_needed() {
+    let server = TestServer::start(&[]).await;
+    let mode = fs::metadata(server.kubeconfig()).expect("admin.kubeconfig").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "only its owner reads the administrator's key");
+    let log = server.log_tail(50);
+    let export = format!("export KUBECONFIG={}", server.kubeconfig().display());
+    assert!(log.contains(&export), "{export} is printed, to be copied:\n{log}");
+    assert!(log.contains(&format!("https://127.0.0.1:{}", server.port())), "{log}");
+    // No private key is readable by others.
+    let mut dirs = vec![server.data()];
+    while let Some(dir) = dirs.pop() {
+        for entry in dir.read_dir().expect("directory") {
+            let path = entry.expect("entry").path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if fs::read(&path).is_ok_and(|text| text.windows(11).any(|w| w == b"PRIVATE KEY")) {
+                let mode = fs::metadata(&path).expect("file").permissions().mode();
+                assert_eq!(mode & 0o077, 0, "{}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn help_is_complete() {
+    for command in ["serve", "convert", "backup", "restore", "verify", "bench"] {
+        let output = launch().command([command, "--help"]).output().expect("plinth runs");
+        assert!(output.status.success(), "{command}");
+        let help = String::from_utf8(output.stdout).expect("text");
+        assert!(help.contains("Example"), "plinth {command} --help has an example:\n{help}");
+    }
+}

@@ -1,0 +1,125 @@
+//! What is below the API: TLS, HTTP/1.1 and HTTP/2, and who may do what before anything is read.
+
+use futures::future::join_all;
+use http::{Method, StatusCode};
+use plinth_benches::api::client::{Call, Identity, Protocol, JSON};
+use plinth_tests::server::{namespace, shared};
+use serde_json::{json, Value};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+#[tokio::test]
+async fn both_protocols_serve_the_same() {
+    let server = shared().await;
+    let namespace = namespace(&server.client().await, "protocols").await;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let mut bodies = Vec::new();
+    for (protocol, version) in
+        [(Protocol::Http1, http::Version::HTTP_11), (Protocol::Http2, http::Version::HTTP_2)]
+    {
+        let mut connection = server.connect(protocol).await;
+        let name = format!("{protocol:?}").to_lowercase();
+        let body = json!({"metadata": {"name": name}}).to_string();
+        let created =
+            connection.call(&Call::new(Method::POST, &*path).body(JSON, body)).await.expect("create");
+        assert_eq!(created.status, StatusCode::CREATED, "{}", created.text());
+        let response = connection.open(&Call::get(&*path)).await.expect("list");
+        assert_eq!(response.version(), version);
+        assert_eq!(response.headers()["content-type"], JSON);
+        bodies.push(connection.must(&Call::get("/api/v1/namespaces/default")).await.expect("get").body);
+    }
+    assert_eq!(bodies[0], bodies[1]);
+}
+
+#[tokio::test]
+async fn one_connection_carries_many_requests_at_once() {
+    let server = shared().await;
+    let connection = server.connect(Protocol::Http2).await;
+    let call = Call::get("/api/v1/namespaces/kube-system");
+    let requests = (0..200).map(|_| {
+        let mut connection = connection.share().expect("a shared connection");
+        let call = call.clone();
+        async move { connection.must(&call).await.expect("get").status }
+    });
+    assert!(join_all(requests).await.into_iter().all(|status| status == StatusCode::OK));
+}
+
+#[tokio::test]
+async fn strangers_see_health_and_version_only() {
+    let server = shared().await;
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let mut nobody = server.connect_anonymously(protocol).await;
+        for path in ["/livez", "/readyz", "/healthz", "/version"] {
+            let reply = nobody.call(&Call::get(path)).await.expect(path);
+            assert_eq!(reply.status, StatusCode::OK, "{path}");
+        }
+        for path in
+            ["/api", "/apis", "/api/v1/namespaces", "/api/v1/secrets", "/metrics", "/openapi/v2", "/nothing"]
+        {
+            let reply = nobody.call(&Call::get(path)).await.expect(path);
+            // Who may be anonymous is refused as such (403), who may not as nobody (401).
+            assert!(matches!(reply.status.as_u16(), 401 | 403), "{path}: {}", reply.status);
+            let status: Value = serde_json::from_slice(&reply.body).expect("a Status");
+            assert_eq!(status["kind"], "Status", "{path}");
+            assert_eq!(status["code"], reply.status.as_u16(), "{path}");
+            assert!(
+                matches!(status["reason"].as_str(), Some("Unauthorized" | "Forbidden")),
+                "{path}: {status}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bad_token_is_refused_even_on_health() {
+    let endpoint = shared().await.endpoint().with_identity(Identity::Token("no-such-token".into()));
+    let mut stranger = endpoint.connect(Protocol::Http2).await.expect("connection");
+    for path in ["/healthz", "/api/v1/namespaces"] {
+        let reply = stranger.call(&Call::get(path)).await.expect(path);
+        assert_eq!(reply.status, StatusCode::UNAUTHORIZED, "{path}");
+        let status: Value = serde_json::from_slice(&reply.body).expect("a Status");
+        assert_eq!(status["reason"], "Unauthorized", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn plain_http_is_told_so() {
+    let endpoint = shared().await.endpoint();
+    let mut plain = TcpStream::connect(endpoint.authority()).await.expect("connection");
+    plain.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("request");
+    let mut answer = String::new();
+    // The server may reset after its answer; what was read before that counts.
+    let _ = plain.read_to_string(&mut answer).await;
+    assert!(answer.starts_with("HTTP/1.0 400 Bad Request\r\n"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn methods_that_resources_do_not_have_are_405() {
+    let mut connection = shared().await.connect(Protocol::Http2).await;
+    for method in [Method::HEAD, Method::OPTIONS, Method::PUT] {
+        let reply =
+            connection.call(&Call::new(method.clone(), "/api/v1/namespaces")).await.expect("an answer");
+        assert_eq!(reply.status, StatusCode::METHOD_NOT_ALLOWED, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn large_answers_are_compressed_for_those_who_ask() {
+    let server = shared().await;
+    let mut connection = server.connect(Protocol::Http1).await;
+    let ask = |accept: Option<&str>| {
+        let mut request = http::Request::new(http_body_util::Full::default());
+        if let Some(accept) = accept {
+            request.headers_mut().insert("accept-encoding", accept.parse().expect("a header"));
+        }
+        request
+    };
+    // The document of a built-in group is above the 128 KiB from which answers are compressed.
+    for (accept, expected) in [(Some("gzip"), Some("gzip")), (None, None)] {
+        let response = connection.send(ask(accept), "/openapi/v2").await.expect("OpenAPI");
+        assert_eq!(response.status(), StatusCode::OK);
+        let encoding = response.headers().get("content-encoding").map(|v| v.to_str().expect("text"));
+        assert_eq!(encoding, expected, "asked for {accept:?}");
+        http_body_util::BodyExt::collect(response.into_body()).await.expect("a whole body");
+    }
+}
