@@ -5,9 +5,9 @@
 //! not change are never looked at. In order:
 //!
 //! 1. The floor is stored, synced, and then raised in memory: from now on nobody starts a read below it.
-//! 2. In steps: tombstones that are still the newest version of their key leave `current` (by way
-//!    of the committer, the only writer of that column family); superseded versions leave
-//!    `history`, in one batch with the position reached.
+//! 2. In steps: superseded versions leave `history`; then tombstones that are still the newest version
+//!    of their key leave `current` (by way of the committer, the only writer of that column family);
+//!    then the position reached is stored.
 //! 3. At the floor: the log entries up to it go, whole files at once where possible.
 //!
 //! Killed anywhere, it goes on from the stored position: what was removed before is invisible either
@@ -90,20 +90,16 @@ impl Compactor {
             return Ok(false);
         }
         let piece = self.read_piece(swept, floor)?;
+        let removed = self.remove_superseded(&piece.superseded)?;
+        failpoint!("compact-after-history");
+        // Only now: were the tombstone of a key gone before the versions below it, a key that is created
+        // again would bring them back to light for a read at the floor.
         if !piece.tombstones.is_empty() {
             let size = piece.tombstones.iter().map(|(key, _)| key.len()).sum();
             self.desk_work(Task::Purge(piece.tombstones), size)?;
         }
         failpoint!("compact-after-purge");
         let mut batch = WriteBatch::default();
-        let history = self.store.family(Family::History);
-        let mut history_key = Vec::new();
-        let removed = piece.superseded.len() as u64;
-        for (key, revision) in piece.superseded {
-            layout::history_key_into(&key, revision, &mut history_key);
-            // Each version is written once, which is what a single delete asks for.
-            batch.single_delete_cf(history, &history_key);
-        }
         let done = piece.through >= floor;
         if done {
             // The log entries up to the floor go with the last piece: until then they are needed to
@@ -121,6 +117,20 @@ impl Compactor {
             self.reclaim();
         }
         Ok(!done)
+    }
+
+    /// Removes versions from `history`; answers how many.
+    fn remove_superseded(&self, versions: &[(Bytes, Revision)]) -> Result<u64> {
+        let mut batch = WriteBatch::default();
+        let mut history_key = Vec::new();
+        for (key, revision) in versions {
+            layout::history_key_into(key, *revision, &mut history_key);
+            // Each version is written once, which is what a single delete asks for. After a crash it may
+            // be deleted once more, which changes nothing.
+            batch.single_delete_cf(self.store.family(Family::History), &history_key);
+        }
+        self.store.write(batch, false)?;
+        Ok(versions.len() as u64)
     }
 
     /// Finds the newest revision that was committed at or before `time_ms`; the floor if there is none.

@@ -1,6 +1,8 @@
 //! The engine: what callers hold.
 
 use std::future::Future;
+use std::io::Write;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,6 +12,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rocksdb::{ReadOptions, WriteBatch};
 
+use crate::archive::{self, Archived, Progress};
 use crate::block::block_until;
 use crate::commit::builder::Builder;
 use crate::commit::desk::{Desk, Task, Work};
@@ -222,6 +225,25 @@ impl Engine {
     /// What made the background stop; it tries again later.
     pub fn wait_compacted(&self) -> Result<()> {
         self.0.tender.wait_swept()
+    }
+
+    /// Writes everything, history and change feed included, to `out` as one archive for [`crate::restore`],
+    /// consistent at one revision, while reads and writes go on. `progress` is called now and then.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when a record is damaged: damage does not go into the archive. [`Error::Io`] when
+    /// `out` fails.
+    pub fn backup(&self, out: &mut impl Write, mut progress: impl FnMut(Progress)) -> Result<Archived> {
+        archive::write(&self.0.store, out, &mut progress)
+    }
+
+    /// Makes a data directory at `to`, which must be missing or empty, with everything of this moment, while
+    /// reads and writes go on. On the same file system most of it is linked, not copied.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] when `to` is not empty; [`Error::Io`], [`Error::Rocks`], [`Error::OutOfSpace`].
+    pub fn checkpoint(&self, to: impl AsRef<Path>) -> Result<()> {
+        self.0.store.checkpoint(to.as_ref())
     }
 
     /// The figures of this moment. Costs some microseconds.

@@ -69,6 +69,12 @@ pub enum Error {
         /// The directory.
         dir: PathBuf,
     },
+    /// A restore into the directory did not finish.
+    #[error("directory {} holds a restore that did not finish; restore again", .dir.display())]
+    UnfinishedRestore {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// The directory was written in another version of the on-disk format.
     #[error("data has format version {found}, this program reads version {expected}")]
     FormatVersion {

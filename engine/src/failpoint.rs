@@ -31,14 +31,17 @@ mod active {
 
     static POINTS: Mutex<Option<HashMap<String, (u64, Action)>>> = Mutex::new(None);
 
-    /// Has `action` happen when the point is passed for the `nth` time from now, counted from 1.
+    /// Has `action` happen when the point is passed for the `nth` time from now,
+    /// counted from 1, and every time after that.
     pub fn set(name: &str, nth: u64, action: Action) {
         POINTS.lock().get_or_insert_default().insert(name.to_owned(), (nth, action));
     }
 
-    /// Lets every point pass again.
-    pub fn clear() {
-        *POINTS.lock() = None;
+    /// Lets a point pass again.
+    pub fn clear_point(name: &str) {
+        if let Some(points) = POINTS.lock().as_mut() {
+            points.remove(name);
+        }
     }
 
     pub(crate) fn pass(name: &str) -> Result<()> {
@@ -69,4 +72,4 @@ mod active {
 #[cfg(feature = "failpoints")]
 pub(crate) use active::pass;
 #[cfg(feature = "failpoints")]
-pub use active::{clear, set, Action};
+pub use active::{clear_point, set, Action};

@@ -48,6 +48,7 @@
 //! `layout` define what is on disk, and `store` opens RocksDB. `docs/storage-format.md` tells the format
 //! as a whole.
 
+mod archive;
 mod block;
 mod commit;
 mod compact;
@@ -70,7 +71,9 @@ mod stats;
 mod store;
 mod tender;
 mod transaction;
+mod verify;
 
+pub use archive::{restore, Archived, Progress};
 pub use commit::proposal::{Committed, Proposal};
 pub use engine::{Engine, WaitFor};
 pub use error::{Error, Result};
@@ -83,3 +86,4 @@ pub use record::Record;
 pub use revision::{At, Revision};
 pub use stats::{Distribution, FamilyStats, Stats, BUCKETS};
 pub use transaction::{Condition, Transaction};
+pub use verify::{verify, Fault, Verified};

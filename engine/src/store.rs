@@ -9,12 +9,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rocksdb::statistics::{StatsLevel, Ticker};
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DBCompressionType, DBPinnableSlice,
     DBRawIterator, DBRecoveryMode, ReadOptions, WriteBatch, WriteOptions, DB,
 };
 
 use crate::error::{Error, Result};
+use crate::failpoint::failpoint;
 use crate::layout::{self, meta, FORMAT_VERSION};
 use crate::options::{Memory, Options};
 
@@ -22,6 +24,8 @@ use crate::options::{Memory, Options};
 const MARKER: &str = "PLINTH";
 /// Locked by whoever has the directory open.
 const LOCK: &str = "LOCK";
+/// Says that an archive is being restored into the directory.
+const RESTORING: &str = "RESTORING";
 /// The RocksDB database inside the directory.
 const DATABASE: &str = "db";
 
@@ -34,6 +38,8 @@ pub(crate) struct Store {
     expiry: &'static ColumnFamily,
     meta: &'static ColumnFamily,
     pub(crate) cache: Cache,
+    /// The options that the database was opened with: they share its counters.
+    statistics: rocksdb::Options,
     db: Arc<DB>,
     dir: PathBuf,
     /// Released on drop, after the database.
@@ -76,6 +82,9 @@ impl Store {
             if !options.create {
                 return Err(Error::Foreign { dir: dir.clone() });
             }
+            if dir.join(RESTORING).exists() {
+                return Err(Error::UnfinishedRestore { dir: dir.clone() });
+            }
             // Before the lock, which would leave a file in somebody else's directory.
             check_unfinished(dir)?;
         }
@@ -94,8 +103,8 @@ impl Store {
             }
         }
         let cache = Cache::new_lru_cache(options.memory.block_cache);
-        let db = open_database(&dir.join(DATABASE), &options.memory, &cache, !marked, false)?;
-        let store = Store::assemble(db, cache, dir.clone(), lock)?;
+        let opened = open_database(&dir.join(DATABASE), &options.memory, &cache, !marked, false)?;
+        let store = Store::assemble(opened, cache, dir.clone(), lock)?;
         if marked {
             let found = store.number(meta::FORMAT)?.unwrap_or(0) as u32;
             if found != FORMAT_VERSION {
@@ -105,12 +114,75 @@ impl Store {
             let mut batch = WriteBatch::default();
             store.put_number(&mut batch, meta::FORMAT, FORMAT_VERSION.into());
             store.write(batch, true)?;
+            failpoint!("create-before-marker");
             write_marker(dir)?;
         }
         Ok(store)
     }
 
-    fn assemble(db: DB, cache: Cache, dir: PathBuf, lock: File) -> Result<Store> {
+    /// Opens the database to read it and change nothing, for verification.
+    pub(crate) fn open_to_look(options: &Options) -> Result<Store> {
+        let dir = &options.dir;
+        if !dir.join(MARKER).exists() {
+            return Err(Error::Foreign { dir: dir.clone() });
+        }
+        let lock = lock(dir)?;
+        check_format(&dir.join(MARKER))?;
+        let cache = Cache::new_lru_cache(options.memory.block_cache);
+        let opened = open_database(&dir.join(DATABASE), &options.memory, &cache, false, true)?;
+        Store::assemble(opened, cache, dir.clone(), lock)
+    }
+
+    /// Makes an empty database for a restore. Until [`Store::finish_restore`] the directory is refused by
+    /// everything but another restore.
+    pub(crate) fn begin_restore(options: &Options) -> Result<Store> {
+        let dir = &options.dir;
+        let io = |e| Error::io(format!("preparing {}", dir.display()), e);
+        fs::create_dir_all(dir).map_err(io)?;
+        if !dir.join(RESTORING).exists() {
+            let mut entries = fs::read_dir(dir).map_err(io)?;
+            if entries.next().is_some() {
+                return Err(Error::Foreign { dir: dir.clone() });
+            }
+            fs::write(dir.join(RESTORING), "an archive is being restored here\n").map_err(io)?;
+            File::open(dir).and_then(|dir| dir.sync_all()).map_err(io)?;
+        }
+        let lock = lock(dir)?;
+        crate::archive::remove_dir(&dir.join(DATABASE))?;
+        let cache = Cache::new_lru_cache(options.memory.block_cache);
+        let opened = open_database(&dir.join(DATABASE), &options.memory, &cache, true, false)?;
+        Store::assemble(opened, cache, dir.clone(), lock)
+    }
+
+    /// Makes a restored directory usable.
+    pub(crate) fn finish_restore(&self) -> Result<()> {
+        self.flush()?;
+        if self.number(meta::FORMAT)? != Some(FORMAT_VERSION.into()) {
+            let found = self.number(meta::FORMAT)?.unwrap_or(0) as u32;
+            return Err(Error::FormatVersion { found, expected: FORMAT_VERSION });
+        }
+        write_marker(&self.dir)?;
+        let restoring = self.dir.join(RESTORING);
+        fs::remove_file(&restoring).map_err(|e| Error::io(format!("removing {}", restoring.display()), e))
+    }
+
+    /// Writes a copy of the database, consistent at one moment, to the directory `to`, which becomes a
+    /// data directory. Files that do not change any more are linked, not copied, on the same file
+    /// system.
+    pub(crate) fn checkpoint(&self, to: &Path) -> Result<()> {
+        let io = |e| Error::io(format!("making {}", to.display()), e);
+        fs::create_dir_all(to).map_err(io)?;
+        if fs::read_dir(to).map_err(io)?.next().is_some() {
+            return Err(Error::Foreign { dir: to.to_owned() });
+        }
+        rocksdb::checkpoint::Checkpoint::new(&self.db)?
+            .create_checkpoint(to.join(DATABASE))
+            .map_err(Error::from_write)?;
+        failpoint!("checkpoint-before-marker");
+        write_marker(to)
+    }
+
+    fn assemble((db, statistics): Opened, cache: Cache, dir: PathBuf, lock: File) -> Result<Store> {
         let db = Arc::new(db);
         let family = |family: Family| -> Result<&'static ColumnFamily> {
             let handle = db.cf_handle(family.name()).ok_or(Error::Corrupt {
@@ -131,6 +203,7 @@ impl Store {
             expiry: family(Family::Expiry)?,
             meta: family(Family::Meta)?,
             cache,
+            statistics,
             db,
             dir,
             _lock: lock,
@@ -139,10 +212,6 @@ impl Store {
 
     pub(crate) fn db(&self) -> &DB {
         &self.db
-    }
-
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
     }
 
     pub(crate) fn family(&self, family: Family) -> &ColumnFamily {
@@ -176,7 +245,8 @@ impl Store {
 
     /// Blocks found and not found in the cache.
     pub(crate) fn cache_counts(&self) -> (u64, u64) {
-        (0, 0)
+        let count = |ticker| self.statistics.get_ticker_count(ticker);
+        (count(Ticker::BlockCacheHit), count(Ticker::BlockCacheMiss))
     }
 
     /// A number of the store itself.
@@ -260,6 +330,10 @@ fn detach(iterator: DBRawIterator<'_>) -> DBRawIterator<'static> {
     unsafe { std::mem::transmute(iterator) }
 }
 
+/// How often the lock is tried before the directory counts as open elsewhere, and how far apart.
+const LOCK_ATTEMPTS: u32 = 10;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+
 /// Takes the exclusive lock on the directory.
 fn lock(dir: &Path) -> Result<File> {
     let path = dir.join(LOCK);
@@ -269,11 +343,21 @@ fn lock(dir: &Path) -> Result<File> {
         .write(true)
         .open(&path)
         .map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err(Error::Locked { dir: dir.to_owned() }),
-        Err(fs::TryLockError::Error(e)) => Err(Error::io(format!("locking {}", path.display()), e)),
+    for attempt in 1.. {
+        match file.try_lock() {
+            Ok(()) => break,
+            // A process that is just being started elsewhere in this program holds copies of all open
+            // files for a moment, and with them a lock that was released meanwhile.
+            Err(fs::TryLockError::WouldBlock) if attempt < LOCK_ATTEMPTS => {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            Err(fs::TryLockError::WouldBlock) => return Err(Error::Locked { dir: dir.to_owned() }),
+            Err(fs::TryLockError::Error(e)) => {
+                return Err(Error::io(format!("locking {}", path.display()), e))
+            }
+        }
     }
+    Ok(file)
 }
 
 /// Refuses a directory that holds anything but an unfinished creation.
@@ -320,15 +404,20 @@ fn check_format(marker: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A database and the options that share its counters.
+type Opened = (DB, rocksdb::Options);
+
 /// Opens the RocksDB database at `path`.
-pub(crate) fn open_database(
+fn open_database(
     path: &Path,
     memory: &Memory,
     cache: &Cache,
     create: bool,
     read_only: bool,
-) -> Result<DB> {
-    let options = database_options(memory, create);
+) -> Result<Opened> {
+    let mut options = database_options(memory, create);
+    options.enable_statistics();
+    options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
     let families = Family::ALL
         .into_iter()
         .map(|family| ColumnFamilyDescriptor::new(family.name(), family_options(family, memory, cache)));
@@ -337,7 +426,7 @@ pub(crate) fn open_database(
     } else {
         DB::open_cf_descriptors(&options, path, families)
     };
-    opened.map_err(Error::from_write)
+    Ok((opened.map_err(Error::from_write)?, options))
 }
 
 fn database_options(memory: &Memory, create: bool) -> rocksdb::Options {

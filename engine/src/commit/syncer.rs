@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use rocksdb::WriteBatch;
+
 use crate::commit::desk::Desk;
 use crate::commit::group::Group;
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::failpoint::failpoint;
 use crate::feed::feeder::Feeder;
 use crate::feed::hub::Hub;
 use crate::stats::Metrics;
@@ -49,12 +52,7 @@ impl Syncer {
         let number = group.number;
         let batch = std::mem::take(&mut group.batch);
         let started = Instant::now();
-        let written = if batch.is_empty() {
-            Ok(())
-        } else {
-            self.metrics.written_bytes.add(batch.size_in_bytes() as u64);
-            self.store.write(batch, group.sync)
-        };
+        let written = self.write_batch(batch, group.sync);
         match written {
             Ok(()) => {
                 if group.sync {
@@ -81,6 +79,18 @@ impl Syncer {
                 group.fail(&error);
             }
         }
+    }
+
+    fn write_batch(&self, batch: WriteBatch, sync: bool) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        failpoint!("write-before");
+        failpoint!("write-full");
+        self.metrics.written_bytes.add(batch.size_in_bytes() as u64);
+        self.store.write(batch, sync)?;
+        failpoint!("write-after");
+        Ok(())
     }
 
     fn publish(&self, group: Group) {

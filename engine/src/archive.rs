@@ -1,0 +1,337 @@
+//! Backup archives: one file, or stream, with everything of one revision.
+//!
+//! An archive is taken from a pinned snapshot while writes go on, and each record's checksum is checked on
+//! the way in and on the way out, so damage does not travel. Layout (little endian):
+//!
+//! ```text
+//! magic     8 bytes  "PLNTHAR1"
+//! blocks    any number of:
+//!   family  u8       1 current, 2 history, 3 log, 4 expiry, 5 numbers of the store itself
+//!   length  u32      bytes of the payload
+//!   crc32   u32      of family, length and payload
+//!   payload          entries: key length u32, value length u32, key, value
+//! trailer
+//!   0       u8
+//!   16      u32
+//!   crc32   u32      as for a block
+//!   revision u64, entries u64
+//!   crc32   u32      of the checksums of all blocks, in order
+//! ```
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rocksdb::{ReadOptions, WriteBatch};
+
+use crate::compact::decode_entry;
+use crate::error::{Error, Result};
+use crate::failpoint::failpoint;
+use crate::layout::{self, meta};
+use crate::options::Options;
+use crate::record;
+use crate::revision::Revision;
+use crate::store::{Family, Pinned, Store};
+
+const MAGIC: &[u8; 8] = b"PLNTHAR1";
+/// Payload at which a block is closed.
+const BLOCK: usize = 256 << 10;
+/// Largest payload that is believed: one entry may be larger than a block.
+const MAX_BLOCK: usize = 64 << 20;
+const TRAILER: u8 = 0;
+const TRAILER_BYTES: usize = 16;
+
+/// How far long work has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Entries done.
+    pub done: u64,
+    /// Estimated number of all entries; zero when it cannot be told.
+    pub total: u64,
+}
+
+/// What an archive holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Archived {
+    /// The revision at which it is consistent.
+    pub revision: Revision,
+    /// Entries of all column families.
+    pub entries: u64,
+}
+
+fn family_byte(family: Family) -> u8 {
+    match family {
+        Family::Current => 1,
+        Family::History => 2,
+        Family::Log => 3,
+        Family::Expiry => 4,
+        Family::Meta => 5,
+    }
+}
+
+/// Checks an entry of a column family by itself.
+pub(crate) fn check_entry(family: Family, key: &[u8], value: &[u8]) -> Result<()> {
+    let corrupt =
+        |reason| Error::Corrupt { key: Bytes::copy_from_slice(key), revision: Revision::ZERO, reason };
+    match family {
+        Family::Current => record::check(key, value).map(|_| ()),
+        Family::History => {
+            let (user_key, revision) =
+                layout::parse_history_key(key).ok_or_else(|| corrupt("not a history key"))?;
+            let (header, _) = record::check(&user_key, value)?;
+            if header.mod_revision == revision {
+                Ok(())
+            } else {
+                Err(corrupt("record is filed under another revision"))
+            }
+        }
+        Family::Log => decode_entry(key, value).map(|_| ()),
+        Family::Expiry => match (layout::parse_expiry_key(key), value.len()) {
+            (Some(_), 8) => Ok(()),
+            _ => Err(corrupt("not an expiry entry")),
+        },
+        Family::Meta => match layout::decode_number(key, value) {
+            Some(_) => Ok(()),
+            None => Err(corrupt("a number of the store itself is damaged")),
+        },
+    }
+}
+
+/// The newest revision that a pinned state holds.
+pub(crate) fn pinned_revision(pinned: &Pinned) -> Result<Revision> {
+    let number = |name| -> Result<Revision> {
+        let Some(bytes) = pinned.get(Family::Meta, name)? else { return Ok(Revision::ZERO) };
+        let number = layout::decode_number(name, &bytes).ok_or(Error::Corrupt {
+            key: Bytes::from_static(name),
+            revision: Revision::ZERO,
+            reason: "a number of the store itself is damaged",
+        })?;
+        Ok(Revision::new(number))
+    };
+    let floor = number(meta::FLOOR)?.max(number(meta::RESERVED)?);
+    let mut cursor = pinned.cursor(Family::Log, ReadOptions::default());
+    cursor.seek_to_last();
+    let logged = match cursor.item() {
+        Some((key, value)) => decode_entry(key, value)?.revision,
+        None => {
+            cursor.status()?;
+            Revision::ZERO
+        }
+    };
+    Ok(logged.max(floor))
+}
+
+/// Writes everything of a pinned state to `out`.
+pub(crate) fn write(
+    store: &Arc<Store>,
+    out: &mut impl Write,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Archived> {
+    let pinned = store.pin();
+    let revision = pinned_revision(&pinned)?;
+    let total = crate::stats::families(store).iter().map(|family| family.keys).sum();
+    let mut writer = BlockWriter { out, checksums: crc32fast::Hasher::new() };
+    writer.out.write_all(MAGIC).map_err(write_error)?;
+    let mut entries = 0;
+    let mut payload = Vec::with_capacity(BLOCK + BLOCK / 4);
+    for family in Family::ALL {
+        let mut read = ReadOptions::default();
+        read.fill_cache(false);
+        let mut cursor = pinned.cursor(family, read);
+        cursor.seek_to_first();
+        while let Some((key, value)) = cursor.item() {
+            check_entry(family, key, value)?;
+            payload.extend_from_slice(&(key.len() as u32).to_le_bytes());
+            payload.extend_from_slice(&(value.len() as u32).to_le_bytes());
+            payload.extend_from_slice(key);
+            payload.extend_from_slice(value);
+            entries += 1;
+            if payload.len() >= BLOCK {
+                writer.block(family_byte(family), &payload)?;
+                payload.clear();
+                progress(Progress { done: entries, total });
+                failpoint!("backup-block");
+            }
+            cursor.next();
+        }
+        cursor.status()?;
+        if !payload.is_empty() {
+            writer.block(family_byte(family), &payload)?;
+            payload.clear();
+        }
+    }
+    let mut trailer = [0; TRAILER_BYTES];
+    trailer[..8].copy_from_slice(&revision.get().to_le_bytes());
+    trailer[8..].copy_from_slice(&entries.to_le_bytes());
+    writer.block(TRAILER, &trailer)?;
+    let sum = writer.checksums.finalize();
+    writer.out.write_all(&sum.to_le_bytes()).map_err(write_error)?;
+    writer.out.flush().map_err(write_error)?;
+    progress(Progress { done: entries, total: entries });
+    Ok(Archived { revision, entries })
+}
+
+fn write_error(source: std::io::Error) -> Error {
+    Error::io("writing the archive", source)
+}
+
+fn read_error(source: std::io::Error) -> Error {
+    if source.kind() == std::io::ErrorKind::UnexpectedEof {
+        return invalid("it ends too early");
+    }
+    Error::io("reading the archive", source)
+}
+
+fn invalid(reason: impl Into<String>) -> Error {
+    Error::InvalidArchive { reason: reason.into() }
+}
+
+struct BlockWriter<'a, W> {
+    out: &'a mut W,
+    checksums: crc32fast::Hasher,
+}
+
+impl<W: Write> BlockWriter<'_, W> {
+    fn block(&mut self, kind: u8, payload: &[u8]) -> Result<()> {
+        let (head, crc) = block_head(kind, payload);
+        self.checksums.update(&crc.to_le_bytes());
+        self.out.write_all(&head).map_err(write_error)?;
+        self.out.write_all(payload).map_err(write_error)
+    }
+}
+
+fn block_head(kind: u8, payload: &[u8]) -> ([u8; 9], u32) {
+    let mut head = [0; 9];
+    head[0] = kind;
+    head[1..5].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&head[..5]);
+    crc.update(payload);
+    let crc = crc.finalize();
+    head[5..].copy_from_slice(&crc.to_le_bytes());
+    (head, crc)
+}
+
+/// Reads a block's kind and payload, checked.
+fn read_block(archive: &mut impl Read, payload: &mut Vec<u8>) -> Result<(u8, u32)> {
+    let mut head = [0; 9];
+    archive.read_exact(&mut head).map_err(read_error)?;
+    let length = record::read_u32(&head, 1).unwrap_or(0) as usize;
+    if length > MAX_BLOCK {
+        return Err(invalid("a block is too long to be one"));
+    }
+    payload.clear();
+    // Not allocated ahead: the length is not checked yet.
+    let read = archive.by_ref().take(length as u64).read_to_end(payload).map_err(read_error)?;
+    if read < length {
+        return Err(invalid("it ends too early"));
+    }
+    let (expected, crc) = block_head(head[0], payload);
+    if expected != head {
+        return Err(invalid("the checksum of a block does not match"));
+    }
+    Ok((head[0], crc))
+}
+
+/// Restores an archive into a directory that is missing, empty, or was left by a restore that did not
+/// finish. The directory becomes usable with the last step: killed before, it is refused by
+/// [`crate::Engine::open`] and the restore can be started again.
+///
+/// ```
+/// # fn main() -> Result<(), plinth_engine::Error> {
+/// # let from = tempfile::tempdir().unwrap();
+/// # let to = tempfile::tempdir().unwrap();
+/// use plinth_engine::{restore, At, Engine, Options, Transaction};
+///
+/// let engine = Engine::open(Options::new(from.path()))?;
+/// engine.transact(Transaction::new().put("key", "value")).wait()?;
+/// let mut archive = Vec::new();
+/// engine.backup(&mut archive, |_| {})?;
+///
+/// let restored = restore(&mut archive.as_slice(), to.path(), |_| {})?;
+/// let engine = Engine::open(Options::new(to.path()))?;
+/// assert_eq!(engine.current_revision(), restored.revision);
+/// assert_eq!(engine.get(b"key", At::Latest)?.unwrap().value, "value");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::InvalidArchive`] and [`Error::Corrupt`] when the archive is damaged or cut, [`Error::Foreign`] when the
+/// directory holds something else, or what writing can fail with.
+pub fn restore(
+    archive: &mut impl Read,
+    dir: impl AsRef<Path>,
+    mut progress: impl FnMut(Progress),
+) -> Result<Archived> {
+    let mut magic = [0; 8];
+    archive.read_exact(&mut magic).map_err(read_error)?;
+    if &magic != MAGIC {
+        return Err(invalid("it does not begin like one"));
+    }
+    let store = Arc::new(Store::begin_restore(&Options::new(dir.as_ref()))?);
+    let mut payload = Vec::new();
+    let mut checksums = crc32fast::Hasher::new();
+    let mut done = 0;
+    loop {
+        let (kind, crc) = read_block(archive, &mut payload)?;
+        checksums.update(&crc.to_le_bytes());
+        if kind == TRAILER {
+            break;
+        }
+        let Some(family) = Family::ALL.into_iter().find(|family| family_byte(*family) == kind) else {
+            return Err(invalid("it holds a block of unknown kind"));
+        };
+        done += write_entries(&store, family, &payload)?;
+        progress(Progress { done, total: 0 });
+        failpoint!("restore-block");
+    }
+    let mut sum = [0; 4];
+    archive.read_exact(&mut sum).map_err(read_error)?;
+    if u32::from_le_bytes(sum) != checksums.finalize() {
+        return Err(invalid("the checksum over all blocks does not match"));
+    }
+    let revision = Revision::new(record::read_u64(&payload, 0).ok_or_else(|| invalid("no trailer"))?);
+    let entries = record::read_u64(&payload, 8).ok_or_else(|| invalid("no trailer"))?;
+    if entries != done {
+        return Err(invalid(format!("it should hold {entries} entries and holds {done}")));
+    }
+    if pinned_revision(&store.pin())? != revision {
+        return Err(invalid("its log does not end at its revision"));
+    }
+    store.finish_restore()?;
+    progress(Progress { done, total: done });
+    Ok(Archived { revision, entries })
+}
+
+fn write_entries(store: &Store, family: Family, payload: &[u8]) -> Result<u64> {
+    let mut batch = WriteBatch::default();
+    let mut rest = payload;
+    let mut count = 0;
+    while !rest.is_empty() {
+        let short = || invalid("a block ends inside an entry");
+        let key_len = record::read_u32(rest, 0).ok_or_else(short)? as usize;
+        let value_len = record::read_u32(rest, 4).ok_or_else(short)? as usize;
+        let (key, behind) =
+            rest.get(8..).and_then(|rest| rest.split_at_checked(key_len)).ok_or_else(short)?;
+        let (value, behind) = behind.split_at_checked(value_len).ok_or_else(short)?;
+        check_entry(family, key, value)?;
+        batch.put_cf(store.family(family), key, value);
+        rest = behind;
+        count += 1;
+    }
+    store.db().write_without_wal(batch).map_err(Error::from_write)?;
+    Ok(count)
+}
+
+/// Removes an unfinished checkpoint.
+pub(crate) fn remove_dir(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io(format!("removing {}", dir.display()), error))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,332 @@
+//! Verification: reads everything and says what is wrong with it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rocksdb::ReadOptions;
+
+use crate::archive::{check_entry, pinned_revision, Progress};
+use crate::compact::decode_entry;
+use crate::error::{Error, Result};
+use crate::layout::{self, meta};
+use crate::log::LogEntry;
+use crate::options::Options;
+use crate::read;
+use crate::record::{self, Kind};
+use crate::revision::Revision;
+use crate::store::{Cursor, Family, Pinned, Store};
+
+/// Something that is wrong with the stored data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The key that it concerns, as far as that is known.
+    pub key: Option<Bytes>,
+    /// The revision that it concerns, as far as that is known.
+    pub revision: Option<Revision>,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.key {
+            Some(key) => write!(f, "key {}", record::printable(key))?,
+            None => write!(f, "no key")?,
+        }
+        match self.revision {
+            Some(revision) => write!(f, ", revision {revision}: {}", self.reason),
+            None => write!(f, ", no revision: {}", self.reason),
+        }
+    }
+}
+
+/// What a verification has read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Entries of all column families.
+    pub entries: u64,
+    /// Faults found.
+    pub faults: u64,
+    /// Newest revision, as far as it could be read.
+    pub revision: Revision,
+}
+
+/// Checks the data directory `dir`, which must not be open: every checksum of every record and block, and
+/// that log, versions and deadlines agree with each other. Changes nothing. Calls `fault` for each
+/// fault and `progress` now and then.
+///
+/// # Errors
+/// [`Error::Locked`], [`Error::Foreign`], [`Error::FormatVersion`] or [`Error::Io`] when the directory cannot be looked at.
+/// Damage is no error but a fault.
+pub fn verify(
+    dir: impl AsRef<Path>,
+    mut progress: impl FnMut(Progress),
+    mut fault: impl FnMut(Fault),
+) -> Result<Verified> {
+    let mut verified = Verified::default();
+    let mut count = |found: Fault| {
+        verified.faults += 1;
+        fault(found);
+    };
+    let store = match Store::open_to_look(&Options::new(dir.as_ref())) {
+        Ok(store) => Arc::new(store),
+        Err(error @ (Error::Rocks { .. } | Error::Corrupt { .. })) => {
+            count(Fault {
+                key: None,
+                revision: None,
+                reason: format!("the database cannot be opened: {error}"),
+            });
+            return Ok(verified);
+        }
+        Err(error) => return Err(error),
+    };
+    let total = crate::stats::families(&store).iter().map(|family| family.keys).sum();
+    let mut check = Check {
+        pinned: store.pin(),
+        floor: Revision::ZERO,
+        head: Revision::ZERO,
+        fault: &mut count,
+        progress: &mut progress,
+        done: Progress { done: 0, total },
+    };
+    check.run();
+    let (entries, revision) = (check.done.done, check.head);
+    verified.entries = entries;
+    verified.revision = revision;
+    Ok(verified)
+}
+
+struct Check<'a> {
+    pinned: Pinned,
+    floor: Revision,
+    head: Revision,
+    fault: &'a mut dyn FnMut(Fault),
+    progress: &'a mut dyn FnMut(Progress),
+    done: Progress,
+}
+
+/// Entries between two calls of the progress function.
+const PROGRESS_STEP: u64 = 4096;
+
+impl Check<'_> {
+    fn run(&mut self) {
+        match self.number(meta::FLOOR) {
+            Ok(floor) => self.floor = floor,
+            Err(error) => self.report(error),
+        }
+        match pinned_revision(&self.pinned) {
+            Ok(head) => self.head = head,
+            Err(error) => {
+                self.report(error);
+                // Unknown: nothing is beyond it.
+                self.head = Revision::new(u64::MAX);
+            }
+        }
+        for family in Family::ALL {
+            self.family(family);
+        }
+        (self.progress)(Progress { done: self.done.done, total: self.done.done });
+    }
+
+    fn number(&self, name: &'static [u8]) -> Result<Revision> {
+        let Some(bytes) = self.pinned.get(Family::Meta, name)? else { return Ok(Revision::ZERO) };
+        let number = layout::decode_number(name, &bytes).ok_or(Error::Corrupt {
+            key: Bytes::from_static(name),
+            revision: Revision::ZERO,
+            reason: "a number of the store itself is damaged",
+        })?;
+        Ok(Revision::new(number))
+    }
+
+    /// Reads a column family to its end. A damaged block ends the cursor: then a second one, which does
+    /// not look at RocksDB's own checksums, goes on behind the last good key, so that the records'
+    /// checksums tell which of them are affected.
+    fn family(&mut self, family: Family) {
+        let mut last_revision = None;
+        let mut cursor = self.cursor(family, true);
+        cursor.seek_to_first();
+        let mut last_key = match self.scan(family, &mut cursor, &mut last_revision) {
+            Ok(()) => return,
+            Err((last_key, error)) => {
+                self.report_block(family, error);
+                last_key
+            }
+        };
+        let mut cursor = self.cursor(family, false);
+        match &mut last_key {
+            Some(key) => {
+                key.push(0);
+                cursor.seek(&*key);
+            }
+            None => cursor.seek_to_first(),
+        }
+        if let Err((_, error)) = self.scan(family, &mut cursor, &mut last_revision) {
+            self.report_block(family, error);
+        }
+    }
+
+    fn cursor(&self, family: Family, checksums: bool) -> Cursor {
+        let mut read = ReadOptions::default();
+        read.fill_cache(false);
+        read.set_verify_checksums(checksums);
+        self.pinned.cursor(family, read)
+    }
+
+    /// Checks entries to the end; the last good key and the error when the cursor fails.
+    fn scan(
+        &mut self,
+        family: Family,
+        cursor: &mut Cursor,
+        last_revision: &mut Option<Revision>,
+    ) -> Result<(), (Option<Vec<u8>>, rocksdb::Error)> {
+        let mut last_key = None;
+        while let Some((key, value)) = cursor.item() {
+            let checked = check_entry(family, key, value)
+                .and_then(|()| self.cross_check(family, key, value, last_revision));
+            if let Err(error) = checked {
+                self.report(error);
+            }
+            last_key = Some(key.to_vec());
+            self.done.done += 1;
+            if self.done.done.is_multiple_of(PROGRESS_STEP) {
+                (self.progress)(self.done);
+            }
+            cursor.next();
+        }
+        cursor.status().map_err(|error| (last_key, error))
+    }
+
+    /// Checks an entry, which is sound by itself, against the others.
+    fn cross_check(
+        &mut self,
+        family: Family,
+        key: &[u8],
+        value: &[u8],
+        last_revision: &mut Option<Revision>,
+    ) -> Result<()> {
+        match family {
+            Family::Current => self.check_current(key, value),
+            Family::History => self.check_history(key),
+            Family::Log => {
+                let entry = decode_entry(key, value)?;
+                let after = last_revision.replace(entry.revision);
+                self.check_log(entry, after)
+            }
+            Family::Expiry => self.check_expiry(key, value),
+            Family::Meta => Ok(()),
+        }
+    }
+
+    fn check_current(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        let (header, _) = record::check(key, value)?;
+        let corrupt = |reason| Err(fault_of(key, header.mod_revision, reason));
+        if header.mod_revision > self.head {
+            return corrupt("the record is newer than the log");
+        }
+        // Point reads go another way than scans, past filters and through the index.
+        if self.pinned.get(Family::Current, key)?.is_none_or(|found| *found != *value) {
+            return corrupt("the record is found by scanning, but not by its key");
+        }
+        if let Some(deadline) = header.expires_at_ms() {
+            if self.pinned.get(Family::Expiry, &layout::expiry_key(deadline, key))?.is_none() {
+                return corrupt("the record has a deadline that is not filed");
+            }
+        }
+        if header.mod_revision > self.floor {
+            let log_key = layout::log_key(header.mod_revision);
+            let logged = match self.pinned.get(Family::Log, &log_key)? {
+                Some(bytes) => decode_entry(&log_key, &bytes)?.operations.iter().any(|o| o.key == key),
+                None => false,
+            };
+            if !logged {
+                return corrupt("the log does not tell of the record");
+            }
+        }
+        Ok(())
+    }
+
+    fn check_history(&self, history_key: &[u8]) -> Result<()> {
+        let Some((key, revision)) = layout::parse_history_key(history_key) else { return Ok(()) };
+        let newest = match self.pinned.get(Family::Current, &key)? {
+            Some(bytes) => record::check(&key, &bytes)?.0.mod_revision,
+            None => Revision::ZERO,
+        };
+        if newest <= revision {
+            return Err(fault_of(&key, revision, "the record is filed as superseded and is the newest"));
+        }
+        Ok(())
+    }
+
+    fn check_log(&self, entry: LogEntry, after: Option<Revision>) -> Result<()> {
+        if entry.revision <= self.floor {
+            return Ok(());
+        }
+        let reserved = self.number(meta::RESERVED)?;
+        if after
+            .is_some_and(|after| after >= self.floor && after.next() != entry.revision && !reserved.is_set())
+        {
+            return Err(fault_of(b"", entry.revision, "the log has a gap before this revision"));
+        }
+        for operation in entry.operations {
+            let Some(version) = read::version(&self.pinned, &operation.key, entry.revision)? else {
+                return Err(fault_of(
+                    &operation.key,
+                    entry.revision,
+                    "the log names a version that is missing",
+                ));
+            };
+            let header = version.header;
+            if header.kind != operation.kind
+                || header.version != operation.version
+                || header.create_revision != operation.create_revision
+            {
+                return Err(fault_of(&operation.key, entry.revision, "log and record disagree"));
+            }
+            let superseded = operation.superseded;
+            if superseded.is_set() && read::version(&self.pinned, &operation.key, superseded)?.is_none() {
+                return Err(fault_of(&operation.key, superseded, "a superseded version is missing"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_expiry(&self, expiry_key: &[u8], value: &[u8]) -> Result<()> {
+        let Some((deadline, key)) = layout::parse_expiry_key(expiry_key) else { return Ok(()) };
+        let revision = Revision::new(record::read_u64(value, 0).unwrap_or(0));
+        let agrees = match self.pinned.get(Family::Current, key)? {
+            Some(bytes) => {
+                let (header, _) = record::check(key, &bytes)?;
+                header.kind == Kind::PutExpiring
+                    && header.deadline_ms == deadline
+                    && header.mod_revision == revision
+            }
+            None => false,
+        };
+        if agrees {
+            Ok(())
+        } else {
+            Err(fault_of(key, revision, "a deadline is filed that the record does not have"))
+        }
+    }
+
+    fn report(&mut self, error: Error) {
+        (self.fault)(match error {
+            Error::Corrupt { key, revision, reason } => Fault {
+                key: Some(key),
+                revision: revision.is_set().then_some(revision),
+                reason: reason.to_owned(),
+            },
+            other => Fault { key: None, revision: None, reason: other.to_string() },
+        });
+    }
+
+    fn report_block(&mut self, family: Family, error: rocksdb::Error) {
+        let reason = format!("column family {}: {error}", family.name());
+        (self.fault)(Fault { key: None, revision: None, reason });
+    }
+}
+
+fn fault_of(key: &[u8], revision: Revision, reason: &'static str) -> Error {
+    Error::Corrupt { key: Bytes::copy_from_slice(key), revision, reason }
+}

@@ -1,0 +1,244 @@
+//! What the tests of the engine share: a directory, and the engine's meaning as a few lines of plain
+//! data structures.
+
+#![allow(dead_code)] // Each test file uses a part of it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use plinth_engine::{At, Engine, Event, EventKind, Feed, KeyRange, Revision, Subscribe, Subscription};
+
+/// A directory that goes with the test; in memory where the system offers that, because most tests
+/// are about logic and not about the disk.
+pub fn scratch() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        tempfile::tempdir_in(memory).unwrap()
+    } else {
+        tempfile::tempdir().unwrap()
+    }
+}
+
+/// How much to do: `PLINTH_TEST_SCALE` multiplies the tests' own numbers, for long runs.
+pub fn scaled(count: u64) -> u64 {
+    let scale = std::env::var("PLINTH_TEST_SCALE").ok().and_then(|scale| scale.parse::<f64>().ok());
+    (count as f64 * scale.unwrap_or(1.0)) as u64
+}
+
+/// A small generator of numbers that look random and are the same each time (splitmix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+}
+
+/// A version of a key in the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    pub value: Vec<u8>,
+    pub create: u64,
+    pub modified: u64,
+    pub version: u64,
+}
+
+/// A change in the model: the key, the new version (none: deleted), the one before.
+pub type Change = (Vec<u8>, Option<Version>, Option<Version>);
+
+/// The whole history: state and changes of each revision. Revision 0 is the empty state.
+#[derive(Debug, Clone)]
+pub struct Model {
+    pub states: Vec<BTreeMap<Vec<u8>, Version>>,
+    pub changes: Vec<Vec<Change>>,
+}
+
+impl Default for Model {
+    fn default() -> Model {
+        Model { states: vec![BTreeMap::new()], changes: vec![Vec::new()] }
+    }
+}
+
+impl Model {
+    pub fn head(&self) -> u64 {
+        self.states.len() as u64 - 1
+    }
+
+    pub fn latest(&self) -> &BTreeMap<Vec<u8>, Version> {
+        self.states.last().unwrap()
+    }
+
+    /// Applies puts (with a value) and deletes; answers the revision, the old one when nothing changed.
+    pub fn apply(&mut self, operations: &[(Vec<u8>, Option<Vec<u8>>)]) -> u64 {
+        let mut state = self.latest().clone();
+        let revision = self.head() + 1;
+        let mut changes = Vec::new();
+        for (key, value) in operations {
+            let old = state.get(key).cloned();
+            match value {
+                Some(value) => {
+                    let new = Version {
+                        value: value.clone(),
+                        create: old.as_ref().map_or(revision, |old| old.create),
+                        modified: revision,
+                        version: old.as_ref().map_or(1, |old| old.version + 1),
+                    };
+                    state.insert(key.clone(), new.clone());
+                    changes.push((key.clone(), Some(new), old));
+                }
+                None if old.is_some() => {
+                    state.remove(key);
+                    changes.push((key.clone(), None, old));
+                }
+                None => {}
+            }
+        }
+        if changes.is_empty() {
+            return self.head();
+        }
+        self.states.push(state);
+        self.changes.push(changes);
+        revision
+    }
+
+    /// Forgets what comes after a revision: what a crash may do to unacknowledged transactions.
+    pub fn truncate(&mut self, head: u64) {
+        self.states.truncate(head as usize + 1);
+        self.changes.truncate(head as usize + 1);
+    }
+
+    /// The changes in `range` behind `after`, as a feed should tell them.
+    pub fn feed(&self, range: &KeyRange, after: u64) -> Vec<(u64, Change)> {
+        let mut out = Vec::new();
+        for (revision, changes) in self.changes.iter().enumerate().skip(after as usize + 1) {
+            for change in changes.iter().filter(|change| range.contains(&change.0)) {
+                out.push((revision as u64, change.clone()));
+            }
+        }
+        out
+    }
+}
+
+/// The state of the engine at a revision, in the model's terms.
+pub fn dump(engine: &Engine, range: &KeyRange, at: At) -> BTreeMap<Vec<u8>, Version> {
+    let mut cursor = engine.snapshot(at).unwrap().range(range);
+    let mut state = BTreeMap::new();
+    let mut last: Option<Vec<u8>> = None;
+    while let Some(entry) = cursor.next().unwrap() {
+        assert!(last.as_deref().is_none_or(|last| last < entry.key), "keys must ascend");
+        last = Some(entry.key.to_vec());
+        let version = Version {
+            value: entry.value.to_vec(),
+            create: entry.create_revision.get(),
+            modified: entry.mod_revision.get(),
+            version: entry.version,
+        };
+        state.insert(entry.key.to_vec(), version);
+    }
+    state
+}
+
+/// An event in the model's terms.
+pub fn change(event: &Event) -> (u64, Change) {
+    let revision = event.revision.get();
+    let new = match &event.kind {
+        EventKind::Put { value, create_revision, version, .. } => Some(Version {
+            value: value.to_vec(),
+            create: create_revision.get(),
+            modified: revision,
+            version: *version,
+        }),
+        EventKind::Delete => None,
+    };
+    let old = event.previous.as_ref().map(|record| Version {
+        value: record.value.to_vec(),
+        create: record.create_revision.get(),
+        modified: record.mod_revision.get(),
+        version: record.version,
+    });
+    (revision, (event.key.to_vec(), new, old))
+}
+
+/// Everything that a subscription delivers up to the present head, checking the promises on the way:
+/// ascending revisions, whole revisions, nothing at or below the start.
+pub fn drain(subscription: &mut Subscription, head: Revision) -> Vec<(u64, Change)> {
+    let mut out: Vec<(u64, Change)> = Vec::new();
+    subscription.request_progress();
+    loop {
+        let position = subscription.position();
+        match subscription.next_timeout(Duration::from_secs(60)).unwrap() {
+            None => panic!("the feed is stuck at {position} of {head}"),
+            Some(Feed::Progress(at)) => {
+                assert!(at >= position);
+                if at >= head {
+                    return out;
+                }
+                subscription.request_progress();
+            }
+            Some(Feed::Events(events)) => {
+                assert!(!events.is_empty());
+                for event in events.iter() {
+                    assert!(event.revision > position, "went back in time");
+                    assert!(out.last().is_none_or(|(last, _)| *last <= event.revision.get()));
+                    out.push(change(event));
+                }
+            }
+        }
+    }
+}
+
+/// Subscribes and reads what there is.
+pub fn replay(engine: &Engine, range: &KeyRange, after: u64) -> Vec<(u64, Change)> {
+    let subscribe = Subscribe::new(range.clone()).after(Revision::new(after)).previous(true);
+    drain(&mut engine.subscribe(subscribe).unwrap(), engine.current_revision())
+}
+
+/// Copies a directory as a power cut would leave it, given that all that was written was synced.
+pub fn copy_dir(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_dir(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// The write-ahead log files of a data directory, oldest first.
+pub fn wal_files(dir: &Path) -> Vec<PathBuf> {
+    files_with(dir, "log")
+}
+
+/// The table files of a data directory.
+pub fn table_files(dir: &Path) -> Vec<PathBuf> {
+    files_with(dir, "sst")
+}
+
+fn files_with(dir: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(dir.join("db"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
+        .collect();
+    files.sort();
+    files
+}
+
+/// Asserts that a data directory that is not open has no fault.
+pub fn assert_sound(dir: &Path) {
+    let mut faults = Vec::new();
+    plinth_engine::verify(dir, |_| {}, |fault| faults.push(fault.to_string())).unwrap();
+    assert_eq!(faults, Vec::<String>::new());
+}
