@@ -37,4 +37,3 @@ pub mod server;
 pub mod status;
 pub mod storage;
 pub mod strategy;
-mod yaml_pending;

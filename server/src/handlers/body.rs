@@ -8,7 +8,7 @@ use plinth_codec::json::DecodeOptions;
 use plinth_codec::negotiate::{self, Accepts, ContentType, Encoding};
 use plinth_codec::schema::{Schema, TypeId, GVK};
 use plinth_codec::{cbor, json, protobuf, Value};
-use crate::yaml_pending as yaml;
+use plinth_codec::yaml;
 
 use super::Context;
 use crate::status::{ApiError, Reason};
@@ -73,8 +73,10 @@ pub fn decode(
     let decoded = match encoding {
         Encoding::Json => json::decode(bytes, schema, root, &options).map_err(|e| fault(e.to_string()))?,
         Encoding::Yaml => {
-            let tree = yaml::to_value(bytes).map_err(|e| fault(e.to_string()))?;
-            json::conform(tree, schema, root, &options).map_err(|e| fault(e.to_string()))?
+            let (tree, mut strict) = yaml::to_value(bytes).map_err(|e| fault(e.to_string()))?;
+            let checked = json::conform(tree, schema, root, &options).map_err(|e| fault(e.to_string()))?;
+            strict.extend(checked.strict);
+            json::Decoded { value: checked.value, strict }
         }
         Encoding::Cbor => {
             let tree = cbor::decode(bytes).map_err(|e| fault(e.to_string()))?;

@@ -11,7 +11,7 @@ use plinth_codec::negotiate::{ContentType, Encoding, Shape};
 use plinth_codec::schema::{self, GVK};
 use plinth_codec::time::Timestamp;
 use plinth_codec::{cbor, json, protobuf, tree, Map, Value};
-use crate::yaml_pending as yaml;
+use plinth_codec::yaml;
 use plinth_engine::{At, Record, Transaction};
 use std::time::{Duration, SystemTime};
 
@@ -155,7 +155,7 @@ fn from_body(cx: &Context, bytes: &Bytes) -> Result<Options, ApiError> {
     };
     let tree = match encoding {
         Encoding::Json => json::parse(bytes).and_then(conform).map_err(|e| bad(e.to_string()))?,
-        Encoding::Yaml => yaml::to_value(bytes).and_then(conform).map_err(|e| bad(e.to_string()))?,
+        Encoding::Yaml => yaml::to_value(bytes).and_then(|(tree, _)| conform(tree)).map_err(|e| bad(e.to_string()))?,
         Encoding::Cbor => {
             let tree = cbor::decode(bytes).map_err(|e| bad(e.to_string()))?;
             conform(tree).map_err(|e| bad(e.to_string()))?

@@ -3,7 +3,7 @@
 use plinth_codec::negotiate::{Encoding, MetaVersion};
 use plinth_codec::table::{self as codec, Definition, RowObject, Writer};
 use plinth_codec::{json, Value};
-use crate::yaml_pending as yaml;
+use plinth_codec::yaml;
 
 use super::{json as spliced, IncludeObject, Item, ListMeta, Representation};
 use crate::status::ApiError;

@@ -4,7 +4,7 @@ use plinth_codec::negotiate::{Encoding, MetaVersion};
 use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::protobuf::{self, WatchEvent};
 use plinth_codec::{cbor, json, tree, Map, Value};
-use crate::yaml_pending as yaml;
+use plinth_codec::yaml;
 use plinth_engine::Revision;
 
 use super::{EventType, Item, ListMeta, Representation};
