@@ -130,7 +130,7 @@ pub fn qualified_name_faults(text: &str) -> Vec<String> {
             *name
         }
         _ => {
-            let rule = "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+            let rule = "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
             let what = broken(rule, QUALIFIED_FORMAT, EXAMPLES);
             return vec![format!(
                 "{what} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"

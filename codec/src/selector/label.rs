@@ -1,7 +1,8 @@
 //! Label selectors: requirements and how they match.
 
-use super::{parser, syntax, Fault, RequirementError, SelectorError};
-use crate::Value;
+use super::{parser, Fault, RequirementError, SelectorError};
+use crate::error::quoted;
+use crate::{names, Value};
 use smol_str::SmolStr;
 use std::fmt;
 
@@ -50,10 +51,7 @@ impl Requirement {
         let key = key.into();
         // Faults name the place of a value as it came, the requirement keeps them sorted.
         let mut values: Vec<SmolStr> = values.into_iter().map(Into::into).collect();
-        let mut faults = Vec::new();
-        if let Some(detail) = syntax::label_key(&key) {
-            faults.push(Fault::new("key", &key, detail));
-        }
+        let mut faults = Vec::from_iter(Fault::of("key", &key, &names::qualified_name_faults(&key)));
         let count_fault = match operator {
             In | NotIn if values.is_empty() => Some("for 'in', 'notin' operators, values set can't be empty"),
             Equals | DoubleEquals | NotEquals if values.len() != 1 => {
@@ -77,9 +75,8 @@ impl Requirement {
             }
         }
         for (i, value) in values.iter().enumerate() {
-            if let Some(detail) = syntax::label_value(value) {
-                faults.push(Fault::new(format!("values[{i}][{key}]"), value, detail));
-            }
+            let broken = names::label_value_faults(value);
+            faults.extend(Fault::of(&format!("values[{i}][{key}]"), value, &broken));
         }
         if !faults.is_empty() {
             return Err(RequirementError::Invalid(faults));
@@ -135,7 +132,7 @@ fn json_list(values: &[SmolStr]) -> String {
     if values.is_empty() {
         return "null".to_owned();
     }
-    let quoted: Vec<_> = values.iter().map(|v| super::Quoted(v).to_string()).collect();
+    let quoted: Vec<_> = values.iter().map(|v| quoted(v)).collect();
     format!("[{}]", quoted.join(","))
 }
 

@@ -28,12 +28,12 @@ mod field;
 mod label;
 mod parser;
 mod selectable;
-mod syntax;
 
 pub use field::{FieldRequirement, FieldSelector};
 pub use label::{LabelSelector, Operator, Requirement};
 pub use selectable::{selectable_fields, stored_fields, CustomFields, SelectableField};
 
+use crate::error::quoted;
 use std::fmt::{self, Write};
 
 /// A selector that cannot be used: 400 BadRequest with this text as message.
@@ -54,7 +54,7 @@ pub enum SelectorError {
     #[error(transparent)]
     Object(RequirementError),
     /// A selector object holds an unknown operator.
-    #[error("{} is not a valid label selector operator", Quoted(.0))]
+    #[error("{} is not a valid label selector operator", quoted(.0))]
     Operator(String),
     /// A part of a selector object has the wrong type.
     #[error("label selector: {0} has the wrong type")]
@@ -109,8 +109,13 @@ pub struct Fault {
 }
 
 impl Fault {
-    fn new(path: impl Into<String>, value: &str, detail: impl Into<String>) -> Fault {
-        Fault { path: path.into(), value: Quoted(value).to_string(), detail: detail.into() }
+    fn new(path: impl Into<String>, value: &str, detail: &str) -> Fault {
+        Fault { path: path.into(), value: quoted(value), detail: detail.into() }
+    }
+
+    /// A fault with all that a rule of names says about the value, or none.
+    fn of(path: &str, value: &str, faults: &[String]) -> Option<Fault> {
+        (!faults.is_empty()).then(|| Fault::new(path, value, &faults.join("; ")))
     }
 }
 
@@ -149,35 +154,6 @@ pub struct UnsupportedField {
 impl fmt::Display for UnsupportedField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.wording.write(f, &self.label)
-    }
-}
-
-/// Text in double quotes as Go's `%q` writes it.
-pub(crate) struct Quoted<'a>(pub(crate) &'a str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_char('"')?;
-        for c in self.0.chars() {
-            match c {
-                '"' => f.write_str("\\\"")?,
-                '\\' => f.write_str("\\\\")?,
-                '\u{7}' => f.write_str("\\a")?,
-                '\u{8}' => f.write_str("\\b")?,
-                '\u{c}' => f.write_str("\\f")?,
-                '\n' => f.write_str("\\n")?,
-                '\r' => f.write_str("\\r")?,
-                '\t' => f.write_str("\\t")?,
-                '\u{b}' => f.write_str("\\v")?,
-                ' '..='~' => f.write_char(c)?,
-                '\0'..='\u{7f}' => write!(f, "\\x{:02x}", u32::from(c))?,
-                // Rust escapes what is not printable, with other digits than Go.
-                _ if c.escape_debug().len() == 1 => f.write_char(c)?,
-                '\u{80}'..='\u{ffff}' => write!(f, "\\u{:04x}", u32::from(c))?,
-                _ => write!(f, "\\U{:08x}", u32::from(c))?,
-            }
-        }
-        f.write_char('"')
     }
 }
 

@@ -3,7 +3,8 @@
 //! The tokens are upstream's, with its oddities: `in` and `notin` are operators only behind a key, so
 //! `in in (in)` is a requirement; a NUL ends a word, and where none has begun it ends the selector.
 
-use super::{syntax, Fault, Operator, Requirement, RequirementError, SelectorError};
+use super::{Fault, Operator, Requirement, RequirementError, SelectorError};
+use crate::names;
 use std::collections::BTreeSet;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,8 +113,8 @@ impl<'a> Parser<'a> {
             return self.unexpected("identifier");
         }
         let key = self.literal;
-        if let Some(detail) = syntax::label_key(key) {
-            return Err(RequirementError::Invalid(vec![Fault::new("<nil>", key, detail)]));
+        if let Some(fault) = Fault::of("<nil>", key, &names::qualified_name_faults(key)) {
+            return Err(RequirementError::Invalid(vec![fault]));
         }
         self.advance();
         const NO_VALUES: [&str; 0] = [];

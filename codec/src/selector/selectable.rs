@@ -4,7 +4,7 @@
 //! texts of refusals). Two rules differ, on purpose: ReplicaSets can be selected by `status.replicas`, as the
 //! Kubernetes documentation says, though upstream refuses it in apps/v1.
 
-use super::Quoted;
+use crate::error::quoted;
 use crate::Value;
 use smol_str::{SmolStr, ToSmolStr};
 use std::borrow::Cow;
@@ -231,7 +231,7 @@ impl Wording {
     }
 
     pub(super) fn write(self, f: &mut fmt::Formatter<'_>, label: &str) -> fmt::Result {
-        let quoted = Quoted(label);
+        let quoted = quoted(label);
         match self {
             Wording::Plain => write!(f, "field label not supported: {label}"),
             Wording::Default => write!(

@@ -220,7 +220,7 @@ pub enum IncludeObject {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', 'None', or empty",
-    crate::selector::Quoted(.0)
+    crate::error::quoted(.0)
 )]
 pub struct InvalidIncludeObject(String);
 

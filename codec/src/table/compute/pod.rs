@@ -2,8 +2,8 @@
 
 use super::read::{at, bool_at, condition, count, int_at, items, or, str_at};
 use super::{Cell, Computation, Now};
-use crate::table::age;
 use crate::table::RowCondition;
+use crate::time::Timestamp;
 use crate::Value;
 use std::borrow::Cow;
 
@@ -106,15 +106,15 @@ pub struct Summary<'a> {
 #[derive(Clone, Copy, Default)]
 struct Restarts<'a> {
     count: i64,
-    /// In microseconds since the epoch, and as text.
-    last: Option<(i64, &'a str)>,
+    /// As a moment, and as text.
+    last: Option<(Timestamp, &'a str)>,
 }
 
 impl<'a> Restarts<'a> {
     fn add(&mut self, container: &'a Value) {
         self.count = self.count.saturating_add(int_at(container, "restartCount"));
         let text = str_at(container, "lastState.terminated.finishedAt");
-        if let Some(when) = age::parse(text) {
+        if let Ok(when) = Timestamp::parse(text) {
             if self.last.is_none_or(|(last, _)| last < when) {
                 self.last = Some((when, text));
             }

@@ -1,0 +1,128 @@
+//! What the fuzz targets of request parts do with their input: headers, selectors, printer columns, table rows.
+//! Shared with the smoke test on stable Rust (`codec/tests/requests.rs`). A target returns for every input.
+
+use plinth_codec::negotiate::{
+    accept, accept_for_error, choose, content_type, gzip, wants_pretty, Accepts, Encoding, MetaVersion,
+    Offer, Shape, Transform,
+};
+use plinth_codec::selector::{FieldSelector, LabelSelector};
+use plinth_codec::table::{definition, Definition, Now, RowObject, Writer};
+use plinth_codec::{json, tree};
+use std::time::SystemTime;
+
+/// A label selector; one that parses is written so that it parses back to itself.
+pub fn label_selector(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    if let Ok(selector) = LabelSelector::parse(text) {
+        assert_eq!(LabelSelector::parse(&selector.to_string()).as_ref(), Ok(&selector));
+        let labels = [("a", "1"), ("b", "x")];
+        let looked_up = selector.matches(|key| labels.iter().find(|(k, _)| *k == key).map(|(_, v)| *v));
+        assert_eq!(selector.matches_sorted(labels), looked_up);
+    }
+}
+
+/// A field selector, likewise.
+pub fn field_selector(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    let Ok(selector) = FieldSelector::parse(text) else { return };
+    let again = FieldSelector::parse(&selector.to_string()).expect("what we wrote");
+    assert_eq!(again.requirements().len(), selector.requirements().len());
+    let lookup = |field: &str| if field == "a" { "1" } else { "" };
+    assert_eq!(again.matches(lookup), selector.matches(lookup));
+    drop(selector.resolve("", "pods"));
+}
+
+/// `Accept` and the other headers of a negotiation. What is accepted is what was offered.
+pub fn headers(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    let header = Some(text);
+    for shape in [Shape::Object, Shape::List, Shape::Watch, Shape::Discovery, Shape::Plain] {
+        for offer in [Offer::builtin(shape), Offer::custom(shape)] {
+            let Ok(accepted) = accept(header, &offer) else { continue };
+            let raw = accepted.transform == Transform::None;
+            assert!(offer.protobuf || !raw || accepted.encoding != Encoding::Protobuf);
+            assert!(shape != Shape::Watch || accepted.encoding.watch_media_type().is_some());
+            let table = matches!(accepted.transform, Transform::Table(_));
+            assert!(!table || matches!(accepted.encoding, Encoding::Json | Encoding::Yaml));
+            wants_pretty(&accepted, header, header);
+        }
+    }
+    assert_eq!(accept_for_error(header).transform, Transform::None);
+    assert!(choose(header, &["application/json", "text/plain"]).is_none_or(|i| i < 2));
+    gzip(header);
+    for accepts in [Accepts::Object, Accepts::CustomObject, Accepts::Patch, Accepts::CustomPatch] {
+        if let Err(error) = content_type(header, accepts) {
+            assert!(!error.to_string().is_empty());
+        }
+    }
+}
+
+const ROW_OF: [(&str, &str); 6] = [
+    ("", "pods"),
+    ("", "services"),
+    ("apps", "deployments"),
+    ("autoscaling", "horizontalpodautoscalers"),
+    ("networking.k8s.io", "ingresses"),
+    ("", "resourcequotas"),
+];
+
+/// A stored body, as rows of several kinds. A row that is written is JSON.
+pub fn table_row(input: &[u8]) {
+    for (group, resource) in ROW_OF {
+        let mut out = Vec::new();
+        let mut table =
+            Writer::new(definition(group, resource), MetaVersion::V1, Now::from(SystemTime::UNIX_EPOCH));
+        if table.row(input, "1", RowObject::None, &mut out).is_ok() {
+            assert!(json::parse(&out).is_ok());
+        }
+    }
+}
+
+/// A JSONPath of a printer column.
+pub fn json_path(input: &[u8]) {
+    let Ok(path) = std::str::from_utf8(input) else { return };
+    let item = tree!({ "type": "Ready", "n": 3i64, "a": tree!(["x", "y"]) });
+    let object = tree!({ "spec": tree!({ "a": tree!([item.clone(), item]), "b": "c" }) });
+    for kind in ["string", "integer", "date"] {
+        let definition = Definition::custom(&[tree!({ "name": "C", "type": kind, "jsonPath": path })]);
+        assert_eq!(definition.cells(&object, Now::from(SystemTime::UNIX_EPOCH)).len(), 2);
+        for cell in definition.cells(&object, Now::from(SystemTime::UNIX_EPOCH)) {
+            drop(cell);
+        }
+    }
+}
+
+/// A target with its name, and inputs to begin with.
+type Target = (&'static str, fn(&[u8]), &'static [&'static str]);
+
+/// Every target.
+pub const ALL: [Target; 5] = [
+    (
+        "label_selector",
+        label_selector,
+        &["a=1,b in (x,,y),!c", "p.io/n notin (v)", "a>5,b<6,c==d,e!=f", "in in (in)"],
+    ),
+    (
+        "field_selector",
+        field_selector,
+        &[r"a=1,metadata.name!=x\,y", "spec.nodeName==n,status.phase!=Running"],
+    ),
+    (
+        "headers",
+        headers,
+        &[
+            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;q=0.5",
+            "application/vnd.kubernetes.protobuf;stream=watch, */*;q=0.1",
+            "application/cbor-seq, application/apply-patch+yaml; charset=\"a,b\"",
+            "gzip;q=0.5, identity;q=0",
+        ],
+    ),
+    (
+        "table_row",
+        table_row,
+        &[
+            r#"{"metadata":{"name":"n","creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"containers":[{}],"replicas":2,"metrics":[{"type":"Resource","resource":{"name":"cpu"}}],"rules":[{"host":"h"}]},"status":{"phase":"Running","containerStatuses":[{"restartCount":1,"state":{"waiting":{"reason":"R"}}}],"hard":{"cpu":"1"}}}"#,
+        ],
+    ),
+    ("json_path", json_path, &[r#".spec.a[?(@.type=="Ready")].a[-1]"#, ".spec['b']", r".spec.a\.b[0:2:1].*"]),
+];
