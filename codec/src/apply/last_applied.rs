@@ -5,6 +5,7 @@ use super::extract::field_set;
 use super::flow::Context;
 use super::set::Set;
 use super::{text, validate};
+use crate::json;
 use crate::value::Value;
 
 /// The manager for which all of this holds; another name opts out.
@@ -43,12 +44,13 @@ pub(super) fn update(object: &mut Value, applied: &Value) -> bool {
     {
         annotations.remove(ANNOTATION);
     }
-    let mut json = String::new();
-    text::write(&config, &mut json);
-    json.push('\n');
+    let text = text::written("", |out| {
+        json::write_untyped(&config, out);
+        out.push(b'\n');
+    });
 
     let Some(annotations) = object.object_at_mut(&["metadata", "annotations"]) else { return false };
-    let old = annotations.insert(ANNOTATION, json);
+    let old = annotations.insert(ANNOTATION, text);
     let size: usize = annotations.iter().map(|(k, v)| k.len() + v.as_str().map_or(0, str::len)).sum();
     if size > MAX_ANNOTATIONS {
         annotations.remove(ANNOTATION);

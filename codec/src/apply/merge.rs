@@ -73,7 +73,7 @@ impl<'s> Walk<'s> {
     /// The order of structured-merge-diff: the applied order among what the configuration names, the live order among the
     /// rest, and elements of the rest in front of the next shared one that they stood in front of.
     fn elements(&self, old: Vec<Value>, new: &[Value], shape: Shape<'s>, depth: usize) -> Vec<Value> {
-        let (old_names, new_names, count) = number_names(self.schema, shape, &old, new);
+        let Numbered { old: old_names, new: new_names, count } = number(self.schema, shape, &old, new);
         // By name: where it stands in each list, how often in the old one.
         let mut in_new: Vec<Option<usize>> = vec![None; count];
         for (i, name) in new_names.iter().enumerate() {
@@ -210,20 +210,17 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// Numbers the names of two lists' elements so that equal names have equal numbers, below the count that comes third.
-#[allow(clippy::type_complexity)]
-fn number_names(
-    schema: &Schema,
-    shape: Shape<'_>,
-    old: &[Value],
-    new: &[Value],
-) -> (Vec<Option<usize>>, Vec<Option<usize>>, usize) {
-    let mut names: Vec<(PathElement, usize)> = old
-        .iter()
-        .chain(new)
-        .enumerate()
-        .filter_map(|(i, item)| Some((typed::element_name(schema, shape, item).ok()?, i)))
-        .collect();
+/// The names of two lists' elements as numbers below `count`, equal for equal names; `None` for what has no name.
+struct Numbered {
+    old: Vec<Option<usize>>,
+    new: Vec<Option<usize>>,
+    count: usize,
+}
+
+fn number(schema: &Schema, shape: Shape<'_>, old: &[Value], new: &[Value]) -> Numbered {
+    let items = old.iter().chain(new).enumerate();
+    let mut names: Vec<(PathElement, usize)> =
+        items.filter_map(|(i, item)| Some((typed::element_name(schema, shape, item).ok()?, i))).collect();
     names.sort_by(|a, b| a.0.cmp(&b.0));
     let mut numbers = vec![None; old.len() + new.len()];
     let mut count = 0;
@@ -234,5 +231,5 @@ fn number_names(
         numbers[*at] = Some(count);
     }
     let new_numbers = numbers.split_off(old.len());
-    (numbers, new_numbers, count + 1)
+    Numbered { old: numbers, new: new_numbers, count: count + 1 }
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use smol_str::SmolStr;
 
 use super::text;
-use crate::Value;
+use crate::json;
+use crate::value::{level, Value};
 
 /// One step of a path. The order of the variants is their order in a set.
 #[derive(Clone, Debug)]
@@ -74,24 +75,18 @@ impl PathElement {
     pub fn to_key(&self) -> SmolStr {
         match self {
             PathElement::Field(name) => smol_str::format_smolstr!("f:{name}"),
-            PathElement::Key(fields) => {
-                let mut out = String::from("k:{");
+            PathElement::Key(fields) => text::written("k:{", |out| {
                 for (i, (name, value)) in fields.iter().enumerate() {
                     if i > 0 {
-                        out.push(',');
+                        out.push(b',');
                     }
-                    text::write_string(name, &mut out);
-                    out.push(':');
-                    text::write(value, &mut out);
+                    json::write_string(name, out);
+                    out.push(b':');
+                    json::write_untyped(value, out);
                 }
-                out.push('}');
-                out.into()
-            }
-            PathElement::Value(value) => {
-                let mut out = String::from("v:");
-                text::write(value, &mut out);
-                out.into()
-            }
+                out.push(b'}');
+            }),
+            PathElement::Value(value) => text::written("v:", |out| json::write_untyped(value, out)),
             PathElement::Index(i) => smol_str::format_smolstr!("i:{i}"),
         }
     }
@@ -130,7 +125,7 @@ fn describe_value(v: &Value, out: &mut String) {
     match v {
         Value::Float(f) => drop(write!(out, "{f}")),
         Value::String(s) => text::write_quoted(s, out),
-        other => text::write(other, out),
+        other => out.push_str(&text::written("", |out| json::write_untyped(other, out))),
     }
 }
 
@@ -205,14 +200,17 @@ pub fn compare(a: &Value, b: &Value) -> Ordering {
         (Value::String(a), Value::String(b)) => a.cmp(b),
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
         (Value::Array(a), Value::Array(b)) => {
-            let by_item = a.iter().zip(b).map(|(a, b)| compare(a, b)).find(|o| o.is_ne());
+            let by_item = level(|| a.iter().zip(b).map(|(a, b)| compare(a, b)).find(|o| o.is_ne()));
             by_item.unwrap_or_else(|| a.len().cmp(&b.len()))
         }
         (Value::Object(a), Value::Object(b)) => {
-            let by_member =
-                a.iter().zip(b.iter()).map(|((ak, av), (bk, bv))| ak.cmp(bk).then_with(|| compare(av, bv)));
-            let mut differing = by_member.filter(|o| o.is_ne());
-            differing.next().unwrap_or_else(|| a.len().cmp(&b.len()))
+            let mut pairs = a.iter().zip(b.iter());
+            let by_member = level(|| {
+                let orders =
+                    pairs.by_ref().map(|((ak, av), (bk, bv))| ak.cmp(bk).then_with(|| compare(av, bv)));
+                orders.into_iter().find(|o| o.is_ne())
+            });
+            by_member.unwrap_or_else(|| a.len().cmp(&b.len()))
         }
         _ => rank(a).cmp(&rank(b)),
     }
@@ -222,9 +220,12 @@ pub fn compare(a: &Value, b: &Value) -> Ordering {
 pub fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Int(a), Value::Float(b)) | (Value::Float(b), Value::Int(a)) => *a as f64 == *b,
-        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && level(|| a.iter().zip(b).all(|(a, b)| same(a, b)))
+        }
         (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len() && a.iter().zip(b.iter()).all(|((ak, av), (bk, bv))| ak == bk && same(av, bv))
+            let mut pairs = a.iter().zip(b.iter());
+            a.len() == b.len() && level(|| pairs.all(|((ak, av), (bk, bv))| ak == bk && same(av, bv)))
         }
         _ => a == b,
     }

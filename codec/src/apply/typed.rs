@@ -189,13 +189,12 @@ pub(super) fn key_default<'s>(schema: &'s Schema, element: Ref<'s>, key: &str) -
     }
 }
 
+/// An element of a list with its name.
+pub(super) type Named<'v> = (PathElement, &'v Value);
+
 /// The elements of a list with their names, sorted by name, equal names in list order. Elements without a name are
 /// left out. `O(n log n)`, `O(n)` when they are in order.
-pub(super) fn named<'v>(
-    schema: &Schema,
-    shape: Shape<'_>,
-    list: Option<&'v Value>,
-) -> Vec<(PathElement, &'v Value)> {
+pub(super) fn named<'v>(schema: &Schema, shape: Shape<'_>, list: Option<&'v Value>) -> Vec<Named<'v>> {
     let items = list.and_then(Value::as_array).unwrap_or_default();
     let mut named: Vec<_> =
         items.iter().filter_map(|item| Some((element_name(schema, shape, item).ok()?, item))).collect();
@@ -204,9 +203,7 @@ pub(super) fn named<'v>(
 }
 
 /// The run of equal names at the front of sorted elements, and the rest.
-pub(super) fn run<'n, 'v>(
-    items: &'n [(PathElement, &'v Value)],
-) -> (&'n [(PathElement, &'v Value)], &'n [(PathElement, &'v Value)]) {
+pub(super) fn run<'n, 'v>(items: &'n [Named<'v>]) -> (&'n [Named<'v>], &'n [Named<'v>]) {
     match items.first() {
         None => (items, items),
         Some((first, _)) => items.split_at(items.partition_point(|(name, _)| name <= first)),
