@@ -76,6 +76,25 @@ pub fn to_storage(mut tree: Value, resource: &ResourceType, form: &StorageForm) 
     Ok(tree)
 }
 
+/// A tree of one served version in another one of the same stored objects.
+///
+/// # Errors
+/// 500 when there is no way between the two.
+pub fn between(tree: Value, from: &ResourceType, to: &ResourceType) -> Result<Value, ApiError> {
+    let mut tree = match (&from.storage, from.is_storage_version()) {
+        (Some(form), false) => to_storage(tree, from, form)?,
+        _ => tree,
+    };
+    if let (Some(form), false) = (&to.storage, to.is_storage_version()) {
+        tree = convert(tree, (&form.group, &form.version), to)?;
+    }
+    if let Some(object) = tree.as_object_mut() {
+        object.insert("apiVersion", to.api_version.as_str());
+        object.insert("kind", to.row.kind.clone());
+    }
+    Ok(tree)
+}
+
 /// The tree of a stored object in the version that is served, with type metadata and resourceVersion.
 ///
 /// # Errors

@@ -8,7 +8,7 @@
 //! | group, version, resource, verb | [`request_info`], [`query`] |
 //! | who asks | [`authn`] |
 //! | whether they may | [`authz`] |
-//! | the verb | [`handlers`], with [`metadata`], [`strategy`], [`selection`], [`conversion`] |
+//! | the verb | [`handlers`], with [`metadata`], [`ownership`], [`strategy`], [`selection`], [`conversion`] |
 //! | objects over the engine | [`storage`] |
 //! | what goes out | [`representation`], [`status`] |
 //!
@@ -27,6 +27,7 @@ pub mod handlers;
 pub mod http;
 pub mod metadata;
 pub mod metrics;
+pub mod ownership;
 pub mod pipeline;
 pub mod query;
 pub mod registry;

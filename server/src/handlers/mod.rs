@@ -90,14 +90,9 @@ impl Context {
 
     /// The field manager: the parameter, or the User-Agent up to the first slash.
     pub fn field_manager(&self) -> String {
-        match &self.query.field_manager {
-            Some(manager) => manager.clone(),
-            None => {
-                let agent = self.header(hyper::header::USER_AGENT).unwrap_or("unknown");
-                let name = agent.split('/').next().unwrap_or_default();
-                name.chars().take(128).collect()
-            }
-        }
+        let given = self.query.field_manager.as_deref().unwrap_or_default();
+        let agent = self.header(hyper::header::USER_AGENT).unwrap_or_default();
+        plinth_codec::apply::managed::manager_or_user_agent(given, agent)
     }
 
     /// How answers of that shape are to be written.

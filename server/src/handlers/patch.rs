@@ -6,13 +6,15 @@ use hyper::{Response, StatusCode};
 use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::negotiate::{Accepts, ContentType, Shape};
 use plinth_codec::schema::{Schema, TypeId, GVK};
-use plinth_codec::{patch, Value};
+use plinth_codec::{cbor, patch, yaml, Value};
 use parking_lot::Mutex;
 
-use super::write::{self, Update, Updated};
+use super::write::{self, Ownership, Update, Updated};
 use super::{body, Context};
 use crate::field;
 use crate::http::body::Body;
+use crate::metadata::{self, Moment};
+use crate::ownership;
 use crate::status::{ApiError, Reason};
 
 /// A patch as it was sent.
@@ -21,6 +23,14 @@ pub(super) struct Patch {
     document: Value,
     /// The body, for the message of a 422.
     text: Bytes,
+    /// Duplicate fields of an applied configuration.
+    duplicates: Vec<String>,
+}
+
+impl Patch {
+    fn is_apply(&self) -> bool {
+        matches!(self.kind, ContentType::ApplyYaml | ContentType::ApplyCbor)
+    }
 }
 
 /// The type of the object that is patched.
@@ -36,16 +46,54 @@ pub(super) async fn patch(cx: Context, incoming: Incoming) -> Result<Response<Bo
     let resource = cx.resource.clone();
     let gvk = resource.row.gvk();
     let target = Target { schema: &resource.schema, root: resource.root, gvk: &gvk };
+    let is_apply = patch.is_apply();
     // The transform runs again when another write comes between; the warnings of the last run count.
     let warnings = Mutex::new(Vec::new());
-    let transform = |live: &Value| {
-        let (tree, found) = apply(&cx, &patch, live.clone(), &target)?;
+    let transform = |live: Option<&Value>| {
+        let (tree, found) = match is_apply {
+            true => apply_configuration(&cx, &patch, live, &target)?,
+            false => apply(&cx, &patch, live.cloned().unwrap_or_default(), &target)?,
+        };
         *warnings.lock() = found;
         Ok(tree)
     };
-    let update = Update { transform: &transform, uid_is_precondition: false, create: None };
-    let (Updated::Existing(written) | Updated::Created(written)) = write::update_object(&cx, update).await?;
-    write::respond_written(&representation, StatusCode::OK, &written, &warnings.into_inner())
+    let update = Update {
+        transform: &transform,
+        uid_is_precondition: false,
+        creates: is_apply && cx.info.subresource.is_empty(),
+        ownership: if is_apply { Ownership::Applied } else { Ownership::Track },
+    };
+    let (code, written) = match write::update_object(&cx, update).await? {
+        Updated::Existing(written) => (StatusCode::OK, written),
+        Updated::Created(written) => (StatusCode::CREATED, written),
+    };
+    write::respond_written(&representation, code, &written, &warnings.into_inner())
+}
+
+/// The live object after an apply, and warnings.
+fn apply_configuration(
+    cx: &Context,
+    patch: &Patch,
+    live: Option<&Value>,
+    target: &Target<'_>,
+) -> Result<(Value, Vec<String>), ApiError> {
+    let warnings = body::judge_strict(cx, target.gvk, patch.duplicates.clone())?;
+    let (given, name) = (metadata::text(&patch.document, "name"), cx.info.name.as_str());
+    if live.is_none() && !metadata::text(&patch.document, "uid").is_empty() {
+        let why = "Precondition failed: the object does not exist and the applied configuration has a uid";
+        return Err(ApiError::conflict(cx.resource.group(), cx.resource.plural(), name, why));
+    }
+    let now = Moment::present().now;
+    let force = cx.query.force == Some(true);
+    let Some(mut object) = ownership::apply(cx, live, &patch.document, force, &now)? else {
+        return Ok((live.cloned().unwrap_or_default(), warnings));
+    };
+    if given.is_empty() {
+        metadata::of(&mut object)?.insert("name", name);
+    }
+    let decoded = json::conform(object, target.schema, target.root, &DecodeOptions::default())
+        .map_err(|e| ApiError::bad_request(e.to_string()))?;
+    Ok((decoded.value, warnings))
 }
 
 /// Reads and parses a patch, and checks the parameters.
@@ -57,9 +105,28 @@ pub(super) async fn read(cx: &Context, incoming: Incoming) -> Result<Patch, ApiE
         let cause = field::forbidden("force", "may not be specified for non-apply patch");
         return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
     }
+    if matches!(kind, ContentType::ApplyYaml | ContentType::ApplyCbor) && cx.query.field_manager.is_none() {
+        let cause = field::required("fieldManager", "is required for apply patch");
+        return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
+    }
     let text = body::read(cx, incoming).await?;
-    let document = json::parse(&text).map_err(|e| ApiError::bad_request(e.to_string()))?;
-    Ok(Patch { kind, document, text })
+    let bad = |e: plinth_codec::error::DecodeError| ApiError::bad_request(e.to_string());
+    let mut duplicates = Vec::new();
+    let document = match kind {
+        ContentType::ApplyYaml => {
+            // Most clients send JSON here, which is YAML, too, and read faster as what it is.
+            let is_json = text.trim_ascii_start().starts_with(b"{");
+            let (tree, strict) = match is_json {
+                true => json::parse_reporting(&text).map(|d| (d.value, d.strict)).map_err(bad)?,
+                false => yaml::to_value(&text).map_err(bad)?,
+            };
+            duplicates.extend(strict.iter().map(ToString::to_string));
+            tree
+        }
+        ContentType::ApplyCbor => cbor::decode(&text).map_err(|e| ApiError::bad_request(e.to_string()))?,
+        _ => json::parse(&text).map_err(bad)?,
+    };
+    Ok(Patch { kind, document, text, duplicates })
 }
 
 /// The patched object, decoded again so that it is what a client could have sent, and warnings.

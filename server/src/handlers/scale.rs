@@ -8,7 +8,7 @@ use plinth_codec::selector::LabelSelector;
 use plinth_codec::{tree, Map, Value};
 
 use super::patch::Target;
-use super::write::{self, Update, Updated};
+use super::write::{self, Ownership, Update, Updated};
 use super::{body, key_namespace, patch, respond, Context};
 use crate::field;
 use crate::http::body::Body;
@@ -34,7 +34,7 @@ pub(super) async fn scale(cx: Context, incoming: Incoming) -> Result<Response<Bo
             let builtin = schema::builtin();
             let root = builtin.kind(&gvk).ok_or_else(|| ApiError::internal("no type for Scale"))?;
             let scale = body::decode(&cx, &bytes, builtin, root, &gvk)?.tree;
-            set(&cx, &representation, &|live| replace_replicas(&cx, live, &scale)).await
+            set(&cx, &representation, &|live| replace_replicas(&cx, live.unwrap_or(&Value::Null), &scale)).await
         }
         Verb::Patch => {
             let patch = patch::read(&cx, incoming).await?;
@@ -42,7 +42,8 @@ pub(super) async fn scale(cx: Context, incoming: Incoming) -> Result<Response<Bo
             let builtin = schema::builtin();
             let root = builtin.kind(&gvk).ok_or_else(|| ApiError::internal("no type for Scale"))?;
             let target = Target { schema: builtin, root, gvk: &gvk };
-            let transform = |live: &Value| {
+            let transform = |live: Option<&Value>| {
+                let live = live.unwrap_or(&Value::Null);
                 let (scale, _) = patch::apply(&cx, &patch, of(live), &target)?;
                 replace_replicas(&cx, live, &scale)
             };
@@ -59,9 +60,9 @@ fn gvk() -> GVK {
 async fn set(
     cx: &Context,
     representation: &Representation,
-    transform: &(dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync),
+    transform: &(dyn Fn(Option<&Value>) -> Result<Value, ApiError> + Send + Sync),
 ) -> Result<Response<Body>, ApiError> {
-    let update = Update { transform, uid_is_precondition: true, create: None };
+    let update = Update { transform, uid_is_precondition: true, creates: false, ownership: Ownership::Track };
     let (Updated::Existing(written) | Updated::Created(written)) = write::update_object(cx, update).await?;
     let item = Item::new(&written.value, written.revision.unwrap_or_default())?;
     answer(representation, &of(&representation.tree(&item)?))

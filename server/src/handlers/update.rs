@@ -4,7 +4,7 @@ use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 
-use super::write::{self, Update, Updated};
+use super::write::{self, Ownership, Update, Updated};
 use super::{body, Context};
 use crate::http::body::Body;
 use crate::metadata;
@@ -21,7 +21,8 @@ pub(super) async fn update(cx: Context, incoming: Incoming) -> Result<Response<B
     let update = Update {
         transform: &|_| Ok(tree.clone()),
         uid_is_precondition: true,
-        create: creates.then(|| tree.clone()),
+        creates,
+        ownership: Ownership::Track,
     };
     let (code, written) = match write::update_object(&cx, update).await? {
         Updated::Existing(written) => (StatusCode::OK, written),

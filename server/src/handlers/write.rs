@@ -12,6 +12,7 @@ use plinth_engine::{Condition, Record, Revision, Transaction};
 use super::{admission, key_namespace, respond, Context};
 use crate::http::body::Body;
 use crate::metadata::{self, Moment};
+use crate::ownership;
 use crate::registry::StorageForm;
 use crate::server::Server;
 use crate::representation::{Item, Representation};
@@ -50,11 +51,24 @@ pub(super) fn storage<'a>(cx: &'a Context) -> Result<&'a StorageForm, ApiError> 
 /// # Errors
 /// Everything that a create can answer.
 pub(super) async fn create_object(cx: &Context, tree: Value) -> Result<Written, ApiError> {
+    create_owned(cx, tree, Ownership::Track).await
+}
+
+/// Who sets `managedFields`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ownership {
+    /// This write: what it changes belongs to its manager.
+    Track,
+    /// The apply that made the tree has set them.
+    Applied,
+}
+
+async fn create_owned(cx: &Context, tree: Value, ownership: Ownership) -> Result<Written, ApiError> {
     let generated = metadata::text(&tree, "name").is_empty() && !metadata::text(&tree, "generateName").is_empty();
     let attempts = if generated { NAME_ATTEMPTS } else { 1 };
     let mut last = None;
     for _ in 0..attempts {
-        match create_once(cx, tree.clone()).await {
+        match create_once(cx, tree.clone(), ownership).await {
             Err(error) if error.code == 409 && generated => last = Some(error),
             outcome => return outcome,
         }
@@ -63,7 +77,7 @@ pub(super) async fn create_object(cx: &Context, tree: Value) -> Result<Written, 
     Err(error.retry_after(1))
 }
 
-async fn create_once(cx: &Context, mut tree: Value) -> Result<Written, ApiError> {
+async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Result<Written, ApiError> {
     let form = storage(cx)?;
     let moment = Moment::present();
     let strategy = cx.resource.strategy;
@@ -78,6 +92,9 @@ async fn create_once(cx: &Context, mut tree: Value) -> Result<Written, ApiError>
     (strategy.default)(&mut tree);
     clear_status(cx, &mut tree);
     (strategy.prepare_for_create)(&mut tree);
+    if ownership == Ownership::Track {
+        ownership::track(cx, None, &mut tree, &moment.now);
+    }
     let mut faults = (strategy.validate)(&tree);
     faults.extend(metadata::validate(&cx.resource, &tree, true));
     refuse_faults(cx, &tree, faults)?;
@@ -128,12 +145,15 @@ fn refuse_faults(cx: &Context, tree: &Value, faults: Vec<Cause>) -> Result<(), A
 
 /// How an update makes the new object of the live one.
 pub(super) struct Update<'a> {
-    /// Makes the new tree; called again when another write came between.
-    pub transform: &'a (dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync),
+    /// Makes the new tree of the live one; called again when another write came between. Without a live object
+    /// it makes the one to create (only asked when `creates` is true).
+    pub transform: &'a (dyn Fn(Option<&Value>) -> Result<Value, ApiError> + Send + Sync),
     /// Whether a uid in the new object is a precondition (PUT) or an immutable field (PATCH).
     pub uid_is_precondition: bool,
-    /// The object to create when there is none; PUT of some resources.
-    pub create: Option<Value>,
+    /// Whether an absent object is created.
+    pub creates: bool,
+    /// Who sets `managedFields`.
+    pub ownership: Ownership,
 }
 
 /// Reads, transforms, checks and stores, again and again until no other write comes between.
@@ -145,10 +165,11 @@ pub(super) async fn update_object(cx: &Context, update: Update<'_>) -> Result<Up
     for _ in 0..ATTEMPTS {
         let live = cx.server.store.get(form, key_namespace(cx), &cx.info.name).await?;
         let Some(live) = live else {
-            return match &update.create {
-                Some(tree) => create_object(cx, tree.clone()).await.map(Updated::Created),
-                None => Err(cx.not_found()),
-            };
+            if !update.creates {
+                return Err(cx.not_found());
+            }
+            let tree = (update.transform)(None)?;
+            return create_owned(cx, tree, update.ownership).await.map(Updated::Created);
         };
         if let Some(written) = update_once(cx, form, &update, live).await? {
             return Ok(Updated::Existing(written));
@@ -166,13 +187,17 @@ async fn update_once(
 ) -> Result<Option<Written>, ApiError> {
     let strategy = cx.resource.strategy;
     let old = object::to_tree(&cx.resource, &live)?;
-    let mut new = (update.transform)(&old)?;
+    let mut new = (update.transform)(Some(&old))?;
     check_preconditions(cx, update, &new, &old)?;
     metadata::match_namespace(&cx.resource, &cx.info, &mut new)?;
     metadata::prepare_update(&mut new, &old)?;
     (strategy.default)(&mut new);
     keep_other_part(cx, &mut new, &old);
     (strategy.prepare_for_update)(&mut new, &old);
+    if update.ownership == Ownership::Track {
+        ownership::track(cx, Some(&old), &mut new, &Moment::present().now);
+    }
+    ownership::keep_times(&old, &mut new);
     metadata::count_generation(&cx.resource, &mut new, &old);
     let mut faults = metadata::validate(&cx.resource, &new, false);
     faults.extend(metadata::validate_update(&new, &old));

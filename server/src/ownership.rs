@@ -1,0 +1,93 @@
+//! Which field manager owns which field: `metadata.managedFields`, kept by every write.
+
+use plinth_codec::apply::{self, reset, ApplyError, Reset, Versions};
+use plinth_codec::schema::{Schema, TypeId, GVK};
+use plinth_codec::Value;
+
+use crate::conversion;
+use crate::handlers::Context;
+use crate::registry::{Registry, ResourceType};
+use crate::status::{ApiError, Cause, Reason};
+
+/// The other served versions of a resource, for fields that were written through them.
+struct ServedVersions<'a> {
+    registry: &'a Registry,
+    resource: &'a ResourceType,
+}
+
+impl ServedVersions<'_> {
+    /// The resource in another version: another face of the same stored objects.
+    fn other(&self, api_version: &str) -> Option<&ResourceType> {
+        let prefix = &self.resource.storage.as_ref()?.prefix;
+        let same = |r: &&std::sync::Arc<ResourceType>| {
+            r.api_version == api_version && r.storage.as_ref().is_some_and(|s| s.prefix == *prefix)
+        };
+        self.registry.resources.iter().find(same).map(AsRef::as_ref)
+    }
+}
+
+impl Versions for ServedVersions<'_> {
+    fn typed(&self, api_version: &str) -> Option<(&Schema, TypeId)> {
+        self.other(api_version).map(|r| (&*r.schema, r.root))
+    }
+
+    fn convert(&self, object: &Value, api_version: &str) -> Option<Value> {
+        let from = self.other(object.str_at(&["apiVersion"])?)?;
+        let to = self.other(api_version)?;
+        conversion::between(object.clone(), from, to).ok()
+    }
+}
+
+/// Calls `with` with the codec's view of this write.
+fn with_context<T>(cx: &Context, now: &str, with: impl FnOnce(&apply::Context<'_>) -> T) -> T {
+    let resource = &cx.resource;
+    let has_status = resource.row.subresource("status").is_some();
+    let subresource = cx.info.subresource.as_str();
+    let reset: &Reset = match resource.custom {
+        true => reset::custom(subresource, has_status),
+        false => reset::builtin(resource.group(), resource.plural(), subresource, has_status),
+    };
+    let kind: GVK = resource.row.gvk();
+    let manager = cx.field_manager();
+    with(&apply::Context {
+        manager: &manager,
+        time: now,
+        kind: &kind,
+        subresource,
+        schema: &resource.schema,
+        root: resource.root,
+        reset,
+        versions: &ServedVersions { registry: &cx.server.registry, resource },
+    })
+}
+
+/// Records who owns what after a create, update or patch. `new` is normalised and defaulted.
+pub fn track(cx: &Context, live: Option<&Value>, new: &mut Value, now: &str) {
+    with_context(cx, now, |context| apply::track_update(live, new, context));
+}
+
+/// Puts old times back when a write changes nothing else.
+pub fn keep_times(old: &Value, new: &mut Value) {
+    apply::keep_times(old, new);
+}
+
+/// Applies a configuration; `None` when nothing changes.
+///
+/// # Errors
+/// 409 with a cause per conflict, 400 for a configuration that does not fit.
+pub fn apply(cx: &Context, live: Option<&Value>, applied: &Value, force: bool, now: &str) -> Result<Option<Value>, ApiError> {
+    let outcome = with_context(cx, now, |context| apply::apply(live, applied, force, context));
+    outcome.map_err(|error| match &error {
+        ApplyError::Conflicts(conflicts) => {
+            let cause = |c: &apply::Conflict| Cause {
+                reason: "FieldManagerConflict",
+                message: c.message(),
+                field: c.field(),
+            };
+            let causes = conflicts.0.iter().map(cause).collect();
+            ApiError::new(409, Reason::Conflict, error.to_string()).with_causes(causes)
+        }
+        _ if error.code() == 400 => ApiError::bad_request(error.to_string()),
+        _ => ApiError::internal(error),
+    })
+}
