@@ -33,6 +33,8 @@ pub mod resources;
 pub mod schema;
 pub mod selector;
 pub mod table;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod time;
 pub mod value;
 pub mod yaml;

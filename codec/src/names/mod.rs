@@ -14,8 +14,9 @@ const LABEL_1035_FORMAT: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 const QUALIFIED_FORMAT: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const LABEL_VALUE_FORMAT: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 
-fn too_long(most: usize) -> String {
-    format!("must be no more than {most} bytes")
+/// Upstream counts bytes everywhere, but calls them characters in the rules of DNS names.
+fn too_long(most: usize, unit: &str) -> String {
+    format!("must be no more than {most} {unit}")
 }
 
 fn broken(rule: &str, format: &str, examples: &[&str]) -> String {
@@ -56,7 +57,7 @@ fn is_subdomain(text: &str) -> bool {
 pub fn dns1123_label_faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if text.len() > LABEL_MAX {
-        faults.push(too_long(LABEL_MAX));
+        faults.push(too_long(LABEL_MAX, "characters"));
     }
     if !is_label(text) {
         faults.push(if is_subdomain(text) {
@@ -76,7 +77,7 @@ pub fn dns1123_label_faults(text: &str) -> Vec<String> {
 pub fn dns1123_subdomain_faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if text.len() > SUBDOMAIN_MAX {
-        faults.push(too_long(SUBDOMAIN_MAX));
+        faults.push(too_long(SUBDOMAIN_MAX, "characters"));
     }
     if !is_subdomain(text) {
         faults.push(broken(
@@ -92,7 +93,7 @@ pub fn dns1123_subdomain_faults(text: &str) -> Vec<String> {
 pub fn dns1035_label_faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if text.len() > LABEL_MAX {
-        faults.push(too_long(LABEL_MAX));
+        faults.push(too_long(LABEL_MAX, "characters"));
     }
     if !is_label(text) || !text.starts_with(|c: char| c.is_ascii_lowercase()) {
         faults.push(broken(
@@ -140,7 +141,7 @@ pub fn qualified_name_faults(text: &str) -> Vec<String> {
     if name.is_empty() {
         faults.push("name part must be non-empty".to_owned());
     } else if name.len() > LABEL_MAX {
-        faults.push(format!("name part {}", too_long(LABEL_MAX)));
+        faults.push(format!("name part {}", too_long(LABEL_MAX, "bytes")));
     }
     if !is_made_of(name, |b| b.is_ascii_alphanumeric(), any_or_joint) {
         faults.push(broken(RULE, QUALIFIED_FORMAT, EXAMPLES));
@@ -152,7 +153,7 @@ pub fn qualified_name_faults(text: &str) -> Vec<String> {
 pub fn label_value_faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if text.len() > LABEL_MAX {
-        faults.push(too_long(LABEL_MAX));
+        faults.push(too_long(LABEL_MAX, "bytes"));
     }
     if !text.is_empty() && !is_made_of(text, |b| b.is_ascii_alphanumeric(), any_or_joint) {
         faults.push(broken(
@@ -201,5 +202,7 @@ mod tests {
             ["a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"]
         );
         assert_eq!(dns1123_label_faults("a.b"), ["must not contain dots"]);
+        assert_eq!(dns1123_label_faults(&"a".repeat(64)), ["must be no more than 63 characters"]);
+        assert_eq!(label_value_faults(&"a".repeat(64)), ["must be no more than 63 bytes"]);
     }
 }

@@ -37,12 +37,12 @@ fn tags_are_followed() {
 
 #[test]
 fn aliases_and_merges() {
-    let text = "base: &b {x: 1, y: 2}\nmore: &m {y: 3, z: 4}\none:\n  <<: *b\n  y: 9\ntwo:\n  y: 9\n  <<: [*b, *m]\nthree: *b\n";
+    let text = "base: &b {p: 1, q: 2}\nmore: &m {q: 3, r: 4}\none:\n  <<: *b\n  q: 9\ntwo:\n  q: 9\n  <<: [*b, *m]\nthree: *b\n";
     let value = read(text);
-    assert_eq!(value.get("one"), Some(&tree!({ "x": 1i64, "y": 9i64 })));
+    assert_eq!(value.get("one"), Some(&tree!({ "p": 1i64, "q": 9i64 })));
     // What is merged replaces what stands before it, and of several sources the first one counts.
-    assert_eq!(value.get("two"), Some(&tree!({ "x": 1i64, "y": 2i64, "z": 4i64 })));
-    assert_eq!(value.get("three"), Some(&tree!({ "x": 1i64, "y": 2i64 })));
+    assert_eq!(value.get("two"), Some(&tree!({ "p": 1i64, "q": 2i64, "r": 4i64 })));
+    assert_eq!(value.get("three"), Some(&tree!({ "p": 1i64, "q": 2i64 })));
     assert!(fault("a: &a [*a]\n").contains("contains itself"), "{}", fault("a: &a [*a]\n"));
     assert!(fault("a: *b\n").contains("unknown anchor"));
     assert!(fault("<<: 1\n").contains("map merge requires"));
@@ -65,7 +65,7 @@ fn depth_is_bounded() {
     let deep = "- ".repeat(12_000) + "x";
     assert_eq!(fault(&deep), "yaml: line 1: exceeded max depth of 10000");
     let chain: String = (1..15_000).map(|i| format!("- &a{i} [*a{}]\n", i - 1)).collect();
-    assert!(fault(&format!("- &a0 x\n{chain}")).contains("excee"), "aliases of aliases");
+    assert!(fault(&format!("- &a0 x\n{chain}")).contains("excessive aliasing"));
     assert!(fault(&"[".repeat(100_000)).contains("exceeded max depth"));
     let on_small_stack = std::thread::Builder::new().stack_size(2 << 20).spawn(|| {
         let deep = "- ".repeat(9_999) + "x";
