@@ -268,6 +268,7 @@ impl Engine {
             queued: queued as u64,
             queued_bytes: queued_bytes as u64,
             subscribers: inner.hub.subscribers.load(std::sync::atomic::Ordering::Relaxed) as u64,
+            range_feeds: inner.hub.range_feeds() as u64,
             delivered_events: inner.hub.delivered.load(std::sync::atomic::Ordering::Relaxed),
             ring_bytes: inner.hub.ring_bytes() as u64,
             cache_hits,

@@ -72,6 +72,7 @@ mod store;
 mod tender;
 mod transaction;
 mod verify;
+mod wal;
 
 pub use archive::{restore, Archived, Progress};
 pub use commit::proposal::{Committed, Proposal};

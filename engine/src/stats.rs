@@ -134,6 +134,8 @@ pub struct Stats {
     pub queued_bytes: u64,
     /// Subscriptions.
     pub subscribers: u64,
+    /// Distinct key ranges that are subscribed to.
+    pub range_feeds: u64,
     /// Events handed to subscribers.
     pub delivered_events: u64,
     /// Bytes of events in memory.

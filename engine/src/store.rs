@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::layout::{self, meta, FORMAT_VERSION};
 use crate::options::{Memory, Options};
+use crate::wal;
 
 /// Marks a directory as ours; written when creation is complete.
 const MARKER: &str = "PLINTH";
@@ -349,7 +350,7 @@ fn lock(dir: &Path) -> Result<File> {
             // A process that is just being started elsewhere in this program holds copies of all open
             // files for a moment, and with them a lock that was released meanwhile.
             Err(fs::TryLockError::WouldBlock) if attempt < LOCK_ATTEMPTS => {
-                std::thread::sleep(LOCK_PAUSE);
+                std::thread::park_timeout(LOCK_PAUSE);
             }
             Err(fs::TryLockError::WouldBlock) => return Err(Error::Locked { dir: dir.to_owned() }),
             Err(fs::TryLockError::Error(e)) => {
@@ -418,6 +419,9 @@ fn open_database(
     let mut options = database_options(memory, create);
     options.enable_statistics();
     options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
+    if !create {
+        wal::check(path)?;
+    }
     let families = Family::ALL
         .into_iter()
         .map(|family| ColumnFamilyDescriptor::new(family.name(), family_options(family, memory, cache)));
@@ -441,6 +445,8 @@ fn database_options(memory: &Memory, create: bool) -> rocksdb::Options {
     options.set_max_background_jobs(memory.background_jobs);
     options.set_max_open_files(memory.max_open_files);
     options.set_db_write_buffer_size(memory.write_buffer * 4);
+    // RocksDB would start 16 threads for each column family to open a handful of files.
+    options.set_max_file_opening_threads(1);
     options.set_max_manifest_file_size(1 << 20);
     options.set_skip_stats_update_on_db_open(true);
     options.set_bytes_per_sync(1 << 20);

@@ -175,6 +175,10 @@ impl Hub {
         true
     }
 
+    pub(crate) fn range_feeds(&self) -> usize {
+        self.index.lock().feeds.values().map(Vec::len).sum()
+    }
+
     pub(crate) fn ring_bytes(&self) -> usize {
         self.ring.read().bytes()
     }
