@@ -34,6 +34,7 @@ build: setup
 # The end-to-end tests start the binary that `build` left.
 test: build
 	PLINTH_BIN=$(BINARY) cargo test $(CARGO_FLAGS) --workspace
+	cargo test $(CARGO_FLAGS) --workspace --features plinth-engine/failpoints --test crash --test full_disk
 
 lint:
 	scripts/setup lint
