@@ -42,6 +42,11 @@ const ROWS: &[Row] = &[
     },
 ];
 
+/// Whether objects of that kind can be stored in another form than they are served in.
+pub fn is_stored_as(kind: &str, stored: (&str, &str), served: (&str, &str)) -> bool {
+    ROWS.iter().any(|row| row.kind == kind && row.stored == stored && row.served == served)
+}
+
 fn row(resource: &ResourceType, stored: (&str, &str)) -> Option<&'static Row> {
     ROWS.iter().find(|row| {
         row.kind == resource.row.kind

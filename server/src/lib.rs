@@ -13,12 +13,14 @@
 //! | what goes out | [`representation`], [`status`] |
 //!
 //! [`registry`] says what is served, [`endpoints`] and [`discovery`] answer the paths that are no resource,
-//! [`bootstrap`] makes what a first start needs, [`cli`] is the command line.
+//! [`bootstrap`] makes what a first start needs, [`controllers`] keep promises that outlast a request, [`cli`]
+//! is the command line.
 
 pub mod authn;
 pub mod authz;
 pub mod bootstrap;
 pub mod cli;
+pub mod controllers;
 pub mod conversion;
 pub mod discovery;
 pub mod endpoints;

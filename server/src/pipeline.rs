@@ -25,8 +25,9 @@ pub async fn handle(server: Arc<Server>, peer: Peer, request: Request<Incoming>)
     let route = request_info::route(request.method(), request.uri().path(), request.uri().query());
     let accept = request.headers().get(ACCEPT).cloned();
     let label = RequestLabel::of(&route, request.method());
+    let is_head = request.method() == Method::HEAD;
     let _in_flight = server.metrics.in_flight(label.verb.mutates());
-    let outcome = match authenticate(&peer) {
+    let outcome = match authenticate(&peer, &request) {
         Ok(user) => serve(&server, user, route, request).await,
         Err(error) => Err(error),
     };
@@ -36,6 +37,9 @@ pub async fn handle(server: Arc<Server>, peer: Peer, request: Request<Incoming>)
     };
     if let Ok(id) = HeaderValue::try_from(uuid::Uuid::new_v4().to_string()) {
         response.headers_mut().insert("audit-id", id);
+    }
+    if is_head {
+        drop_body(&mut response);
     }
     server.metrics.observe(&label, response.status().as_u16(), started.elapsed());
     response
@@ -76,9 +80,22 @@ impl RequestLabel {
     }
 }
 
-/// Who asks. A certificate that is not trusted is refused even where nobody needs one, as upstream does.
-fn authenticate(peer: &Peer) -> Result<Arc<User>, ApiError> {
+/// The answer to a HEAD is a head: its length is told, its body is not sent.
+fn drop_body(response: &mut Response<Body>) {
+    if let Body::Full(bytes) = response.body() {
+        let length = HeaderValue::from(bytes.len());
+        response.headers_mut().insert(hyper::header::CONTENT_LENGTH, length);
+    }
+    *response.body_mut() = Body::empty();
+}
+
+/// Who asks. Credentials that are not to be trusted are refused even where nobody needs any, as upstream does.
+fn authenticate(peer: &Peer, request: &Request<Incoming>) -> Result<Arc<User>, ApiError> {
+    let token = request.headers().get(hyper::header::AUTHORIZATION).and_then(|v| v.to_str().ok());
+    let is_bearer = token.is_some_and(|t| t.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer ")));
     match peer {
+        // No token is known yet, so each one is a wrong one.
+        Peer::Anonymous if is_bearer => Err(ApiError::unauthorized()),
         Peer::Anonymous => Ok(Arc::new(User::anonymous())),
         Peer::Certificate(user) => Ok(user.clone()),
         Peer::Refused => Err(ApiError::unauthorized()),

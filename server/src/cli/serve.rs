@@ -16,6 +16,7 @@ use crate::authn::CertificateAuthenticator;
 use crate::authz::Authorizer;
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{ensure_system_namespaces, kubeconfig, DataDir, DataDirError};
+use crate::controllers;
 use crate::endpoints::Documents;
 use crate::http::tls::TlsError;
 use crate::http::{self, BindError};
@@ -206,6 +207,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         stopping: stopping.clone(),
     });
     ensure_system_namespaces(&server).await?;
+    controllers::start(&server);
     write_kubeconfig(&dir, &pki, address)?;
     say_ready(&dir, address);
     let serving = tokio::spawn(http::serve(listener, tls, server, stopping));

@@ -412,6 +412,37 @@ pub(super) async fn delete_collection(mut cx: Context, incoming: Incoming) -> Re
     Ok(respond(StatusCode::OK, representation.content_type(Shape::List), out))
 }
 
+/// Deletes every object of the collection that `cx` names, dependents in the background; how many were held by
+/// finalizers or a grace period.
+///
+/// # Errors
+/// When an object cannot be deleted.
+pub(crate) async fn delete_all(cx: &Context) -> Result<u64, ApiError> {
+    let form = write::storage(cx)?;
+    let options = Options { propagation_policy: Some("Background".into()), ..Options::default() };
+    let mut range = key::range(&key::collection(&form.prefix, key_namespace(cx)));
+    let mut held = 0;
+    loop {
+        let (found, next) = step(cx, &range, &Selection::everything()).await?;
+        for (object_key, _) in found {
+            let Some((namespace, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key) else {
+                continue;
+            };
+            match delete_object(cx, namespace, name, &options).await {
+                Ok(Deleted::Gone { .. }) => {}
+                Ok(Deleted::Kept { .. }) => held += 1,
+                // Somebody else was quicker.
+                Err(error) if error.code == 404 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match next {
+            Some(next) => range = next,
+            None => return Ok(held),
+        }
+    }
+}
+
 type Found = Vec<(Bytes, Record)>;
 
 /// The next selected objects of a collection, and where to go on.

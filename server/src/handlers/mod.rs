@@ -6,7 +6,7 @@
 mod admission;
 mod body;
 mod create;
-mod delete;
+pub(crate) mod delete;
 mod get;
 mod list;
 mod patch;
@@ -120,7 +120,7 @@ impl Context {
         })
     }
 
-    fn not_found(&self) -> ApiError {
+    pub(crate) fn not_found(&self) -> ApiError {
         ApiError::not_found(self.resource.group(), self.resource.plural(), &self.info.name)
     }
 }

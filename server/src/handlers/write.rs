@@ -19,6 +19,7 @@ use crate::representation::{Item, Representation};
 use crate::request_info::Verb;
 use crate::status::{ApiError, Cause};
 use crate::storage::{key, object, unchanged};
+use crate::strategy::Deletion;
 
 /// How often a write is tried again when another one came between. Each round somebody wins, so this is
 /// reached only by hundreds of writers of one object.
@@ -267,6 +268,15 @@ fn keep_other_part(cx: &Context, new: &mut Value, old: &Value) {
     let has_status = cx.resource.row.subresource("status").is_some();
     let Some(object) = new.as_object_mut() else { return };
     match cx.info.subresource.as_str() {
+        // The spec of a namespace is its finalizers, which only /finalize changes.
+        "" if cx.resource.strategy.deletion == Deletion::Namespace => {
+            for part in ["spec", "status"] {
+                object.insert(part, old.get(part).cloned().unwrap_or_default());
+            }
+        }
+        "finalize" => {
+            object.insert("status", old.get("status").cloned().unwrap_or_default());
+        }
         "" if has_status => match old.get("status") {
             Some(status) => {
                 object.insert("status", status.clone());
@@ -328,6 +338,18 @@ pub(super) fn add_warnings(response: &mut Response<Body>, warnings: &[String]) {
             response.headers_mut().append(HeaderName::from_static("warning"), value);
         }
     }
+}
+
+/// Updates an object of the server's own accord: the one that `cx` names.
+///
+/// # Errors
+/// Everything that an update can answer.
+pub async fn update(
+    cx: &Context,
+    transform: &(dyn Fn(Option<&Value>) -> Result<Value, ApiError> + Send + Sync),
+) -> Result<(), ApiError> {
+    let update = Update { transform, uid_is_precondition: false, creates: false, ownership: Ownership::Track };
+    update_object(cx, update).await.map(|_| ())
 }
 
 /// Creates an object of the server's own, unless it is there. `resource` is group, version and plural.

@@ -10,7 +10,7 @@ use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::Watcher;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
@@ -38,8 +38,21 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// Go's answer to plain HTTP on a TLS port; clients show it to people.
 const PLAIN_HTTP: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
+/// Answers plain HTTP and closes. What the client sent is read first: a socket that is closed with unread bytes is
+/// reset, and the answer lost.
+async fn refuse_plain_http(mut stream: TcpStream) {
+    let mut request = [0u8; 4096];
+    if stream.read(&mut request).await.is_err() || stream.write_all(PLAIN_HTTP).await.is_err() {
+        return;
+    }
+    if stream.shutdown().await.is_ok() {
+        // Bounded by the caller's timeout and the size of the buffer.
+        let _ = stream.read(&mut request).await;
+    }
+}
+
 /// Serves one connection to its end.
-pub async fn serve(mut stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>, watcher: Watcher) {
+pub async fn serve(stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>, watcher: Watcher) {
     // Small answers go out at once.
     if stream.set_nodelay(true).is_err() {
         return;
@@ -48,7 +61,7 @@ pub async fn serve(mut stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>,
     match tokio::time::timeout(HANDSHAKE, stream.peek(&mut first)).await {
         Ok(Ok(1)) if first[0] == TLS_HANDSHAKE => {}
         Ok(Ok(1)) => {
-            let _ = stream.write_all(PLAIN_HTTP).await;
+            let _ = tokio::time::timeout(HANDSHAKE, refuse_plain_http(stream)).await;
             return;
         }
         _ => return,

@@ -12,6 +12,7 @@ use plinth_codec::resources::{self, Resource};
 use plinth_codec::schema::{self, Schema, TypeId};
 use plinth_codec::selector::{self, SelectableField};
 
+use crate::conversion;
 use crate::storage::key;
 use crate::strategy::{self, Strategy};
 
@@ -81,6 +82,11 @@ impl ResourceType {
         let storage = match &row.storage {
             None => None,
             Some((group, version)) => {
+                // A form that upstream stores for its own past (CustomResourceDefinitions as v1beta1) is none here:
+                // what has no conversion of ours is stored as it is served.
+                let own = (row.group.as_str(), row.version.as_str());
+                let other = conversion::is_stored_as(&row.kind, (group, version), own);
+                let (group, version) = if other { (group, version) } else { (&row.group, &row.version) };
                 let gvk = schema::GVK::new(group.clone(), version.clone(), row.kind.clone());
                 Some(StorageForm {
                     group: group.to_string(),

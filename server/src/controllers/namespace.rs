@@ -1,0 +1,162 @@
+//! The lifecycle of namespaces: a Terminating one loses its contents, then its finalizer, then it is gone.
+//!
+//! Upstream: kubernetes `pkg/controller/namespace/deletion`. Names that wait are held in a set, each once, so the
+//! memory is bounded by the number of Terminating namespaces.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plinth_codec::Value;
+use plinth_engine::{At, EventKind, Feed, KeyRange, Revision, Subscribe, Subscription};
+use tokio::time::Instant;
+
+use crate::handlers::{delete, write, Context};
+use crate::request_info::Verb;
+use crate::server::Server;
+use crate::status::ApiError;
+use crate::storage::key;
+use crate::storage::stored::Stored;
+
+/// The finalizer of namespaces that this controller removes.
+const FINALIZER: &str = "kubernetes";
+/// First and longest pause before a namespace whose contents are held by finalizers is looked at again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Runs until the server stops.
+pub(super) async fn run(server: Arc<Server>) {
+    let mut stopping = server.stopping.clone();
+    tokio::select! {
+        _ = stopping.wait_for(|stop| *stop) => {}
+        () = lead(&server) => {}
+    }
+}
+
+/// Follows namespaces; starts again from the present state when the feed breaks off.
+async fn lead(server: &Arc<Server>) {
+    loop {
+        if let Err(fault) = follow(server).await {
+            tracing::warn!(%fault, "the namespace controller starts again");
+            tokio::time::sleep(RETRY.1).await;
+        }
+    }
+}
+
+/// When a namespace is to be looked at, and the pause after that.
+type Waiting = BTreeMap<String, (Instant, Duration)>;
+
+async fn follow(server: &Arc<Server>) -> Result<(), ApiError> {
+    let prefix = key::resource_prefix("", "namespaces");
+    let range = key::range(prefix.as_bytes());
+    let (mut waiting, revision) = terminating(server, &range, &prefix).await?;
+    let engine = server.store.engine();
+    let mut feed = engine.subscribe(Subscribe::new(range).after(revision))?;
+    loop {
+        let next = waiting.values().map(|(when, _)| *when).min();
+        tokio::select! {
+            found = next_terminating(&mut feed, &prefix) => {
+                for name in found? {
+                    waiting.insert(name, (Instant::now(), RETRY.0));
+                }
+            }
+            () = until(next) => work(server, &mut waiting).await,
+        }
+    }
+}
+
+async fn until(when: Option<Instant>) {
+    match when {
+        Some(when) => tokio::time::sleep_until(when).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The namespaces that are Terminating now, and the revision that this is true at.
+async fn terminating(server: &Server, range: &KeyRange, prefix: &str) -> Result<(Waiting, Revision), ApiError> {
+    let (range, prefix) = (range.clone(), prefix.to_owned());
+    let read = move |engine: &plinth_engine::Engine| {
+        let snapshot = engine.snapshot(At::Latest)?;
+        let mut names = Vec::new();
+        let mut entries = snapshot.range(&range);
+        while let Some(entry) = entries.next()? {
+            names.extend(terminating_name(&prefix, entry.key, entry.value));
+        }
+        Ok((names, snapshot.revision()))
+    };
+    let (names, revision) = server.store.read(read).await?;
+    let now = Instant::now();
+    Ok((names.into_iter().map(|name| (name, (now, RETRY.0))).collect(), revision))
+}
+
+fn terminating_name(prefix: &str, object_key: &[u8], value: &[u8]) -> Option<String> {
+    let (_, name) = key::split(prefix, false, object_key)?;
+    Stored::parse(value).ok()?.deleting().then(|| name.to_owned())
+}
+
+async fn next_terminating(feed: &mut Subscription, prefix: &str) -> Result<Vec<String>, ApiError> {
+    let Feed::Events(events) = feed.next().await? else { return Ok(Vec::new()) };
+    let name = |event: &Arc<plinth_engine::Event>| match &event.kind {
+        EventKind::Put { value, .. } => terminating_name(prefix, &event.key, value),
+        EventKind::Delete => None,
+    };
+    Ok(events.iter().filter_map(name).collect())
+}
+
+/// Looks at every namespace whose time has come.
+async fn work(server: &Arc<Server>, waiting: &mut Waiting) {
+    let now = Instant::now();
+    let due: Vec<String> =
+        waiting.iter().filter(|(_, (when, _))| *when <= now).map(|(name, _)| name.clone()).collect();
+    for name in due {
+        let done = match empty(server, &name).await {
+            Ok(true) => finalize(server, &name).await,
+            Ok(false) => Ok(false),
+            Err(fault) => Err(fault),
+        };
+        match done {
+            Ok(true) => {
+                waiting.remove(&name);
+            }
+            Ok(false) | Err(_) => {
+                if let Err(fault) = &done {
+                    tracing::warn!(%fault, namespace = name, "cannot empty a namespace yet");
+                }
+                if let Some((when, pause)) = waiting.get_mut(&name) {
+                    *when = Instant::now() + *pause;
+                    *pause = (*pause * 2).min(RETRY.1);
+                }
+            }
+        }
+    }
+}
+
+/// Deletes what is in a namespace; true when nothing is left.
+async fn empty(server: &Arc<Server>, namespace: &str) -> Result<bool, ApiError> {
+    let mut left = false;
+    for resource in server.registry.stored().filter(|r| r.row.namespaced) {
+        let row = &resource.row;
+        let cx = Context::internal(server, (&row.group, &row.version, &row.plural), namespace, "", Verb::DeleteCollection)?;
+        left |= delete::delete_all(&cx).await? > 0;
+    }
+    Ok(!left)
+}
+
+/// Takes the finalizer off; true when the namespace needs no more work.
+async fn finalize(server: &Arc<Server>, name: &str) -> Result<bool, ApiError> {
+    let mut cx = Context::internal(server, ("", "v1", "namespaces"), "", name, Verb::Update)?;
+    cx.info.subresource = "finalize".into();
+    let transform = |live: Option<&Value>| {
+        let mut namespace = live.cloned().unwrap_or_default();
+        if let Some(finalizers) = namespace.get_mut("spec").and_then(|s| s.get_mut("finalizers")) {
+            if let Some(list) = finalizers.as_array_mut() {
+                list.retain(|f| f.as_str() != Some(FINALIZER));
+            }
+        }
+        Ok(namespace)
+    };
+    match write::update(&cx, &transform).await {
+        Ok(()) => Ok(true),
+        Err(error) if error.code == 404 => Ok(true),
+        Err(error) => Err(error),
+    }
+}
