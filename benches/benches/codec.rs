@@ -132,7 +132,8 @@ fn transcode(c: &mut Criterion) {
     group.bench_function("protobuf to JSON", |b| {
         b.iter(|| {
             out.clear();
-            protobuf::transcode_to_json(black_box(&pod.message), Some(&pod.gvk), schema, pod.id, &mut out).unwrap();
+            protobuf::transcode_to_json(black_box(&pod.message), Some(&pod.gvk), schema, pod.id, &mut out)
+                .unwrap();
         });
     });
     group.bench_function("stored JSON to CBOR", |b| {

@@ -56,9 +56,7 @@ impl Moment {
 
 /// Metadata of an object, made where absent.
 pub fn of(object: &mut Value) -> Result<&mut Map, ApiError> {
-    object
-        .object_at_mut(&["metadata"])
-        .ok_or_else(|| ApiError::bad_request("metadata is not an object"))
+    object.object_at_mut(&["metadata"]).ok_or_else(|| ApiError::bad_request("metadata is not an object"))
 }
 
 /// A text field of metadata; empty when absent.
@@ -81,7 +79,11 @@ pub fn finalizers(object: &Value) -> Vec<&str> {
 ///
 /// # Errors
 /// 400 in upstream's words.
-pub fn match_namespace(resource: &ResourceType, info: &RequestInfo, object: &mut Value) -> Result<(), ApiError> {
+pub fn match_namespace(
+    resource: &ResourceType,
+    info: &RequestInfo,
+    object: &mut Value,
+) -> Result<(), ApiError> {
     let metadata = of(object)?;
     let given = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
     let expected = if resource.row.namespaced { info.namespace.as_str() } else { "" };
@@ -112,11 +114,16 @@ pub fn prepare_create(resource: &ResourceType, object: &mut Value, moment: &Mome
     let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
     let prefix = metadata.get("generateName").and_then(Value::as_str).unwrap_or_default();
     if name.is_empty() && !prefix.is_empty() {
-        let kept = prefix.char_indices().map(|(i, c)| i + c.len_utf8()).take_while(|end| *end <= GENERATED_PREFIX_MAX);
+        let kept = prefix
+            .char_indices()
+            .map(|(i, c)| i + c.len_utf8())
+            .take_while(|end| *end <= GENERATED_PREFIX_MAX);
         let name = format!("{}{}", &prefix[..kept.last().unwrap_or(0)], moment.suffix);
         metadata.insert("name", name);
     }
-    for key in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
+    for key in
+        ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"]
+    {
         metadata.remove(key);
     }
     metadata.insert("uid", moment.uid.as_str());
@@ -266,7 +273,9 @@ fn annotation_faults(annotations: Option<&Value>) -> Vec<Cause> {
     let mut size = 0usize;
     for (key, value) in annotations.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
         let lower = key.to_lowercase();
-        faults.extend(names::qualified_name_faults(&lower).iter().map(|m| field::invalid(PATH, key.clone(), m)));
+        faults.extend(
+            names::qualified_name_faults(&lower).iter().map(|m| field::invalid(PATH, key.clone(), m)),
+        );
         size += key.len() + value.as_str().map_or(0, str::len);
     }
     if size > ANNOTATIONS_MAX {
@@ -284,7 +293,11 @@ fn owner_faults(owners: Option<&Value>) -> Vec<Cause> {
         let text = |key: &str| owner.str_at(&[key]).unwrap_or_default();
         let api_version = text("apiVersion");
         if api_version.is_empty() {
-            faults.push(field::invalid(format!("{PATH}.apiVersion"), api_version, "version must not be empty"));
+            faults.push(field::invalid(
+                format!("{PATH}.apiVersion"),
+                api_version,
+                "version must not be empty",
+            ));
         }
         for key in ["kind", "name", "uid"] {
             if text(key).is_empty() {

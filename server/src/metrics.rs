@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use prometheus::{
-    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
 };
 
 use crate::pipeline::RequestLabel;
@@ -14,8 +15,8 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Upstream's buckets of request durations, in seconds.
 const DURATIONS: &[f64] = &[
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
-    45.0, 60.0,
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
+    20.0, 30.0, 45.0, 60.0,
 ];
 
 /// All metrics of a server. Counters are atomics; the label maps lock briefly for themselves.
@@ -48,17 +49,26 @@ impl Metrics {
             Ok::<_, prometheus::Error>(metric)
         };
         let request_labels = ["verb", "group", "version", "resource", "subresource", "code"];
-        let requests = counter("apiserver_request_total", "Requests by verb, resource and status code.", &request_labels)?;
+        let requests = counter(
+            "apiserver_request_total",
+            "Requests by verb, resource and status code.",
+            &request_labels,
+        )?;
         let watch_labels = ["group", "resource"];
         let watches = gauge("apiserver_longrunning_requests", "Watches that are open.", &watch_labels)?;
         let watch_events = counter("apiserver_watch_events_total", "Watch events delivered.", &watch_labels)?;
-        let in_flight = gauge("apiserver_current_inflight_requests", "Requests under way.", &["request_kind"])?;
+        let in_flight =
+            gauge("apiserver_current_inflight_requests", "Requests under way.", &["request_kind"])?;
         let engine = gauge("plinth_engine", "Figures of the storage engine, by name.", &["figure"])?;
         let family_labels = ["family", "where"];
-        let family_bytes = gauge("plinth_engine_family_bytes", "Bytes of each column family.", &family_labels)?;
+        let family_bytes =
+            gauge("plinth_engine_family_bytes", "Bytes of each column family.", &family_labels)?;
         let durations = HistogramVec::new(
-            HistogramOpts::new("apiserver_request_duration_seconds", "Time to answer, by verb and resource; watches left out.")
-                .buckets(DURATIONS.to_vec()),
+            HistogramOpts::new(
+                "apiserver_request_duration_seconds",
+                "Time to answer, by verb and resource; watches left out.",
+            )
+            .buckets(DURATIONS.to_vec()),
             &["verb", "group", "resource"],
         )?;
         registry.register(Box::new(durations.clone()))?;

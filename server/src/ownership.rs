@@ -75,7 +75,13 @@ pub fn keep_times(old: &Value, new: &mut Value) {
 ///
 /// # Errors
 /// 409 with a cause per conflict, 400 for a configuration that does not fit.
-pub fn apply(cx: &Context, live: Option<&Value>, applied: &Value, force: bool, now: &str) -> Result<Option<Value>, ApiError> {
+pub fn apply(
+    cx: &Context,
+    live: Option<&Value>,
+    applied: &Value,
+    force: bool,
+    now: &str,
+) -> Result<Option<Value>, ApiError> {
     let outcome = with_context(cx, now, |context| apply::apply(live, applied, force, context));
     outcome.map_err(|error| match &error {
         ApplyError::Conflicts(conflicts) => {

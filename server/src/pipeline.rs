@@ -92,7 +92,8 @@ fn drop_body(response: &mut Response<Body>) {
 /// Who asks. Credentials that are not to be trusted are refused even where nobody needs any, as upstream does.
 fn authenticate(peer: &Peer, request: &Request<Incoming>) -> Result<Arc<User>, ApiError> {
     let token = request.headers().get(hyper::header::AUTHORIZATION).and_then(|v| v.to_str().ok());
-    let is_bearer = token.is_some_and(|t| t.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer ")));
+    let is_bearer =
+        token.is_some_and(|t| t.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer ")));
     match peer {
         // No token is known yet, so each one is a wrong one.
         Peer::Anonymous if is_bearer => Err(ApiError::unauthorized()),

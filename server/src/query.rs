@@ -138,7 +138,10 @@ const FIELD_MANAGER_MAX: usize = 128;
 fn field_manager_fault(manager: &str) -> Option<Cause> {
     let fault = |reason, message| Some(Cause { reason, message, field: "fieldManager".into() });
     if manager.len() > FIELD_MANAGER_MAX {
-        return fault("FieldValueTooLong", format!("Too long: may not be more than {FIELD_MANAGER_MAX} bytes"));
+        return fault(
+            "FieldValueTooLong",
+            format!("Too long: may not be more than {FIELD_MANAGER_MAX} bytes"),
+        );
     }
     let bad = manager.char_indices().find(|(_, c)| c.is_control());
     bad.and_then(|(at, _)| {

@@ -42,10 +42,7 @@ impl Verb {
 
     /// Whether it can change anything.
     pub fn mutates(self) -> bool {
-        matches!(
-            self,
-            Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection
-        )
+        matches!(self, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
     }
 }
 

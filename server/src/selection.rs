@@ -69,8 +69,7 @@ impl Selection {
             return true;
         }
         let prefix = resource.storage.as_ref().map_or("", |s| s.prefix.as_str());
-        let (namespace, name) =
-            key::split(prefix, resource.row.namespaced, object_key).unwrap_or_default();
+        let (namespace, name) = key::split(prefix, resource.row.namespaced, object_key).unwrap_or_default();
         self.fields.matches(|field| match field {
             "metadata.name" => name,
             "metadata.namespace" => namespace,

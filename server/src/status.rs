@@ -235,9 +235,8 @@ impl ApiError {
 
     /// 500; the message says what failed, never what an object contains.
     pub fn internal(what: impl std::fmt::Display) -> ApiError {
-        ApiError::new(500, Reason::InternalError, format!("Internal error occurred: {what}")).with_causes(
-            vec![Cause { reason: "", message: what.to_string(), field: String::new() }],
-        )
+        ApiError::new(500, Reason::InternalError, format!("Internal error occurred: {what}"))
+            .with_causes(vec![Cause { reason: "", message: what.to_string(), field: String::new() }])
     }
 
     /// 504 for a revision that is not yet there, with the cause that client-go recognises.
@@ -247,8 +246,7 @@ impl ApiError {
             message: "Too large resource version".into(),
             field: String::new(),
         };
-        let message =
-            format!("Timeout: Too large resource version: {requested}, current: {current}");
+        let message = format!("Timeout: Too large resource version: {requested}, current: {current}");
         ApiError::new(504, Reason::Timeout, message).with_causes(vec![cause]).retry_after(1)
     }
 

@@ -54,11 +54,8 @@ fn user_of(leaf: &CertificateDer<'_>) -> Option<User> {
     if name.is_empty() {
         return None;
     }
-    let mut groups: Vec<String> = subject
-        .iter_organization()
-        .filter_map(|o| o.as_str().ok())
-        .map(str::to_owned)
-        .collect();
+    let mut groups: Vec<String> =
+        subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
     groups.push("system:authenticated".into());
     Some(User { name: name.to_owned(), groups })
 }

@@ -57,7 +57,8 @@ impl Authorizer {
     /// # Errors
     /// 403 in upstream's words.
     pub fn authorize_path(self, user: &User, verb: Verb, path: &str) -> Result<(), ApiError> {
-        let public = PUBLIC.iter().any(|p| path == *p || path.strip_prefix(p).is_some_and(|r| r.starts_with('/')));
+        let public =
+            PUBLIC.iter().any(|p| path == *p || path.strip_prefix(p).is_some_and(|r| r.starts_with('/')));
         if public || self.allows_everything(user) {
             return Ok(());
         }

@@ -97,6 +97,7 @@ impl DataDir {
             pki::write_secret(&path, &text)?;
         }
         let text = fs::read_to_string(&path).map_err(fault)?;
-        Ok(sha2::Digest::finalize(sha2::Digest::chain_update(<sha2::Sha256 as sha2::Digest>::new(), text)).into())
+        Ok(sha2::Digest::finalize(sha2::Digest::chain_update(<sha2::Sha256 as sha2::Digest>::new(), text))
+            .into())
     }
 }

@@ -109,7 +109,8 @@ impl Pki {
             self.issue(&issuer, params, &self.serving_cert(), &self.serving_key())?;
         }
         if !is_current(&self.admin_cert(), &self.admin_key(), &[]) {
-            let params = leaf_params("kubernetes-admin", &["system:masters"], ExtendedKeyUsagePurpose::ClientAuth);
+            let params =
+                leaf_params("kubernetes-admin", &["system:masters"], ExtendedKeyUsagePurpose::ClientAuth);
             self.issue(&issuer, params, &self.admin_cert(), &self.admin_key())?;
         }
         Ok(())
@@ -212,13 +213,18 @@ fn is_current(cert: &Path, key: &Path, san: &[SanType]) -> bool {
         return false;
     }
     let covered: Vec<IpAddr> = match parsed.subject_alternative_name() {
-        Ok(Some(names)) => names.value.general_names.iter().filter_map(|n| match n {
-            GeneralName::IPAddress(raw) => match *raw {
-                [a, b, c, d] => Some(IpAddr::from([*a, *b, *c, *d])),
-                raw => <[u8; 16]>::try_from(raw).ok().map(IpAddr::from),
-            },
-            _ => None,
-        }).collect(),
+        Ok(Some(names)) => names
+            .value
+            .general_names
+            .iter()
+            .filter_map(|n| match n {
+                GeneralName::IPAddress(raw) => match *raw {
+                    [a, b, c, d] => Some(IpAddr::from([*a, *b, *c, *d])),
+                    raw => <[u8; 16]>::try_from(raw).ok().map(IpAddr::from),
+                },
+                _ => None,
+            })
+            .collect(),
         _ => Vec::new(),
     };
     san.iter().all(|name| match name {
@@ -245,12 +251,8 @@ fn write_with_mode(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
     let temporary = path.with_extension("new");
     // A leftover of a crash may have another mode.
     let _ = fs::remove_file(&temporary);
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(&temporary)
-        .map_err(fault)?;
+    let mut file =
+        fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary).map_err(fault)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fault)?;
     fs::rename(&temporary, path).map_err(fault)
 }

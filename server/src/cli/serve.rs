@@ -169,8 +169,10 @@ fn start_logging(options: &ServeOptions) {
 }
 
 async fn serve(options: ServeOptions) -> Result<(), ServeError> {
-    let signals = |kind| signal(kind).map_err(|source| ServeError::Io { what: "cannot handle signals", source });
-    let (mut terminate, mut interrupt) = (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
+    let signals =
+        |kind| signal(kind).map_err(|source| ServeError::Io { what: "cannot handle signals", source });
+    let (mut terminate, mut interrupt) =
+        (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
     let dir = DataDir::open(&options.data_dir)?;
     let pki = Pki::at(dir.path());
     let service_ip = first_address(&options.service_cluster_ip_range);
@@ -220,9 +222,10 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     if let Err(fault) = serving.await {
         tracing::error!(%fault, "the listener failed");
     }
-    tokio::task::spawn_blocking(move || engine.close())
-        .await
-        .map_err(|fault| ServeError::Io { what: "cannot close the store", source: std::io::Error::other(fault) })??;
+    tokio::task::spawn_blocking(move || engine.close()).await.map_err(|fault| ServeError::Io {
+        what: "cannot close the store",
+        source: std::io::Error::other(fault),
+    })??;
     Ok(())
 }
 
@@ -235,9 +238,8 @@ fn first_address(range: &IpNet) -> IpAddr {
 }
 
 fn write_kubeconfig(dir: &DataDir, pki: &Pki, address: SocketAddr) -> Result<(), ServeError> {
-    let read = |path: PathBuf| {
-        std::fs::read_to_string(&path).map_err(|source| PkiError::File { path, source })
-    };
+    let read =
+        |path: PathBuf| std::fs::read_to_string(&path).map_err(|source| PkiError::File { path, source });
     // Clients cannot connect to "any address".
     let ip = match address.ip() {
         ip if !ip.is_unspecified() => ip,

@@ -72,7 +72,11 @@ async fn until(when: Option<Instant>) {
 }
 
 /// The namespaces that are Terminating now, and the revision that this is true at.
-async fn terminating(server: &Server, range: &KeyRange, prefix: &str) -> Result<(Waiting, Revision), ApiError> {
+async fn terminating(
+    server: &Server,
+    range: &KeyRange,
+    prefix: &str,
+) -> Result<(Waiting, Revision), ApiError> {
     let (range, prefix) = (range.clone(), prefix.to_owned());
     let read = move |engine: &plinth_engine::Engine| {
         let snapshot = engine.snapshot(At::Latest)?;
@@ -135,7 +139,13 @@ async fn empty(server: &Arc<Server>, namespace: &str) -> Result<bool, ApiError> 
     let mut left = false;
     for resource in server.registry.stored().filter(|r| r.row.namespaced) {
         let row = &resource.row;
-        let cx = Context::internal(server, (&row.group, &row.version, &row.plural), namespace, "", Verb::DeleteCollection)?;
+        let cx = Context::internal(
+            server,
+            (&row.group, &row.version, &row.plural),
+            namespace,
+            "",
+            Verb::DeleteCollection,
+        )?;
         left |= delete::delete_all(&cx).await? > 0;
     }
     Ok(!left)

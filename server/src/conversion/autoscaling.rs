@@ -74,12 +74,14 @@ pub(super) fn to_v2(hpa: &mut Value) {
 }
 
 fn cpu_target(metric: &Value) -> Option<i64> {
-    let is_cpu = metric.str_at(&["type"]) == Some("Resource") && metric.str_at(&["resource", "name"]) == Some("cpu");
+    let is_cpu =
+        metric.str_at(&["type"]) == Some("Resource") && metric.str_at(&["resource", "name"]) == Some("cpu");
     metric.at(&["resource", "target", "averageUtilization"]).and_then(Value::as_int).filter(|_| is_cpu)
 }
 
 fn cpu_current(metric: &Value) -> Option<i64> {
-    let is_cpu = metric.str_at(&["type"]) == Some("Resource") && metric.str_at(&["resource", "name"]) == Some("cpu");
+    let is_cpu =
+        metric.str_at(&["type"]) == Some("Resource") && metric.str_at(&["resource", "name"]) == Some("cpu");
     metric.at(&["resource", "current", "averageUtilization"]).and_then(Value::as_int).filter(|_| is_cpu)
 }
 
@@ -114,8 +116,10 @@ mod tests {
 
     #[test]
     fn what_v1_does_not_know_travels_in_annotations() {
-        let cpu = tree!({ "name": "cpu", "target": tree!({ "type": "Utilization", "averageUtilization": 80 }) });
-        let memory = tree!({ "name": "memory", "target": tree!({ "type": "Utilization", "averageUtilization": 70 }) });
+        let cpu =
+            tree!({ "name": "cpu", "target": tree!({ "type": "Utilization", "averageUtilization": 80 }) });
+        let memory =
+            tree!({ "name": "memory", "target": tree!({ "type": "Utilization", "averageUtilization": 70 }) });
         let metrics = tree!([
             tree!({ "type": "Resource", "resource": cpu }),
             tree!({ "type": "Resource", "resource": memory }),

@@ -18,7 +18,11 @@ const CHECKS: &[Check] = &[
     Check { name: "ping", passes: |_| true, readiness: false },
     Check { name: "log", passes: |_| true, readiness: false },
     // Clients and kubeadm know the storage by upstream's name.
-    Check { name: "etcd", passes: |s| s.store.engine().snapshot(plinth_engine::At::Latest).is_ok(), readiness: false },
+    Check {
+        name: "etcd",
+        passes: |s| s.store.engine().snapshot(plinth_engine::At::Latest).is_ok(),
+        readiness: false,
+    },
     Check { name: "shutdown", passes: |s| !*s.stopping.borrow(), readiness: true },
 ];
 

@@ -36,7 +36,11 @@ pub async fn serve<B>(server: &Server, request: &Request<B>) -> Result<Response<
         ["livez" | "readyz" | "healthz", ..] => Ok(health::serve(server, &segments, request.uri().query())),
         ["metrics"] => Ok(text(StatusCode::OK, crate::metrics::CONTENT_TYPE, server.metrics.render(server))),
         ["openapi", rest @ ..] => server.documents.serve(rest, request).await,
-        ["api"] => discovery_root(request, lists::api_versions(&catalog(), &server_address(request)), aggregated::core),
+        ["api"] => discovery_root(
+            request,
+            lists::api_versions(&catalog(), &server_address(request)),
+            aggregated::core,
+        ),
         ["apis"] => discovery_root(request, lists::groups(&catalog()), aggregated::groups),
         ["apis", group] => discovery_document(request, lists::group(&catalog(), group)),
         ["api", version] => discovery_document(request, lists::resources(&catalog(), "", version)),
@@ -77,7 +81,10 @@ fn discovery_root<B>(
     encode(request, &accepted, Shape::Discovery, &aggregate(&catalog()), true)
 }
 
-fn discovery_document<B>(request: &Request<B>, document: Option<Document>) -> Result<Response<Body>, ApiError> {
+fn discovery_document<B>(
+    request: &Request<B>,
+    document: Option<Document>,
+) -> Result<Response<Body>, ApiError> {
     let Some(document) = document else { return Ok(not_found_text()) };
     encode(request, &accept(request, Shape::Plain)?, Shape::Plain, &document, false)
 }

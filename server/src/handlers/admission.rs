@@ -15,15 +15,15 @@ pub(super) async fn namespace_exists(cx: &Context, verb: Verb) -> Result<(), Api
         return Ok(());
     }
     let name = cx.info.namespace.as_str();
-    let Some(namespaces) = cx.server.registry.get("", "v1", "namespaces").and_then(|n| n.storage.as_ref()) else {
+    let Some(namespaces) = cx.server.registry.get("", "v1", "namespaces").and_then(|n| n.storage.as_ref())
+    else {
         return Ok(());
     };
     let record = cx.server.store.get(namespaces, "", name).await?;
     let Some(record) = record else { return Err(ApiError::not_found("", "namespaces", name)) };
     let terminating = Stored::parse(&record.value).map_err(ApiError::internal)?.deleting();
     if terminating && verb == Verb::Create {
-        let why =
-            format!("unable to create new content in namespace {name} because it is being terminated");
+        let why = format!("unable to create new content in namespace {name} because it is being terminated");
         let cause = Cause {
             reason: "NamespaceTerminating",
             message: format!("namespace {name} is being terminated"),

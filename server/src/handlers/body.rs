@@ -7,8 +7,8 @@ use hyper::header::CONTENT_TYPE;
 use plinth_codec::json::DecodeOptions;
 use plinth_codec::negotiate::{self, Accepts, ContentType, Encoding};
 use plinth_codec::schema::{Schema, TypeId, GVK};
-use plinth_codec::{cbor, json, protobuf, Value};
 use plinth_codec::yaml;
+use plinth_codec::{cbor, json, protobuf, Value};
 
 use super::Context;
 use crate::status::{ApiError, Reason};
@@ -27,7 +27,8 @@ pub struct Decoded {
 /// 413 when it is too long, 408 when it takes too long, 400 when the client breaks off.
 pub async fn read(cx: &Context, body: Incoming) -> Result<Bytes, ApiError> {
     let limit = cx.server.limits.body;
-    let collected = tokio::time::timeout(cx.server.limits.body_timeout, Limited::new(body, limit).collect()).await;
+    let collected =
+        tokio::time::timeout(cx.server.limits.body_timeout, Limited::new(body, limit).collect()).await;
     match collected {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(fault)) if fault.is::<LengthLimitError>() => Err(ApiError::too_large(limit)),
@@ -111,7 +112,10 @@ pub fn judge_strict(cx: &Context, expected: &GVK, faults: Vec<String>) -> Result
         "Ignore" => Ok(Vec::new()),
         "Strict" => Err(ApiError::bad_request(format!(
             "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
-            expected.kind, expected.version, expected.kind, faults.join(", ")
+            expected.kind,
+            expected.version,
+            expected.kind,
+            faults.join(", ")
         ))),
         _ => Ok(faults),
     }

@@ -10,8 +10,8 @@ use plinth_codec::json::DecodeOptions;
 use plinth_codec::negotiate::{ContentType, Encoding, Shape};
 use plinth_codec::schema::{self, GVK};
 use plinth_codec::time::Timestamp;
-use plinth_codec::{cbor, json, protobuf, tree, Map, Value};
 use plinth_codec::yaml;
+use plinth_codec::{cbor, json, protobuf, tree, Map, Value};
 use plinth_engine::{At, Record, Transaction};
 use std::time::{Duration, SystemTime};
 
@@ -59,20 +59,26 @@ pub(super) async fn delete(mut cx: Context, incoming: Incoming) -> Result<Respon
             Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
         }
         Deleted::Gone { last, .. } => {
-            let uid = crate::storage::stored::Stored::parse(&last).map_err(ApiError::internal)?.uid().to_owned();
+            let uid =
+                crate::storage::stored::Stored::parse(&last).map_err(ApiError::internal)?.uid().to_owned();
             answer_status(&cx, &representation, &uid)
         }
         Deleted::Kept { value, revision } => {
             let mut out = Vec::with_capacity(value.len() + 128);
             representation.object(&Item::new(&value, revision)?, &mut out)?;
-            let code = if options.orphan_dependents == Some(false) { StatusCode::ACCEPTED } else { StatusCode::OK };
+            let code =
+                if options.orphan_dependents == Some(false) { StatusCode::ACCEPTED } else { StatusCode::OK };
             Ok(respond(code, representation.content_type(Shape::Object), out))
         }
     }
 }
 
 /// The Status of a deletion; upstream gives it no code and puts the plural into `details.kind`.
-fn answer_status(cx: &Context, representation: &Representation, uid: &str) -> Result<Response<Body>, ApiError> {
+fn answer_status(
+    cx: &Context,
+    representation: &Representation,
+    uid: &str,
+) -> Result<Response<Body>, ApiError> {
     let mut details = Map::new();
     let parts = [
         ("name", cx.info.name.as_str()),
@@ -116,7 +122,11 @@ async fn options(cx: &mut Context, incoming: Incoming) -> Result<Options, ApiErr
     let mut causes = Vec::new();
     if options.propagation_policy.is_some() && options.orphan_dependents.is_some() {
         let why = "orphanDependents and deletionPropagation cannot be both set";
-        causes.push(field::invalid("propagationPolicy", options.propagation_policy.clone().unwrap_or_default(), why));
+        causes.push(field::invalid(
+            "propagationPolicy",
+            options.propagation_policy.clone().unwrap_or_default(),
+            why,
+        ));
     }
     if let Some(policy) = &options.propagation_policy {
         if !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan") {
@@ -155,7 +165,9 @@ fn from_body(cx: &Context, bytes: &Bytes) -> Result<Options, ApiError> {
     };
     let tree = match encoding {
         Encoding::Json => json::parse(bytes).and_then(conform).map_err(|e| bad(e.to_string()))?,
-        Encoding::Yaml => yaml::to_value(bytes).and_then(|(tree, _)| conform(tree)).map_err(|e| bad(e.to_string()))?,
+        Encoding::Yaml => {
+            yaml::to_value(bytes).and_then(|(tree, _)| conform(tree)).map_err(|e| bad(e.to_string()))?
+        }
         Encoding::Cbor => {
             let tree = cbor::decode(bytes).map_err(|e| bad(e.to_string()))?;
             conform(tree).map_err(|e| bad(e.to_string()))?
@@ -186,11 +198,17 @@ fn from_body(cx: &Context, bytes: &Bytes) -> Result<Options, ApiError> {
     })
 }
 
-async fn delete_object(cx: &Context, namespace: &str, name: &str, options: &Options) -> Result<Deleted, ApiError> {
+async fn delete_object(
+    cx: &Context,
+    namespace: &str,
+    name: &str,
+    options: &Options,
+) -> Result<Deleted, ApiError> {
     let form = write::storage(cx)?;
     for _ in 0..ATTEMPTS {
         let live = cx.server.store.get(form, namespace, name).await?;
-        let live = live.ok_or_else(|| ApiError::not_found(cx.resource.group(), cx.resource.plural(), name))?;
+        let live =
+            live.ok_or_else(|| ApiError::not_found(cx.resource.group(), cx.resource.plural(), name))?;
         if let Some(deleted) = delete_once(cx, name, options, live).await? {
             return Ok(deleted);
         }
@@ -199,7 +217,12 @@ async fn delete_object(cx: &Context, namespace: &str, name: &str, options: &Opti
 }
 
 /// One attempt; `None` when another write came between.
-async fn delete_once(cx: &Context, name: &str, options: &Options, live: Record) -> Result<Option<Deleted>, ApiError> {
+async fn delete_once(
+    cx: &Context,
+    name: &str,
+    options: &Options,
+    live: Record,
+) -> Result<Option<Deleted>, ApiError> {
     let old = object::to_tree(&cx.resource, &live)?;
     check_preconditions(cx, name, options, &old)?;
     let mut new = old.clone();
@@ -292,7 +315,8 @@ fn mark_at(object: &mut Value, when: SystemTime, grace: Option<i64>) {
 fn mark_pod(options: &Options, pod: &mut Value, was_deleting: bool) -> bool {
     let asked = options.grace_period_seconds.map(|s| if s < 0 { 1 } else { s });
     if was_deleting {
-        let pending = pod.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int).unwrap_or(0);
+        let pending =
+            pod.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int).unwrap_or(0);
         return match asked {
             _ if pending == 0 => false,
             // Only a shorter grace period counts.
@@ -376,7 +400,10 @@ fn set_collector_finalizers(cx: &Context, options: &Options, object: &mut Value)
     }
 }
 
-pub(super) async fn delete_collection(mut cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn delete_collection(
+    mut cx: Context,
+    incoming: Incoming,
+) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::List)?;
     let options = options(&mut cx, incoming).await?;
     let selection = Selection::parse(&cx.resource, &cx.query, "")?;
@@ -386,7 +413,8 @@ pub(super) async fn delete_collection(mut cx: Context, incoming: Incoming) -> Re
     loop {
         let (found, next) = step(&cx, &range, &selection).await?;
         for (object_key, record) in found {
-            let Some((namespace, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key) else {
+            let Some((namespace, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key)
+            else {
                 continue;
             };
             match delete_object(&cx, namespace, name, &options).await {
@@ -425,7 +453,8 @@ pub(crate) async fn delete_all(cx: &Context) -> Result<u64, ApiError> {
     loop {
         let (found, next) = step(cx, &range, &Selection::everything()).await?;
         for (object_key, _) in found {
-            let Some((namespace, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key) else {
+            let Some((namespace, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key)
+            else {
                 continue;
             };
             match delete_object(cx, namespace, name, &options).await {

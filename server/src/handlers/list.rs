@@ -63,7 +63,8 @@ fn validate_options(cx: &Context) -> Result<(), ApiError> {
             faults.push(field::forbidden(MATCH, why));
         }
         if q.continue_token.is_some() {
-            faults.push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+            faults
+                .push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
         }
         match q.resource_version_match.as_str() {
             "Exact" if q.resource_version == "0" => {
@@ -97,7 +98,10 @@ async fn plan(cx: &Context, selection: Selection) -> Result<Plan, ApiError> {
         None => key::range(&collection),
     };
     let revision = parse_resource_version(&q.resource_version).map_err(|()| {
-        ApiError::bad_request(format!("Invalid value: {:?}: strconv.ParseUint: parsing {:?}: invalid syntax", q.resource_version, q.resource_version))
+        ApiError::bad_request(format!(
+            "Invalid value: {:?}: strconv.ParseUint: parsing {:?}: invalid syntax",
+            q.resource_version, q.resource_version
+        ))
     })?;
     // resourceVersion=0 means any state will do, and upstream then ignores the limit: it answers from its cache.
     let any_state = revision == Some(Revision::ZERO);
@@ -110,7 +114,8 @@ async fn plan(cx: &Context, selection: Selection) -> Result<Plan, ApiError> {
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let position = cx.server.tokens.decode(token).map_err(|e| ApiError::bad_request(e.to_string()))?;
+            let position =
+                cx.server.tokens.decode(token).map_err(|e| ApiError::bad_request(e.to_string()))?;
             let start = [prefix.as_bytes(), position.start.as_bytes()].concat();
             range = resumed(&range, start);
             position.revision.map_or(At::Latest, |r| At::Exact(Revision::new(r)))
@@ -120,9 +125,13 @@ async fn plan(cx: &Context, selection: Selection) -> Result<Plan, ApiError> {
             Some(r) if r == Revision::ZERO => At::Latest,
             Some(r) => {
                 wait_until_there(cx, r).await?;
-                let exact = q.resource_version_match == "Exact"
-                    || (q.resource_version_match.is_empty() && limit > 0);
-                if exact { At::Exact(r) } else { At::Latest }
+                let exact =
+                    q.resource_version_match == "Exact" || (q.resource_version_match.is_empty() && limit > 0);
+                if exact {
+                    At::Exact(r)
+                } else {
+                    At::Latest
+                }
             }
         },
     };
@@ -149,7 +158,9 @@ impl Plan {
     fn snapshot(&self, engine: &Engine) -> Result<Snapshot, ApiError> {
         match engine.snapshot(self.at) {
             Ok(snapshot) => Ok(snapshot),
-            Err(plinth_engine::Error::Compacted { requested, oldest }) => Err(self.expired(requested, oldest)),
+            Err(plinth_engine::Error::Compacted { requested, oldest }) => {
+                Err(self.expired(requested, oldest))
+            }
             Err(fault) => Err(fault.into()),
         }
     }
@@ -282,7 +293,8 @@ impl Sink {
     /// Hands a full buffer over; false when nobody reads any more.
     fn flush_if_full(&mut self) -> bool {
         if self.buffer.len() >= CHUNK {
-            let chunk = Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(CHUNK + CHUNK / 4)));
+            let chunk =
+                Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(CHUNK + CHUNK / 4)));
             self.open = match self.first.take() {
                 Some(first) => first.send(Ok(First::Part(chunk))).is_ok(),
                 None => self.more.blocking_send(Ok(chunk)).is_ok(),

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
+use parking_lot::Mutex;
 use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::negotiate::{Accepts, ContentType, Shape};
 use plinth_codec::schema::{Schema, TypeId, GVK};
 use plinth_codec::{cbor, patch, yaml, Value};
-use parking_lot::Mutex;
 
 use super::write::{self, Ownership, Update, Updated};
 use super::{body, Context};
@@ -140,10 +140,16 @@ pub(super) fn apply(
     let mut faults: Vec<String> = Vec::new();
     let patched = match patch.kind {
         ContentType::JsonPatch => patch::json_patch(live, document),
-        ContentType::StrategicMergePatch => patch::strategic_merge(live, document, target.schema, target.root),
+        ContentType::StrategicMergePatch => {
+            patch::strategic_merge(live, document, target.schema, target.root)
+        }
         ContentType::MergePatch => patch::merge_patch(live, document),
         ContentType::ApplyYaml | ContentType::ApplyCbor | ContentType::Object(_) => {
-            return Err(ApiError::new(415, Reason::UnsupportedMediaType, "the body of the request was in an unknown format"));
+            return Err(ApiError::new(
+                415,
+                Reason::UnsupportedMediaType,
+                "the body of the request was in an unknown format",
+            ));
         }
     };
     let patched = patched.map_err(|e| refusal(cx, patch, e))?;
@@ -163,9 +169,11 @@ fn refusal(cx: &Context, patch: &Patch, error: patch::PatchError) -> ApiError {
     let message = error.to_string();
     match error.code() {
         413 => ApiError::new(413, Reason::RequestEntityTooLarge, message),
-        422 if patch.kind == ContentType::JsonPatch => {
-            ApiError::new(422, Reason::Invalid, format!("the server rejected our request due to an error in our request: {message}"))
-        }
+        422 if patch.kind == ContentType::JsonPatch => ApiError::new(
+            422,
+            Reason::Invalid,
+            format!("the server rejected our request due to an error in our request: {message}"),
+        ),
         422 => invalid_patch(cx, patch, &cx.resource.row.gvk(), &message),
         _ => ApiError::bad_request(message),
     }

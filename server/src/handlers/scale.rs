@@ -34,7 +34,8 @@ pub(super) async fn scale(cx: Context, incoming: Incoming) -> Result<Response<Bo
             let builtin = schema::builtin();
             let root = builtin.kind(&gvk).ok_or_else(|| ApiError::internal("no type for Scale"))?;
             let scale = body::decode(&cx, &bytes, builtin, root, &gvk)?.tree;
-            set(&cx, &representation, &|live| replace_replicas(&cx, live.unwrap_or(&Value::Null), &scale)).await
+            set(&cx, &representation, &|live| replace_replicas(&cx, live.unwrap_or(&Value::Null), &scale))
+                .await
         }
         Verb::Patch => {
             let patch = patch::read(&cx, incoming).await?;
@@ -126,7 +127,10 @@ fn replace_replicas(cx: &Context, live: &Value, scale: &Value) -> Result<Value, 
     if let Some(spec) = new.object_at_mut(&["spec"]) {
         spec.insert("replicas", replicas);
     }
-    let given = [("resourceVersion", metadata::text(scale, "resourceVersion")), ("uid", metadata::text(scale, "uid"))];
+    let given = [
+        ("resourceVersion", metadata::text(scale, "resourceVersion")),
+        ("uid", metadata::text(scale, "uid")),
+    ];
     let target = metadata::of(&mut new)?;
     for (key, value) in given.into_iter().filter(|(_, value)| !value.is_empty()) {
         target.insert(key, value);

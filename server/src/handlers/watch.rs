@@ -89,7 +89,8 @@ fn validate_options(cx: &Context) -> Result<(), ApiError> {
             faults.push(field::not_supported(MATCH, given, &["NotOlderThan"]));
         }
         if q.continue_token.is_some() {
-            faults.push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+            faults
+                .push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
         }
     }
     match faults.is_empty() {
@@ -102,7 +103,9 @@ fn validate_options(cx: &Context) -> Result<(), ApiError> {
 /// control plane do not all end in the same second.
 fn watch_length(cx: &Context) -> Duration {
     match cx.query.timeout_seconds {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()).min(Duration::from_secs(u64::from(u32::MAX))),
+        Some(seconds) if seconds > 0 => {
+            Duration::from_secs(seconds.unsigned_abs()).min(Duration::from_secs(u64::from(u32::MAX)))
+        }
         _ => {
             let least = cx.server.limits.min_watch_seconds;
             let spread = u64::from(uuid::Uuid::new_v4().as_fields().0) % least.max(1);
@@ -172,7 +175,10 @@ impl WatchStart {
     }
 
     /// Starts sending the present state as ADDED events; gives the revision that it shows.
-    async fn send_state(&self, cx: &Context) -> Result<(mpsc::Receiver<Result<Bytes, ApiError>>, Revision), ApiError> {
+    async fn send_state(
+        &self,
+        cx: &Context,
+    ) -> Result<(mpsc::Receiver<Result<Bytes, ApiError>>, Revision), ApiError> {
         if let Some(revision) = self.after {
             super::get::wait_until_there(cx, revision).await?;
         }
@@ -200,7 +206,9 @@ impl WatchStart {
                 if let Err(fault) = representation.event(EventType::Added, &item, &mut buffer) {
                     break Err(fault);
                 }
-                if buffer.len() >= CHUNK && send.blocking_send(Ok(Bytes::from(std::mem::take(&mut buffer)))).is_err() {
+                if buffer.len() >= CHUNK
+                    && send.blocking_send(Ok(Bytes::from(std::mem::take(&mut buffer)))).is_err()
+                {
                     return;
                 }
             };
@@ -387,7 +395,9 @@ impl WatchStream {
         }
         let next = if self.bookmarks { next_bookmark(now, self.ends) } else { self.ends };
         self.timer.as_mut().reset(next.max(now + Duration::from_millis(1)));
-        if let Some(subscription) = self.subscription.as_mut().filter(|_| self.bookmarks && !self.bookmark_due) {
+        if let Some(subscription) =
+            self.subscription.as_mut().filter(|_| self.bookmarks && !self.bookmark_due)
+        {
             self.bookmark_due = true;
             subscription.request_progress();
         }

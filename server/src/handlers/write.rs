@@ -14,9 +14,9 @@ use crate::http::body::Body;
 use crate::metadata::{self, Moment};
 use crate::ownership;
 use crate::registry::StorageForm;
-use crate::server::Server;
 use crate::representation::{Item, Representation};
 use crate::request_info::Verb;
+use crate::server::Server;
 use crate::status::{ApiError, Cause};
 use crate::storage::{key, object, unchanged};
 use crate::strategy::Deletion;
@@ -65,7 +65,8 @@ pub(super) enum Ownership {
 }
 
 async fn create_owned(cx: &Context, tree: Value, ownership: Ownership) -> Result<Written, ApiError> {
-    let generated = metadata::text(&tree, "name").is_empty() && !metadata::text(&tree, "generateName").is_empty();
+    let generated =
+        metadata::text(&tree, "name").is_empty() && !metadata::text(&tree, "generateName").is_empty();
     let attempts = if generated { NAME_ATTEMPTS } else { 1 };
     let mut last = None;
     for _ in 0..attempts {
@@ -109,7 +110,8 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
             None => Ok(Written { value, revision: None }),
         };
     }
-    let transaction = put(cx, Transaction::new().require(Condition::Absent(key.clone().into())), key, value.clone());
+    let transaction =
+        put(cx, Transaction::new().require(Condition::Absent(key.clone().into())), key, value.clone());
     match cx.server.store.commit(transaction).await? {
         Some(committed) => Ok(Written { value, revision: Some(committed.revision) }),
         None => Err(exists()),
@@ -218,7 +220,9 @@ async fn update_once(
     let transaction = match finished {
         // The last finalizer has gone from an object that waits to be deleted.
         true => transaction.delete(live.key.clone()),
-        false => put(cx, transaction, key::object(&form.prefix, key_namespace(cx), &cx.info.name), value.clone()),
+        false => {
+            put(cx, transaction, key::object(&form.prefix, key_namespace(cx), &cx.info.name), value.clone())
+        }
     };
     let committed = cx.server.store.commit(transaction.having_read(live)).await?;
     Ok(committed.map(|c| Written { value, revision: Some(c.revision) }))
@@ -348,7 +352,8 @@ pub async fn update(
     cx: &Context,
     transform: &(dyn Fn(Option<&Value>) -> Result<Value, ApiError> + Send + Sync),
 ) -> Result<(), ApiError> {
-    let update = Update { transform, uid_is_precondition: false, creates: false, ownership: Ownership::Track };
+    let update =
+        Update { transform, uid_is_precondition: false, creates: false, ownership: Ownership::Track };
     update_object(cx, update).await.map(|_| ())
 }
 

@@ -36,7 +36,8 @@ const SEND_BUFFER: usize = 256 << 10;
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// Go's answer to plain HTTP on a TLS port; clients show it to people.
-const PLAIN_HTTP: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+const PLAIN_HTTP: &[u8] =
+    b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
 /// Answers plain HTTP and closes. What the client sent is read first: a socket that is closed with unread bytes is
 /// reset, and the answer lost.

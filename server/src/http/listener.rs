@@ -40,7 +40,12 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 }
 
 /// Serves connections until `stop` turns true, then waits for what is under way.
-pub async fn serve(listener: TcpListener, tls: TlsAcceptor, server: Arc<Server>, mut stop: watch::Receiver<bool>) {
+pub async fn serve(
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    server: Arc<Server>,
+    mut stop: watch::Receiver<bool>,
+) {
     let graceful = GracefulShutdown::new();
     let stopped = async move {
         // The sender's end means stop, too.

@@ -147,9 +147,7 @@ impl Registry {
         let by_name = resources
             .iter()
             .enumerate()
-            .map(|(i, r)| {
-                ((r.row.group.to_string(), r.row.version.to_string(), r.row.plural.to_string()), i)
-            })
+            .map(|(i, r)| ((r.row.group.to_string(), r.row.version.to_string(), r.row.plural.to_string()), i))
             .collect();
         Registry { resources, by_name }
     }

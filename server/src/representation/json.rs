@@ -113,7 +113,12 @@ pub(super) fn list_meta(meta: &ListMeta, out: &mut Vec<u8>) {
 }
 
 /// One event and the newline that frames it.
-pub(super) fn event(r: &Representation, kind: EventType, item: &Item<'_>, out: &mut Vec<u8>) -> Result<(), ApiError> {
+pub(super) fn event(
+    r: &Representation,
+    kind: EventType,
+    item: &Item<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
     out.extend_from_slice(b"{\"type\":\"");
     out.extend_from_slice(kind.as_str().as_bytes());
     out.extend_from_slice(b"\",\"object\":");

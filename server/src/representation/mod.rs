@@ -163,7 +163,9 @@ impl Representation {
     /// list reads as upstream's.
     pub fn list_start(&self, meta: Option<&ListMeta>, out: &mut Vec<u8>) -> Result<(), ApiError> {
         match self.accepted.transform {
-            Transform::Table(version) if self.accepted.encoding == Encoding::Json => table::start(self, version, meta, out),
+            Transform::Table(version) if self.accepted.encoding == Encoding::Json => {
+                table::start(self, version, meta, out)
+            }
             _ if self.streams() => json::list_start(self, meta, out),
             _ => {}
         }
@@ -228,7 +230,12 @@ impl Representation {
     ///
     /// # Errors
     /// 500 when the encoding fails.
-    pub fn bookmark(&self, revision: Revision, initial_events_end: bool, out: &mut Vec<u8>) -> Result<(), ApiError> {
+    pub fn bookmark(
+        &self,
+        revision: Revision,
+        initial_events_end: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ApiError> {
         let tree = tree::bookmark(self, revision, initial_events_end);
         tree::event(self, EventType::Bookmark, &tree, out)
     }
@@ -250,7 +257,9 @@ impl Representation {
     fn transformed(&self, item: &Item<'_>) -> Result<Value, ApiError> {
         let tree = self.tree(item)?;
         Ok(match self.accepted.transform {
-            Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => tree::partial(tree, v),
+            Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => {
+                tree::partial(tree, v)
+            }
             _ => tree,
         })
     }

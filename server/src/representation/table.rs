@@ -2,8 +2,8 @@
 
 use plinth_codec::negotiate::{Encoding, MetaVersion};
 use plinth_codec::table::{self as codec, Definition, RowObject, Writer};
-use plinth_codec::{json, Value};
 use plinth_codec::yaml;
+use plinth_codec::{json, Value};
 
 use super::{json as spliced, IncludeObject, Item, ListMeta, Representation};
 use crate::status::ApiError;
@@ -33,7 +33,12 @@ fn borrowed(meta: &ListMeta) -> codec::ListMeta<'_> {
 }
 
 /// One row.
-pub(super) fn row(r: &Representation, version: MetaVersion, item: &Item<'_>, out: &mut Vec<u8>) -> Result<(), ApiError> {
+pub(super) fn row(
+    r: &Representation,
+    version: MetaVersion,
+    item: &Item<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
     let revision = item.revision.to_string();
     let metadata = item.stored.metadata();
     let whole;

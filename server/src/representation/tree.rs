@@ -1,10 +1,10 @@
 //! Every form that is made from an object tree: YAML, protobuf, CBOR, indented JSON, bookmarks, errors.
 
 use plinth_codec::negotiate::{Encoding, MetaVersion};
-use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::protobuf::{self, WatchEvent};
-use plinth_codec::{cbor, json, tree, Map, Value};
+use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::yaml;
+use plinth_codec::{cbor, json, tree, Map, Value};
 use plinth_engine::Revision;
 
 use super::{EventType, Item, ListMeta, Representation};
@@ -68,7 +68,8 @@ pub fn write_document(
             out.push(b'\n');
         }
         (Encoding::Protobuf, Some(root)) => {
-            protobuf::encode(&document.tree, &document.kind, schema, root, out).map_err(ApiError::internal)?;
+            protobuf::encode(&document.tree, &document.kind, schema, root, out)
+                .map_err(ApiError::internal)?;
         }
         _ => write(&document.tree, schema, accepted.encoding, false, out)?,
     }
@@ -153,7 +154,12 @@ pub(super) fn bookmark(r: &Representation, revision: Revision, initial_events_en
 }
 
 /// One watch event of an object tree, framed as the encoding wants it.
-pub(super) fn event(r: &Representation, kind: EventType, object: &Value, out: &mut Vec<u8>) -> Result<(), ApiError> {
+pub(super) fn event(
+    r: &Representation,
+    kind: EventType,
+    object: &Value,
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
     let mut body = Vec::with_capacity(1024);
     write(object, &r.resource.schema, r.accepted.encoding, false, &mut body)?;
     match r.accepted.encoding {

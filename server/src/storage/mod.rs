@@ -43,7 +43,12 @@ impl Store {
     }
 
     /// One object as it is now.
-    pub async fn get(&self, form: &StorageForm, namespace: &str, name: &str) -> Result<Option<Record>, ApiError> {
+    pub async fn get(
+        &self,
+        form: &StorageForm,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Record>, ApiError> {
         let key = key::object(&form.prefix, namespace, name);
         self.read(move |engine| engine.get(&key, At::Latest)).await
     }

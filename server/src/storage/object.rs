@@ -14,7 +14,8 @@ use crate::status::ApiError;
 /// 500 `StoreReadError`-like when the value cannot be read.
 pub fn to_tree(resource: &ResourceType, record: &Record) -> Result<Value, ApiError> {
     let stored = Stored::parse(&record.value).map_err(|e| ApiError::internal(e))?;
-    let mut tree = json::parse(stored.body()).map_err(|e| ApiError::internal(format!("stored object: {e}")))?;
+    let mut tree =
+        json::parse(stored.body()).map_err(|e| ApiError::internal(format!("stored object: {e}")))?;
     if let Some(form) = &resource.storage {
         if stored.version() != resource.row.version || form.group != resource.row.group {
             tree = conversion::convert(tree, (&form.group, stored.version()), resource)?;

@@ -120,7 +120,10 @@ impl<'a> Stored<'a> {
         let labels = at.texts(2)?;
         let fields = at.texts(1)?;
         let owners = at.texts(1)?;
-        if !body.starts_with(BODY_START) || metadata_len < 2 || BODY_START.len() - 1 + metadata_len > body.len() {
+        if !body.starts_with(BODY_START)
+            || metadata_len < 2
+            || BODY_START.len() - 1 + metadata_len > body.len()
+        {
             return Err(Damaged("body does not start with metadata"));
         }
         let deleting = flags & FLAG_DELETING != 0;

@@ -118,12 +118,7 @@ static ROWS: &[Row] = &[
     (
         "",
         "services",
-        Strategy {
-            name: NameRule::Label1035,
-            create_on_update: true,
-            answers_deleted_object: true,
-            ..BASE
-        },
+        Strategy { name: NameRule::Label1035, create_on_update: true, answers_deleted_object: true, ..BASE },
     ),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicies", POLICY),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", POLICY),
@@ -138,7 +133,11 @@ static ROWS: &[Row] = &[
     ("apps", "statefulsets", GENERATION),
     ("batch", "cronjobs", GENERATION),
     ("batch", "jobs", Strategy { orphans_by_default: true, ..GENERATION }),
-    ("coordination.k8s.io", "leases", Strategy { create_on_update: true, unconditional_update: false, ..BASE }),
+    (
+        "coordination.k8s.io",
+        "leases",
+        Strategy { create_on_update: true, unconditional_update: false, ..BASE },
+    ),
     ("discovery.k8s.io", "endpointslices", GENERATION),
     ("events.k8s.io", "events", EVENTS),
     ("flowcontrol.apiserver.k8s.io", "flowschemas", GENERATION),
@@ -190,7 +189,9 @@ mod data {
                 // Base64 is four characters for three bytes.
                 let is_base64 = is_secret || part == "binaryData";
                 size += if is_base64 { text.trim_end_matches('=').len() * 3 / 4 } else { text.len() };
-                faults.extend(key_faults(key).map(|why| field::invalid(format!("{part}[{key}]"), key.clone(), why)));
+                faults.extend(
+                    key_faults(key).map(|why| field::invalid(format!("{part}[{key}]"), key.clone(), why)),
+                );
             }
         }
         if size > SIZE_MAX {
