@@ -86,7 +86,7 @@ pub fn decode(
         Encoding::Protobuf => {
             let envelope = protobuf::decode(bytes).map_err(|e| fault(e.to_string()))?;
             check_kind(expected, &envelope.api_version, &envelope.kind)?;
-            let tree = protobuf::decode_object(&envelope.raw, Some(expected), schema, root)
+            let tree = protobuf::decode_object(envelope.raw, Some(expected), schema, root)
                 .map_err(|e| fault(e.to_string()))?;
             json::Decoded { value: tree, strict: Vec::new() }
         }

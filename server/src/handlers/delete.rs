@@ -174,7 +174,7 @@ fn from_body(cx: &Context, bytes: &Bytes) -> Result<Options, ApiError> {
         }
         Encoding::Protobuf => {
             let envelope = protobuf::decode(bytes).map_err(|e| bad(e.to_string()))?;
-            protobuf::decode_object(&envelope.raw, None, builtin, root).map_err(|e| bad(e.to_string()))?
+            protobuf::decode_object(envelope.raw, None, builtin, root).map_err(|e| bad(e.to_string()))?
         }
     };
     let kind = tree.str_at(&["kind"]).unwrap_or_default();

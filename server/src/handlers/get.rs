@@ -26,7 +26,7 @@ pub(super) async fn get(cx: Context) -> Result<Response<Body>, ApiError> {
 /// Which state a get reads. `resourceVersionMatch=Exact` is ours: one object as it was at a retained revision.
 async fn read_at(cx: &Context) -> Result<At, ApiError> {
     let given = &cx.query.resource_version;
-    let revision = parse_resource_version(given).map_err(|()| {
+    let revision = parse_resource_version(given).map_err(|_| {
         let cause = field::invalid("resourceVersion", given.as_str(), "must be a positive decimal integer");
         ApiError::invalid("meta.k8s.io", "GetOptions", "", vec![cause])
     })?;

@@ -97,7 +97,7 @@ async fn plan(cx: &Context, selection: Selection) -> Result<Plan, ApiError> {
         }
         None => key::range(&collection),
     };
-    let revision = parse_resource_version(&q.resource_version).map_err(|()| {
+    let revision = parse_resource_version(&q.resource_version).map_err(|_| {
         ApiError::bad_request(format!(
             "Invalid value: {:?}: strconv.ParseUint: parsing {:?}: invalid syntax",
             q.resource_version, q.resource_version

@@ -42,7 +42,7 @@ pub(super) async fn watch(cx: Context) -> Result<Response<Body>, ApiError> {
     let selection = Selection::parse(&cx.resource, &cx.query, &cx.info.name)?;
     let Some(form) = &cx.resource.storage else { return Err(ApiError::method_not_allowed()) };
     let q = &cx.query;
-    let revision = parse_resource_version(&q.resource_version).map_err(|()| {
+    let revision = parse_resource_version(&q.resource_version).map_err(|_| {
         ApiError::bad_request(format!(
             "Invalid value: {:?}: strconv.ParseUint: parsing {:?}: invalid syntax",
             q.resource_version, q.resource_version

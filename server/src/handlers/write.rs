@@ -43,7 +43,7 @@ pub enum Updated {
     Created(Written),
 }
 
-pub(super) fn storage<'a>(cx: &'a Context) -> Result<&'a StorageForm, ApiError> {
+pub(super) fn storage(cx: &Context) -> Result<&StorageForm, ApiError> {
     cx.resource.storage.as_ref().ok_or_else(ApiError::method_not_allowed)
 }
 

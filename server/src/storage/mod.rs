@@ -68,15 +68,22 @@ pub fn unchanged(record: &Record) -> Condition {
     Condition::ModRevision { key: record.key.clone(), revision: record.mod_revision }
 }
 
-/// Parses a resourceVersion: a positive decimal integer without leading zeros, or empty.
+/// A text that is no resourceVersion. The caller knows which field and code to answer with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a resource version")]
+pub struct InvalidResourceVersion;
+
+/// Parses a resourceVersion: a positive decimal integer without leading zeros, `0`, or nothing.
 ///
 /// # Errors
-/// `None` inside the error position: the caller knows which field and code to answer with.
-pub fn parse_resource_version(text: &str) -> Result<Option<Revision>, ()> {
+/// [`InvalidResourceVersion`] for everything else.
+pub fn parse_resource_version(text: &str) -> Result<Option<Revision>, InvalidResourceVersion> {
     match text {
         "" => Ok(None),
-        "0" => Ok(Some(Revision::new(0))),
-        text if text.starts_with('0') || !text.bytes().all(|b| b.is_ascii_digit()) => Err(()),
-        text => text.parse().map(|n| Some(Revision::new(n))).map_err(|_| ()),
+        "0" => Ok(Some(Revision::ZERO)),
+        text if text.starts_with('0') || !text.bytes().all(|b| b.is_ascii_digit()) => {
+            Err(InvalidResourceVersion)
+        }
+        text => text.parse().map(|n| Some(Revision::new(n))).map_err(|_| InvalidResourceVersion),
     }
 }

@@ -13,7 +13,7 @@ use crate::status::ApiError;
 /// # Errors
 /// 500 `StoreReadError`-like when the value cannot be read.
 pub fn to_tree(resource: &ResourceType, record: &Record) -> Result<Value, ApiError> {
-    let stored = Stored::parse(&record.value).map_err(|e| ApiError::internal(e))?;
+    let stored = Stored::parse(&record.value).map_err(ApiError::internal)?;
     let mut tree =
         json::parse(stored.body()).map_err(|e| ApiError::internal(format!("stored object: {e}")))?;
     if let Some(form) = &resource.storage {
