@@ -121,9 +121,7 @@ pub fn prepare_create(resource: &ResourceType, object: &mut Value, moment: &Mome
         let name = format!("{}{}", &prefix[..kept.last().unwrap_or(0)], moment.suffix);
         metadata.insert("name", name);
     }
-    for key in
-        ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"]
-    {
+    for key in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
         metadata.remove(key);
     }
     metadata.insert("uid", moment.uid.as_str());
@@ -216,7 +214,7 @@ pub fn validate(resource: &ResourceType, object: &Value, creating: bool) -> Vec<
     faults.extend(label_faults(metadata.get("labels"), "metadata.labels"));
     faults.extend(annotation_faults(metadata.get("annotations")));
     faults.extend(owner_faults(metadata.get("ownerReferences")));
-    faults.extend(finalizer_faults(&finalizers(object)));
+    faults.extend(finalizer_faults(&finalizers(object), !resource.custom));
     faults
 }
 
@@ -324,12 +322,19 @@ fn owner_faults(owners: Option<&Value>) -> Vec<Cause> {
     faults
 }
 
-fn finalizer_faults(finalizers: &[&str]) -> Vec<Cause> {
+/// Built-in kinds want a name of a domain; custom resources may have any.
+fn finalizer_faults(finalizers: &[&str], is_builtin: bool) -> Vec<Cause> {
     const PATH: &str = "metadata.finalizers";
     let mut faults: Vec<Cause> = finalizers
         .iter()
         .flat_map(|f| names::qualified_name_faults(f).into_iter().map(move |m| field::invalid(PATH, *f, &m)))
         .collect();
+    if is_builtin {
+        let standard = ["kubernetes", FINALIZER_ORPHAN, FINALIZER_FOREGROUND];
+        let why = "name is neither a standard finalizer name nor is it fully qualified";
+        let odd = finalizers.iter().enumerate().filter(|(_, f)| !f.contains('/') && !standard.contains(*f));
+        faults.extend(odd.map(|(i, f)| field::invalid(format!("{PATH}[{i}]"), *f, why)));
+    }
     if finalizers.contains(&FINALIZER_ORPHAN) && finalizers.contains(&FINALIZER_FOREGROUND) {
         let all: Vec<Value> = finalizers.iter().map(|f| Value::from(*f)).collect();
         let why = format!("finalizer {FINALIZER_ORPHAN} and {FINALIZER_FOREGROUND} cannot be both set");

@@ -124,23 +124,14 @@ async fn serve(
         Route::NonResource => {
             let path = request.uri().path().to_owned();
             let verb = if request.method() == Method::GET { Verb::Get } else { Verb::Other };
-            let allowed = server.authorizer.authorize_path(&user, verb, &path);
-            require_identity(&user, allowed)?;
+            server.authorizer.authorize_path(&user, verb, &path)?;
             endpoints::serve(server, &request).await
         }
     }
 }
 
 fn authorize(server: &Server, user: &User, info: &RequestInfo) -> Result<(), ApiError> {
-    require_identity(user, server.authorizer.authorize_resource(user, info))
-}
-
-/// Anonymous requests beyond health and version need credentials, not permission.
-fn require_identity(user: &User, allowed: Result<(), ApiError>) -> Result<(), ApiError> {
-    allowed.map_err(|denied| match user.is_in("system:unauthenticated") {
-        true => ApiError::unauthorized(),
-        false => denied,
-    })
+    server.authorizer.authorize_resource(user, info)
 }
 
 /// The resource of a request; `None` for a group or version that is not served at all, which upstream answers
@@ -151,7 +142,7 @@ fn find_resource(
 ) -> Result<Option<Arc<crate::registry::ResourceType>>, ApiError> {
     match server.registry.get(&info.group, &info.version, &info.resource) {
         Some(resource) => Ok(Some(resource.clone())),
-        None if server.registry.serves(&info.group, &info.version) => Err(ApiError::no_such_resource()),
+        None if server.registry.serves_group(&info.group) => Err(ApiError::no_such_resource()),
         None => Ok(None),
     }
 }
@@ -174,7 +165,6 @@ fn refuse(error: &ApiError, accept: Option<&HeaderValue>) -> Response<Body> {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(hyper::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     let retry = error.details.as_ref().map_or(0, |d| d.retry_after_seconds);
     if retry > 0 {
         headers.insert(RETRY_AFTER, HeaderValue::from(retry));

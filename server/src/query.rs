@@ -57,7 +57,8 @@ impl Query {
     pub fn parse(raw: Option<&str>) -> Result<Query, ApiError> {
         let mut q = Query::default();
         let mut seen: Vec<Cow<'_, str>> = Vec::new();
-        for (key, value) in form_urlencoded::parse(raw.unwrap_or_default().as_bytes()) {
+        let readable = readable(raw.unwrap_or_default());
+        for (key, value) in form_urlencoded::parse(readable.as_bytes()) {
             if key == "dryRun" {
                 q.dry_run.push(value.into_owned());
                 continue;
@@ -74,6 +75,11 @@ impl Query {
                 "resourceVersionMatch" => q.resource_version_match = value.into_owned(),
                 "allowWatchBookmarks" => q.allow_watch_bookmarks = boolean(&value),
                 "sendInitialEvents" => q.send_initial_events = Some(boolean(&value)),
+                "timeout" if !value.is_empty() => {
+                    plinth_codec::time::parse_duration(&value).map_err(|e| {
+                        ApiError::bad_request(format!("invalid timeout specified in the request URL - {e}"))
+                    })?;
+                }
                 "timeoutSeconds" => q.timeout_seconds = integer(&value)?,
                 "fieldManager" => q.field_manager = Some(value.into_owned()).filter(|m| !m.is_empty()),
                 "fieldValidation" => q.field_validation = value.into_owned(),
@@ -119,7 +125,7 @@ impl Query {
             causes.push(Cause {
                 reason: "FieldValueNotSupported",
                 message: format!(
-                    "Unsupported value: {:?}: supported values: \"Ignore\", \"Strict\", \"Warn\"",
+                    "Unsupported value: {:?}: supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"",
                     self.field_validation
                 ),
                 field: "fieldValidation".into(),
@@ -144,12 +150,23 @@ fn field_manager_fault(manager: &str) -> Option<Cause> {
         );
     }
     let bad = manager.char_indices().find(|(_, c)| c.is_control());
-    bad.and_then(|(at, _)| {
-        fault(
-            "FieldValueInvalid",
-            format!("Invalid value: {manager:?}: should only contain printable characters (invalid character at position {at})"),
-        )
+    bad.and_then(|(at, c)| {
+        let why = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
+        fault("FieldValueInvalid", format!("Invalid value: {manager:?}: {why}"))
     })
+}
+
+/// The query without what Go cannot read, which it leaves out: parts with a semicolon or a broken escape.
+fn readable(raw: &str) -> Cow<'_, str> {
+    let is_escape = |bytes: &[u8]| bytes.len() >= 2 && bytes[..2].iter().all(u8::is_ascii_hexdigit);
+    let is_good = |part: &&str| {
+        let bytes = part.as_bytes();
+        !part.contains(';') && (0..bytes.len()).all(|i| bytes[i] != b'%' || is_escape(&bytes[i + 1..]))
+    };
+    match raw.split('&').all(|part| is_good(&part)) {
+        true => Cow::Borrowed(raw),
+        false => Cow::Owned(raw.split('&').filter(is_good).collect::<Vec<_>>().join("&")),
+    }
 }
 
 fn boolean(value: &str) -> bool {

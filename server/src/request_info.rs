@@ -94,10 +94,11 @@ pub fn route(method: &Method, path: &str, query: Option<&str>) -> Route {
         return Route::NonResource;
     }
     // The old form /api/v1/watch/... is still served upstream.
-    let mut watch = query.is_some_and(asks_for_watch);
+    let watch = query.is_some_and(asks_for_watch);
+    let mut watch_of_old = false;
     if rest[0] == "watch" && rest.len() > 1 {
         rest.remove(0);
-        watch = true;
+        watch_of_old = true;
     }
     let mut namespace = String::new();
     // /namespaces/NAME and /namespaces/NAME/{status,finalize} are the namespace itself.
@@ -116,7 +117,8 @@ pub fn route(method: &Method, path: &str, query: Option<&str>) -> Route {
     let subresource = parts.next().unwrap_or_default();
     let rest: Vec<String> = parts.collect();
     let verb = match *method {
-        Method::GET if watch && subresource.is_empty() => Verb::Watch,
+        // `watch` on the path of an object is ignored, as upstream does.
+        Method::GET if watch_of_old || (watch && name.is_empty()) => Verb::Watch,
         Method::GET if name.is_empty() => Verb::List,
         Method::GET => Verb::Get,
         Method::POST => Verb::Create,
@@ -168,6 +170,8 @@ mod tests {
             ("/api/v1/pods?watch=true", "", "pods", "", "", Verb::Watch),
             ("/api/v1/pods?watch=0", "", "pods", "", "", Verb::List),
             ("/api/v1/watch/pods", "", "pods", "", "", Verb::Watch),
+            ("/api/v1/watch/namespaces/a/pods/b", "a", "pods", "b", "", Verb::Watch),
+            ("/api/v1/namespaces/a/pods/b?watch=1", "a", "pods", "b", "", Verb::Get),
             ("//api/v1//namespaces/a/pods/b", "a", "pods", "b", "", Verb::Get),
             ("/api/v1/namespaces/a/pods/b/log", "a", "pods", "b", "log", Verb::Get),
             ("/api/v1/namespaces", "", "namespaces", "", "", Verb::List),

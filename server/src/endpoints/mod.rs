@@ -85,7 +85,14 @@ fn discovery_document<B>(
     request: &Request<B>,
     document: Option<Document>,
 ) -> Result<Response<Body>, ApiError> {
-    let Some(document) = document else { return Ok(not_found_text()) };
+    let Some(document) = document else {
+        // An unknown version of a group that is served is an API answer, an unknown group a page not found.
+        let group = request.uri().path().split('/').filter(|s| !s.is_empty()).nth(1).unwrap_or_default();
+        return match catalog().group(group) {
+            Some(_) => Err(ApiError::no_such_resource()),
+            None => Ok(not_found_text()),
+        };
+    };
     encode(request, &accept(request, Shape::Plain)?, Shape::Plain, &document, false)
 }
 
@@ -99,8 +106,8 @@ fn encode<B>(
     let mut out = Vec::with_capacity(4096);
     representation::write_document(document, schema::builtin(), accepted, &mut out)?;
     let mut response = text(StatusCode::OK, accepted.content_type(shape), Vec::new());
-    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
     if tagged {
+        response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
         let tag = etag::of(&out);
         let known = request.headers().get(IF_NONE_MATCH).and_then(|v| v.to_str().ok());
         if let Ok(value) = HeaderValue::try_from(tag.as_str()) {
@@ -126,11 +133,14 @@ fn text(code: StatusCode, content_type: &'static str, body: impl Into<Body>) -> 
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(hyper::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    headers.insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
     response
 }
 
 /// Upstream's answer to a path that nobody serves.
 pub fn not_found_text() -> Response<Body> {
-    text(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", b"404 page not found\n".to_vec())
+    let body = b"404 page not found\n".to_vec();
+    let mut response = text(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", body);
+    let nosniff = HeaderValue::from_static("nosniff");
+    response.headers_mut().insert(HeaderName::from_static("x-content-type-options"), nosniff);
+    response
 }

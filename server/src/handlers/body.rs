@@ -69,6 +69,22 @@ pub fn decode(
         ContentType::Object(encoding) => encoding,
         _ => Encoding::Json,
     };
+    // Upstream finds out the kind first; a body that does not even tell that is "unrecognized".
+    let unrecognized = match encoding {
+        Encoding::Json => {
+            json::peek_type(bytes).err().map(|e| format!("couldn't get version/kind; json parse error: {e}"))
+        }
+        Encoding::Yaml => yaml::to_value(bytes).err().map(|e| e.to_string()),
+        Encoding::Protobuf => protobuf::decode(bytes).err().map(|e| e.to_string()),
+        Encoding::Cbor => cbor::decode(bytes).err().map(|e| e.to_string()),
+    };
+    if let Some(what) = unrecognized {
+        let kind = &expected.kind;
+        return Err(ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): {what} ({})",
+            summary(bytes)
+        )));
+    }
     let fault = |what: String| decode_fault(expected, &what);
     let options = DecodeOptions { strict: cx.query.field_validation != "Ignore" };
     let decoded = match encoding {
@@ -118,6 +134,28 @@ pub fn judge_strict(cx: &Context, expected: &GVK, faults: Vec<String>) -> Result
             faults.join(", ")
         ))),
         _ => Ok(faults),
+    }
+}
+
+/// The start of a body, for an error: as text where it looks like JSON, else in hexadecimal.
+fn summary(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    const MOST: usize = 30;
+    let (start, more) = match bytes.get(..MOST) {
+        Some(start) if bytes.len() > MOST => (start, " ..."),
+        _ => (bytes, ""),
+    };
+    match start.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
+        Some(_) => {
+            let mut text = String::with_capacity(2 * MOST + 4);
+            for byte in start {
+                // Writing to a String never fails.
+                let _ = write!(text, "{byte:02x}");
+            }
+            text + more
+        }
     }
 }
 

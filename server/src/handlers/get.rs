@@ -5,10 +5,9 @@ use plinth_codec::negotiate::Shape;
 use plinth_engine::{At, Engine, Revision};
 
 use super::{key_namespace, respond, Context};
-use crate::field;
 use crate::http::body::Body;
 use crate::representation::Item;
-use crate::status::ApiError;
+use crate::status::{ApiError, Reason};
 use crate::storage::{key, parse_resource_version};
 
 pub(super) async fn get(cx: Context) -> Result<Response<Body>, ApiError> {
@@ -26,16 +25,19 @@ pub(super) async fn get(cx: Context) -> Result<Response<Body>, ApiError> {
 /// Which state a get reads. `resourceVersionMatch=Exact` is ours: one object as it was at a retained revision.
 async fn read_at(cx: &Context) -> Result<At, ApiError> {
     let given = &cx.query.resource_version;
-    let revision = parse_resource_version(given).map_err(|_| {
-        let cause = field::invalid("resourceVersion", given.as_str(), "must be a positive decimal integer");
-        ApiError::invalid("meta.k8s.io", "GetOptions", "", vec![cause])
-    })?;
+    let revision = parse_resource_version(given)
+        .map_err(|_| ApiError::new(500, Reason::Unknown, not_a_revision(given)))?;
     let Some(revision) = revision.filter(|r| *r > Revision::ZERO) else { return Ok(At::Latest) };
     wait_until_there(cx, revision).await?;
     Ok(match cx.query.resource_version_match.as_str() {
         "Exact" => At::Exact(revision),
         _ => At::Latest,
     })
+}
+
+/// What upstream says of a resourceVersion that is no number.
+pub(super) fn not_a_revision(given: &str) -> String {
+    format!("resourceVersion: Invalid value: {given:?}: strconv.ParseUint: parsing {given:?}: invalid syntax")
 }
 
 /// Waits briefly for a revision that this server has not reached.

@@ -11,7 +11,7 @@ use plinth_codec::negotiate::Shape;
 use plinth_engine::{At, Engine, KeyRange, Revision, Snapshot};
 use tokio::sync::{mpsc, oneshot};
 
-use super::get::wait_until_there;
+use super::get::{not_a_revision, wait_until_there};
 use super::{key_namespace, respond, Context};
 use crate::field;
 use crate::http::body::{Body, BodyError};
@@ -98,10 +98,7 @@ async fn plan(cx: &Context, selection: Selection) -> Result<Plan, ApiError> {
         None => key::range(&collection),
     };
     let revision = parse_resource_version(&q.resource_version).map_err(|_| {
-        ApiError::bad_request(format!(
-            "Invalid value: {:?}: strconv.ParseUint: parsing {:?}: invalid syntax",
-            q.resource_version, q.resource_version
-        ))
+        ApiError::bad_request(format!("invalid resource version: {}", not_a_revision(&q.resource_version)))
     })?;
     // resourceVersion=0 means any state will do, and upstream then ignores the limit: it answers from its cache.
     let any_state = revision == Some(Revision::ZERO);
@@ -114,8 +111,11 @@ async fn plan(cx: &Context, selection: Selection) -> Result<Plan, ApiError> {
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let position =
-                cx.server.tokens.decode(token).map_err(|e| ApiError::bad_request(e.to_string()))?;
+            let position = cx
+                .server
+                .tokens
+                .decode(token)
+                .map_err(|e| ApiError::bad_request(format!("invalid continue token: {e}")))?;
             let start = [prefix.as_bytes(), position.start.as_bytes()].concat();
             range = resumed(&range, start);
             position.revision.map_or(At::Latest, |r| At::Exact(Revision::new(r)))

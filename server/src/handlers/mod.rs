@@ -134,7 +134,13 @@ pub async fn dispatch(cx: Context, body: hyper::body::Incoming) -> Result<Respon
     if !cx.info.subresource.is_empty() {
         return subresource(cx, body).await;
     }
-    if !cx.resource.row.has_verb(cx.info.verb.as_str()) {
+    let named = !cx.info.name.is_empty();
+    let fits = match cx.info.verb {
+        Verb::Create => !named,
+        Verb::Update | Verb::Patch => named,
+        _ => true,
+    };
+    if !fits || !cx.resource.row.has_verb(cx.info.verb.as_str()) {
         return Err(ApiError::method_not_allowed());
     }
     match cx.info.verb {
@@ -187,7 +193,8 @@ fn check_scope(cx: &Context) -> Result<(), ApiError> {
     };
     match fits {
         true => Ok(()),
-        // Upstream has no route there.
+        // Upstream routes a namespaced collection without a namespace, but only to read it.
+        false if cx.resource.row.namespaced && !named => Err(ApiError::method_not_allowed()),
         false => Err(ApiError::no_such_resource()),
     }
 }

@@ -16,7 +16,13 @@ pub(super) async fn update(cx: Context, incoming: Incoming) -> Result<Response<B
     let bytes = body::read(&cx, incoming).await?;
     let resource = cx.resource.clone();
     let decoded = body::decode(&cx, &bytes, &resource.schema, resource.root, &resource.row.gvk())?;
-    let tree = named(&cx, decoded.tree)?;
+    let tree = decoded.tree;
+    if metadata::text(&tree, "name").is_empty() {
+        let name = &cx.info.name;
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
     let creates = resource.strategy.create_on_update && cx.info.subresource.is_empty();
     let update = Update {
         transform: &|_| Ok(tree.clone()),
@@ -29,13 +35,4 @@ pub(super) async fn update(cx: Context, incoming: Incoming) -> Result<Response<B
         Updated::Created(written) => (StatusCode::CREATED, written),
     };
     write::respond_written(&representation, code, &written, &decoded.warnings)
-}
-
-/// A body without a name gets the one of the path.
-fn named(cx: &Context, mut tree: plinth_codec::Value) -> Result<plinth_codec::Value, ApiError> {
-    let metadata = metadata::of(&mut tree)?;
-    if metadata.get("name").and_then(plinth_codec::Value::as_str).unwrap_or_default().is_empty() {
-        metadata.insert("name", cx.info.name.as_str());
-    }
-    Ok(tree)
 }

@@ -17,13 +17,14 @@ use plinth_engine::{At, Event, EventKind, Feed, KeyRange, Revision, Subscribe, S
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, Sleep};
 
+use super::get::not_a_revision;
 use super::{key_namespace, respond, Context};
 use crate::field;
 use crate::http::body::{Body, ChunkStream};
 use crate::registry::ResourceType;
 use crate::representation::{EventType, Item, Representation, RepresentationKey};
 use crate::selection::Selection;
-use crate::status::{ApiError, Cause};
+use crate::status::{ApiError, Cause, Reason};
 use crate::storage::stored::Stored;
 use crate::storage::{key, parse_resource_version};
 
@@ -42,12 +43,8 @@ pub(super) async fn watch(cx: Context) -> Result<Response<Body>, ApiError> {
     let selection = Selection::parse(&cx.resource, &cx.query, &cx.info.name)?;
     let Some(form) = &cx.resource.storage else { return Err(ApiError::method_not_allowed()) };
     let q = &cx.query;
-    let revision = parse_resource_version(&q.resource_version).map_err(|_| {
-        ApiError::bad_request(format!(
-            "Invalid value: {:?}: strconv.ParseUint: parsing {:?}: invalid syntax",
-            q.resource_version, q.resource_version
-        ))
-    })?;
+    let revision = parse_resource_version(&q.resource_version)
+        .map_err(|_| ApiError::new(500, Reason::Unknown, not_a_revision(&q.resource_version)))?;
     let collection = key::collection(&form.prefix, key_namespace(&cx));
     let all_namespaces = cx.resource.row.namespaced && cx.info.namespace.is_empty();
     let range = match selection.single_name().filter(|_| !all_namespaces) {
@@ -79,6 +76,11 @@ fn validate_options(cx: &Context) -> Result<(), ApiError> {
     if q.send_initial_events.is_some() && given != "NotOlderThan" {
         let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
         faults.push(field::forbidden(MATCH, why));
+    }
+    // Without a revision upstream asks itself for the initial events, and so for NotOlderThan.
+    let implied = given.is_empty() && matches!(q.resource_version.as_str(), "" | "0");
+    if implied && q.continue_token.is_some() {
+        faults.push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
     }
     if !given.is_empty() {
         if q.send_initial_events.is_none() {
@@ -140,8 +142,6 @@ impl WatchStart {
                 }
                 Err(error) => failed = Some(error),
             }
-        } else if let Some(revision) = after.filter(|r| *r > engine.current_revision()) {
-            failed = super::get::wait_until_there(cx, revision).await.err();
         }
         let mut subscribe = Subscribe::new(self.range).previous(true);
         subscribe.after = after;
@@ -167,6 +167,7 @@ impl WatchStart {
             failed,
             bookmarks,
             bookmark_due: false,
+            heads_sent: self.initial,
             timer: Box::pin(tokio::time::sleep_until(first_timer)),
             ends,
             stopping: Stopping::new(cx.server.stopping.clone()),
@@ -189,6 +190,7 @@ impl WatchStart {
         let (selection, representation) = (self.selection.clone(), self.representation.clone());
         tokio::task::spawn_blocking(move || {
             let mut buffer = Vec::new();
+            let mut first = true;
             let mut entries = snapshot.range(&range);
             let outcome = loop {
                 let entry = match entries.next() {
@@ -203,9 +205,10 @@ impl WatchStart {
                 if !selection.matches(&resource, entry.key, &item.stored) {
                     continue;
                 }
-                if let Err(fault) = representation.event(EventType::Added, &item, &mut buffer) {
+                if let Err(fault) = representation.event(EventType::Added, &item, first, &mut buffer) {
                     break Err(fault);
                 }
+                first = false;
                 if buffer.len() >= CHUNK
                     && send.blocking_send(Ok(Bytes::from(std::mem::take(&mut buffer)))).is_err()
                 {
@@ -273,6 +276,8 @@ struct WatchStream {
     failed: Option<ApiError>,
     bookmarks: bool,
     bookmark_due: bool,
+    /// In a watch of Tables the first event alone says what the columns are.
+    heads_sent: bool,
     timer: Pin<Box<Sleep>>,
     ends: Instant,
     stopping: Stopping,
@@ -404,23 +409,24 @@ impl WatchStream {
         Poll::Ready(true)
     }
 
-    fn write_event(&self, event: &Arc<Event>, chunk: &mut Chunk) -> Result<(), ApiError> {
+    fn write_event(&mut self, event: &Arc<Event>, chunk: &mut Chunk) -> Result<(), ApiError> {
         let Some((kind, value)) = self.transition(event)? else { return Ok(()) };
         self.metrics.delivered();
+        let heads = !std::mem::replace(&mut self.heads_sent, true);
         if let Some(key) = self.key {
             let cache = event.extension.get_or_init(EncodedEvents::default);
             if let Some(cache) = cache {
-                chunk.push(cache.get_or_encode((key, kind), || self.encode(event, kind, value))?);
+                chunk.push(cache.get_or_encode((key, kind), || self.encode(event, kind, value, heads))?);
                 return Ok(());
             }
         }
-        chunk.push(self.encode(event, kind, value)?);
+        chunk.push(self.encode(event, kind, value, heads)?);
         Ok(())
     }
 
-    fn encode(&self, event: &Event, kind: EventType, value: &[u8]) -> Result<Bytes, ApiError> {
+    fn encode(&self, event: &Event, kind: EventType, value: &[u8], heads: bool) -> Result<Bytes, ApiError> {
         let mut out = Vec::with_capacity(value.len() + 160);
-        self.representation.event(kind, &Item::new(value, event.revision)?, &mut out)?;
+        self.representation.event(kind, &Item::new(value, event.revision)?, heads, &mut out)?;
         Ok(Bytes::from(out))
     }
 

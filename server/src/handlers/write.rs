@@ -249,11 +249,19 @@ fn check_preconditions(cx: &Context, update: &Update<'_>, new: &Value, old: &Val
     }
     let (given, current) = (metadata::text(new, "uid"), metadata::text(old, "uid"));
     if update.uid_is_precondition && !given.is_empty() && given != current {
-        let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {current}");
+        let key = match cx.resource.row.namespaced {
+            true => format!("/registry/{plural}/{}/{name}", cx.info.namespace),
+            false => format!("/registry/{plural}/{name}"),
+        };
+        let why = format!("StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {current}");
         return Err(ApiError::conflict(group, plural, name, &why));
     }
     let given = metadata::text(new, "resourceVersion");
-    if given.is_empty() {
+    if given.parse::<u64>().is_err() && !given.is_empty() {
+        let what = format!("strconv.ParseUint: parsing {given:?}: invalid syntax");
+        return Err(ApiError::new(500, crate::status::Reason::Unknown, what));
+    }
+    if matches!(given, "" | "0") {
         if !cx.resource.strategy.unconditional_update || cx.resource.custom {
             let why = "must be specified for an update";
             let cause = crate::field::invalid("metadata.resourceVersion", given, why);

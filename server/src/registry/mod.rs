@@ -159,11 +159,6 @@ impl Registry {
         self.by_name.get(&key).and_then(|&i| self.resources.get(i))
     }
 
-    /// Whether any resource of that group and version is served.
-    pub fn serves(&self, group: &str, version: &str) -> bool {
-        self.resources.iter().any(|r| r.row.group == group && r.row.version == version)
-    }
-
     /// Whether any version of that group is served.
     pub fn serves_group(&self, group: &str) -> bool {
         self.resources.iter().any(|r| r.row.group == group)

@@ -117,12 +117,19 @@ pub(super) fn event(
     r: &Representation,
     kind: EventType,
     item: &Item<'_>,
+    heads: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
     out.extend_from_slice(b"{\"type\":\"");
     out.extend_from_slice(kind.as_str().as_bytes());
     out.extend_from_slice(b"\",\"object\":");
-    r.object(item, out)?;
+    match r.accepted.transform {
+        Transform::Table(version) => {
+            let meta = ListMeta { resource_version: item.revision.to_string(), ..ListMeta::default() };
+            super::table::whole(r, version, &meta, std::slice::from_ref(item), heads, out)?;
+        }
+        _ => r.object(item, out)?,
+    }
     if out.last() == Some(&b'\n') {
         out.pop();
     }

@@ -153,7 +153,7 @@ impl Representation {
         }
         if let Transform::Table(version) = self.accepted.transform {
             let meta = ListMeta { resource_version: item.revision.to_string(), ..ListMeta::default() };
-            return table::whole(self, version, &meta, std::slice::from_ref(item), out);
+            return table::whole(self, version, &meta, std::slice::from_ref(item), true, out);
         }
         let tree = self.transformed(item)?;
         self.write_tree(&tree, out)
@@ -208,19 +208,25 @@ impl Representation {
     /// 500 when an item cannot be read or the encoding fails.
     pub fn whole_list(&self, meta: &ListMeta, items: &[Item<'_>], out: &mut Vec<u8>) -> Result<(), ApiError> {
         if let Transform::Table(version) = self.accepted.transform {
-            return table::whole(self, version, meta, items, out);
+            return table::whole(self, version, meta, items, true, out);
         }
         let tree = tree::list(self, meta, items)?;
         self.write_tree(&tree, out)
     }
 
-    /// Writes one watch event with its framing.
+    /// Writes one watch event with its framing; `heads` says whether a Table names its columns.
     ///
     /// # Errors
     /// 500 when the stored bytes cannot be read or converted.
-    pub fn event(&self, kind: EventType, item: &Item<'_>, out: &mut Vec<u8>) -> Result<(), ApiError> {
+    pub fn event(
+        &self,
+        kind: EventType,
+        item: &Item<'_>,
+        heads: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ApiError> {
         if self.accepted.encoding == Encoding::Json {
-            return json::event(self, kind, item, out);
+            return json::event(self, kind, item, heads, out);
         }
         let tree = self.transformed(item)?;
         tree::event(self, kind, &tree, out)

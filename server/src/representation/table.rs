@@ -66,17 +66,18 @@ fn object(r: &Representation, item: &Item<'_>) -> Result<Vec<u8>, ApiError> {
     Ok(out)
 }
 
-/// A table at once: of one object, or in YAML.
+/// A table at once: of one object, or in YAML. `heads` says whether the columns are named.
 pub(super) fn whole(
     r: &Representation,
     version: MetaVersion,
     meta: &ListMeta,
     items: &[Item<'_>],
+    heads: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
     let mut text = Vec::with_capacity(1024);
     let target = if r.accepted.encoding == Encoding::Json && !r.pretty { &mut *out } else { &mut text };
-    start(r, version, Some(meta), target);
+    writer(r, version).begin(&borrowed(meta), heads, target);
     for (i, item) in items.iter().enumerate() {
         if i > 0 {
             target.push(b',');

@@ -195,7 +195,7 @@ mod data {
             }
         }
         if size > SIZE_MAX {
-            faults.push(field::too_long("", SIZE_MAX));
+            faults.push(field::too_long("[]", SIZE_MAX));
         }
         faults
     }
