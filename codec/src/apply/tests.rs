@@ -1083,6 +1083,27 @@ fn a_create_of_a_built_in_kind_owns_what_upstream_says() {
 }
 
 #[test]
+fn a_key_field_that_is_always_there_has_a_default() {
+    // In upstream's OpenAPI the name of a container has the default "": a container without one is an element too, for
+    // validation to refuse.
+    let schema = schema::builtin();
+    let kind = GVK::new("", "v1", "Pod");
+    let root = schema.kind(&kind).unwrap();
+    let config = json(r#"{"spec":{"containers":[{"image":"i"}],"ephemeralContainers":[{"image":"i"}]}}"#);
+    let set = extract::field_set(schema, root, &config);
+    let shown: Vec<String> = set.paths().iter().map(|p| path::describe(p)).collect();
+    assert_eq!(
+        shown,
+        [
+            ".spec.containers[name=\"\"]",
+            ".spec.containers[name=\"\"].image",
+            ".spec.ephemeralContainers[name=\"\"]",
+            ".spec.ephemeralContainers[name=\"\"].image"
+        ]
+    );
+}
+
+#[test]
 fn hostile_sizes_cost_no_square_and_no_stack() {
     let (schema, root) = deployment();
     let n = 50_000;

@@ -181,12 +181,17 @@ pub(super) fn element_name(schema: &Schema, shape: Shape<'_>, item: &Value) -> R
     }
 }
 
-/// The value of a key field that an element leaves out.
+/// The value of a key field that an element leaves out: the declared default, or the zero value where upstream's type has
+/// no way to leave the field out (its OpenAPI says `default: ""` for those).
 pub(super) fn key_default<'s>(schema: &'s Schema, element: Ref<'s>, key: &str) -> Option<&'s Value> {
-    match element.get(schema)? {
-        Type::Struct(s) => s.field(key)?.default.as_ref(),
-        _ => None,
-    }
+    let Some(Type::Struct(s)) = element.get(schema) else { return None };
+    let rank = s.rank(key)?;
+    let field = s.by_rank(rank);
+    let always = || {
+        let at = s.always.binary_search_by_key(&rank, |(rank, _)| usize::from(*rank)).ok()?;
+        s.always.get(at).map(|(_, zero)| zero).filter(|zero| !zero.is_null() && !field.pointer)
+    };
+    field.default.as_ref().or_else(always)
 }
 
 /// An element of a list with its name.
