@@ -290,7 +290,6 @@ impl<'s, 'a> Decoder<'s, 'a> {
                     self.elements(field, 1, items, sink, depth)?;
                     sink.end_array();
                 }
-                (_, None) if field.shape == Shape::Bytes => sink.null(),
                 (_, bytes) => self.value(field, bytes.unwrap_or_default(), scalar, sink, depth)?,
             }
         }

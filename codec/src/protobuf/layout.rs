@@ -14,7 +14,7 @@ use crate::schema::{Field, Omit, Scalar, Schema, SchemaOr, StructType, Type, Typ
 /// The layouts of all structs of a schema. Immutable once built; shared with the schema that owns it.
 #[derive(Debug, Default)]
 pub(crate) struct Layouts {
-    /// By [`TypeId`]; `None` for types that are no structs.
+    /// By [`TypeId`]; `None` for types that are no structs and for structs without a protobuf form.
     messages: Vec<Option<Message>>,
 }
 
@@ -190,7 +190,9 @@ impl Layouts {
                 .types
                 .iter()
                 .map(|t| match t {
-                    Type::Struct(s) if s.fields.len() <= FieldSet::MAX => Some(message(schema, s)),
+                    Type::Struct(s) if s.fields.len() <= FieldSet::MAX && has_message(s) => {
+                        Some(message(schema, s))
+                    }
                     _ => None,
                 })
                 .collect(),
@@ -232,6 +234,12 @@ impl Layouts {
             message.empty = empty.into();
         }
     }
+}
+
+/// Whether protobuf carries a struct. Tables it does not: none of their fields has a number.
+fn has_message(structure: &StructType) -> bool {
+    let own = |f: &&Field| f.name != "kind" && f.name != "apiVersion";
+    structure.fields.iter().filter(own).any(|f| f.number != 0) || structure.fields.iter().find(own).is_none()
 }
 
 fn message(schema: &Schema, structure: &StructType) -> Message {

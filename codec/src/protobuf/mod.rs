@@ -249,6 +249,11 @@ pub fn transcode_json_message(
     Ok(())
 }
 
+/// Whether a type has a protobuf form. Custom resources have none, nor do Tables.
+pub fn supports(schema: &Schema, id: TypeId) -> bool {
+    schema.layouts().message(id).is_some()
+}
+
 /// Takes the envelope off.
 pub fn decode(bytes: &[u8]) -> Result<Envelope<'_>, DecodeError> {
     Envelope::parse(bytes)

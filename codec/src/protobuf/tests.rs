@@ -420,3 +420,22 @@ fn truncation_at_every_byte_is_an_error_or_a_shorter_object() {
     // Whole, but for the empty fields of the envelope's end (two ways); or nothing but type metadata.
     assert_eq!(errors, whole.len() - 3);
 }
+
+#[test]
+fn tables_have_no_protobuf_form() {
+    let (gvk, table) = kind("meta.k8s.io", "v1", "Table");
+    assert!(!supports(builtin(), table));
+    assert!(supports(builtin(), pod().1));
+    assert!(supports(builtin(), kind("", "v1", "Status").1));
+    let error = encode(&tree!({}), &gvk, builtin(), table, &mut Vec::new());
+    assert_eq!(error, Err(EncodeError::NotAMessage));
+    assert_eq!(decode_object(b"", None, builtin(), table), Err(DecodeError::NotAMessage));
+}
+
+#[test]
+fn a_null_among_bytes_is_read_back_empty() {
+    let (_, id) = kind("", "v1", "ConfigMap");
+    let bytes = message(id, r#"{"binaryData":{"k":null}}"#);
+    assert_eq!(bytes, [field(1, &message(named(OBJECT_META), "{}")), field(3, &field(1, b"k"))].concat());
+    assert!(json(id, &bytes).unwrap().ends_with(r#""binaryData":{"k":""}}"#));
+}
