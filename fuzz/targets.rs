@@ -3,9 +3,9 @@
 //! A target must return for every input. Where something decodes, what it decodes to must survive being
 //! encoded and decoded again.
 
+use plinth_codec::convert::{self, Format};
 use plinth_codec::json::DecodeOptions;
 use plinth_codec::schema::{self, TypeId, GVK};
-use plinth_codec::convert::{self, Format};
 use plinth_codec::{cbor, json, protobuf, yaml, Value};
 
 /// A protobuf body: envelope, object, both ways out, and back.
@@ -111,8 +111,12 @@ pub fn convert(input: &[u8]) {
     let Ok(object) = convert::read(input) else { return };
     for format in [Format::Json, Format::Yaml, Format::Protobuf, Format::Cbor] {
         let mut out = Vec::new();
-        if convert::write(&object, format, &mut out).is_ok() && object.id.is_some() {
-            let again = convert::read(&out).expect("an object of ours");
+        if convert::write(&object, format, &mut out).is_err() {
+            continue;
+        }
+        let again = convert::read(&out).expect("an object of ours");
+        // `WatchEvent` says its kind in the envelope of protobuf alone.
+        if object.id.is_some() && object.tree.get("kind").is_some() {
             assert_eq!(again.gvk, object.gvk);
         }
     }

@@ -117,7 +117,9 @@ pub fn read(input: &[u8]) -> Result<Object, ConvertError> {
     let format = detect(input);
     let object = read_as(input, format);
     match (format, input.strip_suffix(b"\n")) {
-        (Format::Protobuf | Format::Cbor, Some(value)) if object.is_err() => read_as(value, format).or(object),
+        (Format::Protobuf | Format::Cbor, Some(value)) if object.is_err() => {
+            read_as(value, format).or(object)
+        }
         _ => object,
     }
 }
@@ -168,7 +170,9 @@ pub fn write(object: &Object, to: Format, out: &mut Vec<u8>) -> Result<(), Conve
         (Format::Protobuf, Some(gvk), None) => {
             return Err(ConvertError::NotBuiltIn(format!("{}, Kind={}", gvk.api_version(), gvk.kind)));
         }
-        (Format::Protobuf, None, _) => return Err(ConvertError::NotBuiltIn("an object without a kind".into())),
+        (Format::Protobuf, None, _) => {
+            return Err(ConvertError::NotBuiltIn("an object without a kind".into()))
+        }
         (Format::Cbor, _, id) => cbor::encode(&object.tree, id.map(|id| (schema, id)), out)?,
     }
     Ok(())
@@ -210,7 +214,10 @@ mod tests {
             assert_eq!(to(&to(custom, format), Format::Yaml), to(custom, Format::Yaml));
         }
         let error = convert(custom, Format::Protobuf, &mut Vec::new()).unwrap_err();
-        assert_eq!(error.to_string(), "example.com/v1, Kind=Thing has no protobuf form: it is not a built-in kind");
+        assert_eq!(
+            error.to_string(),
+            "example.com/v1, Kind=Thing has no protobuf form: it is not a built-in kind"
+        );
         assert!(convert(b"{\"a\":1}", Format::Protobuf, &mut Vec::new()).is_err());
         assert_eq!(to(b"{\"a\":1}", Format::Json), b"{\"a\":1}\n");
     }

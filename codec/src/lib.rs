@@ -9,6 +9,7 @@
 //! | [`yaml`] | YAML 1.1 as upstream reads it, in and out |
 //! | [`protobuf`] | Kubernetes protobuf: envelope, objects, lists, watch frames |
 //! | [`cbor`] | CBOR with upstream's choices |
+//! | [`convert`] | from any of the four encodings to any |
 //! | [`patch`] | JSON Patch, JSON Merge Patch, strategic merge patch |
 //! | [`apply`] | server-side apply: field sets, managers, merge |
 //! | [`selector`] | label and field selectors |
@@ -21,6 +22,7 @@
 
 pub mod apply;
 pub mod cbor;
+pub mod convert;
 pub mod error;
 pub mod json;
 pub mod names;

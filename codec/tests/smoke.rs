@@ -8,7 +8,7 @@ mod targets;
 mod support;
 
 use plinth_codec::schema::{self, GVK};
-use plinth_codec::{cbor, json, protobuf};
+use plinth_codec::{cbor, json, protobuf, yaml};
 use support::{object, Random};
 
 /// Bodies in each encoding, a random object of every kind each.
@@ -28,7 +28,9 @@ fn seeds(random: &mut Random) -> Vec<Vec<u8>> {
         let (mut text, mut binary) = (Vec::new(), Vec::new());
         json::write(&tree, schema, id, &mut text);
         cbor::encode(&tree, Some((schema, id)), &mut binary).unwrap();
-        seeds.extend([text, binary]);
+        let mut yaml = Vec::new();
+        yaml::write(&tree, &mut yaml);
+        seeds.extend([text, binary, yaml]);
     }
     // Long ones cost time and reach no more code.
     seeds.retain(|seed| seed.len() < 4096);

@@ -5,12 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
+use plinth_codec::convert::{convert, detect, Format};
 use plinth_codec::schema::{self, TypeId, GVK};
 use plinth_codec::{cbor, json, protobuf, Value};
 
 struct Fixture {
     name: String,
     json: Vec<u8>,
+    yaml: Vec<u8>,
     protobuf: Vec<u8>,
     gvk: GVK,
     id: TypeId,
@@ -42,6 +44,7 @@ fn fixtures() -> Vec<Fixture> {
         Fixture {
             name: path.file_stem().unwrap().to_string_lossy().into_owned(),
             json: std::fs::read(path.with_extension("json")).unwrap(),
+            yaml: std::fs::read(path.with_extension("yaml")).unwrap(),
             gvk,
             id,
             protobuf,
@@ -126,6 +129,34 @@ fn json_to_cbor_and_back_is_equal() {
         assert_eq!(cbor::decode(&encoded).unwrap(), expected, "{}", fixture.name);
     }
     println!("JSON -> CBOR -> JSON: {} kinds equal", fixtures.len());
+}
+
+#[test]
+fn every_encoding_converts_to_every_other() {
+    let fixtures = fixtures();
+    for fixture in &fixtures {
+        let to = |input: &[u8], format| {
+            let mut out = Vec::new();
+            convert(input, format, &mut out)
+                .unwrap_or_else(|e| panic!("{} to {format:?}: {e}", fixture.name));
+            out
+        };
+        let cbor = to(&fixture.json, Format::Cbor);
+        for input in [&fixture.json, &fixture.yaml, &fixture.protobuf, &cbor] {
+            let from = detect(input);
+            assert!(to(input, Format::Protobuf) == fixture.protobuf, "{} from {from:?}", fixture.name);
+            assert!(to(input, Format::Cbor) == cbor, "{} from {from:?}", fixture.name);
+            let json = String::from_utf8(to(input, Format::Json)).unwrap();
+            assert_eq!(
+                json.trim_end(),
+                canonical(&tree(fixture), fixture.id),
+                "{} from {from:?}",
+                fixture.name
+            );
+            assert!(to(&to(input, Format::Yaml), Format::Protobuf) == fixture.protobuf, "{}", fixture.name);
+        }
+    }
+    println!("JSON, YAML, protobuf and CBOR to each other: {} kinds equal", fixtures.len());
 }
 
 #[test]
