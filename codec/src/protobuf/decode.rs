@@ -12,7 +12,8 @@ use std::borrow::Cow;
 
 use super::layout::{FieldLayout, FieldSet, Form, Layouts, Message, Shape};
 use super::scan::{
-    entry, merge, raw_content, scan, string_field, timestamp, varints, wire_type, wrapped_items, Entry, Seen,
+    entry, is_null, merge, raw_content, scan, string_field, timestamp, varints, wire_type, wrapped_items,
+    Entry, Seen,
 };
 use super::sink::{wire_text, Sink};
 use super::tape::Tape;
@@ -98,8 +99,10 @@ impl<'s, 'a> Decoder<'s, 'a> {
         sink: &mut S,
         depth: usize,
     ) -> Result<(), DecodeError> {
-        let nil =
-            seen.count == 0 && (field.pointer || field.form != Form::One || field.shape == Shape::Bytes);
+        let nil = match seen.count {
+            0 => field.pointer || field.form != Form::One || field.shape == Shape::Bytes,
+            _ => field.pointer && field.form == Form::One && is_null(field.shape, seen.bytes)?,
+        };
         if nil {
             if field.omit == Omit::Never {
                 sink.field(field);
@@ -158,8 +161,11 @@ impl<'s, 'a> Decoder<'s, 'a> {
         if seen.count == 0 {
             return Ok(true);
         }
-        if field.pointer || field.form != Form::One {
+        if field.form != Form::One {
             return Ok(false);
+        }
+        if field.pointer {
+            return is_null(field.shape, seen.bytes);
         }
         Ok(match field.shape {
             Shape::Bool => seen.scalar == 0,

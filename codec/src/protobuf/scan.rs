@@ -9,6 +9,8 @@ use super::layout::{FieldLayout, FieldSet, Form, Message, Shape, Step};
 use super::sink::wire_text;
 use super::wire::{push_varint, Reader, WireType};
 use super::DecodeError;
+use crate::cbor;
+use crate::schema::SchemaOr;
 use crate::time::Timestamp;
 
 /// What the scan noted of one field.
@@ -229,9 +231,34 @@ pub(super) fn string_field(bytes: &[u8], wanted: u32) -> Result<Option<&[u8]>, D
     Ok(found)
 }
 
-/// What a raw message holds; `None` when nothing.
+/// What a raw message holds; `None` when nothing, which `null` is too: Go's JSON decoder leaves such a field unset.
 pub(super) fn raw_content(bytes: &[u8]) -> Result<Option<&[u8]>, DecodeError> {
-    Ok(string_field(bytes, 1)?.filter(|raw| !raw.is_empty()))
+    let null = |raw: &[u8]| match raw.starts_with(cbor::SELF_DESCRIBED) {
+        true => cbor::decode(raw).is_ok_and(|value| value.is_null()),
+        false => matches!(raw.trim_ascii(), b"" | b"null"),
+    };
+    Ok(string_field(bytes, 1)?.filter(|raw| !null(raw)))
+}
+
+/// Whether a value behind a pointer is one that JSON shows as `null`. Upstream loses the pointer when it reads
+/// that JSON again, so the object tree has no such fields.
+pub(super) fn is_null(shape: Shape, bytes: &[u8]) -> Result<bool, DecodeError> {
+    Ok(match shape {
+        Shape::Raw => raw_content(bytes)?.is_none(),
+        Shape::Time | Shape::MicroTime => timestamp(bytes)?.is_none(),
+        Shape::SchemaOr(SchemaOr::Array | SchemaOr::StringArray, _) => {
+            let mut reader = Reader::new(bytes);
+            while !reader.is_empty() {
+                let (number, wire) = reader.tag()?;
+                if matches!(number, 1 | 2) {
+                    return Ok(false);
+                }
+                reader.skip(wire)?;
+            }
+            true
+        }
+        _ => false,
+    })
 }
 
 /// The time of a `Timestamp` message; `None` for Go's zero time, which an empty message stands for too. Times outside the

@@ -439,3 +439,16 @@ fn a_null_among_bytes_is_read_back_empty() {
     assert_eq!(bytes, [field(1, &message(named(OBJECT_META), "{}")), field(3, &field(1, b"k"))].concat());
     assert!(json(id, &bytes).unwrap().ends_with(r#""binaryData":{"k":""}}"#));
 }
+
+#[test]
+fn a_pointer_to_nothing_is_no_field() {
+    let meta = named(OBJECT_META);
+    // deletionTimestamp is a pointer, creationTimestamp is none; both are left out when zero.
+    assert_eq!(json(meta, &[field(8, b""), field(9, b"")].concat()).unwrap(), "{}");
+    let entry = named("io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry");
+    for nothing in [&b""[..], b"\x0a\x00", b"\x0a\x04null", b"\x0a\x04\xd9\xd9\xf7\xf6"] {
+        assert_eq!(json(entry, &field(7, nothing)).unwrap(), "{}");
+    }
+    let schema = named("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
+    assert_eq!(json(schema, &[field(24, b""), field(8, b"")].concat()).unwrap(), "{}");
+}
