@@ -197,6 +197,13 @@ pub fn validate(resource: &ResourceType, object: &Value, creating: bool) -> Vec<
     let metadata = object.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
     let mut faults = Vec::new();
+    let prefix = text("generateName");
+    if creating && !prefix.is_empty() {
+        // The dash before the suffix is no end (upstream's maskTrailingDash).
+        let masked = prefix.strip_suffix('-').map_or(prefix.to_owned(), |start| format!("{start}a"));
+        let messages = name_faults(resource.strategy.name, &masked);
+        faults.extend(messages.iter().map(|m| field::invalid("metadata.generateName", prefix, m)));
+    }
     let name = text("name");
     if name.is_empty() {
         faults.push(field::required("metadata.name", "name or generateName is required"));

@@ -25,6 +25,7 @@ pub async fn handle(server: Arc<Server>, peer: Peer, request: Request<Incoming>)
     let route = request_info::route(request.method(), request.uri().path(), request.uri().query());
     let accept = request.headers().get(ACCEPT).cloned();
     let label = RequestLabel::of(&route, request.method());
+    let http1 = request.version() < hyper::Version::HTTP_2;
     let is_head = request.method() == Method::HEAD;
     let _in_flight = server.metrics.in_flight(label.verb.mutates());
     let outcome = match authenticate(&peer, &request) {
@@ -33,7 +34,7 @@ pub async fn handle(server: Arc<Server>, peer: Peer, request: Request<Incoming>)
     };
     let mut response = match outcome {
         Ok(response) => response,
-        Err(error) => refuse(&error, accept.as_ref()),
+        Err(error) => refuse(&error, accept.as_ref(), http1),
     };
     if let Ok(id) = HeaderValue::try_from(uuid::Uuid::new_v4().to_string()) {
         response.headers_mut().insert("audit-id", id);
@@ -112,6 +113,10 @@ async fn serve(
     match route {
         Route::Resource(info) => {
             authorize(server, &user, &info)?;
+            // Authorized as what it would be, but served nowhere, as upstream does.
+            if request.uri().path().contains("//") {
+                return Ok(endpoints::not_found_text());
+            }
             let resource = find_resource(server, &info);
             let Some(resource) = resource? else { return Ok(endpoints::not_found_text()) };
             let (parts, body) = request.into_parts();
@@ -148,7 +153,7 @@ fn find_resource(
 }
 
 /// An error as a Status, in the encoding that the client accepts.
-fn refuse(error: &ApiError, accept: Option<&HeaderValue>) -> Response<Body> {
+fn refuse(error: &ApiError, accept: Option<&HeaderValue>, http1: bool) -> Response<Body> {
     let accepted = negotiate::accept_for_error(accept.and_then(|a| a.to_str().ok()));
     let mut out = Vec::with_capacity(512);
     let status = error.to_status();
@@ -169,7 +174,7 @@ fn refuse(error: &ApiError, accept: Option<&HeaderValue>) -> Response<Body> {
     if retry > 0 {
         headers.insert(RETRY_AFTER, HeaderValue::from(retry));
     }
-    if error.code == 413 {
+    if error.code == 413 && http1 {
         // What is left of the body will not be read.
         headers.insert(hyper::header::CONNECTION, HeaderValue::from_static("close"));
     }

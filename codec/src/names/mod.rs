@@ -21,7 +21,7 @@ fn too_long(most: usize, unit: &str) -> String {
 
 fn broken(rule: &str, format: &str, examples: &[&str]) -> String {
     let examples: Vec<String> = examples.iter().map(|e| format!("'{e}', ")).collect();
-    format!("{rule} (e.g. {}regex used for validation is '{format}')", examples.join("or "))
+    format!("{rule} (e.g. {}regex used for validation is '{format}')", examples.join(" or "))
 }
 
 /// Whether the text is not empty, starts and ends with `edge` and has nothing but `inner` between.

@@ -25,11 +25,12 @@ const ENDPOINTS: &[&str] =
 /// # Errors
 /// 404, 405, 406.
 pub async fn serve<B>(server: &Server, request: &Request<B>) -> Result<Response<Body>, ApiError> {
-    if *request.method() != Method::GET {
-        return Err(ApiError::method_not_allowed());
-    }
     let path = normalised(request.uri().path());
     let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
+    // Upstream answers every method on the two roots of discovery.
+    if *request.method() != Method::GET && !matches!(segments.as_slice(), ["api" | "apis"]) {
+        return Err(ApiError::method_not_allowed());
+    }
     match segments.as_slice() {
         [] => Ok(json_text(root::paths(&catalog(), ENDPOINTS))),
         ["version"] => Ok(json_text(root::version(&root::THIS))),
@@ -90,6 +91,7 @@ fn discovery_document<B>(
         let group = request.uri().path().split('/').filter(|s| !s.is_empty()).nth(1).unwrap_or_default();
         return match catalog().group(group) {
             Some(_) => Err(ApiError::no_such_resource()),
+            None if request.uri().path().starts_with("/api/") => Err(ApiError::no_such_resource()),
             None => Ok(not_found_text()),
         };
     };
@@ -108,6 +110,8 @@ fn encode<B>(
     let mut response = text(StatusCode::OK, accepted.content_type(shape), Vec::new());
     if tagged {
         response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+        let public = HeaderValue::from_static("public");
+        response.headers_mut().insert(hyper::header::CACHE_CONTROL, public);
         let tag = etag::of(&out);
         let known = request.headers().get(IF_NONE_MATCH).and_then(|v| v.to_str().ok());
         if let Ok(value) = HeaderValue::try_from(tag.as_str()) {

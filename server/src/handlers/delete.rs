@@ -30,6 +30,9 @@ const ATTEMPTS: usize = 256;
 /// Objects that one step of a deletecollection reads.
 const COLLECTION_STEP: usize = 500;
 
+/// Namespaces that nobody may delete.
+const IMMORTAL_NAMESPACES: &[&str] = &["default", "kube-system", "kube-public"];
+
 /// `metav1.DeleteOptions`.
 #[derive(Clone, Debug, Default)]
 struct Options {
@@ -133,7 +136,7 @@ async fn options(cx: &mut Context, incoming: Incoming) -> Result<Options, ApiErr
             causes.push(field::not_supported(
                 "propagationPolicy",
                 policy.as_str(),
-                &["Background", "Foreground", "Orphan", ""],
+                &["Foreground", "Background", "Orphan", "nil"],
             ));
         }
     }
@@ -204,6 +207,11 @@ async fn delete_object(
     name: &str,
     options: &Options,
 ) -> Result<Deleted, ApiError> {
+    let is_namespace = cx.resource.strategy.deletion == Deletion::Namespace;
+    if is_namespace && IMMORTAL_NAMESPACES.contains(&name) {
+        let (group, plural) = (cx.resource.group(), cx.resource.plural());
+        return Err(ApiError::forbidden(group, plural, name, "this namespace may not be deleted"));
+    }
     let form = write::storage(cx)?;
     for _ in 0..ATTEMPTS {
         let live = cx.server.store.get(form, namespace, name).await?;

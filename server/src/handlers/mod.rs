@@ -131,6 +131,7 @@ impl Context {
 /// Whatever goes wrong on the way, for [`crate::pipeline`] to encode.
 pub async fn dispatch(cx: Context, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
     check_scope(&cx)?;
+    check_name(&cx.info.name)?;
     if !cx.info.subresource.is_empty() {
         return subresource(cx, body).await;
     }
@@ -180,6 +181,16 @@ async fn subresource(cx: Context, body: hyper::body::Incoming) -> Result<Respons
         Verb::Update => update::update(cx, body).await,
         Verb::Patch => patch::patch(cx, body).await,
         _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// A name that no object can have is refused before anything is looked up.
+fn check_name(name: &str) -> Result<(), ApiError> {
+    match plinth_codec::names::path_segment_faults(name).first() {
+        // A slash can only come from an escape, which upstream routes nowhere.
+        Some(_) if name.contains('/') => Err(ApiError::no_such_resource()),
+        Some(why) => Err(ApiError::bad_request(format!("Name parameter invalid: {name:?}: {why}"))),
+        None => Ok(()),
     }
 }
 

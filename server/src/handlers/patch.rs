@@ -15,7 +15,7 @@ use crate::field;
 use crate::http::body::Body;
 use crate::metadata::{self, Moment};
 use crate::ownership;
-use crate::status::{ApiError, Reason};
+use crate::status::{ApiError, Cause, Reason};
 
 /// A patch as it was sent.
 pub(super) struct Patch {
@@ -124,7 +124,7 @@ pub(super) async fn read(cx: &Context, incoming: Incoming) -> Result<Patch, ApiE
             tree
         }
         ContentType::ApplyCbor => cbor::decode(&text).map_err(|e| ApiError::bad_request(e.to_string()))?,
-        _ => json::parse(&text).map_err(bad)?,
+        _ => json::parse(&text).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?,
     };
     Ok(Patch { kind, document, text, duplicates })
 }
@@ -137,7 +137,7 @@ pub(super) fn apply(
     target: &Target<'_>,
 ) -> Result<(Value, Vec<String>), ApiError> {
     let document = patch.document.clone();
-    let mut faults: Vec<String> = Vec::new();
+    let mut faults: Vec<String> = patch.duplicates.clone();
     let patched = match patch.kind {
         ContentType::JsonPatch => patch::json_patch(live, document),
         ContentType::StrategicMergePatch => {
@@ -152,10 +152,14 @@ pub(super) fn apply(
             ));
         }
     };
-    let patched = patched.map_err(|e| refusal(cx, patch, e))?;
-    let invalid = |what: String| invalid_patch(cx, patch, target.gvk, &what);
-    let decoded = json::conform(patched, target.schema, target.root, &DecodeOptions::default())
-        .map_err(|e| invalid(e.to_string()))?;
+    let patched = patched.map_err(|e| refusal(patch, e))?;
+    let mut text = Vec::new();
+    json::write_untyped(&patched, &mut text);
+    let invalid = |what: String| invalid_patch(&text, &what);
+    check_kind(&patched, target.gvk).map_err(invalid)?;
+    let options = DecodeOptions { strict: cx.query.field_validation != "Ignore" };
+    let decoded =
+        json::conform(patched, target.schema, target.root, &options).map_err(|e| invalid(e.to_string()))?;
     faults.extend(decoded.strict.iter().map(ToString::to_string));
     let warnings = match (faults.is_empty(), cx.query.field_validation.as_str()) {
         (true, _) | (_, "Ignore") => Vec::new(),
@@ -165,22 +169,36 @@ pub(super) fn apply(
     Ok((decoded.value, warnings))
 }
 
-fn refusal(cx: &Context, patch: &Patch, error: patch::PatchError) -> ApiError {
+/// A patch cannot make another kind of an object.
+fn check_kind(patched: &Value, gvk: &GVK) -> Result<(), String> {
+    let text = |key: &str| patched.str_at(&[key]).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    match api_version == gvk.api_version() && kind == gvk.kind {
+        true => Ok(()),
+        false => Err(format!(
+            "no kind {kind:?} is registered for version {api_version:?} in the scope of {}",
+            gvk.kind
+        )),
+    }
+}
+
+fn refusal(patch: &Patch, error: patch::PatchError) -> ApiError {
     let message = error.to_string();
     match error.code() {
         413 => ApiError::new(413, Reason::RequestEntityTooLarge, message),
-        422 if patch.kind == ContentType::JsonPatch => ApiError::new(
-            422,
-            Reason::Invalid,
-            format!("the server rejected our request due to an error in our request: {message}"),
-        ),
-        422 => invalid_patch(cx, patch, &cx.resource.row.gvk(), &message),
+        // What the operation ran into stays in the details: upstream's message says nothing of it.
+        422 if patch.kind == ContentType::JsonPatch => {
+            let text = "the server rejected our request due to an error in our request";
+            let cause = Cause { reason: "FieldValueInvalid", message, field: "patch".into() };
+            ApiError::new(422, Reason::Invalid, text).with_causes(vec![cause])
+        }
+        422 => invalid_patch(&patch.text, &message),
         _ => ApiError::bad_request(message),
     }
 }
 
-/// 422 with the patch itself as the bad value, as upstream.
-fn invalid_patch(cx: &Context, patch: &Patch, gvk: &GVK, what: &str) -> ApiError {
-    let cause = field::invalid("patch", String::from_utf8_lossy(&patch.text).into_owned(), what);
-    ApiError::invalid(&gvk.group, &gvk.kind, &cx.info.name, vec![cause])
+/// 422 with the patched object as the bad value; upstream names neither kind nor object here.
+fn invalid_patch(bad: &[u8], what: &str) -> ApiError {
+    let cause = field::invalid("patch", String::from_utf8_lossy(bad).into_owned(), what);
+    ApiError::invalid("", "", "", vec![cause])
 }

@@ -75,8 +75,7 @@ async fn create_owned(cx: &Context, tree: Value, ownership: Ownership) -> Result
             outcome => return outcome,
         }
     }
-    let error = last.unwrap_or_else(|| ApiError::internal("no attempt was made"));
-    Err(error.retry_after(1))
+    Err(last.unwrap_or_else(|| ApiError::internal("no attempt was made")))
 }
 
 async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Result<Written, ApiError> {
@@ -101,9 +100,17 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
     faults.extend(metadata::validate(&cx.resource, &tree, true));
     refuse_faults(cx, &tree, faults)?;
     let name = metadata::text(&tree, "name").to_owned();
+    let has_generate_name = !metadata::text(&tree, "generateName").is_empty();
     let key = key::object(&form.prefix, key_namespace(cx), &name);
     let value = object::to_stored(&cx.resource, tree)?;
-    let exists = || ApiError::already_exists(cx.resource.group(), cx.resource.plural(), &name);
+    let exists = || {
+        let mut error = ApiError::already_exists(cx.resource.group(), cx.resource.plural(), &name);
+        if has_generate_name {
+            error.message.push_str(", the server was not able to generate a unique name for the object");
+            return error.retry_after(1);
+        }
+        error
+    };
     if dry_run {
         return match cx.server.store.get(form, key_namespace(cx), &name).await? {
             Some(_) => Err(exists()),
