@@ -124,7 +124,12 @@ pub(super) async fn read(cx: &Context, incoming: Incoming) -> Result<Patch, ApiE
             tree
         }
         ContentType::ApplyCbor => cbor::decode(&text).map_err(|e| ApiError::bad_request(e.to_string()))?,
-        _ => json::parse(&text).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?,
+        _ => {
+            let decoded = json::parse_reporting(&text)
+                .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
+            duplicates.extend(decoded.strict.iter().map(ToString::to_string));
+            decoded.value
+        }
     };
     Ok(Patch { kind, document, text, duplicates })
 }
