@@ -1,6 +1,6 @@
 # Each target sets up what it needs (scripts/setup says out loud what it installs) and then does
 # its job. Everything is built in one profile and into one target directory that outlives the
-# checkout, because RocksDB takes ten minutes to compile on two cores.
+# checkout.
 #
 #   make run     server on https://127.0.0.1:6443, its data in ./data
 #   make test    every test
@@ -15,12 +15,13 @@ BENCH_DIR ?= $(PLINTH_TARGET_DIR)/bench
 
 export PLINTH_TARGET_DIR
 export CARGO_TARGET_DIR := $(PLINTH_TARGET_DIR)
+# RocksDB comes compiled: by `scripts/setup build`, once for each of its versions.
+export ROCKSDB_LIB_DIR := $(shell PLINTH_TARGET_DIR='$(PLINTH_TARGET_DIR)' scripts/setup rocksdb-dir)
+export ROCKSDB_STATIC := 1
 # rustup puts cargo here, and a shell opened before that does not know it yet.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 BINARY := $(PLINTH_TARGET_DIR)/release/plinth
-# One profile and always the whole workspace: cargo compiles a dependency again when the features
-# asked of it differ, and which packages are selected decides that.
 CARGO_FLAGS := --release --locked
 
 .PHONY: run test lint bench build fmt setup
@@ -29,7 +30,7 @@ run: build
 	exec $(BINARY) serve --data-dir $(DATA_DIR)
 
 build: setup
-	cargo build $(CARGO_FLAGS) --workspace --bins
+	cargo build $(CARGO_FLAGS) --package plinth-server
 
 # The end-to-end tests start the binary that `build` left.
 test: build

@@ -16,3 +16,33 @@
 
 pub mod api;
 pub mod plot;
+
+pub use api::Error;
+
+/// `plinth bench`: which benchmark.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  plinth bench api create get --duration 5\n  plinth bench plot api.json --to docs/plots"
+)]
+pub struct Options {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The benchmarks, and what is made of their reports.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Measure the API of a server
+    Api(api::Options),
+    /// Draw report files as SVG
+    Plot(plot::Options),
+}
+
+/// Runs what was asked for, to its end.
+pub fn run(options: Options) -> Result<(), Error> {
+    match options.command {
+        Command::Api(options) => api::run(options),
+        Command::Plot(options) => plot::run(options),
+    }
+}

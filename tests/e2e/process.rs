@@ -116,11 +116,19 @@ async fn the_first_start_makes_what_is_needed() {
 }
 
 #[test]
-fn help_is_complete() {
-    for command in ["serve", "convert", "backup", "restore", "verify", "bench"] {
-        let output = launch().command([command, "--help"]).output().expect("plinth runs");
-        assert!(output.status.success(), "{command}");
-        let help = String::from_utf8(output.stdout).expect("text");
+fn every_command_has_help_with_an_example() {
+    let help = |arguments: &[&str]| {
+        let output = launch().command(arguments).arg("--help").output().expect("plinth runs");
+        assert!(output.status.success(), "{arguments:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let all = help(&[]);
+    let listed =
+        all.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let commands: Vec<&str> = listed.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(commands.contains(&"serve") && commands.contains(&"bench"), "{commands:?}");
+    for command in commands.into_iter().filter(|command| *command != "help") {
+        let help = help(&[command]);
         assert!(help.contains("Example"), "plinth {command} --help has an example:\n{help}");
     }
 }

@@ -136,7 +136,8 @@ impl TestServer {
 impl Drop for TestServer {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("--- last lines of the server\n{}\n---", self.log_tail(40));
+            let ended = self.server.ended().map_or(String::new(), |how| format!(" (it ended: {how})"));
+            eprintln!("--- last lines of the server{ended}\n{}\n---", self.log_tail(40));
         }
     }
 }

@@ -129,6 +129,11 @@ impl Server {
         kubeconfig::endpoint(&self.kubeconfig())
     }
 
+    /// How the process ended, when it did so by itself or by somebody else's hand.
+    pub fn ended(&mut self) -> Option<String> {
+        self.child.try_wait().ok().flatten().map(describe)
+    }
+
     /// What the server and its predecessors on this directory wrote.
     pub fn log(&self) -> Log {
         Log { path: self.root.join(LOG) }

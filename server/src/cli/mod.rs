@@ -6,6 +6,17 @@ use clap::{Parser, Subcommand};
 
 pub use serve::{ServeError, ServeOptions};
 
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// The server did not start, or stopped for a reason.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// A benchmark could not be run to its end.
+    #[error(transparent)]
+    Bench(#[from] plinth_benches::Error),
+}
+
 /// A Kubernetes API server without etcd.
 #[derive(Debug, Parser)]
 #[command(
@@ -25,14 +36,17 @@ pub struct Cli {
 pub enum Command {
     /// Serve the Kubernetes API from a data directory
     Serve(Box<ServeOptions>),
+    /// Measure a server and draw the figures
+    Bench(plinth_benches::Options),
 }
 
 /// Runs a command to its end.
 ///
 /// # Errors
 /// One error whose text is for people.
-pub fn run(cli: Cli) -> Result<(), ServeError> {
+pub fn run(cli: Cli) -> Result<(), CliError> {
     match cli.command {
-        Command::Serve(options) => serve::run(*options),
+        Command::Serve(options) => Ok(serve::run(*options)?),
+        Command::Bench(options) => Ok(plinth_benches::run(options)?),
     }
 }
