@@ -19,15 +19,16 @@ const header = `# Every built-in type of the Kubernetes API: names, numbers, typ
 #
 #   package NAME            the OpenAPI package of what follows; a type is NAME.TYPE outside of it
 #   enum TYPE VALUE|...     a string with one of these values (the empty one may be among them)
+#   text TYPE               any string; the name is for errors of decoding
 #   struct NAME.TYPE [atomic]   its fields follow; "atomic" is +structType=atomic
 #    .kind KIND GV...       the struct is the body of KIND in these group/versions
-#    .embed NUMBER [IN]     a protobuf message (field NUMBER) whose fields are flat in JSON; IN says which
-#                           earlier .embed holds it (counted from 1); without, the struct itself does
+#    .embed NAME NUMBER [IN]   a protobuf message (field NUMBER, Go struct NAME) whose fields are flat in JSON; IN says
+#                           which earlier .embed holds it (counted from 1); without, the struct itself does
 #    FIELD NUMBER TYPE [FLAGS] [WORD=VALUE...]
 #
 # NUMBER is the protobuf number, 0 where protobuf does not carry the field.
 # TYPE is a scalar (bool int32 int64 double string bytes quantity intorstring time microtime duration
-# raw json fields any schemaorarray schemaorbool schemaorstrings), an enum or struct (with its package
+# raw json fields any schemaorarray schemaorbool schemaorstrings), an enum, text or struct (with its package
 # where that is another one), or [] (list), [m] (list in a protobuf message of its own), {} (map with
 # string keys) before a type.
 # FLAGS: ? omitempty, z omitzero, * pointer, ! required.
@@ -69,5 +70,5 @@ func main() {
 	if err := file.Close(); err != nil {
 		log.Fatal(err)
 	}
-	log.Printf("%d structs, %d enums -> %s", len(walk.structs), len(walk.enums), *out)
+	log.Printf("%d structs, %d named strings -> %s", len(walk.structs), len(walk.texts), *out)
 }

@@ -39,11 +39,11 @@ type structure struct {
 	fields    []string
 }
 
-// walk collects structs and enums from the kinds down.
+// walk collects structs and named strings from the kinds down.
 type walk struct {
 	sources sources
 	structs map[reflect.Type]*structure
-	enums   map[reflect.Type][]string
+	texts   map[reflect.Type][]string // named string types, with the values of those that are enums
 }
 
 func newWalk() *walk {
@@ -96,7 +96,7 @@ func (w *walk) fields(s *structure, t reflect.Type, embed int) {
 			}
 			inner := embed
 			if number != 0 {
-				line := fmt.Sprintf(".embed %d", number)
+				line := fmt.Sprintf(".embed %s %d", field.Name, number)
 				if embed != 0 {
 					line += fmt.Sprintf(" %d", embed)
 				}
@@ -258,10 +258,10 @@ func (w *walk) text(pkg string, t reflect.Type) string {
 		return "string"
 	}
 	src := w.sources.of(t.PkgPath())
-	if !src.types[t.Name()].has("enum") {
-		return "string"
+	w.texts[t] = nil
+	if src.types[t.Name()].has("enum") {
+		w.texts[t] = src.enums[t.Name()]
 	}
-	w.enums[t] = src.enums[t.Name()]
 	return qualified(pkg, t)
 }
 
@@ -273,11 +273,11 @@ func (w *walk) finish() {
 	}
 }
 
-// lines is the table, ordered by package, enums before structs, then by name.
+// lines is the table, ordered by package, strings before structs, then by name.
 func (w *walk) lines() []string {
 	records := map[string][]string{} // sort key -> lines
 	packages := map[string]bool{}
-	for t, values := range w.enums {
+	for t, values := range w.texts {
 		pkg := openAPIPackage(t.PkgPath())
 		packages[pkg] = true
 		for _, value := range values {
@@ -285,7 +285,11 @@ func (w *walk) lines() []string {
 				log.Fatalf("%s: enum value %q", t, value)
 			}
 		}
-		records[pkg+" 1 "+t.Name()] = []string{"enum " + t.Name() + " " + strings.Join(values, "|")}
+		line := "text " + t.Name()
+		if values != nil {
+			line = "enum " + t.Name() + " " + strings.Join(values, "|")
+		}
+		records[pkg+" 1 "+t.Name()] = []string{line}
 	}
 	for _, s := range w.structs {
 		packages[s.pkg] = true

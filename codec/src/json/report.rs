@@ -82,9 +82,30 @@ impl<'s> Report<'s> {
                 if !path.is_empty() {
                     path.push('.');
                 }
+                for name in embedding(holder, field) {
+                    path.push_str(name);
+                    path.push('.');
+                }
                 path.push_str(&field.name);
             }
         }
         (structure, path)
     }
+}
+
+/// Go's names of the embedded structs on the way from a struct to one of its fields.
+fn embedding<'s>(holder: &'s StructType, field: &Field) -> Vec<&'s str> {
+    let mut names = Vec::new();
+    let mut place = usize::from(field.embedded_in);
+    while let Some(embedded) = place.checked_sub(1).and_then(|i| holder.embedded.get(i)) {
+        names.push(embedded.name.as_str());
+        place = usize::from(embedded.within);
+    }
+    names.reverse();
+    let is_meta =
+        |i: usize, name| holder.fields.get(i).is_some_and(|f| std::ptr::eq(f, field) && f.name == name);
+    if field.number == 0 && (is_meta(0, "kind") || is_meta(1, "apiVersion")) {
+        names.push("TypeMeta");
+    }
+    names
 }

@@ -105,8 +105,24 @@ fn wrong_types_are_told_in_gos_words() {
             r#"{"spec":{"template":{"spec":{"containers":{}}}}}"#,
             "json: cannot unmarshal object into Go struct field PodSpec.spec.template.spec.containers of type []v1.Container",
         ),
+        (
+            r#"{"spec":{"template":{"spec":{"restartPolicy":1}}}}"#,
+            "json: cannot unmarshal number into Go struct field PodSpec.spec.template.spec.restartPolicy of type v1.RestartPolicy",
+        ),
+        (
+            r#"{"metadata":{"uid":1}}"#,
+            "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.uid of type types.UID",
+        ),
         (r#"{"spec":[]}"#, "json: cannot unmarshal array into Go struct field Deployment.spec of type v1.DeploymentSpec"),
         ("[]", "json: cannot unmarshal array into Go value of type v1.Deployment"),
+        (
+            r#"{"kind":1}"#,
+            "json: cannot unmarshal number into Go struct field Deployment.TypeMeta.kind of type string",
+        ),
+        (
+            r#"{"spec":{"template":{"spec":{"volumes":[{"emptyDir":1}]}}}}"#,
+            "json: cannot unmarshal number into Go struct field Volume.spec.template.spec.volumes.VolumeSource.emptyDir of type v1.EmptyDirVolumeSource",
+        ),
         (
             r#"{"metadata":{"creationTimestamp":5}}"#,
             "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.creationTimestamp of type string",
@@ -120,6 +136,12 @@ fn wrong_types_are_told_in_gos_words() {
         assert_eq!(fault(deployment, body), message, "{body}");
     }
     let secret = kind("", "v1", "Secret");
+    assert!(
+        round_trip(secret, r#"{"data":{"a":[104,105,null]}}"#).0.contains(r#""a":"aGkA""#),
+        "bytes as numbers"
+    );
+    assert!(fault(secret, r#"{"data":{"a":[300]}}"#)
+        .ends_with("number 300 into Go struct field Secret.data of type uint8"));
     assert_eq!(fault(secret, r#"{"data":{"a":"!"}}"#), "illegal base64 data at input byte 0");
     let claim = kind("", "v1", "PersistentVolumeClaim");
     assert_eq!(
@@ -140,7 +162,10 @@ fn faults_of_syntax_are_told_in_gos_words() {
         ("[1 2]", "invalid character '2' after array element"),
         ("[1,]", "invalid character ']' looking for beginning of value"),
         ("{} x", "invalid character 'x' after top-level value"),
-        ("tru", "unexpected end of JSON input"),
+        ("tru", "invalid character ' ' in literal true (expecting 'e')"),
+        ("\"a", "unexpected end of JSON input"),
+        ("\"a\\", "invalid character ' ' in string escape code"),
+        ("-", "invalid character ' ' in numeric literal"),
         ("trux", "invalid character 'x' in literal true (expecting 'e')"),
         ("01", "invalid character '1' after top-level value"),
         ("-x", "invalid character 'x' in numeric literal"),

@@ -60,6 +60,18 @@ impl<'a> Reader<'a> {
         None
     }
 
+    /// The fault of the byte at hand, inside of a word, number or escape. There Go sees a space at the end.
+    #[cold]
+    fn inner_fault(&self, context: &str) -> DecodeError {
+        if self.at < self.bytes.len() {
+            return self.fault(context);
+        }
+        DecodeError::Syntax {
+            message: format!("invalid character ' ' {context}").into(),
+            offset: self.at + 1,
+        }
+    }
+
     /// The fault of the byte at hand, or of there being none.
     #[cold]
     fn fault(&self, context: &str) -> DecodeError {
@@ -103,7 +115,9 @@ impl<'a> Reader<'a> {
         }
         for expected in word.bytes() {
             if self.bytes.get(self.at) != Some(&expected) {
-                return Err(self.fault(&format!("in literal {word} (expecting '{}')", char::from(expected))));
+                return Err(
+                    self.inner_fault(&format!("in literal {word} (expecting '{}')", char::from(expected)))
+                );
             }
             self.at += 1;
         }
@@ -127,12 +141,12 @@ impl<'a> Reader<'a> {
         if self.bytes.get(self.at) == Some(&b'0') {
             self.at += 1;
         } else if self.digits() == 0 {
-            return Err(self.fault("in numeric literal"));
+            return Err(self.inner_fault("in numeric literal"));
         }
         if self.bytes.get(self.at) == Some(&b'.') {
             self.at += 1;
             if self.digits() == 0 {
-                return Err(self.fault("after decimal point in numeric literal"));
+                return Err(self.inner_fault("after decimal point in numeric literal"));
             }
         }
         if matches!(self.bytes.get(self.at), Some(b'e' | b'E')) {
@@ -141,7 +155,7 @@ impl<'a> Reader<'a> {
                 self.at += 1;
             }
             if self.digits() == 0 {
-                return Err(self.fault("in exponent of numeric literal"));
+                return Err(self.inner_fault("in exponent of numeric literal"));
             }
         }
         // Digits and signs only.
@@ -204,7 +218,7 @@ impl<'a> Reader<'a> {
                 self.at += 1;
                 return self.unicode_escape();
             }
-            _ => return Err(self.fault("in string escape code")),
+            _ => return Err(self.inner_fault("in string escape code")),
         };
         self.at += 1;
         Ok(c)
@@ -233,7 +247,8 @@ impl<'a> Reader<'a> {
         let mut value = 0;
         for _ in 0..4 {
             let digit = self.bytes.get(self.at).and_then(|&b| char::from(b).to_digit(16));
-            value = value * 16 + digit.ok_or_else(|| self.fault("in \\u hexadecimal character escape"))?;
+            value =
+                value * 16 + digit.ok_or_else(|| self.inner_fault("in \\u hexadecimal character escape"))?;
             self.at += 1;
         }
         Ok(value)

@@ -104,11 +104,26 @@ fn go_type(schema: &Schema, id: TypeId) -> String {
         Type::Map { value } => format!("map[string]{}", go_type(schema, *value)),
         Type::Scalar(scalar) => match scalar {
             Scalar::Bool => "bool",
-            Scalar::Int32 | Scalar::IntOrString => "int32",
+            Scalar::Int32 => "int32",
             Scalar::Int64 => "int64",
             Scalar::Double => "float64",
+            Scalar::String { .. } => match schema.go_strings.get(&id) {
+                Some((package, name)) => return format!("{package}.{name}"),
+                None => "string",
+            },
             Scalar::Bytes => "[]uint8",
-            _ => "string",
+            Scalar::Quantity => "resource.Quantity",
+            Scalar::IntOrString => "intstr.IntOrString",
+            Scalar::Time => "v1.Time",
+            Scalar::MicroTime => "v1.MicroTime",
+            Scalar::Duration => "v1.Duration",
+            Scalar::RawExtension => "runtime.RawExtension",
+            Scalar::Json => "v1.JSON",
+            Scalar::FieldsV1 => "v1.FieldsV1",
+            Scalar::SchemaOr(SchemaOr::Array, _) => "v1.JSONSchemaPropsOrArray",
+            Scalar::SchemaOr(SchemaOr::Bool, _) => "v1.JSONSchemaPropsOrBool",
+            Scalar::SchemaOr(SchemaOr::StringArray, _) => "v1.JSONSchemaPropsOrStringArray",
+            Scalar::Any => "interface {}",
         }
         .to_string(),
     }
@@ -300,16 +315,16 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
             },
             Scalar::Bytes => self.bytes(id),
             Scalar::IntOrString => {
-                match self.source.token()? {
-                    Token::String(text) => Ok(Value::String(text.into())),
-                    Token::Null => Ok(Value::Null),
+                let wrong = match self.source.token()? {
+                    Token::String(text) => return Ok(Value::String(text.into())),
+                    Token::Null => return Ok(Value::Null),
                     Token::Number(number) => match integer(number).filter(|n| i32::try_from(*n).is_ok()) {
-                        Some(n) => Ok(Value::Int(n)),
-                        None => Err(self
-                            .type_error(format!("number {}", number_text(number)), go_type(self.schema, id))),
+                        Some(n) => return Ok(Value::Int(n)),
+                        None => format!("number {}", number_text(number)),
                     },
-                    other => Err(self.type_error(name(&other).to_string(), go_type(self.schema, id))),
-                }
+                    other => name(&other).to_string(),
+                };
+                Err(self.type_error(wrong, "int32".into()))
             }
             Scalar::Quantity => self.quantity(),
             Scalar::Time => self.time(|text| match Timestamp::parse(text)? {
@@ -333,6 +348,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
     fn bytes(&mut self, id: TypeId) -> Result<Value, DecodeError> {
         let text = match self.source.token()? {
             Token::String(text) => text,
+            Token::Array => return self.bytes_of_numbers(),
             other => return self.mismatch(other, id),
         };
         match canonical_base64(text.into()) {
@@ -342,6 +358,30 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
                 Ok(Value::Null)
             }
         }
+    }
+
+    /// Go's decoder also takes a list of numbers for bytes.
+    fn bytes_of_numbers(&mut self) -> Result<Value, DecodeError> {
+        let (mut bytes, mut first) = (Vec::new(), true);
+        while self.source.element(first)? {
+            first = false;
+            let token = self.source.token()?;
+            let found = match &token {
+                Token::Null => Ok(0),
+                Token::Number(number) => {
+                    let byte = integer(*number).and_then(|n| u8::try_from(n).ok());
+                    byte.ok_or_else(|| format!("number {}", number_text(*number)))
+                }
+                other => Err(name(other).to_string()),
+            };
+            bytes.push(found.unwrap_or_else(|found| {
+                let fault = self.type_error(found, "uint8".into());
+                self.wrong.get_or_insert(fault);
+                0
+            }));
+            self.source.skip_rest(&token)?;
+        }
+        Ok(Value::String(BASE64_STANDARD.encode(bytes).into()))
     }
 
     fn quantity(&mut self) -> Result<Value, DecodeError> {
@@ -539,7 +579,8 @@ fn decode_as_go(text: &[u8]) -> Result<Vec<u8>, usize> {
     }
     match bits {
         0 => Ok(out),
-        _ => Err(text.len()),
+        // Go names the beginning of the group that is not complete.
+        bits => Err(text.len() - bits / 6),
     }
 }
 
@@ -556,7 +597,8 @@ mod tests {
         assert_eq!(read("aA==").unwrap(), "aA==");
         assert_eq!(read("").unwrap(), "");
         assert_eq!(read("!aGk="), Err(0));
-        assert_eq!(read("aGk"), Err(3));
+        assert_eq!(read("aGk"), Err(0));
+        assert_eq!(read("aGkhaG"), Err(4));
         assert_eq!(read("aGk=x"), Err(4));
         assert_eq!(read("a==="), Err(1));
     }

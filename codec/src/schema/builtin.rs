@@ -37,7 +37,7 @@ type Name = (&'static str, &'static str);
 
 struct Reader {
     schema: Schema,
-    /// Structs and enums.
+    /// Structs and named strings.
     names: HashMap<Name, TypeId>,
     /// Scalars by their word in the table.
     scalars: HashMap<&'static str, TypeId>,
@@ -110,8 +110,10 @@ impl Reader {
             Some("enum") => {
                 let (name, values) = line["enum ".len()..].split_once(' ').ok_or("enum without values")?;
                 let values = values.split('|').map(SmolStr::new_static).collect();
-                let id = self.add(Type::Scalar(Scalar::String { values }));
-                self.names.insert((package, name), id);
+                self.declare_string(package, name, values);
+            }
+            Some("text") => {
+                self.declare_string(package, words.next().ok_or("text without a name")?, Vec::new())
             }
             Some("struct") => {
                 let full = words.next().ok_or("struct without a name")?;
@@ -125,9 +127,16 @@ impl Reader {
                 self.schema.named.insert(SmolStr::new_static(full), id);
             }
             Some("") => {}
-            _ => return Err("neither package, enum, struct nor a line of a struct"),
+            _ => return Err("neither package, enum, text, struct nor a line of a struct"),
         }
         Ok(())
+    }
+
+    fn declare_string(&mut self, package: &'static str, name: &'static str, values: Vec<SmolStr>) {
+        let id = self.add(Type::Scalar(Scalar::String { values }));
+        self.names.insert((package, name), id);
+        let go_package = split_name(package).map_or(package, |(_, last)| last);
+        self.schema.go_strings.insert(id, (SmolStr::new_static(go_package), SmolStr::new_static(name)));
     }
 
     fn define(
@@ -160,9 +169,10 @@ impl Reader {
                 }
             }
             ".embed" => {
+                let name = words.next().map(SmolStr::new_static).ok_or("embed without a name")?;
                 let number = words.next().and_then(|n| n.parse().ok()).ok_or("embed without a number")?;
                 let within = words.next().map_or(Ok(0), |n| n.parse().map_err(|_| "embed in what?"))?;
-                self.structure(id)?.embedded.push(Embedded { number, within });
+                self.structure(id)?.embedded.push(Embedded { name, number, within });
             }
             name => {
                 let field = self.field(package, name, words)?;
@@ -354,7 +364,8 @@ mod tests {
         let schema = builtin();
         let id = schema.named("io.k8s.api.admissionregistration.v1.NamedRuleWithOperations").unwrap();
         let rules = schema.structure(id).unwrap();
-        assert_eq!(rules.embedded, [Embedded { number: 2, within: 0 }, Embedded { number: 2, within: 1 }]);
+        let of = |name: &str, within| Embedded { name: name.into(), number: 2, within };
+        assert_eq!(rules.embedded, [of("RuleWithOperations", 0), of("Rule", 1)]);
         assert_eq!(rules.field("apiGroups").unwrap().embedded_in, 2);
     }
 

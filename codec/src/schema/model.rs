@@ -50,6 +50,9 @@ pub struct Schema {
     pub kinds: HashMap<GVK, TypeId>,
     /// Each named struct by its OpenAPI name.
     pub named: HashMap<SmolStr, TypeId>,
+    /// Go's names of strings with a type of their own, as package and name (`v1`, `RestartPolicy`): for the errors of
+    /// decoding.
+    pub go_strings: HashMap<TypeId, (SmolStr, SmolStr)>,
     /// What protobuf needs, compiled when it is first asked for; the types must be complete by then.
     layouts: OnceLock<Layouts>,
 }
@@ -345,8 +348,10 @@ impl StructType {
 }
 
 /// A protobuf message whose fields are flat in JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Embedded {
+    /// Go's name of the struct, which errors of decoding mention.
+    pub name: SmolStr,
     /// Its protobuf number in the message that holds it.
     pub number: u32,
     /// Which embedded message holds it, counted as in [`Field::embedded_in`]; 0 for the struct's own.

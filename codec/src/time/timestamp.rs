@@ -216,7 +216,9 @@ fn read(text: &str, layout: &'static str) -> Result<Timestamp, TimeError> {
     walk.mark("-")?;
     let day = walk.number(2, "02")?;
     walk.mark("T")?;
-    let hour = walk.number(2, "15")?;
+    // Go takes an hour of one digit here.
+    let short = walk.rest.as_bytes().get(1) == Some(&b':');
+    let hour = walk.number(if short { 1 } else { 2 }, "15")?;
     if hour > 23 {
         return Err(walk.range("hour"));
     }

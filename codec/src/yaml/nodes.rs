@@ -40,17 +40,37 @@ pub(super) fn yaml_error(message: impl std::fmt::Display) -> DecodeError {
     DecodeError::Yaml { message: format!("yaml: {message}").into() }
 }
 
-/// Puts a scanner's fault into goyaml's words: the problem alone, with its line.
+/// Puts a scanner's fault into goyaml's words: the problem alone, with its line. Goyaml names no line for the first one,
+/// and one line too few where its parser and not its scanner finds the fault.
 fn scan_error(error: &ScanError) -> DecodeError {
     let info = error.info();
     let problem = match info.split_once(", ") {
         Some((context, problem)) if context.starts_with("while ") => problem,
         _ => info,
     };
-    match problem {
-        "found unknown anchor" => yaml_error("unknown anchor referenced"),
-        "recursion limit exceeded" => yaml_error("exceeded max depth of 255 in flow style"),
-        _ => yaml_error(format_args!("line {}: {problem}", error.marker().line())),
+    let problem = match problem {
+        "found unknown anchor" => return yaml_error("unknown anchor referenced"),
+        "recursion limit exceeded" => "exceeded max depth of 255 in flow style",
+        "simple key expected" | "simple key expect ':'" => "could not find expected ':'",
+        "did not find expected hexadecimal number" => "did not find expected hexdecimal number",
+        "expected ',' or ']'" => "did not find expected ',' or ']'",
+        "misplaced bracket" => "did not find expected node content",
+        "invalid trailing content after double-quoted scalar" => "did not find expected key",
+        problem => problem,
+    };
+    let from_parser = [
+        "did not find expected key",
+        "did not find expected '-' indicator",
+        "did not find expected ',' or ']'",
+        "did not find expected ',' or '}'",
+        "did not find expected node content",
+        "did not find expected <document start>",
+    ];
+    let before = error.marker().line().saturating_sub(1);
+    match before {
+        0 => yaml_error(problem),
+        line if from_parser.contains(&problem) => yaml_error(format_args!("line {line}: {problem}")),
+        line => yaml_error(format_args!("line {}: {problem}", line + 1)),
     }
 }
 
@@ -62,6 +82,14 @@ pub(super) fn compose(text: &str) -> Result<Document<'_>, DecodeError> {
         anchors: Vec::new(),
     };
     let mut documents = 0;
+    // A block scalar at the very end of a text that lacks its last line break: goyaml adds none. Spaces alone at the end
+    // are no line of it.
+    let text = match text.rsplit_once('\n') {
+        Some((_, last)) if last.bytes().all(|b| b == b' ') => text.trim_end_matches(' '),
+        _ => text,
+    };
+    let unterminated = !text.ends_with(['\n', '\r']);
+    let mut last_block = None;
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| scan_error(&error))?;
         if let Event::DocumentStart(_) = event {
@@ -73,7 +101,19 @@ pub(super) fn compose(text: &str) -> Result<Document<'_>, DecodeError> {
                 return Err(yaml_error(format_args!("line {}: more than one document", span.start.line())));
             }
         } else {
+            let block = matches!(&event, Event::Scalar(_, ScalarStyle::Literal | ScalarStyle::Folded, ..));
+            let nodes = composer.document.nodes.len();
             composer.add(event, span.start.line())?;
+            if composer.document.nodes.len() > nodes {
+                last_block = block.then_some(nodes);
+            }
+        }
+    }
+    if let (true, Some(id)) = (unterminated, last_block) {
+        if let Kind::Scalar { text, .. } = &mut composer.document.nodes[id].kind {
+            if text.ends_with('\n') {
+                text.to_mut().pop();
+            }
         }
     }
     Ok(composer.document)

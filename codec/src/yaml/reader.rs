@@ -50,6 +50,7 @@ pub fn to_value(body: &[u8]) -> Result<(Value, Vec<StrictError>), DecodeError> {
 /// The body as text, if YAML allows all characters in it.
 fn check_characters(body: &[u8]) -> Result<&str, DecodeError> {
     let text = std::str::from_utf8(body).map_err(|error| match body.get(error.valid_up_to()) {
+        _ if error.error_len().is_none() => yaml_error("incomplete UTF-8 octet sequence"),
         Some(0xc2..=0xf4) => yaml_error("invalid trailing UTF-8 octet"),
         _ => yaml_error("invalid leading UTF-8 octet"),
     })?;

@@ -98,7 +98,9 @@ fn repeated_keys_are_named_and_the_last_counts() {
 #[test]
 fn faults_have_goyamls_words() {
     for (text, message) in [
-        ("a: b: c\n", "yaml: line 1: mapping values are not allowed in this context"),
+        ("a: b: c\n", "yaml: mapping values are not allowed in this context"),
+        ("x: 1\na: b: c\n", "yaml: line 2: mapping values are not allowed in this context"),
+        ("x: 1\ny: {a\n", "yaml: line 2: did not find expected ',' or '}'"),
         ("a\0b", "yaml: control characters are not allowed"),
         ("a: .nan\n", "json: unsupported value: NaN"),
     ] {
@@ -168,6 +170,13 @@ fn text_of_many_lines_is_a_block() {
         assert_eq!(written(&tree!({ "k": text })), expected, "{text:?}");
         assert_eq!(read(expected), tree!({ "k": text }), "{expected:?}");
     }
+}
+
+#[test]
+fn a_block_without_a_last_line_break_gets_none() {
+    assert_eq!(read("k: |\n  a\n  b"), tree!({ "k": "a\nb" }));
+    assert_eq!(read("k: |\n  a\n  "), tree!({ "k": "a\n" }));
+    assert_eq!(read("k: |\n  a\nl: x"), tree!({ "k": "a\n", "l": "x" }));
 }
 
 #[test]
