@@ -12,6 +12,7 @@ mod list;
 mod patch;
 mod scale;
 mod update;
+mod virtual_resources;
 mod watch;
 
 pub mod write;
@@ -144,6 +145,14 @@ pub async fn dispatch(cx: Context, body: hyper::body::Incoming) -> Result<Respon
     if !fits || !cx.resource.row.has_verb(cx.info.verb.as_str()) {
         return Err(ApiError::method_not_allowed());
     }
+    if cx.resource.storage.is_none() {
+        return match (cx.resource.row.kind.as_str(), cx.info.verb) {
+            ("ComponentStatus", Verb::Get | Verb::List) => virtual_resources::component_statuses(cx).await,
+            ("Binding", _) => Err(not_served("bindings")),
+            (_, Verb::Create) => virtual_resources::create(cx, body).await,
+            _ => Err(ApiError::method_not_allowed()),
+        };
+    }
     match cx.info.verb {
         Verb::Get => get::get(cx).await,
         Verb::List => list::list(cx).await,
@@ -170,11 +179,7 @@ async fn subresource(cx: Context, body: hyper::body::Incoming) -> Result<Respons
         return scale::scale(cx, body).await;
     }
     if row.gvk != cx.resource.row.gvk() {
-        return Err(ApiError::new(
-            501,
-            crate::status::Reason::Unknown,
-            format!("the subresource {:?} is not served by this version of plinth", cx.info.subresource),
-        ));
+        return Err(not_served(&cx.info.subresource));
     }
     match cx.info.verb {
         Verb::Get => get::get(cx).await,
@@ -182,6 +187,12 @@ async fn subresource(cx: Context, body: hyper::body::Incoming) -> Result<Respons
         Verb::Patch => patch::patch(cx, body).await,
         _ => Err(ApiError::method_not_allowed()),
     }
+}
+
+/// 501: part of the API that this version lacks, said plainly.
+fn not_served(what: &str) -> ApiError {
+    let message = format!("{what:?} is not served by this version of plinth");
+    ApiError::new(501, crate::status::Reason::Unknown, message)
 }
 
 /// A name that no object can have is refused before anything is looked up.

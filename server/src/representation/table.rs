@@ -10,7 +10,7 @@ use crate::status::ApiError;
 
 /// Columns belong to the stored form: the faces of events and autoscalers show the same ones.
 fn definition(r: &Representation) -> &'static Definition {
-    let group = r.resource.storage.as_ref().map_or("", |s| s.group.as_str());
+    let group = r.resource.storage.as_ref().map_or(r.resource.group(), |s| s.group.as_str());
     codec::definition(group, &r.resource.row.plural)
 }
 
@@ -90,6 +90,36 @@ pub(super) fn whole(
         match r.accepted.encoding {
             Encoding::Yaml => yaml::write(&tree, out),
             _ => super::write_tree(&tree, &r.resource.schema, r.accepted.encoding, r.pretty, out)?,
+        }
+    }
+    Ok(())
+}
+
+/// A table of objects that are not stored.
+pub(super) fn of_trees(
+    r: &Representation,
+    version: MetaVersion,
+    items: &[Value],
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
+    let mut text = Vec::with_capacity(1024);
+    let mut writer = writer(r, version);
+    writer.begin(&codec::ListMeta::default(), true, &mut text);
+    for item in items {
+        let mut metadata = Vec::new();
+        json::write_untyped(item.get("metadata").unwrap_or(&Value::Null), &mut metadata);
+        let object = match r.include {
+            IncludeObject::None => RowObject::None,
+            _ => RowObject::Metadata(&metadata),
+        };
+        writer.row_of(item, "", object, &mut text);
+    }
+    writer.end(&mut text);
+    match (r.accepted.encoding, r.pretty) {
+        (Encoding::Json, false) => out.append(&mut text),
+        (encoding, pretty) => {
+            let tree = json::parse(&text).map_err(ApiError::internal)?;
+            super::write_tree(&tree, &r.resource.schema, encoding, pretty, out)?;
         }
     }
     Ok(())

@@ -95,9 +95,18 @@ async fn errors_read_as_users_know_them() {
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: v}\nextra: 1\n",
             "unknown field \"extra\"",
         ),
-        ("apiVersion: v1\nkind: Nothing\nmetadata: {name: a}\n", "no matches for kind \"Nothing\" in version \"v1\""),
-        ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: A_B}\n", "The ConfigMap \"A_B\" is invalid: metadata.name: Invalid value"),
-        ("apiVersion: v1\nkind: Secret\nmetadata: {name: a, namespace: absent}\n", "the namespace from the provided object \"absent\" does not match"),
+        (
+            "apiVersion: v1\nkind: Nothing\nmetadata: {name: a}\n",
+            "no matches for kind \"Nothing\" in version \"v1\"",
+        ),
+        (
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: A_B}\n",
+            "The ConfigMap \"A_B\" is invalid: metadata.name: Invalid value",
+        ),
+        (
+            "apiVersion: v1\nkind: Secret\nmetadata: {name: a, namespace: absent}\n",
+            "the namespace from the provided object \"absent\" does not match",
+        ),
     ];
     for (manifest, expected) in cases {
         std::fs::write(&file, manifest).expect("a manifest");

@@ -1,0 +1,136 @@
+//! Resources that are questions, not objects: reviews, and the health of components.
+//!
+//! Each answer comes from what decides for real: the authorizer, the request's own user, the engine.
+
+use hyper::body::Incoming;
+use hyper::{Response, StatusCode};
+use plinth_codec::negotiate::Shape;
+use plinth_codec::{tree, Map, Value};
+use plinth_engine::At;
+
+use super::{body, respond, Context};
+use crate::authn::User;
+use crate::authz::Attributes;
+use crate::http::body::Body;
+use crate::metadata::Moment;
+use crate::ownership;
+use crate::status::ApiError;
+
+/// POST of a review.
+pub(super) async fn create(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+    let representation = cx.representation(Shape::Object)?;
+    cx.query.check_write_options("CreateOptions")?;
+    let bytes = body::read(&cx, incoming).await?;
+    let resource = cx.resource.clone();
+    let decoded = body::decode(&cx, &bytes, &resource.schema, resource.root, &resource.row.gvk())?;
+    let mut review = decoded.tree;
+    let now = Moment::present().now;
+    if resource.row.kind == "SelfSubjectReview" {
+        if let Some(metadata) = review.object_at_mut(&["metadata"]) {
+            metadata.insert("creationTimestamp", now.as_str());
+        }
+    } else {
+        ownership::track(&cx, None, &mut review, &now);
+    }
+    let status = answer(&cx, &review)?;
+    if let Some(object) = review.as_object_mut() {
+        object.insert("status", status);
+    }
+    let mut out = Vec::with_capacity(512);
+    representation.write_tree(&review, &mut out)?;
+    let mut response = respond(StatusCode::CREATED, representation.content_type(Shape::Object), out);
+    super::write::add_warnings(&mut response, &decoded.warnings);
+    Ok(response)
+}
+
+fn answer(cx: &Context, review: &Value) -> Result<Value, ApiError> {
+    let authorizer = cx.server.authorizer;
+    Ok(match cx.resource.row.kind.as_str() {
+        "SelfSubjectReview" => tree!({ "userInfo": user_info(&cx.user) }),
+        "SelfSubjectAccessReview" => access(&authorizer, &cx.user, review),
+        "SubjectAccessReview" | "LocalSubjectAccessReview" => {
+            let text = |key: &str| review.str_at(&["spec", key]).unwrap_or_default().to_owned();
+            let groups = review.at(&["spec", "groups"]).and_then(Value::as_array).unwrap_or_default();
+            let user = User {
+                name: text("user"),
+                groups: groups.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            };
+            access(&authorizer, &user, review)
+        }
+        "SelfSubjectRulesReview" => rules(authorizer.allows_everything(&cx.user)),
+        // No token is known to this server yet, so none is authenticated.
+        "TokenReview" => tree!({ "user": Map::new() }),
+        _ => return Err(ApiError::method_not_allowed()),
+    })
+}
+
+fn user_info(user: &User) -> Value {
+    let groups: Vec<Value> = user.groups.iter().map(|g| Value::from(g.as_str())).collect();
+    tree!({ "username": user.name.as_str(), "groups": groups })
+}
+
+fn access(authorizer: &crate::authz::Authorizer, user: &User, review: &Value) -> Value {
+    let resource = |key: &str| review.str_at(&["spec", "resourceAttributes", key]).unwrap_or_default();
+    let path = review.str_at(&["spec", "nonResourceAttributes", "path"]);
+    let allowed = match path {
+        Some(path) => authorizer.allows_path(user, path),
+        None => {
+            authorizer.allows(user, &Attributes { verb: resource("verb"), resource: resource("resource") })
+        }
+    };
+    tree!({ "allowed": allowed })
+}
+
+fn rules(everything: bool) -> Value {
+    let star = || tree!(["*"]);
+    let (resources, paths) = match everything {
+        true => (
+            tree!([tree!({ "verbs": star(), "apiGroups": star(), "resources": star() })]),
+            tree!([tree!({ "verbs": star(), "nonResourceURLs": star() })]),
+        ),
+        false => {
+            let urls: Vec<Value> = crate::authz::PUBLIC.iter().map(|p| Value::from(*p)).collect();
+            (tree!([]), tree!([tree!({ "verbs": tree!(["get"]), "nonResourceURLs": urls })]))
+        }
+    };
+    tree!({ "resourceRules": resources, "nonResourceRules": paths, "incomplete": false })
+}
+
+/// GET of component statuses: the storage is the one component that a server alone has, and clients know it by
+/// upstream's name.
+pub(super) async fn component_statuses(cx: Context) -> Result<Response<Body>, ApiError> {
+    const STORAGE: &str = "etcd-0";
+    const WARNING: &str = "v1 ComponentStatus is deprecated in v1.19+";
+    let shape = if cx.info.name.is_empty() { Shape::List } else { Shape::Object };
+    let representation = cx.representation(shape)?;
+    if shape == Shape::Object && cx.info.name != STORAGE {
+        return Err(cx.not_found());
+    }
+    let healthy = cx.server.store.read(|engine| engine.snapshot(At::Latest).map(|_| ())).await.is_ok();
+    let (status, message) = if healthy { ("True", "ok") } else { ("False", "the storage cannot be read") };
+    let condition = tree!({ "type": "Healthy", "status": status, "message": message });
+    let mut component = tree!({
+        "metadata": tree!({ "name": STORAGE }),
+        "conditions": tree!([condition]),
+    });
+    let tree = match shape {
+        Shape::List => tree!({
+            "kind": "ComponentStatusList",
+            "apiVersion": "v1",
+            "metadata": Map::new(),
+            "items": tree!([component]),
+        }),
+        _ => {
+            if let Some(object) = component.as_object_mut() {
+                object.insert("kind", "ComponentStatus");
+                object.insert("apiVersion", "v1");
+            }
+            component
+        }
+    };
+    let mut out = Vec::with_capacity(512);
+    representation.write_tree_or_table(&tree, &mut out)?;
+    let mut response = respond(StatusCode::OK, representation.content_type(shape), out);
+    super::write::add_warnings(&mut response, &[WARNING.to_owned()]);
+    Ok(response)
+}
