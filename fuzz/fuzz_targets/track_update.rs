@@ -1,0 +1,7 @@
+#![no_main]
+
+#[path = "../patches.rs"]
+#[allow(dead_code)]
+mod patches;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| patches::tracks(input));
