@@ -146,7 +146,7 @@ impl<'a> Reader<'a> {
             b'[' if paths.count_only() => self.count(b'[', b']'),
             b'{' => self.object(paths, depth),
             b'[' => self.array(paths, depth),
-            b'"' => Ok(Value::String(text(self.string()?).ok_or(Malformed(self.at))?)),
+            b'"' => Ok(Value::String(self.string()?.text().ok_or(Malformed(self.at))?)),
             b't' => self.word("true", Value::Bool(true)),
             b'f' => self.word("false", Value::Bool(false)),
             b'n' => self.word("null", Value::Null),
@@ -161,9 +161,9 @@ impl<'a> Reader<'a> {
             loop {
                 let key = self.key()?;
                 if paths.whole {
-                    let key = text(key).ok_or(Malformed(self.at))?;
+                    let key = key.text().ok_or(Malformed(self.at))?;
                     members.push((key, self.value(&WHOLE, depth)?));
-                } else if let Some((key, below)) = paths.below(key) {
+                } else if let Some((key, below)) = paths.below(key.bytes) {
                     // A few members, put where they belong, cost less than sorting them.
                     let place = members.partition_point(|(k, _)| k < key);
                     members.insert(place, (key.clone(), self.value(below, depth)?));
@@ -246,22 +246,23 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Steps over a key and its colon; the key as it stands between its quotes.
-    fn key(&mut self) -> Result<&'a [u8], Malformed> {
+    /// Steps over a key and its colon.
+    #[inline]
+    fn key(&mut self) -> Result<Raw<'a>, Malformed> {
         let key = self.string()?;
         self.expect(b':')?;
         Ok(key)
     }
 
-    /// Steps over a string; what stands between its quotes, escapes and all.
+    /// Steps over a string.
     #[inline]
-    fn string(&mut self) -> Result<&'a [u8], Malformed> {
+    fn string(&mut self) -> Result<Raw<'a>, Malformed> {
         self.expect(b'"')?;
         let start = self.at;
         match string_end(self.json, start) {
-            Some(end) => {
+            Some((end, escaped)) => {
                 self.at = end + 1;
-                Ok(&self.json[start..end])
+                Ok(Raw { bytes: &self.json[start..end], escaped })
             }
             None => self.malformed(),
         }
@@ -274,7 +275,7 @@ impl<'a> Reader<'a> {
         while let Some(byte) = self.json.get(at) {
             match byte {
                 b'"' => match string_end(self.json, at + 1) {
-                    Some(end) => at = end,
+                    Some((end, _)) => at = end,
                     None => break,
                 },
                 b'{' | b'[' => open += 1,
@@ -291,15 +292,17 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where the string that begins at `at` has its closing quote.
+/// Where the string that begins at `at` has its closing quote, and whether there are escapes before it.
 #[inline]
-fn string_end(json: &[u8], mut at: usize) -> Option<usize> {
+fn string_end(json: &[u8], mut at: usize) -> Option<(usize, bool)> {
+    let mut escaped = false;
     loop {
         at += quote_or_backslash(json.get(at..)?);
         match json.get(at)? {
-            b'"' => return Some(at),
+            b'"' => return Some((at, escaped)),
             _ => at += 2,
         }
+        escaped = true;
     }
 }
 
@@ -323,12 +326,27 @@ fn quote_or_backslash(bytes: &[u8]) -> usize {
     tail + rest.iter().position(|b| matches!(b, b'"' | b'\\')).unwrap_or(rest.len())
 }
 
-/// The text of a string with its escapes resolved; `None` when it is not UTF-8 or an escape is wrong.
-fn text(raw: &[u8]) -> Option<SmolStr> {
-    let raw = std::str::from_utf8(raw).ok()?;
-    if !raw.as_bytes().contains(&b'\\') {
-        return Some(raw.into());
+/// What stands between the quotes of a string.
+#[derive(Clone, Copy)]
+struct Raw<'a> {
+    bytes: &'a [u8],
+    escaped: bool,
+}
+
+impl Raw<'_> {
+    /// The text; `None` when it is not UTF-8 or an escape is wrong.
+    fn text(self) -> Option<SmolStr> {
+        let text = std::str::from_utf8(self.bytes).ok()?;
+        if self.escaped {
+            unescape(text)
+        } else {
+            Some(text.into())
+        }
     }
+}
+
+/// Text with its escapes resolved; `None` when one is wrong.
+fn unescape(raw: &str) -> Option<SmolStr> {
     let mut plain = String::with_capacity(raw.len());
     let mut rest = raw;
     while let Some((before, escape)) = rest.split_once('\\') {
