@@ -96,14 +96,14 @@ fn label_selector_errors_have_upstreams_text() {
             "x<-5",
             "unable to parse requirement: values[0][x]: Invalid value: \"-5\": a valid label must be an empty \
              string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
-             alphanumeric character (e.g. 'MyValue', or 'my_value', or '12345', regex used for validation is \
+             alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is \
              '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
         ),
         (
             "a$=b",
             "unable to parse requirement: <nil>: Invalid value: \"a$\": name part must consist of alphanumeric \
-             characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName', \
-             or 'my.name', or '123-abc', regex used for validation is \
+             characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  \
+             or 'my.name',  or '123-abc', regex used for validation is \
              '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
         ),
         (
