@@ -24,9 +24,7 @@ impl Selection {
         let bad = |e: plinth_codec::selector::SelectorError| ApiError::bad_request(e.to_string());
         let labels = match query.label_selector.as_deref() {
             None | Some("") => LabelSelector::everything(),
-            Some(text) => LabelSelector::parse(text)
-                .map_err(|e| ApiError::bad_request(format!("unable to parse: {e}")))
-                .or_else(|_| LabelSelector::parse(text).map_err(bad))?,
+            Some(text) => LabelSelector::parse(text).map_err(bad)?,
         };
         let mut fields = match query.field_selector.as_deref() {
             None | Some("") => FieldSelector::everything(),

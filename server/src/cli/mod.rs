@@ -1,6 +1,9 @@
 //! The command line of `plinth`.
 
+mod client;
+mod convert;
 mod serve;
+mod store;
 
 use clap::{Parser, Subcommand};
 
@@ -12,6 +15,12 @@ pub enum CliError {
     /// The server did not start, or stopped for a reason.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// A backup, restore or verification failed.
+    #[error(transparent)]
+    Store(#[from] store::StoreError),
+    /// An object could not be converted.
+    #[error(transparent)]
+    Convert(#[from] convert::ConvertCommandError),
     /// A benchmark could not be run to its end.
     #[error(transparent)]
     Bench(#[from] plinth_benches::Error),
@@ -36,6 +45,14 @@ pub struct Cli {
 pub enum Command {
     /// Serve the Kubernetes API from a data directory
     Serve(Box<ServeOptions>),
+    /// Convert an object between JSON, YAML, protobuf and CBOR
+    Convert(convert::ConvertOptions),
+    /// Write all objects and their history into one archive
+    Backup(store::BackupOptions),
+    /// Make a data directory of an archive
+    Restore(store::RestoreOptions),
+    /// Check every record of a data directory
+    Verify(store::VerifyOptions),
     /// Measure a server and draw the figures
     Bench(plinth_benches::Options),
 }
@@ -47,6 +64,10 @@ pub enum Command {
 pub fn run(cli: Cli) -> Result<(), CliError> {
     match cli.command {
         Command::Serve(options) => Ok(serve::run(*options)?),
+        Command::Convert(options) => Ok(convert::run(options)?),
+        Command::Backup(options) => Ok(store::backup(options)?),
+        Command::Restore(options) => Ok(store::restore(options)?),
+        Command::Verify(options) => Ok(store::verify(options)?),
         Command::Bench(options) => Ok(plinth_benches::run(options)?),
     }
 }

@@ -1,5 +1,6 @@
 //! Paths that are no resource: health, version, discovery, OpenAPI, metrics.
 
+mod backup;
 mod documents;
 mod health;
 
@@ -36,6 +37,7 @@ pub async fn serve<B>(server: &Server, request: &Request<B>) -> Result<Response<
         ["version"] => Ok(json_text(root::version(&root::THIS))),
         ["livez" | "readyz" | "healthz", ..] => Ok(health::serve(server, &segments, request.uri().query())),
         ["metrics"] => Ok(text(StatusCode::OK, crate::metrics::CONTENT_TYPE, server.metrics.render(server))),
+        ["plinth", "backup"] => Ok(backup::serve(server)),
         ["openapi", rest @ ..] => server.documents.serve(rest, request).await,
         ["api"] => discovery_root(
             request,

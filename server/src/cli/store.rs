@@ -1,0 +1,219 @@
+//! `plinth backup`, `plinth restore`, `plinth verify`: the store of a data directory, offline, and a backup from
+//! a running server.
+
+use std::fs::{self, File};
+use std::io::{BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use plinth_engine::{Archived, Engine, Options, Progress};
+
+use super::client::{ClientError, KubeconfigClient};
+use crate::bootstrap::{DataDir, DataDirError};
+
+/// Where a running server answers with its archive.
+pub const BACKUP_PATH: &str = "/plinth/backup";
+
+/// Why one of the commands failed.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the variants are the parts that failed; their texts say it
+pub enum StoreError {
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    #[error("{0}; a running server is backed up with --kubeconfig")]
+    Locked(plinth_engine::Error),
+    #[error(transparent)]
+    Engine(plinth_engine::Error),
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("give either --data-dir or --kubeconfig")]
+    NoSource,
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("{0} holds no plinth data")]
+    NotOurs(PathBuf),
+    #[error("{0} faults")]
+    Faults(u64),
+}
+
+impl From<plinth_engine::Error> for StoreError {
+    fn from(fault: plinth_engine::Error) -> StoreError {
+        match fault {
+            plinth_engine::Error::Locked { .. } => StoreError::Locked(fault),
+            fault => StoreError::Engine(fault),
+        }
+    }
+}
+
+/// Options of `plinth backup`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  plinth backup --data-dir ./data --to plinth.backup                    (server stopped)\n  plinth backup --kubeconfig ./data/admin.kubeconfig --to plinth.backup  (server running)\n\nThe archive holds all objects and their history at one revision. Certificates and keys (DATA_DIR/pki) are not in it:\ncopy that directory beside it."
+)]
+pub struct BackupOptions {
+    /// Data directory of a server that is stopped
+    #[arg(long, value_name = "DIR", conflicts_with = "kubeconfig")]
+    pub data_dir: Option<PathBuf>,
+    /// Kubeconfig of a running server; its user must be in system:masters
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The archive to write; must not exist
+    #[arg(long, value_name = "PATH")]
+    pub to: PathBuf,
+}
+
+/// Options of `plinth restore`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  plinth restore --from plinth.backup --data-dir ./restored")]
+pub struct RestoreOptions {
+    /// The archive
+    #[arg(long, value_name = "PATH")]
+    pub from: PathBuf,
+    /// The data directory to make; missing or empty
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: PathBuf,
+}
+
+/// Options of `plinth verify`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  plinth verify --data-dir ./data\n\nReads every record's checksum and the cross-references of a server that is stopped. Prints a line per fault and exits\nwith 1 when there is one."
+)]
+pub struct VerifyOptions {
+    /// Data directory of a server that is stopped
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: PathBuf,
+}
+
+/// A bar on a terminal, nothing elsewhere.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Bar {
+        let bar = ProgressBar::new(0);
+        // The template is constant and good; without it the bar looks plainer, no more.
+        if let Ok(style) =
+            ProgressStyle::with_template("{bar:40} {human_pos}/{human_len} entries, {eta} left")
+        {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Bar(bar)
+    }
+
+    fn show(&self, progress: Progress) {
+        self.0.set_length(progress.total.max(progress.done));
+        self.0.set_position(progress.done);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// Writes an archive.
+///
+/// # Errors
+/// See [`StoreError`]; then no archive is left behind.
+pub fn backup(options: BackupOptions) -> Result<(), StoreError> {
+    let fault = |source| StoreError::File { path: options.to.clone(), source };
+    let unfinished = options.to.with_extension("unfinished");
+    if options.to.exists() {
+        return Err(fault(std::io::ErrorKind::AlreadyExists.into()));
+    }
+    let file =
+        File::create(&unfinished).map_err(|source| StoreError::File { path: unfinished.clone(), source })?;
+    let written = match (&options.data_dir, &options.kubeconfig) {
+        (Some(dir), _) => backup_offline(dir, file),
+        (None, Some(kubeconfig)) => backup_online(kubeconfig, file),
+        (None, None) => Err(StoreError::NoSource),
+    };
+    match written {
+        // The archive gets its name when it is whole.
+        Ok(said) => {
+            fs::rename(&unfinished, &options.to).map_err(fault)?;
+            println!("{}: {said}", options.to.display());
+            Ok(())
+        }
+        Err(error) => {
+            // What is left of it is of no use; the error that counts is the first.
+            let _ = fs::remove_file(&unfinished);
+            Err(error)
+        }
+    }
+}
+
+fn said(archived: Archived) -> String {
+    format!("revision {}, {} entries", archived.revision, archived.entries)
+}
+
+fn existing(dir: &Path) -> Result<DataDir, StoreError> {
+    match dir.join("store").is_dir() {
+        true => Ok(DataDir::open(dir)?),
+        false => Err(StoreError::NotOurs(dir.to_owned())),
+    }
+}
+
+fn backup_offline(dir: &Path, file: File) -> Result<String, StoreError> {
+    let dir = existing(dir)?;
+    let engine = Engine::open(Options::new(dir.store()).create(false).expire_keys(false))?;
+    let mut out = BufWriter::new(file);
+    let bar = Bar::new();
+    let archived = engine.backup(&mut out, |progress| bar.show(progress))?;
+    let file = out
+        .into_inner()
+        .map_err(|e| StoreError::File { path: dir.path().to_owned(), source: e.into_error() })?;
+    file.sync_all().map_err(|source| StoreError::File { path: dir.path().to_owned(), source })?;
+    engine.close()?;
+    Ok(said(archived))
+}
+
+fn backup_online(kubeconfig: &Path, file: File) -> Result<String, StoreError> {
+    let client = KubeconfigClient::read(kubeconfig)?;
+    let mut out = BufWriter::new(file);
+    let bytes = client.download(BACKUP_PATH, &mut out)?;
+    let fault = |source| StoreError::File { path: kubeconfig.to_owned(), source };
+    out.flush().map_err(fault)?;
+    out.get_ref().sync_all().map_err(fault)?;
+    Ok(format!("{bytes} bytes"))
+}
+
+/// Makes a data directory of an archive.
+///
+/// # Errors
+/// See [`StoreError`].
+pub fn restore(options: RestoreOptions) -> Result<(), StoreError> {
+    let file = File::open(&options.from)
+        .map_err(|source| StoreError::File { path: options.from.clone(), source })?;
+    let dir = DataDir::open(&options.data_dir)?;
+    let bar = Bar::new();
+    let archived =
+        plinth_engine::restore(&mut BufReader::new(file), dir.store(), |progress| bar.show(progress))?;
+    drop(bar);
+    println!("{}: {}", options.data_dir.display(), said(archived));
+    Ok(())
+}
+
+/// Checks a data directory.
+///
+/// # Errors
+/// [`StoreError::Faults`] when there is one; see [`StoreError`].
+pub fn verify(options: VerifyOptions) -> Result<(), StoreError> {
+    let dir = existing(&options.data_dir)?;
+    let bar = Bar::new();
+    let verified = plinth_engine::verify(
+        dir.store(),
+        |progress| bar.show(progress),
+        |fault| bar.0.suspend(|| println!("{fault}")),
+    )?;
+    drop(bar);
+    println!("{} entries up to revision {}", verified.entries, verified.revision);
+    match verified.faults {
+        0 => Ok(()),
+        faults => Err(StoreError::Faults(faults)),
+    }
+}
