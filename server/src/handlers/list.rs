@@ -15,6 +15,7 @@ use super::get::{not_a_revision, wait_until_there};
 use super::{key_namespace, respond, Context};
 use crate::field;
 use crate::http::body::{Body, BodyError};
+use crate::http::compression::{self, Gzip};
 use crate::representation::{Item, ListMeta, Representation};
 use crate::selection::Selection;
 use crate::status::{ApiError, Cause};
@@ -32,11 +33,18 @@ pub(super) async fn list(cx: Context) -> Result<Response<Body>, ApiError> {
     let selection = Selection::parse(&cx.resource, &cx.query, &cx.info.name)?;
     let plan = plan(&cx, selection).await?;
     let content_type = representation.content_type(Shape::List);
-    let body = match representation.streams() {
-        true => stream(&cx, plan, representation).await?,
-        false => whole(&cx, plan, representation).await?,
-    };
-    Ok(respond(StatusCode::OK, content_type, body))
+    let gzip = cx.accepts_gzip();
+    if !representation.streams() {
+        let response = respond(StatusCode::OK, content_type, whole(&cx, plan, representation).await?);
+        return Ok(if gzip { compression::compress(response).await } else { response });
+    }
+    let body = stream(&cx, plan, representation, gzip).await?;
+    let compressed = gzip && matches!(body, Body::Channel { .. });
+    let mut response = respond(StatusCode::OK, content_type, body);
+    if compressed {
+        compression::mark(&mut response);
+    }
+    Ok(response)
 }
 
 /// What is read: where from, at which state, how much.
@@ -238,12 +246,19 @@ fn meta(snapshot: &Snapshot, end: End) -> ListMeta {
 }
 
 /// A list that is written item by item while it is sent.
-async fn stream(cx: &Context, plan: Plan, representation: Representation) -> Result<Body, ApiError> {
+async fn stream(
+    cx: &Context,
+    plan: Plan,
+    representation: Representation,
+    gzip: bool,
+) -> Result<Body, ApiError> {
     let (first_chunk, first) = oneshot::channel();
     let (more, chunks) = mpsc::channel(CHUNKS_IN_FLIGHT);
     let engine = cx.server.store.engine().clone();
     tokio::task::spawn_blocking(move || {
-        let mut sink = Sink { first: Some(first_chunk), more, buffer: Vec::with_capacity(4096), open: true };
+        let gzip = gzip.then(Gzip::default);
+        let mut sink =
+            Sink { first: Some(first_chunk), more, buffer: Vec::with_capacity(4096), gzip, open: true };
         let outcome = write_list(&plan, &engine, &representation, &mut sink);
         sink.finish(outcome);
     });
@@ -278,6 +293,8 @@ struct Sink {
     first: Option<oneshot::Sender<Result<First, ApiError>>>,
     more: mpsc::Sender<Result<Bytes, BodyError>>,
     buffer: Vec<u8>,
+    /// Compresses every chunk of a list that does not fit into one.
+    gzip: Option<Gzip>,
     /// False when the client has gone.
     open: bool,
 }
@@ -293,18 +310,29 @@ impl Sink {
     /// Hands a full buffer over; false when nobody reads any more.
     fn flush_if_full(&mut self) -> bool {
         if self.buffer.len() >= CHUNK {
-            let chunk =
-                Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(CHUNK + CHUNK / 4)));
+            let chunk = std::mem::replace(&mut self.buffer, Vec::with_capacity(CHUNK + CHUNK / 4));
+            let chunk = match &mut self.gzip {
+                Some(gzip) => gzip.push(&chunk),
+                None => Bytes::from(chunk),
+            };
             self.open = match self.first.take() {
                 Some(first) => first.send(Ok(First::Part(chunk))).is_ok(),
-                None => self.more.blocking_send(Ok(chunk)).is_ok(),
+                None => chunk.is_empty() || self.more.blocking_send(Ok(chunk)).is_ok(),
             };
         }
         self.open
     }
 
     fn finish(self, outcome: Result<(), ApiError>) {
-        let last = Bytes::from(self.buffer);
+        let last = match (self.gzip, &self.first) {
+            // The list fitted into one chunk, which is below the threshold of compression.
+            (_, Some(_)) | (None, None) => Bytes::from(self.buffer),
+            (Some(mut gzip), None) => {
+                let mut last = gzip.push(&self.buffer).to_vec();
+                last.extend_from_slice(&gzip.finish());
+                Bytes::from(last)
+            }
+        };
         // Nobody reading is no fault: the client went away.
         let _ = match (self.first, outcome) {
             (Some(first), outcome) => first.send(outcome.map(|()| First::Whole(last))).is_ok(),

@@ -26,6 +26,7 @@ use plinth_codec::table::IncludeObject;
 
 use crate::authn::User;
 use crate::http::body::Body;
+use crate::http::compression;
 use crate::query::Query;
 use crate::registry::ResourceType;
 use crate::representation::Representation;
@@ -121,6 +122,11 @@ impl Context {
         })
     }
 
+    /// Whether the client takes gzip.
+    fn accepts_gzip(&self) -> bool {
+        negotiate::gzip(self.header(hyper::header::ACCEPT_ENCODING))
+    }
+
     pub(crate) fn not_found(&self) -> ApiError {
         ApiError::not_found(self.resource.group(), self.resource.plural(), &self.info.name)
     }
@@ -154,7 +160,11 @@ pub async fn dispatch(cx: Context, body: hyper::body::Incoming) -> Result<Respon
         };
     }
     match cx.info.verb {
-        Verb::Get => get::get(cx).await,
+        Verb::Get => {
+            let gzip = cx.accepts_gzip();
+            let response = get::get(cx).await?;
+            Ok(if gzip { compression::compress(response).await } else { response })
+        }
         Verb::List => list::list(cx).await,
         Verb::Watch => watch::watch(cx).await,
         Verb::Create => create::create(cx, body).await,
