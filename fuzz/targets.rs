@@ -62,11 +62,12 @@ pub fn json(input: &[u8]) {
     if let Ok(value) = json::parse(input) {
         let mut text = Vec::new();
         json::write_untyped(&value, &mut text);
-        // Not the tree: the text of the float 2.0 is that of an integer.
-        let again = json::parse(&text).expect("JSON of ours");
-        let mut text_again = Vec::new();
-        json::write_untyped(&again, &mut text_again);
-        assert_eq!(text_again, text);
+        settles(text, |text| {
+            let value = json::parse(text).expect("JSON of ours");
+            let mut out = Vec::new();
+            json::write_untyped(&value, &mut out);
+            out
+        });
     }
     if let Ok(decoded) = json::decode(input, schema, id, &DecodeOptions { strict: true }) {
         let mut raw = Vec::new();
@@ -95,15 +96,23 @@ pub fn cbor(input: &[u8]) {
     }
 }
 
+/// Text of ours read and written once more stays as it is; twice, since the text of the float -0 reads as the integer 0.
+fn settles(text: Vec<u8>, again: impl Fn(&[u8]) -> Vec<u8>) {
+    let second = again(&text);
+    assert_eq!(again(&second), second);
+}
+
 /// A YAML body.
 pub fn yaml(input: &[u8]) {
     let Ok((value, _)) = yaml::to_value(input) else { return };
     let mut text = Vec::new();
     yaml::write(&value, &mut text);
-    let (again, _) = yaml::to_value(&text).expect("YAML of ours");
-    let mut text_again = Vec::new();
-    yaml::write(&again, &mut text_again);
-    assert_eq!(text_again, text);
+    settles(text, |text| {
+        let (value, _) = yaml::to_value(text).expect("YAML of ours");
+        let mut out = Vec::new();
+        yaml::write(&value, &mut out);
+        out
+    });
 }
 
 /// Anything to everything.

@@ -100,7 +100,10 @@ fn write_items(
             Node::Int(n) if n < 0 => push_head(out, 1, !n as u64),
             Node::Int(n) => push_head(out, 0, n as u64),
             Node::Float(x) => push_float(out, x),
-            Node::Number(text) => push_float(out, text.parse().unwrap_or_default()),
+            Node::Number(text) => match node.integer() {
+                Some(n) if !matches!(ty, Some(Type::Scalar(Scalar::Double))) => push_head(out, 0, n as u64),
+                _ => push_float(out, text.parse().unwrap_or_default()),
+            },
             Node::Text(_) | Node::Escaped(_) => {
                 let text = node.text().unwrap_or_default();
                 match ty {

@@ -230,13 +230,13 @@ impl<'e> Encoder<'e, '_> {
                 Node::Bool(b) => self.out.put_varint_field(number, b as u64),
                 other => return Err(mismatch("bool", other)),
             },
-            Shape::Int32 => match value {
-                Node::Int(n) if i32::try_from(n).is_ok() => self.out.put_varint_field(number, n as u64),
-                other => return Err(mismatch("32-bit integer", other)),
+            Shape::Int32 => match value.integer() {
+                Some(n) if i32::try_from(n).is_ok() => self.out.put_varint_field(number, n as u64),
+                _ => return Err(mismatch("32-bit integer", value)),
             },
-            Shape::Int64 => match value {
-                Node::Int(n) => self.out.put_varint_field(number, n as u64),
-                other => return Err(mismatch("64-bit integer", other)),
+            Shape::Int64 => match value.integer() {
+                Some(n) => self.out.put_varint_field(number, n as u64),
+                None => return Err(mismatch("64-bit integer", value)),
             },
             Shape::Double => {
                 let x = match value {
@@ -276,10 +276,10 @@ impl<'e> Encoder<'e, '_> {
                 }
                 self.out.put_message_prefix(number, end);
             }
-            Shape::IntOrString => match value {
-                Node::Int(n) if i32::try_from(n).is_ok() => self.int_or_string(number, 0, n, b""),
-                other => {
-                    let text = other.text().ok_or_else(|| mismatch("string or 32-bit integer", other))?;
+            Shape::IntOrString => match value.integer() {
+                Some(n) if i32::try_from(n).is_ok() => self.int_or_string(number, 0, n, b""),
+                _ => {
+                    let text = value.text().ok_or_else(|| mismatch("string or 32-bit integer", value))?;
                     self.int_or_string(number, 1, 0, text.as_bytes());
                 }
             },

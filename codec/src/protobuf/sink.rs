@@ -298,7 +298,10 @@ impl Sink for TreeSink {
                 Node::Bool(b) => self.bool(b),
                 Node::Int(n) => self.int(n),
                 Node::Float(x) => self.float(x),
-                Node::Number(text) => self.float(text.parse().unwrap_or_default()),
+                Node::Number(text) => match node.integer() {
+                    Some(n) => self.int(n),
+                    None => self.float(text.parse().unwrap_or_default()),
+                },
                 Node::Text(text) => self.string(text),
                 Node::Escaped(_) => self.string(&node.text().unwrap_or_default()),
                 Node::Array { end } => {

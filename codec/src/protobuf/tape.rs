@@ -44,6 +44,16 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// The number if it is an integer. So is `-0` for Go's integers, though as a double it keeps its sign.
+    #[inline]
+    pub fn integer(&self) -> Option<i64> {
+        match *self {
+            Node::Int(n) => Some(n),
+            Node::Number("-0") => Some(0),
+            _ => None,
+        }
+    }
+
     /// The name of the JSON type for error texts.
     pub fn type_name(&self) -> &'static str {
         match self {
@@ -393,7 +403,7 @@ impl<'a> Parser<'a> {
         }
         let text = &self.text[start..at];
         self.nodes.push(match text.parse::<i64>() {
-            // "-0" is a float's zero and not the text of an integer.
+            // See [`Node::integer`].
             Ok(n) if integer && (n != 0 || !negative) => Node::Int(n),
             _ if text.parse::<f64>().is_ok_and(f64::is_finite) => Node::Number(text),
             _ => return self.fail("number out of range"),

@@ -452,3 +452,11 @@ fn a_pointer_to_nothing_is_no_field() {
     let schema = named("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
     assert_eq!(json(schema, &[field(24, b""), field(8, b"")].concat()).unwrap(), "{}");
 }
+
+#[test]
+fn minus_zero_is_an_integer_but_keeps_its_sign_as_a_double() {
+    let schema = named("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
+    let wire = message(schema, r#"{"maximum":-0,"maxLength":-0,"default":-0}"#);
+    assert_eq!(json(schema, &wire).unwrap(), r#"{"default":-0,"maximum":-0,"maxLength":0}"#);
+    assert_eq!(message(schema, r#"{"maximum":-0.0}"#), message(schema, r#"{"maximum":-0}"#));
+}
