@@ -25,7 +25,7 @@ async fn every_line_of_the_tour_works() {
     let Some(kubectl) = Kubectl::find("the README's tour", server.kubeconfig()) else { return };
     // As a reader would: one shell, in the directory that has ./data.
     let data = server.data();
-    let mut script = String::from("set -eu\nkubectl() { \"$KUBECTL\" \"$@\"; }\n");
+    let mut script = String::from("set -eu\nkubectl() { command \"$KUBECTL\" \"$@\"; }\n");
     for line in tour() {
         script.push_str(&format!("echo {}\n{line}\n", quoted(&format!("$ {line}"))));
     }

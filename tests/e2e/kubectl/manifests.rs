@@ -39,6 +39,24 @@ fn others<'a>(output: &'a str, words: &[&str]) -> Vec<&'a str> {
     output.lines().filter(|line| !words.iter().any(|word| line.ends_with(word))).collect()
 }
 
+/// Objects of which kubectl says `configured` at every apply, whatever the server: it compares the manifest with the
+/// live object itself, and these write out a default, a null, or a list that defaults change. Seen with kube-apiserver
+/// v1.36.2, where nothing is stored either: the resourceVersion stays.
+const CONFIGURED_AGAIN: &[&str] = &[
+    "horizontalpodautoscaler.autoscaling/gemma-server-hpa configured",
+    "statefulset.apps/cassandra configured",
+    "configmap/ingress-nginx-controller configured",
+    "deployment.apps/ingress-nginx-controller configured",
+    "validatingwebhookconfiguration.admissionregistration.k8s.io/ingress-nginx-admission configured",
+    "validatingadmissionpolicy.admissionregistration.k8s.io/safe-upgrades.gateway.networking.k8s.io configured",
+    "validatingadmissionpolicybinding.admissionregistration.k8s.io/safe-upgrades.gateway.networking.k8s.io configured",
+];
+
+/// The lines of an apply that say more than `unchanged` and should not.
+fn changed(output: &str) -> Vec<&str> {
+    others(output, &[" unchanged"]).into_iter().filter(|line| !CONFIGURED_AGAIN.contains(line)).collect()
+}
+
 #[tokio::test]
 async fn published_manifests_live_their_whole_life() {
     let Some(dir) = fixtures::directory("kubectl on published manifests") else { return };
@@ -63,7 +81,7 @@ async fn published_manifests_live_their_whole_life() {
     let applied = kubectl.ok(&format!("apply{files}"));
     assert_eq!(others(&applied, &[" created"]), [""; 0], "first apply");
     let again = kubectl.ok(&format!("apply{files}"));
-    assert_eq!(others(&again, &[" unchanged"]), [""; 0], "second apply");
+    assert_eq!(changed(&again), [""; 0], "second apply");
     assert_eq!(applied.lines().count(), again.lines().count());
     let applied = kubectl.ok(&format!("apply --server-side{large}"));
     assert_eq!(others(&applied, &[" serverside-applied"]), [""; 0]);
@@ -75,7 +93,7 @@ async fn published_manifests_live_their_whole_life() {
     server.restart().await;
     assert_eq!(kubectl.ok(&format!("get{files} -o yaml")), before, "after a restart");
     let after = kubectl.ok(&format!("apply{files}"));
-    assert_eq!(others(&after, &[" unchanged"]), [""; 0], "apply after a restart");
+    assert_eq!(changed(&after), [""; 0], "apply after a restart");
     // No output and success: nothing differs.
     assert_eq!(kubectl.ok(&format!("diff{files}")), "");
 
