@@ -3,6 +3,8 @@
 
 use plinth_codec::{json, tree, Map, Value};
 
+use crate::strategy::defaults::workloads::default_metric;
+
 /// Annotation of v1, field of v2.
 const ANNOTATIONS: &[(&str, &[&str])] = &[
     ("autoscaling.alpha.kubernetes.io/behavior", &["spec", "behavior"]),
@@ -56,8 +58,9 @@ pub(super) fn to_v2(hpa: &mut Value) {
         let resource = tree!({ "name": "cpu", "target": target });
         metrics.insert(0, tree!({ "type": "Resource", "resource": resource }));
     }
-    if !metrics.is_empty() {
-        put(hpa, &["spec"], "metrics", metrics.into());
+    put(hpa, &["spec"], "metrics", metrics.into());
+    if let Some(object) = hpa.as_object_mut() {
+        default_metric(object);
     }
     let mut current = list(take_annotation(hpa, CURRENT_METRICS));
     if let Some(value) = take(hpa, &["status", "currentCPUUtilizationPercentage"]) {

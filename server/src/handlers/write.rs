@@ -90,8 +90,9 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
     metadata::match_namespace(&cx.resource, &cx.info, &mut tree)?;
     metadata::prepare_create(&cx.resource, &mut tree, &moment)?;
     admission::namespace_exists(cx, Verb::Create).await?;
-    (strategy.default)(&mut tree);
+    // Some kinds' defaults are of the status: they come after what the client said there is gone.
     clear_status(cx, &mut tree);
+    strategy.default(&mut tree);
     (strategy.prepare_for_create)(&mut tree);
     if ownership == Ownership::Track {
         ownership::track(cx, None, &mut tree, &moment.now);
@@ -201,7 +202,7 @@ async fn update_once(
     check_preconditions(cx, update, &new, &old)?;
     metadata::match_namespace(&cx.resource, &cx.info, &mut new)?;
     metadata::prepare_update(&mut new, &old)?;
-    (strategy.default)(&mut new);
+    strategy.default(&mut new);
     keep_other_part(cx, &mut new, &old);
     (strategy.prepare_for_update)(&mut new, &old);
     if update.ownership == Ownership::Track {

@@ -1,0 +1,47 @@
+//! What ConfigMaps and Secrets may hold (kubernetes `pkg/apis/core/validation`).
+
+use plinth_codec::{Map, Value};
+
+use crate::field;
+use crate::status::Cause;
+
+/// The most that the values may weigh, in bytes.
+const SIZE_MAX: usize = 1 << 20;
+/// The longest key, in bytes.
+const KEY_MAX: usize = 253;
+
+/// Keys and size of a ConfigMap or Secret.
+pub fn validate(object: &Value) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    let mut size = 0usize;
+    let is_secret = object.str_at(&["kind"]) == Some("Secret");
+    for part in ["data", "binaryData"] {
+        for (key, value) in object.get(part).and_then(Value::as_object).into_iter().flat_map(Map::iter) {
+            let text = value.as_str().unwrap_or_default();
+            // Base64 is four characters for three bytes.
+            let is_base64 = is_secret || part == "binaryData";
+            size += if is_base64 { text.trim_end_matches('=').len() * 3 / 4 } else { text.len() };
+            faults.extend(
+                key_faults(key).map(|why| field::invalid(format!("{part}[{key}]"), key.clone(), why)),
+            );
+        }
+    }
+    if size > SIZE_MAX {
+        faults.push(field::too_long("[]", SIZE_MAX));
+    }
+    faults
+}
+
+fn key_faults(key: &str) -> Option<&'static str> {
+    const RULE: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+    let made_of = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    match key {
+        _ if key.len() > KEY_MAX => Some("must be no more than 253 bytes"),
+        "" => Some(RULE),
+        _ if !key.bytes().all(made_of) => Some(RULE),
+        "." => Some("must not be '.'"),
+        ".." => Some("must not be '..'"),
+        _ if key.starts_with("..") => Some("must not start with '..'"),
+        _ => None,
+    }
+}

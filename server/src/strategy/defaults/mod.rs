@@ -1,0 +1,155 @@
+//! Defaults: what the server fills in where the client left something out.
+//!
+//! Each kind's defaults are rows, and rows nest as the object does; [`apply`] is the only code that reads them.
+//! What no row can say (a value that follows from another field) is a function, named in a [`Default::By`] row.
+//!
+//! Facts: kubernetes `pkg/apis/*/v1/defaults.go` and `zz_generated.defaults.go`.
+
+pub mod cluster;
+pub mod core;
+pub mod pod;
+pub mod workloads;
+
+use plinth_codec::{Map, Value};
+
+/// One default, or a part of the object with defaults of its own. Fields are paths of keys joined by dots.
+#[derive(Clone, Copy)]
+pub enum Default {
+    /// The field gets the value when it is absent; its parents are made.
+    Field(&'static str, Literal),
+    /// As `Field`; zero counts as absent too, because the field is no pointer upstream.
+    Counted(&'static str, i64),
+    /// The rows hold for the object at that path, when it is there.
+    In(&'static str, &'static [Default]),
+    /// The rows hold for the object at that path, which is made when absent.
+    Made(&'static str, &'static [Default]),
+    /// The rows hold for each element of the list at that path.
+    Each(&'static str, &'static [Default]),
+    /// The rows hold when the field has that text.
+    When(&'static str, &'static str, &'static [Default]),
+    /// What follows from other fields.
+    By(fn(&mut Map)),
+}
+
+/// A default value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Literal {
+    /// Text; an empty text in the object counts as absent.
+    Text(&'static str),
+    /// Text of a field that is a pointer upstream: an empty text in the object stays.
+    OptionalText(&'static str),
+    /// A number.
+    Number(i64),
+    /// A truth value.
+    Flag(bool),
+    /// An object without members.
+    Empty,
+    /// A list of texts; an empty list in the object counts as absent.
+    Texts(&'static [&'static str]),
+}
+
+use Default::Field;
+use Literal::{Empty, Flag, Number, OptionalText, Text, Texts};
+
+impl Literal {
+    fn value(self) -> Value {
+        match self {
+            Text(text) | OptionalText(text) => text.into(),
+            Number(number) => number.into(),
+            Flag(flag) => flag.into(),
+            Empty => Value::object(),
+            Texts(texts) => texts.iter().map(|t| Value::from(*t)).collect::<Vec<_>>().into(),
+        }
+    }
+
+    fn is_absent(self, present: &Value) -> bool {
+        match (self, present) {
+            (_, Value::Null) => true,
+            (Text(_), Value::String(text)) => text.is_empty(),
+            (Texts(_), Value::Array(list)) => list.is_empty(),
+            _ => false,
+        }
+    }
+}
+
+/// Fills in the defaults; doing it again changes nothing. Parts of a wrong type are left alone.
+pub fn apply(rows: &[Default], object: &mut Map) {
+    for row in rows {
+        match *row {
+            Field(path, literal) => set(object, path, &literal.value(), |present| literal.is_absent(present)),
+            Default::Counted(path, number) => {
+                set(object, path, &number.into(), |v| matches!(v, Value::Null | Value::Int(0)));
+            }
+            Default::In(path, rows) => {
+                if let Some(part) = at_mut(object, path).and_then(Value::as_object_mut) {
+                    apply(rows, part);
+                }
+            }
+            Default::Made(path, rows) => {
+                set(object, path, &Value::object(), Value::is_null);
+                if let Some(part) = at_mut(object, path).and_then(Value::as_object_mut) {
+                    apply(rows, part);
+                }
+            }
+            Default::Each(path, rows) => {
+                let list = at_mut(object, path).and_then(Value::as_array_mut);
+                for element in list.into_iter().flatten().filter_map(Value::as_object_mut) {
+                    apply(rows, element);
+                }
+            }
+            Default::When(path, text, rows) => {
+                if at(object, path).and_then(Value::as_str) == Some(text) {
+                    apply(rows, object);
+                }
+            }
+            Default::By(rule) => rule(object),
+        }
+    }
+}
+
+/// The value at a dotted path.
+pub fn at<'a>(object: &'a Map, path: &str) -> Option<&'a Value> {
+    let mut keys = path.split('.');
+    let first = object.get(keys.next()?)?;
+    keys.try_fold(first, |value, key| value.get(key))
+}
+
+fn at_mut<'a>(object: &'a mut Map, path: &str) -> Option<&'a mut Value> {
+    let mut keys = path.split('.');
+    let first = object.get_mut(keys.next()?)?;
+    keys.try_fold(first, |value, key| value.get_mut(key))
+}
+
+/// Sets the field at a dotted path where `is_absent` holds, parents included.
+fn set(object: &mut Map, path: &str, value: &Value, is_absent: impl Fn(&Value) -> bool) {
+    match path.split_once('.') {
+        Some((key, rest)) => {
+            let part = object.entry(key);
+            if part.is_null() {
+                *part = Value::object();
+            }
+            if let Some(part) = part.as_object_mut() {
+                set(part, rest, value, is_absent);
+            }
+        }
+        None => {
+            if object.get(path).is_none_or(is_absent) {
+                object.insert(path, value.clone());
+            }
+        }
+    }
+}
+
+/// Takes over the members of `from` that `object` has not at `path`.
+fn fill_from(object: &mut Map, path: &str, from: &Map) {
+    set(object, path, &Value::object(), Value::is_null);
+    let Some(target) = at_mut(object, path).and_then(Value::as_object_mut) else { return };
+    for (key, value) in from.iter() {
+        if !target.contains(key) {
+            target.insert(key.clone(), value.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! Which resource does what. A resource without a row follows [`BASE`].
+
+use super::core::{data, namespace, pod, storage};
+use super::defaults::{cluster, core, pod as pods, workloads as work};
+use super::{workloads, Deletion, NameRule, Strategy, BASE};
+
+const ANSWERING: Strategy = Strategy { answers_deleted_object: true, ..BASE };
+const GENERATION: Strategy = Strategy { generation: true, ..BASE };
+const ANSWERING_GENERATION: Strategy = Strategy { answers_deleted_object: true, ..GENERATION };
+const CONDITIONAL: Strategy = Strategy { unconditional_update: false, ..BASE };
+const ANSWERING_CONDITIONAL: Strategy = Strategy { answers_deleted_object: true, ..CONDITIONAL };
+const POLICY: Strategy = Strategy { generation: true, unconditional_update: false, ..BASE };
+const RBAC: Strategy = Strategy { name: NameRule::PathSegment, create_on_update: true, ..BASE };
+const ROLE_BINDING: Strategy = Strategy { defaults: cluster::ROLE_BINDING, ..RBAC };
+const CREATE_ON_UPDATE: Strategy = Strategy { create_on_update: true, ..BASE };
+const ADMISSION_POLICY: Strategy = Strategy { defaults: cluster::ADMISSION_POLICY, ..POLICY };
+const ADMISSION_POLICY_BINDING: Strategy = Strategy { defaults: cluster::ADMISSION_POLICY_BINDING, ..POLICY };
+/// Events are second-class: no finalizers of the collector.
+const EVENTS: Strategy = Strategy { create_on_update: true, collected: false, ..BASE };
+
+/// Group, plural and row.
+type Row = (&'static str, &'static str, Strategy);
+
+pub(super) static ROWS: &[Row] = &[
+    ("", "configmaps", Strategy { validate: data::validate, ..BASE }),
+    ("", "endpoints", Strategy { defaults: core::ENDPOINTS, ..CREATE_ON_UPDATE }),
+    ("", "events", EVENTS),
+    ("", "limitranges", Strategy { defaults: core::LIMIT_RANGE, ..CREATE_ON_UPDATE }),
+    (
+        "",
+        "namespaces",
+        Strategy {
+            name: NameRule::Label,
+            deletion: Deletion::Namespace,
+            defaults: core::NAMESPACE,
+            prepare_for_create: namespace::prepare_for_create,
+            ..ANSWERING
+        },
+    ),
+    ("", "nodes", Strategy { defaults: core::NODE, ..BASE }),
+    ("", "persistentvolumeclaims", Strategy { defaults: core::PERSISTENT_VOLUME_CLAIM, ..ANSWERING }),
+    (
+        "",
+        "persistentvolumes",
+        Strategy {
+            defaults: core::PERSISTENT_VOLUME,
+            prepare_for_create: storage::prepare_volume_for_create,
+            ..ANSWERING
+        },
+    ),
+    (
+        "",
+        "pods",
+        Strategy {
+            deletion: Deletion::Pod,
+            defaults: pods::POD,
+            prepare_for_create: pod::prepare_for_create,
+            ..ANSWERING_GENERATION
+        },
+    ),
+    ("", "podtemplates", Strategy { defaults: work::POD_TEMPLATE, ..ANSWERING_GENERATION }),
+    (
+        "",
+        "replicationcontrollers",
+        Strategy { orphans_by_default: true, defaults: work::REPLICATION_CONTROLLER, ..ANSWERING_GENERATION },
+    ),
+    ("", "resourcequotas", ANSWERING),
+    ("", "secrets", Strategy { defaults: core::SECRET, validate: data::validate, ..BASE }),
+    ("", "serviceaccounts", ANSWERING),
+    (
+        "",
+        "services",
+        Strategy { name: NameRule::Label, create_on_update: true, defaults: core::SERVICE, ..ANSWERING },
+    ),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies", ADMISSION_POLICY),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ADMISSION_POLICY_BINDING),
+    (
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+        Strategy { defaults: cluster::MUTATING_WEBHOOKS, ..POLICY },
+    ),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies", ADMISSION_POLICY),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", ADMISSION_POLICY_BINDING),
+    (
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+        Strategy { defaults: cluster::VALIDATING_WEBHOOKS, ..POLICY },
+    ),
+    (
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        Strategy { answers_deleted_object: true, defaults: cluster::CUSTOM_RESOURCE_DEFINITION, ..POLICY },
+    ),
+    ("apiregistration.k8s.io", "apiservices", Strategy { defaults: cluster::API_SERVICE, ..BASE }),
+    (
+        "apps",
+        "daemonsets",
+        Strategy {
+            defaults: work::DAEMON_SET,
+            prepare_for_create: workloads::prepare_daemon_set_for_create,
+            prepare_for_update: workloads::prepare_daemon_set_for_update,
+            ..GENERATION
+        },
+    ),
+    (
+        "apps",
+        "deployments",
+        Strategy { generation_of_annotations: true, defaults: work::DEPLOYMENT, ..GENERATION },
+    ),
+    ("apps", "replicasets", Strategy { defaults: work::REPLICA_SET, ..GENERATION }),
+    ("apps", "statefulsets", Strategy { defaults: work::STATEFUL_SET, ..GENERATION }),
+    (
+        "autoscaling",
+        "horizontalpodautoscalers",
+        Strategy { defaults: work::HORIZONTAL_POD_AUTOSCALER, ..BASE },
+    ),
+    ("batch", "cronjobs", Strategy { defaults: work::CRON_JOB, ..GENERATION }),
+    (
+        "batch",
+        "jobs",
+        Strategy {
+            orphans_by_default: true,
+            defaults: work::JOB,
+            prepare_for_create: workloads::prepare_job_for_create,
+            ..ANSWERING_GENERATION
+        },
+    ),
+    (
+        "coordination.k8s.io",
+        "leases",
+        Strategy { create_on_update: true, unconditional_update: false, ..BASE },
+    ),
+    ("discovery.k8s.io", "endpointslices", Strategy { defaults: cluster::ENDPOINT_SLICE, ..GENERATION }),
+    ("events.k8s.io", "events", EVENTS),
+    (
+        "flowcontrol.apiserver.k8s.io",
+        "flowschemas",
+        Strategy { defaults: cluster::FLOW_SCHEMA, ..GENERATION },
+    ),
+    (
+        "flowcontrol.apiserver.k8s.io",
+        "prioritylevelconfigurations",
+        Strategy { defaults: cluster::PRIORITY_LEVEL, ..GENERATION },
+    ),
+    ("networking.k8s.io", "ingresses", GENERATION),
+    ("networking.k8s.io", "ingressclasses", Strategy { defaults: cluster::INGRESS_CLASS, ..GENERATION }),
+    ("networking.k8s.io", "networkpolicies", Strategy { defaults: cluster::NETWORK_POLICY, ..GENERATION }),
+    ("node.k8s.io", "runtimeclasses", CONDITIONAL),
+    ("policy", "poddisruptionbudgets", POLICY),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", ROLE_BINDING),
+    ("rbac.authorization.k8s.io", "clusterroles", RBAC),
+    ("rbac.authorization.k8s.io", "rolebindings", ROLE_BINDING),
+    ("rbac.authorization.k8s.io", "roles", RBAC),
+    ("resource.k8s.io", "deviceclasses", ANSWERING_GENERATION),
+    ("resource.k8s.io", "resourceclaims", Strategy { defaults: work::RESOURCE_CLAIM, ..ANSWERING }),
+    (
+        "resource.k8s.io",
+        "resourceclaimtemplates",
+        Strategy { defaults: work::RESOURCE_CLAIM_TEMPLATE, ..ANSWERING },
+    ),
+    ("resource.k8s.io", "resourceslices", ANSWERING_GENERATION),
+    ("scheduling.k8s.io", "priorityclasses", Strategy { defaults: work::PRIORITY_CLASS, ..GENERATION }),
+    ("storage.k8s.io", "csidrivers", Strategy { defaults: cluster::CSI_DRIVER, ..ANSWERING_CONDITIONAL }),
+    ("storage.k8s.io", "csinodes", ANSWERING_CONDITIONAL),
+    ("storage.k8s.io", "csistoragecapacities", CONDITIONAL),
+    ("storage.k8s.io", "storageclasses", Strategy { defaults: cluster::STORAGE_CLASS, ..ANSWERING }),
+    (
+        "storage.k8s.io",
+        "volumeattachments",
+        Strategy { defaults: cluster::VOLUME_ATTACHMENT, ..ANSWERING_CONDITIONAL },
+    ),
+    ("storage.k8s.io", "volumeattributesclasses", ANSWERING),
+];
