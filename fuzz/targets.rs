@@ -131,8 +131,11 @@ pub fn convert(input: &[u8]) {
     }
 }
 
+/// A target and its name.
+type Target = (&'static str, fn(&[u8]));
+
 /// Every target with its name.
-pub const ALL: [(&str, fn(&[u8])); 7] = [
+pub const ALL: [Target; 7] = [
     ("protobuf", protobuf),
     ("protobuf_pod", protobuf_pod),
     ("protobuf_crd", protobuf_crd),
