@@ -60,6 +60,8 @@ pub mod failpoint;
 mod failpoint;
 mod feed;
 mod floor;
+#[doc(hidden)]
+pub mod fuzzing;
 mod layout;
 mod log;
 mod options;

@@ -8,13 +8,16 @@
 //!  4  time    u64   milliseconds since 1970 when the entry was made
 //! 12  count   u32   number of operations, at least 1
 //!     then for each operation, in the order of the transaction:
-//!     kind             u8    as in a version
-//!     superseded       u64   mod revision of the version that this one took the place of, 0 for none
-//!     create revision  u64
-//!     version          u64
-//!     key length       u32
+//!     kind             u8      as in a version
+//!     superseded       number  mod revision of the version that this one took the place of, 0 for none
+//!     create revision  number
+//!     version          number
+//!     key length       number
 //!     key
 //! ```
+//!
+//! A number has seven bits in each byte, the lowest first; the highest bit says that more follow. Only
+//! the shortest form is valid, so that an entry has one encoding.
 
 use bytes::{Buf, Bytes};
 
@@ -50,7 +53,8 @@ impl LoggedOperation {
     }
 }
 
-const FIXED: usize = 1 + 8 + 8 + 8 + 4;
+/// Bytes of an operation with an empty key, at least.
+const LEAST: usize = 5;
 
 impl LogEntry {
     /// Replaces the content of `out` with the stored form.
@@ -61,10 +65,10 @@ impl LogEntry {
         out.extend_from_slice(&(self.operations.len() as u32).to_le_bytes());
         for operation in &self.operations {
             out.push(operation.kind.byte());
-            out.extend_from_slice(&operation.superseded.get().to_le_bytes());
-            out.extend_from_slice(&operation.create_revision.get().to_le_bytes());
-            out.extend_from_slice(&operation.version.to_le_bytes());
-            out.extend_from_slice(&(operation.key.len() as u32).to_le_bytes());
+            put_number(out, operation.superseded.get());
+            put_number(out, operation.create_revision.get());
+            put_number(out, operation.version);
+            put_number(out, operation.key.len() as u64);
             out.extend_from_slice(&operation.key);
         }
         let crc = checksum(&layout::log_key(self.revision), out);
@@ -82,22 +86,27 @@ impl LogEntry {
         Self::decode_checked(revision, bytes).ok_or_else(|| corrupt("not a log entry"))
     }
 
+    /// Decodes an entry whatever its checksum, for fuzzing.
+    pub(crate) fn decode_unchecked(revision: Revision, bytes: &[u8]) -> Option<LogEntry> {
+        Self::decode_checked(revision, Bytes::copy_from_slice(bytes))
+    }
+
     fn decode_checked(revision: Revision, bytes: Bytes) -> Option<LogEntry> {
         let time_ms = read_u64(&bytes, 4)?;
         let count = read_u32(&bytes, 12)? as usize;
         let mut rest = bytes.get(16..).map(|rest| bytes.slice_ref(rest))?;
-        // The count is not trusted with memory: each operation takes at least its fixed part.
-        if count > rest.len() / FIXED {
+        // The count is not trusted with memory: each operation takes some bytes at least.
+        if count > rest.len() / LEAST {
             return None;
         }
         let mut operations = Vec::with_capacity(count);
         for _ in 0..count {
             let kind = Kind::from_byte(*rest.first()?)?;
-            let superseded = Revision::new(read_u64(&rest, 1)?);
-            let create_revision = Revision::new(read_u64(&rest, 9)?);
-            let version = read_u64(&rest, 17)?;
-            let length = read_u32(&rest, 25)? as usize;
-            rest.advance(FIXED);
+            rest.advance(1);
+            let superseded = Revision::new(take_number(&mut rest)?);
+            let create_revision = Revision::new(take_number(&mut rest)?);
+            let version = take_number(&mut rest)?;
+            let length = usize::try_from(take_number(&mut rest)?).ok()?;
             if length > rest.len() {
                 return None;
             }
@@ -106,6 +115,35 @@ impl LogEntry {
         }
         rest.is_empty().then_some(LogEntry { revision, time_ms, operations })
     }
+}
+
+fn put_number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Takes a number off the front; none when there is none, or not in its shortest form.
+fn take_number(rest: &mut Bytes) -> Option<u64> {
+    let mut number = 0u64;
+    for (at, byte) in rest.iter().enumerate().take(10) {
+        let bits = u64::from(byte & 0x7f);
+        let shift = 7 * at as u32;
+        if bits > u64::MAX >> shift {
+            return None;
+        }
+        number |= bits << shift;
+        if byte & 0x80 == 0 {
+            if *byte == 0 && at > 0 {
+                return None;
+            }
+            rest.advance(at + 1);
+            return Some(number);
+        }
+    }
+    None
 }
 
 /// Checksum of an entry: its key, then everything behind the checksum field.
@@ -140,6 +178,27 @@ mod tests {
         let mut bytes = Vec::new();
         entry().encode_into(&mut bytes);
         assert_eq!(LogEntry::decode(Revision::new(9), bytes.into()).unwrap(), entry());
+    }
+
+    #[test]
+    fn numbers_have_one_form() {
+        for number in [0, 1, 127, 128, 300, 1 << 21, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+            let mut out = Vec::new();
+            put_number(&mut out, number);
+            let mut rest = Bytes::from(out);
+            assert_eq!(take_number(&mut rest), Some(number));
+            assert!(rest.is_empty());
+        }
+        for bad in [
+            &[][..],
+            &[0x80],
+            &[0x80, 0],
+            &[0xff; 9],
+            &[0xff; 11],
+            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
+        ] {
+            assert_eq!(take_number(&mut Bytes::copy_from_slice(bad)), None, "{bad:?}");
+        }
     }
 
     #[test]

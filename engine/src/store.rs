@@ -482,10 +482,16 @@ fn family_options(family: Family, memory: &Memory, cache: &Cache) -> rocksdb::Op
     options.set_target_file_size_base(32 << 20);
     options.set_max_bytes_for_level_base(128 << 20);
     options.set_level_compaction_dynamic_level_bytes(true);
-    options.set_level_zero_file_num_compaction_trigger(8);
+    // Each unmerged file of `current` may hold an older copy of every key, which scans step over.
+    options.set_level_zero_file_num_compaction_trigger(if family == Family::Current { 4 } else { 8 });
     options.set_level_zero_slowdown_writes_trigger(24);
     options.set_level_zero_stop_writes_trigger(48);
-    options.set_compression_type(DBCompressionType::None);
+    // The newest files stay uncompressed, because they are read most and merged soon; log entries name
+    // keys that resemble each other and are read rarely.
+    options.set_compression_type(match family {
+        Family::Log => DBCompressionType::Lz4,
+        _ => DBCompressionType::None,
+    });
     options.set_bottommost_compression_type(DBCompressionType::Lz4);
     if matches!(family, Family::History | Family::Current | Family::Expiry) {
         // Files in which deletions pile up are merged soon: that gives their space back and keeps

@@ -350,21 +350,30 @@ fn the_head_survives_when_compaction_removes_the_whole_log() {
 fn keys_expire_by_an_ordinary_deletion() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(&dir);
-    let ttl = Duration::from_millis(30);
+    let hour = Duration::from_secs(3600);
     let mut feed = engine.subscribe(Subscribe::new(KeyRange::all())).unwrap();
-    engine.transact(Transaction::new().put_expiring("short", "x", ttl)).wait().unwrap();
-    engine.transact(Transaction::new().put_expiring("renewed", "x", ttl)).wait().unwrap();
-    let kept = put(&engine, "renewed", "for good");
+    engine.transact(Transaction::new().put_expiring("renewed", "x", hour)).wait().unwrap();
+    assert!(engine.get(b"renewed", At::Latest).unwrap().unwrap().expires_at_ms.is_some());
+    put(&engine, "renewed", "for good");
+    let short = Transaction::new().put_expiring("short", "x", Duration::from_millis(30));
+    let put_at = engine.transact(short).wait().unwrap().revision;
     let mut events = Vec::new();
     while events.len() < 4 {
-        if let Some(Feed::Events(batch)) = feed.next_timeout(Duration::from_secs(10)).unwrap() {
+        if let Some(Feed::Events(batch)) = feed.next_timeout(Duration::from_secs(60)).unwrap() {
             events.extend(batch.iter().cloned());
         }
     }
     let expired = &events[3];
     assert!(expired.is_delete());
     assert_eq!(expired.key, "short");
-    assert_eq!(expired.revision, kept.next());
+    assert_eq!(expired.revision, put_at.next());
     assert_eq!(value(&engine, "short", At::Latest), None);
-    assert_eq!(value(&engine, "renewed", At::Latest).as_deref(), Some("for good"));
+    assert_eq!(value(&engine, "short", At::Exact(put_at)).as_deref(), Some("x"));
+    let renewed = engine.get(b"renewed", At::Latest).unwrap().unwrap();
+    assert_eq!((renewed.value.as_ref(), renewed.expires_at_ms), (&b"for good"[..], None));
+    drop((feed, engine));
+    // No deadline is left behind.
+    let mut faults = 0;
+    plinth_engine::verify(dir.path(), |_| {}, |_| faults += 1).unwrap();
+    assert_eq!(faults, 0);
 }

@@ -10,6 +10,7 @@ use rocksdb::WriteBatch;
 use crate::commit::desk::{Desk, Task, Work};
 use crate::commit::group::Group;
 use crate::commit::proposal::Committed;
+use crate::commit::recent::Recent;
 use crate::error::{Error, Result};
 use crate::feed::event::{Commit, Event, EventKind};
 use crate::feed::hub::Hub;
@@ -34,6 +35,8 @@ pub(crate) struct Builder {
     head: Revision,
     /// Newest versions of keys that groups in flight change; they hide what the database says.
     overlay: HashMap<Bytes, Pending>,
+    /// Which keys may have been written since a caller read them.
+    recent: Recent,
     /// Keys of groups in flight, to clear the overlay when they have landed.
     in_flight: VecDeque<(u64, Vec<Bytes>)>,
     open: Option<Group>,
@@ -78,6 +81,7 @@ impl Builder {
     ) -> Builder {
         Builder {
             head: hub.head(),
+            recent: Recent::new(hub.head()),
             store,
             hub,
             desk,
@@ -187,7 +191,14 @@ impl Builder {
     fn transact(&mut self, transaction: Transaction) -> Result<Committed> {
         let mut planned = Vec::with_capacity(transaction.operations.len());
         for operation in transaction.operations {
-            let old = self.newest(&operation.key)?;
+            let read = operation.read.as_ref();
+            let old = match read.filter(|_| !self.overlay.contains_key(&operation.key)) {
+                Some(record) => match self.recent.vouch(record) {
+                    Some(stored) => Some(stored),
+                    None => self.newest(&operation.key)?,
+                },
+                None => self.newest(&operation.key)?,
+            };
             planned.push(Planned { operation, old });
         }
         self.check_conditions(&transaction.conditions, &planned)?;
@@ -260,6 +271,7 @@ impl Builder {
             let (new, event_kind) = successor(&key, operation.action, old.as_ref(), revision, time_ms);
             let superseded = old.as_ref().map_or(Revision::ZERO, |old| old.header.mod_revision);
             self.scratch.write(&store, &mut batch, &key, old.as_ref(), &new);
+            self.recent.note(&key, revision);
             deadline_ms = deadline_ms.min(new.header.expires_at_ms().unwrap_or(u64::MAX));
             logged.push(LoggedOperation {
                 key: key.clone(),

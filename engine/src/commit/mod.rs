@@ -7,6 +7,7 @@
 //! - [`proposal`]: what a caller holds while the transaction is under way.
 //! - [`desk`]: the queue, and the hand-over between the two threads.
 //! - [`builder`]: one thread that decides: checks conditions, gives out revisions, builds the batch.
+//! - [`recent`]: tells whether what a caller has read is still the newest.
 //! - [`syncer`]: one thread that writes a group with one synced write, publishes it and answers.
 //! - [`group`]: what goes from one to the other.
 //!
@@ -20,4 +21,5 @@ pub(crate) mod builder;
 pub(crate) mod desk;
 pub(crate) mod group;
 pub(crate) mod proposal;
+pub(crate) mod recent;
 pub(crate) mod syncer;
