@@ -11,7 +11,7 @@ pub mod workloads;
 use plinth_codec::Value;
 
 use crate::status::Cause;
-use defaults::Default;
+use defaults::Rule;
 
 /// Which names an object may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub struct Strategy {
     /// Whether dependents are orphaned unless the client says otherwise.
     pub orphans_by_default: bool,
     /// What the client may leave out; filled in on create, update and before every comparison.
-    pub defaults: &'static [Default],
+    pub defaults: &'static [Rule],
     /// Clears what a client may not set at create and fills what the server sets.
     pub prepare_for_create: fn(&mut Value),
     /// Clears what a client may not change; `new` and `old` are in the storage version.

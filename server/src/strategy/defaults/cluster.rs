@@ -3,34 +3,34 @@
 use plinth_codec::{tree, Map, Value};
 
 use super::core::VOLUME_SOURCE;
-use super::Default::{By, Counted, Each, Field, In, Made};
 use super::Literal::{Empty, Flag, Number, OptionalText, Text, Texts};
-use super::{at, set, Default};
+use super::Rule::{By, Counted, Each, Field, In, Made};
+use super::{at, set, Rule};
 
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 const HTTPS: i64 = 443;
 
 /// networking.k8s.io/v1 NetworkPolicy.
-pub const NETWORK_POLICY: &[Default] = &[
+pub const NETWORK_POLICY: &[Rule] = &[
     By(policy_types),
     Each("spec.ingress", &[Each("ports", NETWORK_PORT)]),
     Each("spec.egress", &[Each("ports", NETWORK_PORT)]),
 ];
-const NETWORK_PORT: &[Default] = &[Field("protocol", Text("TCP"))];
+const NETWORK_PORT: &[Rule] = &[Field("protocol", Text("TCP"))];
 
 /// networking.k8s.io/v1 IngressClass.
-pub const INGRESS_CLASS: &[Default] = &[In("spec.parameters", &[Field("scope", OptionalText("Cluster"))])];
+pub const INGRESS_CLASS: &[Rule] = &[In("spec.parameters", &[Field("scope", OptionalText("Cluster"))])];
 
 /// discovery.k8s.io/v1 EndpointSlice.
-pub const ENDPOINT_SLICE: &[Default] =
+pub const ENDPOINT_SLICE: &[Rule] =
     &[Each("ports", &[Field("name", OptionalText("")), Field("protocol", Text("TCP"))])];
 
 /// storage.k8s.io/v1 StorageClass.
-pub const STORAGE_CLASS: &[Default] =
+pub const STORAGE_CLASS: &[Rule] =
     &[Field("reclaimPolicy", Text("Delete")), Field("volumeBindingMode", Text("Immediate"))];
 
 /// storage.k8s.io/v1 CSIDriver.
-pub const CSI_DRIVER: &[Default] = &[
+pub const CSI_DRIVER: &[Rule] = &[
     Field("spec.attachRequired", Flag(true)),
     Field("spec.podInfoOnMount", Flag(false)),
     Field("spec.storageCapacity", Flag(false)),
@@ -41,18 +41,18 @@ pub const CSI_DRIVER: &[Default] = &[
 ];
 
 /// storage.k8s.io/v1 VolumeAttachment.
-pub const VOLUME_ATTACHMENT: &[Default] = &[In("spec.source.inlineVolumeSpec", VOLUME_SOURCE)];
+pub const VOLUME_ATTACHMENT: &[Rule] = &[In("spec.source.inlineVolumeSpec", VOLUME_SOURCE)];
 
 /// rbac.authorization.k8s.io/v1 RoleBinding and ClusterRoleBinding.
-pub const ROLE_BINDING: &[Default] =
+pub const ROLE_BINDING: &[Rule] =
     &[Field("roleRef.apiGroup", Text(RBAC_GROUP)), Each("subjects", &[By(subject)])];
 
 /// admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration.
-pub const VALIDATING_WEBHOOKS: &[Default] = &[Each("webhooks", WEBHOOK)];
+pub const VALIDATING_WEBHOOKS: &[Rule] = &[Each("webhooks", WEBHOOK)];
 /// admissionregistration.k8s.io/v1 MutatingWebhookConfiguration.
-pub const MUTATING_WEBHOOKS: &[Default] =
+pub const MUTATING_WEBHOOKS: &[Rule] =
     &[Each("webhooks", WEBHOOK), Each("webhooks", &[Field("reinvocationPolicy", Text("Never"))])];
-const WEBHOOK: &[Default] = &[
+const WEBHOOK: &[Rule] = &[
     Field("failurePolicy", Text("Fail")),
     Field("matchPolicy", Text("Equivalent")),
     Field("namespaceSelector", Empty),
@@ -61,15 +61,15 @@ const WEBHOOK: &[Default] = &[
     Each("rules", RULE),
     In("clientConfig.service", SERVICE_REFERENCE),
 ];
-const RULE: &[Default] = &[Field("scope", Text("*"))];
-const SERVICE_REFERENCE: &[Default] = &[Field("port", Number(HTTPS))];
+const RULE: &[Rule] = &[Field("scope", Text("*"))];
+const SERVICE_REFERENCE: &[Rule] = &[Field("port", Number(HTTPS))];
 
 /// admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy and MutatingAdmissionPolicy.
-pub const ADMISSION_POLICY: &[Default] =
+pub const ADMISSION_POLICY: &[Rule] =
     &[Field("spec.failurePolicy", Text("Fail")), In("spec.matchConstraints", MATCH_RESOURCES)];
 /// admissionregistration.k8s.io/v1 bindings of the policies.
-pub const ADMISSION_POLICY_BINDING: &[Default] = &[In("spec.matchResources", MATCH_RESOURCES)];
-const MATCH_RESOURCES: &[Default] = &[
+pub const ADMISSION_POLICY_BINDING: &[Rule] = &[In("spec.matchResources", MATCH_RESOURCES)];
+const MATCH_RESOURCES: &[Rule] = &[
     Field("matchPolicy", Text("Equivalent")),
     Field("namespaceSelector", Empty),
     Field("objectSelector", Empty),
@@ -78,9 +78,9 @@ const MATCH_RESOURCES: &[Default] = &[
 ];
 
 /// flowcontrol.apiserver.k8s.io/v1 FlowSchema.
-pub const FLOW_SCHEMA: &[Default] = &[Made("spec", &[Counted("matchingPrecedence", 1000)])];
+pub const FLOW_SCHEMA: &[Rule] = &[Made("spec", &[Counted("matchingPrecedence", 1000)])];
 /// flowcontrol.apiserver.k8s.io/v1 PriorityLevelConfiguration.
-pub const PRIORITY_LEVEL: &[Default] = &[
+pub const PRIORITY_LEVEL: &[Rule] = &[
     In(
         "spec.limited",
         &[
@@ -96,10 +96,10 @@ pub const PRIORITY_LEVEL: &[Default] = &[
 ];
 
 /// apiregistration.k8s.io/v1 APIService.
-pub const API_SERVICE: &[Default] = &[In("spec.service", SERVICE_REFERENCE)];
+pub const API_SERVICE: &[Rule] = &[In("spec.service", SERVICE_REFERENCE)];
 
 /// apiextensions.k8s.io/v1 CustomResourceDefinition.
-pub const CUSTOM_RESOURCE_DEFINITION: &[Default] = &[
+pub const CUSTOM_RESOURCE_DEFINITION: &[Rule] = &[
     By(definition_names),
     Field("spec.conversion.strategy", Text("None")),
     In("spec.conversion.webhook.clientConfig.service", SERVICE_REFERENCE),

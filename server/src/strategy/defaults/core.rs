@@ -3,24 +3,24 @@
 use plinth_codec::{tree, Map, Value};
 
 use super::pod::{AZURE_DISK, CLAIM_SPEC, HOST_PATH, ISCSI, RBD, SCALE_IO};
-use super::Default::{By, Each, Field, In, Made, When};
 use super::Literal::{Empty, Flag, Number, Text};
-use super::{at, fill_from, set, Default};
+use super::Rule::{By, Each, Field, In, Made, When};
+use super::{at, fill_from, set, Rule};
 
 /// Endpoints.
-pub const ENDPOINTS: &[Default] = &[Each("subsets", &[Each("ports", &[Field("protocol", Text("TCP"))])])];
+pub const ENDPOINTS: &[Rule] = &[Each("subsets", &[Each("ports", &[Field("protocol", Text("TCP"))])])];
 
 /// LimitRange.
-pub const LIMIT_RANGE: &[Default] = &[Each("spec.limits", &[When("type", "Container", &[By(limits)])])];
+pub const LIMIT_RANGE: &[Rule] = &[Each("spec.limits", &[When("type", "Container", &[By(limits)])])];
 
 /// Namespace.
-pub const NAMESPACE: &[Default] = &[By(name_label), Field("status.phase", Text("Active"))];
+pub const NAMESPACE: &[Rule] = &[By(name_label), Field("status.phase", Text("Active"))];
 
 /// Node.
-pub const NODE: &[Default] = &[By(allocatable)];
+pub const NODE: &[Rule] = &[By(allocatable)];
 
 /// PersistentVolume.
-pub const PERSISTENT_VOLUME: &[Default] = &[
+pub const PERSISTENT_VOLUME: &[Rule] = &[
     Field("status.phase", Text("Pending")),
     Field("spec.persistentVolumeReclaimPolicy", Text("Retain")),
     Field("spec.volumeMode", Text("Filesystem")),
@@ -28,7 +28,7 @@ pub const PERSISTENT_VOLUME: &[Default] = &[
 ];
 
 /// The source of a PersistentVolume.
-pub const VOLUME_SOURCE: &[Default] = &[
+pub const VOLUME_SOURCE: &[Rule] = &[
     In("hostPath", HOST_PATH),
     In("iscsi", ISCSI),
     In("rbd", RBD),
@@ -37,14 +37,14 @@ pub const VOLUME_SOURCE: &[Default] = &[
 ];
 
 /// PersistentVolumeClaim.
-pub const PERSISTENT_VOLUME_CLAIM: &[Default] =
+pub const PERSISTENT_VOLUME_CLAIM: &[Rule] =
     &[Made("spec", CLAIM_SPEC), Field("status.phase", Text("Pending"))];
 
 /// Secret.
-pub const SECRET: &[Default] = &[By(string_data), Field("type", Text("Opaque"))];
+pub const SECRET: &[Rule] = &[By(string_data), Field("type", Text("Opaque"))];
 
 /// Service.
-pub const SERVICE: &[Default] = &[
+pub const SERVICE: &[Rule] = &[
     Field("spec.sessionAffinity", Text("None")),
     Field("spec.type", Text("ClusterIP")),
     By(affinity),
@@ -63,7 +63,7 @@ pub const SERVICE: &[Default] = &[
     ),
 ];
 
-const INTERNAL_TRAFFIC: &[Default] = &[Field("spec.internalTrafficPolicy", Text("Cluster"))];
+const INTERNAL_TRAFFIC: &[Rule] = &[Field("spec.internalTrafficPolicy", Text("Cluster"))];
 /// Three hours, in seconds.
 const AFFINITY_TIMEOUT: i64 = 10_800;
 

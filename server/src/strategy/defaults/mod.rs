@@ -1,7 +1,7 @@
 //! Defaults: what the server fills in where the client left something out.
 //!
 //! Each kind's defaults are rows, and rows nest as the object does; [`apply`] is the only code that reads them.
-//! What no row can say (a value that follows from another field) is a function, named in a [`Default::By`] row.
+//! What no row can say (a value that follows from another field) is a function, named in a [`Rule::By`] row.
 //!
 //! Facts: kubernetes `pkg/apis/*/v1/defaults.go` and `zz_generated.defaults.go`.
 
@@ -13,20 +13,20 @@ pub mod workloads;
 use plinth_codec::{Map, Value};
 
 /// One default, or a part of the object with defaults of its own. Fields are paths of keys joined by dots.
-#[derive(Clone, Copy)]
-pub enum Default {
+#[derive(Clone, Copy, Debug)]
+pub enum Rule {
     /// The field gets the value when it is absent; its parents are made.
     Field(&'static str, Literal),
     /// As `Field`; zero counts as absent too, because the field is no pointer upstream.
     Counted(&'static str, i64),
     /// The rows hold for the object at that path, when it is there.
-    In(&'static str, &'static [Default]),
+    In(&'static str, &'static [Rule]),
     /// The rows hold for the object at that path, which is made when absent.
-    Made(&'static str, &'static [Default]),
+    Made(&'static str, &'static [Rule]),
     /// The rows hold for each element of the list at that path.
-    Each(&'static str, &'static [Default]),
+    Each(&'static str, &'static [Rule]),
     /// The rows hold when the field has that text.
-    When(&'static str, &'static str, &'static [Default]),
+    When(&'static str, &'static str, &'static [Rule]),
     /// What follows from other fields.
     By(fn(&mut Map)),
 }
@@ -48,8 +48,8 @@ pub enum Literal {
     Texts(&'static [&'static str]),
 }
 
-use Default::Field;
 use Literal::{Empty, Flag, Number, OptionalText, Text, Texts};
+use Rule::Field;
 
 impl Literal {
     fn value(self) -> Value {
@@ -73,36 +73,36 @@ impl Literal {
 }
 
 /// Fills in the defaults; doing it again changes nothing. Parts of a wrong type are left alone.
-pub fn apply(rows: &[Default], object: &mut Map) {
+pub fn apply(rows: &[Rule], object: &mut Map) {
     for row in rows {
         match *row {
             Field(path, literal) => set(object, path, &literal.value(), |present| literal.is_absent(present)),
-            Default::Counted(path, number) => {
+            Rule::Counted(path, number) => {
                 set(object, path, &number.into(), |v| matches!(v, Value::Null | Value::Int(0)));
             }
-            Default::In(path, rows) => {
+            Rule::In(path, rows) => {
                 if let Some(part) = at_mut(object, path).and_then(Value::as_object_mut) {
                     apply(rows, part);
                 }
             }
-            Default::Made(path, rows) => {
+            Rule::Made(path, rows) => {
                 set(object, path, &Value::object(), Value::is_null);
                 if let Some(part) = at_mut(object, path).and_then(Value::as_object_mut) {
                     apply(rows, part);
                 }
             }
-            Default::Each(path, rows) => {
+            Rule::Each(path, rows) => {
                 let list = at_mut(object, path).and_then(Value::as_array_mut);
                 for element in list.into_iter().flatten().filter_map(Value::as_object_mut) {
                     apply(rows, element);
                 }
             }
-            Default::When(path, text, rows) => {
+            Rule::When(path, text, rows) => {
                 if at(object, path).and_then(Value::as_str) == Some(text) {
                     apply(rows, object);
                 }
             }
-            Default::By(rule) => rule(object),
+            Rule::By(rule) => rule(object),
         }
     }
 }

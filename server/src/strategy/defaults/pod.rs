@@ -2,9 +2,9 @@
 
 use plinth_codec::{Map, Value};
 
-use super::Default::{By, Counted, Each, Field, In, Made};
 use super::Literal::{Empty, Flag, Number, OptionalText, Text};
-use super::{at, fill_from, Default};
+use super::Rule::{By, Counted, Each, Field, In, Made};
+use super::{at, fill_from, Rule};
 
 /// `rw-r--r--`, as decimal number.
 const FILE_MODE: i64 = 0o644;
@@ -12,14 +12,14 @@ const FILE_MODE: i64 = 0o644;
 const TOKEN_LIFETIME: i64 = 3600;
 
 /// Defaults of a Pod: those of its spec, and some that a template does not get.
-pub const POD: &[Default] =
+pub const POD: &[Rule] =
     &[Made("spec", SPEC), Made("spec", &[Field("enableServiceLinks", Flag(true)), By(pod_only)])];
 
 /// Defaults of a pod template.
-pub const TEMPLATE: &[Default] = &[Made("metadata", &[]), Made("spec", SPEC)];
+pub const TEMPLATE: &[Rule] = &[Made("metadata", &[]), Made("spec", SPEC)];
 
 /// Defaults of a pod's spec, wherever it is.
-pub const SPEC: &[Default] = &[
+pub const SPEC: &[Rule] = &[
     Field("dnsPolicy", Text("ClusterFirst")),
     Field("restartPolicy", Text("Always")),
     Field("securityContext", Empty),
@@ -32,7 +32,7 @@ pub const SPEC: &[Default] = &[
     Each("ephemeralContainers", CONTAINER),
 ];
 
-const CONTAINER: &[Default] = &[
+const CONTAINER: &[Rule] = &[
     Field("resources", Empty),
     Field("terminationMessagePath", Text("/dev/termination-log")),
     Field("terminationMessagePolicy", Text("File")),
@@ -49,11 +49,11 @@ const CONTAINER: &[Default] = &[
     In("lifecycle.preStop.httpGet", HTTP_GET),
 ];
 
-const FIELD_REF: &[Default] = &[Field("apiVersion", Text("v1"))];
+const FIELD_REF: &[Rule] = &[Field("apiVersion", Text("v1"))];
 
-const HTTP_GET: &[Default] = &[Field("path", Text("/")), Field("scheme", Text("HTTP"))];
+const HTTP_GET: &[Rule] = &[Field("path", Text("/")), Field("scheme", Text("HTTP"))];
 
-const PROBE: &[Default] = &[
+const PROBE: &[Rule] = &[
     Counted("timeoutSeconds", 1),
     Counted("periodSeconds", 10),
     Counted("successThreshold", 1),
@@ -62,7 +62,7 @@ const PROBE: &[Default] = &[
     In("grpc", &[Field("service", OptionalText(""))]),
 ];
 
-const VOLUME: &[Default] = &[
+const VOLUME: &[Rule] = &[
     By(empty_dir),
     In("secret", &[Field("defaultMode", Number(FILE_MODE))]),
     In("configMap", &[Field("defaultMode", Number(FILE_MODE))]),
@@ -80,31 +80,30 @@ const VOLUME: &[Default] = &[
     In("scaleIO", SCALE_IO),
 ];
 
-const PROJECTION: &[Default] = &[
+const PROJECTION: &[Rule] = &[
     In("downwardAPI", &[Each("items", &[In("fieldRef", FIELD_REF)])]),
     In("serviceAccountToken", &[Field("expirationSeconds", Number(TOKEN_LIFETIME))]),
 ];
 
 /// Defaults of a claim's spec.
-pub const CLAIM_SPEC: &[Default] = &[Field("volumeMode", Text("Filesystem"))];
+pub const CLAIM_SPEC: &[Rule] = &[Field("volumeMode", Text("Filesystem"))];
 
 /// Defaults that volumes of pods and PersistentVolumes share.
-pub const HOST_PATH: &[Default] = &[Field("type", OptionalText(""))];
+pub const HOST_PATH: &[Rule] = &[Field("type", OptionalText(""))];
 /// See [`HOST_PATH`].
-pub const ISCSI: &[Default] = &[Field("iscsiInterface", Text("default"))];
+pub const ISCSI: &[Rule] = &[Field("iscsiInterface", Text("default"))];
 /// See [`HOST_PATH`].
-pub const RBD: &[Default] =
+pub const RBD: &[Rule] =
     &[Field("pool", Text("rbd")), Field("user", Text("admin")), Field("keyring", Text("/etc/ceph/keyring"))];
 /// See [`HOST_PATH`].
-pub const AZURE_DISK: &[Default] = &[
+pub const AZURE_DISK: &[Rule] = &[
     Field("cachingMode", Text("ReadWrite")),
     Field("fsType", OptionalText("ext4")),
     Field("readOnly", Flag(false)),
     Field("kind", Text("Shared")),
 ];
 /// See [`HOST_PATH`].
-pub const SCALE_IO: &[Default] =
-    &[Field("storageMode", Text("ThinProvisioned")), Field("fsType", Text("xfs"))];
+pub const SCALE_IO: &[Rule] = &[Field("storageMode", Text("ThinProvisioned")), Field("fsType", Text("xfs"))];
 
 /// A volume without a source is an empty directory.
 fn empty_dir(volume: &mut Map) {

@@ -3,19 +3,19 @@
 use plinth_codec::{tree, Map, Value};
 
 use super::pod::{CLAIM_SPEC, TEMPLATE};
-use super::Default::{By, Each, Field, In, Made, When};
 use super::Literal::{Empty, Flag, Number, Text};
-use super::{at, set, Default};
+use super::Rule::{By, Each, Field, In, Made, When};
+use super::{at, set, Rule};
 
 /// core/v1 PodTemplate.
-pub const POD_TEMPLATE: &[Default] = &[Made("template", TEMPLATE)];
+pub const POD_TEMPLATE: &[Rule] = &[Made("template", TEMPLATE)];
 
 /// core/v1 ReplicationController.
-pub const REPLICATION_CONTROLLER: &[Default] =
+pub const REPLICATION_CONTROLLER: &[Rule] =
     &[By(labels_of_template), Field("spec.replicas", Number(1)), In("spec.template", TEMPLATE)];
 
 /// apps/v1 Deployment.
-pub const DEPLOYMENT: &[Default] = &[
+pub const DEPLOYMENT: &[Rule] = &[
     Field("spec.replicas", Number(1)),
     Field("spec.strategy.type", Text("RollingUpdate")),
     When(
@@ -32,10 +32,10 @@ pub const DEPLOYMENT: &[Default] = &[
 ];
 
 /// apps/v1 ReplicaSet.
-pub const REPLICA_SET: &[Default] = &[Field("spec.replicas", Number(1)), Made("spec.template", TEMPLATE)];
+pub const REPLICA_SET: &[Rule] = &[Field("spec.replicas", Number(1)), Made("spec.template", TEMPLATE)];
 
 /// apps/v1 DaemonSet.
-pub const DAEMON_SET: &[Default] = &[
+pub const DAEMON_SET: &[Rule] = &[
     Field("spec.updateStrategy.type", Text("RollingUpdate")),
     When(
         "spec.updateStrategy.type",
@@ -50,7 +50,7 @@ pub const DAEMON_SET: &[Default] = &[
 ];
 
 /// apps/v1 StatefulSet.
-pub const STATEFUL_SET: &[Default] = &[
+pub const STATEFUL_SET: &[Rule] = &[
     Field("spec.podManagementPolicy", Text("OrderedReady")),
     By(update_strategy),
     When(
@@ -75,7 +75,7 @@ pub const STATEFUL_SET: &[Default] = &[
 ];
 
 /// batch/v1 Job.
-pub const JOB: &[Default] = &[
+pub const JOB: &[Rule] = &[
     By(job_size),
     By(job_labels),
     Field("spec.completionMode", Text("NonIndexed")),
@@ -85,13 +85,13 @@ pub const JOB: &[Default] = &[
 ];
 
 /// What the spec of a Job and that of a CronJob's template have in common.
-const JOB_PARTS: &[Default] = &[
+const JOB_PARTS: &[Rule] = &[
     Made("template", TEMPLATE),
     Each("podFailurePolicy.rules", &[Each("onPodConditions", &[Field("status", Text("True"))])]),
 ];
 
 /// batch/v1 CronJob.
-pub const CRON_JOB: &[Default] = &[
+pub const CRON_JOB: &[Rule] = &[
     Field("spec.concurrencyPolicy", Text("Allow")),
     Field("spec.suspend", Flag(false)),
     Field("spec.successfulJobsHistoryLimit", Number(3)),
@@ -100,24 +100,24 @@ pub const CRON_JOB: &[Default] = &[
 ];
 
 /// autoscaling HorizontalPodAutoscaler, both versions; the default metric of v1 comes with its conversion.
-pub const HORIZONTAL_POD_AUTOSCALER: &[Default] = &[
+pub const HORIZONTAL_POD_AUTOSCALER: &[Rule] = &[
     Field("spec.minReplicas", Number(1)),
     When("apiVersion", "autoscaling/v2", &[By(default_metric)]),
     In("spec.behavior", &[By(scaling_rules)]),
 ];
 
 /// scheduling.k8s.io/v1 PriorityClass.
-pub const PRIORITY_CLASS: &[Default] = &[Field("preemptionPolicy", Text("PreemptLowerPriority"))];
+pub const PRIORITY_CLASS: &[Rule] = &[Field("preemptionPolicy", Text("PreemptLowerPriority"))];
 
 /// resource.k8s.io/v1 ResourceClaim.
-pub const RESOURCE_CLAIM: &[Default] = &[In("spec", CLAIM_DEVICES)];
+pub const RESOURCE_CLAIM: &[Rule] = &[In("spec", CLAIM_DEVICES)];
 /// resource.k8s.io/v1 ResourceClaimTemplate.
-pub const RESOURCE_CLAIM_TEMPLATE: &[Default] = &[Made("spec.metadata", &[]), In("spec.spec", CLAIM_DEVICES)];
-const CLAIM_DEVICES: &[Default] =
+pub const RESOURCE_CLAIM_TEMPLATE: &[Rule] = &[Made("spec.metadata", &[]), In("spec.spec", CLAIM_DEVICES)];
+const CLAIM_DEVICES: &[Rule] =
     &[Each("devices.requests", &[In("exactly", DEVICE_REQUEST), Each("firstAvailable", DEVICE_REQUEST)])];
-const DEVICE_REQUEST: &[Default] = &[
+const DEVICE_REQUEST: &[Rule] = &[
     Field("allocationMode", Text("ExactCount")),
-    When("allocationMode", "ExactCount", &[super::Default::Counted("count", 1)]),
+    When("allocationMode", "ExactCount", &[Rule::Counted("count", 1)]),
     Each("tolerations", &[Field("operator", Text("Equal"))]),
 ];
 
