@@ -8,28 +8,54 @@
 mod edition_2;
 mod edition_3;
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
 use serde_json::Value;
 
-use super::Edition;
-
-/// The document of an edition in protobuf. The JSON must be one that this module wrote; of other input, what is
-/// out of place is left out. Takes about ten times the document in memory while it runs.
-fn document(edition: Edition, json: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
-    let tree: Value = serde_json::from_slice(json)?;
-    Ok(match edition {
-        Edition::V2 => message(&edition_2::DOCUMENT, &tree),
-        Edition::V3 => message(&edition_3::DOCUMENT, &tree),
-    })
-}
-
-/// `/openapi/v2` in protobuf, from its JSON.
+/// `/openapi/v2` in protobuf, from the JSON that [`super::v2`] writes; of other input, what is out of place is
+/// left out. Takes as much memory as the document while it runs.
+///
+/// # Errors
+/// The input is no JSON object.
 pub fn v2(json: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
-    document(Edition::V2, json)
+    outer(&edition_2::DOCUMENT, serde_json::from_slice(json)?)
 }
 
-/// A document of `/openapi/v3/…` in protobuf, from its JSON.
+/// A document of `/openapi/v3/…` in protobuf, from the JSON that [`super::v3`] writes.
+///
+/// # Errors
+/// The input is no JSON object.
 pub fn v3(json: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
-    document(Edition::V3, json)
+    outer(&edition_3::DOCUMENT, serde_json::from_slice(json)?)
+}
+
+/// A message whose maps are large, so that their values become trees one at a time: a tree of the whole
+/// document would be ten times its size.
+fn outer(of: &Message, json: &RawValue) -> Result<Vec<u8>, serde_json::Error> {
+    let members: BTreeMap<Cow<str>, &RawValue> = serde_json::from_str(json.get())?;
+    let mut out = Vec::new();
+    for (name, number, form) in of.members {
+        let Some(member) = members.get(*name) else {
+            continue;
+        };
+        match *form {
+            Form::One(of) => put(&mut out, *number, &outer(of, member)?),
+            Form::Map(inner, make) => {
+                let values: BTreeMap<Cow<str>, &RawValue> = serde_json::from_str(member.get())?;
+                let mut pairs = Vec::new();
+                for (name, value) in values {
+                    if let Some(bytes) = make(&serde_json::from_str(value.get())?) {
+                        put(&mut pairs, inner, &pair(&name, &bytes));
+                    }
+                }
+                put(&mut out, *number, &pairs);
+            }
+            form => write(&mut out, *number, form, &serde_json::from_str(member.get())?),
+        }
+    }
+    Ok(out)
 }
 
 /// How a JSON object becomes a message.
