@@ -112,9 +112,9 @@ async fn published_manifests_live_their_whole_life() {
     assert!(described.contains("Replicas:") && described.contains("Pod Template:"), "{described}");
     assert!(kubectl.ok("describe service frontend").contains("Endpoints"));
 
-    // Deleting says the name of each; those held by nobody are gone when it returns.
-    let deleted = kubectl.ok(&format!("delete --wait=false{files}"));
-    assert_eq!(deleted.lines().count(), names.lines().count(), "{deleted}");
+    // Deleting waits until all are gone. What lies in a namespace of the same files may go before its turn comes.
+    kubectl.ok(&format!("delete --ignore-not-found --timeout=60s{files}"));
+    assert_eq!(kubectl.ok(&format!("get --ignore-not-found -o name{files}")), "");
     assert_eq!(
         kubectl.fails("get deployment frontend").trim(),
         r#"Error from server (NotFound): deployments.apps "frontend" not found"#
