@@ -80,8 +80,10 @@ async fn published_manifests_live_their_whole_life() {
 
     let applied = kubectl.ok(&format!("apply{files}"));
     assert_eq!(others(&applied, &[" created"]), [""; 0], "first apply");
+    let state = kubectl.ok(&format!("get{files} -o yaml"));
     let again = kubectl.ok(&format!("apply{files}"));
     assert_eq!(changed(&again), [""; 0], "second apply");
+    assert_eq!(kubectl.ok(&format!("get{files} -o yaml")), state, "whatever it says, nothing was written");
     assert_eq!(applied.lines().count(), again.lines().count());
     let applied = kubectl.ok(&format!("apply --server-side{large}"));
     assert_eq!(others(&applied, &[" serverside-applied"]), [""; 0]);
