@@ -34,7 +34,7 @@ pub struct Options {
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Measure the API of a server
-    Api(api::Options),
+    Api(Box<api::Options>),
     /// Draw report files as SVG
     Plot(plot::Options),
 }
@@ -42,7 +42,7 @@ pub enum Command {
 /// Runs what was asked for, to its end.
 pub fn run(options: Options) -> Result<(), Error> {
     match options.command {
-        Command::Api(options) => api::run(options),
+        Command::Api(options) => api::run(*options),
         Command::Plot(options) => plot::run(options),
     }
 }

@@ -46,7 +46,7 @@ impl Authorizer {
     pub fn allows_path(self, user: &User, path: &str) -> bool {
         let is_public =
             |p: &&str| path == *p || path.strip_prefix(*p).is_some_and(|rest| rest.starts_with('/'));
-        PUBLIC.iter().any(|p| is_public(&p)) || self.allows_everything(user)
+        PUBLIC.iter().any(is_public) || self.allows_everything(user)
     }
 
     /// Whether a request for a resource goes on.
