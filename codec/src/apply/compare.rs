@@ -9,8 +9,8 @@ use super::MAX_DEPTH;
 use crate::schema::{Schema, TypeId};
 use crate::value::{Map, Value};
 
-/// The differences from one object to another; no path is in two of the sets unless duplicates of a list element came or
-/// went.
+/// The differences from one object to another; no path is in two of the sets unless duplicates of a list
+/// element came or went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// In the new object only.
@@ -50,8 +50,8 @@ pub fn compare(schema: &Schema, root: TypeId, old: &Value, new: &Value) -> Compa
     }
 }
 
-/// Down to this level whole members are compared before they are walked: so what did not change costs little, and what
-/// did is looked at no more than this many times too often.
+/// Down to this level whole members are compared before they are walked: so what did not change costs
+/// little, and what did is looked at no more than this many times too often.
 const LOOK_AHEAD: usize = 6;
 
 struct Walk<'s> {
@@ -75,7 +75,8 @@ impl<'s> Walk<'s> {
                     |v: Option<&Value>| v.is_none_or(|v| matches!(v, Value::Object(_) | Value::Null));
                 if !is_part(old) || !is_part(new) {
                     self.leaf(old, new);
-                    // Only a part without schema can turn from an object into something else, or be no object at all.
+                    // Only a part without schema can turn from an object into something else, or be no
+                    // object at all.
                     if old.is_none() || new.is_none() {
                         return;
                     }

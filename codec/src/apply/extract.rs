@@ -40,8 +40,8 @@ pub(super) fn never_owned() -> &'static Set {
     &SET
 }
 
-/// Every leaf of a value; also the keys of maps, the elements of keyed lists and sets, and objects without members. Without the
-/// fields that nobody ever owns. `O(n log n)`.
+/// Every leaf of a value; also the keys of maps, the elements of keyed lists and sets, and objects without
+/// members. Without the fields that nobody ever owns. `O(n log n)`.
 pub fn field_set(schema: &Schema, root: TypeId, value: &Value) -> Set {
     let mut walk = Walk { schema, out: Builder::default() };
     let shape = Ref::root(root).shape(schema);

@@ -1,7 +1,8 @@
 //! FieldsV1: a set of paths as an object tree, the form in `managedFields`.
 //!
-//! Every step is a key, `{}` below it means that the path is a member, `"."` that it is one beside what is below:
-//! `{"f:spec":{"f:ports":{".":{},"k:{\"port\":80}":{"f:name":{}}}}}`. Unknown types of steps are dropped.
+//! Every step is a key, `{}` below it means that the path is a member, `"."` that it is one beside what is
+//! below: `{"f:spec":{"f:ports":{".":{},"k:{\"port\":80}":{"f:name":{}}}}}`. Unknown types of steps are
+//! dropped.
 
 use smol_str::SmolStr;
 
@@ -39,7 +40,8 @@ fn level(map: &Map, out: &mut Builder, depth: usize) -> Result<(), BadFields> {
     if depth > MAX_DEPTH {
         return Err(BadFields::TooDeep);
     }
-    // Fields come sorted, since the tree's keys are; the text of list keys and values sorts otherwise than they do.
+    // Fields come sorted, since the tree's keys are; the text of list keys and values sorts otherwise than
+    // they do.
     let mut others: Vec<(PathElement, &Value)> = Vec::new();
     for (key, below) in map.iter() {
         if key == "." {

@@ -20,8 +20,8 @@ const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Other served versions of a kind, for fields that were written through them.
 pub trait Versions {
-    /// The type of the kind in an `apiVersion` such as `apps/v1beta1`. `None` when it is not served (any more): then
-    /// entries of that version are dropped.
+    /// The type of the kind in an `apiVersion` such as `apps/v1beta1`. `None` when it is not served (any
+    /// more): then entries of that version are dropped.
     fn typed(&self, api_version: &str) -> Option<(&Schema, TypeId)>;
 
     /// An object in another version. `None` when it cannot be converted.
@@ -125,12 +125,13 @@ fn set_managed_fields(object: &mut Value, managed: Managed<'_>) {
     }
 }
 
-/// Applies a configuration for [`Context::manager`]: what it sets is set and owned, what it set last time and leaves out now
-/// is removed unless somebody else owns it.
+/// Applies a configuration for [`Context::manager`]: what it sets is set and owned, what it set last time
+/// and leaves out now is removed unless somebody else owns it.
 ///
-/// `live` is the object in the version of the request, `None` when there is none yet. Gives back the new object with its
-/// `managedFields`, still to be normalised and validated by the caller, or `None` when nothing at all changes. A write that changes
-/// only the time of entries (a value written otherwise, like `2048Mi`) is to be undone with [`keep_times`] after that.
+/// `live` is the object in the version of the request, `None` when there is none yet. Gives back the new
+/// object with its `managedFields`, still to be normalised and validated by the caller, or `None` when
+/// nothing at all changes. A write that changes only the time of entries (a value written otherwise, like
+/// `2048Mi`) is to be undone with [`keep_times`] after that.
 ///
 /// # Errors
 /// See [`ApplyError`]. With `force`, conflicts take the fields from their owners.
@@ -192,8 +193,8 @@ pub fn apply(
     Ok(object)
 }
 
-/// What there is before an object is created: what upstream's typed objects always have, like `status: {}`. So that is never
-/// *added*, and nobody owns it.
+/// What there is before an object is created: what upstream's typed objects always have, like `status: {}`.
+/// So that is never *added*, and nobody owns it.
 struct Nothing(Value);
 
 impl Nothing {
@@ -326,8 +327,8 @@ fn convert<'v>(context: &Context<'_>, object: &'v Value, api_version: &str) -> O
     }
 }
 
-/// Takes what changed from the entries that own it, and what was removed from all. Entries of versions that are not served
-/// any more and those that own nothing now are dropped. Whether an entry changed.
+/// Takes what changed from the entries that own it, and what was removed from all. Entries of versions that
+/// are not served any more and those that own nothing now are dropped. Whether an entry changed.
 fn release(
     managed: &mut Managed<'_>,
     comparison: &Comparison,
@@ -401,8 +402,8 @@ struct Pruning<'a> {
 }
 
 impl Pruning<'_> {
-    /// The object in the request's version; `None` when there is nothing to prune, or nothing can be since the version of the last
-    /// apply is gone.
+    /// The object in the request's version; `None` when there is nothing to prune, or nothing can be since
+    /// the version of the last apply is gone.
     fn run(&self, merged: &Value) -> Option<Value> {
         let version = &self.last.api_version;
         let last = self.last.fields.set();
@@ -431,7 +432,8 @@ impl Pruning<'_> {
         }
     }
 
-    /// Puts back what anybody owns, version by version, that of `pruned` first. The outcome is in that version.
+    /// Puts back what anybody owns, version by version, that of `pruned` first. The outcome is in that
+    /// version.
     fn add_back_owned(&self, merged: &Value, pruned: Value, version: &str) -> Option<Value> {
         let mut versions: Vec<(&str, Set)> = vec![(version, Set::new())];
         for entry in self.others.entries.iter().chain([self.own]) {
@@ -469,9 +471,9 @@ impl Pruning<'_> {
 
 /// Records who owns what after a write that is not an apply: what changed belongs to [`Context::manager`].
 ///
-/// `live` is the object before, `None` for a create; `new` the object as it is about to be stored, with the `managedFields`
-/// that the client sent, which this replaces. Both are normalised and in the version of the request. An object that nobody owns
-/// anything of stays so, unless it is being created.
+/// `live` is the object before, `None` for a create; `new` the object as it is about to be stored, with the
+/// `managedFields` that the client sent, which this replaces. Both are normalised and in the version of the
+/// request. An object that nobody owns anything of stays so, unless it is being created.
 pub fn track_update(live: Option<&Value>, new: &mut Value, context: &Context<'_>) {
     let nothing = Nothing::new(live, context);
     let live = live.unwrap_or(&nothing.0);
@@ -483,8 +485,8 @@ pub fn track_update(live: Option<&Value>, new: &mut Value, context: &Context<'_>
     set_managed_fields(new, managed);
 }
 
-/// Who owned what before a write: what the client says, where it may and does, else what the object says. Takes the client's list
-/// out of the object.
+/// Who owned what before a write: what the client says, where it may and does, else what the object says.
+/// Takes the client's list out of the object.
 fn previous<'v>(live: &'v Value, new: &mut Value, context: &Context<'_>) -> Managed<'v> {
     let sent = match new.get_mut("metadata") {
         Some(Value::Object(metadata)) => metadata.remove("managedFields"),
@@ -540,8 +542,8 @@ fn track(live: &Value, new: &Value, managed: &mut Managed<'_>, context: &Context
     managed.cap_updates();
 }
 
-/// Puts the old times back into `managedFields` when nothing else differs between two objects, so that a write without effect
-/// changes no byte. Whether it did.
+/// Puts the old times back into `managedFields` when nothing else differs between two objects, so that a
+/// write without effect changes no byte. Whether it did.
 pub fn keep_times(old: &Value, new: &mut Value) -> bool {
     let list = |object| managed_fields(object).and_then(Value::as_array);
     let (Some(before), Some(after)) = (list(old), list(new)) else { return false };

@@ -17,8 +17,8 @@ pub const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Bytes that the annotations of an object may have together, keys and values.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-/// The fields of the last client-side configuration that still have its values: these kubectl may take from any manager.
-/// `None` without a readable annotation of the same version.
+/// The fields of the last client-side configuration that still have its values: these kubectl may take from
+/// any manager. `None` without a readable annotation of the same version.
 pub(super) fn fields(live: &Value, context: &Context<'_>) -> Option<Set> {
     let annotation = live.str_at(&["metadata", "annotations", ANNOTATION]).filter(|a| !a.is_empty())?;
     let last = text::parse(annotation)?;

@@ -43,8 +43,8 @@ pub struct Entry<'v> {
     pub api_version: SmolStr,
     /// The subresource that was written through; empty for the object itself.
     pub subresource: SmolStr,
-    /// When the entry last changed: RFC 3339 in UTC, whole seconds, so that text order is time order. `None` for
-    /// an applier that never changed a value.
+    /// When the entry last changed: RFC 3339 in UTC, whole seconds, so that text order is time order.
+    /// `None` for an applier that never changed a value.
     pub time: Option<SmolStr>,
     /// The fields.
     pub fields: Fields<'v>,
@@ -110,7 +110,8 @@ impl PartialEq for Fields<'_> {
 }
 
 impl Entry<'_> {
-    /// Whether two entries are of one manager: version counts for updates only, so that an applier may change it.
+    /// Whether two entries are of one manager: version counts for updates only, so that an applier may
+    /// change it.
     pub fn is_same_manager(&self, other: &Entry<'_>) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -155,8 +156,8 @@ pub struct Managed<'v> {
 }
 
 impl<'v> Managed<'v> {
-    /// Reads `managedFields` as a client sent it; absent or `null` is nobody. A later entry of a manager replaces an earlier
-    /// one.
+    /// Reads `managedFields` as a client sent it; absent or `null` is nobody. A later entry of a manager
+    /// replaces an earlier one.
     pub fn decode(list: Option<&'v Value>) -> Result<Managed<'v>, BadManaged> {
         let list = match list {
             None | Some(Value::Null) => return Ok(Managed::default()),
@@ -241,8 +242,8 @@ impl<'v> Managed<'v> {
         Some(Value::Array(self.entries.into_iter().map(encode_entry).collect()))
     }
 
-    /// Merges the oldest Update entries of each version until no more than [`MAX_UPDATE_MANAGERS`] are left, or nothing
-    /// is left to merge.
+    /// Merges the oldest Update entries of each version until no more than [`MAX_UPDATE_MANAGERS`] are
+    /// left, or nothing is left to merge.
     pub(super) fn cap_updates(&mut self) {
         let is_update = |e: &Entry<'_>| e.operation == Operation::Update;
         let mut left = self.entries.iter().filter(|e| is_update(e)).count();
@@ -254,7 +255,8 @@ impl<'v> Managed<'v> {
         // What was merged before goes on to be the one that others are merged into.
         let is_bucket = |e: &Entry<'_>| e.manager == ANCIENT && e.subresource.is_empty();
         updates.sort_by(|a, b| is_bucket(b).cmp(&is_bucket(a)).then_with(|| a.sort_key().cmp(&b.sort_key())));
-        // By version: what is to be merged. The first of a version becomes the bucket once a second one comes.
+        // By version: what is to be merged. The first of a version becomes the bucket once a second one
+        // comes.
         let mut buckets: Vec<Entry<'_>> = Vec::new();
         let mut kept: Vec<Entry<'_>> = Vec::new();
         for entry in updates {
@@ -338,8 +340,8 @@ pub(super) fn is_reset(list: Option<&Value>) -> bool {
 /// Bytes that the name of a manager may have.
 pub const MAX_MANAGER_LEN: usize = 128;
 
-/// The manager of a request: what its `fieldManager` says, else the user agent up to the first `/`, printable characters only, cut
-/// at [`MAX_MANAGER_LEN`] bytes.
+/// The manager of a request: what its `fieldManager` says, else the user agent up to the first `/`,
+/// printable characters only, cut at [`MAX_MANAGER_LEN`] bytes.
 pub fn manager_or_user_agent(field_manager: &str, user_agent: &str) -> String {
     if !field_manager.is_empty() {
         return field_manager.into();
@@ -355,7 +357,8 @@ pub fn manager_or_user_agent(field_manager: &str, user_agent: &str) -> String {
     out
 }
 
-/// As Go's `unicode.IsPrint`, but for unassigned characters: no control or format characters, no space but `' '`.
+/// As Go's `unicode.IsPrint`, but for unassigned characters: no control or format characters, no space but
+/// `' '`.
 fn is_printable(c: char) -> bool {
     let is_format = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..);

@@ -11,8 +11,8 @@ pub fn merge(schema: &Schema, root: TypeId, live: &mut Value, applied: &Value) {
     Walk { schema }.merge(live, applied, Ref::root(root), 0);
 }
 
-/// Whether [`merge`] would leave the object as it is. `false` may also mean that it was not worth finding out.
-/// Allocates nothing; linear for lists in the order of the live ones.
+/// Whether [`merge`] would leave the object as it is. `false` may also mean that it was not worth finding
+/// out. Allocates nothing; linear for lists in the order of the live ones.
 pub fn is_merged(schema: &Schema, root: TypeId, live: &Value, applied: &Value) -> bool {
     Walk { schema }.covers(live, applied, Ref::root(root), 0)
 }
@@ -70,8 +70,9 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// The order of structured-merge-diff: the applied order among what the configuration names, the live order among the
-    /// rest, and elements of the rest in front of the next shared one that they stood in front of.
+    /// The order of structured-merge-diff: the applied order among what the configuration names, the live
+    /// order among the rest, and elements of the rest in front of the next shared one that they stood in
+    /// front of.
     fn elements(&self, old: Vec<Value>, new: &[Value], shape: Shape<'s>, depth: usize) -> Vec<Value> {
         let Numbered { old: old_names, new: new_names, count } = number(self.schema, shape, &old, new);
         // By name: where it stands in each list, how often in the old one.
@@ -87,7 +88,8 @@ impl<'s> Walk<'s> {
         // What is shared, in applied order: the next one decides whether a live element is out of its turn.
         let mut shared = new_names.iter().flatten().filter(|name| old_counts[**name] > 0).copied().peekable();
         let mut merged_names = vec![false; count];
-        // Shared live elements, set aside until the configuration names them. Duplicates are dropped, not merged.
+        // Shared live elements, set aside until the configuration names them. Duplicates are dropped, not
+        // merged.
         let mut set_aside: Vec<Option<Value>> = vec![None; count];
         let mut slots: Vec<Option<Value>> = Vec::with_capacity(old.len());
         for (name, item) in old_names.iter().zip(old) {
@@ -210,7 +212,8 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// The names of two lists' elements as numbers below `count`, equal for equal names; `None` for what has no name.
+/// The names of two lists' elements as numbers below `count`, equal for equal names; `None` for what has no
+/// name.
 struct Numbered {
     old: Vec<Option<usize>>,
     new: Vec<Option<usize>>,

@@ -14,8 +14,8 @@
 //! | [`scale`] | ownership of `replicas` between an object and its `/scale` |
 //! | [`last_applied`] | taking over from `kubectl apply` on the client side |
 //!
-//! Everything works on normalised trees: decoded against the schema and defaulted. Nothing reads the clock: the time comes with
-//! the [`Context`]. A part nested deeper than [`MAX_DEPTH`] is owned as a whole.
+//! Everything works on normalised trees: decoded against the schema and defaulted. Nothing reads the clock:
+//! the time comes with the [`Context`]. A part nested deeper than [`MAX_DEPTH`] is owned as a whole.
 //!
 //! ```
 //! use plinth_codec::apply::{apply, Context, NoOtherVersions, Reset};

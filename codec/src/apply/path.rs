@@ -1,8 +1,8 @@
 //! Path elements: how one step from a value into a part of it is named.
 //!
-//! As in structured-merge-diff: `f:name` a field of a struct or map, `k:{"name":"a"}` the element of a list with
-//! these key fields, `v:"a"` the element of a set with this value, `i:3` the element at an index. The same four
-//! come as text for people in errors: `.name`, `[name="a"]`, `[="a"]`, `[3]`.
+//! As in structured-merge-diff: `f:name` a field of a struct or map, `k:{"name":"a"}` the element of a list
+//! with these key fields, `v:"a"` the element of a set with this value, `i:3` the element at an index. The
+//! same four come as text for people in errors: `.name`, `[name="a"]`, `[="a"]`, `[3]`.
 
 use std::cmp::Ordering;
 use std::fmt::Write;
@@ -19,8 +19,8 @@ use crate::value::{level, Value};
 pub enum PathElement {
     /// A field of a struct or a key of a map.
     Field(SmolStr),
-    /// The element of a list with these values of its key fields, sorted by name; shared, since keys are copied
-    /// from set to set.
+    /// The element of a list with these values of its key fields, sorted by name; shared, since keys are
+    /// copied from set to set.
     Key(Arc<[(SmolStr, Value)]>),
     /// The element of a set with this value.
     Value(Value),

@@ -75,8 +75,8 @@ pub(super) fn with_named_fields(schema: &Schema, root: TypeId, set: &Set) -> Set
     out.finish()
 }
 
-/// Fields that were written when the schema was another one, made to fit: what is atomic now is owned as a whole by who
-/// owned a part of it. `None` when they fit as they are.
+/// Fields that were written when the schema was another one, made to fit: what is atomic now is owned as a
+/// whole by who owned a part of it. `None` when they fit as they are.
 pub(super) fn reconcile(schema: &Schema, root: TypeId, fields: &Fields<'_>) -> Option<Set> {
     let fits = match fields {
         Fields::Encoded(tree) => tree.as_object().is_none_or(|tree| tree_fits(schema, tree, Ref::root(root))),
@@ -90,8 +90,8 @@ pub(super) fn reconcile(schema: &Schema, root: TypeId, fields: &Fields<'_>) -> O
     Some(out.finish())
 }
 
-/// The type of what a step leads to; `None` for fields that the schema does not know, and where there is no schema: these
-/// are left alone.
+/// The type of what a step leads to; `None` for fields that the schema does not know, and where there is no
+/// schema: these are left alone.
 fn step<'s>(shape: Shape<'s>, field: Option<&str>) -> Option<Ref<'s>> {
     match (shape, field) {
         (Shape::Struct(s), Some(name)) => s.field(name).map(Ref::field),

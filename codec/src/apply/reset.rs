@@ -1,5 +1,6 @@
-//! Fields that a write through a resource or subresource cannot own, since the server puts them back: the status for the
-//! object itself, the spec for `/status`, and so on. Upstream's strategies tell them (`GetResetFields`).
+//! Fields that a write through a resource or subresource cannot own, since the server puts them back: the
+//! status for the object itself, the spec for `/status`, and so on. Upstream's strategies tell them
+//! (`GetResetFields`).
 
 use std::sync::LazyLock;
 
@@ -122,7 +123,8 @@ fn except(paths: &[&[&'static str]]) -> Reset {
     Reset::Except(Set::of(paths.iter().map(Vec::as_slice)))
 }
 
-/// What a write to a built-in resource cannot own. `has_status`: whether the resource has a status subresource.
+/// What a write to a built-in resource cannot own. `has_status`: whether the resource has a status
+/// subresource.
 pub fn builtin(group: &str, resource: &str, subresource: &str, has_status: bool) -> &'static Reset {
     static NOTHING: Reset = Reset::Nothing;
     let row = TABLE.iter().find(|((g, r, s, _), _)| (*g, *r, *s) == (group, resource, subresource));

@@ -1,5 +1,5 @@
-//! Ownership through `/scale`: the Scale object shows the owners of the parent's replicas as owners of its own, and what is
-//! written through it is recorded in the parent.
+//! Ownership through `/scale`: the Scale object shows the owners of the parent's replicas as owners of its
+//! own, and what is written through it is recorded in the parent.
 
 use smol_str::SmolStr;
 
@@ -39,8 +39,8 @@ pub fn to_scale(parent: Option<&Value>, paths: &[ReplicasPath<'_>]) -> Result<Op
     Ok(managed.encode())
 }
 
-/// The `managedFields` of the parent, from those it had and those of the Scale object after a write. `version` is the parent's
-/// version in the request.
+/// The `managedFields` of the parent, from those it had and those of the Scale object after a write.
+/// `version` is the parent's version in the request.
 pub fn to_parent(
     parent: Option<&Value>,
     scale: Option<&Value>,

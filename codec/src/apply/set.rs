@@ -1,8 +1,9 @@
 //! Sets of field paths, kept flat.
 //!
-//! A set is one vector in pre-order: each entry is a step ([`PathElement`]), whether the path up to it is a member of
-//! the set, and how many entries the part below it takes. Siblings are sorted. So a set of a hundred paths is one
-//! allocation, and union, intersection and difference are merges of two sorted runs that append to a third.
+//! A set is one vector in pre-order: each entry is a step ([`PathElement`]), whether the path up to it is a
+//! member of the set, and how many entries the part below it takes. Siblings are sorted. So a set of a
+//! hundred paths is one allocation, and union, intersection and difference are merges of two sorted runs
+//! that append to a third.
 //!
 //! ```text
 //! .spec.replicas, .spec.ports[port=80], .spec.ports[port=80].name
@@ -268,8 +269,8 @@ fn recursive_difference(a: Option<Node<'_>>, b: Option<Node<'_>>, out: &mut Buil
     }
 }
 
-/// Builds a set in order, for walkers that keep their path themselves (and build several sets on one walk). Elements
-/// of one level must be added in ascending order.
+/// Builds a set in order, for walkers that keep their path themselves (and build several sets on one walk).
+/// Elements of one level must be added in ascending order.
 #[derive(Debug, Default)]
 pub struct Rows {
     entries: Vec<Entry>,
@@ -317,8 +318,8 @@ impl Rows {
     }
 }
 
-/// [`Rows`] with a path of its own: enter an element, add it or what is below it, leave it. An element in or below
-/// which nothing was added leaves no trace.
+/// [`Rows`] with a path of its own: enter an element, add it or what is below it, leave it. An element in
+/// or below which nothing was added leaves no trace.
 #[derive(Debug, Default)]
 pub struct Builder {
     rows: Rows,

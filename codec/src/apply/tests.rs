@@ -1084,8 +1084,8 @@ fn a_create_of_a_built_in_kind_owns_what_upstream_says() {
 
 #[test]
 fn a_key_field_that_is_always_there_has_a_default() {
-    // In upstream's OpenAPI the name of a container has the default "": a container without one is an element too, for
-    // validation to refuse.
+    // In upstream's OpenAPI the name of a container has the default "": a container without one is an
+    // element too, for validation to refuse.
     let schema = schema::builtin();
     let kind = GVK::new("", "v1", "Pod");
     let root = schema.kind(&kind).unwrap();

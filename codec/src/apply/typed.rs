@@ -181,8 +181,8 @@ pub(super) fn element_name(schema: &Schema, shape: Shape<'_>, item: &Value) -> R
     }
 }
 
-/// The value of a key field that an element leaves out: the declared default, or the zero value where upstream's type has
-/// no way to leave the field out (its OpenAPI says `default: ""` for those).
+/// The value of a key field that an element leaves out: the declared default, or the zero value where
+/// upstream's type has no way to leave the field out (its OpenAPI says `default: ""` for those).
 pub(super) fn key_default<'s>(schema: &'s Schema, element: Ref<'s>, key: &str) -> Option<&'s Value> {
     let Some(Type::Struct(s)) = element.get(schema) else { return None };
     let rank = s.rank(key)?;
@@ -197,8 +197,8 @@ pub(super) fn key_default<'s>(schema: &'s Schema, element: Ref<'s>, key: &str) -
 /// An element of a list with its name.
 pub(super) type Named<'v> = (PathElement, &'v Value);
 
-/// The elements of a list with their names, sorted by name, equal names in list order. Elements without a name are
-/// left out. `O(n log n)`, `O(n)` when they are in order.
+/// The elements of a list with their names, sorted by name, equal names in list order. Elements without a
+/// name are left out. `O(n log n)`, `O(n)` when they are in order.
 pub(super) fn named<'v>(schema: &Schema, shape: Shape<'_>, list: Option<&'v Value>) -> Vec<Named<'v>> {
     let items = list.and_then(Value::as_array).unwrap_or_default();
     let mut named: Vec<_> =

@@ -10,8 +10,8 @@ use crate::value::Value;
 /// More faults than this are not told.
 const MAX_FAULTS: usize = 100;
 
-/// What does not fit, one line each (`.spec.replicas: expected numeric (int or float), got string`). Several have a
-/// heading, as upstream writes it. `None` when everything fits. `O(n log n)`.
+/// What does not fit, one line each (`.spec.replicas: expected numeric (int or float), got string`).
+/// Several have a heading, as upstream writes it. `None` when everything fits. `O(n log n)`.
 pub(super) fn faults(schema: &Schema, root: TypeId, value: &Value) -> Option<String> {
     let mut walk = Walk { schema, path: Vec::new(), faults: Vec::new() };
     walk.value(value, Ref::root(root));

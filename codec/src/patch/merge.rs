@@ -6,8 +6,9 @@ use crate::value::{Map, Value};
 /// Merges a patch into an object: members of the patch win, `null` removes, objects are merged, everything
 /// else replaces.
 ///
-/// Where it goes beyond the RFC's letter it does as upstream: `null` members are dropped from objects that are
-/// new in `target`, inside lists too, but stay in lists that replace an object. `O(n log n)`, no recursion.
+/// Where it goes beyond the RFC's letter it does as upstream: `null` members are dropped from objects that
+/// are new in `target`, inside lists too, but stay in lists that replace an object. `O(n log n)`, no
+/// recursion.
 ///
 /// # Errors
 /// 400 when the patch is not an object.

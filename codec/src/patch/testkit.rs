@@ -28,8 +28,8 @@ impl Builder {
         self.add(Type::Map { value })
     }
 
-    /// Fields with their markers: `merge`, `replace`, `retainKeys`, `key=K` for patches; `set`, `map=K,K`, `atomic`
-    /// (of a map) and `default=V` for apply.
+    /// Fields with their markers: `merge`, `replace`, `retainKeys`, `key=K` for patches; `set`, `map=K,K`,
+    /// `atomic` (of a map) and `default=V` for apply.
     pub(crate) fn structure(&mut self, name: &str, fields: &[(&str, TypeId, &str)]) -> TypeId {
         let fields: Vec<Field> = fields
             .iter()
