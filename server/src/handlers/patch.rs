@@ -79,9 +79,12 @@ fn apply_configuration(
 ) -> Result<(Value, Vec<String>), ApiError> {
     let warnings = body::judge_strict(cx, target.gvk, patch.duplicates.clone())?;
     let (given, name) = (metadata::text(&patch.document, "name"), cx.info.name.as_str());
-    if live.is_none() && !metadata::text(&patch.document, "uid").is_empty() {
-        let why = "Precondition failed: the object does not exist and the applied configuration has a uid";
-        return Err(ApiError::conflict(cx.resource.group(), cx.resource.plural(), name, why));
+    let uid = metadata::text(&patch.document, "uid");
+    if live.is_none() && !uid.is_empty() {
+        let why = format!(
+            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        );
+        return Err(ApiError::conflict(cx.resource.group(), cx.resource.plural(), name, &why));
     }
     let now = Moment::present().now;
     let force = cx.query.force == Some(true);

@@ -83,7 +83,8 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
     let moment = Moment::present();
     let strategy = cx.resource.strategy;
     let dry_run = cx.query.is_dry_run();
-    if !dry_run && !metadata::text(&tree, "resourceVersion").is_empty() {
+    let refuses_version = !dry_run && ownership == Ownership::Track;
+    if refuses_version && !metadata::text(&tree, "resourceVersion").is_empty() {
         let what = "resourceVersion should not be set on objects to be created";
         return Err(ApiError::new(500, crate::status::Reason::Unknown, what));
     }
@@ -139,7 +140,10 @@ fn put(cx: &Context, transaction: Transaction, key: Vec<u8>, value: Bytes) -> Tr
 fn clear_status(cx: &Context, tree: &mut Value) {
     if cx.resource.row.subresource("status").is_some() {
         if let Some(object) = tree.as_object_mut() {
-            object.remove("status");
+            match &cx.resource.zero_status {
+                Some(status) => object.insert("status", status.clone()),
+                None => object.remove("status"),
+            };
         }
     }
 }

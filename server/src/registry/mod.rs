@@ -11,6 +11,7 @@ use bytes::Bytes;
 use plinth_codec::resources::{self, Resource};
 use plinth_codec::schema::{self, Schema, TypeId};
 use plinth_codec::selector::{self, SelectableField};
+use plinth_codec::Value;
 
 use crate::conversion;
 use crate::storage::key;
@@ -64,6 +65,8 @@ pub struct ResourceType {
     pub storage: Option<StorageForm>,
     /// The selectable fields whose values lie in the stored header, in its order.
     pub fields: Vec<&'static SelectableField>,
+    /// What upstream's typed object has as status before anybody has set one, like `{"loadBalancer": {}}`.
+    pub zero_status: Option<Value>,
     /// What this resource does that others don't.
     pub strategy: &'static Strategy,
     /// Whether a CustomResourceDefinition made it.
@@ -108,6 +111,7 @@ impl ResourceType {
             root,
             storage,
             fields: selector::stored_fields(&row.group, &row.plural).collect(),
+            zero_status: builtin.zero(root).get("status").cloned(),
             strategy: strategy::of(&row.group, &row.plural),
             custom: false,
             object_start: Bytes::from(object_start),

@@ -22,12 +22,11 @@ pub(super) fn whole(r: &Representation, item: &Item<'_>, out: &mut Vec<u8>) {
     splice(&r.resource.object_start, item, item.stored.after_splice(), out);
 }
 
-/// One item of a list. A PartialObjectMetadata in a list has no type metadata of its own, as upstream.
+/// One item of a list. A PartialObjectMetadata says what it is even there, as upstream's.
 pub(super) fn item(r: &Representation, item: &Item<'_>, out: &mut Vec<u8>) {
     match r.accepted.transform {
-        Transform::PartialObjectMetadata(_) | Transform::PartialObjectMetadataList(_) => {
-            splice(METADATA_START, item, item.stored.metadata_after_splice(), out);
-            out.push(b'}');
+        Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => {
+            partial(v.api_version(), item, out);
         }
         _ => splice(&r.resource.item_start, item, item.stored.after_splice(), out),
     }
