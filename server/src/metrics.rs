@@ -115,8 +115,41 @@ impl Metrics {
         let mut out = Vec::with_capacity(8192);
         // Writing to memory fails for no well-formed metric; a partial page is better than none.
         let _ = TextEncoder::new().encode(&self.registry.gather(), &mut out);
+        let micros = 1e-6;
+        histogram(
+            "plinth_engine_group_size",
+            "Transactions in a commit group.",
+            1.0,
+            &stats.group_size,
+            &mut out,
+        );
+        histogram(
+            "plinth_engine_sync_seconds",
+            "Time of a synced write.",
+            micros,
+            &stats.sync_micros,
+            &mut out,
+        );
+        let help = "Time from a group's first transaction to its publication.";
+        histogram("plinth_engine_commit_seconds", help, micros, &stats.commit_micros, &mut out);
         out
     }
+}
+
+/// A distribution that the engine keeps itself, as a Prometheus histogram; `unit` is what one of its values is worth.
+fn histogram(name: &str, help: &str, unit: f64, values: &plinth_engine::Distribution, out: &mut Vec<u8>) {
+    use std::io::Write;
+    // Writing to memory does not fail.
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} histogram");
+    let mut total = 0u64;
+    for (bound, count) in values.bounds() {
+        total += count;
+        if let Some(bound) = bound {
+            let _ = writeln!(out, "{name}_bucket{{le=\"{}\"}} {total}", bound as f64 * unit);
+        }
+    }
+    let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {total}");
+    let _ = writeln!(out, "{name}_sum {}\n{name}_count {total}", values.sum as f64 * unit);
 }
 
 /// The engine's single figures by name.
