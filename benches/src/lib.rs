@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`api`] | workloads against a server's API, over TLS, as clients see it |
+//! | [`engine`] | the storage engine in this process, beside the limits of the machine |
 //! | [`plot`] | figures of report files as SVG |
 //!
 //! A run is repeatable: object names, sizes and contents follow from a seed, the server it
@@ -15,6 +16,7 @@
 //! ```
 
 pub mod api;
+pub mod engine;
 pub mod plot;
 
 pub use api::Error;

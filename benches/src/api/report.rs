@@ -150,7 +150,8 @@ impl Report {
 }
 
 impl Machine {
-    fn this() -> Machine {
+    /// The machine that this process runs on.
+    pub(crate) fn this() -> Machine {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, key: &str| {
             let line = text.lines().find(|line| line.starts_with(key));
