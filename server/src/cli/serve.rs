@@ -16,7 +16,7 @@ use crate::authn::CertificateAuthenticator;
 use crate::authz::Authorizer;
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{ensure_system_namespaces, kubeconfig, DataDir, DataDirError};
-use crate::controllers;
+use crate::controllers::{self, Controllers};
 use crate::endpoints::Documents;
 use crate::http::tls::TlsError;
 use crate::http::{self, BindError};
@@ -74,6 +74,10 @@ pub struct ServeOptions {
     /// The least that a watch without timeoutSeconds lasts, in seconds
     #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
     pub min_request_timeout: u64,
+    /// Controllers to run, as in kube-controller-manager: * is all, name is on, -name is off. One that runs
+    /// elsewhere is switched off here
+    #[arg(long, default_value = "*", value_name = "LIST", allow_hyphen_values = true)]
+    pub controllers: Controllers,
     /// Who may do what: RBAC grants everything to system:masters, AlwaysAllow to everybody with a certificate
     #[arg(long, default_value = "RBAC", value_name = "MODE")]
     pub authorization_mode: AuthorizationMode,
@@ -209,7 +213,9 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         stopping: stopping.clone(),
     });
     ensure_system_namespaces(&server).await?;
-    controllers::start(&server);
+    let root_ca = read_text(pki.ca_cert())?;
+    let settings = controllers::Settings { controllers: options.controllers.clone(), root_ca };
+    controllers::start(&server, &settings);
     write_kubeconfig(&dir, &pki, address)?;
     say_ready(&dir, address);
     let serving = tokio::spawn(http::serve(listener, tls, server, stopping));
@@ -237,9 +243,11 @@ fn first_address(range: &IpNet) -> IpAddr {
     }
 }
 
+fn read_text(path: PathBuf) -> Result<String, PkiError> {
+    std::fs::read_to_string(&path).map_err(|source| PkiError::File { path, source })
+}
+
 fn write_kubeconfig(dir: &DataDir, pki: &Pki, address: SocketAddr) -> Result<(), ServeError> {
-    let read =
-        |path: PathBuf| std::fs::read_to_string(&path).map_err(|source| PkiError::File { path, source });
     // Clients cannot connect to "any address".
     let ip = match address.ip() {
         ip if !ip.is_unspecified() => ip,
@@ -250,9 +258,9 @@ fn write_kubeconfig(dir: &DataDir, pki: &Pki, address: SocketAddr) -> Result<(),
     let text = kubeconfig::render(
         &url,
         "kubernetes-admin",
-        &read(pki.ca_cert())?,
-        &read(pki.admin_cert())?,
-        &read(pki.admin_key())?,
+        &read_text(pki.ca_cert())?,
+        &read_text(pki.admin_cert())?,
+        &read_text(pki.admin_key())?,
     );
     pki::write_secret(&dir.admin_kubeconfig(), &text)?;
     Ok(())

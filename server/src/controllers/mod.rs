@@ -2,14 +2,68 @@
 //!
 //! Each is a task fed by an engine subscription over the keys that concern it. It asks for nothing in
 //! between: no polling but for the retries of what could not be done yet. All end when the server stops.
+//!
+//! | controller | module |
+//! |---|---|
+//! | contents of Terminating namespaces | `namespace` |
+//! | dependents of deleted owners | `collector` |
+//! | ServiceAccount `default` and ConfigMap `kube-root-ca.crt` in each namespace | `furnish` |
+//!
+//! Their names, and the form of `--controllers` that switches them on and off ([`Controllers`]), are
+//! kube-controller-manager's. `queue` and `workers` are what the newer ones stand on.
 
+mod collector;
+mod enabled;
+mod furnish;
 mod namespace;
+mod queue;
+mod workers;
 
+use std::future::Future;
 use std::sync::Arc;
 
 use crate::server::Server;
 
-/// Starts every controller.
-pub fn start(server: &Arc<Server>) {
-    tokio::spawn(namespace::run(server.clone()));
+pub use enabled::{Controllers, UnknownController};
+
+/// What controllers need beside the server.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Which of them run.
+    pub controllers: Controllers,
+    /// The authority that clients inside of the cluster trust, PEM.
+    pub root_ca: String,
+}
+
+/// Starts a controller.
+type Start = fn(Arc<Server>, &Settings);
+
+const ALL: &[(&str, Start)] = &[
+    ("namespace-controller", |server, _| spawn(server.clone(), namespace::lead(server))),
+    ("garbage-collector-controller", |server, _| spawn(server.clone(), collector::lead(server))),
+    ("serviceaccount-controller", |server, _| {
+        spawn(server.clone(), furnish::lead(server, furnish::default_service_account()));
+    }),
+    ("root-ca-certificate-publisher-controller", |server, settings| {
+        spawn(server.clone(), furnish::lead(server, furnish::root_ca(&settings.root_ca)));
+    }),
+];
+
+/// Starts the controllers that were chosen.
+pub fn start(server: &Arc<Server>, settings: &Settings) {
+    for (name, start) in ALL.iter().filter(|(name, _)| settings.controllers.runs(name)) {
+        tracing::info!(controller = name, "starts");
+        start(server.clone(), settings);
+    }
+}
+
+/// Runs a controller until the server stops.
+fn spawn(server: Arc<Server>, lead: impl Future<Output = ()> + Send + 'static) {
+    let mut stopping = server.stopping.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = stopping.wait_for(|stop| *stop) => {}
+            () = lead => {}
+        }
+    });
 }

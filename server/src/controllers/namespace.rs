@@ -23,19 +23,10 @@ const FINALIZER: &str = "kubernetes";
 /// First and longest pause before a namespace whose contents are held by finalizers is looked at again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// Runs until the server stops.
-pub(super) async fn run(server: Arc<Server>) {
-    let mut stopping = server.stopping.clone();
-    tokio::select! {
-        _ = stopping.wait_for(|stop| *stop) => {}
-        () = lead(&server) => {}
-    }
-}
-
 /// Follows namespaces; starts again from the present state when the feed breaks off.
-async fn lead(server: &Arc<Server>) {
+pub(super) async fn lead(server: Arc<Server>) {
     loop {
-        if let Err(fault) = follow(server).await {
+        if let Err(fault) = follow(&server).await {
             tracing::warn!(%fault, "the namespace controller starts again");
             tokio::time::sleep(RETRY.1).await;
         }

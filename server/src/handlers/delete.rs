@@ -480,6 +480,26 @@ pub(crate) async fn delete_all(cx: &Context) -> Result<u64, ApiError> {
     }
 }
 
+/// Deletes the object that `cx` names, of the server's own accord, if it is still the one of that UID and, where one is
+/// given, of that revision.
+///
+/// # Errors
+/// 404 when it is gone, 409 when it is another one, and whatever else a delete can answer.
+pub(crate) async fn delete_one(
+    cx: &Context,
+    propagation_policy: &str,
+    uid: &str,
+    revision: Option<plinth_engine::Revision>,
+) -> Result<(), ApiError> {
+    let options = Options {
+        propagation_policy: Some(propagation_policy.into()),
+        uid: Some(uid.into()),
+        resource_version: revision.map(|r| r.get().to_string()),
+        ..Options::default()
+    };
+    delete_object(cx, key_namespace(cx), &cx.info.name, &options).await.map(|_| ())
+}
+
 type Found = Vec<(Bytes, Record)>;
 
 /// The next selected objects of a collection, and where to go on.

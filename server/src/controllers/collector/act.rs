@@ -1,0 +1,175 @@
+//! What the collector does to one object.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use plinth_codec::Value;
+use plinth_engine::At;
+use tokio::task::JoinSet;
+
+use super::graph::Graph;
+use super::references::{Finalizer, Uid};
+use super::verdict::{self, Deletion, Verdict};
+use crate::handlers::{delete, write, Context};
+use crate::metadata;
+use crate::request_info::Verb;
+use crate::server::Server;
+use crate::status::ApiError;
+
+/// Dependents of one owner that are cut off at a time.
+const AT_ONCE: usize = 32;
+
+/// Looks at the object under a key and does what is to be done.
+///
+/// # Errors
+/// What is to be tried again.
+pub(super) async fn look_at(
+    server: Arc<Server>,
+    graph: Arc<Mutex<Graph>>,
+    key: Bytes,
+) -> Result<(), ApiError> {
+    let (registry, wanted) = (server.registry.clone(), key.clone());
+    let judge = move |engine: &plinth_engine::Engine| {
+        verdict::judge(&engine.snapshot(At::Latest)?, &registry, &wanted)
+    };
+    match server.store.read(judge).await? {
+        Verdict::Keep => Ok(()),
+        Verdict::Finalize { uid, finalizer } => finalize(&server, &graph, &key, &uid, finalizer).await,
+        Verdict::Unlink { uid, owners } => unlink(&server, &key, Some(&uid), &owners).await,
+        Verdict::Delete(deletion) => delete(&server, &graph, &key, &deletion).await,
+        Verdict::Unknown { owner } => {
+            // The API may come to be served later.
+            Err(ApiError::conflict("", "owners", &owner, "no resource of this kind is served"))
+        }
+    }
+}
+
+async fn finalize(
+    server: &Arc<Server>,
+    graph: &Mutex<Graph>,
+    key: &Bytes,
+    uid: &str,
+    finalizer: Finalizer,
+) -> Result<(), ApiError> {
+    let index = Uid::of(uid);
+    let dependents = {
+        let graph = graph.lock();
+        match finalizer {
+            // The index is not there yet; it asks again when it is.
+            _ if !graph.is_waiting(index) => return Ok(()),
+            // The last one that goes asks again.
+            Finalizer::Foreground if graph.is_blocked(index) => return Ok(()),
+            Finalizer::Foreground => Vec::new(),
+            Finalizer::Orphan => graph.dependents(index),
+        }
+    };
+    let owners = Arc::new(vec![uid.to_owned()]);
+    for some in dependents.chunks(AT_ONCE) {
+        let mut tasks = JoinSet::new();
+        for dependent in some {
+            let (server, dependent, owners) = (server.clone(), dependent.clone(), owners.clone());
+            tasks.spawn(async move { unlink(&server, &dependent, None, &owners).await });
+        }
+        while let Some(outcome) = tasks.join_next().await {
+            outcome.map_err(ApiError::internal)??;
+        }
+    }
+    change_metadata(server, key, Some(uid), &|metadata| {
+        remove_from(metadata, "finalizers", |f| f.as_str() == Some(finalizer.name()));
+    })
+    .await
+}
+
+/// Takes references to `owners` out of the object under a key.
+async fn unlink(
+    server: &Arc<Server>,
+    key: &Bytes,
+    uid: Option<&str>,
+    owners: &[String],
+) -> Result<(), ApiError> {
+    change_metadata(server, key, uid, &|metadata| {
+        let is_one = |uid: &str| owners.iter().any(|owner| owner == uid);
+        remove_from(metadata, "ownerReferences", |owner| owner.str_at(&["uid"]).is_some_and(is_one));
+    })
+    .await
+}
+
+async fn delete(
+    server: &Arc<Server>,
+    graph: &Mutex<Graph>,
+    key: &Bytes,
+    deletion: &Deletion,
+) -> Result<(), ApiError> {
+    let Some((resource, namespace, name)) = verdict::resource_of(&server.registry, key) else {
+        return Ok(());
+    };
+    let index = Uid::of(&deletion.uid);
+    let (has_dependents, circle) = {
+        let graph = graph.lock();
+        (!graph.dependents(index).is_empty(), graph.has_waiting_dependents(index))
+    };
+    let in_foreground = deletion.owner_waits && has_dependents;
+    let mut revision = Some(deletion.revision);
+    if in_foreground && circle {
+        // Its dependents may be its owners: then it must not hold them.
+        change_metadata(server, key, Some(&deletion.uid), &|metadata| {
+            let owners = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut);
+            for owner in owners.into_iter().flatten().filter_map(Value::as_object_mut) {
+                owner.insert("blockOwnerDeletion", false);
+            }
+        })
+        .await?;
+        revision = None;
+    }
+    let propagation = match deletion.finalizer {
+        _ if in_foreground => "Foreground",
+        Some(Finalizer::Orphan) => "Orphan",
+        Some(Finalizer::Foreground) => "Foreground",
+        None => "Background",
+    };
+    let row = &resource.row;
+    let cx =
+        Context::internal(server, (&row.group, &row.version, &row.plural), namespace, name, Verb::Delete)?;
+    gone_is_fine(delete::delete_one(&cx, propagation, &deletion.uid, revision).await)
+}
+
+/// Changes the metadata of the object under a key, if it is still that one.
+async fn change_metadata(
+    server: &Arc<Server>,
+    key: &Bytes,
+    uid: Option<&str>,
+    change: &(dyn Fn(&mut plinth_codec::Map) + Send + Sync),
+) -> Result<(), ApiError> {
+    let Some((resource, namespace, name)) = verdict::resource_of(&server.registry, key) else {
+        return Ok(());
+    };
+    let row = &resource.row;
+    let cx =
+        Context::internal(server, (&row.group, &row.version, &row.plural), namespace, name, Verb::Update)?;
+    let transform = |live: Option<&Value>| {
+        let mut object = live.cloned().unwrap_or_default();
+        if uid.is_some_and(|uid| uid != metadata::text(&object, "uid")) {
+            return Err(ApiError::not_found(&row.group, &row.plural, name));
+        }
+        change(metadata::of(&mut object)?);
+        Ok(object)
+    };
+    gone_is_fine(write::update(&cx, &transform).await)
+}
+
+fn gone_is_fine(outcome: Result<(), ApiError>) -> Result<(), ApiError> {
+    match outcome {
+        Err(error) if error.code == 404 => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Removes elements of a list of the metadata, and the list with the last one.
+fn remove_from(metadata: &mut plinth_codec::Map, list: &str, is_one: impl Fn(&Value) -> bool) {
+    let Some(elements) = metadata.get_mut(list).and_then(Value::as_array_mut) else { return };
+    elements.retain(|element| !is_one(element));
+    if elements.is_empty() {
+        metadata.remove(list);
+    }
+}

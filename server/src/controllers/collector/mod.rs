@@ -1,0 +1,153 @@
+//! The garbage collector: dependents go when their owners have gone; owners wait for them (foreground) or let them
+//! go (orphan) where the deletion asked for that.
+//!
+//! A feed over all keys keeps the index ([`graph`]) and says which objects are to be looked at. What is done
+//! to one is decided by the store alone ([`verdict`]), so a key that is looked at too often does no
+//! harm, and a restart begins with a survey that finds all that is unfinished.
+//!
+//! Upstream: kubernetes `pkg/controller/garbagecollector`. Events are no dependents, as there.
+
+mod act;
+mod graph;
+mod references;
+#[cfg(test)]
+mod testing;
+mod verdict;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use plinth_engine::{At, Engine, Error, Event, EventKind, Feed, KeyRange, Revision, Subscribe};
+
+use self::graph::Graph;
+use self::verdict::Verdict;
+use super::workers::Workers;
+use crate::registry::Registry;
+use crate::server::Server;
+use crate::status::ApiError;
+use crate::storage::stored::Stored;
+
+/// Objects that are worked on at a time; more would wait for the same disk.
+const WORKERS: usize = 32;
+/// First and longest pause before what failed is tried again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
+/// Pause before the collector starts again after its feed broke off.
+const RESTART: Duration = Duration::from_secs(1);
+/// When so many keys wait, the feed is not read on: history on disk holds what follows.
+const MOST_WAITING: usize = 1 << 16;
+/// Events are many, and neither owners nor dependents.
+const IGNORED: &[u8] = b"core/events/";
+
+/// Collects; starts again from the present state when the feed breaks off.
+pub(super) async fn lead(server: Arc<Server>) {
+    loop {
+        let Err(fault) = follow(&server).await;
+        tracing::warn!(%fault, "the garbage collector starts again");
+        tokio::time::sleep(RESTART).await;
+    }
+}
+
+async fn follow(server: &Arc<Server>) -> Result<Infallible, ApiError> {
+    let registry = server.registry.clone();
+    let Survey { graph, unfinished, revision } =
+        server.store.read(move |engine| survey(engine, &registry)).await?;
+    tracing::info!(unfinished = unfinished.len(), "the garbage collector follows changes");
+    // Workers ask, this task writes; both for the time of a few lookups.
+    let graph = Arc::new(Mutex::new(graph));
+    let mut workers = Workers::new("garbage-collector-controller", WORKERS, RETRY);
+    unfinished.into_iter().for_each(|key| workers.add(key));
+    let subscribe = Subscribe::new(KeyRange::all()).after(revision).previous(true);
+    let mut feed = server.store.engine().subscribe(subscribe)?;
+    loop {
+        tokio::select! {
+            changes = feed.next(), if workers.len() < MOST_WAITING => {
+                let Feed::Events(events) = changes? else { continue };
+                let mut graph = graph.lock();
+                for event in events.iter() {
+                    take_in(&mut graph, event)?.into_iter().for_each(|key| workers.add(key));
+                }
+            }
+            () = workers.advance(|key| act::look_at(server.clone(), graph.clone(), key)) => {}
+        }
+    }
+}
+
+/// The keys to look at because of a change.
+fn take_in(graph: &mut Graph, event: &Event) -> Result<Vec<Bytes>, ApiError> {
+    if event.key.starts_with(IGNORED) {
+        return Ok(Vec::new());
+    }
+    let (new, is_first) = match &event.kind {
+        EventKind::Put { value, create_revision, .. } => (Some(value), *create_revision == event.revision),
+        EventKind::Delete => (None, false),
+    };
+    if event.previous.is_none() && !is_first {
+        return Err(ApiError::internal("a change came without what was there before"));
+    }
+    let old = event.previous.as_ref().and_then(|record| Stored::parse(&record.value).ok());
+    let new = new.and_then(|value| Stored::parse(value).ok());
+    Ok(graph.change(&event.key, old.as_ref(), new.as_ref()))
+}
+
+struct Survey {
+    graph: Graph,
+    /// What was to be done when the server stopped.
+    unfinished: Vec<Bytes>,
+    revision: Revision,
+}
+
+/// Reads everything once. Blocks; costs a walk over all headers, and a look at the owners of each dependent.
+fn survey(engine: &Engine, registry: &Registry) -> Result<Survey, Error> {
+    let snapshot = engine.snapshot(At::Latest)?;
+    let mut graph = Graph::default();
+    let mut found = Vec::new();
+    let mut entries = snapshot.range(&KeyRange::all());
+    while let Some(entry) = entries.next()? {
+        if entry.key.starts_with(IGNORED) {
+            continue;
+        }
+        let Ok(stored) = Stored::parse(entry.value) else { continue };
+        if stored.deleting() || stored.owners().next().is_some() {
+            found.extend(graph.change(&Bytes::copy_from_slice(entry.key), None, Some(&stored)));
+        }
+    }
+    let mut unfinished = Vec::new();
+    for key in found {
+        if verdict::judge(&snapshot, registry, &key)? != Verdict::Keep {
+            unfinished.push(key);
+        }
+    }
+    Ok(Survey { graph, unfinished, revision: snapshot.revision() })
+}
+
+#[cfg(test)]
+mod tests {
+    use plinth_engine::{Options, Transaction};
+
+    use super::testing::{deleting, owned_by, plain};
+    use super::*;
+
+    #[test]
+    fn a_survey_finds_what_is_unfinished_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(Options::new(dir.path())).unwrap();
+        let objects = [
+            ("core/configmaps/n/owner", plain("owner")),
+            ("core/configmaps/n/kept", owned_by("kept", &[("ConfigMap", "owner", "owner")])),
+            ("core/configmaps/n/lost", owned_by("lost", &[("ConfigMap", "none", "none")])),
+            ("core/events/n/lost", owned_by("event", &[("ConfigMap", "none", "none")])),
+            ("core/configmaps/n/orphaning", deleting("orphaning", "orphan")),
+            ("core/configmaps/n/held", deleting("held", "example.com/hold")),
+            ("not/an/object", Bytes::from_static(b"x")),
+        ];
+        for (key, value) in objects {
+            engine.transact(Transaction::new().put(key, value)).wait().unwrap();
+        }
+        let survey = survey(&engine, &Registry::builtin()).unwrap();
+        assert_eq!(survey.unfinished, [&b"core/configmaps/n/lost"[..], b"core/configmaps/n/orphaning"]);
+        assert_eq!(survey.revision, engine.current_revision());
+    }
+}

@@ -1,0 +1,199 @@
+//! What is to become of one object, judged by the store alone.
+//!
+//! Upstream: kubernetes `pkg/controller/garbagecollector/garbagecollector.go`, `attemptToDeleteItem`.
+
+use std::sync::Arc;
+
+use plinth_engine::{Error, Snapshot};
+
+use super::references::{self, Finalizer, OwnerReference};
+use crate::registry::{Registry, ResourceType};
+use crate::storage::key;
+use crate::storage::stored::Stored;
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing.
+    Keep,
+    /// The object is being deleted and waits for the collector.
+    Finalize { uid: String, finalizer: Finalizer },
+    /// Some of its owners live on: the references to the others go.
+    Unlink { uid: String, owners: Vec<String> },
+    /// No owner is left.
+    Delete(Deletion),
+    /// Nobody can tell whether an owner of this kind exists: its API is not served.
+    Unknown { owner: String },
+}
+
+/// An object to delete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Deletion {
+    /// Its UID.
+    pub(super) uid: String,
+    /// The revision that the verdict is about.
+    pub(super) revision: plinth_engine::Revision,
+    /// The finalizer that it has already, which decides what becomes of its own dependents.
+    pub(super) finalizer: Option<Finalizer>,
+    /// Whether an owner is there still and waits for its dependents to go.
+    pub(super) owner_waits: bool,
+}
+
+enum Standing {
+    Solid,
+    Absent,
+    /// Being deleted in the foreground.
+    Waits,
+    /// A namespaced owner of an object that has no namespace: such a reference means nothing.
+    Invalid,
+    Unknown,
+}
+
+/// The resource of an object's key, its namespace and its name.
+pub(super) fn resource_of<'r, 'k>(
+    registry: &'r Registry,
+    object_key: &'k [u8],
+) -> Option<(&'r Arc<ResourceType>, &'k str, &'k str)> {
+    registry.stored().find_map(|resource| {
+        let form = resource.storage.as_ref()?;
+        let (namespace, name) = key::split(&form.prefix, resource.row.namespaced, object_key)?;
+        Some((resource, namespace, name))
+    })
+}
+
+/// Judges the object under a key.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(super) fn judge(snapshot: &Snapshot, registry: &Registry, object_key: &[u8]) -> Result<Verdict, Error> {
+    let Some((_, namespace, _)) = resource_of(registry, object_key) else { return Ok(Verdict::Keep) };
+    let Some(record) = snapshot.get(object_key)? else { return Ok(Verdict::Keep) };
+    let Ok(stored) = Stored::parse(&record.value) else { return Ok(Verdict::Keep) };
+    let uid = stored.uid().to_owned();
+    if let Some(finalizer) = references::pending(&stored) {
+        return Ok(Verdict::Finalize { uid, finalizer });
+    }
+    let owners = references::parse(references::raw(&stored));
+    // Deletion is a one-way trip; its end is all that is waited for.
+    if stored.deleting() || owners.is_empty() {
+        return Ok(Verdict::Keep);
+    }
+    let (mut solid, mut absent, mut waiting) = (0, Vec::new(), Vec::new());
+    for owner in owners {
+        match standing(snapshot, registry, namespace, &owner)? {
+            Standing::Solid => solid += 1,
+            Standing::Absent => absent.push(owner.uid),
+            Standing::Waits => waiting.push(owner.uid),
+            Standing::Invalid => return Ok(Verdict::Keep),
+            Standing::Unknown => {
+                let owner = format!("{} {}", owner.api_version, owner.kind);
+                return Ok(Verdict::Unknown { owner });
+            }
+        }
+    }
+    let owner_waits = !waiting.is_empty();
+    Ok(match (solid, absent.is_empty() && waiting.is_empty()) {
+        (0, _) => {
+            let finalizer = references::finalizer(&stored);
+            Verdict::Delete(Deletion { uid, revision: record.mod_revision, finalizer, owner_waits })
+        }
+        (_, true) => Verdict::Keep,
+        // A reference to an owner that waits would hold that one back for ever.
+        (_, false) => Verdict::Unlink { uid, owners: absent.into_iter().chain(waiting).collect() },
+    })
+}
+
+fn standing(
+    snapshot: &Snapshot,
+    registry: &Registry,
+    namespace: &str,
+    owner: &OwnerReference,
+) -> Result<Standing, Error> {
+    let is_kind = |r: &&Arc<ResourceType>| r.api_version == owner.api_version && r.row.kind == owner.kind;
+    let resource = registry.resources.iter().filter(is_kind).find_map(|r| Some((r, r.storage.as_ref()?)));
+    let Some((resource, form)) = resource else { return Ok(Standing::Unknown) };
+    let namespace = if resource.row.namespaced { namespace } else { "" };
+    if resource.row.namespaced && namespace.is_empty() {
+        return Ok(Standing::Invalid);
+    }
+    let Some(record) = snapshot.get(&key::object(&form.prefix, namespace, &owner.name))? else {
+        return Ok(Standing::Absent);
+    };
+    let Ok(stored) = Stored::parse(&record.value) else { return Ok(Standing::Solid) };
+    Ok(match references::pending(&stored) {
+        _ if stored.uid() != owner.uid => Standing::Absent,
+        Some(Finalizer::Foreground) => Standing::Waits,
+        _ => Standing::Solid,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use plinth_engine::{At, Engine, Options, Transaction};
+
+    use super::super::testing::{deleting, owned_by, plain};
+    use super::*;
+
+    /// References by kind, name and UID, and what is to become of the ConfigMap `n/x` that has them.
+    type Row = (&'static [(&'static str, &'static str, &'static str)], &'static str);
+
+    const ROWS: &[Row] = &[
+        (&[], "keep"),
+        (&[("ConfigMap", "solid", "solid")], "keep"),
+        (&[("ConfigMap", "gone", "gone")], "delete"),
+        (&[("ConfigMap", "solid", "earlier")], "delete"),
+        (&[("ConfigMap", "elsewhere", "elsewhere")], "delete"),
+        (&[("Secret", "solid", "solid")], "delete"),
+        (&[("Node", "node", "node")], "keep"),
+        (&[("Node", "gone", "gone")], "delete"),
+        (&[("ConfigMap", "foreground", "foreground")], "delete, owner waits"),
+        (&[("ConfigMap", "orphaning", "orphaning")], "keep"),
+        (&[("ConfigMap", "held", "held")], "keep"),
+        (&[("ConfigMap", "solid", "solid"), ("ConfigMap", "gone", "gone")], "unlink gone"),
+        (&[("ConfigMap", "solid", "solid"), ("ConfigMap", "foreground", "foreground")], "unlink foreground"),
+        (&[("ConfigMap", "gone", "gone"), ("ConfigMap", "foreground", "foreground")], "delete, owner waits"),
+        (&[("Unheard", "x", "x")], "unknown v1 Unheard"),
+    ];
+
+    fn told(verdict: Verdict) -> String {
+        match verdict {
+            Verdict::Keep => "keep".into(),
+            Verdict::Finalize { finalizer, .. } => format!("finalize {}", finalizer.name()),
+            Verdict::Unlink { owners, .. } => format!("unlink {}", owners.join(" ")),
+            Verdict::Delete(Deletion { owner_waits: true, .. }) => "delete, owner waits".into(),
+            Verdict::Delete(_) => "delete".into(),
+            Verdict::Unknown { owner } => format!("unknown {owner}"),
+        }
+    }
+
+    #[test]
+    fn verdicts_by_table() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(Options::new(dir.path())).unwrap();
+        let put = |key: &str, value: bytes::Bytes| {
+            engine.transact(Transaction::new().put(key.to_owned(), value)).wait().unwrap();
+        };
+        put("core/configmaps/n/solid", plain("solid"));
+        put("core/configmaps/m/elsewhere", plain("elsewhere"));
+        put("core/nodes/node", plain("node"));
+        put("core/configmaps/n/foreground", deleting("foreground", "foregroundDeletion"));
+        put("core/configmaps/n/orphaning", deleting("orphaning", "orphan"));
+        put("core/configmaps/n/held", deleting("held", "example.com/hold"));
+        let registry = Registry::builtin();
+        for (owners, expected) in ROWS {
+            put("core/configmaps/n/x", owned_by("x", owners));
+            let snapshot = engine.snapshot(At::Latest).unwrap();
+            let verdict = judge(&snapshot, &registry, b"core/configmaps/n/x").unwrap();
+            assert_eq!(told(verdict), *expected, "{owners:?}");
+        }
+        // An object without a namespace cannot belong to one that has one.
+        put("core/nodes/x", owned_by("x", &[("ConfigMap", "gone", "gone")]));
+        let snapshot = engine.snapshot(At::Latest).unwrap();
+        let verdict = |key: &str| told(judge(&snapshot, &registry, key.as_bytes()).unwrap());
+        assert_eq!(verdict("core/nodes/x"), "keep");
+        assert_eq!(verdict("core/configmaps/n/absent"), "keep");
+        assert_eq!(verdict("core/configmaps/n/foreground"), "finalize foregroundDeletion");
+        assert_eq!(verdict("core/configmaps/n/orphaning"), "finalize orphan");
+        assert_eq!(verdict("core/configmaps/n/held"), "keep");
+    }
+}

@@ -1,0 +1,117 @@
+//! A bounded number of tasks that work off a queue.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::hash::Hash;
+use std::time::Duration;
+
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::Instant;
+
+use super::queue::Queue;
+use crate::status::ApiError;
+
+/// A queue and the tasks that work on it; owned by one controller's task. Dropping it ends the tasks.
+pub(super) struct Workers<K> {
+    name: &'static str,
+    queue: Queue<K>,
+    running: JoinSet<Result<(), ApiError>>,
+    keys: HashMap<Id, K>,
+    most: usize,
+}
+
+impl<K: Clone + Ord + Hash + std::fmt::Debug> Workers<K> {
+    /// At most `most` tasks at a time; `pauses` are the first and the longest after a failure.
+    pub(super) fn new(name: &'static str, most: usize, pauses: (Duration, Duration)) -> Workers<K> {
+        let (queue, running, keys) = (Queue::new(pauses), JoinSet::new(), HashMap::new());
+        Workers { name, queue, running, keys, most }
+    }
+
+    /// Adds a key to the queue.
+    pub(super) fn add(&mut self, key: K) {
+        self.queue.add(key);
+    }
+
+    /// Keys that wait or are worked on.
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Starts what is due, then waits until a task has ended or more is due. Call it again and again; what is
+    /// cancelled is only the wait.
+    pub(super) async fn advance<F>(&mut self, work: impl Fn(K) -> F)
+    where
+        F: Future<Output = Result<(), ApiError>> + Send + 'static,
+    {
+        while self.running.len() < self.most {
+            let Some(key) = self.queue.take(Instant::now()) else { break };
+            let task = self.running.spawn(work(key.clone()));
+            self.keys.insert(task.id(), key);
+        }
+        let due = if self.running.len() < self.most { self.queue.next_due() } else { None };
+        tokio::select! {
+            Some(ended) = self.running.join_next_with_id() => self.finish(ended),
+            () = until(due) => {}
+        }
+    }
+
+    fn finish(&mut self, ended: Result<(Id, Result<(), ApiError>), JoinError>) {
+        let (id, outcome) = match ended {
+            Ok(ended) => ended,
+            Err(fault) => (fault.id(), Err(ApiError::internal(fault))),
+        };
+        let Some(key) = self.keys.remove(&id) else { return };
+        match outcome {
+            Ok(()) => self.queue.done(key),
+            Err(fault) => {
+                // A lost race is no fault.
+                if fault.code == 409 {
+                    tracing::debug!(%fault, ?key, controller = self.name, "again");
+                } else {
+                    tracing::warn!(%fault, ?key, controller = self.name, "cannot be done yet");
+                }
+                self.queue.failed(key, Instant::now());
+            }
+        }
+    }
+}
+
+async fn until(when: Option<Instant>) {
+    match when {
+        Some(when) => tokio::time::sleep_until(when).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn everything_is_done_though_work_fails_and_panics() {
+        const KEYS: usize = 50;
+        let mut workers = Workers::new("test", 4, (Duration::ZERO, Duration::from_millis(1)));
+        let (attempts, at_once) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        (0..KEYS).for_each(|key| workers.add(key));
+        let work = |key: usize| {
+            let (attempts, at_once) = (attempts.clone(), at_once.clone());
+            async move {
+                assert!(at_once.fetch_add(1, Ordering::SeqCst) < 4);
+                tokio::task::yield_now().await;
+                at_once.fetch_sub(1, Ordering::SeqCst);
+                match attempts.fetch_add(1, Ordering::SeqCst) {
+                    attempt if attempt == 7 => panic!("a panic of the test at key {key}"),
+                    attempt if attempt % 5 == 0 => Err(ApiError::bad_request("not now")),
+                    _ => Ok(()),
+                }
+            }
+        };
+        while workers.len() > 0 {
+            workers.advance(work).await;
+        }
+        assert!(attempts.load(Ordering::SeqCst) > KEYS);
+    }
+}
