@@ -6,7 +6,7 @@
 //! | [`parse`], [`parse_reporting`] | bytes | a tree, unchecked |
 //! | [`decode`] | bytes | a tree as upstream would hold it |
 //! | [`conform`] | a tree from YAML, CBOR or a patch | the same |
-//! | [`write`], [`write_pretty`], [`write_untyped`] | a tree | bytes |
+//! | [`write()`], [`write_pretty`], [`write_untyped`] | a tree | bytes |
 //!
 //! Decoding does in one pass what upstream does by decoding into Go structs and encoding those again: types are
 //! checked (in Go's words), unknown fields dropped, nulls and zero values of omitted fields left out, fields

@@ -31,7 +31,7 @@ pub fn write(value: &Value, schema: &Schema, id: TypeId, out: &mut Vec<u8>) {
     }
 }
 
-/// As [`write`], indented by two spaces (`pretty=true`).
+/// As [`write()`], indented by two spaces (`pretty=true`).
 pub fn write_pretty(value: &Value, schema: &Schema, id: TypeId, out: &mut Vec<u8>) {
     let mut compact = Vec::new();
     write(value, schema, id, &mut compact);

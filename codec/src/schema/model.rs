@@ -265,7 +265,7 @@ pub struct StructType {
     /// writes `kind` before `apiVersion`) and have number 0: protobuf keeps them in the envelope.
     pub fields: Vec<Field>,
     /// Field indices sorted by name, for lookups; made by [`Schema::index`]. The place of a field in this list is
-    /// its rank: members of an object's [`Map`](crate::value::Map) come in order of rank.
+    /// its rank: members of an object's `Map` come in order of rank.
     pub by_name: Vec<u16>,
     /// What upstream writes for fields that an object lacks (`status: {}`, `rules: null`): rank and value, in order
     /// of rank; made by [`Schema::index`].

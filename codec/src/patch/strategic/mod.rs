@@ -15,7 +15,7 @@
 //! Merged lists keep the server's order among what the patch does not name and the patch's order among what it
 //! names; new elements come first unless `$setElementOrder` says where.
 //!
-//! [`order`] holds the ordering of lists, this file the merge.
+//! `order` holds the ordering of lists, this file the merge.
 
 mod order;
 
