@@ -26,7 +26,7 @@ use crate::feed::subscription::{Subscribe, Subscription};
 use crate::floor::Floor;
 use crate::layout::{self, meta};
 use crate::options::{Limits, Options};
-use crate::read::{self, Snapshot};
+use crate::read::{self, InMemory, Snapshot};
 use crate::record::Record;
 use crate::revision::{At, Revision};
 use crate::stats::{self, Metrics, Stats};
@@ -157,6 +157,15 @@ impl Engine {
     /// record is damaged.
     pub fn get(&self, key: &[u8], at: At) -> Result<Option<Record>> {
         read::get(&self.0.store, &self.0.hub, &self.0.floor, key, at)
+    }
+
+    /// Reads the newest state of one key where that needs no disk, so that an asynchronous task may call it:
+    /// the key is in a write buffer or a cached block, or a filter says that it is nowhere.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the record is damaged.
+    pub fn get_in_memory(&self, key: &[u8]) -> Result<InMemory> {
+        read::get_in_memory(&self.0.store, &self.0.hub, key)
     }
 
     /// Pins the state at a revision for any number of reads.

@@ -84,7 +84,7 @@ pub use feed::event::{Commit, Event, EventKind, Extension};
 pub use feed::subscription::{Feed, Subscribe, Subscription};
 pub use options::Options;
 pub use range::KeyRange;
-pub use read::{Entry, Range, Snapshot};
+pub use read::{Entry, InMemory, Range, Snapshot};
 pub use record::Record;
 pub use revision::{At, Revision};
 pub use stats::{Distribution, FamilyStats, Stats, BUCKETS};

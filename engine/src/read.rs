@@ -42,6 +42,32 @@ pub(crate) fn get(
     Snapshot::take(store, hub, floor, at)?.get(key)
 }
 
+/// The newest record of a key, when no disk is needed to tell.
+pub(crate) fn get_in_memory(store: &Store, hub: &Hub, key: &[u8]) -> Result<InMemory> {
+    let Some(found) = store.get_in_memory(Family::Current, key)? else { return Ok(InMemory::Unknown) };
+    let head = hub.head();
+    let Some(bytes) = found else { return Ok(InMemory::Known(None)) };
+    let (header, _) = record::check(key, &bytes)?;
+    // As in `get`: what is not published yet must not be shown, and the version before it may be on disk.
+    if header.mod_revision > head {
+        return Ok(InMemory::Unknown);
+    }
+    Ok(InMemory::Known(to_record(Bytes::copy_from_slice(key), &header, &bytes)))
+}
+
+/// What can be told of a key without reading from disk. From [`Engine::get_in_memory`].
+///
+/// [`Engine::get_in_memory`]: crate::Engine::get_in_memory
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InMemory {
+    /// The record, or that there is none.
+    Known(Option<Record>),
+    /// Only [`Engine::get`] can tell.
+    ///
+    /// [`Engine::get`]: crate::Engine::get
+    Unknown,
+}
+
 /// Builds the record from checked bytes; none for a tombstone. Copies the value.
 fn to_record(key: Bytes, header: &Header, bytes: &[u8]) -> Option<Record> {
     if header.kind == Kind::Tombstone {

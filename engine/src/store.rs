@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rocksdb::statistics::{StatsLevel, Ticker};
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DBCompressionType, DBPinnableSlice,
-    DBRawIterator, DBRecoveryMode, ReadOptions, WriteBatch, WriteOptions, DB,
+    DBRawIterator, DBRecoveryMode, ErrorKind, ReadOptions, ReadTier, WriteBatch, WriteOptions, DB,
 };
 
 use crate::error::{Error, Result};
@@ -41,6 +41,8 @@ pub(crate) struct Store {
     pub(crate) cache: Cache,
     /// The options that the database was opened with: they share its counters.
     statistics: rocksdb::Options,
+    /// Reads what needs no disk.
+    in_memory: ReadOptions,
     db: Arc<DB>,
     dir: PathBuf,
     /// Released on drop, after the database.
@@ -197,7 +199,10 @@ impl Store {
             // longer than a borrow of that struct.
             Ok(unsafe { &*std::ptr::from_ref(handle) })
         };
+        let mut in_memory = ReadOptions::default();
+        in_memory.set_read_tier(ReadTier::BlockCache);
         Ok(Store {
+            in_memory,
             current: family(Family::Current)?,
             history: family(Family::History)?,
             log: family(Family::Log)?,
@@ -228,6 +233,19 @@ impl Store {
     /// The stored bytes of a key, without copying them.
     pub(crate) fn get(&self, family: Family, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>> {
         Ok(self.db.get_pinned_cf(self.family(family), key)?)
+    }
+
+    /// The same without reading from disk: none when that would take it.
+    pub(crate) fn get_in_memory(
+        &self,
+        family: Family,
+        key: &[u8],
+    ) -> Result<Option<Option<DBPinnableSlice<'_>>>> {
+        match self.db.get_pinned_cf_opt(self.family(family), key, &self.in_memory) {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.kind() == ErrorKind::Incomplete => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Writes a batch; with `sync` it is on disk when this returns.

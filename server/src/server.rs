@@ -10,6 +10,7 @@ use crate::endpoints::Documents;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::storage::continue_token::ContinueTokens;
+use crate::storage::counts::Counts;
 use crate::storage::Store;
 
 /// What all requests share. Behind one `Arc`; every part is immutable or locks for itself.
@@ -20,6 +21,8 @@ pub struct Server {
     pub registry: Arc<Registry>,
     /// Continue tokens of this data directory.
     pub tokens: ContinueTokens,
+    /// Sizes of collections that are listed in pages.
+    pub counts: Counts,
     /// Client certificates.
     pub certificates: CertificateAuthenticator,
     /// Who may do what.

@@ -25,6 +25,7 @@ use crate::registry::Registry;
 use crate::server::{Limits, Server};
 use crate::status::ApiError;
 use crate::storage::continue_token::ContinueTokens;
+use crate::storage::counts::Counts;
 use crate::storage::Store;
 
 /// Stack of the threads that parse and write objects, in bytes: an object may be nested 10,000 levels deep, and
@@ -198,6 +199,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         store: Store::new(engine.clone()),
         registry: Arc::new(Registry::builtin()),
         tokens: ContinueTokens::new(&dir.continue_secret()?),
+        counts: Counts::default(),
         certificates: CertificateAuthenticator::new(&client_ca)?,
         authorizer: match options.authorization_mode {
             AuthorizationMode::Rbac => Authorizer::Masters,

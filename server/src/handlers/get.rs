@@ -15,7 +15,10 @@ pub(super) async fn get(cx: Context) -> Result<Response<Body>, ApiError> {
     let Some(form) = &cx.resource.storage else { return Err(ApiError::method_not_allowed()) };
     let at = read_at(&cx).await?;
     let key = key::object(&form.prefix, key_namespace(&cx), &cx.info.name);
-    let record = cx.server.store.read(move |engine: &Engine| engine.get(&key, at)).await?;
+    let record = match at {
+        At::Latest => cx.server.store.newest(key).await?,
+        At::Exact(_) => cx.server.store.read(move |engine: &Engine| engine.get(&key, at)).await?,
+    };
     let record = record.ok_or_else(|| cx.not_found())?;
     let mut out = Vec::with_capacity(record.value.len() + 128);
     representation.object(&Item::new(&record.value, record.mod_revision)?, &mut out)?;

@@ -16,7 +16,7 @@ use super::{key_namespace, respond, Context};
 use crate::field;
 use crate::http::body::{Body, BodyError};
 use crate::http::compression::{self, Gzip};
-use crate::representation::{Item, ListMeta, Representation};
+use crate::representation::{Collected, Item, ListMeta, Representation};
 use crate::selection::Selection;
 use crate::status::{ApiError, Cause};
 use crate::storage::continue_token::Position;
@@ -34,10 +34,6 @@ pub(super) async fn list(cx: Context) -> Result<Response<Body>, ApiError> {
     let plan = plan(&cx, selection).await?;
     let content_type = representation.content_type(Shape::List);
     let gzip = cx.accepts_gzip();
-    if !representation.streams() {
-        let response = respond(StatusCode::OK, content_type, whole(&cx, plan, representation).await?);
-        return Ok(if gzip { compression::compress(response).await } else { response });
-    }
     let body = stream(&cx, plan, representation, gzip).await?;
     let compressed = gzip && matches!(body, Body::Channel { .. });
     let mut response = respond(StatusCode::OK, content_type, body);
@@ -53,6 +49,10 @@ struct Plan {
     range: KeyRange,
     /// The resource's prefix, to make continue tokens relative.
     prefix: String,
+    /// What all keys of the collection start with.
+    collection: Vec<u8>,
+    /// Items that the pages before this one have shown.
+    returned: u64,
     /// 0 for all.
     limit: u64,
     selection: Selection,
@@ -111,6 +111,7 @@ async fn plan(cx: &Context, selection: Selection) -> Result<Plan, ApiError> {
     // resourceVersion=0 means any state will do, and upstream then ignores the limit: it answers from its cache.
     let any_state = revision == Some(Revision::ZERO);
     let mut limit = u64::try_from(q.limit).unwrap_or(0);
+    let mut returned = 0;
     let at = match &q.continue_token {
         Some(_) if any_state => At::Latest,
         Some(token) => {
@@ -126,6 +127,7 @@ async fn plan(cx: &Context, selection: Selection) -> Result<Plan, ApiError> {
                 .map_err(|e| ApiError::bad_request(format!("invalid continue token: {e}")))?;
             let start = [prefix.as_bytes(), position.start.as_bytes()].concat();
             range = resumed(&range, start);
+            returned = position.returned;
             position.revision.map_or(At::Latest, |r| At::Exact(Revision::new(r)))
         }
         None => match revision {
@@ -146,7 +148,8 @@ async fn plan(cx: &Context, selection: Selection) -> Result<Plan, ApiError> {
     if any_state {
         limit = 0;
     }
-    Ok(Plan { at, range, prefix, limit, selection, resource: cx.resource.clone(), server: cx.server.clone() })
+    let (resource, server) = (cx.resource.clone(), cx.server.clone());
+    Ok(Plan { at, range, prefix, collection, returned, limit, selection, resource, server })
 }
 
 /// The part of a range from `start` on. A token of another collection moves nothing outside of this one.
@@ -181,7 +184,8 @@ impl Plan {
                 let mut error = ApiError::expired(
                     "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
                 );
-                let position = Position { revision: None, start: start.into_owned() };
+                let position =
+                    Position { revision: None, start: start.into_owned(), returned: self.returned };
                 error.continue_token = Some(self.server.tokens.encode(&position));
                 error
             }
@@ -191,16 +195,23 @@ impl Plan {
         }
     }
 
-    /// The token and the count of what follows after `last`, when anything does.
+    /// The token and the count of what follows after `last`. Something does.
     fn rest(&self, snapshot: &Snapshot, last: &[u8]) -> Result<(String, Option<u64>), ApiError> {
         let rest = self.range.after(last);
-        let unselected = self.selection.is_everything();
+        let returned = self.returned.saturating_add(self.limit);
         // With selectors, what remains is unknown without looking at all of it (upstream leaves it out too).
-        let remaining = if unselected { Some(snapshot.count(&rest)?) } else { None };
+        let remaining = match self.selection.is_everything() {
+            true => {
+                let total = self.server.counts.total(&self.collection, snapshot)?;
+                Some(total.saturating_sub(returned).max(1))
+            }
+            false => None,
+        };
         let start = rest.start().strip_prefix(self.prefix.as_bytes()).unwrap_or_default();
         let position = Position {
             revision: Some(snapshot.revision().get()),
             start: String::from_utf8_lossy(start).into_owned(),
+            returned,
         };
         Ok((self.server.tokens.encode(&position), remaining))
     }
@@ -216,7 +227,7 @@ struct End {
 fn walk(
     plan: &Plan,
     snapshot: &Snapshot,
-    mut each: impl FnMut(&Item<'_>, &[u8]) -> Result<bool, ApiError>,
+    mut each: impl FnMut(&Item<'_>) -> Result<bool, ApiError>,
 ) -> Result<End, ApiError> {
     let mut entries = snapshot.range(&plan.range);
     let mut last = Vec::new();
@@ -233,7 +244,7 @@ fn walk(
         if plan.limit > 0 && taken == plan.limit {
             last = entry.key.to_vec();
         }
-        if !each(&item, entry.value)? {
+        if !each(&item)? {
             break;
         }
     }
@@ -245,7 +256,7 @@ fn meta(snapshot: &Snapshot, end: End) -> ListMeta {
     ListMeta { resource_version: snapshot.revision().to_string(), continue_token, remaining_item_count }
 }
 
-/// A list that is written item by item while it is sent.
+/// Starts the task that writes the list, and waits for its first chunk.
 async fn stream(
     cx: &Context,
     plan: Plan,
@@ -259,7 +270,8 @@ async fn stream(
         let gzip = gzip.then(Gzip::default);
         let mut sink =
             Sink { first: Some(first_chunk), more, buffer: Vec::with_capacity(4096), gzip, open: true };
-        let outcome = write_list(&plan, &engine, &representation, &mut sink);
+        let write = if representation.streams() { write_list } else { write_collected };
+        let outcome = write(&plan, &engine, &representation, &mut sink);
         sink.finish(outcome);
     });
     match first.await {
@@ -270,6 +282,7 @@ async fn stream(
     }
 }
 
+/// A list that is written item by item while it is sent.
 fn write_list(plan: &Plan, engine: &Engine, r: &Representation, sink: &mut Sink) -> Result<(), ApiError> {
     let snapshot = plan.snapshot(engine)?;
     // Without a limit there is no next page, so the metadata is known beforehand.
@@ -277,13 +290,36 @@ fn write_list(plan: &Plan, engine: &Engine, r: &Representation, sink: &mut Sink)
         .then(|| ListMeta { resource_version: snapshot.revision().to_string(), ..ListMeta::default() });
     r.list_start(known.as_ref(), &mut sink.buffer)?;
     let mut first = true;
-    let end = walk(plan, &snapshot, |item, _| {
+    let end = walk(plan, &snapshot, |item| {
         r.list_item(item, first, &mut sink.buffer)?;
         first = false;
         Ok(sink.flush_if_full())
     })?;
     let late = known.is_none().then(|| meta(&snapshot, end));
     r.list_end(late.as_ref(), &mut sink.buffer);
+    Ok(())
+}
+
+/// A list whose start depends on all of its items: see [`Collected`].
+fn write_collected(
+    plan: &Plan,
+    engine: &Engine,
+    r: &Representation,
+    sink: &mut Sink,
+) -> Result<(), ApiError> {
+    let snapshot = plan.snapshot(engine)?;
+    let mut list = Collected::new(r)?;
+    let end = walk(plan, &snapshot, |item| {
+        list.push(item)?;
+        Ok(sink.wanted())
+    })?;
+    let meta = meta(&snapshot, end);
+    drop(snapshot);
+    for piece in list.finish(&meta)? {
+        if !sink.push(piece) {
+            break;
+        }
+    }
     Ok(())
 }
 
@@ -311,16 +347,41 @@ impl Sink {
     fn flush_if_full(&mut self) -> bool {
         if self.buffer.len() >= CHUNK {
             let chunk = std::mem::replace(&mut self.buffer, Vec::with_capacity(CHUNK + CHUNK / 4));
-            let chunk = match &mut self.gzip {
-                Some(gzip) => gzip.push(&chunk),
-                None => Bytes::from(chunk),
-            };
-            self.open = match self.first.take() {
-                Some(first) => first.send(Ok(First::Part(chunk))).is_ok(),
-                None => chunk.is_empty() || self.more.blocking_send(Ok(chunk)).is_ok(),
-            };
+            self.send(Bytes::from(chunk));
         }
         self.open
+    }
+
+    /// Takes a piece that is complete; a large one is handed over without a copy. False when nobody reads any more.
+    fn push(&mut self, piece: Bytes) -> bool {
+        if self.buffer.len() + piece.len() < CHUNK {
+            self.buffer.extend_from_slice(&piece);
+            return self.open;
+        }
+        if !self.buffer.is_empty() {
+            let before = std::mem::take(&mut self.buffer);
+            self.send(Bytes::from(before));
+        }
+        if self.open {
+            self.send(piece);
+        }
+        self.open
+    }
+
+    /// Whether somebody still waits for the list.
+    fn wanted(&self) -> bool {
+        self.first.as_ref().is_none_or(|first| !first.is_closed())
+    }
+
+    fn send(&mut self, chunk: Bytes) {
+        let chunk = match &mut self.gzip {
+            Some(gzip) => gzip.push(&chunk),
+            None => chunk,
+        };
+        self.open = match self.first.take() {
+            Some(first) => first.send(Ok(First::Part(chunk))).is_ok(),
+            None => chunk.is_empty() || self.more.blocking_send(Ok(chunk)).is_ok(),
+        };
     }
 
     fn finish(self, outcome: Result<(), ApiError>) {
@@ -340,26 +401,4 @@ impl Sink {
             (None, Err(error)) => self.more.blocking_send(Err(BodyError(error.message))).is_ok(),
         };
     }
-}
-
-/// A list in a form that has to be written at once.
-async fn whole(cx: &Context, plan: Plan, representation: Representation) -> Result<Body, ApiError> {
-    let engine = cx.server.store.engine().clone();
-    let made = tokio::task::spawn_blocking(move || -> Result<Vec<u8>, ApiError> {
-        let snapshot = plan.snapshot(&engine)?;
-        let mut values: Vec<(Vec<u8>, Revision)> = Vec::new();
-        let end = walk(&plan, &snapshot, |item, value| {
-            values.push((value.to_vec(), item.revision));
-            Ok(true)
-        })?;
-        let items = values
-            .iter()
-            .map(|(value, revision)| Item::new(value, *revision))
-            .collect::<Result<Vec<_>, _>>()?;
-        let mut out = Vec::with_capacity(4096);
-        representation.whole_list(&meta(&snapshot, end), &items, &mut out)?;
-        Ok(out)
-    })
-    .await;
-    made.unwrap_or_else(|e| Err(ApiError::internal(e))).map(Body::from)
 }

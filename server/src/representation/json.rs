@@ -32,6 +32,11 @@ pub(super) fn item(r: &Representation, item: &Item<'_>, out: &mut Vec<u8>) {
     }
 }
 
+/// One object, untransformed, without type metadata.
+pub(super) fn untyped(item: &Item<'_>, out: &mut Vec<u8>) {
+    splice(METADATA_START, item, item.stored.after_splice(), out);
+}
+
 const METADATA_START: &[u8] = b"{\"metadata\":{\"resourceVersion\":\"";
 
 fn partial(api_version: &str, item: &Item<'_>, out: &mut Vec<u8>) {
@@ -67,12 +72,7 @@ pub(super) fn item_tree(r: &Representation, mut tree: Value, out: &mut Vec<u8>) 
 }
 
 pub(super) fn list_start(r: &Representation, meta: Option<&ListMeta>, out: &mut Vec<u8>) {
-    let (kind, api_version) = match r.accepted.transform {
-        Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => {
-            ("PartialObjectMetadataList", v.api_version())
-        }
-        _ => (r.resource.row.list_kind.as_str(), r.resource.api_version.as_str()),
-    };
+    let (kind, api_version) = super::tree::list_type_meta(r);
     out.extend_from_slice(b"{\"kind\":\"");
     out.extend_from_slice(kind.as_bytes());
     out.extend_from_slice(b"\",\"apiVersion\":\"");
@@ -124,8 +124,7 @@ pub(super) fn event(
     out.extend_from_slice(b"\",\"object\":");
     match r.accepted.transform {
         Transform::Table(version) => {
-            let meta = ListMeta { resource_version: item.revision.to_string(), ..ListMeta::default() };
-            super::table::whole(r, version, &meta, std::slice::from_ref(item), heads, out)?;
+            super::table::of_one(r, version, item, heads, out)?;
         }
         _ => r.object(item, out)?,
     }

@@ -4,6 +4,7 @@
 //! the same bytes. A [`Representation`] is chosen once per request; lists and watches then call it for
 //! each item.
 
+mod collected;
 mod json;
 mod table;
 mod tree;
@@ -11,8 +12,9 @@ mod tree;
 use std::sync::Arc;
 
 use plinth_codec::negotiate::{Accepted, Encoding, Shape, Transform};
+use plinth_codec::schema::{Schema, TypeId, GVK};
 use plinth_codec::table::IncludeObject;
-use plinth_codec::Value;
+use plinth_codec::{cbor, protobuf, Value};
 use plinth_engine::Revision;
 
 use crate::conversion;
@@ -152,11 +154,48 @@ impl Representation {
             return Ok(());
         }
         if let Transform::Table(version) = self.accepted.transform {
-            let meta = ListMeta { resource_version: item.revision.to_string(), ..ListMeta::default() };
-            return table::whole(self, version, &meta, std::slice::from_ref(item), true, out);
+            return table::of_one(self, version, item, true, out);
+        }
+        if self.transcode(item, out)? {
+            return Ok(());
         }
         let tree = self.transformed(item)?;
         self.write_tree(&tree, out)
+    }
+
+    /// Writes one object as protobuf or CBOR straight from the stored JSON, where that is possible.
+    fn transcode(&self, item: &Item<'_>, out: &mut Vec<u8>) -> Result<bool, ApiError> {
+        let r = &self.resource;
+        let plain = matches!(self.accepted.transform, Transform::None);
+        if !plain || !self.is_served_version(item) {
+            return Ok(false);
+        }
+        match self.accepted.encoding {
+            Encoding::Protobuf => {
+                let mut text = Vec::with_capacity(item.stored.body().len() + 64);
+                json::untyped(item, &mut text);
+                protobuf::transcode_json(&text, &r.row.gvk(), &r.schema, r.root, out)
+                    .map_err(ApiError::internal)?;
+            }
+            Encoding::Cbor => {
+                let mut text = Vec::with_capacity(item.stored.body().len() + 128);
+                json::whole(self, item, &mut text);
+                cbor::transcode_json(&text, Some((&r.schema, r.root)), out).map_err(ApiError::internal)?;
+            }
+            Encoding::Json | Encoding::Yaml => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The type of what goes out for one object, where the schema knows it.
+    fn served_type(&self) -> Option<(&Schema, TypeId)> {
+        match self.accepted.transform {
+            Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => {
+                let (group, version) = v.api_version().rsplit_once('/')?;
+                tree::find_type(&self.resource.schema, &GVK::new(group, version, "PartialObjectMetadata"))
+            }
+            _ => Some((&self.resource.schema, self.resource.root)),
+        }
     }
 
     /// Writes what stands before the items of a list. Metadata that is known beforehand goes here, so that the
@@ -172,7 +211,7 @@ impl Representation {
         Ok(())
     }
 
-    /// Whether a list can be written item by item. Otherwise it is collected as trees and written at once.
+    /// Whether a list can be written item by item. Otherwise it is [`Collected`].
     pub fn streams(&self) -> bool {
         self.accepted.encoding == Encoding::Json && !self.pretty
     }
@@ -202,16 +241,27 @@ impl Representation {
         json::list_end(meta, out);
     }
 
-    /// Writes a list that is not streamed.
+    /// Writes a list of items that are all in memory.
     ///
     /// # Errors
     /// 500 when an item cannot be read or the encoding fails.
     pub fn whole_list(&self, meta: &ListMeta, items: &[Item<'_>], out: &mut Vec<u8>) -> Result<(), ApiError> {
-        if let Transform::Table(version) = self.accepted.transform {
-            return table::whole(self, version, meta, items, true, out);
+        if self.streams() {
+            self.list_start(Some(meta), out)?;
+            for (i, item) in items.iter().enumerate() {
+                self.list_item(item, i == 0, out)?;
+            }
+            self.list_end(None, out);
+            return Ok(());
         }
-        let tree = tree::list(self, meta, items)?;
-        self.write_tree(&tree, out)
+        let mut list = Collected::new(self)?;
+        for item in items {
+            list.push(item)?;
+        }
+        for piece in list.finish(meta)? {
+            out.extend_from_slice(&piece);
+        }
+        Ok(())
     }
 
     /// Writes one watch event with its framing; `heads` says whether a Table names its columns.
@@ -227,6 +277,11 @@ impl Representation {
     ) -> Result<(), ApiError> {
         if self.accepted.encoding == Encoding::Json {
             return json::event(self, kind, item, heads, out);
+        }
+        let mut body = Vec::with_capacity(item.stored.body().len() + 128);
+        if self.transcode(item, &mut body)? {
+            tree::frame(self.accepted.encoding, kind, &body, out);
+            return Ok(());
         }
         let tree = self.transformed(item)?;
         tree::event(self, kind, &tree, out)
@@ -293,4 +348,5 @@ impl Representation {
     }
 }
 
+pub use collected::Collected;
 pub use tree::{write as write_tree, write_document};

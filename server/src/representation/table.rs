@@ -66,24 +66,45 @@ fn object(r: &Representation, item: &Item<'_>) -> Result<Vec<u8>, ApiError> {
     Ok(out)
 }
 
-/// A table at once: of one object, or in YAML. `heads` says whether the columns are named.
-pub(super) fn whole(
+/// A table of one object. `heads` says whether the columns are named.
+pub(super) fn of_one(
     r: &Representation,
     version: MetaVersion,
-    meta: &ListMeta,
-    items: &[Item<'_>],
+    item: &Item<'_>,
     heads: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
+    let meta = ListMeta { resource_version: item.revision.to_string(), ..ListMeta::default() };
+    written(r, out, |text| {
+        writer(r, version).begin(&borrowed(&meta), heads, text);
+        row(r, version, item, text)
+    })
+}
+
+/// A table of rows that [`row`] wrote, commas between them.
+pub(super) fn of_rows(
+    r: &Representation,
+    version: MetaVersion,
+    meta: &ListMeta,
+    rows: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
+    written(r, out, |text| {
+        writer(r, version).begin(&borrowed(meta), true, text);
+        text.extend_from_slice(rows);
+        Ok(())
+    })
+}
+
+/// Ends a table whose start and rows `write` writes, and puts it into the encoding asked for.
+fn written(
+    r: &Representation,
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>) -> Result<(), ApiError>,
+) -> Result<(), ApiError> {
     let mut text = Vec::with_capacity(1024);
     let target = if r.accepted.encoding == Encoding::Json && !r.pretty { &mut *out } else { &mut text };
-    writer(r, version).begin(&borrowed(meta), heads, target);
-    for (i, item) in items.iter().enumerate() {
-        if i > 0 {
-            target.push(b',');
-        }
-        row(r, version, item, target)?;
-    }
+    write(target)?;
     target.extend_from_slice(b"]}");
     if !text.is_empty() {
         let tree = json::parse(&text).map_err(ApiError::internal)?;

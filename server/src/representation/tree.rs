@@ -82,7 +82,7 @@ fn gvk_of(tree: &Value) -> GVK {
     GVK::new(group, version, tree.str_at(&["kind"]).unwrap_or_default())
 }
 
-fn find_type<'a>(own: &'a Schema, gvk: &GVK) -> Option<(&'a Schema, TypeId)> {
+pub(super) fn find_type<'a>(own: &'a Schema, gvk: &GVK) -> Option<(&'a Schema, TypeId)> {
     let in_own = own.kind(gvk).map(|root| (own, root));
     in_own.or_else(|| {
         let builtin = schema::builtin();
@@ -92,27 +92,40 @@ fn find_type<'a>(own: &'a Schema, gvk: &GVK) -> Option<(&'a Schema, TypeId)> {
     })
 }
 
-/// A list as one tree.
-pub(super) fn list(r: &Representation, meta: &ListMeta, items: &[Item<'_>]) -> Result<Value, ApiError> {
+/// `kind` and `apiVersion` of a list.
+pub(super) fn list_type_meta(r: &Representation) -> (&str, &str) {
     use plinth_codec::negotiate::Transform;
-    let (kind, api_version) = match r.accepted.transform {
+    match r.accepted.transform {
         Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => {
             ("PartialObjectMetadataList", v.api_version())
         }
         _ => (r.resource.row.list_kind.as_str(), r.resource.api_version.as_str()),
-    };
-    let mut trees = Vec::with_capacity(items.len());
-    for item in items {
-        let mut tree = r.transformed(item)?;
-        if !r.resource.custom {
-            if let Some(object) = tree.as_object_mut() {
-                object.remove("kind");
-                object.remove("apiVersion");
-            }
-        }
-        trees.push(tree);
     }
-    Ok(tree!({ "kind": kind, "apiVersion": api_version, "metadata": list_meta(meta), "items": trees }))
+}
+
+/// One item of a list as a tree. Built-in kinds have no type metadata in lists.
+pub(super) fn list_item(r: &Representation, item: &Item<'_>) -> Result<Value, ApiError> {
+    let mut tree = r.transformed(item)?;
+    if !r.resource.custom {
+        if let Some(object) = tree.as_object_mut() {
+            object.remove("kind");
+            object.remove("apiVersion");
+        }
+    }
+    Ok(tree)
+}
+
+/// A list as one tree.
+pub(super) fn list(r: &Representation, meta: &ListMeta, items: Vec<Value>) -> Value {
+    let (kind, api_version) = list_type_meta(r);
+    tree!({ "kind": kind, "apiVersion": api_version, "metadata": list_meta(meta), "items": items })
+}
+
+/// The type of a list's metadata.
+pub(super) fn list_meta_type() -> Result<(&'static Schema, TypeId), ApiError> {
+    let builtin = schema::builtin();
+    let id = builtin.named("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta");
+    id.map(|id| (builtin, id)).ok_or_else(|| ApiError::internal("the schema has no ListMeta"))
 }
 
 pub(super) fn list_meta(meta: &ListMeta) -> Map {
@@ -162,11 +175,17 @@ pub(super) fn event(
 ) -> Result<(), ApiError> {
     let mut body = Vec::with_capacity(1024);
     write(object, &r.resource.schema, r.accepted.encoding, false, &mut body)?;
-    match r.accepted.encoding {
-        Encoding::Protobuf => WatchEvent::write(kind.as_str(), &body, out),
-        Encoding::Cbor => cbor::write_watch_event(kind.as_str(), &body, out),
+    frame(r.accepted.encoding, kind, &body, out);
+    Ok(())
+}
+
+/// Puts the frame of a watch event around an encoded object.
+pub(super) fn frame(encoding: Encoding, kind: EventType, body: &[u8], out: &mut Vec<u8>) {
+    match encoding {
+        Encoding::Protobuf => WatchEvent::write(kind.as_str(), body, out),
+        Encoding::Cbor => cbor::write_watch_event(kind.as_str(), body, out),
         Encoding::Json | Encoding::Yaml => {
-            let body = body.strip_suffix(b"\n").unwrap_or(&body);
+            let body = body.strip_suffix(b"\n").unwrap_or(body);
             out.extend_from_slice(b"{\"type\":\"");
             out.extend_from_slice(kind.as_str().as_bytes());
             out.extend_from_slice(b"\",\"object\":");
@@ -174,5 +193,4 @@ pub(super) fn event(
             out.extend_from_slice(b"}\n");
         }
     }
-    Ok(())
 }

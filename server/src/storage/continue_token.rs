@@ -1,8 +1,8 @@
 //! Continue tokens: where the next page of a list starts, and at which revision.
 //!
 //! A token is base64url (no padding) of JSON like upstream's, with a signature added:
-//! `{"v":"meta.k8s.io/v1","rv":41,"start":"default/web\u0000","sig":"..."}`. The signature is HMAC-SHA-256 over
-//! revision and start under a key that lies in the data directory, so that a client can neither make up
+//! `{"v":"meta.k8s.io/v1","rv":41,"start":"default/web\u0000","returned":500,"sig":"..."}`. The signature is HMAC-SHA-256
+//! over revision, count and start under a key that lies in the data directory, so that a client can neither make up
 //! nor change a token. `start` is relative to the resource's prefix; a negative revision means "the
 //! latest", which the token of an expired list carries.
 
@@ -24,6 +24,8 @@ pub struct Position {
     pub revision: Option<u64>,
     /// First key of the next page, without the resource's prefix.
     pub start: String,
+    /// How many items the pages before have shown.
+    pub returned: u64,
 }
 
 /// A token that this server did not make.
@@ -36,6 +38,7 @@ struct Wire {
     v: String,
     rv: i64,
     start: String,
+    returned: u64,
     sig: String,
 }
 
@@ -55,8 +58,10 @@ impl ContinueTokens {
     /// The token for a position.
     pub fn encode(&self, position: &Position) -> String {
         let rv = position.revision.and_then(|r| i64::try_from(r).ok()).unwrap_or(-1);
-        let sig = URL_SAFE_NO_PAD.encode(self.sign(rv, &position.start).finalize().into_bytes());
-        let wire = Wire { v: VERSION.into(), rv, start: position.start.clone(), sig };
+        let sig =
+            URL_SAFE_NO_PAD.encode(self.sign(rv, position.returned, &position.start).finalize().into_bytes());
+        let (start, returned) = (position.start.clone(), position.returned);
+        let wire = Wire { v: VERSION.into(), rv, start, returned, sig };
         let json = serde_json::to_vec(&wire).unwrap_or_default();
         URL_SAFE_NO_PAD.encode(json)
     }
@@ -72,16 +77,17 @@ impl ContinueTokens {
         let json = URL_SAFE_NO_PAD.decode(token).map_err(|_| InvalidToken)?;
         let wire: Wire = serde_json::from_slice(&json).map_err(|_| InvalidToken)?;
         let signature = URL_SAFE_NO_PAD.decode(&wire.sig).map_err(|_| InvalidToken)?;
-        self.sign(wire.rv, &wire.start).verify_slice(&signature).map_err(|_| InvalidToken)?;
+        self.sign(wire.rv, wire.returned, &wire.start).verify_slice(&signature).map_err(|_| InvalidToken)?;
         if wire.v != VERSION {
             return Err(InvalidToken);
         }
-        Ok(Position { revision: u64::try_from(wire.rv).ok(), start: wire.start })
+        Ok(Position { revision: u64::try_from(wire.rv).ok(), start: wire.start, returned: wire.returned })
     }
 
-    fn sign(&self, rv: i64, start: &str) -> Hmac<Sha256> {
+    fn sign(&self, rv: i64, returned: u64, start: &str) -> Hmac<Sha256> {
         let mut mac = self.mac.clone();
         mac.update(&rv.to_be_bytes());
+        mac.update(&returned.to_be_bytes());
         mac.update(start.as_bytes());
         mac
     }
@@ -94,15 +100,18 @@ mod tests {
     #[test]
     fn tokens_come_back_and_tampering_shows() {
         let tokens = ContinueTokens::new(&[7; 32]);
-        let position = Position { revision: Some(41), start: "default/web\0".into() };
+        let position = Position { revision: Some(41), start: "default/web\0".into(), returned: 500 };
         let token = tokens.encode(&position);
         assert_eq!(tokens.decode(&token), Ok(position));
-        let latest = Position { revision: None, start: "a".into() };
+        let latest = Position { revision: None, start: "a".into(), returned: 0 };
         assert_eq!(tokens.decode(&tokens.encode(&latest)), Ok(latest));
         assert_eq!(ContinueTokens::new(&[8; 32]).decode(&token), Err(InvalidToken));
         let json = String::from_utf8(URL_SAFE_NO_PAD.decode(&token).unwrap()).unwrap();
-        let forged = URL_SAFE_NO_PAD.encode(json.replace("41", "40"));
-        assert_eq!(tokens.decode(&forged), Err(InvalidToken));
+        for (from, to) in [("41", "40"), ("500", "501"), ("web", "wed")] {
+            assert!(json.contains(from));
+            let forged = URL_SAFE_NO_PAD.encode(json.replacen(from, to, 1));
+            assert_eq!(tokens.decode(&forged), Err(InvalidToken), "{to}");
+        }
         for junk in ["", "x", "e30", &"A".repeat(10_000)] {
             assert_eq!(tokens.decode(junk), Err(InvalidToken));
         }
