@@ -19,12 +19,21 @@ pub mod api;
 pub mod engine;
 pub mod plot;
 
-pub use api::Error;
+/// A benchmark that could not be run to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Of the API or its plots.
+    #[error(transparent)]
+    Api(#[from] api::Error),
+    /// Of the engine.
+    #[error(transparent)]
+    Engine(#[from] engine::Error),
+}
 
 /// `plinth bench`: which benchmark.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  plinth bench api create get --duration 5\n  plinth bench plot api.json --to docs/plots"
+    after_help = "Examples:\n  plinth bench api create get --duration 5\n  plinth bench engine --only writes,reads\n  plinth bench plot api.json --to docs/plots"
 )]
 pub struct Options {
     /// What to do.
@@ -37,6 +46,8 @@ pub struct Options {
 pub enum Command {
     /// Measure the API of a server
     Api(Box<api::Options>),
+    /// Measure the storage engine beside RocksDB and the disk
+    Engine(engine::Options),
     /// Draw report files as SVG
     Plot(plot::Options),
 }
@@ -44,7 +55,8 @@ pub enum Command {
 /// Runs what was asked for, to its end.
 pub fn run(options: Options) -> Result<(), Error> {
     match options.command {
-        Command::Api(options) => api::run(*options),
-        Command::Plot(options) => plot::run(options),
+        Command::Api(options) => Ok(api::run(*options)?),
+        Command::Engine(options) => Ok(engine::run(&options).map(drop)?),
+        Command::Plot(options) => Ok(plot::run(options)?),
     }
 }
