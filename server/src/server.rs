@@ -31,6 +31,8 @@ pub struct Server {
     pub documents: Documents,
     /// Counters and latencies.
     pub metrics: Metrics,
+    /// Where the addresses and ports of Services come from.
+    pub services: crate::strategy::allocation::Ranges,
     /// Settings that handlers look at.
     pub limits: Limits,
     /// Turns true when the server is to stop: watches end, new requests are refused.

@@ -1,8 +1,9 @@
 //! The objects that every cluster has.
 
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
-use plinth_codec::tree;
+use plinth_codec::{tree, Value};
 
 use crate::handlers::write::ensure;
 use crate::server::Server;
@@ -25,4 +26,77 @@ pub async fn ensure_system_namespaces(server: &Arc<Server>) -> Result<(), ApiErr
         ensure(server, ("", "v1", "namespaces"), "", namespace).await?;
     }
     Ok(())
+}
+
+/// Creates the Service `kubernetes` in namespace `default`, by which pods find this server, and its endpoints.
+///
+/// # Errors
+/// When one cannot be written.
+pub async fn ensure_kubernetes_service(server: &Arc<Server>, listening: SocketAddr) -> Result<(), ApiError> {
+    const NAME: &str = "kubernetes";
+    const NAMESPACE: &str = "default";
+    let port = i64::from(listening.port());
+    let address = advertised(listening.ip());
+    let family = crate::strategy::core::service::family(address);
+    let cluster_ip = server.services.first_address().map(|ip| ip.to_string()).unwrap_or_default();
+    let service_port = tree!({ "name": "https", "port": 443, "protocol": "TCP", "targetPort": port });
+    let endpoint_port = tree!({ "name": "https", "port": port, "protocol": "TCP" });
+    let metadata = |key: &str, value: &str| {
+        let labels: plinth_codec::Map = [(key.into(), Value::from(value))].into_iter().collect();
+        tree!({ "name": NAME, "namespace": NAMESPACE, "labels": labels })
+    };
+    let service = tree!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": tree!({
+            "name": NAME,
+            "namespace": NAMESPACE,
+            "labels": tree!({ "component": "apiserver", "provider": "kubernetes" }),
+        }),
+        "spec": tree!({
+            "type": "ClusterIP",
+            "clusterIP": cluster_ip,
+            "ipFamilyPolicy": "SingleStack",
+            "sessionAffinity": "None",
+            "ports": tree!([service_port]),
+        }),
+    });
+    ensure(server, ("", "v1", "services"), NAMESPACE, service).await?;
+    let endpoints = tree!({
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": metadata("endpointslice.kubernetes.io/skip-mirror", "true"),
+        "subsets": tree!([tree!({
+            "addresses": tree!([tree!({ "ip": address.to_string() })]),
+            "ports": tree!([endpoint_port.clone()]),
+        })]),
+    });
+    ensure(server, ("", "v1", "endpoints"), NAMESPACE, endpoints).await?;
+    let slice = tree!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": metadata("kubernetes.io/service-name", NAME),
+        "addressType": family,
+        "endpoints": tree!([tree!({
+            "addresses": tree!([address.to_string()]),
+            "conditions": tree!({ "ready": true }),
+        })]),
+        "ports": tree!([endpoint_port]),
+    });
+    ensure(server, ("discovery.k8s.io", "v1", "endpointslices"), NAMESPACE, slice).await
+}
+
+/// The address at which others reach this server: where it listens, and when that says nothing to others, this
+/// machine's address on its default route (as upstream chooses its advertise address).
+fn advertised(listening: IpAddr) -> IpAddr {
+    if !listening.is_loopback() && !listening.is_unspecified() {
+        return listening;
+    }
+    // Connecting a datagram socket sends nothing; it only looks up the route.
+    const SOMEWHERE: (IpAddr, u16) = (IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 9);
+    let route = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        socket.connect(SOMEWHERE)?;
+        socket.local_addr()
+    });
+    route.map(|local| local.ip()).ok().filter(|ip| !ip.is_unspecified()).unwrap_or(listening)
 }

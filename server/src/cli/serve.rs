@@ -1,6 +1,7 @@
 //! `plinth serve`.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,9 @@ use tokio_rustls::TlsAcceptor;
 use crate::authn::CertificateAuthenticator;
 use crate::authz::Authorizer;
 use crate::bootstrap::pki::{self, Pki, PkiError};
-use crate::bootstrap::{ensure_system_namespaces, kubeconfig, DataDir, DataDirError};
+use crate::bootstrap::{
+    ensure_kubernetes_service, ensure_system_namespaces, kubeconfig, DataDir, DataDirError,
+};
 use crate::controllers::{self, Controllers};
 use crate::endpoints::Documents;
 use crate::http::tls::TlsError;
@@ -27,6 +30,7 @@ use crate::status::ApiError;
 use crate::storage::continue_token::ContinueTokens;
 use crate::storage::counts::Counts;
 use crate::storage::Store;
+use crate::strategy::allocation::Ranges;
 
 /// Stack of the threads that parse and write objects, in bytes: an object may be nested 10,000 levels deep, and
 /// address space that is not touched costs nothing.
@@ -69,9 +73,12 @@ pub struct ServeOptions {
     /// Authorities whose client certificates are trusted, PEM; the server's own authority when not given
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
-    /// Range of cluster IP addresses
-    #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR")]
-    pub service_cluster_ip_range: IpNet,
+    /// Range of cluster IP addresses; two ranges, one of each family, for dual stack
+    #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR", value_delimiter = ',', num_args = 1..=2)]
+    pub service_cluster_ip_range: Vec<IpNet>,
+    /// Ports that Services of type NodePort get
+    #[arg(long, default_value = "30000-32767", value_name = "FIRST-LAST", value_parser = port_range)]
+    pub service_node_port_range: RangeInclusive<u16>,
     /// The least that a watch without timeoutSeconds lasts, in seconds
     #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
     pub min_request_timeout: u64,
@@ -117,6 +124,15 @@ fn duration(text: &str) -> Result<Duration, String> {
         .and_then(|nanos| u64::try_from(nanos).ok())
         .map(Duration::from_nanos)
         .ok_or_else(|| format!("{text:?} is not a duration like 90s, 5m or 1h30m"))
+}
+
+/// `30000-32767`, as in kube-apiserver's flag.
+fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let ends = text.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+    match ends {
+        Some((first, last)) if 0 < first && first <= last => Ok(first..=last),
+        _ => Err(format!("{text:?} is not a range of ports like 30000-32767")),
+    }
 }
 
 /// Why the server did not start.
@@ -180,7 +196,11 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
     let dir = DataDir::open(&options.data_dir)?;
     let pki = Pki::at(dir.path());
-    let service_ip = first_address(&options.service_cluster_ip_range);
+    let services = Ranges {
+        addresses: options.service_cluster_ip_range.clone(),
+        node_ports: options.service_node_port_range.clone(),
+    };
+    let service_ip = services.first_address().unwrap_or(options.bind_address);
     pki.ensure(&[options.bind_address], service_ip)?;
     // The port before the store: a second server on the same port says so at once.
     let listener = http::bind(SocketAddr::new(options.bind_address, options.secure_port))?;
@@ -207,6 +227,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         },
         documents: Documents::default(),
         metrics: Metrics::new()?,
+        services,
         limits: Limits {
             min_watch_seconds: options.min_request_timeout,
             event_ttl: options.event_ttl,
@@ -215,6 +236,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         stopping: stopping.clone(),
     });
     ensure_system_namespaces(&server).await?;
+    ensure_kubernetes_service(&server, address).await?;
     let root_ca = read_text(pki.ca_cert())?;
     let settings = controllers::Settings { controllers: options.controllers.clone(), root_ca };
     controllers::start(&server, &settings);
@@ -235,14 +257,6 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         source: std::io::Error::other(fault),
     })??;
     Ok(())
-}
-
-/// The first usable address of a range: the `kubernetes` service's.
-fn first_address(range: &IpNet) -> IpAddr {
-    match range {
-        IpNet::V4(net) => IpAddr::from((u32::from(net.network()).saturating_add(1)).to_be_bytes()),
-        IpNet::V6(net) => IpAddr::from((u128::from(net.network()).saturating_add(1)).to_be_bytes()),
-    }
 }
 
 fn read_text(path: PathBuf) -> Result<String, PkiError> {

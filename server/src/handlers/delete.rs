@@ -23,7 +23,7 @@ use crate::representation::{Item, ListMeta, Representation};
 use crate::selection::Selection;
 use crate::status::{ApiError, Cause};
 use crate::storage::{key, object, unchanged};
-use crate::strategy::Deletion;
+use crate::strategy::{allocation, Deletion};
 
 /// How often a delete is tried again when another write came between.
 const ATTEMPTS: usize = 256;
@@ -244,7 +244,8 @@ async fn delete_once(
             return Ok(Some(Deleted::Gone { last: value, record: live }));
         }
         let transaction = Transaction::new().require(unchanged(&live)).delete(live.key.clone());
-        let committed = cx.server.store.commit(transaction.having_read(live.clone())).await?;
+        let transaction = allocation::release(cx, &old).add_to(transaction.having_read(live.clone()));
+        let committed = cx.server.store.commit(transaction).await?;
         return Ok(committed.map(|_| Deleted::Gone { last: value, record: live }));
     }
     let revision = live.mod_revision;

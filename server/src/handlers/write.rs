@@ -19,7 +19,7 @@ use crate::request_info::Verb;
 use crate::server::Server;
 use crate::status::{ApiError, Cause};
 use crate::storage::{key, object, unchanged};
-use crate::strategy::Deletion;
+use crate::strategy::{allocation, Deletion};
 
 /// How often a write is tried again when another one came between. Each round somebody wins, so this is
 /// reached only by hundreds of writers of one object.
@@ -70,7 +70,7 @@ async fn create_owned(cx: &Context, tree: Value, ownership: Ownership) -> Result
     let attempts = if generated { NAME_ATTEMPTS } else { 1 };
     let mut last = None;
     for _ in 0..attempts {
-        match create_once(cx, tree.clone(), ownership).await {
+        match create_unraced(cx, &tree, ownership).await {
             Err(error) if error.code == 409 && generated => last = Some(error),
             outcome => return outcome,
         }
@@ -78,7 +78,23 @@ async fn create_owned(cx: &Context, tree: Value, ownership: Ownership) -> Result
     Err(last.unwrap_or_else(|| ApiError::internal("no attempt was made")))
 }
 
-async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Result<Written, ApiError> {
+async fn create_unraced(cx: &Context, tree: &Value, ownership: Ownership) -> Result<Written, ApiError> {
+    for _ in 0..ATTEMPTS {
+        if let Created::Written(written) = create_once(cx, tree.clone(), ownership).await? {
+            return Ok(written);
+        }
+    }
+    Err(ApiError::internal("others took every address and port that was found free"))
+}
+
+/// What became of one attempt to create.
+enum Created {
+    Written(Written),
+    /// Somebody else took an address or port that this attempt had found free.
+    Raced,
+}
+
+async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Result<Created, ApiError> {
     let form = storage(cx)?;
     let moment = Moment::present();
     let strategy = cx.resource.strategy;
@@ -94,11 +110,12 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
     // Some kinds' defaults are of the status: they come after what the client said there is gone.
     clear_status(cx, &mut tree);
     strategy.default(&mut tree);
-    (strategy.prepare_for_create)(&mut tree);
     if ownership == Ownership::Track {
         ownership::track(cx, None, &mut tree, &moment.now);
     }
-    let mut faults = (strategy.validate)(&tree);
+    (strategy.prepare_for_create)(&mut tree);
+    let reserved = allocation::reserve(cx, None, &mut tree).await?;
+    let mut faults = strategy.faults(&tree);
     faults.extend(metadata::validate(&cx.resource, &tree, true));
     refuse_faults(cx, &tree, faults)?;
     let name = metadata::text(&tree, "name").to_owned();
@@ -116,13 +133,16 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
     if dry_run {
         return match cx.server.store.get(form, key_namespace(cx), &name).await? {
             Some(_) => Err(exists()),
-            None => Ok(Written { value, revision: None }),
+            None => Ok(Created::Written(Written { value, revision: None })),
         };
     }
     let transaction =
         put(cx, Transaction::new().require(Condition::Absent(key.clone().into())), key, value.clone());
-    match cx.server.store.commit(transaction).await? {
-        Some(committed) => Ok(Written { value, revision: Some(committed.revision) }),
+    match cx.server.store.commit(reserved.add_to(transaction)).await? {
+        Some(committed) => Ok(Created::Written(Written { value, revision: Some(committed.revision) })),
+        None if reserved.takes() && cx.server.store.get(form, key_namespace(cx), &name).await?.is_none() => {
+            Ok(Created::Raced)
+        }
         None => Err(exists()),
     }
 }
@@ -213,16 +233,20 @@ async fn update_once(
         ownership::track(cx, Some(&old), &mut new, &Moment::present().now);
     }
     ownership::keep_times(&old, &mut new);
+    let mut reserved = allocation::reserve(cx, Some(&old), &mut new).await?;
     metadata::count_generation(&cx.resource, &mut new, &old);
     let mut faults = metadata::validate(&cx.resource, &new, false);
     faults.extend(metadata::validate_update(&new, &old));
-    faults.extend((strategy.validate)(&new));
-    faults.extend((strategy.validate_update)(&new, &old));
+    faults.extend(strategy.faults(&new));
+    faults.extend(strategy.update_faults(&new, &old));
     refuse_faults(cx, &new, faults)?;
     let finished = metadata::is_deleting(&new)
         && metadata::finalizers(&new).is_empty()
         && grace_is_over(&new)
         && no_namespace_finalizers(&new);
+    if finished {
+        reserved = allocation::release(cx, &old);
+    }
     let value = object::to_stored(&cx.resource, new)?;
     let revision = live.mod_revision;
     if cx.query.is_dry_run() || (value == live.value && !finished) {
@@ -236,7 +260,8 @@ async fn update_once(
             put(cx, transaction, key::object(&form.prefix, key_namespace(cx), &cx.info.name), value.clone())
         }
     };
-    let committed = cx.server.store.commit(transaction.having_read(live)).await?;
+    let transaction = reserved.add_to(transaction.having_read(live));
+    let committed = cx.server.store.commit(transaction).await?;
     Ok(committed.map(|c| Written { value, revision: Some(c.revision) }))
 }
 

@@ -3,15 +3,18 @@
 //! The verb handlers ask the row; a resource without a row follows [`BASE`]. Facts are upstream's registry
 //! strategies (kubernetes `pkg/registry/*/strategy.go`).
 
+pub mod allocation;
 pub mod core;
 pub mod defaults;
 mod rows;
+pub mod validation;
 pub mod workloads;
 
 use plinth_codec::Value;
 
 use crate::status::Cause;
 use defaults::Rule;
+use validation::Check;
 
 /// Which names an object may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +67,11 @@ pub struct Strategy {
     pub prepare_for_create: fn(&mut Value),
     /// Clears what a client may not change; `new` and `old` are in the storage version.
     pub prepare_for_update: fn(new: &mut Value, old: &Value),
-    /// Faults of an object as it stands.
+    /// Checks of an object as it stands.
+    pub checks: &'static [Check],
+    /// Fields that may not change.
+    pub immutable: &'static [&'static str],
+    /// Faults of an object as it stands that no check says.
     pub validate: fn(&Value) -> Vec<Cause>,
     /// Faults of a change.
     pub validate_update: fn(new: &Value, old: &Value) -> Vec<Cause>,
@@ -84,11 +91,29 @@ pub const BASE: Strategy = Strategy {
     defaults: &[],
     prepare_for_create: |_| {},
     prepare_for_update: |_, _| {},
+    checks: &[],
+    immutable: &[],
     validate: |_| Vec::new(),
     validate_update: |_, _| Vec::new(),
 };
 
 impl Strategy {
+    /// Faults of an object as it stands.
+    pub fn faults(&self, object: &Value) -> Vec<Cause> {
+        let mut faults = Vec::new();
+        validation::validate(self.checks, object, "", &mut faults);
+        faults.extend((self.validate)(object));
+        faults
+    }
+
+    /// Faults of a change.
+    pub fn update_faults(&self, new: &Value, old: &Value) -> Vec<Cause> {
+        let mut faults = Vec::new();
+        validation::update::immutable(self.immutable, new, old, &mut faults);
+        faults.extend((self.validate_update)(new, old));
+        faults
+    }
+
     /// Fills in the defaults.
     pub fn default(&self, object: &mut Value) {
         if let Some(object) = object.as_object_mut() {

@@ -1,7 +1,10 @@
 //! Which resource does what. A resource without a row follows [`BASE`].
 
-use super::core::{data, namespace, pod, storage};
+use super::core::{data, namespace, pod, service, storage};
 use super::defaults::{cluster, core, pod as pods, workloads as work};
+use super::validation::{
+    cluster as check_cluster, pod as check_pod, service as check_service, update, workloads as check_work,
+};
 use super::{workloads, Deletion, NameRule, Strategy, BASE};
 
 const ANSWERING: Strategy = Strategy { answers_deleted_object: true, ..BASE };
@@ -11,7 +14,8 @@ const CONDITIONAL: Strategy = Strategy { unconditional_update: false, ..BASE };
 const ANSWERING_CONDITIONAL: Strategy = Strategy { answers_deleted_object: true, ..CONDITIONAL };
 const POLICY: Strategy = Strategy { generation: true, unconditional_update: false, ..BASE };
 const RBAC: Strategy = Strategy { name: NameRule::PathSegment, create_on_update: true, ..BASE };
-const ROLE_BINDING: Strategy = Strategy { defaults: cluster::ROLE_BINDING, ..RBAC };
+const ROLE_BINDING: Strategy =
+    Strategy { defaults: cluster::ROLE_BINDING, validate_update: update::role_binding, ..RBAC };
 const CREATE_ON_UPDATE: Strategy = Strategy { create_on_update: true, ..BASE };
 const ADMISSION_POLICY: Strategy = Strategy { defaults: cluster::ADMISSION_POLICY, ..POLICY };
 const ADMISSION_POLICY_BINDING: Strategy = Strategy { defaults: cluster::ADMISSION_POLICY_BINDING, ..POLICY };
@@ -22,7 +26,7 @@ const EVENTS: Strategy = Strategy { create_on_update: true, collected: false, ..
 type Row = (&'static str, &'static str, Strategy);
 
 pub(super) static ROWS: &[Row] = &[
-    ("", "configmaps", Strategy { validate: data::validate, ..BASE }),
+    ("", "configmaps", Strategy { validate: data::validate, validate_update: update::data, ..BASE }),
     ("", "endpoints", Strategy { defaults: core::ENDPOINTS, ..CREATE_ON_UPDATE }),
     ("", "events", EVENTS),
     ("", "limitranges", Strategy { defaults: core::LIMIT_RANGE, ..CREATE_ON_UPDATE }),
@@ -37,13 +41,22 @@ pub(super) static ROWS: &[Row] = &[
             ..ANSWERING
         },
     ),
-    ("", "nodes", Strategy { defaults: core::NODE, ..BASE }),
-    ("", "persistentvolumeclaims", Strategy { defaults: core::PERSISTENT_VOLUME_CLAIM, ..ANSWERING }),
+    ("", "nodes", Strategy { defaults: core::NODE, checks: check_cluster::NODE, ..BASE }),
+    (
+        "",
+        "persistentvolumeclaims",
+        Strategy {
+            defaults: core::PERSISTENT_VOLUME_CLAIM,
+            checks: check_cluster::PERSISTENT_VOLUME_CLAIM,
+            ..ANSWERING
+        },
+    ),
     (
         "",
         "persistentvolumes",
         Strategy {
             defaults: core::PERSISTENT_VOLUME,
+            checks: check_cluster::PERSISTENT_VOLUME,
             prepare_for_create: storage::prepare_volume_for_create,
             ..ANSWERING
         },
@@ -54,6 +67,7 @@ pub(super) static ROWS: &[Row] = &[
         Strategy {
             deletion: Deletion::Pod,
             defaults: pods::POD,
+            checks: check_pod::POD,
             prepare_for_create: pod::prepare_for_create,
             ..ANSWERING_GENERATION
         },
@@ -62,41 +76,70 @@ pub(super) static ROWS: &[Row] = &[
     (
         "",
         "replicationcontrollers",
-        Strategy { orphans_by_default: true, defaults: work::REPLICATION_CONTROLLER, ..ANSWERING_GENERATION },
+        Strategy {
+            orphans_by_default: true,
+            defaults: work::REPLICATION_CONTROLLER,
+            checks: check_work::REPLICATION_CONTROLLER,
+            ..ANSWERING_GENERATION
+        },
     ),
     ("", "resourcequotas", ANSWERING),
-    ("", "secrets", Strategy { defaults: core::SECRET, validate: data::validate, ..BASE }),
+    (
+        "",
+        "secrets",
+        Strategy {
+            defaults: core::SECRET,
+            checks: check_cluster::SECRET,
+            validate_update: update::data,
+            validate: data::validate,
+            ..BASE
+        },
+    ),
     ("", "serviceaccounts", ANSWERING),
     (
         "",
         "services",
-        Strategy { name: NameRule::Label, create_on_update: true, defaults: core::SERVICE, ..ANSWERING },
+        Strategy {
+            name: NameRule::Label,
+            create_on_update: true,
+            defaults: core::SERVICE,
+            checks: check_service::SERVICE,
+            validate_update: update::service,
+            prepare_for_update: service::prepare_for_update,
+            ..ANSWERING
+        },
     ),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicies", ADMISSION_POLICY),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ADMISSION_POLICY_BINDING),
     (
         "admissionregistration.k8s.io",
         "mutatingwebhookconfigurations",
-        Strategy { defaults: cluster::MUTATING_WEBHOOKS, ..POLICY },
+        Strategy { defaults: cluster::MUTATING_WEBHOOKS, checks: check_cluster::WEBHOOKS, ..POLICY },
     ),
     ("admissionregistration.k8s.io", "validatingadmissionpolicies", ADMISSION_POLICY),
     ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", ADMISSION_POLICY_BINDING),
     (
         "admissionregistration.k8s.io",
         "validatingwebhookconfigurations",
-        Strategy { defaults: cluster::VALIDATING_WEBHOOKS, ..POLICY },
+        Strategy { defaults: cluster::VALIDATING_WEBHOOKS, checks: check_cluster::WEBHOOKS, ..POLICY },
     ),
     (
         "apiextensions.k8s.io",
         "customresourcedefinitions",
         Strategy { answers_deleted_object: true, defaults: cluster::CUSTOM_RESOURCE_DEFINITION, ..POLICY },
     ),
-    ("apiregistration.k8s.io", "apiservices", Strategy { defaults: cluster::API_SERVICE, ..BASE }),
+    (
+        "apiregistration.k8s.io",
+        "apiservices",
+        Strategy { defaults: cluster::API_SERVICE, checks: check_cluster::API_SERVICE, ..BASE },
+    ),
     (
         "apps",
         "daemonsets",
         Strategy {
             defaults: work::DAEMON_SET,
+            checks: check_work::DAEMON_SET,
+            immutable: &["spec.selector"],
             prepare_for_create: workloads::prepare_daemon_set_for_create,
             prepare_for_update: workloads::prepare_daemon_set_for_update,
             ..GENERATION
@@ -105,22 +148,52 @@ pub(super) static ROWS: &[Row] = &[
     (
         "apps",
         "deployments",
-        Strategy { generation_of_annotations: true, defaults: work::DEPLOYMENT, ..GENERATION },
+        Strategy {
+            generation_of_annotations: true,
+            defaults: work::DEPLOYMENT,
+            checks: check_work::DEPLOYMENT,
+            immutable: &["spec.selector"],
+            ..GENERATION
+        },
     ),
-    ("apps", "replicasets", Strategy { defaults: work::REPLICA_SET, ..GENERATION }),
-    ("apps", "statefulsets", Strategy { defaults: work::STATEFUL_SET, ..GENERATION }),
+    (
+        "apps",
+        "replicasets",
+        Strategy {
+            defaults: work::REPLICA_SET,
+            checks: check_work::REPLICA_SET,
+            immutable: &["spec.selector"],
+            ..GENERATION
+        },
+    ),
+    (
+        "apps",
+        "statefulsets",
+        Strategy {
+            defaults: work::STATEFUL_SET,
+            checks: check_work::STATEFUL_SET,
+            immutable: &["spec.selector"],
+            ..GENERATION
+        },
+    ),
     (
         "autoscaling",
         "horizontalpodautoscalers",
-        Strategy { defaults: work::HORIZONTAL_POD_AUTOSCALER, ..BASE },
+        Strategy {
+            defaults: work::HORIZONTAL_POD_AUTOSCALER,
+            checks: check_work::HORIZONTAL_POD_AUTOSCALER,
+            ..BASE
+        },
     ),
-    ("batch", "cronjobs", Strategy { defaults: work::CRON_JOB, ..GENERATION }),
+    ("batch", "cronjobs", Strategy { defaults: work::CRON_JOB, checks: check_work::CRON_JOB, ..GENERATION }),
     (
         "batch",
         "jobs",
         Strategy {
             orphans_by_default: true,
             defaults: work::JOB,
+            checks: check_work::JOB,
+            immutable: &["spec.selector", "spec.completionMode"],
             prepare_for_create: workloads::prepare_job_for_create,
             ..ANSWERING_GENERATION
         },
@@ -128,29 +201,55 @@ pub(super) static ROWS: &[Row] = &[
     (
         "coordination.k8s.io",
         "leases",
-        Strategy { create_on_update: true, unconditional_update: false, ..BASE },
+        Strategy {
+            create_on_update: true,
+            unconditional_update: false,
+            checks: check_cluster::LEASE,
+            ..BASE
+        },
     ),
-    ("discovery.k8s.io", "endpointslices", Strategy { defaults: cluster::ENDPOINT_SLICE, ..GENERATION }),
+    (
+        "discovery.k8s.io",
+        "endpointslices",
+        Strategy {
+            defaults: cluster::ENDPOINT_SLICE,
+            checks: check_service::ENDPOINT_SLICE,
+            immutable: &["addressType"],
+            ..GENERATION
+        },
+    ),
     ("events.k8s.io", "events", EVENTS),
     (
         "flowcontrol.apiserver.k8s.io",
         "flowschemas",
-        Strategy { defaults: cluster::FLOW_SCHEMA, ..GENERATION },
+        Strategy { defaults: cluster::FLOW_SCHEMA, checks: check_cluster::FLOW_SCHEMA, ..GENERATION },
     ),
     (
         "flowcontrol.apiserver.k8s.io",
         "prioritylevelconfigurations",
         Strategy { defaults: cluster::PRIORITY_LEVEL, ..GENERATION },
     ),
-    ("networking.k8s.io", "ingresses", GENERATION),
+    ("networking.k8s.io", "ingresses", Strategy { checks: check_service::INGRESS, ..GENERATION }),
     ("networking.k8s.io", "ingressclasses", Strategy { defaults: cluster::INGRESS_CLASS, ..GENERATION }),
-    ("networking.k8s.io", "networkpolicies", Strategy { defaults: cluster::NETWORK_POLICY, ..GENERATION }),
+    (
+        "networking.k8s.io",
+        "networkpolicies",
+        Strategy { defaults: cluster::NETWORK_POLICY, checks: check_service::NETWORK_POLICY, ..GENERATION },
+    ),
     ("node.k8s.io", "runtimeclasses", CONDITIONAL),
-    ("policy", "poddisruptionbudgets", POLICY),
-    ("rbac.authorization.k8s.io", "clusterrolebindings", ROLE_BINDING),
-    ("rbac.authorization.k8s.io", "clusterroles", RBAC),
-    ("rbac.authorization.k8s.io", "rolebindings", ROLE_BINDING),
-    ("rbac.authorization.k8s.io", "roles", RBAC),
+    ("policy", "poddisruptionbudgets", Strategy { checks: check_work::POD_DISRUPTION_BUDGET, ..POLICY }),
+    (
+        "rbac.authorization.k8s.io",
+        "clusterrolebindings",
+        Strategy { checks: check_cluster::CLUSTER_ROLE_BINDING, ..ROLE_BINDING },
+    ),
+    ("rbac.authorization.k8s.io", "clusterroles", Strategy { checks: check_cluster::CLUSTER_ROLE, ..RBAC }),
+    (
+        "rbac.authorization.k8s.io",
+        "rolebindings",
+        Strategy { checks: check_cluster::ROLE_BINDING, ..ROLE_BINDING },
+    ),
+    ("rbac.authorization.k8s.io", "roles", Strategy { checks: check_cluster::ROLE, ..RBAC }),
     ("resource.k8s.io", "deviceclasses", ANSWERING_GENERATION),
     ("resource.k8s.io", "resourceclaims", Strategy { defaults: work::RESOURCE_CLAIM, ..ANSWERING }),
     (
@@ -159,11 +258,29 @@ pub(super) static ROWS: &[Row] = &[
         Strategy { defaults: work::RESOURCE_CLAIM_TEMPLATE, ..ANSWERING },
     ),
     ("resource.k8s.io", "resourceslices", ANSWERING_GENERATION),
-    ("scheduling.k8s.io", "priorityclasses", Strategy { defaults: work::PRIORITY_CLASS, ..GENERATION }),
+    (
+        "scheduling.k8s.io",
+        "priorityclasses",
+        Strategy {
+            defaults: work::PRIORITY_CLASS,
+            checks: check_cluster::PRIORITY_CLASS,
+            validate_update: update::priority_class,
+            ..GENERATION
+        },
+    ),
     ("storage.k8s.io", "csidrivers", Strategy { defaults: cluster::CSI_DRIVER, ..ANSWERING_CONDITIONAL }),
     ("storage.k8s.io", "csinodes", ANSWERING_CONDITIONAL),
     ("storage.k8s.io", "csistoragecapacities", CONDITIONAL),
-    ("storage.k8s.io", "storageclasses", Strategy { defaults: cluster::STORAGE_CLASS, ..ANSWERING }),
+    (
+        "storage.k8s.io",
+        "storageclasses",
+        Strategy {
+            defaults: cluster::STORAGE_CLASS,
+            checks: check_cluster::STORAGE_CLASS,
+            validate_update: update::storage_class,
+            ..ANSWERING
+        },
+    ),
     (
         "storage.k8s.io",
         "volumeattachments",

@@ -3,4 +3,5 @@
 pub mod data;
 pub mod namespace;
 pub mod pod;
+pub mod service;
 pub mod storage;

@@ -1,0 +1,256 @@
+use plinth_codec::json;
+
+use crate::strategy;
+
+/// Group, plural, object after defaults, and each fault's path and reason, in order.
+type Row = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+const REQUIRED: &str = "FieldValueRequired";
+const INVALID: &str = "FieldValueInvalid";
+const NOT_SUPPORTED: &str = "FieldValueNotSupported";
+const DUPLICATE: &str = "FieldValueDuplicate";
+const FORBIDDEN: &str = "FieldValueForbidden";
+const NOT_FOUND: &str = "FieldValueNotFound";
+
+static ROWS: &[Row] = &[
+    ("", "pods", r#"{"spec":{"containers":[{"name":"c","image":"web"}]}}"#, &[]),
+    ("", "pods", "{}", &[("spec.containers", REQUIRED)]),
+    (
+        "",
+        "pods",
+        r#"{"spec":{"containers":[{}]}}"#,
+        &[("spec.containers[0].name", REQUIRED), ("spec.containers[0].image", REQUIRED)],
+    ),
+    (
+        "",
+        "pods",
+        r#"{"spec":{"containers":[{"name":"a","image":"x"},{"name":"a","image":"x"}]}}"#,
+        &[("spec.containers[1].name", DUPLICATE)],
+    ),
+    (
+        "",
+        "pods",
+        r#"{"spec":{"restartPolicy":"X","dnsPolicy":"Y","containers":[{"name":"a","image":"x","imagePullPolicy":"Z","ports":[{"containerPort":99999,"protocol":"Q"}]}]}}"#,
+        &[
+            ("spec.containers[0].ports[0].containerPort", INVALID),
+            ("spec.containers[0].ports[0].protocol", NOT_SUPPORTED),
+            ("spec.containers[0].imagePullPolicy", NOT_SUPPORTED),
+            ("spec.restartPolicy", NOT_SUPPORTED),
+            ("spec.dnsPolicy", NOT_SUPPORTED),
+        ],
+    ),
+    (
+        "",
+        "pods",
+        r#"{"spec":{"containers":[{"name":"a","image":"x","env":[{"name":""},{"name":"a=b"}],"livenessProbe":{},"volumeMounts":[{"name":"v","mountPath":"/v"}],"resources":{"requests":{"cpu":"2"},"limits":{"cpu":"1"}}}]}}"#,
+        &[
+            ("spec.containers[0].livenessProbe", REQUIRED),
+            ("spec.containers[0].env[0].name", REQUIRED),
+            ("spec.containers[0].env[1].name", INVALID),
+            ("spec.containers[0].resources.requests", INVALID),
+            ("spec.containers[0].volumeMounts[0].name", NOT_FOUND),
+        ],
+    ),
+    (
+        "",
+        "pods",
+        r#"{"spec":{"volumes":[{"name":"v","emptyDir":{},"hostPath":{"path":"/x"}},{"name":"v"}],"containers":[{"name":"a","image":"x","resources":{"requests":{"cpu":"-2"}}}]}}"#,
+        &[
+            ("spec.volumes[1].name", DUPLICATE),
+            ("spec.volumes[0].hostPath", FORBIDDEN),
+            ("spec.containers[0].resources.requests[cpu]", INVALID),
+        ],
+    ),
+    (
+        "apps",
+        "deployments",
+        "{}",
+        &[
+            ("spec.selector", REQUIRED),
+            ("spec.template.metadata.labels", INVALID),
+            ("spec.template.spec.containers", REQUIRED),
+        ],
+    ),
+    (
+        "apps",
+        "deployments",
+        r#"{"spec":{"replicas":-1,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"c"}},"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"x"}]}}}}"#,
+        &[
+            ("spec.replicas", INVALID),
+            ("spec.template.metadata.labels", INVALID),
+            ("spec.template.spec.restartPolicy", NOT_SUPPORTED),
+        ],
+    ),
+    (
+        "batch",
+        "cronjobs",
+        r#"{"spec":{"schedule":"nope","concurrencyPolicy":"X","jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"x"}]}}}}}}"#,
+        &[("spec.schedule", INVALID), ("spec.concurrencyPolicy", NOT_SUPPORTED)],
+    ),
+    (
+        "batch",
+        "jobs",
+        r#"{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"x"}]}}}}"#,
+        &[("spec.template.spec.restartPolicy", REQUIRED)],
+    ),
+    ("", "services", "{}", &[("spec.ports", REQUIRED)]),
+    (
+        "",
+        "services",
+        r#"{"spec":{"type":"X","ports":[{"port":80},{"port":80,"nodePort":30000}]}}"#,
+        &[
+            ("spec.ports[0].name", REQUIRED),
+            ("spec.ports[1].name", REQUIRED),
+            ("spec.ports[1]", DUPLICATE),
+            ("spec.type", NOT_SUPPORTED),
+        ],
+    ),
+    (
+        "",
+        "services",
+        r#"{"spec":{"ports":[{"port":80,"nodePort":30000}]}}"#,
+        &[("spec.ports[0].nodePort", FORBIDDEN)],
+    ),
+    ("", "services", r#"{"spec":{"type":"ExternalName"}}"#, &[("spec.externalName", REQUIRED)]),
+    (
+        "",
+        "persistentvolumeclaims",
+        "{}",
+        &[("spec.accessModes", REQUIRED), ("spec.resources.requests.storage", REQUIRED)],
+    ),
+    (
+        "storage.k8s.io",
+        "storageclasses",
+        r#"{"reclaimPolicy":"X"}"#,
+        &[("provisioner", REQUIRED), ("reclaimPolicy", NOT_SUPPORTED)],
+    ),
+    (
+        "rbac.authorization.k8s.io",
+        "roles",
+        r#"{"rules":[{"resources":["pods"]}]}"#,
+        &[("rules[0].verbs", REQUIRED), ("rules[0].apiGroups", REQUIRED)],
+    ),
+    (
+        "networking.k8s.io",
+        "ingresses",
+        r#"{"spec":{"rules":[{"host":"A_b","http":{"paths":[{"path":"/","backend":{"service":{"name":"s","port":{"number":80}}}}]}}]}}"#,
+        &[("spec.rules[0].host", INVALID), ("spec.rules[0].http.paths[0].pathType", REQUIRED)],
+    ),
+    (
+        "networking.k8s.io",
+        "networkpolicies",
+        r#"{"spec":{"podSelector":{"matchExpressions":[{"key":"a","operator":"Nope"}]},"policyTypes":["X"]}}"#,
+        &[("spec.podSelector.matchExpressions[0].operator", INVALID), ("spec.policyTypes[0]", NOT_SUPPORTED)],
+    ),
+    (
+        "autoscaling",
+        "horizontalpodautoscalers",
+        r#"{"spec":{"minReplicas":2,"maxReplicas":1,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"}}}"#,
+        &[("spec.maxReplicas", INVALID)],
+    ),
+    (
+        "policy",
+        "poddisruptionbudgets",
+        r#"{"spec":{"minAvailable":"150%"}}"#,
+        &[("spec.minAvailable", INVALID)],
+    ),
+    (
+        "coordination.k8s.io",
+        "leases",
+        r#"{"spec":{"leaseDurationSeconds":0,"leaseTransitions":-1}}"#,
+        &[("spec.leaseDurationSeconds", INVALID), ("spec.leaseTransitions", INVALID)],
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+        r#"{"webhooks":[{"name":"short","sideEffects":"Some","clientConfig":{}}]}"#,
+        &[
+            ("webhooks[0].name", INVALID),
+            ("webhooks[0].sideEffects", NOT_SUPPORTED),
+            ("webhooks[0].clientConfig", REQUIRED),
+            ("webhooks[0].admissionReviewVersions", REQUIRED),
+        ],
+    ),
+    (
+        "",
+        "secrets",
+        r#"{"type":"kubernetes.io/tls"}"#,
+        &[("data[tls.crt]", REQUIRED), ("data[tls.key]", REQUIRED)],
+    ),
+    (
+        "",
+        "nodes",
+        r#"{"spec":{"taints":[{"key":"a","effect":"X"}]}}"#,
+        &[("metadata.taints[0].effect", NOT_SUPPORTED)],
+    ),
+    (
+        "scheduling.k8s.io",
+        "priorityclasses",
+        r#"{"metadata":{"name":"system-x"},"value":1}"#,
+        &[("metadata.name", FORBIDDEN)],
+    ),
+];
+
+#[test]
+fn bad_objects_and_their_faults() {
+    for (group, plural, text, expected) in ROWS {
+        let mut object = json::parse(text.as_bytes()).unwrap();
+        let row = strategy::of(group, plural);
+        row.default(&mut object);
+        let faults = row.faults(&object);
+        let found: Vec<(&str, &str)> = faults.iter().map(|f| (f.field.as_str(), f.reason)).collect();
+        assert_eq!(found, *expected, "{plural}: {text}");
+    }
+}
+
+#[test]
+fn what_may_not_change() {
+    // group, plural, old, new, path
+    let rows = [
+        (
+            "",
+            "configmaps",
+            r#"{"immutable":true,"data":{"a":"b"}}"#,
+            r#"{"immutable":true,"data":{"a":"c"}}"#,
+            "data",
+        ),
+        ("", "configmaps", r#"{"immutable":true}"#, "{}", "immutable"),
+        ("", "secrets", r#"{"kind":"Secret","type":"a"}"#, r#"{"kind":"Secret","type":"b"}"#, "type"),
+        (
+            "apps",
+            "deployments",
+            r#"{"spec":{"selector":{"matchLabels":{"a":"b"}}}}"#,
+            r#"{"spec":{"selector":{"matchLabels":{"a":"c"}}}}"#,
+            "spec.selector",
+        ),
+        (
+            "rbac.authorization.k8s.io",
+            "rolebindings",
+            r#"{"roleRef":{"name":"a"}}"#,
+            r#"{"roleRef":{"name":"b"}}"#,
+            "roleRef",
+        ),
+        (
+            "",
+            "services",
+            r#"{"spec":{"type":"ClusterIP","clusterIP":"10.0.0.2"}}"#,
+            r#"{"spec":{"type":"ClusterIP","clusterIP":"10.0.0.3"}}"#,
+            "spec.clusterIPs[0]",
+        ),
+        (
+            "storage.k8s.io",
+            "storageclasses",
+            r#"{"provisioner":"a"}"#,
+            r#"{"provisioner":"b"}"#,
+            "provisioner",
+        ),
+        ("scheduling.k8s.io", "priorityclasses", r#"{"value":1}"#, r#"{"value":2}"#, "value"),
+    ];
+    for (group, plural, old, new, path) in rows {
+        let (old, new) = (json::parse(old.as_bytes()).unwrap(), json::parse(new.as_bytes()).unwrap());
+        let row = strategy::of(group, plural);
+        let faults = row.update_faults(&new, &old);
+        assert_eq!(faults.iter().map(|f| f.field.as_str()).collect::<Vec<_>>(), [path], "{plural}");
+        assert_eq!(row.update_faults(&old, &old), [], "{plural}");
+    }
+}

@@ -1,0 +1,80 @@
+//! What may not change once an object is there.
+
+use plinth_codec::{tree, Value};
+
+use super::{at, text};
+use crate::field;
+use crate::status::Cause;
+
+const IMMUTABLE: &str = "field is immutable";
+
+/// Faults for each of the fields that differs.
+pub fn immutable(paths: &[&str], new: &Value, old: &Value, faults: &mut Vec<Cause>) {
+    for path in paths {
+        if at(new, path) != at(old, path) {
+            faults.push(field::invalid(*path, at(new, path).cloned().unwrap_or_default(), IMMUTABLE));
+        }
+    }
+}
+
+/// ConfigMaps and Secrets that were made immutable stay as they are and stay immutable.
+pub fn data(new: &Value, old: &Value) -> Vec<Cause> {
+    const WHY: &str = "field is immutable when `immutable` is set";
+    let mut faults = Vec::new();
+    if new.str_at(&["kind"]) == Some("Secret") {
+        immutable(&["type"], new, old, &mut faults);
+    }
+    if old.get("immutable").and_then(Value::as_bool) == Some(true) {
+        if new.get("immutable").and_then(Value::as_bool) != Some(true) {
+            faults.push(field::forbidden("immutable", WHY));
+        }
+        let changed = ["data", "binaryData"].into_iter().filter(|part| new.get(part) != old.get(part));
+        faults.extend(changed.map(|part| field::forbidden(part, WHY)));
+    }
+    faults
+}
+
+/// What a binding grants can change, never to whom it belongs.
+pub fn role_binding(new: &Value, old: &Value) -> Vec<Cause> {
+    if at(new, "roleRef") == at(old, "roleRef") {
+        return Vec::new();
+    }
+    // Upstream shows the struct with its Go names.
+    let shown = tree!({
+        "APIGroup": text(new, "roleRef.apiGroup"),
+        "Kind": text(new, "roleRef.kind"),
+        "Name": text(new, "roleRef.name"),
+    });
+    vec![field::invalid("roleRef", shown, "cannot change roleRef")]
+}
+
+/// A Service keeps its first cluster address as long as its type has one.
+pub fn service(new: &Value, old: &Value) -> Vec<Cause> {
+    let ip = |service: &Value| at(service, "spec.clusterIP").and_then(Value::as_str).map(str::to_owned);
+    let external = |service: &Value| text(service, "spec.type") == "ExternalName";
+    let (Some(before), false, false) = (ip(old), external(new), external(old)) else { return Vec::new() };
+    if ip(new).as_deref() == Some(before.as_str()) {
+        return Vec::new();
+    }
+    let shown = at(new, "spec.clusterIPs").cloned().unwrap_or_default();
+    vec![field::invalid("spec.clusterIPs[0]", shown, "may not change once set")]
+}
+
+/// What a class stands for.
+pub fn storage_class(new: &Value, old: &Value) -> Vec<Cause> {
+    let fields = ["parameters", "provisioner"].into_iter().filter(|key| at(new, key) != at(old, key));
+    let mut faults: Vec<Cause> =
+        fields.map(|key| field::forbidden(key, &format!("updates to {key} are forbidden."))).collect();
+    immutable(&["reclaimPolicy", "volumeBindingMode"], new, old, &mut faults);
+    faults
+}
+
+/// A priority is given for good.
+pub fn priority_class(new: &Value, old: &Value) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    if at(new, "value") != at(old, "value") {
+        faults.push(field::forbidden("value", "may not be changed in an update."));
+    }
+    immutable(&["preemptionPolicy"], new, old, &mut faults);
+    faults
+}
