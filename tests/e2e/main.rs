@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod concurrency;
+mod controllers;
 mod discovery;
 mod durability;
 mod every_kind;
