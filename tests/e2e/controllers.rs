@@ -37,7 +37,8 @@ fn config_map(name: &str, owners: &[(&ConfigMap, bool)]) -> ConfigMap {
         })
     };
     let owners: Vec<Value> = owners.iter().map(reference).collect();
-    serde_json::from_value(json!({"metadata": {"name": name, "ownerReferences": owners}})).expect("a ConfigMap")
+    serde_json::from_value(json!({"metadata": {"name": name, "ownerReferences": owners}}))
+        .expect("a ConfigMap")
 }
 
 async fn make(api: &Api<ConfigMap>, name: &str, owners: &[(&ConfigMap, bool)]) -> ConfigMap {
@@ -154,7 +155,11 @@ async fn thousands_of_dependents_go_though_the_server_is_killed_meanwhile() {
     let api = maps_in(&server.client().await, &namespace);
     let left = || async {
         let list = api.list(&ListParams::default()).await.expect("list");
-        list.items.iter().map(ResourceExt::name_any).filter(|name| name != "kube-root-ca.crt").collect::<Vec<_>>()
+        list.items
+            .iter()
+            .map(ResourceExt::name_any)
+            .filter(|name| name != "kube-root-ca.crt")
+            .collect::<Vec<_>>()
     };
     eventually("all dependents go", || async { left().await == ["bystander"] }).await;
     server.terminate().await;
@@ -162,7 +167,9 @@ async fn thousands_of_dependents_go_though_the_server_is_killed_meanwhile() {
 
 #[tokio::test]
 async fn every_namespace_has_its_account_and_its_authority() {
-    let client = shared().await.client().await;
+    // The shared server leaves these two controllers out.
+    let server = TestServer::start(&[]).await;
+    let client = server.client().await;
     let namespace = namespace(&client, "furnished").await;
     let maps = maps_in(&client, &namespace);
     let accounts: Api<ServiceAccount> = Api::namespaced(client, &namespace);
@@ -170,7 +177,8 @@ async fn every_namespace_has_its_account_and_its_authority() {
         let map = maps.get_opt("kube-root-ca.crt").await.expect("get");
         map.and_then(|map| map.data?.remove("ca.crt")).unwrap_or_default()
     };
-    eventually("kube-root-ca.crt", || async { authority().await.starts_with("-----BEGIN CERTIFICATE-----") }).await;
+    eventually("kube-root-ca.crt", || async { authority().await.starts_with("-----BEGIN CERTIFICATE-----") })
+        .await;
     let original = authority().await;
     maps.delete("kube-root-ca.crt", &DeleteParams::default()).await.expect("delete");
     accounts.delete("default", &DeleteParams::default()).await.expect("delete");
@@ -196,7 +204,8 @@ async fn controllers_are_switched_off_by_name() {
     let later = namespace(&client, "later").await;
     let accounts: Api<ServiceAccount> = Api::namespaced(client, &later);
     accounts.delete("default", &DeleteParams::default()).await.expect("delete");
-    eventually("the account again", || async { accounts.get_opt("default").await.expect("get").is_some() }).await;
+    eventually("the account again", || async { accounts.get_opt("default").await.expect("get").is_some() })
+        .await;
     assert!(!is_gone(&api, "owner").await && !is_gone(&api, "child").await);
     assert!(is_gone(&api, "kube-root-ca.crt").await);
 }

@@ -254,7 +254,7 @@ fn address_key(cx: &Context, owner: &Value, address: IpAddr) -> Result<(Vec<u8>,
         }),
         "spec": tree!({ "parentRef": parent }),
     });
-    Ok((address_name(address), object::to_stored(&resource, object)?))
+    Ok((address_name(address), object::to_stored(resource, object)?))
 }
 
 /// How much of a range's start is left for what people ask for by number: a part of it, 16 at least.

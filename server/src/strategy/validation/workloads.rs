@@ -71,7 +71,27 @@ pub const POD_DISRUPTION_BUDGET: &[Check] = &[By(budget), Selector("spec.selecto
 
 fn template(object: &Value, faults: &mut Vec<Cause>) {
     let nothing = Value::object();
-    super::validate(TEMPLATE, at(object, "spec.template").unwrap_or(&nothing), "spec.template.", faults);
+    let template = at(object, "spec.template").unwrap_or(&nothing);
+    let claims = object.at(&["spec", "volumeClaimTemplates"]).and_then(Value::as_array).unwrap_or_default();
+    match claims {
+        [] => super::validate(TEMPLATE, template, "spec.template.", faults),
+        claims => super::validate(TEMPLATE, &with_claims(template, claims), "spec.template.", faults),
+    }
+}
+
+/// The template of a StatefulSet as its pods will have it: with a volume for each claim that the set makes.
+fn with_claims(template: &Value, claims: &[Value]) -> Value {
+    let mut template = template.clone();
+    let volumes = claims.iter().map(|claim| {
+        let name = claim.str_at(&["metadata", "name"]).unwrap_or_default();
+        plinth_codec::tree!({ "name": name, "persistentVolumeClaim": plinth_codec::tree!({ "claimName": name }) })
+    });
+    if let Some(spec) = template.object_at_mut(&["spec"]) {
+        let mut all = spec.get("volumes").and_then(Value::as_array).unwrap_or_default().to_vec();
+        all.extend(volumes);
+        spec.insert("volumes", all);
+    }
+    template
 }
 
 fn selector_of_deployment(object: &Value, _: &str, faults: &mut Vec<Cause>) {
