@@ -10,7 +10,7 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchPara
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::{Client, Discovery, ResourceExt};
 use plinth_tests::samples;
-use plinth_tests::server::{namespace, TestServer};
+use plinth_tests::server::{namespace, TestServer, BARE_NAMESPACES};
 use serde_json::{json, Value};
 
 fn config_map(name: &str, value: usize) -> ConfigMap {
@@ -45,7 +45,7 @@ async fn everything(client: &Client) -> BTreeMap<String, Value> {
 
 #[tokio::test]
 async fn a_restart_keeps_every_object_as_it_was() {
-    let mut server = TestServer::start(&[]).await;
+    let mut server = TestServer::start(&[BARE_NAMESPACES]).await;
     let client = server.client().await;
     let namespace = namespace(&client, "kept").await;
     let discovery = Discovery::new(client.clone()).run().await.expect("discovery");
@@ -123,7 +123,7 @@ async fn a_kill_loses_nothing_that_was_acknowledged() {
     const ROUNDS: usize = 3;
     /// Writes acknowledged before each kill, at least.
     const AT_LEAST: usize = 60;
-    let mut server = TestServer::start(&[]).await;
+    let mut server = TestServer::start(&[BARE_NAMESPACES]).await;
     let namespace = namespace(&server.client().await, "killed").await;
     let mut highest = 0;
     for round in 0..ROUNDS {
@@ -173,7 +173,7 @@ async fn a_kill_loses_nothing_that_was_acknowledged() {
 
 #[tokio::test]
 async fn a_watch_goes_on_after_a_restart() {
-    let mut server = TestServer::start(&[]).await;
+    let mut server = TestServer::start(&[BARE_NAMESPACES]).await;
     let client = server.client().await;
     let namespace = namespace(&client, "resumed").await;
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
@@ -202,7 +202,7 @@ async fn a_watch_goes_on_after_a_restart() {
 
 #[tokio::test]
 async fn credentials_survive_a_restart() {
-    let mut server = TestServer::start(&[]).await;
+    let mut server = TestServer::start(&[BARE_NAMESPACES]).await;
     let before = std::fs::read_to_string(server.kubeconfig()).expect("kubeconfig");
     let client = server.client().await;
     server.terminate().await;
@@ -217,7 +217,7 @@ async fn credentials_survive_a_restart() {
 async fn a_clean_stop_ends_open_watches_properly() {
     use http_body_util::BodyExt;
     use plinth_benches::api::client::{Call, Protocol};
-    let mut server = TestServer::start(&[]).await;
+    let mut server = TestServer::start(&[BARE_NAMESPACES]).await;
     let mut bodies = Vec::new();
     for protocol in [Protocol::Http1, Protocol::Http2] {
         let mut connection = server.connect(protocol).await;

@@ -18,6 +18,11 @@ use serde_json::{json, Value};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
+/// An argument of servers whose namespaces hold what a test puts there and nothing else, as those of a kube-apiserver
+/// without a controller manager.
+pub const BARE_NAMESPACES: &str =
+    "--controllers=*,-serviceaccount-controller,-root-ca-certificate-publisher-controller";
+
 /// A running server. Dropping it kills the process and removes its data.
 pub struct TestServer {
     access: Access,
@@ -166,9 +171,7 @@ async fn given_or(shared: &'static OnceCell<TestServer>) -> &'static Access {
 }
 
 async fn start_shared() -> TestServer {
-    // As kube-apiserver without a controller manager: what a namespace holds is what the test puts there.
-    let quiet = "--controllers=*,-serviceaccount-controller,-root-ca-certificate-publisher-controller";
-    let mut started = TestServer::start(&[quiet]).await;
+    let mut started = TestServer::start(&[BARE_NAMESPACES]).await;
     if let Some(dir) = started.dir.take() {
         started.server.until_exit(dir).expect("guard of the shared server");
     }
