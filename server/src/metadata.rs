@@ -180,14 +180,13 @@ pub fn count_generation(resource: &ResourceType, object: &mut Value, old: &Value
 
 /// Whether anything but metadata, status and type metadata differs.
 fn desired_state_differs(new: &Value, old: &Value) -> bool {
-    let desired = |v: &Value| -> Vec<(smol_str::SmolStr, Value)> {
-        let members = v.as_object().into_iter().flat_map(Map::iter);
-        members
-            .filter(|(k, _)| !matches!(k.as_str(), "metadata" | "status" | "kind" | "apiVersion"))
-            .map(|(k, v)| (k.clone(), v.clone()))
-            .collect()
-    };
-    desired(new) != desired(old)
+    !desired_state(new).eq(desired_state(old))
+}
+
+/// The members that say what is wanted, in key order.
+fn desired_state(object: &Value) -> impl Iterator<Item = (&smol_str::SmolStr, &Value)> {
+    let members = object.as_object().into_iter().flat_map(Map::iter);
+    members.filter(|(k, _)| !matches!(k.as_str(), "metadata" | "status" | "kind" | "apiVersion"))
 }
 
 /// Faults of an object's metadata at create and update. The name is checked by the resource's rule at create,

@@ -70,37 +70,31 @@ pub fn decode(
         _ => Encoding::Json,
     };
     // Upstream finds out the kind first; a body that does not even tell that is "unrecognized".
-    let unrecognized = match encoding {
-        Encoding::Json => {
-            json::peek_type(bytes).err().map(|e| format!("couldn't get version/kind; json parse error: {e}"))
-        }
-        Encoding::Yaml => yaml::to_value(bytes).err().map(|e| e.to_string()),
-        Encoding::Protobuf => protobuf::decode(bytes).err().map(|e| e.to_string()),
-        Encoding::Cbor => cbor::decode(bytes).err().map(|e| e.to_string()),
-    };
-    if let Some(what) = unrecognized {
-        let kind = &expected.kind;
-        return Err(ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): {what} ({})",
+    let unrecognized = |what: String| {
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): {what} ({})",
+            expected.kind,
             summary(bytes)
-        )));
-    }
+        ))
+    };
     let fault = |what: String| decode_fault(expected, &what);
     let options = DecodeOptions { strict: cx.query.field_validation != "Ignore" };
+    let conform = |tree| json::conform(tree, schema, root, &options).map_err(|e| fault(e.to_string()));
     let decoded = match encoding {
-        Encoding::Json => json::decode(bytes, schema, root, &options).map_err(|e| fault(e.to_string()))?,
+        Encoding::Json => {
+            json::peek_type(bytes)
+                .map_err(|e| unrecognized(format!("couldn't get version/kind; json parse error: {e}")))?;
+            json::decode(bytes, schema, root, &options).map_err(|e| fault(e.to_string()))?
+        }
         Encoding::Yaml => {
-            let (tree, mut strict) = yaml::to_value(bytes).map_err(|e| fault(e.to_string()))?;
-            let checked = json::conform(tree, schema, root, &options).map_err(|e| fault(e.to_string()))?;
+            let (tree, mut strict) = yaml::to_value(bytes).map_err(|e| unrecognized(e.to_string()))?;
+            let checked = conform(tree)?;
             strict.extend(checked.strict);
             json::Decoded { value: checked.value, strict }
         }
-        Encoding::Cbor => {
-            let tree = cbor::decode(bytes).map_err(|e| fault(e.to_string()))?;
-            json::conform(tree, schema, root, &options).map_err(|e| fault(e.to_string()))?
-        }
+        Encoding::Cbor => conform(cbor::decode(bytes).map_err(|e| unrecognized(e.to_string()))?)?,
         Encoding::Protobuf => {
-            let envelope = protobuf::decode(bytes).map_err(|e| fault(e.to_string()))?;
+            let envelope = protobuf::decode(bytes).map_err(|e| unrecognized(e.to_string()))?;
             check_kind(expected, &envelope.api_version, &envelope.kind)?;
             let tree = protobuf::decode_object(envelope.raw, Some(expected), schema, root)
                 .map_err(|e| fault(e.to_string()))?;

@@ -14,21 +14,7 @@ use crate::status::ApiError;
 /// 500 `StoreReadError`-like when the value cannot be read.
 pub fn to_tree(resource: &ResourceType, record: &Record) -> Result<Value, ApiError> {
     let stored = Stored::parse(&record.value).map_err(ApiError::internal)?;
-    let mut tree =
-        json::parse(stored.body()).map_err(|e| ApiError::internal(format!("stored object: {e}")))?;
-    if let Some(form) = &resource.storage {
-        if stored.version() != resource.row.version || form.group != resource.row.group {
-            tree = conversion::convert(tree, (&form.group, stored.version()), resource)?;
-        }
-    }
-    if let Some(object) = tree.as_object_mut() {
-        object.insert("apiVersion", resource.api_version.as_str());
-        object.insert("kind", resource.row.kind.clone());
-    }
-    if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
-        metadata.insert("resourceVersion", record.mod_revision.get().to_string());
-    }
-    Ok(tree)
+    conversion::served_tree(resource, &stored, record.mod_revision)
 }
 
 /// The stored form of a tree that is in the resource's own version: converted to the storage version, type
