@@ -57,7 +57,7 @@ fn with_context<T>(cx: &Context, now: &str, with: impl FnOnce(&apply::Context<'_
         schema: &resource.schema,
         root: resource.root,
         reset,
-        versions: &ServedVersions { registry: &cx.server.registry, resource },
+        versions: &ServedVersions { registry: &cx.registry, resource },
     })
 }
 

@@ -14,6 +14,7 @@ use crate::endpoints;
 use crate::handlers::{self, Context};
 use crate::http::body::Body;
 use crate::query::Query;
+use crate::registry::{Registry, ResourceType};
 use crate::representation;
 use crate::request_info::{self, RequestInfo, Route, Verb};
 use crate::server::Server;
@@ -117,13 +118,15 @@ async fn serve(
             if request.uri().path().contains("//") {
                 return Ok(endpoints::not_found_text());
             }
-            let resource = find_resource(server, &info);
+            let registry = server.registry();
+            let resource = find_resource(&registry, &info);
             let Some(resource) = resource? else { return Ok(endpoints::not_found_text()) };
             let (parts, body) = request.into_parts();
             let query = Query::parse(parts.uri.query())?;
             let raw_query = parts.uri.query().map(str::to_owned);
             let headers = parts.headers;
-            let cx = Context { server: server.clone(), info, query, raw_query, headers, user, resource };
+            let cx =
+                Context { server: server.clone(), registry, info, query, raw_query, headers, user, resource };
             handlers::dispatch(cx, body).await
         }
         Route::NonResource => {
@@ -141,13 +144,10 @@ fn authorize(server: &Server, user: &User, info: &RequestInfo) -> Result<(), Api
 
 /// The resource of a request; `None` for a group or version that is not served at all, which upstream answers
 /// in plain text.
-fn find_resource(
-    server: &Server,
-    info: &RequestInfo,
-) -> Result<Option<Arc<crate::registry::ResourceType>>, ApiError> {
-    match server.registry.get(&info.group, &info.version, &info.resource) {
+fn find_resource(registry: &Registry, info: &RequestInfo) -> Result<Option<Arc<ResourceType>>, ApiError> {
+    match registry.get(&info.group, &info.version, &info.resource) {
         Some(resource) => Ok(Some(resource.clone())),
-        None if server.registry.serves_group(&info.group) => Err(ApiError::no_such_resource()),
+        None if registry.serves_group(&info.group) => Err(ApiError::no_such_resource()),
         None => Ok(None),
     }
 }

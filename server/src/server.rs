@@ -6,9 +6,9 @@ use tokio::sync::watch;
 
 use crate::authn::CertificateAuthenticator;
 use crate::authz::Authorizer;
-use crate::endpoints::Documents;
+use crate::endpoints::{Discovered, Documents};
 use crate::metrics::Metrics;
-use crate::registry::Registry;
+use crate::registry::{self, Registry};
 use crate::storage::continue_token::ContinueTokens;
 use crate::storage::counts::Counts;
 use crate::storage::Store;
@@ -18,7 +18,7 @@ pub struct Server {
     /// Objects.
     pub store: Store,
     /// What is served.
-    pub registry: Arc<Registry>,
+    pub registry: registry::Current,
     /// Continue tokens of this data directory.
     pub tokens: ContinueTokens,
     /// Sizes of collections that are listed in pages.
@@ -27,7 +27,9 @@ pub struct Server {
     pub certificates: CertificateAuthenticator,
     /// Who may do what.
     pub authorizer: Authorizer,
-    /// Discovery and OpenAPI, made on first use.
+    /// Discovery, made on first use.
+    pub discovered: Discovered,
+    /// OpenAPI, made on first use.
     pub documents: Documents,
     /// Counters and latencies.
     pub metrics: Metrics,
@@ -37,6 +39,13 @@ pub struct Server {
     pub limits: Limits,
     /// Turns true when the server is to stop: watches end, new requests are refused.
     pub stopping: watch::Receiver<bool>,
+}
+
+impl Server {
+    /// What is served now. A request takes it once and keeps it.
+    pub fn registry(&self) -> Arc<Registry> {
+        self.registry.snapshot()
+    }
 }
 
 /// Bounds on what one request may take.

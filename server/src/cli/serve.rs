@@ -20,11 +20,11 @@ use crate::bootstrap::{
     ensure_kubernetes_service, ensure_system_namespaces, kubeconfig, DataDir, DataDirError,
 };
 use crate::controllers::{self, Controllers};
-use crate::endpoints::Documents;
+use crate::endpoints::{Discovered, Documents};
 use crate::http::tls::TlsError;
 use crate::http::{self, BindError};
 use crate::metrics::Metrics;
-use crate::registry::Registry;
+use crate::registry;
 use crate::server::{Limits, Server};
 use crate::status::ApiError;
 use crate::storage::continue_token::ContinueTokens;
@@ -217,7 +217,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     let (stop, stopping) = watch::channel(false);
     let server = Arc::new(Server {
         store: Store::new(engine.clone()),
-        registry: Arc::new(Registry::builtin()),
+        registry: registry::Current::default(),
         tokens: ContinueTokens::new(&dir.continue_secret()?),
         counts: Counts::default(),
         certificates: CertificateAuthenticator::new(&client_ca)?,
@@ -225,6 +225,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
             AuthorizationMode::Rbac => Authorizer::Masters,
             AuthorizationMode::AlwaysAllow => Authorizer::AlwaysAllow,
         },
+        discovered: Discovered::default(),
         documents: Documents::default(),
         metrics: Metrics::new()?,
         services,

@@ -128,15 +128,10 @@ async fn work(server: &Arc<Server>, waiting: &mut Waiting) {
 /// Deletes what is in a namespace; true when nothing is left.
 async fn empty(server: &Arc<Server>, namespace: &str) -> Result<bool, ApiError> {
     let mut left = false;
-    for resource in server.registry.stored().filter(|r| r.row.namespaced) {
-        let row = &resource.row;
-        let cx = Context::internal(
-            server,
-            (&row.group, &row.version, &row.plural),
-            namespace,
-            "",
-            Verb::DeleteCollection,
-        )?;
+    let registry = server.registry();
+    for resource in registry.stored().filter(|r| r.row.namespaced) {
+        let at = (namespace, "");
+        let cx = Context::of_resource(server, &registry, resource, at, Verb::DeleteCollection);
         left |= delete::delete_all(&cx).await? > 0;
     }
     Ok(!left)

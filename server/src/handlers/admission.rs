@@ -15,8 +15,7 @@ pub(super) async fn namespace_exists(cx: &Context, verb: Verb) -> Result<(), Api
         return Ok(());
     }
     let name = cx.info.namespace.as_str();
-    let Some(namespaces) = cx.server.registry.get("", "v1", "namespaces").and_then(|n| n.storage.as_ref())
-    else {
+    let Some(namespaces) = cx.registry.get("", "v1", "namespaces").and_then(|n| n.storage.as_ref()) else {
         return Ok(());
     };
     let record = cx.server.store.get(namespaces, "", name).await?;

@@ -28,7 +28,7 @@ use crate::authn::User;
 use crate::http::body::Body;
 use crate::http::compression;
 use crate::query::Query;
-use crate::registry::ResourceType;
+use crate::registry::{Registry, ResourceType};
 use crate::representation::Representation;
 use crate::request_info::{RequestInfo, Verb};
 use crate::server::Server;
@@ -38,6 +38,8 @@ use crate::status::ApiError;
 pub struct Context {
     /// What all requests share.
     pub server: Arc<Server>,
+    /// What is served, as of when the request came.
+    pub registry: Arc<Registry>,
     /// Group, version, resource, names and verb.
     pub info: RequestInfo,
     /// Query parameters.
@@ -64,15 +66,28 @@ impl Context {
         name: &str,
         verb: Verb,
     ) -> Result<Context, ApiError> {
-        let resource = server.registry.get(group, version, plural).ok_or_else(ApiError::no_such_resource)?;
+        let registry = server.registry();
+        let resource = registry.get(group, version, plural).ok_or_else(ApiError::no_such_resource)?;
+        Ok(Context::of_resource(server, &registry, resource, (namespace, name), verb))
+    }
+
+    /// A request of the server's own for a resource that need not be served in this version.
+    pub fn of_resource(
+        server: &Arc<Server>,
+        registry: &Arc<Registry>,
+        resource: &Arc<ResourceType>,
+        (namespace, name): (&str, &str),
+        verb: Verb,
+    ) -> Context {
         let user = User { name: "system:apiserver".into(), groups: vec!["system:masters".into()] };
-        Ok(Context {
+        Context {
             server: server.clone(),
+            registry: registry.clone(),
             info: RequestInfo {
-                group: group.into(),
-                version: version.into(),
+                group: resource.row.group.to_string(),
+                version: resource.row.version.to_string(),
                 namespace: namespace.into(),
-                resource: plural.into(),
+                resource: resource.row.plural.to_string(),
                 subresource: String::new(),
                 name: name.into(),
                 rest: Vec::new(),
@@ -83,7 +98,7 @@ impl Context {
             headers: HeaderMap::new(),
             user: Arc::new(user),
             resource: resource.clone(),
-        })
+        }
     }
 
     fn header(&self, name: hyper::header::HeaderName) -> Option<&str> {

@@ -2,6 +2,13 @@
 //!
 //! Built-in rows come from the codec's resource table. Verb handlers are written once against these
 //! rows; what differs per kind beyond the rows lies in [`crate::strategy`].
+//!
+//! A [`Registry`] is immutable and has a generation. CustomResourceDefinitions come and go, and each time a new one
+//! is made and published through [`Current`]; rows that did not change are the same `Arc`s in both, which is how a
+//! watch knows whether its resource has changed under it. What is made of a registry (discovery, OpenAPI) is kept by
+//! generation: that of the whole, or that in which a group version last changed ([`Registry::version_generation`]).
+
+mod current;
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -16,6 +23,8 @@ use plinth_codec::Value;
 use crate::conversion;
 use crate::storage::key;
 use crate::strategy::{self, Strategy};
+
+pub use current::Current;
 
 /// The schema that a resource's types live in.
 #[derive(Clone, Debug)]
@@ -138,9 +147,27 @@ impl ResourceType {
 /// All that is served. Immutable; a change makes a new one.
 #[derive(Debug, Default)]
 pub struct Registry {
-    /// In the order of the table: group priority, version, name.
+    /// Built-in ones in the order of the table: group priority, version, name. Then those of
+    /// CustomResourceDefinitions.
     pub resources: Vec<Arc<ResourceType>>,
+    /// Grows by one with each registry; that of the built-in resources alone is 0.
+    pub generation: u64,
     by_name: HashMap<(String, String, String), usize>,
+    /// One resource for each prefix of keys.
+    stored: Vec<Arc<ResourceType>>,
+    /// Places in `stored`.
+    by_prefix: HashMap<Vec<u8>, usize>,
+    /// The generation in which a version with custom resources last changed.
+    versions: HashMap<(String, String), u64>,
+}
+
+/// The rows that one CustomResourceDefinition makes.
+#[derive(Clone, Debug)]
+pub struct CustomRows {
+    /// One for each served version; empty while the definition is not established.
+    pub served: Vec<Arc<ResourceType>>,
+    /// The one in the storage version, which need not be served: what collectors and namespaces go by.
+    pub stored: Arc<ResourceType>,
 }
 
 impl Registry {
@@ -148,12 +175,62 @@ impl Registry {
     pub fn builtin() -> Registry {
         let rows = resources::builtin().resources.iter();
         let resources: Vec<_> = rows.filter_map(ResourceType::builtin).map(Arc::new).collect();
-        let by_name = resources
-            .iter()
-            .enumerate()
-            .map(|(i, r)| ((r.row.group.to_string(), r.row.version.to_string(), r.row.plural.to_string()), i))
-            .collect();
-        Registry { resources, by_name }
+        let stored = resources.iter().filter(|r| r.is_storage_version()).cloned().collect();
+        Registry::index(resources, stored)
+    }
+
+    /// The registry that follows this one: the built-in rows and those of the definitions, in this order. A row of a
+    /// built-in group and version is left out: upstream never serves such a definition either.
+    ///
+    /// Costs a few map entries per row; `Arc`s are shared.
+    pub fn with_custom(&self, definitions: &[CustomRows]) -> Registry {
+        let builtin = |r: &&Arc<ResourceType>| !r.custom;
+        let mut resources: Vec<_> = self.resources.iter().filter(builtin).cloned().collect();
+        let mut stored: Vec<_> = self.stored.iter().filter(builtin).cloned().collect();
+        let taken: std::collections::HashSet<_> =
+            resources.iter().map(|r| (r.row.group.clone(), r.row.version.clone())).collect();
+        for definition in definitions {
+            let free =
+                |r: &&Arc<ResourceType>| !taken.contains(&(r.row.group.clone(), r.row.version.clone()));
+            resources.extend(definition.served.iter().filter(free).cloned());
+            stored.push(definition.stored.clone());
+        }
+        let mut next = Registry::index(resources, stored);
+        next.generation = self.generation + 1;
+        next.versions = next.version_generations(self);
+        next
+    }
+
+    fn index(resources: Vec<Arc<ResourceType>>, stored: Vec<Arc<ResourceType>>) -> Registry {
+        let names =
+            |r: &ResourceType| (r.row.group.to_string(), r.row.version.to_string(), r.row.plural.to_string());
+        let by_name = resources.iter().enumerate().map(|(i, r)| (names(r), i)).collect();
+        let prefix = |r: &ResourceType| r.storage.as_ref().map(|s| s.prefix.clone().into_bytes());
+        let by_prefix = stored.iter().enumerate().filter_map(|(i, r)| Some((prefix(r)?, i))).collect();
+        Registry { resources, generation: 0, by_name, stored, by_prefix, versions: HashMap::new() }
+    }
+
+    /// For each version with custom resources the generation in which its rows last changed.
+    fn version_generations(&self, before: &Registry) -> HashMap<(String, String), u64> {
+        let (old, new) = (before.custom_by_version(), self.custom_by_version());
+        let same = |old: &[&Arc<ResourceType>], new: &[&Arc<ResourceType>]| {
+            old.len() == new.len() && old.iter().zip(new).all(|(old, new)| Arc::ptr_eq(old, new))
+        };
+        let generation = |version: &(String, String), new: &[&Arc<ResourceType>]| {
+            let unchanged = old.get(version).is_some_and(|old| same(old, new));
+            let kept = before.versions.get(version).filter(|_| unchanged);
+            kept.copied().unwrap_or(self.generation)
+        };
+        new.iter().map(|(version, rows)| (version.clone(), generation(version, rows))).collect()
+    }
+
+    fn custom_by_version(&self) -> HashMap<(String, String), Vec<&Arc<ResourceType>>> {
+        let mut found: HashMap<_, Vec<_>> = HashMap::new();
+        for resource in self.resources.iter().filter(|r| r.custom) {
+            let version = (resource.row.group.to_string(), resource.row.version.to_string());
+            found.entry(version).or_default().push(resource);
+        }
+        found
     }
 
     /// The resource of that group, version and plural name.
@@ -170,13 +247,74 @@ impl Registry {
 
     /// The resource in its storage version, each stored resource once.
     pub fn stored(&self) -> impl Iterator<Item = &Arc<ResourceType>> {
-        self.resources.iter().filter(|r| r.is_storage_version())
+        self.stored.iter()
+    }
+
+    /// The resource, in its storage version, that a key belongs to.
+    pub fn of_key(&self, object_key: &[u8]) -> Option<&Arc<ResourceType>> {
+        let mut slashes = object_key.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(i, _)| i);
+        let end = slashes.nth(1)?;
+        let place = self.by_prefix.get(object_key.get(..=end)?)?;
+        self.stored.get(*place)
+    }
+
+    /// The generation in which a version of a group last changed; 0 for built-in ones, `None` for what is not served.
+    pub fn version_generation(&self, group: &str, version: &str) -> Option<u64> {
+        match self.versions.get(&(group.to_owned(), version.to_owned())) {
+            Some(generation) => Some(*generation),
+            None => {
+                self.resources.iter().any(|r| r.row.group == group && r.row.version == version).then_some(0)
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn custom(group: &str, plural: &str) -> CustomRows {
+        let builtin = Registry::builtin();
+        let like = builtin.get("", "v1", "configmaps").unwrap();
+        let row = Resource { group: group.into(), plural: plural.into(), ..like.row.clone() };
+        let storage =
+            like.storage.clone().map(|s| StorageForm { prefix: key::resource_prefix(group, plural), ..s });
+        let resource = Arc::new(ResourceType {
+            row,
+            api_version: format!("{group}/v1"),
+            schema: like.schema.clone(),
+            root: like.root,
+            storage,
+            fields: Vec::new(),
+            zero_status: None,
+            strategy: like.strategy,
+            custom: true,
+            object_start: Bytes::new(),
+            item_start: Bytes::new(),
+        });
+        CustomRows { served: vec![resource.clone()], stored: resource }
+    }
+
+    #[test]
+    fn a_registry_follows_another_and_knows_which_versions_changed() {
+        let builtin = Registry::builtin();
+        let (cars, boats, hidden) =
+            (custom("a.example", "cars"), custom("b.example", "boats"), custom("apps", "hidden"));
+        let first = builtin.with_custom(&[cars.clone(), hidden]);
+        assert!(first.get("a.example", "v1", "cars").is_some());
+        assert!(first.get("apps", "v1", "hidden").is_none(), "a built-in version takes no more rows");
+        assert_eq!(first.of_key(b"a.example/cars/n/x").map(|r| r.plural()), Some("cars"));
+        assert_eq!(first.of_key(b"core/pods/n/x").map(|r| r.plural()), Some("pods"));
+        assert!(first.of_key(b"core").is_none());
+
+        let second = first.with_custom(&[cars, boats]);
+        assert_eq!((first.generation, second.generation), (1, 2));
+        let changed = |group: &str| second.version_generation(group, "v1");
+        assert_eq!((changed("a.example"), changed("b.example")), (Some(1), Some(2)));
+        assert_eq!((changed("apps"), changed("c.example")), (Some(0), None));
+        let third = second.with_custom(&[]);
+        assert_eq!(third.resources.len(), builtin.resources.len());
+    }
 
     #[test]
     fn every_row_of_the_table_has_its_types() {

@@ -233,7 +233,7 @@ fn port_key(port: u16) -> Vec<u8> {
 
 /// The IPAddress that says who holds the address.
 fn address_key(cx: &Context, owner: &Value, address: IpAddr) -> Result<(Vec<u8>, Bytes), ApiError> {
-    let resource = cx.server.registry.get("networking.k8s.io", "v1", "ipaddresses");
+    let resource = cx.registry.get("networking.k8s.io", "v1", "ipaddresses");
     let resource = resource.ok_or_else(ApiError::no_such_resource)?;
     let moment = metadata::Moment::present();
     let labels = tree!({

@@ -29,7 +29,7 @@ pub(super) async fn look_at(
     graph: Arc<Mutex<Graph>>,
     key: Bytes,
 ) -> Result<(), ApiError> {
-    let (registry, wanted) = (server.registry.clone(), key.clone());
+    let (registry, wanted) = (server.registry(), key.clone());
     let judge = move |engine: &plinth_engine::Engine| {
         verdict::judge(&engine.snapshot(At::Latest)?, &registry, &wanted)
     };
@@ -101,9 +101,8 @@ async fn delete(
     key: &Bytes,
     deletion: &Deletion,
 ) -> Result<(), ApiError> {
-    let Some((resource, namespace, name)) = verdict::resource_of(&server.registry, key) else {
-        return Ok(());
-    };
+    let registry = server.registry();
+    let Some((resource, namespace, name)) = verdict::resource_of(&registry, key) else { return Ok(()) };
     let index = Uid::of(&deletion.uid);
     let (has_dependents, circle) = {
         let graph = graph.lock();
@@ -128,9 +127,7 @@ async fn delete(
         Some(Finalizer::Foreground) => "Foreground",
         None => "Background",
     };
-    let row = &resource.row;
-    let cx =
-        Context::internal(server, (&row.group, &row.version, &row.plural), namespace, name, Verb::Delete)?;
+    let cx = Context::of_resource(server, &registry, resource, (namespace, name), Verb::Delete);
     gone_is_fine(delete::delete_one(&cx, propagation, &deletion.uid, revision).await)
 }
 
@@ -141,12 +138,10 @@ async fn change_metadata(
     uid: Option<&str>,
     change: &(dyn Fn(&mut plinth_codec::Map) + Send + Sync),
 ) -> Result<(), ApiError> {
-    let Some((resource, namespace, name)) = verdict::resource_of(&server.registry, key) else {
-        return Ok(());
-    };
+    let registry = server.registry();
+    let Some((resource, namespace, name)) = verdict::resource_of(&registry, key) else { return Ok(()) };
     let row = &resource.row;
-    let cx =
-        Context::internal(server, (&row.group, &row.version, &row.plural), namespace, name, Verb::Update)?;
+    let cx = Context::of_resource(server, &registry, resource, (namespace, name), Verb::Update);
     let transform = |live: Option<&Value>| {
         let mut object = live.cloned().unwrap_or_default();
         if uid.is_some_and(|uid| uid != metadata::text(&object, "uid")) {

@@ -51,7 +51,7 @@ pub(super) async fn lead(server: Arc<Server>) {
 }
 
 async fn follow(server: &Arc<Server>) -> Result<Infallible, ApiError> {
-    let registry = server.registry.clone();
+    let registry = server.registry();
     let Survey { graph, unfinished, revision } =
         server.store.read(move |engine| survey(engine, &registry)).await?;
     tracing::info!(unfinished = unfinished.len(), "the garbage collector follows changes");

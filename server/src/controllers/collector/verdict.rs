@@ -54,11 +54,10 @@ pub(super) fn resource_of<'r, 'k>(
     registry: &'r Registry,
     object_key: &'k [u8],
 ) -> Option<(&'r Arc<ResourceType>, &'k str, &'k str)> {
-    registry.stored().find_map(|resource| {
-        let form = resource.storage.as_ref()?;
-        let (namespace, name) = key::split(&form.prefix, resource.row.namespaced, object_key)?;
-        Some((resource, namespace, name))
-    })
+    let resource = registry.of_key(object_key)?;
+    let form = resource.storage.as_ref()?;
+    let (namespace, name) = key::split(&form.prefix, resource.row.namespaced, object_key)?;
+    Some((resource, namespace, name))
 }
 
 /// Judges the object under a key.
