@@ -9,7 +9,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use plinth_codec::negotiate::{self, Shape};
 use plinth_codec::schema;
 
-use crate::authn::{Peer, User};
+use crate::authn::{Identity, Peer, User};
 use crate::endpoints;
 use crate::handlers::{self, Context};
 use crate::http::body::Body;
@@ -29,8 +29,8 @@ pub async fn handle(server: Arc<Server>, peer: Peer, request: Request<Incoming>)
     let http1 = request.version() < hyper::Version::HTTP_2;
     let is_head = request.method() == Method::HEAD;
     let _in_flight = server.metrics.in_flight(label.verb.mutates());
-    let outcome = match authenticate(&peer, &request) {
-        Ok(user) => serve(&server, user, route, request).await,
+    let outcome = match identify(&server, &peer, &request).await {
+        Ok(identity) => serve(&server, identity.user, route, request).await,
         Err(error) => Err(error),
     };
     let mut response = match outcome {
@@ -92,17 +92,13 @@ fn drop_body(response: &mut Response<Body>) {
 }
 
 /// Who asks. Credentials that are not to be trusted are refused even where nobody needs any, as upstream does.
-fn authenticate(peer: &Peer, request: &Request<Incoming>) -> Result<Arc<User>, ApiError> {
-    let token = request.headers().get(hyper::header::AUTHORIZATION).and_then(|v| v.to_str().ok());
-    let is_bearer =
-        token.is_some_and(|t| t.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer ")));
-    match peer {
-        // No token is known yet, so each one is a wrong one.
-        Peer::Anonymous if is_bearer => Err(ApiError::unauthorized()),
-        Peer::Anonymous => Ok(Arc::new(User::anonymous())),
-        Peer::Certificate(user) => Ok(user.clone()),
-        Peer::Refused => Err(ApiError::unauthorized()),
-    }
+async fn identify(server: &Server, peer: &Peer, request: &Request<Incoming>) -> Result<Identity, ApiError> {
+    let user = server.authenticator.authenticate(peer, request.headers(), request.uri().path()).await;
+    let user = user.map_err(|fault| {
+        tracing::debug!(%fault, "unable to authenticate the request");
+        ApiError::unauthorized()
+    })?;
+    Ok(Identity { user, impersonator: None })
 }
 
 async fn serve(

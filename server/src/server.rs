@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::authn::CertificateAuthenticator;
+use crate::authn::Authenticator;
 use crate::authz::Authorizer;
 use crate::endpoints::{Discovered, Documents};
 use crate::metrics::Metrics;
@@ -23,8 +23,8 @@ pub struct Server {
     pub tokens: ContinueTokens,
     /// Sizes of collections that are listed in pages.
     pub counts: Counts,
-    /// Client certificates.
-    pub certificates: CertificateAuthenticator,
+    /// Who sends a request.
+    pub authenticator: Authenticator,
     /// Who may do what.
     pub authorizer: Authorizer,
     /// Discovery, made on first use.

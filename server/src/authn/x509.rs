@@ -1,61 +1,205 @@
-//! Client certificates: the common name is the user, the organizations are the groups
-//! (k8s.io/apiserver `pkg/authentication/request/x509`).
+//! Client certificates: the common name is the user, the organizations are the groups, an extension of the subject
+//! the UID (k8s.io/apiserver `pkg/authentication/request/x509`).
 
 use std::path::Path;
 use std::sync::Arc;
 
+use parking_lot::{Mutex, RwLock};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::WebPkiClientVerifier;
 use rustls::RootCertStore;
+use sha2::{Digest, Sha256};
+use x509_parser::der_parser::asn1_rs::{oid, Oid};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{Peer, User};
+use super::{user, AuthnError, User};
 use crate::http::tls::{self, TlsError};
 
-/// Checks client certificates against the authorities of `--client-ca-file`. Immutable, shared by all
-/// connections.
+/// The attribute of a subject that holds the user's UID (kubernetes `pkg/util/asn1`).
+const UID: Oid<'static> = oid!(1.3.6 .1 .4 .1 .57683 .2);
+
+/// What a connection's client showed in its handshake. The handshake proves that it holds the key; whether the
+/// certificate is to be trusted is judged at the connection's first request and again when the authorities change or
+/// the certificate ends. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    shown: Option<Arc<Shown>>,
+}
+
+#[derive(Debug)]
+struct Shown {
+    chain: Vec<CertificateDer<'static>>,
+    /// Held to look and to put, never while a certificate is judged.
+    judged: Mutex<Option<Judgement>>,
+}
+
+#[derive(Clone, Debug)]
+struct Judgement {
+    /// Which authorities judged.
+    generation: u64,
+    /// Until when it holds: the end of the certificate, in seconds since 1970.
+    until: u64,
+    outcome: Result<Option<Arc<User>>, AuthnError>,
+}
+
+impl Peer {
+    /// A connection whose client showed this chain, the leaf first.
+    pub fn new(chain: Option<&[CertificateDer<'_>]>) -> Peer {
+        let owned = |chain: &[CertificateDer<'_>]| chain.iter().map(|c| c.clone().into_owned()).collect();
+        let shown = chain.filter(|chain| !chain.is_empty());
+        Peer { shown: shown.map(|chain| Arc::new(Shown { chain: owned(chain), judged: Mutex::default() })) }
+    }
+
+    /// The certificates, the leaf first; none when the client showed none.
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        self.shown.as_ref().map_or(&[], |shown| &shown.chain)
+    }
+}
+
+/// The authorities of a PEM file. The file can be read again while connections are served.
+pub struct Authorities {
+    verifier: RwLock<(u64, Arc<dyn ClientCertVerifier>)>,
+}
+
+impl Authorities {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// When it cannot be read or holds no usable certificate.
+    pub fn read(file: &Path) -> Result<Authorities, TlsError> {
+        Ok(Authorities { verifier: RwLock::new((0, verifier(file)?)) })
+    }
+
+    /// Reads the file again; on an error the old authorities stay.
+    ///
+    /// # Errors
+    /// As [`Authorities::read`].
+    pub fn reload(&self, file: &Path) -> Result<(), TlsError> {
+        let verifier = verifier(file)?;
+        let mut current = self.verifier.write();
+        *current = (current.0 + 1, verifier);
+        Ok(())
+    }
+
+    /// Counts the reloads.
+    fn generation(&self) -> u64 {
+        self.verifier.read().0
+    }
+
+    /// Whether the chain leads to one of the authorities, is within its time and meant for clients.
+    ///
+    /// # Errors
+    /// [`AuthnError::Certificate`].
+    pub fn verify(&self, chain: &[CertificateDer<'_>]) -> Result<(), AuthnError> {
+        let verifier = self.verifier.read().1.clone();
+        let Some((leaf, intermediates)) = chain.split_first() else { return Err(AuthnError::NoCredentials) };
+        let verified = verifier.verify_client_cert(leaf, intermediates, UnixTime::now());
+        verified.map(|_| ()).map_err(|fault| AuthnError::Certificate(fault.to_string()))
+    }
+}
+
+fn verifier(file: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for cert in tls::read_certificates(file)? {
+        roots.add(cert)?;
+    }
+    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), tls::provider()).build()?)
+}
+
+/// Checks client certificates against the authorities of `--client-ca-file`.
 pub struct CertificateAuthenticator {
-    verifier: Arc<dyn ClientCertVerifier>,
+    authorities: Authorities,
 }
 
 impl CertificateAuthenticator {
-    /// Reads the authorities from a PEM file.
+    /// Trusts the authorities of a PEM file.
     ///
     /// # Errors
     /// When the file cannot be read or holds no usable certificate.
     pub fn new(client_ca_file: &Path) -> Result<CertificateAuthenticator, TlsError> {
-        let mut roots = RootCertStore::empty();
-        for cert in tls::read_certificates(client_ca_file)? {
-            roots.add(cert)?;
-        }
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), tls::provider()).build()?;
-        Ok(CertificateAuthenticator { verifier })
+        Ok(CertificateAuthenticator { authorities: Authorities::read(client_ca_file)? })
     }
 
-    /// Who the chain that a connection showed belongs to. One signature check; called once per connection.
-    pub fn authenticate(&self, chain: Option<&[CertificateDer<'_>]>) -> Peer {
-        let Some([leaf, intermediates @ ..]) = chain else { return Peer::Anonymous };
-        if self.verifier.verify_client_cert(leaf, intermediates, UnixTime::now()).is_err() {
-            return Peer::Refused;
+    /// Trusts what the file says by now.
+    ///
+    /// # Errors
+    /// When it cannot be used; then nothing changes.
+    pub fn reload(&self, client_ca_file: &Path) -> Result<(), TlsError> {
+        self.authorities.reload(client_ca_file)
+    }
+
+    /// Who the certificate of a connection belongs to; `None` without a certificate or a name in it. One signature
+    /// check per connection, then a lock and a comparison per request.
+    ///
+    /// # Errors
+    /// [`AuthnError::Certificate`].
+    pub fn authenticate(&self, peer: &Peer) -> Result<Option<Arc<User>>, AuthnError> {
+        let Some(shown) = &peer.shown else { return Ok(None) };
+        let generation = self.authorities.generation();
+        let now = UnixTime::now().as_secs();
+        let known = shown.judged.lock().clone();
+        if let Some(judgement) = known.filter(|j| j.generation == generation && now < j.until) {
+            return judgement.outcome;
         }
-        match user_of(leaf) {
-            Some(user) => Peer::Certificate(Arc::new(user)),
-            None => Peer::Refused,
+        let (outcome, until) = self.judge(&shown.chain);
+        *shown.judged.lock() = Some(Judgement { generation, until, outcome: outcome.clone() });
+        outcome
+    }
+
+    fn judge(&self, chain: &[CertificateDer<'_>]) -> (Result<Option<Arc<User>>, AuthnError>, u64) {
+        if let Err(fault) = self.authorities.verify(chain) {
+            // A certificate that begins to be valid later, or a clock that is put right, counts at the next request.
+            return (Err(fault), 0);
+        }
+        let leaf = chain.first().map(AsRef::as_ref).unwrap_or_default();
+        match X509Certificate::from_der(leaf) {
+            Ok((_, cert)) => {
+                let until = u64::try_from(cert.validity().not_after.timestamp()).unwrap_or(0);
+                (user_of(&cert, leaf), until)
+            }
+            Err(fault) => (Err(AuthnError::Certificate(fault.to_string())), 0),
         }
     }
 }
 
-fn user_of(leaf: &CertificateDer<'_>) -> Option<User> {
-    let (_, cert) = X509Certificate::from_der(leaf).ok()?;
-    let subject = cert.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?;
+/// The common name of a certificate; empty without one. Of several the last counts, as in Go.
+pub(super) fn common_name<'a>(cert: &'a X509Certificate<'_>) -> &'a str {
+    cert.subject().iter_common_name().last().and_then(|name| name.as_str().ok()).unwrap_or_default()
+}
+
+fn user_of(cert: &X509Certificate<'_>, der: &[u8]) -> Result<Option<Arc<User>>, AuthnError> {
+    let name = common_name(cert);
     if name.is_empty() {
-        return None;
+        return Ok(None);
     }
-    let mut groups: Vec<String> =
-        subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
-    groups.push("system:authenticated".into());
-    Some(User { name: name.to_owned(), groups })
+    let groups = cert.subject().iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned);
+    let mut user =
+        User { name: name.to_owned(), uid: uid_of(cert)?, groups: groups.collect(), ..User::default() };
+    let id = format!("X509SHA256={}", hex(&Sha256::digest(der)));
+    user.extra.insert(user::CREDENTIAL_ID.to_owned(), vec![id]);
+    Ok(Some(Arc::new(user.authenticated())))
+}
+
+fn uid_of(cert: &X509Certificate<'_>) -> Result<String, AuthnError> {
+    let fault = |what: &str| AuthnError::Certificate(what.to_owned());
+    let mut uids = cert.subject().iter_by_oid(&UID);
+    let Some(uid) = uids.next() else { return Ok(String::new()) };
+    if uids.next().is_some() {
+        return Err(fault("expected 1 UID, but found multiple"));
+    }
+    match uid.as_str() {
+        Ok("") => Err(fault("UID cannot be an empty string")),
+        Ok(uid) => Ok(uid.to_owned()),
+        Err(_) => Err(fault("unable to parse UID into a string")),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a String never fails.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_denial_is_upstreams() {
-        let user = User { name: "jane".into(), groups: vec!["system:authenticated".into()] };
+        let user = User::new("jane", &["system:authenticated"]);
         let info = RequestInfo {
             group: "apps".into(),
             version: "v1".into(),

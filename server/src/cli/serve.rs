@@ -13,7 +13,7 @@ use tokio::signal::unix::{signal, SignalKind};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::authn::CertificateAuthenticator;
+use crate::authn::{self, AuthenticationOptions, Authenticator};
 use crate::authz::Authorizer;
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{
@@ -70,9 +70,6 @@ pub struct ServeOptions {
     /// Its private key, PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
-    /// Authorities whose client certificates are trusted, PEM; the server's own authority when not given
-    #[arg(long, value_name = "FILE")]
-    pub client_ca_file: Option<PathBuf>,
     /// Range of cluster IP addresses; two ranges, one of each family, for dual stack
     #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR", value_delimiter = ',', num_args = 1..=2)]
     pub service_cluster_ip_range: Vec<IpNet>,
@@ -89,6 +86,9 @@ pub struct ServeOptions {
     /// Who may do what: RBAC grants everything to system:masters, AlwaysAllow to everybody with a certificate
     #[arg(long, default_value = "RBAC", value_name = "MODE")]
     pub authorization_mode: AuthorizationMode,
+    /// Credentials that are known
+    #[command(flatten, next_help_heading = "Authentication")]
+    pub authentication: AuthenticationOptions,
     /// Form of the logs on standard error
     #[arg(long, default_value = "text", value_name = "FORMAT")]
     pub logging_format: LoggingFormat,
@@ -147,6 +147,8 @@ pub enum ServeError {
     Pki(#[from] PkiError),
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error("authentication: {0}")]
+    Authentication(#[from] authn::SetupError),
     #[error("{0}; give --secure-port another port or stop the other server")]
     Bind(#[from] BindError),
     #[error("cannot create the system namespaces: {0}")]
@@ -213,14 +215,13 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     let cert = options.tls_cert_file.clone().unwrap_or_else(|| pki.serving_cert());
     let key = options.tls_private_key_file.clone().unwrap_or_else(|| pki.serving_key());
     let tls = TlsAcceptor::from(Arc::new(http::tls::server_config(&cert, &key)?));
-    let client_ca = options.client_ca_file.clone().unwrap_or_else(|| pki.ca_cert());
     let (stop, stopping) = watch::channel(false);
     let server = Arc::new(Server {
         store: Store::new(engine.clone()),
         registry: registry::Current::default(),
         tokens: ContinueTokens::new(&dir.continue_secret()?),
         counts: Counts::default(),
-        certificates: CertificateAuthenticator::new(&client_ca)?,
+        authenticator: Authenticator::new(&options.authentication, &pki.ca_cert())?,
         authorizer: match options.authorization_mode {
             AuthorizationMode::Rbac => Authorizer::Masters,
             AuthorizationMode::AlwaysAllow => Authorizer::AlwaysAllow,

@@ -79,7 +79,7 @@ impl Context {
         (namespace, name): (&str, &str),
         verb: Verb,
     ) -> Context {
-        let user = User { name: "system:apiserver".into(), groups: vec!["system:masters".into()] };
+        let user = User::new("system:apiserver", &["system:masters"]);
         Context {
             server: server.clone(),
             registry: registry.clone(),

@@ -46,7 +46,7 @@ pub(super) async fn create(cx: Context, incoming: Incoming) -> Result<Response<B
 fn answer(cx: &Context, review: &Value) -> Result<Value, ApiError> {
     let authorizer = cx.server.authorizer;
     Ok(match cx.resource.row.kind.as_str() {
-        "SelfSubjectReview" => tree!({ "userInfo": user_info(&cx.user) }),
+        "SelfSubjectReview" => tree!({ "userInfo": cx.user.to_user_info() }),
         "SelfSubjectAccessReview" => access(&authorizer, &cx.user, review),
         "SubjectAccessReview" | "LocalSubjectAccessReview" => {
             let text = |key: &str| review.str_at(&["spec", key]).unwrap_or_default().to_owned();
@@ -54,6 +54,7 @@ fn answer(cx: &Context, review: &Value) -> Result<Value, ApiError> {
             let user = User {
                 name: text("user"),
                 groups: groups.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+                ..User::default()
             };
             access(&authorizer, &user, review)
         }
@@ -62,11 +63,6 @@ fn answer(cx: &Context, review: &Value) -> Result<Value, ApiError> {
         "TokenReview" => tree!({ "user": Map::new() }),
         _ => return Err(ApiError::method_not_allowed()),
     })
-}
-
-fn user_info(user: &User) -> Value {
-    let groups: Vec<Value> = user.groups.iter().map(|g| Value::from(g.as_str())).collect();
-    tree!({ "username": user.name.as_str(), "groups": groups })
 }
 
 fn access(authorizer: &crate::authz::Authorizer, user: &User, review: &Value) -> Value {

@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
+use crate::authn::Peer;
 use crate::pipeline;
 use crate::server::Server;
 
@@ -75,7 +76,7 @@ pub async fn serve(stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>, wat
         }
         Err(_) => return,
     };
-    let peer = server.certificates.authenticate(stream.get_ref().1.peer_certificates());
+    let peer = Peer::new(stream.get_ref().1.peer_certificates());
     let service = service_fn(move |request: Request<Incoming>| {
         let (server, peer) = (server.clone(), peer.clone());
         async move { Ok::<_, Infallible>(pipeline::handle(server, peer, request).await) }

@@ -1,0 +1,53 @@
+//! Requests without credentials (k8s.io/apiserver `pkg/authentication/request/anonymous`).
+
+use std::sync::Arc;
+
+use super::User;
+
+/// Whether and where requests without credentials are served. Immutable.
+#[derive(Clone, Debug)]
+pub struct Anonymous {
+    user: Option<Arc<User>>,
+    /// The only paths, when there are any; compared whole.
+    paths: Vec<String>,
+}
+
+impl Anonymous {
+    /// Everywhere or nowhere.
+    pub fn new(enabled: bool) -> Anonymous {
+        Anonymous { user: enabled.then(|| Arc::new(User::anonymous())), paths: Vec::new() }
+    }
+
+    /// Only at these paths; everywhere when there are none.
+    pub fn only_at(mut self, paths: Vec<String>) -> Anonymous {
+        self.paths = paths;
+        self
+    }
+
+    /// The anonymous user, where it is served.
+    pub fn authenticate(&self, path: &str) -> Option<Arc<User>> {
+        let served = self.paths.is_empty() || self.paths.iter().any(|p| p == path);
+        self.user.clone().filter(|_| served)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_anonymous_requests_are_served() {
+        let only = |paths: &[&str]| paths.iter().map(|p| (*p).to_owned()).collect::<Vec<_>>();
+        let rows = [
+            (true, only(&[]), "/api", true),
+            (false, only(&[]), "/livez", false),
+            (true, only(&["/livez"]), "/livez", true),
+            (true, only(&["/livez"]), "/livez/ping", false),
+            (true, only(&["/livez"]), "/api", false),
+        ];
+        for (enabled, paths, path, served) in rows {
+            let anonymous = Anonymous::new(enabled).only_at(paths);
+            assert_eq!(anonymous.authenticate(path).is_some(), served, "{path}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Who a request is made as.
+
+use std::collections::BTreeMap;
+
+use plinth_codec::{Map, Value};
+
+/// Everybody whose credentials were accepted.
+pub const AUTHENTICATED: &str = "system:authenticated";
+/// Everybody else.
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The name of everybody else.
+pub const ANONYMOUS: &str = "system:anonymous";
+/// The group that may do everything.
+pub const MASTERS: &str = "system:masters";
+/// Every node.
+pub const NODES: &str = "system:nodes";
+/// What the name of a node starts with.
+pub const NODE_PREFIX: &str = "system:node:";
+/// What the name of a service account starts with.
+const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
+/// Every service account.
+pub const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+/// The key in `extra` of what identifies the credentials, for audit: `X509SHA256=…`, `JTI=…`.
+pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+/// `user.Info` of k8s.io/apiserver: who a request is made as.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// Unique name among all users at a time.
+    pub name: String,
+    /// Unique name among all users at all times; empty when the authenticator knows none.
+    pub uid: String,
+    /// Groups, `system:authenticated` or `system:unauthenticated` included.
+    pub groups: Vec<String>,
+    /// What else the authenticator knows, for authorizers and audit.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    /// A request without credentials.
+    pub fn anonymous() -> User {
+        User { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..User::default() }
+    }
+
+    /// A user with that name in those groups.
+    pub fn new(name: impl Into<String>, groups: &[&str]) -> User {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        User { name: name.into(), groups, ..User::default() }
+    }
+
+    /// Whether the user is in that group.
+    pub fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|g| g == group)
+    }
+
+    /// Adds a group, once.
+    pub fn join(&mut self, group: &str) {
+        if !self.is_in(group) {
+            self.groups.push(group.to_owned());
+        }
+    }
+
+    /// Marks a user whose credentials were accepted (k8s.io/apiserver `pkg/authentication/group`).
+    pub fn authenticated(mut self) -> User {
+        if self.name != ANONYMOUS && !self.is_in(UNAUTHENTICATED) {
+            self.join(AUTHENTICATED);
+        }
+        self
+    }
+
+    /// What identifies the credentials that the request came with, for audit; never a secret.
+    pub fn credential_id(&self) -> Option<&str> {
+        self.extra.get(CREDENTIAL_ID)?.first().map(String::as_str)
+    }
+
+    /// The single value of an extra key.
+    pub fn extra_value(&self, key: &str) -> Option<&str> {
+        match self.extra.get(key)?.as_slice() {
+            [value] => Some(value),
+            _ => None,
+        }
+    }
+
+    /// `authentication.k8s.io/v1` UserInfo.
+    pub fn to_user_info(&self) -> Value {
+        let texts = |list: &[String]| list.iter().map(|t| Value::from(t.as_str())).collect::<Vec<_>>();
+        let mut info = Map::new();
+        for (key, text) in [("username", &self.name), ("uid", &self.uid)] {
+            if !text.is_empty() {
+                info.insert(key, text.as_str());
+            }
+        }
+        if !self.groups.is_empty() {
+            info.insert("groups", texts(&self.groups));
+        }
+        if !self.extra.is_empty() {
+            let extra: Vec<_> =
+                self.extra.iter().map(|(k, v)| (k.as_str().into(), texts(v).into())).collect();
+            info.insert("extra", Map::from_members(extra).0);
+        }
+        Value::Object(info)
+    }
+}
+
+/// The user name of a service account.
+pub fn service_account_name(namespace: &str, name: &str) -> String {
+    format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}")
+}
+
+/// The groups of a namespace's service accounts.
+pub fn service_account_groups(namespace: &str) -> Vec<String> {
+    vec![SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")]
+}
+
+/// Namespace and name of the service account that a user name stands for
+/// (k8s.io/apiserver `pkg/authentication/serviceaccount`).
+pub fn split_service_account(user: &str) -> Option<(&str, &str)> {
+    use plinth_codec::names;
+    let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
+    let fits =
+        names::dns1123_label_faults(namespace).is_empty() && names::dns1123_subdomain_faults(name).is_empty();
+    fits.then_some((namespace, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn service_account_names_by_table() {
+        let rows = [
+            ("system:serviceaccount:ns:name", Some(("ns", "name"))),
+            ("system:serviceaccount:ns:a.b", Some(("ns", "a.b"))),
+            ("system:serviceaccount:ns", None),
+            ("system:serviceaccount::name", None),
+            ("system:serviceaccount:ns:", None),
+            ("system:serviceaccount:ns:a:b", None),
+            ("system:serviceaccount:n.s:a", None),
+            ("system:serviceaccounts:ns:a", None),
+            ("ns:name", None),
+        ];
+        for (user, parts) in rows {
+            assert_eq!(split_service_account(user), parts, "{user}");
+        }
+        assert_eq!(split_service_account(&service_account_name("a", "b")), Some(("a", "b")));
+    }
+
+    #[test]
+    fn accepted_credentials_are_marked_once() {
+        assert_eq!(User::new("jane", &["dev"]).authenticated().groups, ["dev", AUTHENTICATED]);
+        assert_eq!(User::new("jane", &[AUTHENTICATED]).authenticated().groups, [AUTHENTICATED]);
+        assert_eq!(User::new("jane", &[UNAUTHENTICATED]).authenticated().groups, [UNAUTHENTICATED]);
+        assert_eq!(User::anonymous().authenticated(), User::anonymous());
+    }
+}
