@@ -14,16 +14,19 @@
 //! | [`apply`] | server-side apply: field sets, managers, merge |
 //! | [`selector`] | label and field selectors |
 //! | [`negotiate`] | `Accept` and `Content-Type` |
+//! | [`structural`] | custom resources: schemas of definitions, pruning, defaults, validation |
 //! | [`table`] | Tables and PartialObjectMetadata |
 //! | [`openapi`] | OpenAPI v2 and v3 documents from the schema |
 //! | [`names`] | name rules: DNS labels and subdomains, label keys and values |
 //! | [`quantity`] and [`time`] | the scalars with a canonical form |
 //! | [`error`] | what can be wrong with a body, in upstream's words |
+//! | [`field`] | what can be wrong with a field: paths and causes |
 
 pub mod apply;
 pub mod cbor;
 pub mod convert;
 pub mod error;
+pub mod field;
 pub mod json;
 pub mod names;
 pub mod negotiate;
@@ -34,6 +37,7 @@ pub mod quantity;
 pub mod resources;
 pub mod schema;
 pub mod selector;
+pub mod structural;
 pub mod table;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -1,0 +1,215 @@
+//! Custom resources: the schemas of CustomResourceDefinitions and what they do to objects.
+//!
+//! A [`StructuralSchema`] is compiled from `spec.versions[*].schema.openAPIV3Schema` of an apiextensions.k8s.io/v1
+//! definition and is immutable from then on: share it behind an `Arc`. Rules, paths, reasons and messages are those
+//! of k8s.io/apiextensions-apiserver and k8s.io/kube-openapi.
+//!
+//! | module | subject | upstream |
+//! |---|---|---|
+//! | [`definition`] | whether a definition is valid | `pkg/apis/apiextensions/validation` |
+//! | `check` | what is structural, which keywords are allowed, defaults | `pkg/apiserver/schema` |
+//! | [`node`], `compile` | the compiled form | |
+//! | `prune`, `defaulting`, `metadata` | what a decoder does to an object | `pkg/apiserver/schema/{pruning,defaulting,objectmeta}` |
+//! | `validate`, `format`, `list_type`, `embedded`, `ratchet` | whether an object is valid | `pkg/apiserver/validation`, kube-openapi `validate`, `strfmt` |
+//! | [`model`](fn@StructuralSchema::model) | the schema model for server-side apply | `schemaconv` |
+//!
+//! A write goes decode -> [`conform`](StructuralSchema::conform) -> [`default`](StructuralSchema::default) -> …
+//! -> [`validate`](StructuralSchema::validate) or [`validate_update`](StructuralSchema::validate_update); a read of a stored
+//! object goes the first two steps, conforming with `drop_invalid_metadata`.
+//!
+//! ```
+//! use plinth_codec::structural::{Conform, StructuralSchema};
+//! use plinth_codec::tree;
+//!
+//! let size = tree!({ "type": "integer", "default": 3i64, "maximum": 10i64 });
+//! let spec = tree!({ "type": "object", "properties": tree!({ "size": size }) });
+//! let schema = tree!({ "type": "object", "properties": tree!({ "spec": spec }) });
+//! let schema = StructuralSchema::compile(&schema).unwrap();
+//!
+//! let mut object = tree!({
+//!     "apiVersion": "example.com/v1", "kind": "Cron", "metadata": tree!({ "name": "a" }),
+//!     "spec": tree!({ "sise": 1i64 }),
+//! });
+//! let strict = schema.conform(&mut object, &Conform { strict: true, ..Conform::default() }).unwrap();
+//! assert_eq!(strict[0].to_string(), r#"unknown field "spec.sise""#);
+//! assert!(schema.default(&mut object));
+//! assert_eq!(object.at(&["spec", "size"]).and_then(|v| v.as_int()), Some(3));
+//! ```
+
+mod compile;
+mod defaulting;
+pub mod definition;
+mod format;
+mod metadata;
+pub mod node;
+mod props;
+mod prune;
+
+pub use compile::{CompileError, MAX_DEPTH, MAX_SCHEMAS};
+pub use node::{Additional, Bound, Constraint, Kind, ListKind, Node, NodeId, Rule};
+
+use crate::error::{DecodeError, StrictError, MAX_STRICT_ERRORS};
+use crate::field::{FieldError, Path};
+use crate::schema::{Scalar, Schema, Type, TypeId, GVK};
+use crate::value::Value;
+use props::Props;
+
+/// The compiled schema of one version of a CustomResourceDefinition.
+#[derive(Debug)]
+pub struct StructuralSchema {
+    nodes: Box<[Node]>,
+    root: NodeId,
+}
+
+/// How to bring an object to its schema.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conform {
+    /// Whether to tell of unknown fields (`fieldValidation` of `Warn` and `Strict`).
+    pub strict: bool,
+    /// Whether fields of metadata with a wrong type are left out instead of refused: for objects that are stored.
+    pub drop_invalid_metadata: bool,
+}
+
+/// Why an object cannot be brought to its schema.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ConformError {
+    /// `kind` or `apiVersion` is no text.
+    #[error(".{field} accessor error: {value} is of the type {found}, expected string")]
+    TypeMeta {
+        /// `kind` or `apiVersion`.
+        field: &'static str,
+        /// The value as Go prints it.
+        value: String,
+        /// Go's name of the type that it has.
+        found: &'static str,
+    },
+    /// The metadata cannot be decoded.
+    #[error(transparent)]
+    Metadata(#[from] DecodeError),
+    /// Something in an embedded object has a wrong type.
+    #[error("{0}")]
+    Embedded(FieldError),
+}
+
+impl StructuralSchema {
+    /// Compiles `openAPIV3Schema`. Defaults are pruned, equal parts become one. `O(n log n)`.
+    ///
+    /// # Errors
+    /// For schemas that [`definition::validate`] refuses.
+    pub fn compile(open_api_v3_schema: &Value) -> Result<StructuralSchema, CompileError> {
+        let (nodes, root) = compile::compile(Props::of(open_api_v3_schema))?;
+        Ok(StructuralSchema { nodes: nodes.into_boxed_slice(), root })
+    }
+
+    /// The schema of whole objects.
+    pub fn root(&self) -> NodeId {
+        self.root
+    }
+
+    /// The node of an id; ids come from the same schema.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0 as usize]
+    }
+
+    /// How many different schemas there are; [`NodeId::index`] is below it.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there are none, which no schema has.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Whether any field has a default. Without, [`StructuralSchema::default`] does nothing.
+    pub fn has_defaults(&self) -> bool {
+        self.node(self.root).defaults_below
+    }
+
+    /// Does what decoding does to built-in kinds: decodes metadata, takes out unknown fields and `null`s that are neither
+    /// allowed nor defaulted, decodes the metadata of embedded objects. Gives back the unknown fields (only those that
+    /// `strict` asks for, at most [`MAX_STRICT_ERRORS`]). The object is changed in place; after an error it is in part.
+    ///
+    /// # Errors
+    /// When metadata has a wrong type.
+    pub fn conform(&self, object: &mut Value, how: &Conform) -> Result<Vec<StrictError>, ConformError> {
+        for field in ["kind", "apiVersion"] {
+            if let Some(value) = object.get(field).filter(|v| v.as_str().is_none()) {
+                return Err(ConformError::TypeMeta {
+                    field,
+                    value: crate::patch::goprint::value(value),
+                    found: crate::patch::goprint::type_name(value),
+                });
+            }
+        }
+        let mut strict = Vec::new();
+        if let Some(metadata) = object.get_mut("metadata") {
+            let decoded = metadata::decode(std::mem::take(metadata), how.strict, how.drop_invalid_metadata)?;
+            *metadata = decoded.value;
+            strict.extend(decoded.strict.into_iter().map(|error| match error {
+                StrictError::UnknownField(field) | StrictError::DuplicateField(field) => {
+                    StrictError::UnknownField(smol_str::format_smolstr!("metadata.{field}"))
+                }
+                other => other,
+            }));
+        }
+        let mut unknown = prune::Unknown::new(how.strict);
+        prune::prune_object(&self.nodes, self.root, object, &mut unknown);
+        strict.extend(unknown.sorted().into_iter().map(StrictError::UnknownField));
+        self.drop_nulls(object);
+        let mut coercer = metadata::Coercer {
+            nodes: &self.nodes,
+            drop_invalid: how.drop_invalid_metadata,
+            strict: how.strict,
+            unknown: Vec::new(),
+        };
+        coercer.value(&Path::Root, object, self.node(self.root), false).map_err(ConformError::Embedded)?;
+        coercer.unknown.sort_unstable();
+        strict.extend(coercer.unknown.into_iter().map(StrictError::UnknownField));
+        strict.truncate(MAX_STRICT_ERRORS);
+        Ok(strict)
+    }
+
+    /// Takes out members that are `null` where none is allowed and no default takes its place.
+    fn drop_nulls(&self, object: &mut Value) {
+        let metadata = object.get_mut("metadata").map(std::mem::take);
+        defaulting::drop_nulls(&self.nodes, Some(self.root), object);
+        if let (Some(metadata), Some(object)) = (metadata, object.as_object_mut()) {
+            object.insert("metadata", metadata);
+        }
+    }
+
+    /// Fills in defaults where fields are absent, or `null` and not allowed to be. Whether anything changed. Costs
+    /// nothing without defaults.
+    pub fn default(&self, object: &mut Value) -> bool {
+        defaulting::default(&self.nodes, self.root, object)
+    }
+
+    /// What is wrong with a new object: types, bounds, formats, embedded objects, duplicates in sets and maps, then the
+    /// CEL rules unless something blocking was found. The object is conformed and defaulted. The rules of `metadata`, of
+    /// `kind` and `apiVersion` and of `/scale` are not part of it. In upstream's order.
+    pub fn validate(&self, _object: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// What is wrong with the new state of an object. What was wrong in the old one and has not changed passes
+    /// (CRDValidationRatcheting).
+    pub fn validate_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        self.validate(new)
+    }
+
+    /// As [`StructuralSchema::validate_update`], for a write to `/status`: of the schema only what concerns `status` counts.
+    pub fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        self.validate(new)
+    }
+
+    /// The schema model of this version, for server-side apply: its one kind is `kind`, with `apiVersion`, `kind` and
+    /// `metadata` as every object has them. Takes memory of its own, so make it when it is first needed and keep it.
+    pub fn model(&self, kind: GVK) -> Schema {
+        let mut schema = Schema::default();
+        schema.types.push(Type::Scalar(Scalar::Any));
+        schema.kinds.insert(kind, TypeId(0));
+        schema.index();
+        schema
+    }
+}
