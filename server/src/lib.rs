@@ -7,15 +7,18 @@
 //! | connection, TLS, HTTP/1.1 and HTTP/2 | [`http`] |
 //! | group, version, resource, verb | [`request_info`], [`query`] |
 //! | who asks | [`authn`] |
+//! | whether there is room for it now | [`flow_control`] |
 //! | whether they may | [`authz`] |
+//! | what is recorded of it | [`audit`] |
 //! | the verb | [`handlers`], with [`metadata`], [`ownership`], [`strategy`], [`selection`], [`conversion`] |
-//! | objects over the engine | [`storage`] |
+//! | objects over the engine | [`storage`], [`encryption`] |
 //! | what goes out | [`representation`], [`status`] |
 //!
 //! [`registry`] says what is served, [`endpoints`] and [`discovery`] answer the paths that are no resource,
 //! [`bootstrap`] makes what a first start needs, [`controllers`] keep promises that outlast a request, [`cli`]
 //! is the command line.
 
+pub mod audit;
 pub mod authn;
 pub mod authz;
 pub mod bootstrap;
@@ -23,8 +26,10 @@ pub mod cli;
 pub mod controllers;
 pub mod conversion;
 pub mod discovery;
+pub mod encryption;
 pub mod endpoints;
 pub mod field;
+pub mod flow_control;
 pub mod handlers;
 pub mod http;
 pub mod metadata;

@@ -1,4 +1,4 @@
-//! The path of a request, top to bottom: request info, authentication, authorization, handler, answer.
+//! The path of a request, top to bottom: request info, authentication, flow control, authorization, handler, answer.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,8 +9,10 @@ use hyper::{Method, Request, Response, StatusCode};
 use plinth_codec::negotiate::{self, Shape};
 use plinth_codec::schema;
 
+use crate::audit;
 use crate::authn::{Identity, Peer, User};
 use crate::endpoints;
+use crate::flow_control;
 use crate::handlers::{self, Context};
 use crate::http::body::Body;
 use crate::query::Query;
@@ -24,27 +26,50 @@ use crate::status::ApiError;
 pub async fn handle(server: Arc<Server>, peer: Peer, request: Request<Incoming>) -> Response<Body> {
     let started = Instant::now();
     let route = request_info::route(request.method(), request.uri().path(), request.uri().query());
+    let audit_id = audit::id(request.headers());
     let accept = request.headers().get(ACCEPT).cloned();
     let label = RequestLabel::of(&route, request.method());
     let http1 = request.version() < hyper::Version::HTTP_2;
     let is_head = request.method() == Method::HEAD;
     let _in_flight = server.metrics.in_flight(label.verb.mutates());
-    let outcome = match identify(&server, &peer, &request).await {
-        Ok(identity) => serve(&server, identity.user, route, request).await,
-        Err(error) => Err(error),
-    };
-    let mut response = match outcome {
+    let mut response = match answer(&server, &peer, route, request).await {
         Ok(response) => response,
         Err(error) => refuse(&error, accept.as_ref(), http1),
     };
-    if let Ok(id) = HeaderValue::try_from(uuid::Uuid::new_v4().to_string()) {
-        response.headers_mut().insert("audit-id", id);
-    }
+    response.headers_mut().insert(audit::HEADER, audit_id);
     if is_head {
         drop_body(&mut response);
     }
     server.metrics.observe(&label, response.status().as_u16(), started.elapsed());
     response
+}
+
+/// The steps of a request, each a function of its own; the first that fails ends it.
+async fn answer(
+    server: &Arc<Server>,
+    peer: &Peer,
+    route: Route,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, ApiError> {
+    let user = identify(server, peer, &request).await?.user;
+    let _seat = server.flow_control.admit(&user, &route, mutates(&route, request.method())).await?;
+    match flow_control::runs_long(&route) {
+        true => serve(server, user, route, request).await,
+        false => {
+            let limit = server.flow_control.request_timeout;
+            tokio::time::timeout(limit, serve(server, user, route, request))
+                .await
+                .unwrap_or_else(|_| Err(ApiError::timeout()))
+        }
+    }
+}
+
+/// Whether a request counts as one that changes something.
+fn mutates(route: &Route, method: &Method) -> bool {
+    match route {
+        Route::Resource(info) => info.verb.mutates(),
+        Route::NonResource => !matches!(*method, Method::GET | Method::HEAD),
+    }
 }
 
 /// What metrics call a request.

@@ -6,7 +6,7 @@ use crate::query::Query;
 use crate::registry::ResourceType;
 use crate::status::ApiError;
 use crate::storage::key;
-use crate::storage::stored::Stored;
+use crate::storage::stored::Head;
 
 /// The parsed selectors of a request.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Selection {
     }
 
     /// Whether a stored object is selected; reads the header, allocates nothing.
-    pub fn matches(&self, resource: &ResourceType, object_key: &[u8], stored: &Stored<'_>) -> bool {
+    pub fn matches(&self, resource: &ResourceType, object_key: &[u8], stored: &Head<'_>) -> bool {
         if !self.labels.is_everything() && !self.labels.matches_sorted(stored.labels()) {
             return false;
         }

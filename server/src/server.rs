@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
 use crate::endpoints::{Discovered, Documents};
+use crate::flow_control::FlowControl;
 use crate::metrics::Metrics;
 use crate::registry::{self, Registry};
 use crate::storage::continue_token::ContinueTokens;
@@ -27,6 +28,8 @@ pub struct Server {
     pub authenticator: Authenticator,
     /// Who may do what.
     pub authorizer: Authorizer,
+    /// How many requests are served at once.
+    pub flow_control: FlowControl,
     /// Discovery, made on first use.
     pub discovered: Discovered,
     /// OpenAPI, made on first use.

@@ -233,6 +233,20 @@ impl ApiError {
         )
     }
 
+    /// 429 in upstream's words, with `Retry-After`.
+    pub fn too_many_requests(seconds: u32) -> ApiError {
+        ApiError::new(429, Reason::TooManyRequests, "Too many requests, please try again later.")
+            .retry_after(seconds)
+    }
+
+    /// 504 for a request that took longer than `--request-timeout` or its own `timeout`.
+    pub fn timeout() -> ApiError {
+        let message = "Timeout: request did not complete within the allotted timeout";
+        let mut error = ApiError::new(504, Reason::Timeout, message);
+        error.details = Some(Box::default());
+        error
+    }
+
     /// 500; the message says what failed, never what an object contains.
     pub fn internal(what: impl std::fmt::Display) -> ApiError {
         ApiError::new(500, Reason::InternalError, format!("Internal error occurred: {what}"))

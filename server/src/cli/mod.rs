@@ -7,6 +7,7 @@ mod store;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use serve::duration;
 pub use serve::{ServeError, ServeOptions};
 
 /// Why a command failed.

@@ -20,7 +20,9 @@ use crate::bootstrap::{
     ensure_kubernetes_service, ensure_system_namespaces, kubeconfig, DataDir, DataDirError,
 };
 use crate::controllers::{self, Controllers};
+use crate::encryption::Encryption;
 use crate::endpoints::{Discovered, Documents};
+use crate::flow_control::{FlowControl, FlowControlOptions};
 use crate::http::tls::TlsError;
 use crate::http::{self, BindError};
 use crate::metrics::Metrics;
@@ -79,6 +81,9 @@ pub struct ServeOptions {
     /// The least that a watch without timeoutSeconds lasts, in seconds
     #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
     pub min_request_timeout: u64,
+    /// How many requests are served at once.
+    #[command(flatten)]
+    pub flow_control: FlowControlOptions,
     /// Controllers to run, as in kube-controller-manager: * is all, name is on, -name is off. One that runs
     /// elsewhere is switched off here
     #[arg(long, default_value = "*", value_name = "LIST", allow_hyphen_values = true)]
@@ -118,7 +123,7 @@ pub enum LoggingFormat {
 }
 
 /// Go's duration syntax, as in kube-apiserver's flags.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     plinth_codec::time::parse_duration(text)
         .ok()
         .and_then(|nanos| u64::try_from(nanos).ok())
@@ -217,7 +222,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     let tls = TlsAcceptor::from(Arc::new(http::tls::server_config(&cert, &key)?));
     let (stop, stopping) = watch::channel(false);
     let server = Arc::new(Server {
-        store: Store::new(engine.clone()),
+        store: Store::new(engine.clone(), Arc::new(Encryption::default())),
         registry: registry::Current::default(),
         tokens: ContinueTokens::new(&dir.continue_secret()?),
         counts: Counts::default(),
@@ -226,6 +231,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
             AuthorizationMode::Rbac => Authorizer::Masters,
             AuthorizationMode::AlwaysAllow => Authorizer::AlwaysAllow,
         },
+        flow_control: FlowControl::new(&options.flow_control),
         discovered: Discovered::default(),
         documents: Documents::default(),
         metrics: Metrics::new()?,

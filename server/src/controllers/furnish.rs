@@ -17,7 +17,7 @@ use crate::metadata;
 use crate::request_info::Verb;
 use crate::server::Server;
 use crate::status::ApiError;
-use crate::storage::stored::Stored;
+use crate::storage::stored::Head;
 use crate::storage::{key, object};
 
 /// Namespaces that are worked on at a time.
@@ -102,7 +102,7 @@ async fn active_namespaces(server: &Server, prefix: &str) -> Result<(Vec<String>
         let mut names = Vec::new();
         let mut entries = snapshot.range(&key::range(prefix.as_bytes()));
         while let Some(entry) = entries.next()? {
-            let active = Stored::parse(entry.value).is_ok_and(|stored| !stored.deleting());
+            let active = Head::parse(entry.value).is_ok_and(|stored| !stored.deleting());
             let name = key::split(&prefix, false, entry.key).filter(|_| active);
             names.extend(name.map(|(_, name)| name.to_owned()));
         }
@@ -152,7 +152,7 @@ async fn is_active(server: &Arc<Server>, namespace: &str) -> Result<bool, ApiErr
     let cx = Context::internal(server, ("", "v1", "namespaces"), "", namespace, Verb::Get)?;
     let Some(form) = &cx.resource.storage else { return Ok(false) };
     let record = server.store.get(form, "", namespace).await?;
-    Ok(record.is_some_and(|r| Stored::parse(&r.value).is_ok_and(|stored| !stored.deleting())))
+    Ok(record.is_some_and(|r| Head::parse(&r.value).is_ok_and(|stored| !stored.deleting())))
 }
 
 impl Furniture {

@@ -16,7 +16,7 @@ use crate::request_info::Verb;
 use crate::server::Server;
 use crate::status::ApiError;
 use crate::storage::key;
-use crate::storage::stored::Stored;
+use crate::storage::stored::Head;
 
 /// The finalizer of namespaces that this controller removes.
 const FINALIZER: &str = "kubernetes";
@@ -85,7 +85,7 @@ async fn terminating(
 
 fn terminating_name(prefix: &str, object_key: &[u8], value: &[u8]) -> Option<String> {
     let (_, name) = key::split(prefix, false, object_key)?;
-    Stored::parse(value).ok()?.deleting().then(|| name.to_owned())
+    Head::parse(value).ok()?.deleting().then(|| name.to_owned())
 }
 
 async fn next_terminating(feed: &mut Subscription, prefix: &str) -> Result<Vec<String>, ApiError> {

@@ -3,7 +3,7 @@
 use super::Context;
 use crate::request_info::Verb;
 use crate::status::{ApiError, Cause};
-use crate::storage::stored::Stored;
+use crate::storage::stored::Head;
 
 /// The namespace of a namespaced object must exist; nothing is created in one that is going
 /// (k8s.io/apiserver `pkg/admission/plugin/namespace/lifecycle`).
@@ -20,7 +20,7 @@ pub(super) async fn namespace_exists(cx: &Context, verb: Verb) -> Result<(), Api
     };
     let record = cx.server.store.get(namespaces, "", name).await?;
     let Some(record) = record else { return Err(ApiError::not_found("", "namespaces", name)) };
-    let terminating = Stored::parse(&record.value).map_err(ApiError::internal)?.deleting();
+    let terminating = Head::parse(&record.value).map_err(ApiError::internal)?.deleting();
     if terminating && verb == Verb::Create {
         let why = format!("unable to create new content in namespace {name} because it is being terminated");
         let cause = Cause {

@@ -22,7 +22,8 @@ use crate::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 use crate::representation::{Item, ListMeta, Representation};
 use crate::selection::Selection;
 use crate::status::{ApiError, Cause};
-use crate::storage::{key, object, unchanged};
+use crate::storage::stored::Head;
+use crate::storage::{key, object, unchanged, Fetched};
 use crate::strategy::{allocation, Deletion};
 
 /// How often a delete is tried again when another write came between.
@@ -229,7 +230,7 @@ async fn delete_once(
     cx: &Context,
     name: &str,
     options: &Options,
-    live: Record,
+    live: Fetched,
 ) -> Result<Option<Deleted>, ApiError> {
     let old = object::to_tree(&cx.resource, &live)?;
     check_preconditions(cx, name, options, &old)?;
@@ -241,19 +242,22 @@ async fn delete_once(
     let value = object::to_stored(&cx.resource, new)?;
     if !keep {
         if options.dry_run {
-            return Ok(Some(Deleted::Gone { last: value, record: live }));
+            return Ok(Some(Deleted::Gone { last: value, record: live.into_record() }));
         }
         let transaction = Transaction::new().require(unchanged(&live)).delete(live.key.clone());
-        let transaction = allocation::release(cx, &old).add_to(transaction.having_read(live.clone()));
+        let transaction =
+            allocation::release(cx, &old).add_to(transaction.having_read(live.clone().into_record()));
         let committed = cx.server.store.commit(transaction).await?;
-        return Ok(committed.map(|_| Deleted::Gone { last: value, record: live }));
+        return Ok(committed.map(|_| Deleted::Gone { last: value, record: live.into_record() }));
     }
     let revision = live.mod_revision;
     if options.dry_run || value == live.value {
         return Ok(Some(Deleted::Kept { value, revision }));
     }
-    let transaction = Transaction::new().require(unchanged(&live)).put(live.key.clone(), value.clone());
-    let committed = cx.server.store.commit(transaction.having_read(live)).await?;
+    let transaction = Transaction::new()
+        .require(unchanged(&live))
+        .put(live.key.clone(), cx.server.store.seal(&live.key, value.clone())?);
+    let committed = cx.server.store.commit(transaction.having_read(live.into_record())).await?;
     Ok(committed.map(|c| Deleted::Kept { value, revision: c.revision }))
 }
 
@@ -430,7 +434,7 @@ pub(super) async fn delete_collection(
                 Ok(Deleted::Gone { last, record }) => values.push((last, record.mod_revision)),
                 Ok(Deleted::Kept { value, revision }) => values.push((value, revision)),
                 // Somebody else was quicker.
-                Err(error) if error.code == 404 => values.push((record.value, record.mod_revision)),
+                Err(error) if error.code == 404 => values.push((record.value.clone(), record.mod_revision)),
                 Err(error) => return Err(error),
             }
         }
@@ -501,7 +505,7 @@ pub(crate) async fn delete_one(
     delete_object(cx, key_namespace(cx), &cx.info.name, &options).await.map(|_| ())
 }
 
-type Found = Vec<(Bytes, Record)>;
+type Found = Vec<(Bytes, Fetched)>;
 
 /// The next selected objects of a collection, and where to go on.
 async fn step(
@@ -528,9 +532,9 @@ async fn step(
     let next = (found.len() == COLLECTION_STEP).then(|| found.last().map(|r| range.after(&r.key))).flatten();
     let mut selected = Vec::with_capacity(found.len());
     for record in found {
-        let item = Item::new(&record.value, record.mod_revision)?;
-        if selection.matches(&cx.resource, &record.key, &item.stored) {
-            selected.push((record.key.clone(), record));
+        let head = Head::parse(&record.value).map_err(ApiError::internal)?;
+        if selection.matches(&cx.resource, &record.key, &head) {
+            selected.push((record.key.clone(), cx.server.store.fetched(record)?));
         }
     }
     Ok((selected, next))

@@ -17,7 +17,10 @@ pub(super) async fn get(cx: Context) -> Result<Response<Body>, ApiError> {
     let key = key::object(&form.prefix, key_namespace(&cx), &cx.info.name);
     let record = match at {
         At::Latest => cx.server.store.newest(key).await?,
-        At::Exact(_) => cx.server.store.read(move |engine: &Engine| engine.get(&key, at)).await?,
+        At::Exact(_) => {
+            let record = cx.server.store.read(move |engine: &Engine| engine.get(&key, at)).await?;
+            record.map(|record| cx.server.store.fetched(record)).transpose()?
+        }
     };
     let record = record.ok_or_else(|| cx.not_found())?;
     let mut out = Vec::with_capacity(record.value.len() + 128);

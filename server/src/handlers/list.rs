@@ -20,6 +20,7 @@ use crate::representation::{Collected, Item, ListMeta, Representation};
 use crate::selection::Selection;
 use crate::status::{ApiError, Cause};
 use crate::storage::continue_token::Position;
+use crate::storage::stored::Head;
 use crate::storage::{key, parse_resource_version};
 
 /// Bytes that are collected before they are handed to the connection.
@@ -233,8 +234,8 @@ fn walk(
     let mut last = Vec::new();
     let mut taken = 0u64;
     while let Some(entry) = entries.next()? {
-        let item = Item::new(entry.value, entry.mod_revision)?;
-        if !plan.selection.matches(&plan.resource, entry.key, &item.stored) {
+        let head = Head::parse(entry.value).map_err(ApiError::internal)?;
+        if !plan.selection.matches(&plan.resource, entry.key, &head) {
             continue;
         }
         if plan.limit > 0 && taken == plan.limit {
@@ -244,7 +245,8 @@ fn walk(
         if plan.limit > 0 && taken == plan.limit {
             last = entry.key.to_vec();
         }
-        if !each(&item)? {
+        let value = plan.server.store.open(entry.key, entry.value)?;
+        if !each(&Item::new(&value, entry.mod_revision)?)? {
             break;
         }
     }

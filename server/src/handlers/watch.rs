@@ -25,8 +25,8 @@ use crate::registry::ResourceType;
 use crate::representation::{EventType, Item, Representation, RepresentationKey};
 use crate::selection::Selection;
 use crate::status::{ApiError, Cause, Reason};
-use crate::storage::stored::Stored;
-use crate::storage::{key, parse_resource_version};
+use crate::storage::stored::Head;
+use crate::storage::{key, parse_resource_version, Store};
 
 /// Events are collected into chunks of about this many bytes while more are ready.
 const CHUNK: usize = 64 << 10;
@@ -158,6 +158,7 @@ impl WatchStart {
         let first_timer = if bookmarks { next_bookmark(now, ends) } else { ends };
         WatchStream {
             resource: cx.resource.clone(),
+            store: cx.server.store.clone(),
             key: self.representation.key(),
             selection: self.selection,
             representation: self.representation,
@@ -186,7 +187,7 @@ impl WatchStart {
         let snapshot = cx.server.store.read(|engine| engine.snapshot(At::Latest)).await?;
         let revision = snapshot.revision();
         let (send, chunks) = mpsc::channel(INITIAL_CHUNKS);
-        let (range, resource) = (self.range.clone(), cx.resource.clone());
+        let (range, resource, store) = (self.range.clone(), cx.resource.clone(), cx.server.store.clone());
         let (selection, representation) = (self.selection.clone(), self.representation.clone());
         tokio::task::spawn_blocking(move || {
             let mut buffer = Vec::new();
@@ -198,13 +199,19 @@ impl WatchStart {
                     Ok(None) => break Ok(()),
                     Err(fault) => break Err(ApiError::from(fault)),
                 };
-                let item = match Item::new(entry.value, entry.mod_revision) {
+                match Head::parse(entry.value) {
+                    Ok(head) if !selection.matches(&resource, entry.key, &head) => continue,
+                    Ok(_) => {}
+                    Err(fault) => break Err(ApiError::internal(fault)),
+                }
+                let value = match store.open(entry.key, entry.value) {
+                    Ok(value) => value,
+                    Err(fault) => break Err(fault),
+                };
+                let item = match Item::new(&value, entry.mod_revision) {
                     Ok(item) => item,
                     Err(fault) => break Err(fault),
                 };
-                if !selection.matches(&resource, entry.key, &item.stored) {
-                    continue;
-                }
                 if let Err(fault) = representation.event(EventType::Added, &item, first, &mut buffer) {
                     break Err(fault);
                 }
@@ -267,6 +274,7 @@ impl Stopping {
 /// `failed` sends an ERROR event and ends it.
 struct WatchStream {
     resource: Arc<ResourceType>,
+    store: Store,
     selection: Arc<Selection>,
     representation: Arc<Representation>,
     key: Option<RepresentationKey>,
@@ -426,7 +434,8 @@ impl WatchStream {
 
     fn encode(&self, event: &Event, kind: EventType, value: &[u8], heads: bool) -> Result<Bytes, ApiError> {
         let mut out = Vec::with_capacity(value.len() + 160);
-        self.representation.event(kind, &Item::new(value, event.revision)?, heads, &mut out)?;
+        let value = self.store.open(&event.key, value)?;
+        self.representation.event(kind, &Item::new(&value, event.revision)?, heads, &mut out)?;
         Ok(Bytes::from(out))
     }
 
@@ -443,8 +452,8 @@ impl WatchStream {
             if self.selection.is_everything() {
                 return Ok(Some(value));
             }
-            let stored = Stored::parse(value).map_err(ApiError::internal)?;
-            Ok(self.selection.matches(&self.resource, &event.key, &stored).then_some(&value[..]))
+            let head = Head::parse(value).map_err(ApiError::internal)?;
+            Ok(self.selection.matches(&self.resource, &event.key, &head).then_some(&value[..]))
         };
         Ok(match (selects(previous)?, selects(current)?) {
             (None, None) => None,

@@ -7,7 +7,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_codec::Value;
-use plinth_engine::{Condition, Record, Revision, Transaction};
+use plinth_engine::{Condition, Revision, Transaction};
 
 use super::{admission, key_namespace, respond, Context};
 use crate::http::body::Body;
@@ -18,7 +18,7 @@ use crate::representation::{Item, Representation};
 use crate::request_info::Verb;
 use crate::server::Server;
 use crate::status::{ApiError, Cause};
-use crate::storage::{key, object, unchanged};
+use crate::storage::{key, object, unchanged, Fetched};
 use crate::strategy::{allocation, Deletion};
 
 /// How often a write is tried again when another one came between. Each round somebody wins, so this is
@@ -137,7 +137,7 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
         };
     }
     let transaction =
-        put(cx, Transaction::new().require(Condition::Absent(key.clone().into())), key, value.clone());
+        put(cx, Transaction::new().require(Condition::Absent(key.clone().into())), key, value.clone())?;
     match cx.server.store.commit(reserved.add_to(transaction)).await? {
         Some(committed) => Ok(Created::Written(Written { value, revision: Some(committed.revision) })),
         None if reserved.takes() && cx.server.store.get(form, key_namespace(cx), &name).await?.is_none() => {
@@ -148,12 +148,13 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
 }
 
 /// Events expire by themselves, everything else stays.
-fn put(cx: &Context, transaction: Transaction, key: Vec<u8>, value: Bytes) -> Transaction {
+fn put(cx: &Context, transaction: Transaction, key: Vec<u8>, value: Bytes) -> Result<Transaction, ApiError> {
+    let value = cx.server.store.seal(&key, value)?;
     let is_event = cx.resource.row.kind == "Event" && cx.resource.row.plural == "events";
-    match is_event && !cx.server.limits.event_ttl.is_zero() {
+    Ok(match is_event && !cx.server.limits.event_ttl.is_zero() {
         true => transaction.put_expiring(key, value, cx.server.limits.event_ttl),
         false => transaction.put(key, value),
-    }
+    })
 }
 
 /// At create the status belongs to the server where it is a subresource.
@@ -218,7 +219,7 @@ async fn update_once(
     cx: &Context,
     form: &StorageForm,
     update: &Update<'_>,
-    live: Record,
+    live: Fetched,
 ) -> Result<Option<Written>, ApiError> {
     let strategy = cx.resource.strategy;
     let old = object::to_tree(&cx.resource, &live)?;
@@ -249,7 +250,8 @@ async fn update_once(
     }
     let value = object::to_stored(&cx.resource, new)?;
     let revision = live.mod_revision;
-    if cx.query.is_dry_run() || (value == live.value && !finished) {
+    let unchanged_value = value == live.value && !cx.server.store.is_stale(&live);
+    if cx.query.is_dry_run() || (unchanged_value && !finished) {
         return Ok(Some(Written { value, revision: Some(revision) }));
     }
     let transaction = Transaction::new().require(unchanged(&live));
@@ -257,10 +259,10 @@ async fn update_once(
         // The last finalizer has gone from an object that waits to be deleted.
         true => transaction.delete(live.key.clone()),
         false => {
-            put(cx, transaction, key::object(&form.prefix, key_namespace(cx), &cx.info.name), value.clone())
+            put(cx, transaction, key::object(&form.prefix, key_namespace(cx), &cx.info.name), value.clone())?
         }
     };
-    let transaction = reserved.add_to(transaction.having_read(live));
+    let transaction = reserved.add_to(transaction.having_read(live.into_record()));
     let committed = cx.server.store.commit(transaction).await?;
     Ok(committed.map(|c| Written { value, revision: Some(c.revision) }))
 }

@@ -6,8 +6,14 @@ pub mod key;
 pub mod object;
 pub mod stored;
 
+use std::borrow::Cow;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use bytes::Bytes;
 use plinth_engine::{At, Committed, Condition, Engine, InMemory, Record, Revision, Transaction};
 
+use crate::encryption::Encryption;
 use crate::registry::StorageForm;
 use crate::status::ApiError;
 
@@ -15,12 +21,72 @@ use crate::status::ApiError;
 #[derive(Clone)]
 pub struct Store {
     engine: Engine,
+    encryption: Arc<Encryption>,
+}
+
+/// An object as it was read: the record as it lies in the engine, whose bytes may be encrypted, and the value that
+/// they stand for. The two are kept apart because a record that goes back to the engine
+/// ([`Transaction::having_read`]) must be the engine's own: an opened one would put plain text on disk.
+#[derive(Clone, Debug)]
+pub struct Fetched {
+    record: Record,
+    /// Header and body in plain text.
+    pub value: Bytes,
+}
+
+impl Fetched {
+    /// The engine's own record.
+    pub fn into_record(self) -> Record {
+        self.record
+    }
+}
+
+impl Deref for Fetched {
+    type Target = Record;
+
+    fn deref(&self) -> &Record {
+        &self.record
+    }
 }
 
 impl Store {
     /// Objects in that engine.
-    pub fn new(engine: Engine) -> Store {
-        Store { engine }
+    pub fn new(engine: Engine, encryption: Arc<Encryption>) -> Store {
+        Store { engine, encryption }
+    }
+
+    /// The value that stored bytes stand for: the bytes themselves where they are not encrypted.
+    ///
+    /// # Errors
+    /// 500 naming the key when they cannot be decrypted.
+    pub fn open<'v>(&self, key: &[u8], value: &'v [u8]) -> Result<Cow<'v, [u8]>, ApiError> {
+        Ok(self.encryption.open(key, value)?)
+    }
+
+    /// A record of the engine with the value that it stands for; copies nothing that is not encrypted.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn fetched(&self, record: Record) -> Result<Fetched, ApiError> {
+        let value = match self.encryption.open(&record.key, &record.value)? {
+            Cow::Borrowed(_) => record.value.clone(),
+            Cow::Owned(plain) => Bytes::from(plain),
+        };
+        Ok(Fetched { record, value })
+    }
+
+    /// The bytes to store for a value: encrypted where the configuration says so for the key's resource.
+    ///
+    /// # Errors
+    /// 500 when no key can be had.
+    pub fn seal(&self, key: &[u8], value: Bytes) -> Result<Bytes, ApiError> {
+        Ok(self.encryption.seal(key, value)?)
+    }
+
+    /// Whether a record should be written again although its value has not changed, because the configuration now
+    /// asks for another key or provider.
+    pub fn is_stale(&self, record: &Fetched) -> bool {
+        self.encryption.is_stale(&record.record.key, &record.record.value)
     }
 
     /// The engine itself, for feeds and statistics.
@@ -48,11 +114,12 @@ impl Store {
     ///
     /// # Errors
     /// What the read answers.
-    pub async fn newest(&self, key: Vec<u8>) -> Result<Option<Record>, ApiError> {
-        match self.engine.get_in_memory(&key)? {
-            InMemory::Known(record) => Ok(record),
-            InMemory::Unknown => self.read(move |engine| engine.get(&key, At::Latest)).await,
-        }
+    pub async fn newest(&self, key: Vec<u8>) -> Result<Option<Fetched>, ApiError> {
+        let record = match self.engine.get_in_memory(&key)? {
+            InMemory::Known(record) => record,
+            InMemory::Unknown => self.read(move |engine| engine.get(&key, At::Latest)).await?,
+        };
+        record.map(|record| self.fetched(record)).transpose()
     }
 
     /// One object as it is now.
@@ -61,7 +128,7 @@ impl Store {
         form: &StorageForm,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<Record>, ApiError> {
+    ) -> Result<Option<Fetched>, ApiError> {
         self.newest(key::object(&form.prefix, namespace, name)).await
     }
 

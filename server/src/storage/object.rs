@@ -1,9 +1,9 @@
 //! Between a stored value and the object tree that the write path works on.
 
 use plinth_codec::{json, Map, Value};
-use plinth_engine::Record;
 
 use super::stored::{Header, Stored, BODY_START};
+use super::Fetched;
 use crate::conversion;
 use crate::registry::ResourceType;
 use crate::status::ApiError;
@@ -12,7 +12,7 @@ use crate::status::ApiError;
 ///
 /// # Errors
 /// 500 `StoreReadError`-like when the value cannot be read.
-pub fn to_tree(resource: &ResourceType, record: &Record) -> Result<Value, ApiError> {
+pub fn to_tree(resource: &ResourceType, record: &Fetched) -> Result<Value, ApiError> {
     let stored = Stored::parse(&record.value).map_err(ApiError::internal)?;
     conversion::served_tree(resource, &stored, record.mod_revision)
 }

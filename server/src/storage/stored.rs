@@ -13,7 +13,7 @@
 //! The header carries what reads and collectors need without parsing the body:
 //!
 //! ```text
-//! byte   format (1)
+//! byte   format: 1, or 2 when the body is encrypted (see [`crate::encryption`])
 //! byte   flags: 1 = metadata.deletionTimestamp is set
 //! varint length of the header from the next byte to the body
 //! varint length of the metadata object, braces included
@@ -26,9 +26,12 @@
 //!
 //! `varint` is unsigned LEB128, `text` a varint length and UTF-8 bytes.
 
+use std::ops::Deref;
+
 use bytes::Bytes;
 
 const FORMAT: u8 = 1;
+const FORMAT_SEALED: u8 = 2;
 const FLAG_DELETING: u8 = 1;
 
 /// What each body starts with.
@@ -86,9 +89,10 @@ impl Header<'_> {
     }
 }
 
-/// A stored object, its header's places found; borrows the stored bytes, copies nothing.
+/// The header of a stored object, its places found; borrows the stored bytes, copies nothing. Selectors, owners and
+/// collectors are answered from it alone, whether the body is encrypted or not.
 #[derive(Clone, Copy, Debug)]
-pub struct Stored<'a> {
+pub struct Head<'a> {
     deleting: bool,
     version: &'a str,
     uid: &'a str,
@@ -96,38 +100,125 @@ pub struct Stored<'a> {
     fields: Texts<'a>,
     owners: Texts<'a>,
     metadata_len: usize,
+}
+
+/// A stored object in plain text: its [`Head`] and its body.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored<'a> {
+    head: Head<'a>,
     body: &'a [u8],
+}
+
+/// A stored value, divided: the bytes before the body, and the body, which is encrypted when `sealed`.
+#[derive(Clone, Copy, Debug)]
+pub struct Divided<'a> {
+    /// Whether the body is encrypted.
+    pub sealed: bool,
+    /// Flags, length of the header, header: all that stands between the format and the body.
+    pub head: &'a [u8],
+    /// The body, or what encryption made of it.
+    pub body: &'a [u8],
+}
+
+/// Divides a stored value without a look into its header.
+///
+/// # Errors
+/// [`Damaged`] when the bytes are not a stored object.
+pub fn divide(value: &[u8]) -> Result<Divided<'_>, Damaged> {
+    let [format, rest @ ..] = value else { return Err(Damaged("too short")) };
+    let sealed = match *format {
+        FORMAT => false,
+        FORMAT_SEALED => true,
+        _ => return Err(Damaged("unknown format")),
+    };
+    let [_flags, after @ ..] = rest else { return Err(Damaged("too short")) };
+    let mut at = Reader { rest: after };
+    let header_len = at.varint()?;
+    let head_len = rest.len() - at.rest.len() + header_len;
+    let (head, body) = rest.split_at_checked(head_len).ok_or(Damaged("header longer than value"))?;
+    Ok(Divided { sealed, head, body })
+}
+
+/// Puts a value together that [`divide`] took apart, with another body.
+pub fn join(sealed: bool, head: &[u8], body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1 + head.len() + body.len());
+    out.push(if sealed { FORMAT_SEALED } else { FORMAT });
+    out.extend_from_slice(head);
+    out.extend_from_slice(body);
+    out
 }
 
 impl<'a> Stored<'a> {
     /// Finds the parts. Costs a walk over the header, a few dozen nanoseconds.
     ///
     /// # Errors
-    /// [`Damaged`] when the bytes are not a stored object.
+    /// [`Damaged`] when the bytes are not a stored object in plain text.
     pub fn parse(value: &'a [u8]) -> Result<Stored<'a>, Damaged> {
-        let [format, flags, rest @ ..] = value else { return Err(Damaged("too short")) };
-        if *format != FORMAT {
-            return Err(Damaged("unknown format"));
+        let divided = divide(value)?;
+        if divided.sealed {
+            return Err(Damaged("body is encrypted"));
         }
+        let (head, body) = (Head::find(&divided)?, divided.body);
+        if !body.starts_with(BODY_START)
+            || head.metadata_len < 2
+            || BODY_START.len() - 1 + head.metadata_len > body.len()
+        {
+            return Err(Damaged("body does not start with metadata"));
+        }
+        Ok(Stored { head, body })
+    }
+
+    /// The canonical JSON, without type metadata and resourceVersion.
+    pub fn body(&self) -> &'a [u8] {
+        self.body
+    }
+
+    /// The body after [`BODY_START`]: what follows the resourceVersion on the wire.
+    pub fn after_splice(&self) -> &'a [u8] {
+        &self.body[BODY_START.len()..]
+    }
+
+    /// The metadata object, braces included.
+    pub fn metadata(&self) -> &'a [u8] {
+        &self.body[BODY_START.len() - 1..BODY_START.len() - 1 + self.head.metadata_len]
+    }
+
+    /// The metadata object's members and its closing brace: what follows the resourceVersion in a
+    /// PartialObjectMetadata.
+    pub fn metadata_after_splice(&self) -> &'a [u8] {
+        &self.body[BODY_START.len()..BODY_START.len() - 1 + self.head.metadata_len]
+    }
+}
+
+impl<'a> Deref for Stored<'a> {
+    type Target = Head<'a>;
+
+    fn deref(&self) -> &Head<'a> {
+        &self.head
+    }
+}
+
+impl<'a> Head<'a> {
+    /// Finds the parts of the header.
+    ///
+    /// # Errors
+    /// [`Damaged`] when the bytes are not a stored object.
+    pub fn parse(value: &'a [u8]) -> Result<Head<'a>, Damaged> {
+        Head::find(&divide(value)?)
+    }
+
+    fn find(divided: &Divided<'a>) -> Result<Head<'a>, Damaged> {
+        let [flags, rest @ ..] = divided.head else { return Err(Damaged("too short")) };
         let mut at = Reader { rest };
-        let header_len = at.varint()?;
-        let (header, body) =
-            at.rest.split_at_checked(header_len).ok_or(Damaged("header longer than value"))?;
-        let mut at = Reader { rest: header };
+        at.varint()?;
         let metadata_len = at.varint()?;
         let version = at.text()?;
         let uid = at.text()?;
         let labels = at.texts(2)?;
         let fields = at.texts(1)?;
         let owners = at.texts(1)?;
-        if !body.starts_with(BODY_START)
-            || metadata_len < 2
-            || BODY_START.len() - 1 + metadata_len > body.len()
-        {
-            return Err(Damaged("body does not start with metadata"));
-        }
         let deleting = flags & FLAG_DELETING != 0;
-        Ok(Stored { deleting, version, uid, labels, fields, owners, metadata_len, body })
+        Ok(Head { deleting, version, uid, labels, fields, owners, metadata_len })
     }
 
     /// Whether the object waits for its finalizers.
@@ -166,27 +257,6 @@ impl<'a> Stored<'a> {
     pub fn owners(&self) -> impl Iterator<Item = &'a str> {
         let mut texts = self.owners;
         std::iter::from_fn(move || texts.next())
-    }
-
-    /// The canonical JSON, without type metadata and resourceVersion.
-    pub fn body(&self) -> &'a [u8] {
-        self.body
-    }
-
-    /// The body after [`BODY_START`]: what follows the resourceVersion on the wire.
-    pub fn after_splice(&self) -> &'a [u8] {
-        &self.body[BODY_START.len()..]
-    }
-
-    /// The metadata object, braces included.
-    pub fn metadata(&self) -> &'a [u8] {
-        &self.body[BODY_START.len() - 1..BODY_START.len() - 1 + self.metadata_len]
-    }
-
-    /// The metadata object's members and its closing brace: what follows the resourceVersion in a
-    /// PartialObjectMetadata.
-    pub fn metadata_after_splice(&self) -> &'a [u8] {
-        &self.body[BODY_START.len()..BODY_START.len() - 1 + self.metadata_len]
     }
 }
 

@@ -29,9 +29,9 @@ pub(super) async fn look_at(
     graph: Arc<Mutex<Graph>>,
     key: Bytes,
 ) -> Result<(), ApiError> {
-    let (registry, wanted) = (server.registry(), key.clone());
+    let (registry, store, wanted) = (server.registry(), server.store.clone(), key.clone());
     let judge = move |engine: &plinth_engine::Engine| {
-        verdict::judge(&engine.snapshot(At::Latest)?, &registry, &wanted)
+        verdict::judge(&store, &engine.snapshot(At::Latest)?, &registry, &wanted)
     };
     match server.store.read(judge).await? {
         Verdict::Keep => Ok(()),

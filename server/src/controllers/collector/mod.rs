@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use plinth_engine::{At, Engine, Error, Event, EventKind, Feed, KeyRange, Revision, Subscribe};
+use plinth_engine::{At, Error, Event, EventKind, Feed, KeyRange, Revision, Subscribe};
 
 use self::graph::Graph;
 use self::verdict::Verdict;
@@ -28,7 +28,8 @@ use super::workers::Workers;
 use crate::registry::Registry;
 use crate::server::Server;
 use crate::status::ApiError;
-use crate::storage::stored::Stored;
+use crate::storage::stored::{Head, Stored};
+use crate::storage::Store;
 
 /// Objects that are worked on at a time; more would wait for the same disk.
 const WORKERS: usize = 32;
@@ -51,9 +52,9 @@ pub(super) async fn lead(server: Arc<Server>) {
 }
 
 async fn follow(server: &Arc<Server>) -> Result<Infallible, ApiError> {
-    let registry = server.registry();
+    let (registry, store) = (server.registry(), server.store.clone());
     let Survey { graph, unfinished, revision } =
-        server.store.read(move |engine| survey(engine, &registry)).await?;
+        server.store.read(move |_| survey(&store, &registry)).await?;
     tracing::info!(unfinished = unfinished.len(), "the garbage collector follows changes");
     // Workers ask, this task writes; both for the time of a few lookups.
     let graph = Arc::new(Mutex::new(graph));
@@ -67,7 +68,7 @@ async fn follow(server: &Arc<Server>) -> Result<Infallible, ApiError> {
                 let Feed::Events(events) = changes? else { continue };
                 let mut graph = graph.lock();
                 for event in events.iter() {
-                    take_in(&mut graph, event)?.into_iter().for_each(|key| workers.add(key));
+                    take_in(&server.store, &mut graph, event)?.into_iter().for_each(|key| workers.add(key));
                 }
             }
             () = workers.advance(|key| act::look_at(server.clone(), graph.clone(), key)) => {}
@@ -76,7 +77,7 @@ async fn follow(server: &Arc<Server>) -> Result<Infallible, ApiError> {
 }
 
 /// The keys to look at because of a change.
-fn take_in(graph: &mut Graph, event: &Event) -> Result<Vec<Bytes>, ApiError> {
+fn take_in<'e>(store: &Store, graph: &mut Graph, event: &'e Event) -> Result<Vec<Bytes>, ApiError> {
     if event.key.starts_with(IGNORED) {
         return Ok(Vec::new());
     }
@@ -87,8 +88,12 @@ fn take_in(graph: &mut Graph, event: &Event) -> Result<Vec<Bytes>, ApiError> {
     if event.previous.is_none() && !is_first {
         return Err(ApiError::internal("a change came without what was there before"));
     }
-    let old = event.previous.as_ref().and_then(|record| Stored::parse(&record.value).ok());
-    let new = new.and_then(|value| Stored::parse(value).ok());
+    // What cannot be opened has no owners that can be told, like what is no object.
+    let open = |value: &'e Bytes| store.open(&event.key, value).ok();
+    let old = event.previous.as_ref().and_then(|record| open(&record.value));
+    let new = new.and_then(open);
+    let old = old.as_deref().and_then(|value| Stored::parse(value).ok());
+    let new = new.as_deref().and_then(|value| Stored::parse(value).ok());
     Ok(graph.change(&event.key, old.as_ref(), new.as_ref()))
 }
 
@@ -100,8 +105,8 @@ struct Survey {
 }
 
 /// Reads everything once. Blocks; costs a walk over all headers, and a look at the owners of each dependent.
-fn survey(engine: &Engine, registry: &Registry) -> Result<Survey, Error> {
-    let snapshot = engine.snapshot(At::Latest)?;
+fn survey(store: &Store, registry: &Registry) -> Result<Survey, Error> {
+    let snapshot = store.engine().snapshot(At::Latest)?;
     let mut graph = Graph::default();
     let mut found = Vec::new();
     let mut entries = snapshot.range(&KeyRange::all());
@@ -109,14 +114,16 @@ fn survey(engine: &Engine, registry: &Registry) -> Result<Survey, Error> {
         if entry.key.starts_with(IGNORED) {
             continue;
         }
-        let Ok(stored) = Stored::parse(entry.value) else { continue };
-        if stored.deleting() || stored.owners().next().is_some() {
+        let Ok(head) = Head::parse(entry.value) else { continue };
+        if head.deleting() || head.owners().next().is_some() {
+            let Ok(value) = store.open(entry.key, entry.value) else { continue };
+            let Ok(stored) = Stored::parse(&value) else { continue };
             found.extend(graph.change(&Bytes::copy_from_slice(entry.key), None, Some(&stored)));
         }
     }
     let mut unfinished = Vec::new();
     for key in found {
-        if verdict::judge(&snapshot, registry, &key)? != Verdict::Keep {
+        if verdict::judge(store, &snapshot, registry, &key)? != Verdict::Keep {
             unfinished.push(key);
         }
     }
@@ -125,7 +132,7 @@ fn survey(engine: &Engine, registry: &Registry) -> Result<Survey, Error> {
 
 #[cfg(test)]
 mod tests {
-    use plinth_engine::{Options, Transaction};
+    use plinth_engine::{Engine, Options, Transaction};
 
     use super::testing::{deleting, owned_by, plain};
     use super::*;
@@ -146,7 +153,7 @@ mod tests {
         for (key, value) in objects {
             engine.transact(Transaction::new().put(key, value)).wait().unwrap();
         }
-        let survey = survey(&engine, &Registry::builtin()).unwrap();
+        let survey = survey(&Store::new(engine.clone(), Default::default()), &Registry::builtin()).unwrap();
         assert_eq!(survey.unfinished, [&b"core/configmaps/n/lost"[..], b"core/configmaps/n/orphaning"]);
         assert_eq!(survey.revision, engine.current_revision());
     }

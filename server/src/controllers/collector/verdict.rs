@@ -10,6 +10,7 @@ use super::references::{self, Finalizer, OwnerReference};
 use crate::registry::{Registry, ResourceType};
 use crate::storage::key;
 use crate::storage::stored::Stored;
+use crate::storage::Store;
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,10 +65,16 @@ pub(super) fn resource_of<'r, 'k>(
 ///
 /// # Errors
 /// When the store cannot be read.
-pub(super) fn judge(snapshot: &Snapshot, registry: &Registry, object_key: &[u8]) -> Result<Verdict, Error> {
+pub(super) fn judge(
+    store: &Store,
+    snapshot: &Snapshot,
+    registry: &Registry,
+    object_key: &[u8],
+) -> Result<Verdict, Error> {
     let Some((_, namespace, _)) = resource_of(registry, object_key) else { return Ok(Verdict::Keep) };
     let Some(record) = snapshot.get(object_key)? else { return Ok(Verdict::Keep) };
-    let Ok(stored) = Stored::parse(&record.value) else { return Ok(Verdict::Keep) };
+    let Ok(value) = store.open(object_key, &record.value) else { return Ok(Verdict::Keep) };
+    let Ok(stored) = Stored::parse(&value) else { return Ok(Verdict::Keep) };
     let uid = stored.uid().to_owned();
     if let Some(finalizer) = references::pending(&stored) {
         return Ok(Verdict::Finalize { uid, finalizer });
@@ -79,7 +86,7 @@ pub(super) fn judge(snapshot: &Snapshot, registry: &Registry, object_key: &[u8])
     }
     let (mut solid, mut absent, mut waiting) = (0, Vec::new(), Vec::new());
     for owner in owners {
-        match standing(snapshot, registry, namespace, &owner)? {
+        match standing(store, snapshot, registry, namespace, &owner)? {
             Standing::Solid => solid += 1,
             Standing::Absent => absent.push(owner.uid),
             Standing::Waits => waiting.push(owner.uid),
@@ -103,6 +110,7 @@ pub(super) fn judge(snapshot: &Snapshot, registry: &Registry, object_key: &[u8])
 }
 
 fn standing(
+    store: &Store,
     snapshot: &Snapshot,
     registry: &Registry,
     namespace: &str,
@@ -115,10 +123,10 @@ fn standing(
     if resource.row.namespaced && namespace.is_empty() {
         return Ok(Standing::Invalid);
     }
-    let Some(record) = snapshot.get(&key::object(&form.prefix, namespace, &owner.name))? else {
-        return Ok(Standing::Absent);
-    };
-    let Ok(stored) = Stored::parse(&record.value) else { return Ok(Standing::Solid) };
+    let owner_key = key::object(&form.prefix, namespace, &owner.name);
+    let Some(record) = snapshot.get(&owner_key)? else { return Ok(Standing::Absent) };
+    let Ok(value) = store.open(&owner_key, &record.value) else { return Ok(Standing::Solid) };
+    let Ok(stored) = Stored::parse(&value) else { return Ok(Standing::Solid) };
     Ok(match references::pending(&stored) {
         _ if stored.uid() != owner.uid => Standing::Absent,
         Some(Finalizer::Foreground) => Standing::Waits,
@@ -179,16 +187,17 @@ mod tests {
         put("core/configmaps/n/orphaning", deleting("orphaning", "orphan"));
         put("core/configmaps/n/held", deleting("held", "example.com/hold"));
         let registry = Registry::builtin();
+        let store = Store::new(engine.clone(), Default::default());
         for (owners, expected) in ROWS {
             put("core/configmaps/n/x", owned_by("x", owners));
             let snapshot = engine.snapshot(At::Latest).unwrap();
-            let verdict = judge(&snapshot, &registry, b"core/configmaps/n/x").unwrap();
+            let verdict = judge(&store, &snapshot, &registry, b"core/configmaps/n/x").unwrap();
             assert_eq!(told(verdict), *expected, "{owners:?}");
         }
         // An object without a namespace cannot belong to one that has one.
         put("core/nodes/x", owned_by("x", &[("ConfigMap", "gone", "gone")]));
         let snapshot = engine.snapshot(At::Latest).unwrap();
-        let verdict = |key: &str| told(judge(&snapshot, &registry, key.as_bytes()).unwrap());
+        let verdict = |key: &str| told(judge(&store, &snapshot, &registry, key.as_bytes()).unwrap());
         assert_eq!(verdict("core/nodes/x"), "keep");
         assert_eq!(verdict("core/configmaps/n/absent"), "keep");
         assert_eq!(verdict("core/configmaps/n/foreground"), "finalize foregroundDeletion");
