@@ -11,6 +11,7 @@ use plinth_codec::schema;
 
 use crate::audit;
 use crate::authn::{Identity, Peer, User};
+use crate::authz::RequestAttributes;
 use crate::endpoints;
 use crate::flow_control;
 use crate::handlers::{self, Context};
@@ -132,9 +133,9 @@ async fn serve(
     route: Route,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, ApiError> {
+    authorize(server, &user, &route, &request).await?;
     match route {
         Route::Resource(info) => {
-            authorize(server, &user, &info)?;
             // Authorized as what it would be, but served nowhere, as upstream does.
             if request.uri().path().contains("//") {
                 return Ok(endpoints::not_found_text());
@@ -150,17 +151,30 @@ async fn serve(
                 Context { server: server.clone(), registry, info, query, raw_query, headers, user, resource };
             handlers::dispatch(cx, body).await
         }
-        Route::NonResource => {
-            let path = request.uri().path().to_owned();
-            let verb = if request.method() == Method::GET { Verb::Get } else { Verb::Other };
-            server.authorizer.authorize_path(&user, verb, &path)?;
-            endpoints::serve(server, &request).await
-        }
+        Route::NonResource => endpoints::serve(server, &request).await,
     }
 }
 
-fn authorize(server: &Server, user: &User, info: &RequestInfo) -> Result<(), ApiError> {
-    server.authorizer.authorize_resource(user, info)
+/// Whether they may.
+async fn authorize(
+    server: &Server,
+    user: &User,
+    route: &Route,
+    request: &Request<Incoming>,
+) -> Result<(), ApiError> {
+    let (method, uri) = (request.method(), request.uri());
+    let (asked, attributes);
+    match route {
+        Route::Resource(info) => {
+            asked = RequestAttributes::read(method, Some(info.verb), uri.query());
+            attributes = asked.of_resource(user, info);
+        }
+        Route::NonResource => {
+            asked = RequestAttributes::read(method, None, None);
+            attributes = asked.of_path(user, uri.path());
+        }
+    }
+    server.authorizer.require(&attributes).await.map(|_| ())
 }
 
 /// The resource of a request; `None` for a group or version that is not served at all, which upstream answers

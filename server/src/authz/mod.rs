@@ -1,134 +1,182 @@
 //! Who may do what.
 //!
-//! Roles come with their own issue; until then there are two modes, and `RBAC` grants what upstream grants
-//! before any role is looked at: everything to `system:masters`, health and version to everybody.
+//! [`Attributes`] say what is asked, [`Decision`] what is answered. [`Authorizer`] asks a chain, in the order of
+//! `--authorization-mode`, until one allows or denies; `system:masters` may do everything before anybody is asked.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`attributes`] | the question |
+//! | [`decision`] | the answer |
+//! | [`options`] | flags |
+//! | [`follow`] | state in memory that follows the store |
+//! | [`node`] | kubelets: what their pods need |
+//! | [`rbac`] | roles and bindings |
+//! | [`simple`] | `system:masters`, AlwaysAllow, AlwaysDeny |
+
+pub mod attributes;
+pub mod decision;
+pub mod follow;
+pub mod node;
+pub mod options;
+pub mod rbac;
+pub mod simple;
+
+pub use attributes::{Attributes, RequestAttributes, ResourceTarget, Selectors, Target};
+pub use decision::{Decision, Reason, Verdict};
+pub use options::{AuthorizationOptions, Mode};
 
 use crate::authn::User;
-use crate::request_info::{RequestInfo, Verb};
 use crate::status::ApiError;
+use crate::storage::Store;
+use node::NodeAuthorizer;
+use rbac::rules::PolicyRule;
+use rbac::Rbac;
 
-/// What a question to the authorizer is about.
-#[derive(Clone, Copy, Debug)]
-pub struct Attributes<'a> {
-    /// Verb; `*` for all.
-    pub verb: &'a str,
-    /// Plural resource; `*` for all.
-    pub resource: &'a str,
-}
-
-/// Decides each request. Immutable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Authorizer {
-    /// Members of `system:masters` may do everything, others nothing but health and version.
-    Masters,
-    /// Every authenticated user may do everything: for experiments.
+/// One link of the chain.
+enum Link {
+    Node(NodeAuthorizer),
+    Rbac,
     AlwaysAllow,
+    AlwaysDeny,
 }
 
-/// The paths that everybody may read (`system:public-info-viewer`).
-pub const PUBLIC: &[&str] = &["/healthz", "/livez", "/readyz", "/version"];
+/// The chain of authorizers. Immutable; each link locks for itself.
+pub struct Authorizer {
+    links: Vec<Link>,
+    /// There in every mode: what roles grant limits what may be put into them.
+    rbac: Rbac,
+}
 
 impl Authorizer {
-    /// Whether nothing is denied to that user.
-    pub fn allows_everything(self, user: &User) -> bool {
-        match self {
-            Authorizer::Masters => user.is_in("system:masters"),
-            Authorizer::AlwaysAllow => user.is_in("system:authenticated"),
+    /// The chain that the flags ask for.
+    pub fn new(options: &AuthorizationOptions, store: Store) -> Authorizer {
+        let link = |mode: &Mode| match mode {
+            Mode::Node => Link::Node(NodeAuthorizer::new(store.clone())),
+            Mode::Rbac => Link::Rbac,
+            Mode::AlwaysAllow => Link::AlwaysAllow,
+            Mode::AlwaysDeny => Link::AlwaysDeny,
+        };
+        Authorizer {
+            links: options.authorization_mode.iter().map(link).collect(),
+            rbac: Rbac::new(store.clone()),
         }
     }
 
-    /// Whether a request for a resource would go on; what the two modes know does not depend on which one.
-    pub fn allows(self, user: &User, _attributes: &Attributes<'_>) -> bool {
-        self.allows_everything(user)
+    /// Asks the chain (k8s.io/apiserver `pkg/authorization/union`): the first that allows or denies decides; the
+    /// reasons of those that did not are told together.
+    pub async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        let first = simple::masters(attributes);
+        if first.verdict != Verdict::NoOpinion {
+            return first;
+        }
+        let (mut reasons, mut errors) = (Vec::new(), Vec::new());
+        for link in &self.links {
+            let decision = self.ask(link, attributes).await;
+            if decision.verdict != Verdict::NoOpinion {
+                return decision;
+            }
+            reasons.extend(Some(decision.reason.to_string()).filter(|reason| !reason.is_empty()));
+            errors.extend(decision.error);
+        }
+        let error = (!errors.is_empty()).then(|| aggregate(&errors));
+        Decision { error, ..Decision::no_opinion(reasons.join("\n")) }
     }
 
-    /// Whether a path that is no resource can be read.
-    pub fn allows_path(self, user: &User, path: &str) -> bool {
-        let is_public =
-            |p: &&str| path == *p || path.strip_prefix(*p).is_some_and(|rest| rest.starts_with('/'));
-        PUBLIC.iter().any(is_public) || self.allows_everything(user)
+    async fn ask(&self, link: &Link, attributes: &Attributes<'_>) -> Decision {
+        match link {
+            Link::Node(nodes) => nodes.authorize(attributes).await,
+            Link::Rbac => self.rbac.authorize(attributes).await,
+            Link::AlwaysAllow => simple::always_allow(attributes),
+            Link::AlwaysDeny => simple::always_deny(),
+        }
     }
 
-    /// Whether a request for a resource goes on.
+    /// Every rule that the chain knows to hold for a user in a namespace.
+    pub async fn rules_for(&self, user: &User, namespace: &str) -> Rules {
+        let mut rules = Rules::default();
+        let mut faults = Vec::new();
+        for link in &self.links {
+            match link {
+                Link::Rbac => match self.rbac.rules_for(user, namespace).await {
+                    Ok((found, unresolved)) => {
+                        rules.rules.extend(found);
+                        faults.extend((!unresolved.is_empty()).then(|| aggregate(&unresolved)));
+                    }
+                    Err(fault) => faults.push(fault.message),
+                },
+                Link::Node(_) if node::identity(user).is_some() => {
+                    rules.incomplete = true;
+                    faults.push("node authorizer does not support user rule resolution".into());
+                }
+                Link::AlwaysAllow => rules.rules.extend(simple::everything()),
+                Link::Node(_) | Link::AlwaysDeny => {}
+            }
+        }
+        rules.fault = (!faults.is_empty()).then(|| aggregate(&faults));
+        rules
+    }
+
+    /// Roles and bindings, whether or not they are asked.
+    pub fn rbac(&self) -> &Rbac {
+        &self.rbac
+    }
+
+    /// Whether a request goes on.
     ///
     /// # Errors
-    /// 403 in upstream's words.
-    pub fn authorize_resource(self, user: &User, info: &RequestInfo) -> Result<(), ApiError> {
-        if self.allows_everything(user) {
-            return Ok(());
+    /// 403 in upstream's words; 500 when nobody could decide.
+    pub async fn require(&self, attributes: &Attributes<'_>) -> Result<Decision, ApiError> {
+        let decision = self.authorize(attributes).await;
+        match (&decision.error, decision.allowed()) {
+            (_, true) => Ok(decision),
+            (Some(fault), _) => Err(ApiError::internal(fault)),
+            (None, _) => Err(denied(attributes, &decision.reason)),
         }
-        let resource = match info.subresource.is_empty() {
-            true => info.resource.clone(),
-            false => format!("{}/{}", info.resource, info.subresource),
-        };
-        let scope = match info.namespace.is_empty() {
-            true => "at the cluster scope".to_owned(),
-            false => format!("in the namespace {:?}", info.namespace),
-        };
-        let why = format!(
-            "User {:?} cannot {} resource {resource:?} in API group {:?} {scope}",
-            user.name,
-            info.verb.as_str(),
-            info.group
-        );
-        Err(ApiError::forbidden(&info.group, &info.resource, &info.name, &why))
     }
+}
 
-    /// Whether a request for another path goes on.
-    ///
-    /// # Errors
-    /// 403 in upstream's words.
-    pub fn authorize_path(self, user: &User, verb: Verb, path: &str) -> Result<(), ApiError> {
-        let public =
-            PUBLIC.iter().any(|p| path == *p || path.strip_prefix(p).is_some_and(|r| r.starts_with('/')));
-        if public || self.allows_everything(user) {
-            return Ok(());
+/// What a user may do, as far as it can be listed.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// The rules.
+    pub rules: Vec<PolicyRule>,
+    /// Whether there may be more.
+    pub incomplete: bool,
+    /// What could not be resolved.
+    pub fault: Option<String>,
+}
+
+/// The 403 of a question that was not allowed.
+pub fn denied(attributes: &Attributes<'_>, reason: &Reason) -> ApiError {
+    let mut why = attributes.denial();
+    let reason = reason.to_string();
+    if !reason.is_empty() {
+        why = format!("{why}: {reason}");
+    }
+    match attributes.target {
+        Target::Resource(r) => ApiError::forbidden(r.group, r.resource, r.name, &why),
+        Target::Path(_) => {
+            let mut error = ApiError::forbidden("", "", "", &why);
+            error.details = Some(Box::default());
+            error
         }
-        let why = format!("User {:?} cannot {} path {path:?}", user.name, verb.as_str());
-        let mut error = ApiError::forbidden("", "", "", &why);
-        error.details = Some(Box::default());
-        Err(error)
+    }
+}
+
+/// Several faults as one text (k8s.io/apimachinery `pkg/util/errors`, `Aggregate`): one alone is itself, more stand in
+/// brackets, each once.
+pub fn aggregate<T: AsRef<str>>(faults: &[T]) -> String {
+    let mut told: Vec<&str> = Vec::with_capacity(faults.len());
+    for fault in faults.iter().map(AsRef::as_ref) {
+        if !told.contains(&fault) {
+            told.push(fault);
+        }
+    }
+    match told.as_slice() {
+        [one] => (*one).to_owned(),
+        many => format!("[{}]", many.join(", ")),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn anonymous_reads_health_and_nothing_else() {
-        let anonymous = User::anonymous();
-        for (path, allowed) in [
-            ("/livez", true),
-            ("/livez/ping", true),
-            ("/version", true),
-            ("/livezx", false),
-            ("/metrics", false),
-            ("/api", false),
-        ] {
-            for mode in [Authorizer::Masters, Authorizer::AlwaysAllow] {
-                assert_eq!(mode.authorize_path(&anonymous, Verb::Get, path).is_ok(), allowed, "{path}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_denial_is_upstreams() {
-        let user = User::new("jane", &["system:authenticated"]);
-        let info = RequestInfo {
-            group: "apps".into(),
-            version: "v1".into(),
-            namespace: "default".into(),
-            resource: "deployments".into(),
-            subresource: "scale".into(),
-            name: "web".into(),
-            rest: vec![],
-            verb: Verb::Patch,
-        };
-        let e = Authorizer::Masters.authorize_resource(&user, &info).unwrap_err();
-        assert_eq!(
-            e.message,
-            "deployments.apps \"web\" is forbidden: User \"jane\" cannot patch resource \"deployments/scale\" in API group \"apps\" in the namespace \"default\""
-        );
-    }
-}
+mod tests;

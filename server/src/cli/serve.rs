@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::authn::{self, AuthenticationOptions, Authenticator};
-use crate::authz::Authorizer;
+use crate::authz::{rbac, AuthorizationOptions, Authorizer};
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{
     ensure_kubernetes_service, ensure_system_namespaces, kubeconfig, DataDir, DataDirError,
@@ -88,29 +88,18 @@ pub struct ServeOptions {
     /// elsewhere is switched off here
     #[arg(long, default_value = "*", value_name = "LIST", allow_hyphen_values = true)]
     pub controllers: Controllers,
-    /// Who may do what: RBAC grants everything to system:masters, AlwaysAllow to everybody with a certificate
-    #[arg(long, default_value = "RBAC", value_name = "MODE")]
-    pub authorization_mode: AuthorizationMode,
     /// Credentials that are known
     #[command(flatten, next_help_heading = "Authentication")]
     pub authentication: AuthenticationOptions,
+    /// Who may do what
+    #[command(flatten, next_help_heading = "Authorization")]
+    pub authorization: AuthorizationOptions,
     /// Form of the logs on standard error
     #[arg(long, default_value = "text", value_name = "FORMAT")]
     pub logging_format: LoggingFormat,
     /// How much is logged: 0 warnings, 1 information, 2 and more details
     #[arg(short = 'v', long = "v", default_value_t = 0, value_name = "LEVEL")]
     pub verbosity: u8,
-}
-
-/// `--authorization-mode`.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum AuthorizationMode {
-    /// Roles; until they are there, `system:masters` alone.
-    #[value(name = "RBAC")]
-    Rbac,
-    /// Everything to everybody with a trusted certificate.
-    #[value(name = "AlwaysAllow")]
-    AlwaysAllow,
 }
 
 /// `--logging-format`.
@@ -156,7 +145,7 @@ pub enum ServeError {
     Authentication(#[from] authn::SetupError),
     #[error("{0}; give --secure-port another port or stop the other server")]
     Bind(#[from] BindError),
-    #[error("cannot create the system namespaces: {0}")]
+    #[error("cannot create the objects that every cluster has: {0}")]
     Bootstrap(#[from] ApiError),
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -221,16 +210,14 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     let key = options.tls_private_key_file.clone().unwrap_or_else(|| pki.serving_key());
     let tls = TlsAcceptor::from(Arc::new(http::tls::server_config(&cert, &key)?));
     let (stop, stopping) = watch::channel(false);
+    let store = Store::new(engine.clone(), Arc::new(Encryption::default()));
     let server = Arc::new(Server {
-        store: Store::new(engine.clone(), Arc::new(Encryption::default())),
+        authorizer: Authorizer::new(&options.authorization, store.clone()),
+        store,
         registry: registry::Current::default(),
         tokens: ContinueTokens::new(&dir.continue_secret()?),
         counts: Counts::default(),
         authenticator: Authenticator::new(&options.authentication, &pki.ca_cert())?,
-        authorizer: match options.authorization_mode {
-            AuthorizationMode::Rbac => Authorizer::Masters,
-            AuthorizationMode::AlwaysAllow => Authorizer::AlwaysAllow,
-        },
         flow_control: FlowControl::new(&options.flow_control),
         discovered: Discovered::default(),
         documents: Documents::default(),
@@ -244,6 +231,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         stopping: stopping.clone(),
     });
     ensure_system_namespaces(&server).await?;
+    rbac::bootstrap::reconcile(&server).await?;
     ensure_kubernetes_service(&server, address).await?;
     let root_ca = read_text(pki.ca_cert())?;
     let settings = controllers::Settings { controllers: options.controllers.clone(), root_ca };

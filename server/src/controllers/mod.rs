@@ -7,11 +7,13 @@
 //! |---|---|
 //! | contents of Terminating namespaces | `namespace` |
 //! | dependents of deleted owners | `collector` |
+//! | cluster roles that are made of others | `aggregation` |
 //! | ServiceAccount `default` and ConfigMap `kube-root-ca.crt` in each namespace | `furnish` |
 //!
 //! Their names, and the form of `--controllers` that switches them on and off ([`Controllers`]), are
 //! kube-controller-manager's. `queue` and `workers` are what the newer ones stand on.
 
+mod aggregation;
 mod collector;
 mod enabled;
 mod furnish;
@@ -41,6 +43,7 @@ type Start = fn(Arc<Server>, &Settings);
 const ALL: &[(&str, Start)] = &[
     ("namespace-controller", |server, _| spawn(server.clone(), namespace::lead(server))),
     ("garbage-collector-controller", |server, _| spawn(server.clone(), collector::lead(server))),
+    ("clusterrole-aggregation-controller", |server, _| spawn(server.clone(), aggregation::lead(server))),
     ("serviceaccount-controller", |server, _| {
         spawn(server.clone(), furnish::lead(server, furnish::default_service_account()));
     }),

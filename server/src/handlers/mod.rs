@@ -3,6 +3,7 @@
 //! A mutating request goes decode -> (patch) -> default -> prepare -> validate -> transaction -> encode; the
 //! rows of [`crate::registry`] and [`crate::strategy`] say what differs.
 
+mod access_reviews;
 mod admission;
 mod body;
 mod create;

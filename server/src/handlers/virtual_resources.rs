@@ -8,11 +8,9 @@ use plinth_codec::negotiate::Shape;
 use plinth_codec::{tree, Map, Value};
 use plinth_engine::At;
 
-use super::{body, respond, Context};
-use crate::authn::User;
-use crate::authz::Attributes;
+use super::{access_reviews, body, respond, Context};
 use crate::http::body::Body;
-use crate::metadata::Moment;
+use crate::metadata::{self, Moment};
 use crate::ownership;
 use crate::status::ApiError;
 
@@ -24,6 +22,7 @@ pub(super) async fn create(cx: Context, incoming: Incoming) -> Result<Response<B
     let resource = cx.resource.clone();
     let decoded = body::decode(&cx, &bytes, &resource.schema, resource.root, &resource.row.gvk())?;
     let mut review = decoded.tree;
+    metadata::match_namespace(&resource, &cx.info, &mut review)?;
     let now = Moment::present().now;
     if resource.row.kind == "SelfSubjectReview" {
         if let Some(metadata) = review.object_at_mut(&["metadata"]) {
@@ -32,9 +31,13 @@ pub(super) async fn create(cx: Context, incoming: Incoming) -> Result<Response<B
     } else {
         ownership::track(&cx, None, &mut review, &now);
     }
-    let status = answer(&cx, &review)?;
-    if let Some(object) = review.as_object_mut() {
-        object.insert("status", status);
+    if resource.row.kind == "SelfSubjectRulesReview" {
+        review = access_reviews::rules(&cx, &review).await?;
+    } else {
+        let status = answer(&cx, &review).await?;
+        if let Some(object) = review.as_object_mut() {
+            object.insert("status", status);
+        }
     }
     let mut out = Vec::with_capacity(512);
     representation.write_tree(&review, &mut out)?;
@@ -43,53 +46,16 @@ pub(super) async fn create(cx: Context, incoming: Incoming) -> Result<Response<B
     Ok(response)
 }
 
-fn answer(cx: &Context, review: &Value) -> Result<Value, ApiError> {
-    let authorizer = cx.server.authorizer;
+async fn answer(cx: &Context, review: &Value) -> Result<Value, ApiError> {
     Ok(match cx.resource.row.kind.as_str() {
         "SelfSubjectReview" => tree!({ "userInfo": cx.user.to_user_info() }),
-        "SelfSubjectAccessReview" => access(&authorizer, &cx.user, review),
-        "SubjectAccessReview" | "LocalSubjectAccessReview" => {
-            let text = |key: &str| review.str_at(&["spec", key]).unwrap_or_default().to_owned();
-            let groups = review.at(&["spec", "groups"]).and_then(Value::as_array).unwrap_or_default();
-            let user = User {
-                name: text("user"),
-                groups: groups.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-                ..User::default()
-            };
-            access(&authorizer, &user, review)
+        "SelfSubjectAccessReview" | "SubjectAccessReview" | "LocalSubjectAccessReview" => {
+            access_reviews::access(cx, review).await?
         }
-        "SelfSubjectRulesReview" => rules(authorizer.allows_everything(&cx.user)),
         // No token is known to this server yet, so none is authenticated.
         "TokenReview" => tree!({ "user": Map::new() }),
         _ => return Err(ApiError::method_not_allowed()),
     })
-}
-
-fn access(authorizer: &crate::authz::Authorizer, user: &User, review: &Value) -> Value {
-    let resource = |key: &str| review.str_at(&["spec", "resourceAttributes", key]).unwrap_or_default();
-    let path = review.str_at(&["spec", "nonResourceAttributes", "path"]);
-    let allowed = match path {
-        Some(path) => authorizer.allows_path(user, path),
-        None => {
-            authorizer.allows(user, &Attributes { verb: resource("verb"), resource: resource("resource") })
-        }
-    };
-    tree!({ "allowed": allowed })
-}
-
-fn rules(everything: bool) -> Value {
-    let star = || tree!(["*"]);
-    let (resources, paths) = match everything {
-        true => (
-            tree!([tree!({ "verbs": star(), "apiGroups": star(), "resources": star() })]),
-            tree!([tree!({ "verbs": star(), "nonResourceURLs": star() })]),
-        ),
-        false => {
-            let urls: Vec<Value> = crate::authz::PUBLIC.iter().map(|p| Value::from(*p)).collect();
-            (tree!([]), tree!([tree!({ "verbs": tree!(["get"]), "nonResourceURLs": urls })]))
-        }
-    };
-    tree!({ "resourceRules": resources, "nonResourceRules": paths, "incomplete": false })
 }
 
 /// GET of component statuses: the storage is the one component that a server alone has, and clients know it by

@@ -429,3 +429,38 @@ pub async fn ensure(
         Err(error) => Err(error),
     }
 }
+
+/// An object that is to be created.
+pub struct Birth {
+    /// Which one, and as whom.
+    pub cx: Context,
+    /// The object; no namespace, name or address is to be found for it.
+    pub tree: Value,
+}
+
+/// Creates objects of the server's own in one transaction: all of them or none.
+///
+/// # Errors
+/// 409 when one is there already; when they cannot be written.
+pub async fn create_together(server: &Arc<Server>, births: Vec<Birth>) -> Result<(), ApiError> {
+    if births.is_empty() {
+        return Ok(());
+    }
+    let mut transaction = Transaction::new();
+    for Birth { cx, tree } in births {
+        let (resource, form) = (&cx.resource, storage(&cx)?);
+        let conform = plinth_codec::json::conform(tree, &resource.schema, resource.root, &Default::default());
+        let mut tree = conform.map_err(ApiError::internal)?.value;
+        let moment = Moment::present();
+        metadata::prepare_create(resource, &mut tree, &moment)?;
+        resource.strategy.default(&mut tree);
+        ownership::track(&cx, None, &mut tree, &moment.now);
+        (resource.strategy.prepare_for_create)(&mut tree);
+        let key = key::object(&form.prefix, key_namespace(&cx), metadata::text(&tree, "name"));
+        let value = object::to_stored(resource, tree)?;
+        transaction = put(&cx, transaction.require(Condition::Absent(key.clone().into())), key, value)?;
+    }
+    let why = "one of the objects exists already";
+    let taken = || ApiError::new(409, crate::status::Reason::AlreadyExists, why);
+    server.store.commit(transaction).await?.map(|_| ()).ok_or_else(taken)
+}

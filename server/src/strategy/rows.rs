@@ -3,7 +3,8 @@
 use super::core::{data, namespace, pod, service, storage};
 use super::defaults::{cluster, core, pod as pods, workloads as work};
 use super::validation::{
-    cluster as check_cluster, pod as check_pod, service as check_service, update, workloads as check_work,
+    cluster as check_cluster, pod as check_pod, rbac as check_rbac, service as check_service, update,
+    workloads as check_work,
 };
 use super::{workloads, Deletion, NameRule, Strategy, BASE};
 
@@ -241,15 +242,15 @@ pub(super) static ROWS: &[Row] = &[
     (
         "rbac.authorization.k8s.io",
         "clusterrolebindings",
-        Strategy { checks: check_cluster::CLUSTER_ROLE_BINDING, ..ROLE_BINDING },
+        Strategy { checks: check_rbac::CLUSTER_ROLE_BINDING, ..ROLE_BINDING },
     ),
-    ("rbac.authorization.k8s.io", "clusterroles", Strategy { checks: check_cluster::CLUSTER_ROLE, ..RBAC }),
+    ("rbac.authorization.k8s.io", "clusterroles", Strategy { checks: check_rbac::CLUSTER_ROLE, ..RBAC }),
     (
         "rbac.authorization.k8s.io",
         "rolebindings",
-        Strategy { checks: check_cluster::ROLE_BINDING, ..ROLE_BINDING },
+        Strategy { checks: check_rbac::ROLE_BINDING, ..ROLE_BINDING },
     ),
-    ("rbac.authorization.k8s.io", "roles", Strategy { checks: check_cluster::ROLE, ..RBAC }),
+    ("rbac.authorization.k8s.io", "roles", Strategy { checks: check_rbac::ROLE, ..RBAC }),
     ("resource.k8s.io", "deviceclasses", ANSWERING_GENERATION),
     ("resource.k8s.io", "resourceclaims", Strategy { defaults: work::RESOURCE_CLAIM, ..ANSWERING }),
     (

@@ -1,4 +1,4 @@
-//! Storage, RBAC, nodes, leases, priority classes, webhooks, flow control and Secrets.
+//! Storage, nodes, leases, priority classes, webhooks, flow control and Secrets.
 
 use plinth_codec::{names, Value};
 
@@ -35,20 +35,6 @@ pub const STORAGE_CLASS: &[Check] = &[
     OneOf("reclaimPolicy", &["Delete", "Retain"]),
     OneOf("volumeBindingMode", &["Immediate", "WaitForFirstConsumer"]),
 ];
-
-/// rbac.authorization.k8s.io/v1 Role.
-pub const ROLE: &[Check] = &[Each("rules", &[By(rule)])];
-/// rbac.authorization.k8s.io/v1 ClusterRole.
-pub const CLUSTER_ROLE: &[Check] = &[Each("rules", &[By(cluster_rule)])];
-/// rbac.authorization.k8s.io/v1 RoleBinding.
-pub const ROLE_BINDING: &[Check] = &[
-    OneOf("roleRef.kind", &["Role", "ClusterRole"]),
-    Need("roleRef.name", ""),
-    Each("subjects", &[By(subject)]),
-];
-/// rbac.authorization.k8s.io/v1 ClusterRoleBinding.
-pub const CLUSTER_ROLE_BINDING: &[Check] =
-    &[OneOf("roleRef.kind", &["ClusterRole"]), Need("roleRef.name", ""), Each("subjects", &[By(subject)])];
 
 /// core/v1 Node.
 pub const NODE: &[Check] = &[By(taints)];
@@ -131,83 +117,6 @@ fn volume_source(volume: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
     for extra in sources.iter().skip(1) {
         faults.push(field::forbidden(format!("spec.{extra}"), "may not specify more than 1 volume type"));
-    }
-}
-
-fn rule(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
-    if list(rule, "verbs").is_empty() {
-        faults.push(field::required(format!("{path}verbs"), "verbs must contain at least one value"));
-    }
-    if !list(rule, "nonResourceURLs").is_empty() {
-        let why = "namespaced rules cannot apply to non-resource URLs";
-        faults.push(field::invalid(
-            format!("{path}nonResourceURLs"),
-            list(rule, "nonResourceURLs").to_vec(),
-            why,
-        ));
-    }
-    resources_of_rule(rule, path, faults);
-}
-
-fn cluster_rule(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
-    if list(rule, "verbs").is_empty() {
-        faults.push(field::required(format!("{path}verbs"), "verbs must contain at least one value"));
-    }
-    let has = |key: &str| !list(rule, key).is_empty();
-    if !has("nonResourceURLs") {
-        resources_of_rule(rule, path, faults);
-    } else if has("apiGroups") || has("resources") || has("resourceNames") {
-        let why = "rules cannot apply to both regular resources and non-resource URLs";
-        faults.push(field::invalid(
-            format!("{path}nonResourceURLs"),
-            list(rule, "nonResourceURLs").to_vec(),
-            why,
-        ));
-    }
-}
-
-fn resources_of_rule(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
-    if list(rule, "apiGroups").is_empty() {
-        let why = "resource rules must supply at least one api group";
-        faults.push(field::required(format!("{path}apiGroups"), why));
-    }
-    if list(rule, "resources").is_empty() {
-        let why = "resource rules must supply at least one resource";
-        faults.push(field::required(format!("{path}resources"), why));
-    }
-}
-
-fn subject(subject: &Value, path: &str, faults: &mut Vec<Cause>) {
-    if text(subject, "name").is_empty() {
-        faults.push(field::required(format!("{path}name"), ""));
-    }
-    match text(subject, "kind") {
-        "ServiceAccount" => {
-            if text(subject, "namespace").is_empty() {
-                faults.push(field::required(format!("{path}namespace"), ""));
-            }
-            if !text(subject, "apiGroup").is_empty() {
-                faults.push(field::not_supported(
-                    format!("{path}apiGroup"),
-                    text(subject, "apiGroup"),
-                    &[""],
-                ));
-            }
-        }
-        "User" | "Group" => {
-            if text(subject, "apiGroup") != "rbac.authorization.k8s.io" {
-                let supported = &["rbac.authorization.k8s.io"];
-                faults.push(field::not_supported(
-                    format!("{path}apiGroup"),
-                    text(subject, "apiGroup"),
-                    supported,
-                ));
-            }
-        }
-        other => {
-            let supported = &["ServiceAccount", "User", "Group"];
-            faults.push(field::not_supported(format!("{path}kind"), other, supported));
-        }
     }
 }
 

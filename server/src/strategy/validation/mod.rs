@@ -5,6 +5,7 @@
 
 pub mod cluster;
 pub mod pod;
+pub mod rbac;
 pub mod service;
 pub mod update;
 pub mod workloads;

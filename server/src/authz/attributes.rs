@@ -1,0 +1,160 @@
+//! What is asked of the authorizers.
+
+use std::borrow::Cow;
+
+use hyper::Method;
+use plinth_codec::names;
+use plinth_codec::selector::{FieldRequirement, FieldSelector, LabelSelector, Requirement};
+
+use crate::authn::User;
+use crate::request_info::{RequestInfo, Verb};
+
+/// `authorizer.Attributes` of k8s.io/apiserver: who wants to do what to what. Borrows the request; cheap to copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes<'a> {
+    /// Who asks.
+    pub user: &'a User,
+    /// The verb; for paths the HTTP method in lower case.
+    pub verb: &'a str,
+    /// What it is done to.
+    pub target: Target<'a>,
+}
+
+/// What a request is about.
+#[derive(Clone, Copy, Debug)]
+pub enum Target<'a> {
+    /// A resource.
+    Resource(ResourceTarget<'a>),
+    /// A path that is no resource.
+    Path(&'a str),
+}
+
+/// A resource, a subresource, or one object of them. Empty texts stand for "none" and in a collection for "all".
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ResourceTarget<'a> {
+    /// API group; empty for core.
+    pub group: &'a str,
+    /// API version.
+    pub version: &'a str,
+    /// Plural resource.
+    pub resource: &'a str,
+    /// Subresource.
+    pub subresource: &'a str,
+    /// Name of the object.
+    pub name: &'a str,
+    /// Namespace; empty for cluster-scoped requests and requests over all namespaces.
+    pub namespace: &'a str,
+    /// What a list, watch or collection delete selects.
+    pub selectors: Option<&'a Selectors>,
+}
+
+/// The selectors of a request, as authorizers read them. One that cannot be read counts as none: it limits nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selectors {
+    /// Requirements of the field selector.
+    pub fields: Vec<FieldRequirement>,
+    /// Requirements of the label selector.
+    pub labels: Vec<Requirement>,
+}
+
+impl Selectors {
+    /// The selectors of a raw query; `None` when there are none that can be read.
+    pub fn of_query(query: &str) -> Option<Selectors> {
+        if !query.contains("Selector") {
+            return None;
+        }
+        let parameter = |name: &str| {
+            form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name).map(|(_, value)| value)
+        };
+        let fields = parameter("fieldSelector").and_then(|text| FieldSelector::parse(&text).ok());
+        let labels = parameter("labelSelector").and_then(|text| LabelSelector::parse(&text).ok());
+        let selectors = Selectors {
+            fields: fields.map(|s| s.requirements().to_vec()).unwrap_or_default(),
+            labels: labels.map(|s| s.requirements().to_vec()).unwrap_or_default(),
+        };
+        (!selectors.fields.is_empty() || !selectors.labels.is_empty()).then_some(selectors)
+    }
+
+    /// The value that a field must have, when the selector asks for exactly one.
+    pub fn exact_field(&self, field: &str) -> Option<&str> {
+        self.fields.iter().find(|r| r.equal && r.field == field).map(|r| r.value.as_str())
+    }
+}
+
+/// The attributes of a request on its way; owns what [`Attributes`] borrows.
+#[derive(Clone, Debug)]
+pub struct RequestAttributes {
+    selectors: Option<Selectors>,
+    method: Cow<'static, str>,
+}
+
+impl RequestAttributes {
+    /// Reads what the request info does not hold: the selectors and the method.
+    pub fn read(method: &Method, verb: Option<Verb>, query: Option<&str>) -> RequestAttributes {
+        let selects = matches!(verb, Some(Verb::List | Verb::Watch | Verb::DeleteCollection));
+        let method = match *method {
+            Method::GET => Cow::Borrowed("get"),
+            Method::POST => Cow::Borrowed("post"),
+            _ => Cow::Owned(method.as_str().to_ascii_lowercase()),
+        };
+        RequestAttributes { selectors: query.filter(|_| selects).and_then(Selectors::of_query), method }
+    }
+
+    /// The attributes of a request for a resource. A collection that is narrowed to one name is that object
+    /// (k8s.io/apiserver `pkg/endpoints/request/requestinfo.go`), so that a rule with resource names can allow it.
+    pub fn of_resource<'a>(&'a self, user: &'a User, info: &'a RequestInfo) -> Attributes<'a> {
+        let selected = self.selectors.as_ref().and_then(|s| s.exact_field("metadata.name"));
+        let selected = selected.filter(|name| names::path_segment_faults(name).is_empty());
+        let target = ResourceTarget {
+            group: &info.group,
+            version: &info.version,
+            resource: &info.resource,
+            subresource: &info.subresource,
+            name: if info.name.is_empty() { selected.unwrap_or_default() } else { &info.name },
+            namespace: &info.namespace,
+            selectors: self.selectors.as_ref(),
+        };
+        Attributes { user, verb: info.verb.as_str(), target: Target::Resource(target) }
+    }
+
+    /// The attributes of a request for another path.
+    pub fn of_path<'a>(&'a self, user: &'a User, path: &'a str) -> Attributes<'a> {
+        Attributes { user, verb: &self.method, target: Target::Path(path) }
+    }
+}
+
+impl<'a> Attributes<'a> {
+    /// A question about a resource.
+    pub fn resource(user: &'a User, verb: &'a str, target: ResourceTarget<'a>) -> Attributes<'a> {
+        Attributes { user, verb, target: Target::Resource(target) }
+    }
+
+    /// A question about a path that is no resource.
+    pub fn path(user: &'a User, verb: &'a str, path: &'a str) -> Attributes<'a> {
+        Attributes { user, verb, target: Target::Path(path) }
+    }
+
+    /// What is denied, in upstream's words
+    /// (k8s.io/apiserver `pkg/endpoints/handlers/responsewriters/errors.go`), made harmless for browsers.
+    pub fn denial(&self) -> String {
+        let (user, verb) = (&self.user.name, self.verb);
+        let text = match self.target {
+            Target::Path(path) => format!("User {user:?} cannot {verb} path {path:?}"),
+            Target::Resource(r) => {
+                let resource = match r.subresource.is_empty() {
+                    true => Cow::Borrowed(r.resource),
+                    false => Cow::Owned(format!("{}/{}", r.resource, r.subresource)),
+                };
+                let scope = match r.namespace.is_empty() {
+                    true => "at the cluster scope".to_owned(),
+                    false => format!("in the namespace {:?}", r.namespace),
+                };
+                format!(
+                    "User {user:?} cannot {verb} resource {resource:?} in API group {:?} {scope}",
+                    r.group
+                )
+            }
+        };
+        text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    }
+}

@@ -1,0 +1,160 @@
+//! State in memory that is made of stored objects and follows the engine's feed.
+//!
+//! The engine publishes a commit before it acknowledges it, and each look takes in what was published: so a look sees
+//! every write that was acknowledged before it began, and a binding counts for the request after the one that made it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use plinth_codec::{json, Value};
+use plinth_engine::{At, EventKind, Feed, Revision, Subscribe, Subscription};
+
+use crate::status::ApiError;
+use crate::storage::stored::Stored;
+use crate::storage::{key, Store};
+
+/// A change of one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// What lies there now, in plain text; `None` when it was deleted.
+    pub value: Option<&'a [u8]>,
+}
+
+impl Change<'_> {
+    /// The object that lies there now.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn object(&self) -> Result<Option<Value>, ApiError> {
+        let Some(value) = self.value else { return Ok(None) };
+        let stored = Stored::parse(value).map_err(ApiError::internal)?;
+        json::parse(stored.body()).map(Some).map_err(ApiError::internal)
+    }
+}
+
+/// What is made of stored objects.
+pub trait Collection: Default + Send + Sync + 'static {
+    /// The prefixes of the keys that it is made of.
+    fn prefixes() -> Vec<String>;
+
+    /// Takes a change in.
+    ///
+    /// # Errors
+    /// When the value cannot be read; the collection is then made anew, and answers with the error until it can be.
+    fn change(&mut self, change: Change<'_>) -> Result<(), ApiError>;
+}
+
+/// A collection and its place in the feed.
+///
+/// Looks share the collection's lock. The feed's lock is held to take changes in, never across an await; a look that
+/// finds nothing new touches one atomic number and no feed.
+pub struct Followed<C> {
+    store: Store,
+    collection: RwLock<C>,
+    /// `None` until the first look, and after a fault.
+    feeds: Mutex<Option<Vec<Subscription>>>,
+    /// Revision up to which everything has been taken in; 0 while nothing has.
+    position: AtomicU64,
+}
+
+impl<C: Collection> Followed<C> {
+    /// An empty one; it is filled at the first look.
+    pub fn new(store: Store) -> Followed<C> {
+        Followed {
+            store,
+            collection: RwLock::default(),
+            feeds: Mutex::default(),
+            position: AtomicU64::new(0),
+        }
+    }
+
+    /// Asks the collection, with everything in it that was acknowledged before.
+    ///
+    /// # Errors
+    /// When the collection cannot be read.
+    pub async fn look<T>(&self, ask: impl FnOnce(&C) -> T) -> Result<T, ApiError> {
+        let wanted = self.store.engine().current_revision().get();
+        // Revision 0 is a store that nothing was ever written to.
+        if self.position.load(Ordering::Acquire) < wanted && !self.catch_up(wanted) {
+            self.fill().await?;
+        }
+        Ok(ask(&self.collection.read()))
+    }
+
+    /// Takes in what the feeds have; false when that is not everything up to the wanted revision: a collection
+    /// that nobody looked at for long is sooner filled anew than led through the past.
+    fn catch_up(&self, wanted: u64) -> bool {
+        let mut held = self.feeds.lock();
+        let Some(feeds) = held.as_mut() else { return false };
+        let mut reached = u64::MAX;
+        for feed in feeds {
+            match self.drain(feed) {
+                Ok(position) => reached = reached.min(position.get()),
+                Err(fault) => {
+                    tracing::warn!(%fault, "roles, bindings or what nodes use are read anew");
+                    reached = 0;
+                }
+            }
+        }
+        if reached < wanted {
+            *held = None;
+            return false;
+        }
+        self.position.fetch_max(reached, Ordering::AcqRel);
+        true
+    }
+
+    fn drain(&self, feed: &mut Subscription) -> Result<Revision, ApiError> {
+        while let Some(next) = feed.try_next()? {
+            let Feed::Events(events) = next else { continue };
+            let mut collection = self.collection.write();
+            for event in events.iter() {
+                let value = match &event.kind {
+                    EventKind::Put { value, .. } => Some(self.store.open(&event.key, value)?),
+                    EventKind::Delete => None,
+                };
+                collection.change(Change { key: &event.key, value: value.as_deref() })?;
+            }
+        }
+        Ok(feed.position())
+    }
+
+    /// Makes the collection anew of what is stored, where blocking is allowed.
+    async fn fill(&self) -> Result<(), ApiError> {
+        loop {
+            let store = self.store.clone();
+            let made = tokio::task::spawn_blocking(move || read::<C>(&store)).await;
+            let (collection, feeds, revision) = made.map_err(ApiError::internal)??;
+            let mut held = self.feeds.lock();
+            // Others may have gone further meanwhile: what was true then must not come back.
+            if self.position.load(Ordering::Acquire) <= revision.get() {
+                *self.collection.write() = collection;
+                *held = Some(feeds);
+                self.position.store(revision.get(), Ordering::Release);
+                return Ok(());
+            }
+            if held.is_some() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn read<C: Collection>(store: &Store) -> Result<(C, Vec<Subscription>, Revision), ApiError> {
+    let engine = store.engine();
+    let snapshot = engine.snapshot(At::Latest)?;
+    let mut collection = C::default();
+    let mut feeds = Vec::new();
+    for prefix in C::prefixes() {
+        let range = key::range(prefix.as_bytes());
+        let mut entries = snapshot.range(&range);
+        while let Some(entry) = entries.next()? {
+            let value = store.open(entry.key, entry.value)?;
+            collection.change(Change { key: entry.key, value: Some(&value) })?;
+        }
+        feeds.push(engine.subscribe(Subscribe::new(range).after(snapshot.revision()))?);
+    }
+    Ok((collection, feeds, snapshot.revision()))
+}

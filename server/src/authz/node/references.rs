@@ -1,0 +1,135 @@
+//! What a pod or a volume names: the objects that a kubelet needs to run it.
+//!
+//! Upstream: kubernetes `pkg/api/v1/pod/util.go` and `pkg/api/v1/persistentvolume/util.go`.
+
+use plinth_codec::Value;
+use smol_str::{format_smolstr, SmolStr};
+
+/// What can be read because a pod names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Named {
+    /// A Secret.
+    Secret,
+    /// A ConfigMap.
+    ConfigMap,
+    /// A PersistentVolumeClaim.
+    Claim,
+    /// A ResourceClaim.
+    ResourceClaim,
+    /// A ServiceAccount.
+    ServiceAccount,
+}
+
+/// Names of Secrets in a volume of a pod, each as the path of the name.
+const VOLUME_SECRETS: &[&[&str]] = &[
+    &["azureFile", "secretName"],
+    &["cephfs", "secretRef", "name"],
+    &["cinder", "secretRef", "name"],
+    &["csi", "nodePublishSecretRef", "name"],
+    &["flexVolume", "secretRef", "name"],
+    &["iscsi", "secretRef", "name"],
+    &["rbd", "secretRef", "name"],
+    &["scaleIO", "secretRef", "name"],
+    &["secret", "secretName"],
+    &["storageos", "secretRef", "name"],
+];
+
+/// References to Secrets in a PersistentVolume that its node reads, and whether one without a namespace is in the
+/// claim's.
+const PERSISTENT_SECRETS: &[(&[&str], bool)] = &[
+    (&["cephfs", "secretRef"], true),
+    (&["cinder", "secretRef"], false),
+    (&["csi", "nodeExpandSecretRef"], false),
+    (&["csi", "nodePublishSecretRef"], false),
+    (&["csi", "nodeStageSecretRef"], false),
+    (&["flexVolume", "secretRef"], true),
+    (&["iscsi", "secretRef"], true),
+    (&["rbd", "secretRef"], true),
+    (&["scaleIO", "secretRef"], true),
+    (&["storageos", "secretRef"], false),
+];
+
+/// A pod of a node itself, not of the API.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Everything that a pod names in its namespace, sorted, each once. A mirror pod names nothing that counts: a node must not
+/// get at objects by a pod that it has made itself.
+pub fn of_pod(pod: &Value) -> Vec<(Named, SmolStr)> {
+    if pod.at(&["metadata", "annotations", MIRROR]).is_some() {
+        return Vec::new();
+    }
+    let mut out = Vec::new();
+    let mut add = |what: Named, name: Option<&str>| {
+        out.extend(name.filter(|name| !name.is_empty()).map(|name| (what, SmolStr::new(name))));
+    };
+    add(Named::ServiceAccount, pod.str_at(&["spec", "serviceAccountName"]));
+    for secret in list(pod, &["spec", "imagePullSecrets"]) {
+        add(Named::Secret, secret.str_at(&["name"]));
+    }
+    for containers in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in list(pod, &["spec", containers]) {
+            for from in list(container, &["envFrom"]) {
+                add(Named::Secret, from.str_at(&["secretRef", "name"]));
+                add(Named::ConfigMap, from.str_at(&["configMapRef", "name"]));
+            }
+            for variable in list(container, &["env"]) {
+                add(Named::Secret, variable.str_at(&["valueFrom", "secretKeyRef", "name"]));
+                add(Named::ConfigMap, variable.str_at(&["valueFrom", "configMapKeyRef", "name"]));
+            }
+        }
+    }
+    let pod_name = pod.str_at(&["metadata", "name"]).unwrap_or_default();
+    for volume in list(pod, &["spec", "volumes"]) {
+        for path in VOLUME_SECRETS {
+            add(Named::Secret, volume.str_at(path));
+        }
+        add(Named::ConfigMap, volume.str_at(&["configMap", "name"]));
+        for source in list(volume, &["projected", "sources"]) {
+            add(Named::Secret, source.str_at(&["secret", "name"]));
+            add(Named::ConfigMap, source.str_at(&["configMap", "name"]));
+        }
+        add(Named::Claim, volume.str_at(&["persistentVolumeClaim", "claimName"]));
+        if volume.get("ephemeral").is_some_and(|e| !e.is_null()) {
+            let name = volume.str_at(&["name"]).unwrap_or_default();
+            add(Named::Claim, Some(&format_smolstr!("{pod_name}-{name}")));
+        }
+    }
+    for claim in list(pod, &["spec", "resourceClaims"]) {
+        add(Named::ResourceClaim, claim.str_at(&["resourceClaimName"]));
+        if claim.str_at(&["resourceClaimTemplateName"]).is_some() {
+            let made = list(pod, &["status", "resourceClaimStatuses"]);
+            let made = made.iter().find(|s| s.str_at(&["name"]) == claim.str_at(&["name"]));
+            add(Named::ResourceClaim, made.and_then(|s| s.str_at(&["resourceClaimName"])));
+        }
+    }
+    const EXTENDED: &[&str] = &["status", "extendedResourceClaimStatus", "resourceClaimName"];
+    add(Named::ResourceClaim, pod.str_at(EXTENDED));
+    out.sort_unstable();
+    out.dedup();
+    out
+}
+
+/// The Secrets that a PersistentVolume names for its node: namespace and name.
+pub fn of_volume(volume: &Value) -> Vec<(SmolStr, SmolStr)> {
+    let Some(spec) = volume.get("spec") else { return Vec::new() };
+    let claim_namespace = spec.str_at(&["claimRef", "namespace"]).unwrap_or_default();
+    let place = |given: Option<&str>, falls_back: bool| {
+        let given = given.filter(|namespace| !namespace.is_empty());
+        SmolStr::new(given.unwrap_or(if falls_back { claim_namespace } else { "" }))
+    };
+    let mut out = Vec::new();
+    if let Some(name) = spec.str_at(&["azureFile", "secretName"]).filter(|name| !name.is_empty()) {
+        out.push((place(spec.str_at(&["azureFile", "secretNamespace"]), true), name.into()));
+    }
+    for (path, falls_back) in PERSISTENT_SECRETS {
+        let Some(reference) = spec.at(path) else { continue };
+        if let Some(name) = reference.str_at(&["name"]).filter(|name| !name.is_empty()) {
+            out.push((place(reference.str_at(&["namespace"]), *falls_back), name.into()));
+        }
+    }
+    out
+}
+
+fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
+    object.at(path).and_then(Value::as_array).unwrap_or_default()
+}

@@ -1,0 +1,202 @@
+//! One rule of a role: which verbs on what.
+//!
+//! Upstream: kubernetes `pkg/apis/rbac/v1/evaluation_helpers.go`.
+
+use plinth_codec::error::quoted;
+use plinth_codec::{Map, Value};
+use smol_str::SmolStr;
+
+use crate::authz::{ResourceTarget, Target};
+
+/// Stands for every verb, group, resource or path.
+const ALL: &str = "*";
+
+/// `rbac.authorization.k8s.io/v1` PolicyRule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PolicyRule {
+    /// Verbs; `*` for all.
+    pub verbs: Vec<SmolStr>,
+    /// API groups; `*` for all, empty text for core.
+    pub groups: Vec<SmolStr>,
+    /// Resources, `RESOURCE/SUBRESOURCE`, `*/SUBRESOURCE` or `*`.
+    pub resources: Vec<SmolStr>,
+    /// Names of objects; none for all.
+    pub names: Vec<SmolStr>,
+    /// Paths that are no resource, `*` at their end for all that start so.
+    pub paths: Vec<SmolStr>,
+}
+
+/// The members of a rule in the order in which upstream's struct has them, and of its short form.
+const MEMBERS: [&str; 5] = ["verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"];
+
+impl PolicyRule {
+    /// A rule as an object has it. What has the wrong type is left out: then the rule allows less.
+    pub fn of(rule: &Value) -> PolicyRule {
+        let [verbs, groups, resources, names, paths] = MEMBERS.map(|member| {
+            let list = rule.get(member).and_then(Value::as_array).unwrap_or_default();
+            list.iter().filter_map(Value::as_str).map(SmolStr::new).collect()
+        });
+        PolicyRule { verbs, groups, resources, names, paths }
+    }
+
+    /// The rules of a role.
+    pub fn all_of(role: &Value) -> Vec<PolicyRule> {
+        let rules = role.get("rules").and_then(Value::as_array).unwrap_or_default();
+        rules.iter().map(PolicyRule::of).collect()
+    }
+
+    fn lists(&self) -> [&[SmolStr]; 5] {
+        [&self.verbs, &self.groups, &self.resources, &self.names, &self.paths]
+    }
+
+    /// The rule as an object has it: empty lists are left out.
+    pub fn to_value(&self) -> Value {
+        let mut map = Map::new();
+        for (member, list) in MEMBERS.into_iter().zip(self.lists()) {
+            if !list.is_empty() {
+                map.insert(member, list.iter().cloned().map(Value::from).collect::<Vec<_>>());
+            }
+        }
+        Value::Object(map)
+    }
+
+    /// Whether it allows that. Compares texts and allocates nothing.
+    pub fn allows(&self, verb: &str, target: &Target<'_>) -> bool {
+        self.verbs.iter().any(|v| v == ALL || v == verb)
+            && match target {
+                Target::Resource(resource) => self.allows_resource(resource),
+                Target::Path(path) => self.paths.iter().any(|pattern| path_covers(pattern, path)),
+            }
+    }
+
+    fn allows_resource(&self, target: &ResourceTarget<'_>) -> bool {
+        self.groups.iter().any(|g| g == ALL || g == target.group)
+            && self.resources.iter().any(|r| resource_matches(r, target.resource, target.subresource))
+            && (self.names.is_empty() || self.names.iter().any(|name| name == target.name))
+    }
+
+    /// The rules of one verb on one thing each that this one stands for.
+    pub fn broken_down(&self) -> impl Iterator<Item = PolicyRule> + '_ {
+        let one = |text: &SmolStr| vec![text.clone()];
+        let names = match self.names.is_empty() {
+            true => vec![Vec::new()],
+            false => self.names.iter().map(one).collect(),
+        };
+        let resources = self.groups.iter().flat_map(move |group| {
+            let names = names.clone();
+            self.resources.iter().flat_map(move |resource| {
+                let names = names.clone();
+                self.verbs.iter().flat_map(move |verb| {
+                    let names = names.clone();
+                    names.into_iter().map(move |names| PolicyRule {
+                        verbs: one(verb),
+                        groups: one(group),
+                        resources: one(resource),
+                        names,
+                        paths: Vec::new(),
+                    })
+                })
+            })
+        });
+        let paths = self.paths.iter().flat_map(move |path| {
+            self.verbs.iter().map(move |verb| PolicyRule {
+                verbs: one(verb),
+                paths: one(path),
+                ..PolicyRule::default()
+            })
+        });
+        resources.chain(paths)
+    }
+
+    /// Whether this rule allows everything that `other`, a rule of one verb on one thing, does.
+    pub fn covers(&self, other: &PolicyRule) -> bool {
+        let holds = |own: &[SmolStr], others: &[SmolStr]| others.iter().all(|text| own.contains(text));
+        let holds_or_all =
+            |own: &[SmolStr], others: &[SmolStr]| own.iter().any(|t| t == ALL) || holds(own, others);
+        let covers_resource = |wanted: &SmolStr| {
+            self.resources.iter().any(|own| match wanted.split_once('/') {
+                _ if own == ALL || own == wanted => true,
+                Some((_, subresource)) => own.strip_prefix("*/") == Some(subresource),
+                None => false,
+            })
+        };
+        holds_or_all(&self.verbs, &other.verbs)
+            && holds_or_all(&self.groups, &other.groups)
+            && other.resources.iter().all(covers_resource)
+            && other.paths.iter().all(|path| self.paths.iter().any(|own| path_covers_path(own, path)))
+            && (self.names.is_empty() || (!other.names.is_empty() && holds(&self.names, &other.names)))
+    }
+
+    /// `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`: the form in upstream's messages.
+    pub fn compact(&self) -> String {
+        let parts = [
+            ("APIGroups", &self.groups),
+            ("Resources", &self.resources),
+            ("NonResourceURLs", &self.paths),
+            ("ResourceNames", &self.names),
+            ("Verbs", &self.verbs),
+        ];
+        let told = parts.iter().filter(|(_, list)| !list.is_empty());
+        let texts: Vec<String> = told.map(|(name, list)| format!("{name}:{}", quoted_list(list))).collect();
+        format!("{{{}}}", texts.join(", "))
+    }
+}
+
+/// Go's `%q` of a list of texts.
+pub fn quoted_list<T: AsRef<str>>(list: &[T]) -> String {
+    let texts: Vec<String> = list.iter().map(|text| quoted(text.as_ref())).collect();
+    format!("[{}]", texts.join(" "))
+}
+
+fn resource_matches(pattern: &str, resource: &str, subresource: &str) -> bool {
+    if pattern == ALL {
+        return true;
+    }
+    if subresource.is_empty() {
+        return pattern == resource;
+    }
+    pattern
+        .strip_suffix(subresource)
+        .and_then(|rest| rest.strip_suffix('/'))
+        .is_some_and(|of| of == ALL || of == resource)
+}
+
+fn path_covers(pattern: &str, path: &str) -> bool {
+    pattern == ALL || path_covers_path(pattern, path)
+}
+
+fn path_covers_path(pattern: &str, path: &str) -> bool {
+    pattern == path || (pattern.ends_with('*') && path.starts_with(pattern.trim_end_matches('*')))
+}
+
+/// The rules of `wanted`, broken down, that no rule of `held` covers; none when all are.
+pub fn uncovered(held: &[PolicyRule], wanted: &[PolicyRule]) -> Vec<PolicyRule> {
+    let parts = wanted.iter().flat_map(PolicyRule::broken_down);
+    parts.filter(|part| !held.iter().any(|rule| rule.covers(part))).collect()
+}
+
+/// Puts rules that differ in their verbs alone together
+/// (kubernetes `pkg/registry/rbac/validation/policy_compact.go`); made for what [`uncovered`] gives.
+pub fn compacted(rules: Vec<PolicyRule>) -> Vec<PolicyRule> {
+    let mut out: Vec<PolicyRule> = Vec::new();
+    let mut place = std::collections::HashMap::new();
+    for rule in rules {
+        let is_simple = rule.paths.is_empty()
+            && rule.names.len() <= 1
+            && rule.groups.len() == 1
+            && rule.resources.len() == 1;
+        if !is_simple {
+            out.push(rule);
+            continue;
+        }
+        let key = (rule.groups.clone(), rule.resources.clone(), rule.names.clone());
+        match place.get(&key).and_then(|at: &usize| out.get_mut(*at)) {
+            Some(earlier) => earlier.verbs.extend(rule.verbs),
+            None => {
+                place.insert(key, out.len());
+                out.push(rule);
+            }
+        }
+    }
+    out
+}

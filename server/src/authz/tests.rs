@@ -1,0 +1,122 @@
+use super::*;
+use crate::authn::User;
+
+/// A chain over a store of its own; the directory goes with it.
+struct Chain {
+    authorizer: Authorizer,
+    store: Store,
+    _dir: tempfile::TempDir,
+}
+
+impl std::ops::Deref for Chain {
+    type Target = Authorizer;
+
+    fn deref(&self) -> &Authorizer {
+        &self.authorizer
+    }
+}
+
+fn chain(modes: &[Mode]) -> Chain {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = plinth_engine::Engine::open(plinth_engine::Options::new(dir.path())).unwrap();
+    let store = Store::new(engine, Default::default());
+    let options = AuthorizationOptions { authorization_mode: modes.to_vec() };
+    Chain { authorizer: Authorizer::new(&options, store.clone()), store, _dir: dir }
+}
+
+impl Chain {
+    /// Stores an object as the write path would, and gives back nothing to wait for.
+    fn put(&self, group: &str, plural: &str, object: &str) {
+        let object = plinth_codec::json::parse(object.as_bytes()).unwrap();
+        let registry = crate::registry::Registry::builtin();
+        let resource =
+            registry.resources.iter().find(|r| r.row.group == group && r.row.plural == plural).unwrap();
+        let text = |key: &str| object.str_at(&["metadata", key]).unwrap_or_default();
+        let key = crate::storage::key::object(
+            &resource.storage.as_ref().unwrap().prefix,
+            text("namespace"),
+            text("name"),
+        );
+        let value = crate::storage::object::to_stored(resource, object.clone()).unwrap();
+        let put = plinth_engine::Transaction::new().put(key, value);
+        self.store.engine().transact(put).wait().unwrap();
+    }
+
+    fn delete(&self, key: &str) {
+        let delete = plinth_engine::Transaction::new().delete(key.as_bytes().to_vec());
+        self.store.engine().transact(delete).wait().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn anonymous_reads_health_and_nothing_else() {
+    let anonymous = User::anonymous();
+    for (path, allowed) in [
+        ("/livez", true),
+        ("/livez/ping", true),
+        ("/version", true),
+        ("/livezx", false),
+        ("/metrics", false),
+        ("/api", false),
+    ] {
+        let decision = chain(&[Mode::AlwaysAllow]).require(&Attributes::path(&anonymous, "get", path)).await;
+        assert_eq!(decision.is_ok(), allowed, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn the_denial_is_upstreams() {
+    let user = User::new("jane", &["system:authenticated"]);
+    let target = ResourceTarget {
+        group: "apps",
+        version: "v1",
+        resource: "deployments",
+        subresource: "scale",
+        name: "web",
+        namespace: "default",
+        selectors: None,
+    };
+    let denied = |modes: &'static [Mode]| {
+        let user = user.clone();
+        async move { chain(modes).require(&Attributes::resource(&user, "patch", target)).await.unwrap_err() }
+    };
+    let denial = "deployments.apps \"web\" is forbidden: User \"jane\" cannot patch resource \"deployments/scale\" in API group \"apps\" in the namespace \"default\"";
+    assert_eq!(denied(&[Mode::Rbac]).await.message, denial);
+    let with_reason = format!("{denial}: Everything is forbidden.");
+    assert_eq!(denied(&[Mode::AlwaysDeny]).await.message, with_reason);
+    let twice = format!("{denial}: Everything is forbidden.\nEverything is forbidden.");
+    assert_eq!(denied(&[Mode::AlwaysDeny, Mode::AlwaysDeny]).await.message, twice);
+    assert!(chain(&[Mode::AlwaysDeny, Mode::AlwaysAllow])
+        .authorize(&Attributes::path(&user, "get", "/x"))
+        .await
+        .allowed());
+    let path = chain(&[Mode::Rbac]).require(&Attributes::path(&user, "get", "/a<b>")).await.unwrap_err();
+    assert_eq!(path.message, "forbidden: User \"jane\" cannot get path \"/a&lt;b&gt;\"");
+}
+
+#[tokio::test]
+async fn what_is_written_counts_for_the_next_question() {
+    const ROLE: &str = r#"{"metadata":{"name":"reader","namespace":"a"},"rules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods"]}]}"#;
+    const BINDING: &str = r#"{"metadata":{"name":"b","namespace":"a"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"reader"},"subjects":[{"kind":"User","name":"jane"}]}"#;
+    let chain = chain(&[Mode::Node, Mode::Rbac]);
+    let jane = User::new("jane", &["system:authenticated"]);
+    let target =
+        ResourceTarget { version: "v1", resource: "pods", namespace: "a", ..ResourceTarget::default() };
+    let question = Attributes::resource(&jane, "get", target);
+    assert!(!chain.authorize(&question).await.allowed());
+    chain.put(rbac::GROUP, "rolebindings", BINDING);
+    let decision = chain.authorize(&question).await;
+    assert_eq!(decision.reason.to_string(), "RBAC: role.rbac.authorization.k8s.io \"reader\" not found");
+    chain.put(rbac::GROUP, "roles", ROLE);
+    let decision = chain.authorize(&question).await;
+    assert!(decision.allowed());
+    let reason = "RBAC: allowed by RoleBinding \"b/a\" of Role \"reader\" to User \"jane\"";
+    assert_eq!(decision.reason.to_string(), reason);
+    // What has nothing to do with roles moves the store on and changes nothing.
+    for n in 0..300 {
+        chain.put("", "configmaps", &format!(r#"{{"metadata":{{"name":"c{n}","namespace":"a"}}}}"#));
+    }
+    assert!(chain.authorize(&question).await.allowed());
+    chain.delete("rbac.authorization.k8s.io/rolebindings/a/b");
+    assert!(!chain.authorize(&question).await.allowed());
+}

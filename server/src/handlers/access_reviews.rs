@@ -1,0 +1,296 @@
+//! SubjectAccessReview and its kin: what the authorizers would answer, and every rule that holds for oneself.
+//!
+//! Upstream: kubernetes `pkg/registry/authorization` and `pkg/apis/authorization/validation`.
+
+use std::collections::BTreeMap;
+
+use plinth_codec::selector::{FieldRequirement, FieldSelector, LabelSelector, Operator, Requirement};
+use plinth_codec::{names, tree, Map, Value};
+
+use super::Context;
+use crate::authn::User;
+use crate::authz::rbac::rules::PolicyRule;
+use crate::authz::{Attributes, ResourceTarget, Selectors, Verdict};
+use crate::field;
+use crate::status::{ApiError, Cause};
+
+const GROUP: &str = "authorization.k8s.io";
+
+/// The status of a SubjectAccessReview, LocalSubjectAccessReview or SelfSubjectAccessReview.
+///
+/// # Errors
+/// 422 for a review that asks nothing, or two things; 400 for a local one of another namespace.
+pub(super) async fn access(cx: &Context, review: &Value) -> Result<Value, ApiError> {
+    let is_self = cx.resource.row.kind == "SelfSubjectAccessReview";
+    let is_local = cx.resource.row.kind == "LocalSubjectAccessReview";
+    let faults = faults(review, is_self, is_local);
+    if !faults.is_empty() {
+        // Upstream's reviews know their own kind no more by then.
+        return Err(ApiError::invalid(GROUP, "", "", faults));
+    }
+    let spec = review.get("spec").unwrap_or(&Value::Null);
+    let named;
+    let user = match is_self {
+        true => &*cx.user,
+        false => {
+            named = subject(spec);
+            &named
+        }
+    };
+    let text = |key: &str| spec.str_at(&["resourceAttributes", key]).unwrap_or_default();
+    let mut ignored = Vec::new();
+    let asked = spec.get("resourceAttributes").filter(|asked| !asked.is_null());
+    let selectors = asked.and_then(|asked| selectors(asked, &mut ignored));
+    let attributes = match asked {
+        Some(_) => {
+            let version = text("version");
+            let target = ResourceTarget {
+                group: text("group"),
+                version: if version.is_empty() { "*" } else { version },
+                resource: text("resource"),
+                subresource: text("subresource"),
+                name: text("name"),
+                namespace: text("namespace"),
+                selectors: selectors.as_ref(),
+            };
+            Attributes::resource(user, text("verb"), target)
+        }
+        None => {
+            let text = |key: &str| spec.str_at(&["nonResourceAttributes", key]).unwrap_or_default();
+            Attributes::path(user, text("verb"), text("path"))
+        }
+    };
+    let decision = cx.server.authorizer.authorize(&attributes).await;
+    let mut status = Map::new();
+    status.insert("allowed", decision.allowed());
+    if decision.verdict == Verdict::Deny {
+        status.insert("denied", true);
+    }
+    let reason = decision.reason.to_string();
+    if !reason.is_empty() {
+        status.insert("reason", reason);
+    }
+    let faults: Vec<String> = decision.error.into_iter().chain(ignored).collect();
+    if !faults.is_empty() {
+        status.insert("evaluationError", faults.join("; "));
+    }
+    Ok(Value::Object(status))
+}
+
+/// Whom a review is about.
+fn subject(spec: &Value) -> User {
+    let text = |key: &str| spec.str_at(&[key]).unwrap_or_default().to_owned();
+    let extra = spec.get("extra").and_then(Value::as_object).into_iter().flat_map(Map::iter);
+    let extra: BTreeMap<String, Vec<String>> =
+        extra.map(|(key, values)| (key.to_string(), texts(Some(values)))).collect();
+    User { name: text("user"), uid: text("uid"), groups: texts(spec.get("groups")), extra }
+}
+
+fn texts(list: Option<&Value>) -> Vec<String> {
+    let list = list.and_then(Value::as_array).unwrap_or_default();
+    list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// What a review asks by, in JSON as upstream's internal type has it.
+fn shown_path(attributes: Option<&Value>) -> Value {
+    let Some(attributes) = attributes else { return Value::Null };
+    let text = |key: &str| attributes.str_at(&[key]).unwrap_or_default();
+    tree!({ "Path": text("path"), "Verb": text("verb") })
+}
+
+fn faults(review: &Value, is_self: bool, is_local: bool) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    let at = |key: &str| review.at(&["spec", key]).filter(|value| !value.is_null());
+    let (resource, path) = (at("resourceAttributes"), at("nonResourceAttributes"));
+    if resource.is_some() && path.is_some() {
+        let why = "cannot be specified in combination with resourceAttributes";
+        faults.push(field::invalid("spec.nonResourceAttributes", shown_path(path), why));
+    }
+    if resource.is_none() && path.is_none() {
+        let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        faults.push(field::invalid("spec.resourceAttributes", Value::Null, why));
+    }
+    let is_empty = |key: &str| match at(key) {
+        Some(Value::Array(list)) => list.is_empty(),
+        Some(Value::String(text)) => text.is_empty(),
+        _ => true,
+    };
+    if !is_self && is_empty("user") && is_empty("groups") {
+        faults.push(field::invalid("spec.user", "", "at least one of user or group must be specified"));
+    }
+    for member in ["fieldSelector", "labelSelector"] {
+        let selector = resource.and_then(|r| r.get(member)).filter(|selector| !selector.is_null());
+        if let Some(selector) = selector {
+            selector_faults(selector, &format!("spec.resourceAttributes.{member}"), &mut faults);
+        }
+    }
+    metadata_faults(review, is_local, &mut faults);
+    if !is_local {
+        return faults;
+    }
+    if let Some(resource) = resource {
+        let namespace = resource.str_at(&["namespace"]).unwrap_or_default();
+        if namespace != crate::metadata::text(review, "namespace") {
+            let field = "spec.resourceAttributes.namespace";
+            faults.push(field::invalid(field, namespace, "must match metadata.namespace"));
+        }
+    }
+    if path.is_some() {
+        let why = "disallowed on this kind of request";
+        faults.push(field::invalid("spec.nonResourceAttributes", shown_path(path), why));
+    }
+    faults
+}
+
+/// A question has no metadata of its own.
+fn metadata_faults(review: &Value, is_local: bool, faults: &mut Vec<Cause>) {
+    let Some(metadata) = review.get("metadata").and_then(Value::as_object) else { return };
+    let is_zero = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    };
+    let expected = |key: &str| key == "managedFields" || (is_local && key == "namespace");
+    if metadata.iter().all(|(key, value)| expected(key) || is_zero(value)) {
+        return;
+    }
+    let why = if is_local { "must be empty except for namespace" } else { "must be empty" };
+    faults.push(field::invalid("metadata", metadata.clone(), why));
+}
+
+fn selector_faults(selector: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let raw = selector.str_at(&["rawSelector"]).unwrap_or_default();
+    let requirements = selector.get("requirements").and_then(Value::as_array).unwrap_or_default();
+    if !raw.is_empty() && !requirements.is_empty() {
+        let why = "may not specified at the same time as requirements";
+        faults.push(field::invalid(format!("{path}.rawSelector"), raw, why));
+    }
+    if raw.is_empty() && requirements.is_empty() {
+        let why = format!("when {path} is specified, requirements or rawSelector is required");
+        faults.push(field::required(format!("{path}.requirements"), &why));
+    }
+    let of_labels = path.ends_with("labelSelector");
+    for (i, requirement) in requirements.iter().enumerate() {
+        let path = format!("{path}.requirements[{i}]");
+        let key = requirement.str_at(&["key"]).unwrap_or_default();
+        let values = texts(requirement.get("values"));
+        if !of_labels && key.is_empty() {
+            faults.push(field::required(format!("{path}.key"), "must be specified"));
+        }
+        // An operator that this server does not know is one of a newer client: it limits nothing.
+        match requirement.str_at(&["operator"]).unwrap_or_default() {
+            "In" | "NotIn" if values.is_empty() => {
+                let why = "must be specified when `operator` is 'In' or 'NotIn'";
+                faults.push(field::required(format!("{path}.values"), why));
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                faults.push(field::forbidden(format!("{path}.values"), why));
+            }
+            _ => {}
+        }
+        if of_labels {
+            let bad = names::qualified_name_faults(key);
+            faults.extend(bad.iter().map(|why| field::invalid(format!("{path}.key"), key, why)));
+            for (j, value) in values.iter().enumerate() {
+                let bad = names::label_value_faults(value);
+                let path = format!("{path}.values[{j}]");
+                faults.extend(bad.iter().map(|why| field::invalid(path.as_str(), value.as_str(), why)));
+            }
+        }
+    }
+}
+
+/// The selectors of a review. What cannot be read is left out, which only makes the question broader, and told.
+fn selectors(asked: &Value, ignored: &mut Vec<String>) -> Option<Selectors> {
+    let part = |member: &str| asked.get(member).filter(|selector| !selector.is_null());
+    let mut selectors = Selectors::default();
+    let mut tell = |member: &str, whole: bool, any: bool| {
+        if !whole {
+            let how = if any { "partially ignored" } else { "ignored" };
+            ignored.push(format!("spec.resourceAttributes.{member} {how} due to parse error"));
+        }
+    };
+    let raw = |selector: &Value| selector.str_at(&["rawSelector"]).unwrap_or_default().to_owned();
+    let requirements = |selector: &Value| {
+        selector.get("requirements").and_then(Value::as_array).unwrap_or_default().to_vec()
+    };
+    if let Some(selector) = part("fieldSelector") {
+        let mut whole = true;
+        match FieldSelector::parse(&raw(selector)) {
+            Ok(parsed) => selectors.fields = parsed.requirements().to_vec(),
+            Err(_) => whole = false,
+        }
+        let list = requirements(selector);
+        if !list.is_empty() {
+            selectors.fields = list.iter().filter_map(field_requirement).collect();
+            whole = selectors.fields.len() == list.len();
+        }
+        tell("fieldSelector", whole, !selectors.fields.is_empty());
+    }
+    if let Some(selector) = part("labelSelector") {
+        let mut whole = true;
+        match LabelSelector::parse(&raw(selector)) {
+            Ok(parsed) => selectors.labels = parsed.requirements().to_vec(),
+            Err(_) => whole = false,
+        }
+        let list = requirements(selector);
+        if !list.is_empty() {
+            selectors.labels = list.iter().filter_map(label_requirement).collect();
+            whole = selectors.labels.len() == list.len();
+        }
+        tell("labelSelector", whole, !selectors.labels.is_empty());
+    }
+    (!selectors.fields.is_empty() || !selectors.labels.is_empty()).then_some(selectors)
+}
+
+fn field_requirement(requirement: &Value) -> Option<FieldRequirement> {
+    let equal = match requirement.str_at(&["operator"])? {
+        "In" => true,
+        "NotIn" => false,
+        _ => return None,
+    };
+    let [value] = texts(requirement.get("values")).try_into().ok()?;
+    let field = requirement.str_at(&["key"])?.into();
+    Some(FieldRequirement { field, equal, value: value.into() })
+}
+
+fn label_requirement(requirement: &Value) -> Option<Requirement> {
+    let operator = match requirement.str_at(&["operator"])? {
+        "In" => Operator::In,
+        "NotIn" => Operator::NotIn,
+        "Exists" => Operator::Exists,
+        "DoesNotExist" => Operator::DoesNotExist,
+        _ => return None,
+    };
+    Requirement::new(requirement.str_at(&["key"])?, operator, texts(requirement.get("values"))).ok()
+}
+
+/// A SelfSubjectRulesReview with its answer. Upstream gives back neither spec nor metadata of the question.
+///
+/// # Errors
+/// 400 without a namespace.
+pub(super) async fn rules(cx: &Context, review: &Value) -> Result<Value, ApiError> {
+    let namespace = review.str_at(&["spec", "namespace"]).unwrap_or_default();
+    if namespace.is_empty() {
+        return Err(ApiError::bad_request("no namespace on request"));
+    }
+    let found = cx.server.authorizer.rules_for(&cx.user, namespace).await;
+    let list = |is_path: bool| {
+        let rules = found.rules.iter().filter(|rule| rule.paths.is_empty() != is_path);
+        rules.map(PolicyRule::to_value).collect::<Vec<_>>()
+    };
+    let mut status = tree!({ "resourceRules": list(false), "nonResourceRules": list(true), "incomplete": found.incomplete });
+    if let (Some(fault), Some(status)) = (found.fault, status.as_object_mut()) {
+        status.insert("evaluationError", fault);
+    }
+    Ok(tree!({
+        "apiVersion": format!("{GROUP}/v1"),
+        "kind": "SelfSubjectRulesReview",
+        "metadata": Map::new(),
+        "spec": Map::new(),
+        "status": status,
+    }))
+}
