@@ -14,10 +14,11 @@ use rocksdb::{ReadOptions, WriteBatch};
 
 use crate::archive::{self, Archived, Progress};
 use crate::block::block_until;
-use crate::commit::builder::Builder;
+use crate::commit::builder::{Builder, Relaxed};
 use crate::commit::desk::{Desk, Task, Work};
 use crate::commit::proposal::{Proposal, Slot};
-use crate::commit::syncer::Syncer;
+use crate::commit::syncer;
+use crate::commit::writer::Writer;
 use crate::compact::Compactor;
 use crate::error::{Error, Result};
 use crate::feed::feeder::Feeder;
@@ -83,16 +84,7 @@ impl Engine {
             Arc::clone(&metrics),
         ));
         let (feeder, feed) = Feeder::new(Arc::clone(&store), Arc::clone(&hub), Arc::clone(&floor));
-        let builder = Builder::new(
-            Arc::clone(&store),
-            Arc::clone(&hub),
-            Arc::clone(&desk),
-            Arc::clone(&metrics),
-            options.limits.group,
-            options.relaxed,
-            reserved,
-        );
-        let syncer = Syncer {
+        let writer = Arc::new(Mutex::new(Writer {
             store: Arc::clone(&store),
             hub: Arc::clone(&hub),
             desk: Arc::clone(&desk),
@@ -101,7 +93,16 @@ impl Engine {
             metrics: Arc::clone(&metrics),
             relaxed_sync_interval: options.relaxed_sync_interval,
             unsynced: None,
-        };
+        }));
+        let builder = Builder::new(
+            Arc::clone(&store),
+            Arc::clone(&hub),
+            Arc::clone(&desk),
+            Arc::clone(&writer),
+            Arc::clone(&metrics),
+            options.limits.group,
+            Relaxed { prefixes: options.relaxed, reserved },
+        );
         let duties = Duties {
             store: Arc::clone(&store),
             desk: Arc::clone(&desk),
@@ -124,7 +125,8 @@ impl Engine {
             threads: Mutex::default(),
         }));
         engine.spawn("plinth-build", move || builder.run())?;
-        engine.spawn("plinth-sync", move || syncer.run())?;
+        let desk = Arc::clone(&engine.0.desk);
+        engine.spawn("plinth-sync", move || syncer::run(&desk, &writer))?;
         engine.spawn("plinth-feed", feed)?;
         engine.spawn("plinth-tend", move || tender.run(&duties))?;
         Ok(engine)

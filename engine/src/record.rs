@@ -162,11 +162,28 @@ pub(crate) fn value_crc(value: &[u8]) -> u32 {
 }
 
 fn seal_crc(key: &[u8], header: &Header, value_crc: u32, value_len: usize) -> u32 {
-    let mut crc = crc32fast::Hasher::new_with_initial_len(value_crc, value_len as u64);
     let (tail, len) = header.tail();
-    crc.update(key);
-    crc.update(tail.get(..len).unwrap_or(&tail));
+    let mut crc = crc32fast::Hasher::new_with_initial_len(value_crc, value_len as u64);
+    update_with_both(&mut crc, key, tail.get(..len).unwrap_or(&tail));
     crc.finalize()
+}
+
+/// Adds the key and the header to a checksum: as one piece where they are short, because each update costs
+/// about 15 ns whatever its length, which a scan of small records feels.
+fn update_with_both(crc: &mut crc32fast::Hasher, key: &[u8], header: &[u8]) {
+    let mut both = [0; 192];
+    let len = key.len() + header.len();
+    match both.get_mut(..len).map(|both| both.split_at_mut(key.len())) {
+        Some((first, second)) => {
+            first.copy_from_slice(key);
+            second.copy_from_slice(header);
+            crc.update(both.get(..len).unwrap_or_default());
+        }
+        None => {
+            crc.update(key);
+            crc.update(header);
+        }
+    }
 }
 
 /// Decodes the header of `bytes` without looking at the checksum.
@@ -198,8 +215,7 @@ pub(crate) fn check(key: &[u8], bytes: &[u8]) -> Result<(Header, u32)> {
     let body = bytes.get(header.len()..).unwrap_or_default();
     let mut sum = crc32fast::Hasher::new();
     sum.update(body);
-    sum.update(key);
-    sum.update(bytes.get(4..header.len()).unwrap_or_default());
+    update_with_both(&mut sum, key, bytes.get(4..header.len()).unwrap_or_default());
     if sum.finalize() != crc {
         return Err(corrupt(header.mod_revision, "checksum does not match"));
     }

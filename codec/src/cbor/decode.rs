@@ -40,6 +40,9 @@ enum TimeTag {
     Epoch,
 }
 
+/// Room that is made for a container's items before they are seen: enough for nearly every one, little for a liar.
+const LIKELY: u64 = 32;
+
 enum Container {
     Array(Vec<Value>),
     Map { members: Vec<(SmolStr, Value)>, key: Option<SmolStr> },
@@ -169,9 +172,10 @@ impl<'a> Reader<'a> {
                         (5, Some(n)) if n <= room / 2 => Some(n * 2),
                         _ => return Err(DecodeError::UnexpectedEnd),
                     };
+                    let likely = items.map_or(0, |n| n.min(LIKELY) as usize);
                     let container = match major {
-                        4 => Container::Array(Vec::new()),
-                        _ => Container::Map { members: Vec::new(), key: None },
+                        4 => Container::Array(Vec::with_capacity(likely)),
+                        _ => Container::Map { members: Vec::with_capacity(likely.div_ceil(2)), key: None },
                     };
                     frames.push(Frame { container, left: items, later });
                     match close(&mut frames)? {

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rocksdb::WriteBatch;
 
 use crate::commit::desk::{Desk, Task, Work};
 use crate::commit::group::Group;
 use crate::commit::proposal::Committed;
 use crate::commit::recent::Recent;
+use crate::commit::writer::Writer;
 use crate::error::{Error, Result};
 use crate::feed::event::{Commit, Event, EventKind};
 use crate::feed::hub::Hub;
@@ -30,6 +32,8 @@ pub(crate) struct Builder {
     store: Arc<Store>,
     hub: Arc<Hub>,
     desk: Arc<Desk>,
+    /// For groups that it writes itself.
+    writer: Arc<Mutex<Writer>>,
     metrics: Arc<Metrics>,
     /// The last revision given out, durable or not.
     head: Revision,
@@ -42,12 +46,17 @@ pub(crate) struct Builder {
     open: Option<Group>,
     next_group: u64,
     group_limit: usize,
-    /// Key prefixes with relaxed durability.
-    relaxed: Vec<Bytes>,
-    /// Revisions up to here are never given out again after a power cut.
-    reserved: Revision,
+    relaxed: Relaxed,
     last_time_ms: u64,
     scratch: Scratch,
+}
+
+/// What the builder knows of relaxed durability.
+pub(crate) struct Relaxed {
+    /// Key prefixes that have it.
+    pub prefixes: Vec<Bytes>,
+    /// Revisions up to here are never given out again after a power cut.
+    pub reserved: Revision,
 }
 
 /// A version on its way to the database; none when the key is on its way out of it.
@@ -74,10 +83,10 @@ impl Builder {
         store: Arc<Store>,
         hub: Arc<Hub>,
         desk: Arc<Desk>,
+        writer: Arc<Mutex<Writer>>,
         metrics: Arc<Metrics>,
         group_limit: usize,
-        relaxed: Vec<Bytes>,
-        reserved: Revision,
+        relaxed: Relaxed,
     ) -> Builder {
         Builder {
             head: hub.head(),
@@ -85,6 +94,7 @@ impl Builder {
             store,
             hub,
             desk,
+            writer,
             metrics,
             overlay: HashMap::new(),
             in_flight: VecDeque::new(),
@@ -92,7 +102,6 @@ impl Builder {
             next_group: 1,
             group_limit,
             relaxed,
-            reserved,
             last_time_ms: 0,
             scratch: Scratch::default(),
         }
@@ -118,6 +127,9 @@ impl Builder {
                 continue;
             }
             self.retire(look.finished);
+            if let Some(group) = look.write {
+                self.writer.lock().write(group);
+            }
             for work in look.work {
                 self.take(work, look.idle);
             }
@@ -136,7 +148,7 @@ impl Builder {
         self.overlay.clear();
         self.in_flight.clear();
         self.head = self.hub.head();
-        self.reserved = Revision::ZERO;
+        self.relaxed.reserved = Revision::ZERO;
     }
 
     /// Clears the overlay of groups that the database has.
@@ -289,10 +301,10 @@ impl Builder {
         entry.encode_into(&mut self.scratch.value);
         batch.put_cf(store.family(Family::Log), layout::log_key(revision), &self.scratch.value);
 
-        let reserve = relaxed && revision > self.reserved;
+        let reserve = relaxed && revision > self.relaxed.reserved;
         if reserve {
-            self.reserved = Revision::new(revision.get().saturating_add(RESERVE));
-            store.put_number(&mut batch, meta::RESERVED, self.reserved.get());
+            self.relaxed.reserved = Revision::new(revision.get().saturating_add(RESERVE));
+            store.put_number(&mut batch, meta::RESERVED, self.relaxed.reserved.get());
         }
         let commit = Arc::new(Commit::new(revision, events));
         let group = self.group();
@@ -320,7 +332,7 @@ impl Builder {
     }
 
     fn is_relaxed(&self, key: &[u8]) -> bool {
-        self.relaxed.iter().any(|prefix| key.starts_with(prefix))
+        self.relaxed.prefixes.iter().any(|prefix| key.starts_with(prefix))
     }
 
     /// The clock, kept from going backwards.

@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
 use crate::commit::group::Group;
+use crate::commit::linger::{Linger, Wait};
 use crate::commit::proposal::Slot;
 use crate::error::Error;
 use crate::revision::Revision;
@@ -32,6 +33,10 @@ pub(crate) enum Task {
     SetNumber(&'static [u8], u64),
 }
 
+/// A group of at most so many transactions is written by the builder itself when nothing else is under way: to wake
+/// another thread takes longer than what the builder could do in the meantime.
+const FEW: usize = 8;
+
 /// Work that the builder takes at a time, so that a waiting syncer is seen soon.
 const TAKE: usize = 64;
 
@@ -51,7 +56,12 @@ struct State {
     outside: Vec<Waker>,
     /// A group that the syncer has not taken yet.
     ready: Option<Group>,
+    /// A group is being written.
     syncing: bool,
+    /// The callers of the last group are being answered.
+    answering: bool,
+    /// Whether the next group waits a moment for more.
+    linger: Linger,
     /// The syncer has written every group up to this number.
     finished: u64,
     /// The syncer's last group failed; the builder has not taken note yet.
@@ -64,11 +74,19 @@ struct State {
 /// What the builder finds when it looks.
 pub(crate) struct Look {
     pub work: Vec<Work>,
+    /// A group to write before anything else: small, and nothing else is under way.
+    pub write: Option<Group>,
     pub finished: u64,
     pub failed: Option<Error>,
     pub closing: bool,
     /// Nothing is on its way to the database: neither ready nor being written.
     pub idle: bool,
+}
+
+impl Look {
+    fn nothing(finished: u64) -> Look {
+        Look { work: Vec::new(), write: None, finished, failed: None, closing: false, idle: false }
+    }
 }
 
 impl Desk {
@@ -80,6 +98,8 @@ impl Desk {
                 outside: Vec::new(),
                 ready: None,
                 syncing: false,
+                answering: false,
+                linger: Linger::default(),
                 finished: 0,
                 failed: None,
                 refusing: None,
@@ -144,13 +164,31 @@ impl Desk {
     }
 
     /// The builder's side: hands `group` over as soon as the syncer is free, and takes work as long as
-    /// the group has room. Returns when there is something to do.
+    /// the group has room, and as soon as it need not wait for more callers (see [`Linger`]); a small one comes
+    /// back to be written by the builder. Returns when there is something to do.
     pub(crate) fn look(&self, group: &mut Option<Group>, room: bool) -> Look {
         let mut state = self.state.lock();
         loop {
-            if state.failed.is_none() && !state.syncing && state.ready.is_none() && group.is_some() {
-                state.ready = group.take();
-                self.syncer.notify_one();
+            let closed = state.refusing.is_some();
+            let mut wait = Wait::No;
+            if state.failed.is_none() && !state.syncing && state.ready.is_none() {
+                if let Some(size) = group.as_ref().map(|group| group.answers.len()) {
+                    if room && !closed {
+                        wait = state.linger.wait(size, Instant::now());
+                    }
+                    let alone = state.queue.is_empty() && !state.answering && size <= FEW;
+                    match wait {
+                        Wait::No if alone && group.as_ref().is_some_and(|group| group.sync) => {
+                            state.syncing = true;
+                            return Look { write: group.take(), ..Look::nothing(state.finished) };
+                        }
+                        Wait::No => {
+                            state.ready = group.take();
+                            self.syncer.notify_one();
+                        }
+                        Wait::Until(_) | Wait::UntilAnswered => {}
+                    }
+                }
             }
             let room = room || group.is_none();
             let closing = matches!(state.refusing, Some(Error::Closed)) && state.queue.is_empty();
@@ -160,6 +198,7 @@ impl Desk {
                 state.queued_bytes -= work.iter().map(|work| work.size).sum::<usize>();
                 let look = Look {
                     work,
+                    write: None,
                     finished: state.finished,
                     failed: state.failed.take(),
                     closing: closing && group.is_none(),
@@ -170,7 +209,12 @@ impl Desk {
                 outside.into_iter().for_each(Waker::wake);
                 return look;
             }
-            self.builder.wait(&mut state);
+            match wait {
+                Wait::No | Wait::UntilAnswered => self.builder.wait(&mut state),
+                Wait::Until(until) => {
+                    self.builder.wait_until(&mut state, until);
+                }
+            }
         }
     }
 
@@ -203,12 +247,36 @@ impl Desk {
         }
     }
 
-    /// The syncer's side: the group with this number is in the database, or failed.
-    pub(crate) fn group_done(&self, number: u64, failed: Option<Error>) {
+    /// The syncer's side: the group with this number is in the database. `answered` callers will be told,
+    /// after a synced write that took so long.
+    pub(crate) fn group_written(&self, number: u64, answered: usize, took: Duration) {
+        let mut state = self.state.lock();
+        state.linger.written(answered, took);
+        state.syncing = false;
+        state.answering = true;
+        state.finished = number;
+        drop(state);
+        self.builder.notify_one();
+    }
+
+    /// The syncer's side: the callers of the last group have their answers.
+    pub(crate) fn group_answered(&self) {
+        let mut state = self.state.lock();
+        state.linger.answered(Instant::now());
+        state.answering = false;
+        let waiting = state.ready.is_none();
+        drop(state);
+        if waiting {
+            self.builder.notify_one();
+        }
+    }
+
+    /// The syncer's side: the group with this number could not be written.
+    pub(crate) fn group_failed(&self, number: u64, error: Error) {
         let mut state = self.state.lock();
         state.syncing = false;
         state.finished = number;
-        state.failed = failed;
+        state.failed = Some(error);
         drop(state);
         self.builder.notify_one();
     }

@@ -8,10 +8,13 @@
 //! - [`desk`]: the queue, and the hand-over between the two threads.
 //! - [`builder`]: one thread that decides: checks conditions, gives out revisions, builds the batch.
 //! - [`recent`]: tells whether what a caller has read is still the newest.
-//! - [`syncer`]: one thread that writes a group with one synced write, publishes it and answers.
+//! - [`syncer`]: one thread that waits for the disk, group by group.
+//! - [`writer`]: one synced write for a group, then publication and answers.
+//! - [`linger`]: whether a group waits a moment for callers that were just answered.
 //! - [`group`]: what goes from one to the other.
 //!
-//! While the syncer waits for the disk, the builder extends the next group with whatever arrives.
+//! When nothing is under way, the builder writes a group of a few transactions itself: waking the syncer would cost
+//! a lone caller more than it saves. While the syncer waits for the disk, the builder extends the next group with whatever arrives.
 //! Conditions of that group are checked against the database plus the groups that are still on
 //! their way to it (the builder's overlay). Nothing is visible before it is durable: RocksDB makes a synced write
 //! readable after the sync, and the head moves after that. When a group fails, everything built on
@@ -20,6 +23,8 @@
 pub(crate) mod builder;
 pub(crate) mod desk;
 pub(crate) mod group;
+pub(crate) mod linger;
 pub(crate) mod proposal;
 pub(crate) mod recent;
 pub(crate) mod syncer;
+pub(crate) mod writer;

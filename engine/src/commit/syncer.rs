@@ -1,121 +1,19 @@
-//! The thread that writes: one synced write for each group, then publication and answers.
+//! The thread that waits for the disk, so that the builder need not.
 
-use std::sync::Arc;
-use std::task::Waker;
-use std::time::{Duration, Instant};
-
-use rocksdb::WriteBatch;
+use parking_lot::Mutex;
 
 use crate::commit::desk::Desk;
-use crate::commit::group::Group;
-use crate::error::{Error, Result};
-use crate::failpoint::failpoint;
-use crate::feed::feeder::Feeder;
-use crate::feed::hub::Hub;
-use crate::stats::Metrics;
-use crate::store::Store;
-use crate::tender::Tender;
+use crate::commit::writer::Writer;
 
-/// More subscribers than this are woken by the feeder's thread.
-const WAKE_HERE: usize = 16;
-
-/// The state of the writing thread; nobody else touches it.
-pub(crate) struct Syncer {
-    pub store: Arc<Store>,
-    pub hub: Arc<Hub>,
-    pub desk: Arc<Desk>,
-    pub feeder: Feeder,
-    pub tender: Arc<Tender>,
-    pub metrics: Arc<Metrics>,
-    /// Longest time for which relaxed groups stay unsynced.
-    pub relaxed_sync_interval: Duration,
-    /// Since when there is something unsynced.
-    pub unsynced: Option<Instant>,
-}
-
-impl Syncer {
-    /// Runs until the builder is gone.
-    pub(crate) fn run(mut self) {
-        loop {
-            let timeout =
-                self.unsynced.map(|since| self.relaxed_sync_interval.saturating_sub(since.elapsed()));
-            match self.desk.take_group(timeout) {
-                Ok(Some(group)) => self.write(group),
-                Ok(None) => self.sync(),
-                Err(_finished) => break,
-            }
-        }
-        self.sync();
-    }
-
-    fn write(&mut self, mut group: Group) {
-        let number = group.number;
-        let batch = std::mem::take(&mut group.batch);
-        let started = Instant::now();
-        let written = self.write_batch(batch, group.sync);
-        match written {
-            Ok(()) => {
-                if group.sync {
-                    self.metrics.sync_time.record(started.elapsed());
-                    self.unsynced = None;
-                } else {
-                    self.unsynced.get_or_insert(started);
-                }
-                self.desk.group_done(number, None);
-                self.publish(group);
-                if self.unsynced.is_some_and(|since| since.elapsed() >= self.relaxed_sync_interval) {
-                    self.sync();
-                }
-            }
-            Err(error) => {
-                self.metrics.failed_groups.add(1);
-                if !matches!(error, Error::OutOfSpace { .. }) {
-                    // Nobody knows how much of the group is on disk: no more writes on top of that.
-                    self.desk.poison(&Error::Poisoned { message: error.to_string() });
-                }
-                // The builder is told first: a retry that follows the answer must not be built on the
-                // group that failed.
-                self.desk.group_done(number, Some(error.clone()));
-                group.fail(&error);
-            }
+/// Writes the groups that the builder hands over, and syncs relaxed ones in time, until the builder is gone.
+pub(crate) fn run(desk: &Desk, writer: &Mutex<Writer>) {
+    loop {
+        let due = writer.lock().sync_due();
+        match desk.take_group(due) {
+            Ok(Some(group)) => writer.lock().write(group),
+            Ok(None) => writer.lock().sync(),
+            Err(_finished) => break,
         }
     }
-
-    fn write_batch(&self, batch: WriteBatch, sync: bool) -> Result<()> {
-        if batch.is_empty() {
-            return Ok(());
-        }
-        failpoint!("write-before");
-        failpoint!("write-full");
-        self.metrics.written_bytes.add(batch.size_in_bytes() as u64);
-        self.store.write(batch, sync)?;
-        failpoint!("write-after");
-        Ok(())
-    }
-
-    fn publish(&self, group: Group) {
-        let wakers = self.hub.publish(&group.commits);
-        if !group.commits.is_empty() {
-            self.metrics.group_size.record_count(group.commits.len() as u64);
-            self.metrics.commits.add(group.commits.len() as u64);
-        }
-        self.metrics.commit_time.record(group.started.elapsed());
-        for (slot, answer) in group.answers {
-            slot.answer(answer);
-        }
-        self.tender.deadline_set(group.deadline_ms);
-        if wakers.len() > WAKE_HERE {
-            self.feeder.wake(wakers);
-        } else {
-            wakers.into_iter().for_each(Waker::wake);
-        }
-    }
-
-    fn sync(&mut self) {
-        if self.unsynced.take().is_some() {
-            if let Err(error) = self.store.db().flush_wal(true) {
-                self.desk.poison(&Error::Poisoned { message: error.to_string() });
-            }
-        }
-    }
+    writer.lock().sync();
 }

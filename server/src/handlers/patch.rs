@@ -31,6 +31,26 @@ impl Patch {
     fn is_apply(&self) -> bool {
         matches!(self.kind, ContentType::ApplyYaml | ContentType::ApplyCbor)
     }
+
+    /// `live` with the changes of this patch, not decoded yet.
+    fn merged(&self, live: &Value, target: &Target<'_>) -> Result<Value, ApiError> {
+        let (live, document) = (live.clone(), self.document.clone());
+        let patched = match self.kind {
+            ContentType::JsonPatch => patch::json_patch(live, document),
+            ContentType::StrategicMergePatch => {
+                patch::strategic_merge(live, document, target.schema, target.root)
+            }
+            ContentType::MergePatch => patch::merge_patch(live, document),
+            ContentType::ApplyYaml | ContentType::ApplyCbor | ContentType::Object(_) => {
+                return Err(ApiError::new(
+                    415,
+                    Reason::UnsupportedMediaType,
+                    "the body of the request was in an unknown format",
+                ));
+            }
+        };
+        patched.map_err(|e| refusal(self, e))
+    }
 }
 
 /// The type of the object that is patched.
@@ -52,7 +72,7 @@ pub(super) async fn patch(cx: Context, incoming: Incoming) -> Result<Response<Bo
     let transform = |live: Option<&Value>| {
         let (tree, found) = match is_apply {
             true => apply_configuration(&cx, &patch, live, &target)?,
-            false => apply(&cx, &patch, live.cloned().unwrap_or_default(), &target)?,
+            false => apply(&cx, &patch, live.unwrap_or(&Value::Null), &target)?,
         };
         *warnings.lock() = found;
         Ok(tree)
@@ -141,33 +161,24 @@ pub(super) async fn read(cx: &Context, incoming: Incoming) -> Result<Patch, ApiE
 pub(super) fn apply(
     cx: &Context,
     patch: &Patch,
-    live: Value,
+    live: &Value,
     target: &Target<'_>,
 ) -> Result<(Value, Vec<String>), ApiError> {
-    let document = patch.document.clone();
-    let mut faults: Vec<String> = patch.duplicates.clone();
-    let patched = match patch.kind {
-        ContentType::JsonPatch => patch::json_patch(live, document),
-        ContentType::StrategicMergePatch => {
-            patch::strategic_merge(live, document, target.schema, target.root)
+    let patched = patch.merged(live, target)?;
+    // A refusal shows the patched object as text. Decoding takes the object, and few are refused: it is made again.
+    let invalid = |what: String| match patch.merged(live, target) {
+        Ok(patched) => {
+            let mut text = Vec::new();
+            json::write_untyped(&patched, &mut text);
+            invalid_patch(&text, &what)
         }
-        ContentType::MergePatch => patch::merge_patch(live, document),
-        ContentType::ApplyYaml | ContentType::ApplyCbor | ContentType::Object(_) => {
-            return Err(ApiError::new(
-                415,
-                Reason::UnsupportedMediaType,
-                "the body of the request was in an unknown format",
-            ));
-        }
+        Err(error) => error,
     };
-    let patched = patched.map_err(|e| refusal(patch, e))?;
-    let mut text = Vec::new();
-    json::write_untyped(&patched, &mut text);
-    let invalid = |what: String| invalid_patch(&text, &what);
     check_kind(&patched, target.gvk).map_err(invalid)?;
     let options = DecodeOptions { strict: cx.query.field_validation != "Ignore" };
     let decoded =
         json::conform(patched, target.schema, target.root, &options).map_err(|e| invalid(e.to_string()))?;
+    let mut faults: Vec<String> = patch.duplicates.clone();
     faults.extend(decoded.strict.iter().map(ToString::to_string));
     let warnings = match (faults.is_empty(), cx.query.field_validation.as_str()) {
         (true, _) | (_, "Ignore") => Vec::new(),

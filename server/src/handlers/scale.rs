@@ -45,7 +45,7 @@ pub(super) async fn scale(cx: Context, incoming: Incoming) -> Result<Response<Bo
             let target = Target { schema: builtin, root, gvk: &gvk };
             let transform = |live: Option<&Value>| {
                 let live = live.unwrap_or(&Value::Null);
-                let (scale, _) = patch::apply(&cx, &patch, of(live), &target)?;
+                let (scale, _) = patch::apply(&cx, &patch, &of(live), &target)?;
                 replace_replicas(&cx, live, &scale)
             };
             set(&cx, &representation, &transform).await

@@ -1,0 +1,118 @@
+//! Writing a group: one synced write, then publication and answers.
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use rocksdb::WriteBatch;
+
+use crate::commit::desk::Desk;
+use crate::commit::group::Group;
+use crate::error::{Error, Result};
+use crate::failpoint::failpoint;
+use crate::feed::feeder::Feeder;
+use crate::feed::hub::Hub;
+use crate::stats::Metrics;
+use crate::store::Store;
+use crate::tender::Tender;
+
+/// More subscribers than this are woken by the feeder's thread.
+const WAKE_HERE: usize = 16;
+
+/// Writes groups, one after another in the order of their numbers. Behind a lock that is held for a whole group, by
+/// the syncer's thread or, for a few transactions when nothing else is under way, by the builder's (see
+/// [`Desk::look`]); the desk gives out one group at a time, so that neither waits for the other.
+pub(crate) struct Writer {
+    pub store: Arc<Store>,
+    pub hub: Arc<Hub>,
+    pub desk: Arc<Desk>,
+    pub feeder: Feeder,
+    pub tender: Arc<Tender>,
+    pub metrics: Arc<Metrics>,
+    /// Longest time for which relaxed groups stay unsynced.
+    pub relaxed_sync_interval: Duration,
+    /// Since when there is something unsynced.
+    pub unsynced: Option<Instant>,
+}
+
+impl Writer {
+    /// How long the next sync can wait: none when everything is on disk.
+    pub(crate) fn sync_due(&self) -> Option<Duration> {
+        self.unsynced.map(|since| self.relaxed_sync_interval.saturating_sub(since.elapsed()))
+    }
+
+    /// Writes `group`, publishes what it did and answers its callers.
+    pub(crate) fn write(&mut self, mut group: Group) {
+        let number = group.number;
+        let batch = std::mem::take(&mut group.batch);
+        let started = Instant::now();
+        let written = self.write_batch(batch, group.sync);
+        match written {
+            Ok(()) => {
+                let took = if group.sync { started.elapsed() } else { Duration::ZERO };
+                if group.sync {
+                    self.metrics.sync_time.record(took);
+                    self.unsynced = None;
+                } else {
+                    self.unsynced.get_or_insert(started);
+                }
+                self.desk.group_written(number, group.answers.len(), took);
+                self.publish(group);
+                self.desk.group_answered();
+                if self.unsynced.is_some_and(|since| since.elapsed() >= self.relaxed_sync_interval) {
+                    self.sync();
+                }
+            }
+            Err(error) => {
+                self.metrics.failed_groups.add(1);
+                if !matches!(error, Error::OutOfSpace { .. }) {
+                    // Nobody knows how much of the group is on disk: no more writes on top of that.
+                    self.desk.poison(&Error::Poisoned { message: error.to_string() });
+                }
+                // The builder is told first: a retry that follows the answer must not be built on the
+                // group that failed.
+                self.desk.group_failed(number, error.clone());
+                group.fail(&error);
+            }
+        }
+    }
+
+    fn write_batch(&self, batch: WriteBatch, sync: bool) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        failpoint!("write-before");
+        failpoint!("write-full");
+        self.metrics.written_bytes.add(batch.size_in_bytes() as u64);
+        self.store.write(batch, sync)?;
+        failpoint!("write-after");
+        Ok(())
+    }
+
+    fn publish(&self, group: Group) {
+        let wakers = self.hub.publish(&group.commits);
+        if !group.commits.is_empty() {
+            self.metrics.group_size.record_count(group.commits.len() as u64);
+            self.metrics.commits.add(group.commits.len() as u64);
+        }
+        self.metrics.commit_time.record(group.started.elapsed());
+        for (slot, answer) in group.answers {
+            slot.answer(answer);
+        }
+        self.tender.deadline_set(group.deadline_ms);
+        if wakers.len() > WAKE_HERE {
+            self.feeder.wake(wakers);
+        } else {
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Syncs what relaxed groups have left unsynced.
+    pub(crate) fn sync(&mut self) {
+        if self.unsynced.take().is_some() {
+            if let Err(error) = self.store.db().flush_wal(true) {
+                self.desk.poison(&Error::Poisoned { message: error.to_string() });
+            }
+        }
+    }
+}
