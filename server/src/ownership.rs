@@ -1,7 +1,7 @@
 //! Which field manager owns which field: `metadata.managedFields`, kept by every write.
 
 use plinth_codec::apply::{self, reset, ApplyError, Reset, Versions};
-use plinth_codec::schema::{Schema, TypeId, GVK};
+use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::Value;
 
 use crate::conversion;
@@ -64,6 +64,24 @@ fn with_context<T>(cx: &Context, now: &str, with: impl FnOnce(&apply::Context<'_
 /// Records who owns what after a create, update or patch. `new` is normalised and defaulted.
 pub fn track(cx: &Context, live: Option<&Value>, new: &mut Value, now: &str) {
     with_context(cx, now, |context| apply::track_update(live, new, context));
+}
+
+/// Records who owns what of a new object that goes to a subresource and is of a built-in kind of its own, like a
+/// TokenRequest; it is not stored.
+pub fn track_as(cx: &Context, (kind, root): (&GVK, TypeId), new: &mut Value, now: &str) {
+    let manager = cx.field_manager();
+    let versions = &ServedVersions { registry: &cx.registry, resource: &cx.resource };
+    let context = apply::Context {
+        manager: &manager,
+        time: now,
+        kind,
+        subresource: &cx.info.subresource,
+        schema: schema::builtin(),
+        root,
+        reset: &Reset::Nothing,
+        versions,
+    };
+    apply::track_update(None, new, &context);
 }
 
 /// Puts old times back when a write changes nothing else.

@@ -7,38 +7,87 @@
 //!
 //! | credentials | module |
 //! |---|---|
+//! | a front proxy's certificate and headers | [`request_header`] |
 //! | client certificate | [`x509`] |
+//! | bearer token: of a file, of a service account, of a Secret for new nodes | [`tokens`] |
 //! | none | [`anonymous`] |
 
 pub mod anonymous;
+pub mod bootstrap_token;
+pub mod jwt;
 mod options;
+pub mod request_header;
+pub mod service_account;
+pub mod token_file;
+pub mod tokens;
 pub mod user;
 pub mod x509;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use hyper::header::{HeaderMap, AUTHORIZATION};
 
 use crate::http::tls::TlsError;
+use crate::storage::Store;
 
 pub use anonymous::Anonymous;
 pub use options::AuthenticationOptions;
+pub use service_account::ServiceAccounts;
 pub use user::User;
 pub use x509::{CertificateAuthenticator, Peer};
 
 /// Why credentials were not accepted. Clients hear a bare 401 and only the log says more, lest the answer helps to
-/// guess.
+/// guess; a TokenReview says it to those who may ask for one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthnError {
     /// A client certificate that is not to be trusted or names nobody.
     #[error("client certificate: {0}")]
     Certificate(String),
+    /// A certificate that is not a front proxy's.
+    #[error("front proxy: {0}")]
+    Proxy(String),
     /// A bearer token that no authenticator knows.
     #[error("invalid bearer token")]
     InvalidToken,
+    /// A service-account token that is wrong, has ended or was revoked.
+    #[error(transparent)]
+    ServiceAccount(#[from] service_account::TokenError),
+    /// What credentials are checked against could not be read.
+    #[error("{0}")]
+    Storage(String),
     /// No credentials, where anonymous requests are not served.
     #[error("no credentials")]
     NoCredentials,
+    /// Several authenticators have found something wrong.
+    #[error("[{}]", texts(.0))]
+    Several(Vec<AuthnError>),
+}
+
+fn texts(faults: &[AuthnError]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+impl AuthnError {
+    /// Several as one, each once; `None` for none.
+    fn together(faults: Vec<AuthnError>) -> Option<AuthnError> {
+        let mut all: Vec<AuthnError> = Vec::new();
+        for fault in faults {
+            let members = match fault {
+                AuthnError::Several(members) => members,
+                one => vec![one],
+            };
+            for member in members {
+                if !all.contains(&member) {
+                    all.push(member);
+                }
+            }
+        }
+        match all.len() {
+            0 | 1 => all.pop(),
+            _ => Some(AuthnError::Several(all)),
+        }
+    }
 }
 
 /// Who a request is from.
@@ -50,35 +99,91 @@ pub struct Identity {
     pub impersonator: Option<Arc<User>>,
 }
 
+/// A user, and for which of the audiences that were asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authenticated {
+    /// Who it is.
+    pub user: Arc<User>,
+    /// The audiences; none when none were asked for.
+    pub audiences: Vec<String>,
+}
+
 /// Why the chain cannot be set up; the text is for people at start-up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// A certificate file.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// A key file.
+    #[error(transparent)]
+    Key(#[from] jwt::KeyError),
+    /// A token file.
+    #[error(transparent)]
+    TokenFile(#[from] token_file::TokenFileError),
+    /// A header of the front proxy that no request can have.
+    #[error("{0:?} is no name of a header")]
+    HeaderName(String),
+    /// Flags that do not fit together or are out of bounds.
+    #[error("{0}")]
+    Flag(String),
+}
+
+/// What the chain stands on, besides its options.
+pub struct Foundation<'a> {
+    /// The authority of this server: trusted unless `--client-ca-file` names others.
+    pub own_ca: &'a Path,
+    /// The key that signs service-account tokens unless `--service-account-signing-key-file` names another.
+    pub own_signing_key: &'a Path,
+    /// Where tokens, accounts and what they are bound to lie.
+    pub store: Store,
+    /// Host and port by which the server is reached.
+    pub address: String,
 }
 
 /// The chain. Behind the server's `Arc`; each authenticator is immutable or locks for itself.
 pub struct Authenticator {
+    proxy: Option<request_header::RequestHeaders>,
     certificates: CertificateAuthenticator,
+    tokens: tokens::Tokens,
     anonymous: Anonymous,
+    discovery: Option<service_account::discovery::Documents>,
 }
 
 impl Authenticator {
-    /// The chain that the options ask for. `own_ca` is the authority of this server, trusted unless
-    /// `--client-ca-file` names others.
+    /// The chain that the options ask for.
     ///
     /// # Errors
-    /// When a file that an option names cannot be used.
-    pub fn new(
-        options: &AuthenticationOptions,
-        own_ca: &std::path::Path,
-    ) -> Result<Authenticator, SetupError> {
-        let client_ca = options.client_ca_file.as_deref().unwrap_or(own_ca);
+    /// When a file that an option names cannot be used, or options contradict each other.
+    pub fn new(options: &AuthenticationOptions, on: Foundation<'_>) -> Result<Authenticator, SetupError> {
+        options.check()?;
+        let client_ca = options.client_ca_file.as_deref().unwrap_or(on.own_ca);
+        let settings = options.service_accounts(on.own_signing_key);
+        let accounts = Arc::new(ServiceAccounts::new(settings, on.store.clone())?);
+        let jwks_uri = options.service_account_jwks_uri.as_deref();
         Ok(Authenticator {
+            proxy: request_header::RequestHeaders::new(options)?,
             certificates: CertificateAuthenticator::new(client_ca)?,
+            discovery: service_account::discovery::documents(&accounts, jwks_uri, &on.address),
+            tokens: tokens::Tokens {
+                audiences: accounts.settings().audiences.clone(),
+                file: options.token_auth_file.as_deref().map(token_file::TokenFile::read).transpose()?,
+                accounts,
+                bootstrap: options
+                    .enable_bootstrap_token_auth
+                    .then(|| bootstrap_token::BootstrapTokens::new(on.store.clone())),
+            },
             anonymous: Anonymous::new(options.anonymous_auth),
         })
+    }
+
+    /// Who issues and checks the tokens of service accounts.
+    pub fn service_accounts(&self) -> &Arc<ServiceAccounts> {
+        &self.tokens.accounts
+    }
+
+    /// What relying parties read to check tokens.
+    pub fn discovery(&self) -> Option<&service_account::discovery::Documents> {
+        self.discovery.as_ref()
     }
 
     /// Who sends a request with these headers to this path over this connection.
@@ -91,20 +196,46 @@ impl Authenticator {
         headers: &HeaderMap,
         path: &str,
     ) -> Result<Arc<User>, AuthnError> {
-        let mut refused = None;
+        let mut faults = Vec::new();
+        if let Some(proxy) = &self.proxy {
+            match proxy.authenticate(peer, headers) {
+                Ok(Some(user)) => return Ok(user),
+                Ok(None) => {}
+                Err(fault) => faults.push(fault),
+            }
+        }
         match self.certificates.authenticate(peer) {
             Ok(Some(user)) => return Ok(user),
             Ok(None) => {}
-            Err(fault) => refused = Some(fault),
+            Err(fault) => faults.push(fault),
         }
-        if bearer_token(headers).is_some() {
-            refused.get_or_insert(AuthnError::InvalidToken);
+        if let Some(token) = bearer_token(headers) {
+            match self.tokens.authenticate(token, &self.tokens.audiences).await {
+                Ok(authenticated) => return Ok(authenticated.user),
+                Err(fault) => faults.push(fault),
+            }
         }
-        match refused {
+        match AuthnError::together(faults) {
             // Wrong credentials are refused even where nobody needs any, as upstream does.
             Some(fault) => Err(fault),
             None => self.anonymous.authenticate(path).ok_or(AuthnError::NoCredentials),
         }
+    }
+
+    /// Who a token stands for, and for which of the audiences (of this server when there are none): a TokenReview.
+    ///
+    /// # Errors
+    /// [`AuthnError`], for the review to tell.
+    pub async fn review(&self, token: &str, audiences: &[String]) -> Result<Authenticated, AuthnError> {
+        let audiences = if audiences.is_empty() { &self.tokens.audiences } else { audiences };
+        // What follows a space is no part of a token, there as in the header.
+        let token = token.trim().split(' ').next().unwrap_or_default();
+        self.tokens.authenticate(token, audiences).await
+    }
+
+    /// What runs beside the requests: it keeps what is known of bound objects fresh.
+    pub async fn follow(&self) {
+        self.tokens.accounts.follow().await;
     }
 }
 

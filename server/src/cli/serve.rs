@@ -211,13 +211,22 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     let tls = TlsAcceptor::from(Arc::new(http::tls::server_config(&cert, &key)?));
     let (stop, stopping) = watch::channel(false);
     let store = Store::new(engine.clone(), Arc::new(Encryption::default()));
+    let authenticator = Authenticator::new(
+        &options.authentication,
+        authn::Foundation {
+            own_ca: &pki.ca_cert(),
+            own_signing_key: &pki.service_account_key(),
+            store: store.clone(),
+            address: address.to_string(),
+        },
+    )?;
     let server = Arc::new(Server {
         authorizer: Authorizer::new(&options.authorization, store.clone()),
         store,
         registry: registry::Current::default(),
         tokens: ContinueTokens::new(&dir.continue_secret()?),
         counts: Counts::default(),
-        authenticator: Authenticator::new(&options.authentication, &pki.ca_cert())?,
+        authenticator,
         flow_control: FlowControl::new(&options.flow_control),
         discovered: Discovered::default(),
         documents: Documents::default(),
@@ -230,6 +239,8 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         },
         stopping: stopping.clone(),
     });
+    let follower = server.clone();
+    tokio::spawn(until_stopped(stopping.clone(), async move { follower.authenticator.follow().await }));
     ensure_system_namespaces(&server).await?;
     rbac::bootstrap::reconcile(&server).await?;
     ensure_kubernetes_service(&server, address).await?;
@@ -253,6 +264,14 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         source: std::io::Error::other(fault),
     })??;
     Ok(())
+}
+
+/// Runs a task beside the requests until the server stops.
+async fn until_stopped(mut stopping: watch::Receiver<bool>, task: impl std::future::Future<Output = ()>) {
+    tokio::select! {
+        _ = stopping.wait_for(|stop| *stop) => {}
+        () = task => {}
+    }
 }
 
 fn read_text(path: PathBuf) -> Result<String, PkiError> {

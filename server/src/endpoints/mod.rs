@@ -8,6 +8,7 @@ mod health;
 use hyper::header::{HeaderName, HeaderValue, CONTENT_TYPE};
 use hyper::{Method, Request, Response, StatusCode};
 
+use crate::authn::service_account::discovery as openid_discovery;
 use crate::discovery::root;
 use crate::http::body::Body;
 use crate::server::Server;
@@ -37,12 +38,29 @@ pub async fn serve<B>(server: &Server, request: &Request<B>) -> Result<Response<
         ["livez" | "readyz" | "healthz", ..] => Ok(health::serve(server, &segments, request.uri().query())),
         ["metrics"] => Ok(text(StatusCode::OK, crate::metrics::CONTENT_TYPE, server.metrics.render(server))),
         ["plinth", "backup"] => Ok(backup::serve(server)),
+        [".well-known", "openid-configuration"] => {
+            Ok(openid(server, "application/json", |d| &d.configuration))
+        }
+        ["openid", "v1", "jwks"] => Ok(openid(server, openid_discovery::KEYS_TYPE, |d| &d.keys)),
         ["openapi", rest @ ..] => server.documents.serve(rest, request).await,
         ["api"] | ["apis"] | ["api", _] | ["apis", _] | ["apis", _, _] => {
             server.discovered.serve(&server.registry(), &segments, request)
         }
         _ => Ok(not_found_text()),
     }
+}
+
+/// What relying parties read to check the tokens of service accounts.
+fn openid(
+    server: &Server,
+    content_type: &'static str,
+    part: fn(&openid_discovery::Documents) -> &Vec<u8>,
+) -> Response<Body> {
+    let Some(documents) = server.authenticator.discovery() else { return not_found_text() };
+    let mut response = text(StatusCode::OK, content_type, part(documents).clone());
+    let cached = HeaderValue::from_static(openid_discovery::CACHE_CONTROL);
+    response.headers_mut().insert(hyper::header::CACHE_CONTROL, cached);
+    response
 }
 
 fn normalised(path: &str) -> &str {

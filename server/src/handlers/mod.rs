@@ -12,6 +12,7 @@ mod get;
 mod list;
 mod patch;
 mod scale;
+mod tokens;
 mod update;
 mod virtual_resources;
 mod watch;
@@ -203,6 +204,9 @@ async fn subresource(cx: Context, body: hyper::body::Incoming) -> Result<Respons
     }
     if row.gvk.kind == "Scale" {
         return scale::scale(cx, body).await;
+    }
+    if row.gvk.kind == "TokenRequest" {
+        return tokens::request(cx, body).await;
     }
     if row.gvk != cx.resource.row.gvk() {
         return Err(not_served(&cx.info.subresource));

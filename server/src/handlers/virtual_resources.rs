@@ -8,7 +8,7 @@ use plinth_codec::negotiate::Shape;
 use plinth_codec::{tree, Map, Value};
 use plinth_engine::At;
 
-use super::{access_reviews, body, respond, Context};
+use super::{access_reviews, body, respond, tokens, Context};
 use crate::http::body::Body;
 use crate::metadata::{self, Moment};
 use crate::ownership;
@@ -52,8 +52,7 @@ async fn answer(cx: &Context, review: &Value) -> Result<Value, ApiError> {
         "SelfSubjectAccessReview" | "SubjectAccessReview" | "LocalSubjectAccessReview" => {
             access_reviews::access(cx, review).await?
         }
-        // No token is known to this server yet, so none is authenticated.
-        "TokenReview" => tree!({ "user": Map::new() }),
+        "TokenReview" => tokens::review(cx, review).await?,
         _ => return Err(ApiError::method_not_allowed()),
     })
 }

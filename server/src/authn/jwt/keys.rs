@@ -1,0 +1,279 @@
+//! Keys of tokens: from PEM files in the forms that upstream reads, and from and to JSON Web Keys.
+
+use std::path::{Path, PathBuf};
+
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::Engine as _;
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
+use rcgen::PublicKeyData as _;
+use rustls::pki_types::pem::{PemObject, SectionKind};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use x509_parser::prelude::FromDer;
+use x509_parser::public_key::PublicKey;
+use x509_parser::x509::SubjectPublicKeyInfo;
+
+/// A key file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// Cannot be read.
+    #[error("cannot read key file {path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Is no PEM.
+    #[error("{path} is no PEM file")]
+    Pem {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Holds no key.
+    #[error("{path} does not contain a valid RSA or ECDSA key")]
+    NoKey {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A key of a kind that tokens cannot have.
+    #[error("a key is neither RSA of 2048 to 8192 bits nor ECDSA on P-256 or P-384")]
+    Unsupported,
+}
+
+/// A public key that tokens are checked with. Cheap to use: everything is parsed.
+#[derive(Clone, Debug)]
+pub struct VerifyingKey {
+    id: String,
+    algorithms: &'static [Algorithm],
+    key: DecodingKey,
+    /// The public members of the JSON Web Key.
+    members: serde_json::Value,
+}
+
+impl VerifyingKey {
+    /// Of a SubjectPublicKeyInfo. The id is upstream's: the hash of it (kubernetes `pkg/serviceaccount/jwt.go`).
+    ///
+    /// # Errors
+    /// [`KeyError::Unsupported`].
+    pub fn from_spki(der: &[u8]) -> Result<VerifyingKey, KeyError> {
+        let (_, info) = SubjectPublicKeyInfo::from_der(der).map_err(|_| KeyError::Unsupported)?;
+        let id = URL_SAFE_NO_PAD.encode(Sha256::digest(der));
+        let base64 = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        let (algorithms, key, members): (&[Algorithm], _, _) = match info.parsed() {
+            Ok(PublicKey::RSA(rsa)) => {
+                let (n, e) = (without_leading_zeros(rsa.modulus), without_leading_zeros(rsa.exponent));
+                let members = json!({ "kty": "RSA", "n": base64(n), "e": base64(e) });
+                (&[Algorithm::RS256], DecodingKey::from_rsa_raw_components(n, e), members)
+            }
+            Ok(PublicKey::EC(point)) => {
+                let (algorithm, curve): (&[Algorithm], _) = match point.data().len() {
+                    65 => (&[Algorithm::ES256], "P-256"),
+                    97 => (&[Algorithm::ES384], "P-384"),
+                    _ => return Err(KeyError::Unsupported),
+                };
+                let Some([4, coordinates @ ..]) = Some(point.data()) else {
+                    return Err(KeyError::Unsupported);
+                };
+                let (x, y) = coordinates.split_at(coordinates.len() / 2);
+                let members = json!({ "kty": "EC", "crv": curve, "x": base64(x), "y": base64(y) });
+                (algorithm, DecodingKey::from_ec_der(point.data()), members)
+            }
+            _ => return Err(KeyError::Unsupported),
+        };
+        Ok(VerifyingKey { id, algorithms, key, members })
+    }
+
+    /// Of a JSON Web Key of another issuer; `None` for one that is not for signatures or of an unknown kind.
+    pub fn from_jwk(jwk: &Jwk) -> Option<VerifyingKey> {
+        use jsonwebtoken::jwk::PublicKeyUse;
+        if !matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature)) {
+            return None;
+        }
+        let algorithms: &[Algorithm] = match &jwk.algorithm {
+            AlgorithmParameters::RSA(_) => jsonwebtoken_rsa(),
+            AlgorithmParameters::EllipticCurve(ec) if ec.curve == EllipticCurve::P256 => &[Algorithm::ES256],
+            AlgorithmParameters::EllipticCurve(ec) if ec.curve == EllipticCurve::P384 => &[Algorithm::ES384],
+            _ => return None,
+        };
+        let key = DecodingKey::from_jwk(jwk).ok()?;
+        let id = jwk.common.key_id.clone().unwrap_or_default();
+        Some(VerifyingKey { id, algorithms, key, members: serde_json::Value::Null })
+    }
+
+    /// What tokens call the key in `kid`.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The algorithms that the key may be used with.
+    pub fn algorithms(&self) -> &'static [Algorithm] {
+        self.algorithms
+    }
+
+    pub(super) fn decoding_key(&self) -> &DecodingKey {
+        &self.key
+    }
+
+    /// The key as relying parties read it, and the algorithm's name.
+    pub fn to_jwk(&self) -> (serde_json::Value, &'static str) {
+        let name = match self.algorithms {
+            [Algorithm::ES256] => "ES256",
+            [Algorithm::ES384] => "ES384",
+            _ => "RS256",
+        };
+        let mut jwk = self.members.clone();
+        if let Some(members) = jwk.as_object_mut() {
+            members.insert("use".into(), "sig".into());
+            members.insert("kid".into(), self.id.as_str().into());
+            members.insert("alg".into(), name.into());
+        }
+        (jwk, name)
+    }
+}
+
+/// Every RSA signature algorithm of JOSE.
+fn jsonwebtoken_rsa() -> &'static [Algorithm] {
+    use Algorithm::*;
+    &[RS256, RS384, RS512, PS256, PS384, PS512]
+}
+
+/// DER integers of 2^n and more start with a zero byte, which JSON Web Keys leave out.
+fn without_leading_zeros(bytes: &[u8]) -> &[u8] {
+    let zeros = bytes.iter().take_while(|b| **b == 0).count();
+    bytes.get(zeros..).unwrap_or_default()
+}
+
+/// A private key that tokens are signed with.
+pub struct SigningKey {
+    key: EncodingKey,
+    algorithm: Algorithm,
+    public: VerifyingKey,
+}
+
+impl std::fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SigningKey").field("public", &self.public.id).finish_non_exhaustive()
+    }
+}
+
+impl SigningKey {
+    /// The first private key of a PEM file: PKCS#8, PKCS#1 or SEC1.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn read(path: &Path) -> Result<SigningKey, KeyError> {
+        let keys = sections(path)?;
+        let private = keys.iter().find_map(|(kind, der)| pkcs8(*kind, der));
+        SigningKey::from_pkcs8(&private.ok_or_else(|| KeyError::NoKey { path: path.to_owned() })?)
+    }
+
+    /// Of a PKCS#8 document.
+    ///
+    /// # Errors
+    /// [`KeyError::Unsupported`].
+    pub fn from_pkcs8(der: &[u8]) -> Result<SigningKey, KeyError> {
+        let public = VerifyingKey::from_spki(&public_of(der)?)?;
+        let (algorithm, key) = match public.algorithms {
+            [Algorithm::RS256] => (Algorithm::RS256, EncodingKey::from_rsa_der(der)),
+            [algorithm] => (*algorithm, EncodingKey::from_ec_der(der)),
+            _ => return Err(KeyError::Unsupported),
+        };
+        Ok(SigningKey { key, algorithm, public })
+    }
+
+    /// Its public half.
+    pub fn public(&self) -> &VerifyingKey {
+        &self.public
+    }
+
+    pub(super) fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    pub(super) fn encoding_key(&self) -> &EncodingKey {
+        &self.key
+    }
+}
+
+/// The public keys of a PEM file, which may hold public keys, certificates and private keys.
+///
+/// # Errors
+/// [`KeyError`]; a file without a key is one.
+pub fn read_public(path: &Path) -> Result<Vec<VerifyingKey>, KeyError> {
+    let mut keys = Vec::new();
+    for (kind, der) in sections(path)? {
+        let spki = match kind {
+            SectionKind::PublicKey => der,
+            SectionKind::Certificate => {
+                let parsed = x509_parser::prelude::X509Certificate::from_der(&der);
+                parsed.map_err(|_| KeyError::Unsupported)?.1.public_key().raw.to_vec()
+            }
+            _ => match pkcs8(kind, &der) {
+                Some(private) => public_of(&private)?,
+                None => continue,
+            },
+        };
+        keys.push(VerifyingKey::from_spki(&spki)?);
+    }
+    match keys.is_empty() {
+        true => Err(KeyError::NoKey { path: path.to_owned() }),
+        false => Ok(keys),
+    }
+}
+
+fn sections(path: &Path) -> Result<Vec<(SectionKind, Vec<u8>)>, KeyError> {
+    let text = std::fs::read(path).map_err(|source| KeyError::File { path: path.to_owned(), source })?;
+    <(SectionKind, Vec<u8>)>::pem_slice_iter(&text)
+        .collect::<Result<_, _>>()
+        .map_err(|_| KeyError::Pem { path: path.to_owned() })
+}
+
+/// The SubjectPublicKeyInfo of a private key.
+fn public_of(pkcs8: &[u8]) -> Result<Vec<u8>, KeyError> {
+    let der = rustls::pki_types::PrivatePkcs8KeyDer::from(pkcs8);
+    let pair = rcgen::KeyPair::try_from(&der).map_err(|_| KeyError::Unsupported)?;
+    Ok(pair.subject_public_key_info())
+}
+
+/// Any private key as PKCS#8, which is what ring reads: the older forms are wrapped.
+fn pkcs8(kind: SectionKind, der: &[u8]) -> Option<Vec<u8>> {
+    /// AlgorithmIdentifier { rsaEncryption, NULL }
+    const RSA: &[u8] = &[0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 1, 5, 0];
+    /// AlgorithmIdentifier { id-ecPublicKey, prime256v1 }
+    const P256: &[u8] =
+        &[0x30, 0x13, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
+    /// AlgorithmIdentifier { id-ecPublicKey, secp384r1 }
+    const P384: &[u8] = &[0x30, 0x10, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 5, 0x2b, 0x81, 4, 0, 0x22];
+    let algorithm = match kind {
+        SectionKind::PrivateKey => return Some(der.to_vec()),
+        SectionKind::RsaPrivateKey => RSA,
+        // The scalar stands first: 32 bytes for one curve, 48 for the other.
+        SectionKind::EcPrivateKey if der.get(5..7) == Some(&[4, 32]) || der.get(6..8) == Some(&[4, 32]) => {
+            P256
+        }
+        SectionKind::EcPrivateKey => P384,
+        _ => return None,
+    };
+    let mut body = vec![2, 1, 0];
+    body.extend_from_slice(algorithm);
+    body.extend_from_slice(&element(4, der));
+    Some(element(0x30, &body))
+}
+
+/// One DER element.
+fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+    let mut out = vec![tag];
+    let length = content.len().to_be_bytes();
+    let significant = without_leading_zeros(&length);
+    match content.len() {
+        short @ 0..=127 => out.push(short as u8),
+        _ => {
+            out.push(0x80 | significant.len() as u8);
+            out.extend_from_slice(significant);
+        }
+    }
+    out.extend_from_slice(content);
+    out
+}

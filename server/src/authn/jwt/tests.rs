@@ -1,0 +1,174 @@
+use std::io::Write as _;
+
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::Engine as _;
+use serde_json::{json, Value};
+
+use super::*;
+
+fn signing_key() -> SigningKey {
+    SigningKey::from_pkcs8(&rcgen::KeyPair::generate().unwrap().serialize_der()).unwrap()
+}
+
+fn encode(part: &Value) -> String {
+    URL_SAFE_NO_PAD.encode(part.to_string())
+}
+
+#[test]
+fn what_was_signed_is_read_back() {
+    let key = signing_key();
+    let token = sign(&key, &json!({ "iss": "me", "n": 1 })).unwrap();
+    assert_eq!(unverified::<Value>(&token).unwrap()["iss"], "me");
+    assert_eq!(verify::<Value>(&token, [key.public()].into_iter()).unwrap(), json!({ "iss": "me", "n": 1 }));
+    let header = header(&token).unwrap();
+    assert_eq!((header.kid.as_deref(), header.typ), (Some(key.public().id()), None));
+}
+
+#[test]
+fn forged_tokens_by_table() {
+    let (key, other) = (signing_key(), signing_key());
+    let claims = json!({ "iss": "me" });
+    let good = sign(&key, &claims).unwrap();
+    let parts: Vec<&str> = good.split('.').collect();
+    let [head, body, signature] = parts.as_slice() else { panic!("three parts") };
+    let public = key.public().to_jwk().0;
+    // The public key taken for a shared secret: its coordinates, as an attacker has them.
+    let secret = format!("{}{}", public["x"], public["y"]);
+    let hs256 = {
+        let message = format!("{}.{body}", encode(&json!({ "alg": "HS256" })));
+        let mac = ring::hmac::sign(
+            &ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret.as_bytes()),
+            message.as_bytes(),
+        );
+        format!("{message}.{}", URL_SAFE_NO_PAD.encode(mac))
+    };
+    let mut flipped = URL_SAFE_NO_PAD.decode(signature).unwrap();
+    flipped[10] ^= 1;
+    let rows = [
+        ("another key", sign(&other, &claims).unwrap(), JwtError::Signature),
+        ("no signature", format!("{head}.{body}."), JwtError::Signature),
+        (
+            "a changed signature",
+            format!("{head}.{body}.{}", URL_SAFE_NO_PAD.encode(flipped)),
+            JwtError::Signature,
+        ),
+        (
+            "other claims",
+            format!("{head}.{}.{signature}", encode(&json!({ "iss": "you" }))),
+            JwtError::Signature,
+        ),
+        ("alg none", format!("{}.{body}.", encode(&json!({ "alg": "none" }))), JwtError::Malformed),
+        (
+            "alg None",
+            format!("{}.{body}.{signature}", encode(&json!({ "alg": "None" }))),
+            JwtError::Malformed,
+        ),
+        ("a public key as secret", hs256, JwtError::Signature),
+        (
+            "another algorithm",
+            format!("{}.{body}.{signature}", encode(&json!({ "alg": "RS256" }))),
+            JwtError::Signature,
+        ),
+        (
+            "an extension",
+            format!("{}.{body}.{signature}", encode(&json!({ "alg": "ES256", "crit": ["exp"] }))),
+            JwtError::Critical,
+        ),
+        ("no header", format!(".{body}.{signature}"), JwtError::Malformed),
+        ("two parts", format!("{head}.{body}"), JwtError::Malformed),
+        ("four parts", format!("{good}.x"), JwtError::Malformed),
+        ("nothing", String::new(), JwtError::Malformed),
+    ];
+    for (what, token, fault) in rows {
+        assert_eq!(verify::<Value>(&token, [key.public()].into_iter()).unwrap_err(), fault, "{what}");
+    }
+    for end in 0..good.len() {
+        assert!(verify::<Value>(&good[..end], [key.public()].into_iter()).is_err(), "cut at {end}");
+    }
+    assert_eq!(verify::<Value>(&good, std::iter::empty()).unwrap_err(), JwtError::NoKey);
+    assert!(verify::<Value>(&good, [other.public(), key.public()].into_iter()).is_ok());
+}
+
+#[test]
+fn times_by_table() {
+    let rows = [
+        (json!({}), Ok(())),
+        (json!({ "exp": 940 }), Ok(())),
+        (json!({ "exp": 939 }), Err(JwtError::Expired)),
+        (json!({ "exp": 939.5 }), Err(JwtError::Expired)),
+        (json!({ "nbf": 1060 }), Ok(())),
+        (json!({ "nbf": 1061 }), Err(JwtError::NotYet)),
+        (json!({ "iat": 1060 }), Ok(())),
+        (json!({ "iat": 1061 }), Err(JwtError::IssuedInFuture)),
+        (json!({ "exp": -1, "nbf": i64::MAX }), Err(JwtError::NotYet)),
+    ];
+    for (claims, outcome) in rows {
+        let registered: Registered = serde_json::from_value(claims.clone()).unwrap();
+        assert_eq!(registered.check_time(1000), outcome, "{claims}");
+    }
+    for claims in [json!({ "exp": "soon" }), json!({ "aud": 1 }), json!({ "nbf": [] })] {
+        assert!(serde_json::from_value::<Registered>(claims.clone()).is_err(), "{claims}");
+    }
+    for (claims, audiences) in
+        [(json!({ "aud": "a" }), vec!["a"]), (json!({ "aud": ["a", "b"] }), vec!["a", "b"])]
+    {
+        assert_eq!(serde_json::from_value::<Registered>(claims).unwrap().aud, audiences);
+    }
+}
+
+/// Keys that OpenSSL made, in every form that upstream reads.
+mod forms {
+    pub const P256_SEC1: &str = include_str!("testdata/p256-sec1.pem");
+    pub const P256_PKCS8: &str = include_str!("testdata/p256-pkcs8.pem");
+    pub const P256_PUBLIC: &str = include_str!("testdata/p256-public.pem");
+    pub const P384_SEC1: &str = include_str!("testdata/p384-sec1.pem");
+    pub const RSA_PKCS1: &str = include_str!("testdata/rsa-pkcs1.pem");
+    pub const RSA_PKCS8: &str = include_str!("testdata/rsa-pkcs8.pem");
+    pub const RSA_PUBLIC: &str = include_str!("testdata/rsa-public.pem");
+    pub const RSA_PUBLIC_ID: &str = "CKFpOE04-KVZmucoGV7v38Uouy0LhOXFb6IrJo8hN7I";
+    pub const P256_PUBLIC_ID: &str = "w55J8sXQ4xaqhA7Csb8Wc7SHMfDKIcC6MtUIEqcZkZQ";
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+#[test]
+fn every_form_of_key_signs_and_verifies() {
+    use forms::*;
+    for (private, public, id) in [
+        (P256_SEC1, P256_PUBLIC, Some(P256_PUBLIC_ID)),
+        (P256_PKCS8, P256_PUBLIC, Some(P256_PUBLIC_ID)),
+        (P384_SEC1, P384_SEC1, None),
+        (RSA_PKCS1, RSA_PUBLIC, Some(RSA_PUBLIC_ID)),
+        (RSA_PKCS8, RSA_PUBLIC, Some(RSA_PUBLIC_ID)),
+    ] {
+        let key = SigningKey::read(file(private).path()).unwrap();
+        let keys = keys::read_public(file(public).path()).unwrap();
+        let token = sign(&key, &json!({})).unwrap();
+        assert_eq!(verify::<Value>(&token, keys.iter()), Ok(json!({})));
+        assert_eq!(keys[0].id(), key.public().id());
+        if let Some(id) = id {
+            assert_eq!(keys[0].id(), id);
+        }
+        // What relying parties read is the same key.
+        let jwk = serde_json::from_value(key.public().to_jwk().0).unwrap();
+        let again = VerifyingKey::from_jwk(&jwk).unwrap();
+        assert_eq!(verify::<Value>(&token, [&again].into_iter()), Ok(json!({})));
+    }
+    let both = format!("{P256_PUBLIC}{RSA_PUBLIC}");
+    assert_eq!(keys::read_public(file(&both).path()).unwrap().len(), 2);
+}
+
+#[test]
+fn files_without_a_key_are_refused() {
+    for text in
+        ["", "no PEM", "-----BEGIN CERTIFICATE REQUEST-----\nAA==\n-----END CERTIFICATE REQUEST-----\n"]
+    {
+        assert!(SigningKey::read(file(text).path()).is_err(), "{text}");
+        assert!(keys::read_public(file(text).path()).is_err(), "{text}");
+    }
+    assert!(SigningKey::read(file(forms::P256_PUBLIC).path()).is_err());
+}

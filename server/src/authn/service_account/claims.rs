@@ -1,0 +1,157 @@
+//! What service-account tokens say (kubernetes `pkg/serviceaccount/claims.go` and `legacy.go`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::authn::jwt::Registered;
+use crate::authn::user::{self, User};
+
+/// The issuer of tokens that lie in Secrets.
+pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
+
+/// All claims of a bound token.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BoundClaims {
+    /// Issuer, audience, times.
+    #[serde(flatten)]
+    pub registered: Registered,
+    /// The account and what its token is bound to.
+    #[serde(rename = "kubernetes.io", default)]
+    pub kubernetes: Kubernetes,
+}
+
+/// The claim `kubernetes.io`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kubernetes {
+    /// Namespace of the account, and of the pod or Secret.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// The node that the token is bound to, or that its pod runs on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<Reference>,
+    /// The pod that the token is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Reference>,
+    /// The Secret that the token is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Reference>,
+    /// The account.
+    #[serde(default)]
+    pub serviceaccount: Reference,
+    /// From when on the use of a token that lives on is worth a notice, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warnafter: Option<i64>,
+}
+
+/// An object by name and UID.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reference {
+    /// Name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// UID; empty for a node that was not there when the token was made.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+}
+
+impl Reference {
+    /// An object by name and UID.
+    pub fn new(name: &str, uid: &str) -> Reference {
+        Reference { name: name.to_owned(), uid: uid.to_owned() }
+    }
+}
+
+/// All claims of a token that lies in a Secret. It has no end and no audience.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LegacyClaims {
+    /// Issuer and subject.
+    #[serde(flatten)]
+    pub registered: Registered,
+    /// Namespace of the account and the Secret.
+    #[serde(rename = "kubernetes.io/serviceaccount/namespace", default)]
+    pub namespace: String,
+    /// Name of the Secret.
+    #[serde(rename = "kubernetes.io/serviceaccount/secret.name", default)]
+    pub secret_name: String,
+    /// Name of the account.
+    #[serde(rename = "kubernetes.io/serviceaccount/service-account.name", default)]
+    pub account_name: String,
+    /// UID of the account.
+    #[serde(rename = "kubernetes.io/serviceaccount/service-account.uid", default)]
+    pub account_uid: String,
+}
+
+/// A claim without which a legacy token means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct MissingClaim(&'static str);
+
+impl LegacyClaims {
+    /// The claims of the token in a Secret.
+    pub fn new(namespace: &str, account: &Reference, secret: &str) -> LegacyClaims {
+        let sub = user::service_account_name(namespace, &account.name);
+        LegacyClaims {
+            registered: Registered { iss: LEGACY_ISSUER.to_owned(), sub, ..Registered::default() },
+            namespace: namespace.to_owned(),
+            secret_name: secret.to_owned(),
+            account_name: account.name.clone(),
+            account_uid: account.uid.clone(),
+        }
+    }
+
+    /// Whether the claims are all there and fit together.
+    ///
+    /// # Errors
+    /// [`MissingClaim`], in upstream's words.
+    pub fn check(&self) -> Result<(), MissingClaim> {
+        let needed = [
+            (&self.registered.sub, "sub claim is missing"),
+            (&self.namespace, "namespace claim is missing"),
+            (&self.secret_name, "secretName claim is missing"),
+            (&self.account_name, "serviceAccountName claim is missing"),
+            (&self.account_uid, "serviceAccountUID claim is missing"),
+        ];
+        if let Some((_, fault)) = needed.iter().find(|(claim, _)| claim.is_empty()) {
+            return Err(MissingClaim(fault));
+        }
+        let subject = user::split_service_account(&self.registered.sub);
+        match subject == Some((self.namespace.as_str(), self.account_name.as_str())) {
+            true => Ok(()),
+            false => Err(MissingClaim("sub claim is invalid")),
+        }
+    }
+}
+
+/// The user that a bound token stands for (k8s.io/apiserver `pkg/authentication/serviceaccount`).
+pub fn bound_user(claims: &BoundClaims) -> User {
+    const PREFIX: &str = "authentication.kubernetes.io";
+    let kubernetes = &claims.kubernetes;
+    let mut user = account_user(&kubernetes.namespace, &kubernetes.serviceaccount);
+    let mut extra = |key: &str, value: &str| {
+        if !value.is_empty() {
+            user.extra.insert(format!("{PREFIX}/{key}"), vec![value.to_owned()]);
+        }
+    };
+    if let Some(pod) = kubernetes.pod.as_ref().filter(|pod| !pod.name.is_empty() && !pod.uid.is_empty()) {
+        extra("pod-name", &pod.name);
+        extra("pod-uid", &pod.uid);
+    }
+    if let Some(node) = kubernetes.node.as_ref().filter(|node| !node.name.is_empty()) {
+        extra("node-name", &node.name);
+        extra("node-uid", &node.uid);
+    }
+    if !claims.registered.jti.is_empty() {
+        extra("credential-id", &format!("JTI={}", claims.registered.jti));
+    }
+    user
+}
+
+/// The user that an account stands for.
+pub fn account_user(namespace: &str, account: &Reference) -> User {
+    User {
+        name: user::service_account_name(namespace, &account.name),
+        uid: account.uid.clone(),
+        groups: user::service_account_groups(namespace),
+        ..User::default()
+    }
+    .authenticated()
+}
