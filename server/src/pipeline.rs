@@ -1,4 +1,5 @@
-//! The path of a request, top to bottom: request info, authentication, flow control, authorization, handler, answer.
+//! The path of a request, top to bottom: request info, authentication, impersonation, flow control,
+//! authorization, handler, answer.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,8 +11,8 @@ use plinth_codec::negotiate::{self, Shape};
 use plinth_codec::schema;
 
 use crate::audit;
-use crate::authn::{Identity, Peer, User};
-use crate::authz::RequestAttributes;
+use crate::authn::{impersonation, Identity, Peer, User};
+use crate::authz::{Attributes, RequestAttributes};
 use crate::endpoints;
 use crate::flow_control;
 use crate::handlers::{self, Context};
@@ -52,7 +53,8 @@ async fn answer(
     route: Route,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, ApiError> {
-    let user = identify(server, peer, &request).await?.user;
+    let user = identify(server, peer, &request).await?;
+    let user = impersonate(server, user, &route, &request).await?.user;
     let _seat = server.flow_control.admit(&user, &route, mutates(&route, request.method())).await?;
     match flow_control::runs_long(&route) {
         true => serve(server, user, route, request).await,
@@ -118,13 +120,28 @@ fn drop_body(response: &mut Response<Body>) {
 }
 
 /// Who asks. Credentials that are not to be trusted are refused even where nobody needs any, as upstream does.
-async fn identify(server: &Server, peer: &Peer, request: &Request<Incoming>) -> Result<Identity, ApiError> {
+async fn identify(server: &Server, peer: &Peer, request: &Request<Incoming>) -> Result<Arc<User>, ApiError> {
     let user = server.authenticator.authenticate(peer, request.headers(), request.uri().path()).await;
-    let user = user.map_err(|fault| {
+    user.map_err(|fault| {
         tracing::debug!(%fault, "unable to authenticate the request");
         ApiError::unauthorized()
-    })?;
-    Ok(Identity { user, impersonator: None })
+    })
+}
+
+/// As whom the request is made: as its sender, or as the user that it names and its sender may act as.
+async fn impersonate(
+    server: &Server,
+    sender: Arc<User>,
+    route: &Route,
+    request: &Request<Incoming>,
+) -> Result<Identity, ApiError> {
+    let Some(wanted) = impersonation::wanted(request.headers())? else {
+        return Ok(Identity { user: sender, impersonator: None });
+    };
+    let asked = read_attributes(route, request);
+    let attributes = attributes(&asked, &sender, route, request.uri().path());
+    let user = impersonation::impersonate(&server.authorizer, &attributes, &wanted).await?;
+    Ok(Identity { user, impersonator: Some(sender) })
 }
 
 async fn serve(
@@ -162,19 +179,32 @@ async fn authorize(
     route: &Route,
     request: &Request<Incoming>,
 ) -> Result<(), ApiError> {
-    let (method, uri) = (request.method(), request.uri());
-    let (asked, attributes);
+    let asked = read_attributes(route, request);
+    let attributes = attributes(&asked, user, route, request.uri().path());
+    server.authorizer.require(&attributes).await.map(|_| ())
+}
+
+/// What the authorizer needs to know of a request besides its route.
+fn read_attributes(route: &Route, request: &Request<Incoming>) -> RequestAttributes {
     match route {
         Route::Resource(info) => {
-            asked = RequestAttributes::read(method, Some(info.verb), uri.query());
-            attributes = asked.of_resource(user, info);
+            RequestAttributes::read(request.method(), Some(info.verb), request.uri().query())
         }
-        Route::NonResource => {
-            asked = RequestAttributes::read(method, None, None);
-            attributes = asked.of_path(user, uri.path());
-        }
+        Route::NonResource => RequestAttributes::read(request.method(), None, None),
     }
-    server.authorizer.require(&attributes).await.map(|_| ())
+}
+
+/// The question whether a user may make a request.
+fn attributes<'a>(
+    asked: &'a RequestAttributes,
+    user: &'a User,
+    route: &'a Route,
+    path: &'a str,
+) -> Attributes<'a> {
+    match route {
+        Route::Resource(info) => asked.of_resource(user, info),
+        Route::NonResource => asked.of_path(user, path),
+    }
 }
 
 /// The resource of a request; `None` for a group or version that is not served at all, which upstream answers

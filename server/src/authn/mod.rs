@@ -11,9 +11,12 @@
 //! | client certificate | [`x509`] |
 //! | bearer token: of a file, of a service account, of a Secret for new nodes | [`tokens`] |
 //! | none | [`anonymous`] |
+//!
+//! [`impersonation`] is the step after: a user who acts as another one.
 
 pub mod anonymous;
 pub mod bootstrap_token;
+pub mod impersonation;
 pub mod jwt;
 mod options;
 pub mod request_header;
@@ -29,6 +32,8 @@ use std::sync::Arc;
 use hyper::header::{HeaderMap, AUTHORIZATION};
 
 use crate::http::tls::TlsError;
+use crate::reload::Watched;
+use crate::server::Server;
 use crate::storage::Store;
 
 pub use anonymous::Anonymous;
@@ -237,6 +242,24 @@ impl Authenticator {
     pub async fn follow(&self) {
         self.tokens.accounts.follow().await;
     }
+}
+
+/// The files that the options name and that are read again when they change.
+pub fn watched(server: &Arc<Server>, options: &AuthenticationOptions) -> Vec<Watched> {
+    let mut watched = Vec::new();
+    if let Some(file) = options.client_ca_file.clone() {
+        let server = server.clone();
+        watched.push(Watched::new("client authorities", vec![file.clone()], move || {
+            server.authenticator.certificates.reload(&file)
+        }));
+    }
+    if let Some(file) = options.requestheader_client_ca_file.clone() {
+        let server = server.clone();
+        watched.push(Watched::new("front proxy authorities", vec![file.clone()], move || {
+            server.authenticator.proxy.as_ref().map_or(Ok(()), |proxy| proxy.reload(&file))
+        }));
+    }
+    watched
 }
 
 /// The token of `Authorization: Bearer TOKEN`; `None` for another scheme and for an empty token.

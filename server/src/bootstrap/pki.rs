@@ -15,12 +15,18 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
+use crate::certificates::authority::{self, AuthorityError};
+use crate::certificates::{signers, Authority, Template};
+
 /// How long the authority is valid: an appliance should not die of it.
 const AUTHORITY_YEARS: i64 = 10;
 /// How long the other certificates are valid.
 const LEAF_DAYS: i64 = 365;
 /// A serving or admin certificate with less than this left is made again at start.
 const RENEW_DAYS: i64 = 90;
+
+/// Certificates begin a little in the past, for clients whose clocks are behind.
+const BACKDATE: Duration = Duration::minutes(5);
 
 /// What can go wrong while credentials are made.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +42,9 @@ pub enum PkiError {
     /// A key or certificate that cannot be made or read.
     #[error("certificate: {0}")]
     Certificate(#[from] rcgen::Error),
+    /// The authority that lies here cannot sign.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
 }
 
 /// The files of `DIR/pki`.
@@ -116,15 +125,29 @@ impl Pki {
         Ok(())
     }
 
-    /// A client certificate and key in PEM for a user and groups.
+    /// A client certificate and key in PEM for a user, groups and, unless empty, a UID.
     ///
     /// # Errors
-    /// When the authority cannot be read.
-    pub fn issue_client(&self, user: &str, groups: &[&str]) -> Result<(String, String), PkiError> {
+    /// When the authority cannot be read or has ended.
+    pub fn issue_client(
+        &self,
+        user: &str,
+        groups: &[&str],
+        uid: &str,
+        valid: Duration,
+    ) -> Result<(String, String), PkiError> {
         let key = KeyPair::generate()?;
-        let params = leaf_params(user, groups, ExtendedKeyUsagePurpose::ClientAuth);
-        let cert = params.signed_by(&key, &self.issuer()?)?;
-        Ok((cert.pem(), key.serialize_pem()))
+        let now = OffsetDateTime::now_utc();
+        let cert = Authority::read(&self.ca_cert(), &self.ca_key())?.sign(&Template {
+            subject: &authority::subject(user, groups, uid),
+            public_key: &rcgen::PublicKeyData::subject_public_key_info(&key),
+            alternative_names: None,
+            uses: signers::uses(&["digital signature", "key encipherment", "client auth"])
+                .unwrap_or_default(),
+            not_before: now - BACKDATE,
+            not_after: now + valid,
+        })?;
+        Ok((cert, key.serialize_pem()))
     }
 
     fn issuer(&self) -> Result<Issuer<'static, KeyPair>, PkiError> {

@@ -2,6 +2,7 @@
 
 mod client;
 mod convert;
+mod kubeconfig;
 mod serve;
 mod store;
 
@@ -19,6 +20,9 @@ pub enum CliError {
     /// A backup, restore or verification failed.
     #[error(transparent)]
     Store(#[from] store::StoreError),
+    /// No kubeconfig was made.
+    #[error(transparent)]
+    Kubeconfig(#[from] kubeconfig::KubeconfigError),
     /// An object could not be converted.
     #[error(transparent)]
     Convert(#[from] convert::ConvertCommandError),
@@ -46,6 +50,8 @@ pub struct Cli {
 pub enum Command {
     /// Serve the Kubernetes API from a data directory
     Serve(Box<ServeOptions>),
+    /// Issue a client certificate for a user and print its kubeconfig
+    Kubeconfig(kubeconfig::KubeconfigOptions),
     /// Convert an object between JSON, YAML, protobuf and CBOR
     Convert(convert::ConvertOptions),
     /// Write all objects and their history into one archive
@@ -65,6 +71,7 @@ pub enum Command {
 pub fn run(cli: Cli) -> Result<(), CliError> {
     match cli.command {
         Command::Serve(options) => Ok(serve::run(*options)?),
+        Command::Kubeconfig(options) => Ok(kubeconfig::run(options)?),
         Command::Convert(options) => Ok(convert::run(options)?),
         Command::Backup(options) => Ok(store::backup(options)?),
         Command::Restore(options) => Ok(store::restore(options)?),

@@ -27,6 +27,7 @@ use crate::http::tls::TlsError;
 use crate::http::{self, BindError};
 use crate::metrics::Metrics;
 use crate::registry;
+use crate::reload::{self, Watched};
 use crate::server::{Limits, Server};
 use crate::status::ApiError;
 use crate::storage::continue_token::ContinueTokens;
@@ -208,7 +209,8 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     )?;
     let cert = options.tls_cert_file.clone().unwrap_or_else(|| pki.serving_cert());
     let key = options.tls_private_key_file.clone().unwrap_or_else(|| pki.serving_key());
-    let tls = TlsAcceptor::from(Arc::new(http::tls::server_config(&cert, &key)?));
+    let serving_certificate = Arc::new(http::tls::ServingCertificate::read(&cert, &key)?);
+    let tls = TlsAcceptor::from(Arc::new(http::tls::server_config(serving_certificate.clone())?));
     let (stop, stopping) = watch::channel(false);
     let store = Store::new(engine.clone(), Arc::new(Encryption::default()));
     let authenticator = Authenticator::new(
@@ -241,6 +243,11 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     });
     let follower = server.clone();
     tokio::spawn(until_stopped(stopping.clone(), async move { follower.authenticator.follow().await }));
+    let mut watched = authn::watched(&server, &options.authentication);
+    watched.push(Watched::new("serving certificate", serving_certificate.files(), move || {
+        serving_certificate.reload()
+    }));
+    tokio::spawn(until_stopped(stopping.clone(), reload::follow(watched)));
     ensure_system_namespaces(&server).await?;
     rbac::bootstrap::reconcile(&server).await?;
     ensure_kubernetes_service(&server, address).await?;

@@ -4,14 +4,17 @@
 //! behaviour). So the handshake only checks that the client holds the key of the certificate that it
 //! shows; whether the certificate is to be trusted is decided once per connection in [`crate::authn`].
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature, CryptoProvider};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 
 /// What is wrong with a certificate, a key or their combination.
@@ -50,14 +53,60 @@ pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
         .map_err(|source| TlsError::Pem { path: path.display().to_string(), source })
 }
 
+/// The serving certificate: read from its files, and read again when they change. New connections get the newest one;
+/// the lock is held to look and to put.
+#[derive(Debug)]
+pub struct ServingCertificate {
+    cert: PathBuf,
+    key: PathBuf,
+    current: RwLock<Arc<CertifiedKey>>,
+}
+
+impl ServingCertificate {
+    /// Reads the certificate chain and its key.
+    ///
+    /// # Errors
+    /// When one cannot be read or they do not belong together.
+    pub fn read(cert: &Path, key: &Path) -> Result<ServingCertificate, TlsError> {
+        let current = RwLock::new(Arc::new(certified(cert, key)?));
+        Ok(ServingCertificate { cert: cert.to_owned(), key: key.to_owned(), current })
+    }
+
+    /// The files.
+    pub fn files(&self) -> Vec<PathBuf> {
+        vec![self.cert.clone(), self.key.clone()]
+    }
+
+    /// Reads the files again; on an error the old certificate stays.
+    ///
+    /// # Errors
+    /// As [`ServingCertificate::read`].
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let new = certified(&self.cert, &self.key)?;
+        *self.current.write() = Arc::new(new);
+        Ok(())
+    }
+}
+
+fn certified(cert: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
+    let certified = CertifiedKey::from_der(read_certificates(cert)?, read_key(key)?, &provider())?;
+    Ok(certified)
+}
+
+impl ResolvesServerCert for ServingCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current.read().clone())
+    }
+}
+
 /// The server's TLS settings: TLS 1.2 and 1.3, HTTP/2 preferred, any client certificate taken note of.
-pub fn server_config(cert: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
+pub fn server_config(certificate: Arc<ServingCertificate>) -> Result<ServerConfig, TlsError> {
     let provider = provider();
     let verifier = Arc::new(NoteClientCertificate { provider: provider.clone() });
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(read_certificates(cert)?, read_key(key)?)?;
+        .with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -262,6 +262,18 @@ fn pkcs8(kind: SectionKind, der: &[u8]) -> Option<Vec<u8>> {
     Some(element(0x30, &body))
 }
 
+/// Any private key as PKCS#8; `None` for a form that is not known.
+pub fn pkcs8_of(key: &rustls::pki_types::PrivateKeyDer<'_>) -> Option<Vec<u8>> {
+    use rustls::pki_types::PrivateKeyDer;
+    let kind = match key {
+        PrivateKeyDer::Pkcs8(_) => SectionKind::PrivateKey,
+        PrivateKeyDer::Pkcs1(_) => SectionKind::RsaPrivateKey,
+        PrivateKeyDer::Sec1(_) => SectionKind::EcPrivateKey,
+        _ => return None,
+    };
+    pkcs8(kind, key.secret_der())
+}
+
 /// One DER element.
 fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];

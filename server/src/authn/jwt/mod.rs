@@ -181,6 +181,3 @@ pub fn sign<T: Serialize>(key: &SigningKey, claims: &T) -> Result<String, jsonwe
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod tests;

@@ -36,8 +36,8 @@ fn forged_tokens_by_table() {
     let secret = format!("{}{}", public["x"], public["y"]);
     let hs256 = {
         let message = format!("{}.{body}", encode(&json!({ "alg": "HS256" })));
-        let mac = ring::hmac::sign(
-            &ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret.as_bytes()),
+        let mac = ::ring::hmac::sign(
+            &::ring::hmac::Key::new(::ring::hmac::HMAC_SHA256, secret.as_bytes()),
             message.as_bytes(),
         );
         format!("{message}.{}", URL_SAFE_NO_PAD.encode(mac))

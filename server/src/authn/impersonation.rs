@@ -1,0 +1,333 @@
+//! Acting as another user: the headers `Impersonate-User`, `-Uid`, `-Group` and `-Extra-…`
+//! (k8s.io/apiserver `pkg/endpoints/filters/impersonation`).
+//!
+//! Two forms of permission count. The constrained ones are tried first, each for the users that it is meant for: a
+//! permission to do *this* request as such a user (`impersonate-on:MODE:VERB`), and one to act as that user
+//! (`impersonate:MODE`). After them comes the old verb `impersonate`, which allows every request. What is denied is
+//! told in the words of the first form that applied. Nothing is cached: the authorizer answers within microseconds.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use hyper::header::HeaderMap;
+use plinth_codec::names;
+
+use super::request_header::extra_key;
+use super::user::{self, User};
+use crate::authz::{denied, Attributes, Authorizer, Reason, ResourceTarget, Target};
+use crate::status::ApiError;
+
+const USER: &str = "impersonate-user";
+const UID: &str = "impersonate-uid";
+const GROUP: &str = "impersonate-group";
+const EXTRA_PREFIX: &str = "impersonate-extra-";
+/// The API group of what is not a core object: UIDs, extras and the users of the constrained forms.
+const AUTHENTICATION: &str = "authentication.k8s.io";
+/// So many groups or extras are first asked for all at once in the constrained forms.
+const MANY: usize = 4;
+
+/// Whom the authorizer is asked through; tests answer themselves.
+pub trait Judge: Sync {
+    /// Whether that is allowed.
+    ///
+    /// # Errors
+    /// The denial.
+    fn require(&self, attributes: &Attributes<'_>) -> impl Future<Output = Result<(), ApiError>> + Send;
+}
+
+impl Judge for Authorizer {
+    async fn require(&self, attributes: &Attributes<'_>) -> Result<(), ApiError> {
+        Authorizer::require(self, attributes).await.map(|_| ())
+    }
+}
+
+/// Whom a request wants to act as; `None` when it does not ask for it.
+///
+/// # Errors
+/// 400 for anything but a user without a user.
+pub fn wanted(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
+    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+    let mut user = User { name: text(USER), uid: text(UID), ..User::default() };
+    user.groups =
+        headers.get_all(GROUP).iter().map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned()).collect();
+    for (name, value) in headers {
+        if let Some(key) = name.as_str().strip_prefix(EXTRA_PREFIX) {
+            let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+            user.extra.entry(extra_key(key)).or_default().push(value);
+        }
+    }
+    match (user.name.is_empty(), user == User::default()) {
+        (true, true) => Ok(None),
+        (true, false) => {
+            Err(ApiError::bad_request(format!("requested {} without impersonating a user name", go(&user))))
+        }
+        _ => Ok(Some(user)),
+    }
+}
+
+/// The user as upstream's message shows it: Go's syntax of the value.
+fn go(user: &User) -> String {
+    let list = |texts: &[String]| {
+        let texts: Vec<String> = texts.iter().map(|t| format!("{t:?}")).collect();
+        format!("[]string{{{}}}", texts.join(", "))
+    };
+    let groups = if user.groups.is_empty() { "[]string(nil)".to_owned() } else { list(&user.groups) };
+    let extra = match user.extra.is_empty() {
+        true => "map[string][]string(nil)".to_owned(),
+        false => {
+            let members: Vec<String> = user.extra.iter().map(|(k, v)| format!("{k:?}:{}", list(v))).collect();
+            format!("map[string][]string{{{}}}", members.join(", "))
+        }
+    };
+    format!("&user.DefaultInfo{{Name:{:?}, UID:{:?}, Groups:{groups}, Extra:{extra}}}", user.name, user.uid)
+}
+
+/// The user that a request goes on as, when its sender may. `attributes` are the request's own, as its sender.
+///
+/// # Errors
+/// 403 in upstream's words, 500 when the authorizer cannot say.
+pub async fn impersonate<J: Judge>(
+    judge: &J,
+    attributes: &Attributes<'_>,
+    wanted: &User,
+) -> Result<Arc<User>, ApiError> {
+    let mut denial = None;
+    for mode in MODES.iter().filter(|mode| (mode.applies)(wanted, attributes.user)) {
+        match mode.check(judge, attributes, wanted).await {
+            Ok(user) => return Ok(Arc::new(user)),
+            Err(error) => {
+                denial.get_or_insert(error);
+            }
+        }
+    }
+    Err(denial.unwrap_or_else(|| ApiError::internal("all impersonation modes failed")))
+}
+
+/// One form of permission.
+struct Mode {
+    /// Its name in verbs; empty for the old form.
+    name: &'static str,
+    /// Whether it is for that user, asked by that sender.
+    applies: fn(wanted: &User, sender: &User) -> bool,
+}
+
+const MODES: &[Mode] = &[
+    Mode {
+        name: "associated-node",
+        applies: |wanted, sender| is_name_alone(wanted) && runs_on(sender, wanted),
+    },
+    Mode {
+        name: "arbitrary-node",
+        applies: |wanted, _| is_name_alone(wanted) && node(&wanted.name).is_some(),
+    },
+    Mode {
+        name: "serviceaccount",
+        applies: |wanted, _| is_name_alone(wanted) && user::split_service_account(&wanted.name).is_some(),
+    },
+    Mode {
+        name: "user-info",
+        applies: |wanted, _| {
+            node(&wanted.name).is_none() && user::split_service_account(&wanted.name).is_none()
+        },
+    },
+    Mode { name: "", applies: |_, _| true },
+];
+
+fn is_name_alone(wanted: &User) -> bool {
+    wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty()
+}
+
+/// The node that a user name stands for.
+fn node(name: &str) -> Option<&str> {
+    let node = name.strip_prefix(user::NODE_PREFIX)?;
+    names::dns1123_subdomain_faults(node).is_empty().then_some(node)
+}
+
+/// Whether the sender is a service account whose token says that it runs on the wanted node.
+fn runs_on(sender: &User, wanted: &User) -> bool {
+    let runs_on = sender.extra_value("authentication.kubernetes.io/node-name");
+    let wanted = node(&wanted.name);
+    wanted.is_some() && user::split_service_account(&sender.name).is_some() && runs_on == wanted
+}
+
+impl Mode {
+    fn is_constrained(&self) -> bool {
+        !self.name.is_empty()
+    }
+
+    async fn check<J: Judge>(
+        &self,
+        judge: &J,
+        attributes: &Attributes<'_>,
+        wanted: &User,
+    ) -> Result<User, ApiError> {
+        // The sender's extra values tell its node and pod; the question is about the account on any node.
+        let anywhere;
+        let mut attributes = *attributes;
+        if self.name == "associated-node" {
+            let keys = attributes.user.extra.keys().cloned().collect();
+            let extra = [("authentication.kubernetes.io/associated-node-keys".to_owned(), keys)];
+            anywhere = User { extra: BTreeMap::from(extra), ..attributes.user.clone() };
+            attributes.user = &anywhere;
+        }
+        let verb = match self.is_constrained() {
+            true => {
+                let verb = format!("impersonate-on:{}:{}", self.name, attributes.verb);
+                judge.require(&Attributes { verb: &verb, ..attributes }).await?;
+                format!("impersonate:{}", self.name)
+            }
+            false => "impersonate".to_owned(),
+        };
+        let ask = Ask { judge, sender: attributes.user, verb: &verb, mode: self };
+        let mut user = wanted.clone();
+        ask.user_name(wanted, &mut user).await?;
+        if !wanted.uid.is_empty() {
+            ask.resource(ResourceTarget {
+                group: AUTHENTICATION,
+                version: "v1",
+                resource: "uids",
+                name: &wanted.uid,
+                ..ResourceTarget::default()
+            })
+            .await?;
+        }
+        ask.groups(&wanted.groups).await?;
+        ask.extra(&wanted.extra).await?;
+        if user.name == user::ANONYMOUS {
+            user.join(user::UNAUTHENTICATED);
+        } else if !user.is_in(user::UNAUTHENTICATED) {
+            user.join(user::AUTHENTICATED);
+        }
+        Ok(user)
+    }
+}
+
+/// The questions of one form about one sender.
+struct Ask<'a, J> {
+    judge: &'a J,
+    sender: &'a User,
+    verb: &'a str,
+    mode: &'a Mode,
+}
+
+impl<J: Judge> Ask<'_, J> {
+    async fn resource(&self, target: ResourceTarget<'_>) -> Result<(), ApiError> {
+        self.judge.require(&Attributes::resource(self.sender, self.verb, target)).await
+    }
+
+    /// A denial that no authorizer makes.
+    fn refuse(&self, target: ResourceTarget<'_>, why: String) -> ApiError {
+        let attributes = Attributes { user: self.sender, verb: self.verb, target: Target::Resource(target) };
+        denied(&attributes, &Reason::Text(why.into()))
+    }
+
+    /// Where users and groups are.
+    fn target(&self, resource: &'static str) -> ResourceTarget<'static> {
+        let group = if self.mode.is_constrained() { AUTHENTICATION } else { "" };
+        ResourceTarget { group, version: "v1", resource, ..ResourceTarget::default() }
+    }
+
+    async fn user_name(&self, wanted: &User, user: &mut User) -> Result<(), ApiError> {
+        let mut target = ResourceTarget { name: &wanted.name, ..self.target("users") };
+        if let Some(node) = node(&wanted.name).filter(|_| self.mode.is_constrained()) {
+            target = ResourceTarget { resource: "nodes", name: node, ..target };
+            if self.mode.name == "associated-node" {
+                target.name = "*";
+            }
+            user.groups = vec![user::NODES.to_owned()];
+        }
+        if let Some((namespace, name)) = user::split_service_account(&wanted.name) {
+            target = ResourceTarget { resource: "serviceaccounts", namespace, name, ..target };
+            if wanted.groups.is_empty() {
+                user.groups = user::service_account_groups(namespace);
+            }
+        }
+        self.resource(target).await
+    }
+
+    async fn groups(&self, groups: &[String]) -> Result<(), ApiError> {
+        let target = self.target("groups");
+        if self.mode.is_constrained() {
+            if groups.iter().any(String::is_empty) {
+                return Err(self.refuse(target, "impersonating the empty string group is not allowed".into()));
+            }
+            if groups.iter().any(|group| group == user::MASTERS) {
+                let target = ResourceTarget { name: user::MASTERS, ..target };
+                let why = "impersonating the system:masters group is not allowed";
+                return Err(self.refuse(target, why.into()));
+            }
+            let all = ResourceTarget { name: "*", ..target };
+            if groups.len() >= MANY && self.resource(all).await.is_ok() {
+                return Ok(());
+            }
+        }
+        for group in groups {
+            self.resource(ResourceTarget { name: group, ..target }).await?;
+        }
+        Ok(())
+    }
+
+    async fn extra(&self, extra: &BTreeMap<String, Vec<String>>) -> Result<(), ApiError> {
+        let target = ResourceTarget {
+            group: AUTHENTICATION,
+            version: "v1",
+            resource: "userextras",
+            ..ResourceTarget::default()
+        };
+        if self.mode.is_constrained() {
+            if let Some(why) = extra_fault(extra) {
+                return Err(self.refuse(target, why));
+            }
+            let values: usize = extra.values().map(Vec::len).sum();
+            let all = ResourceTarget { subresource: "*", name: "*", ..target };
+            if values.max(extra.len()) >= MANY && self.resource(all).await.is_ok() {
+                return Ok(());
+            }
+        }
+        for (key, values) in extra {
+            for value in values {
+                self.resource(ResourceTarget { subresource: key, name: value, ..target }).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the constrained forms do not allow in extra keys and values.
+fn extra_fault(extra: &BTreeMap<String, Vec<String>>) -> Option<String> {
+    for (key, values) in extra {
+        if key.is_empty() {
+            return Some("impersonating the empty string key in extra is not allowed".into());
+        }
+        if let Some(why) = domain_prefixed_path_fault("extra.key", key) {
+            return Some(format!("impersonating an invalid key in extra is not allowed: {why}"));
+        }
+        if values.iter().any(String::is_empty) {
+            return Some("impersonating the empty string value in extra is not allowed".into());
+        }
+    }
+    None
+}
+
+/// What is wrong with a key of extra values, which must be like `acme.io/foo`
+/// (k8s.io/apimachinery `pkg/util/validation`, `IsDomainPrefixedPath`).
+pub fn domain_prefixed_path_fault(field: &str, key: &str) -> Option<String> {
+    const PATH: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
+    let invalid = |value: &str, why: &str| Some(format!("{field}: Invalid value: {value:?}: {why}"));
+    let (host, path) = match key.split_once('/') {
+        Some((host, path)) if !host.is_empty() && !path.is_empty() => (host, path),
+        _ => return invalid(key, "must be a domain-prefixed path (such as \"acme.io/foo\")"),
+    };
+    if let Some(why) = names::dns1123_subdomain_faults(host).first() {
+        return invalid(host, why);
+    }
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
+    match path.bytes().all(fits) {
+        true => None,
+        false => invalid(path, &format!("Invalid path (regex used for validation is '{PATH}')")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! The signers that a cluster has by itself (kubernetes `pkg/controller/certificates/signer` and
+//! `pkg/apis/certificates/helpers.go`).
+
+use super::authority::Uses;
+use super::CertificateRequest;
+use crate::authn::user;
+
+/// For clients of the API server.
+pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+/// For nodes as clients of the API server.
+pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// For what nodes serve.
+pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+/// For what was requested before signers had names.
+pub const LEGACY_UNKNOWN: &str = "kubernetes.io/legacy-unknown";
+
+/// A signer, and the rule that its requests must follow.
+pub struct Signer {
+    /// Its name.
+    pub name: &'static str,
+    /// What is wrong with a request for it.
+    pub fault: fn(&CertificateRequest, &[&str]) -> Option<String>,
+}
+
+/// All of them.
+pub static SIGNERS: &[Signer] = &[
+    Signer { name: CLIENT, fault: |_, usages| client_fault(usages) },
+    Signer { name: KUBELET_CLIENT, fault: kubelet_client_fault },
+    Signer { name: KUBELET_SERVING, fault: kubelet_serving_fault },
+    Signer { name: LEGACY_UNKNOWN, fault: |_, _| None },
+];
+
+fn client_fault(usages: &[&str]) -> Option<String> {
+    let allowed = ["digital signature", "key encipherment", "client auth"];
+    if let Some(usage) = usages.iter().find(|usage| !allowed.contains(usage)) {
+        return Some(format!("invalid usage for client certificate: {usage}"));
+    }
+    match usages.contains(&"client auth") {
+        true => None,
+        false => Some("missing required usage for client certificate: client auth".into()),
+    }
+}
+
+/// What is wrong with a node's request for a client certificate.
+pub fn kubelet_client_fault(request: &CertificateRequest, usages: &[&str]) -> Option<String> {
+    if request.organizations != [user::NODES] {
+        return Some("subject organization is not system:nodes".into());
+    }
+    let names = [
+        (request.dns_names.is_empty(), "DNS"),
+        (request.emails.is_empty(), "Email"),
+        (request.ips.is_empty(), "IP"),
+        (request.uris.is_empty(), "URI"),
+    ];
+    if let Some((_, kind)) = names.iter().find(|(none, _)| !none) {
+        return Some(format!("{kind} subjectAltNames are not allowed"));
+    }
+    if !request.common_name.starts_with(user::NODE_PREFIX) {
+        return Some("subject common name does not begin with system:node:".into());
+    }
+    usage_fault(usages, "client auth")
+}
+
+fn kubelet_serving_fault(request: &CertificateRequest, usages: &[&str]) -> Option<String> {
+    if request.organizations != [user::NODES] {
+        return Some("subject organization is not system:nodes".into());
+    }
+    if request.dns_names.is_empty() && request.ips.is_empty() {
+        return Some("DNS or IP subjectAltName is required".into());
+    }
+    for (none, kind) in [(request.emails.is_empty(), "Email"), (request.uris.is_empty(), "URI")] {
+        if !none {
+            return Some(format!("{kind} subjectAltNames are not allowed"));
+        }
+    }
+    if let Some(fault) = usage_fault(usages, "server auth") {
+        return Some(fault);
+    }
+    match request.common_name.starts_with(user::NODE_PREFIX) {
+        true => None,
+        false => Some("subject common name does not begin with system:node:".into()),
+    }
+}
+
+/// A node's certificate signs and has one purpose; keys of RSA encipher as well.
+fn usage_fault(usages: &[&str], purpose: &str) -> Option<String> {
+    let (signs, enciphers) = ("digital signature", "key encipherment");
+    let has = |usage: &str| usages.contains(&usage);
+    let others = usages.iter().any(|usage| ![signs, enciphers, purpose].contains(usage));
+    match has(signs) && has(purpose) && !others {
+        true => None,
+        // Upstream lists them sorted.
+        false if purpose == "client auth" => {
+            Some(format!("usages did not match [{purpose} {signs} {enciphers}]"))
+        }
+        false => Some(format!("usages did not match [{signs} {enciphers} {purpose}]")),
+    }
+}
+
+/// A usage of `spec.usages` in X.509: a bit of `keyUsage` or a purpose of `extKeyUsage`.
+enum Usage {
+    Key(u32),
+    Extended(&'static [u64]),
+}
+
+const PKIX: [u64; 8] = [1, 3, 6, 1, 5, 5, 7, 3];
+
+/// `id-kp` of RFC 5280 with a last number.
+macro_rules! purpose {
+    ($last:literal) => {
+        Usage::Extended(&[PKIX[0], PKIX[1], PKIX[2], PKIX[3], PKIX[4], PKIX[5], PKIX[6], PKIX[7], $last])
+    };
+}
+
+/// Every usage by the API's name.
+static USAGES: &[(&str, Usage)] = &[
+    ("any", Usage::Extended(&[2, 5, 29, 37, 0])),
+    ("cert sign", Usage::Key(5)),
+    ("client auth", purpose!(2)),
+    ("code signing", purpose!(3)),
+    ("content commitment", Usage::Key(1)),
+    ("crl sign", Usage::Key(6)),
+    ("data encipherment", Usage::Key(3)),
+    ("decipher only", Usage::Key(8)),
+    ("digital signature", Usage::Key(0)),
+    ("email protection", purpose!(4)),
+    ("encipher only", Usage::Key(7)),
+    ("ipsec end system", purpose!(5)),
+    ("ipsec tunnel", purpose!(6)),
+    ("ipsec user", purpose!(7)),
+    ("key agreement", Usage::Key(4)),
+    ("key encipherment", Usage::Key(2)),
+    ("microsoft sgc", Usage::Extended(&[1, 3, 6, 1, 4, 1, 311, 10, 3, 3])),
+    ("netscape sgc", Usage::Extended(&[2, 16, 840, 1, 113730, 4, 1])),
+    ("ocsp signing", purpose!(9)),
+    ("s/mime", purpose!(4)),
+    ("server auth", purpose!(1)),
+    ("signing", Usage::Key(0)),
+    ("timestamping", purpose!(8)),
+];
+
+/// The usages that can be asked for, sorted. Upstream's signer knows one that its validation does not.
+pub fn allowed_usages() -> impl Iterator<Item = &'static str> {
+    USAGES.iter().map(|(name, _)| *name).filter(|name| *name != "ocsp signing")
+}
+
+/// The usages in X.509; `None` when one is unknown.
+pub fn uses(usages: &[&str]) -> Option<Uses> {
+    let mut uses = Uses::default();
+    for usage in usages {
+        match &USAGES.iter().find(|(name, _)| name == usage)?.1 {
+            Usage::Key(bit) => uses.key |= 1 << bit,
+            Usage::Extended(purpose) if !uses.extended.contains(purpose) => uses.extended.push(purpose),
+            Usage::Extended(_) => {}
+        }
+    }
+    uses.extended.sort_unstable();
+    Some(uses)
+}

@@ -1,0 +1,92 @@
+//! `plinth kubeconfig`: credentials for a user, issued on the machine that holds the authority's key.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use plinth_codec::{yaml, Value};
+
+use crate::bootstrap::pki::{self, Pki, PkiError};
+use crate::bootstrap::{kubeconfig, DataDir, DataDirError};
+
+/// Options of `plinth kubeconfig`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  plinth kubeconfig --data-dir ./data --user jane --group dev --group ops > jane.kubeconfig\n  plinth kubeconfig --data-dir ./data --user admin --group system:masters --to admin.kubeconfig\n\nA certificate cannot be revoked: give it a short life."
+)]
+pub struct KubeconfigOptions {
+    /// Directory of all data
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: PathBuf,
+    /// Name of the user
+    #[arg(long, value_name = "NAME")]
+    pub user: String,
+    /// A group of the user; given again, more groups
+    #[arg(long, value_name = "GROUP")]
+    pub group: Vec<String>,
+    /// UID of the user
+    #[arg(long, value_name = "UID", default_value = "")]
+    pub uid: String,
+    /// How long the certificate is valid
+    #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = super::duration)]
+    pub valid_for: Duration,
+    /// URL of the server; the one in the administrator's kubeconfig when not given
+    #[arg(long, value_name = "URL")]
+    pub server: Option<String>,
+    /// File to write, mode 0600; standard output when not given
+    #[arg(long, value_name = "FILE")]
+    pub to: Option<PathBuf>,
+}
+
+/// Why no kubeconfig was made.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeconfigError {
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// The authority cannot be used.
+    #[error("{0}; start `plinth serve` once to make the authority")]
+    Pki(#[from] PkiError),
+    /// It is not known where the server is.
+    #[error("the server's address is not known; start `plinth serve` once or give --server")]
+    NoServer,
+    /// A value that cannot be used.
+    #[error("{0}")]
+    Option(&'static str),
+}
+
+/// Issues a certificate and writes the kubeconfig.
+///
+/// # Errors
+/// [`KubeconfigError`].
+pub fn run(options: KubeconfigOptions) -> Result<(), KubeconfigError> {
+    if options.user.is_empty() || options.group.iter().any(String::is_empty) {
+        return Err(KubeconfigError::Option("a user or group must have a name"));
+    }
+    let valid = time::Duration::try_from(options.valid_for)
+        .map_err(|_| KubeconfigError::Option("--valid-for is too long"))?;
+    if !options.data_dir.is_dir() {
+        return Err(KubeconfigError::Option("--data-dir is no directory"));
+    }
+    let dir = DataDir::open(&options.data_dir)?;
+    let pki = Pki::at(dir.path());
+    let server = options.server.or_else(|| known_server(&dir)).ok_or(KubeconfigError::NoServer)?;
+    let groups: Vec<&str> = options.group.iter().map(String::as_str).collect();
+    let (cert, key) = pki.issue_client(&options.user, &groups, &options.uid, valid)?;
+    let ca_file = pki.ca_cert();
+    let ca = std::fs::read_to_string(&ca_file).map_err(|source| PkiError::File { path: ca_file, source })?;
+    let text = kubeconfig::render(&server, &options.user, &ca, &cert, &key);
+    match &options.to {
+        Some(path) => pki::write_secret(path, &text)?,
+        None => print!("{text}"),
+    }
+    Ok(())
+}
+
+/// The server in the administrator's kubeconfig.
+fn known_server(dir: &DataDir) -> Option<String> {
+    let text = std::fs::read(dir.admin_kubeconfig()).ok()?;
+    let (config, _) = yaml::to_value(&text).ok()?;
+    let cluster = config.get("clusters").and_then(Value::as_array)?.first()?;
+    cluster.str_at(&["cluster", "server"]).map(str::to_owned)
+}
