@@ -159,16 +159,14 @@ impl Snapshot {
 
     /// The keys of `range` and their values, in order.
     pub fn range(&self, range: &KeyRange) -> Range {
-        let mut read = ReadOptions::default();
-        read.set_iterate_lower_bound(range.start().to_vec());
-        if let Some(end) = range.end() {
-            read.set_iterate_upper_bound(end.to_vec());
-        }
+        let read = options(range.start(), range.end().map(AsRef::as_ref));
         let empty = range.is_empty();
         Range {
             current: (!empty).then(|| self.pinned.cursor(Family::Current, read)),
             older: None,
             at: Position::Start,
+            passed: Some(0),
+            end: range.end().cloned(),
             snapshot: self.clone(),
         }
     }
@@ -185,6 +183,16 @@ impl Snapshot {
         }
         Ok(count)
     }
+}
+
+/// What a cursor over `start..end` reads with.
+fn options(start: &[u8], end: Option<&[u8]>) -> ReadOptions {
+    let mut read = ReadOptions::default();
+    read.set_iterate_lower_bound(start.to_vec());
+    if let Some(end) = end {
+        read.set_iterate_upper_bound(end.to_vec());
+    }
+    read
 }
 
 /// One key of a range. Borrows from the cursor, so nothing is copied; valid until the cursor moves.
@@ -239,8 +247,17 @@ pub struct Range {
     /// Made when the first key turns up that was written after the snapshot's revision.
     older: Option<HistoryCursor>,
     at: Position,
+    /// Bytes of values that the cursor has passed; `None` once it is a long scan.
+    passed: Option<usize>,
+    end: Option<Bytes>,
     snapshot: Snapshot,
 }
+
+/// Bytes of values after which a range counts as a long scan. Its blocks are then read past the cache: a collection that is
+/// larger than the cache would push everything else out and still find nothing of its own there the next time.
+const LONG_SCAN: usize = 2 << 20;
+/// How far a long scan reads ahead, in bytes.
+const READ_AHEAD: usize = 256 << 10;
 
 /// Where the last entry of a range was found.
 enum Position {
@@ -270,6 +287,7 @@ impl Range {
 
     /// Moves to the next key that exists in the snapshot; false at the end.
     fn advance(&mut self) -> Result<bool> {
+        self.become_long_scan();
         let Some(current) = &mut self.current else { return Ok(false) };
         loop {
             match self.at {
@@ -291,6 +309,9 @@ impl Range {
                     return Err(error);
                 }
             };
+            if let Some(passed) = &mut self.passed {
+                *passed += value.len();
+            }
             self.at = Position::Current(header);
             if header.mod_revision <= self.snapshot.revision {
                 if header.kind != Kind::Tombstone {
@@ -306,6 +327,24 @@ impl Range {
                 }
             }
         }
+    }
+
+    /// Puts a cursor that reads past the cache in the place of one that has passed much.
+    fn become_long_scan(&mut self) {
+        if self.passed.is_none_or(|passed| passed < LONG_SCAN) {
+            return;
+        }
+        self.passed = None;
+        let Some(key) = self.current.as_ref().and_then(|current| current.key()).map(<[u8]>::to_vec) else {
+            return;
+        };
+        let mut read = options(&key, self.end.as_deref());
+        read.fill_cache(false);
+        read.set_readahead_size(READ_AHEAD);
+        let mut cursor = self.snapshot.pinned.cursor(Family::Current, read);
+        // The key is there: both cursors see the same snapshot.
+        cursor.seek(&key);
+        self.current = Some(cursor);
     }
 
     /// The entry that [`Range::advance`] has moved to.

@@ -7,6 +7,7 @@
 //! | [`decode`] | bytes | a tree as upstream would hold it |
 //! | [`conform`] | a tree from YAML, CBOR or a patch | the same |
 //! | [`write()`], [`write_pretty`], [`write_untyped`] | a tree | bytes |
+//! | [`Indenter`] | compact bytes, in pieces | indented bytes |
 //!
 //! Decoding does in one pass what upstream does by decoding into Go structs and encoding those again: types are
 //! checked (in Go's words), unknown fields dropped, nulls and zero values of omitted fields left out, fields
@@ -37,7 +38,7 @@ mod writer;
 
 pub use peek::{peek_type, TypeMeta};
 pub use typed::{conform, decode};
-pub use writer::{write, write_number, write_pretty, write_string, write_untyped};
+pub use writer::{write, write_number, write_pretty, write_string, write_untyped, Indenter};
 
 use crate::error::{DecodeError, StrictError};
 use crate::value::Value;

@@ -320,3 +320,19 @@ fn pretty_is_as_go_indents() {
         "{\n  \"metadata\": {},\n  \"data\": {\n    \"a\": \"{,:\\\"\"\n  }\n}"
     );
 }
+
+#[test]
+fn a_text_is_indented_the_same_in_pieces_of_any_size() {
+    let compact = br#"{"a":{},"b":[],"c":[{"d":"x\\\"{,:]"},1,[[]]],"e":"\\"}"#;
+    let mut whole = Vec::new();
+    Indenter::default().push(compact, &mut whole);
+    assert_eq!(
+        String::from_utf8(whole.clone()).unwrap(),
+        "{\n  \"a\": {},\n  \"b\": [],\n  \"c\": [\n    {\n      \"d\": \"x\\\\\\\"{,:]\"\n    },\n    1,\n    [\n      []\n    ]\n  ],\n  \"e\": \"\\\\\"\n}"
+    );
+    for size in 1..compact.len() {
+        let (mut indenter, mut out) = (Indenter::default(), Vec::new());
+        compact.chunks(size).for_each(|piece| indenter.push(piece, &mut out));
+        assert_eq!(out, whole, "pieces of {size}");
+    }
+}

@@ -35,7 +35,7 @@ pub fn write(value: &Value, schema: &Schema, id: TypeId, out: &mut Vec<u8>) {
 pub fn write_pretty(value: &Value, schema: &Schema, id: TypeId, out: &mut Vec<u8>) {
     let mut compact = Vec::new();
     write(value, schema, id, &mut compact);
-    indent(&compact, out);
+    Indenter::default().push(&compact, out);
 }
 
 /// Writes a value without a schema: all keys sorted. Recursive in the depth of the tree, safely so.
@@ -190,54 +190,62 @@ const ESCAPED: [bool; 256] = {
     table
 };
 
-/// Indents compact JSON as `json.MarshalIndent` does.
-fn indent(compact: &[u8], out: &mut Vec<u8>) {
-    let new_line = |depth: usize, out: &mut Vec<u8>| {
-        out.push(b'\n');
-        out.resize(out.len() + 2 * depth, b' ');
-    };
-    let (mut depth, mut in_string, mut i) = (0usize, false, 0);
-    while let Some(&byte) = compact.get(i) {
-        i += 1;
-        if in_string {
-            out.push(byte);
+/// Indents compact JSON by two spaces as `json.MarshalIndent` does, piece by piece: a piece may end anywhere.
+#[derive(Clone, Debug, Default)]
+pub struct Indenter {
+    depth: usize,
+    in_string: bool,
+    /// The last byte was a backslash in a string.
+    escaped: bool,
+    /// The last byte opened a container; if the next one closes it, both stay on one line.
+    opened: bool,
+}
+
+impl Indenter {
+    /// Appends the next piece of a text, indented. White space between tokens is dropped.
+    pub fn push(&mut self, compact: &[u8], out: &mut Vec<u8>) {
+        out.reserve(compact.len() + compact.len() / 2);
+        for &byte in compact {
+            if self.in_string {
+                out.push(byte);
+                match byte {
+                    _ if self.escaped => self.escaped = false,
+                    b'"' => self.in_string = false,
+                    b'\\' => self.escaped = true,
+                    _ => {}
+                }
+                continue;
+            }
+            if matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
+                continue;
+            }
+            let closes = matches!(byte, b'}' | b']');
+            if std::mem::take(&mut self.opened) {
+                if closes {
+                    out.push(byte);
+                    continue;
+                }
+                self.depth += 1;
+                self.new_line(out);
+            } else if closes {
+                self.depth = self.depth.saturating_sub(1);
+                self.new_line(out);
+            }
             match byte {
-                b'"' => in_string = false,
-                b'\\' => {
-                    out.extend(compact.get(i));
-                    i += 1;
+                b':' => out.extend_from_slice(b": "),
+                b',' => {
+                    out.push(byte);
+                    self.new_line(out);
                 }
-                _ => {}
+                byte => out.push(byte),
             }
-            continue;
+            self.in_string = byte == b'"';
+            self.opened = matches!(byte, b'{' | b'[');
         }
-        match byte {
-            b'"' => {
-                in_string = true;
-                out.push(byte);
-            }
-            b'{' | b'[' => {
-                out.push(byte);
-                // An empty container stays on its line.
-                if let Some(&close @ (b'}' | b']')) = compact.get(i) {
-                    out.push(close);
-                    i += 1;
-                } else {
-                    depth += 1;
-                    new_line(depth, out);
-                }
-            }
-            b'}' | b']' => {
-                depth = depth.saturating_sub(1);
-                new_line(depth, out);
-                out.push(byte);
-            }
-            b',' => {
-                out.push(byte);
-                new_line(depth, out);
-            }
-            b':' => out.extend_from_slice(b": "),
-            byte => out.push(byte),
-        }
+    }
+
+    fn new_line(&self, out: &mut Vec<u8>) {
+        out.push(b'\n');
+        out.resize(out.len() + 2 * self.depth, b' ');
     }
 }

@@ -175,7 +175,11 @@ impl ListFrame {
     /// The frame of a list: `list_meta` is the message of its `metadata` (see
     /// [`super::encode_message`]), `item_lens` the length of each item's bare message.
     pub fn new(gvk: &GVK, list_meta: &[u8], item_lens: impl IntoIterator<Item = usize>) -> ListFrame {
-        let items: usize = item_lens.into_iter().map(field_len).sum();
+        ListFrame::of_total(gvk, list_meta, item_lens.into_iter().map(ListFrame::item_len).sum())
+    }
+
+    /// The frame of a list whose items take `items` bytes together: the sum of their [`ListFrame::item_len`].
+    pub fn of_total(gvk: &GVK, list_meta: &[u8], items: usize) -> ListFrame {
         let mut out = Vec::with_capacity(list_meta.len() + 64);
         head(&gvk.api_version(), &gvk.kind, field_len(list_meta.len()) + items, &mut out);
         push_field(&mut out, LIST_META, list_meta);
@@ -185,6 +189,11 @@ impl ListFrame {
     /// What comes before the items.
     pub fn head(&self) -> &[u8] {
         &self.head
+    }
+
+    /// What an item with a bare message of that length takes, prefix included.
+    pub fn item_len(len: usize) -> usize {
+        field_len(len)
     }
 
     /// What comes before an item of that length, and how many of the bytes count.

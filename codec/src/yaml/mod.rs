@@ -19,7 +19,7 @@ mod resolve;
 mod writer;
 
 pub use reader::to_value;
-pub use writer::write;
+pub use writer::{write, write_element};
 
 #[cfg(test)]
 mod tests;

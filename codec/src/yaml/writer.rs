@@ -16,6 +16,15 @@ pub fn write(value: &Value, out: &mut Vec<u8>) {
     writer.end_line();
 }
 
+/// Writes one element of a list that stands at the left edge, as the list of a key of the document does: for documents that
+/// are longer than memory should be.
+pub fn write_element(value: &Value, out: &mut Vec<u8>) {
+    let mut writer = Writer { out };
+    writer.push("- ");
+    writer.node(value, Context { indent: 0, place: Place::Item });
+    writer.end_line();
+}
+
 /// Where a node stands.
 #[derive(Clone, Copy)]
 struct Context {

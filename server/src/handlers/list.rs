@@ -1,9 +1,10 @@
 //! list: a collection at one revision, whole or in chunks.
 //!
-//! A JSON list is spliced from the engine's snapshot into chunks of [`CHUNK`] bytes by a task that may block,
-//! through a channel of [`CHUNKS_IN_FLIGHT`], so that memory does not grow with its length. A list that fits
-//! into the first chunk goes out with `Content-Length`. In a list with `limit` the metadata comes after the items,
-//! because where it ends and what remains is known only then.
+//! A list is written from the engine's snapshot into chunks of [`CHUNK`] bytes by a task that may block, through a channel
+//! of [`CHUNKS_IN_FLIGHT`], so that memory does not grow with its length. A list that fits into the first chunk goes
+//! out with `Content-Length`. In a list with `limit` the metadata comes after the items where the encoding lets it, because
+//! where it ends and what remains is known only then. Protobuf states the length of a list in front and CBOR the
+//! number of items: there a first walk over the same snapshot finds that out.
 
 use bytes::Bytes;
 use hyper::{Response, StatusCode};
@@ -16,7 +17,7 @@ use super::{key_namespace, respond, Context};
 use crate::field;
 use crate::http::body::{Body, BodyError};
 use crate::http::compression::{self, Gzip};
-use crate::representation::{Collected, Item, ListMeta, Representation};
+use crate::representation::{Ahead, Item, ListMeta, ListWriter, Representation, Totals};
 use crate::selection::Selection;
 use crate::status::{ApiError, Cause};
 use crate::storage::continue_token::Position;
@@ -24,7 +25,7 @@ use crate::storage::stored::Head;
 use crate::storage::{key, parse_resource_version};
 
 /// Bytes that are collected before they are handed to the connection.
-const CHUNK: usize = 128 << 10;
+const CHUNK: usize = 64 << 10;
 /// Chunks that may wait for a slow client; bounds the memory of one list.
 const CHUNKS_IN_FLIGHT: usize = 4;
 
@@ -224,33 +225,46 @@ struct End {
     rest: Option<(String, Option<u64>)>,
 }
 
-/// Calls `each` with every selected item up to the limit. Stops early when `each` says so.
-fn walk(
+/// Calls `each` with every selected item of a range and its key, until it says stop.
+fn each_selected(
     plan: &Plan,
     snapshot: &Snapshot,
-    mut each: impl FnMut(&Item<'_>) -> Result<bool, ApiError>,
-) -> Result<End, ApiError> {
-    let mut entries = snapshot.range(&plan.range);
-    let mut last = Vec::new();
-    let mut taken = 0u64;
+    range: &KeyRange,
+    mut each: impl FnMut(&[u8], &Item<'_>) -> Result<bool, ApiError>,
+) -> Result<(), ApiError> {
+    let mut entries = snapshot.range(range);
     while let Some(entry) = entries.next()? {
         let head = Head::parse(entry.value).map_err(ApiError::internal)?;
         if !plan.selection.matches(&plan.resource, entry.key, &head) {
             continue;
         }
-        if plan.limit > 0 && taken == plan.limit {
-            return Ok(End { rest: Some(plan.rest(snapshot, &last)?) });
-        }
-        taken += 1;
-        if plan.limit > 0 && taken == plan.limit {
-            last = entry.key.to_vec();
-        }
         let value = plan.server.store.open(entry.key, entry.value)?;
-        if !each(&Item::new(&value, entry.mod_revision)?)? {
+        if !each(entry.key, &Item::new(&value, entry.mod_revision)?)? {
             break;
         }
     }
-    Ok(End { rest: None })
+    Ok(())
+}
+
+/// Calls `each` with every selected item up to the limit. Stops early when `each` says so.
+fn walk(
+    plan: &Plan,
+    snapshot: &Snapshot,
+    mut each: impl FnMut(&[u8], &Item<'_>) -> Result<bool, ApiError>,
+) -> Result<End, ApiError> {
+    let (mut last, mut taken, mut cut) = (Vec::new(), 0u64, false);
+    each_selected(plan, snapshot, &plan.range, |key, item| {
+        cut = plan.limit > 0 && taken == plan.limit;
+        if cut {
+            return Ok(false);
+        }
+        taken += 1;
+        if taken == plan.limit {
+            last = key.to_vec();
+        }
+        each(key, item)
+    })?;
+    Ok(End { rest: if cut { Some(plan.rest(snapshot, &last)?) } else { None } })
 }
 
 fn meta(snapshot: &Snapshot, end: End) -> ListMeta {
@@ -272,8 +286,7 @@ async fn stream(
         let gzip = gzip.then(Gzip::default);
         let mut sink =
             Sink { first: Some(first_chunk), more, buffer: Vec::with_capacity(4096), gzip, open: true };
-        let write = if representation.streams() { write_list } else { write_collected };
-        let outcome = write(&plan, &engine, &representation, &mut sink);
+        let outcome = write_list(&plan, &engine, &representation, &mut sink);
         sink.finish(outcome);
     });
     match first.await {
@@ -284,45 +297,56 @@ async fn stream(
     }
 }
 
-/// A list that is written item by item while it is sent.
 fn write_list(plan: &Plan, engine: &Engine, r: &Representation, sink: &mut Sink) -> Result<(), ApiError> {
     let snapshot = plan.snapshot(engine)?;
+    let mut list = ListWriter::new(r)?;
+    if list.looks_ahead() {
+        return write_looking_ahead(plan, &snapshot, &mut list, sink);
+    }
     // Without a limit there is no next page, so the metadata is known beforehand.
-    let known = (plan.limit == 0)
-        .then(|| ListMeta { resource_version: snapshot.revision().to_string(), ..ListMeta::default() });
-    r.list_start(known.as_ref(), &mut sink.buffer)?;
-    let mut first = true;
-    let end = walk(plan, &snapshot, |item| {
-        r.list_item(item, first, &mut sink.buffer)?;
-        first = false;
+    let known = (plan.limit == 0).then(|| meta(&snapshot, End { rest: None }));
+    list.start(known.as_ref(), Totals::default(), &mut sink.buffer)?;
+    let end = walk(plan, &snapshot, |_, item| {
+        list.item(item, &mut sink.buffer)?;
         Ok(sink.flush_if_full())
     })?;
-    let late = known.is_none().then(|| meta(&snapshot, end));
-    r.list_end(late.as_ref(), &mut sink.buffer);
-    Ok(())
+    list.end(&meta(&snapshot, end), known.is_none(), Totals::default(), &mut sink.buffer)
 }
 
-/// A list whose start depends on all of its items: see [`Collected`].
-fn write_collected(
+/// A list whose start says how much follows. The snapshot does not change between the walks.
+fn write_looking_ahead(
     plan: &Plan,
-    engine: &Engine,
-    r: &Representation,
+    snapshot: &Snapshot,
+    list: &mut ListWriter<'_>,
     sink: &mut Sink,
 ) -> Result<(), ApiError> {
-    let snapshot = plan.snapshot(engine)?;
-    let mut list = Collected::new(r)?;
-    let end = walk(plan, &snapshot, |item| {
-        list.push(item)?;
+    let mut ahead = Ahead::default();
+    let end = walk(plan, snapshot, |key, item| {
+        ahead.item(key, item, list)?;
         Ok(sink.wanted())
     })?;
-    let meta = meta(&snapshot, end);
-    drop(snapshot);
-    for piece in list.finish(&meta)? {
-        if !sink.push(piece) {
-            break;
+    let (meta, totals) = (meta(snapshot, end), ahead.totals());
+    list.start(Some(&meta), totals, &mut sink.buffer)?;
+    let (kept, rest) = ahead.kept();
+    if !kept.into_iter().all(|piece| sink.push(piece)) {
+        return Ok(());
+    }
+    if let Some((after, rest)) = rest {
+        let mut written = Totals::default();
+        each_selected(plan, snapshot, &plan.range.after(&after), |_, item| {
+            let before = sink.buffer.len();
+            list.item(item, &mut sink.buffer)?;
+            written.items += 1;
+            written.bytes += sink.buffer.len() - before;
+            Ok(sink.flush_if_full() && written.items < rest.items)
+        })?;
+        // Bytes are counted for protobuf alone. A front that does not fit what follows must not look like a list.
+        let fits = written.items == rest.items && (rest.bytes == 0 || written.bytes == rest.bytes);
+        if sink.open && !fits {
+            return Err(ApiError::internal("a list came out otherwise the second time"));
         }
     }
-    Ok(())
+    list.end(&meta, false, totals, &mut sink.buffer)
 }
 
 /// Where the blocking task puts its bytes.

@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::authn::Peer;
+use super::coalesce::{coalesce, drive};
 use crate::pipeline;
 use crate::server::Server;
 
@@ -93,8 +94,9 @@ pub async fn serve(stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>, wat
         .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEADER_BYTES as u32)
         .keep_alive_interval(Some(Duration::from_secs(30)));
+    let (stream, flusher) = coalesce(stream);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    if let Err(fault) = watcher.watch(connection.into_owned()).await {
+    if let Err(fault) = drive(watcher.watch(connection.into_owned()), flusher).await {
         tracing::debug!(%fault, "connection ended");
     }
 }

@@ -1,6 +1,7 @@
 //! Connections: TLS, HTTP/1.1 and HTTP/2, and a clean end.
 
 pub mod body;
+mod coalesce;
 pub mod compression;
 mod connection;
 mod listener;

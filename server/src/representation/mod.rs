@@ -1,11 +1,11 @@
 //! How stored objects look on the wire.
 //!
 //! JSON is spliced: a prefix of the kind, the revision, the stored bytes. Every other form is made from
-//! the same bytes. A [`Representation`] is chosen once per request; lists and watches then call it for
+//! the same bytes. A [`Representation`] is chosen once per request; lists ([`ListWriter`]) and watches then call it for
 //! each item.
 
-mod collected;
 mod json;
+mod list;
 mod table;
 mod tree;
 
@@ -198,70 +198,20 @@ impl Representation {
         }
     }
 
-    /// Writes what stands before the items of a list. Metadata that is known beforehand goes here, so that the
-    /// list reads as upstream's.
-    pub fn list_start(&self, meta: Option<&ListMeta>, out: &mut Vec<u8>) -> Result<(), ApiError> {
-        match self.accepted.transform {
-            Transform::Table(version) if self.accepted.encoding == Encoding::Json => {
-                table::start(self, version, meta, out)
-            }
-            _ if self.streams() => json::list_start(self, meta, out),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Whether a list can be written item by item. Otherwise it is [`Collected`].
-    pub fn streams(&self) -> bool {
-        self.accepted.encoding == Encoding::Json && !self.pretty
-    }
-
-    /// Writes one item of a streamed list; `first` says whether none stands before it.
-    ///
-    /// # Errors
-    /// 500 when the stored bytes cannot be read or converted.
-    pub fn list_item(&self, item: &Item<'_>, first: bool, out: &mut Vec<u8>) -> Result<(), ApiError> {
-        if !first {
-            out.push(b',');
-        }
-        if let Transform::Table(version) = self.accepted.transform {
-            return table::row(self, version, item, out);
-        }
-        if self.is_served_version(item) {
-            json::item(self, item, out);
-            return Ok(());
-        }
-        let tree = self.transformed(item)?;
-        json::item_tree(self, tree, out);
-        Ok(())
-    }
-
-    /// Writes what stands after the items of a streamed list; `meta` when it was not known at the start.
-    pub fn list_end(&self, meta: Option<&ListMeta>, out: &mut Vec<u8>) {
-        json::list_end(meta, out);
-    }
-
     /// Writes a list of items that are all in memory.
     ///
     /// # Errors
     /// 500 when an item cannot be read or the encoding fails.
     pub fn whole_list(&self, meta: &ListMeta, items: &[Item<'_>], out: &mut Vec<u8>) -> Result<(), ApiError> {
-        if self.streams() {
-            self.list_start(Some(meta), out)?;
-            for (i, item) in items.iter().enumerate() {
-                self.list_item(item, i == 0, out)?;
-            }
-            self.list_end(None, out);
-            return Ok(());
+        let mut list = ListWriter::new(self)?;
+        let mut ahead = Ahead::default();
+        if list.looks_ahead() {
+            items.iter().try_for_each(|item| ahead.item(&[], item, &mut list))?;
         }
-        let mut list = Collected::new(self)?;
-        for item in items {
-            list.push(item)?;
-        }
-        for piece in list.finish(meta)? {
-            out.extend_from_slice(&piece);
-        }
-        Ok(())
+        let totals = ahead.totals();
+        list.start(Some(meta), totals, out)?;
+        items.iter().try_for_each(|item| list.item(item, out))?;
+        list.end(meta, false, totals, out)
     }
 
     /// Writes one watch event with its framing; `heads` says whether a Table names its columns.
@@ -348,5 +298,5 @@ impl Representation {
     }
 }
 
-pub use collected::Collected;
+pub use list::{Ahead, ListWriter, Totals};
 pub use tree::{write as write_tree, write_document};

@@ -81,21 +81,6 @@ pub(super) fn of_one(
     })
 }
 
-/// A table of rows that [`row`] wrote, commas between them.
-pub(super) fn of_rows(
-    r: &Representation,
-    version: MetaVersion,
-    meta: &ListMeta,
-    rows: &[u8],
-    out: &mut Vec<u8>,
-) -> Result<(), ApiError> {
-    written(r, out, |text| {
-        writer(r, version).begin(&borrowed(meta), true, text);
-        text.extend_from_slice(rows);
-        Ok(())
-    })
-}
-
 /// Ends a table whose start and rows `write` writes, and puts it into the encoding asked for.
 fn written(
     r: &Representation,

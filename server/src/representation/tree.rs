@@ -7,7 +7,7 @@ use plinth_codec::yaml;
 use plinth_codec::{cbor, json, tree, Map, Value};
 use plinth_engine::Revision;
 
-use super::{EventType, Item, ListMeta, Representation};
+use super::{EventType, ListMeta, Representation};
 use crate::status::ApiError;
 
 /// Writes a tree that says its own kind.
@@ -101,24 +101,6 @@ pub(super) fn list_type_meta(r: &Representation) -> (&str, &str) {
         }
         _ => (r.resource.row.list_kind.as_str(), r.resource.api_version.as_str()),
     }
-}
-
-/// One item of a list as a tree. Built-in kinds have no type metadata in lists.
-pub(super) fn list_item(r: &Representation, item: &Item<'_>) -> Result<Value, ApiError> {
-    let mut tree = r.transformed(item)?;
-    if !r.resource.custom {
-        if let Some(object) = tree.as_object_mut() {
-            object.remove("kind");
-            object.remove("apiVersion");
-        }
-    }
-    Ok(tree)
-}
-
-/// A list as one tree.
-pub(super) fn list(r: &Representation, meta: &ListMeta, items: Vec<Value>) -> Value {
-    let (kind, api_version) = list_type_meta(r);
-    tree!({ "kind": kind, "apiVersion": api_version, "metadata": list_meta(meta), "items": items })
 }
 
 /// The type of a list's metadata.
