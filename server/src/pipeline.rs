@@ -17,6 +17,7 @@ use crate::endpoints;
 use crate::flow_control;
 use crate::handlers::{self, Context};
 use crate::http::body::Body;
+use crate::http::upgrade::Upgrade;
 use crate::query::Query;
 use crate::registry::{Registry, ResourceType};
 use crate::representation;
@@ -160,12 +161,13 @@ async fn serve(
             let registry = server.registry();
             let resource = find_resource(&registry, &info);
             let Some(resource) = resource? else { return Ok(endpoints::not_found_text()) };
-            let (parts, body) = request.into_parts();
+            let (mut parts, body) = request.into_parts();
+            let upgrade = Upgrade::take(&mut parts.extensions);
             let query = Query::parse(parts.uri.query())?;
             let raw_query = parts.uri.query().map(str::to_owned);
             let headers = parts.headers;
             let cx =
-                Context { server: server.clone(), registry, info, query, raw_query, headers, user, resource };
+                Context { server: server.clone(), registry, info, query, raw_query, headers, user, resource, upgrade };
             handlers::dispatch(cx, body).await
         }
         Route::NonResource => endpoints::serve(server, &request).await,

@@ -199,8 +199,12 @@ fn layout_is_that_of_goyaml() {
 
 #[test]
 fn elements_one_by_one_read_like_the_whole() {
-    let elements =
-        [tree!({ "a": tree!([1i64, tree!({})]), "t": "x\ny\n" }), tree!({}), tree!([tree!([2i64])]), tree!("s")];
+    let elements = [
+        tree!({ "a": tree!([1i64, tree!({})]), "t": "x\ny\n" }),
+        tree!({}),
+        tree!([tree!([2i64])]),
+        tree!("s"),
+    ];
     let mut out = b"items:\n".to_vec();
     elements.iter().for_each(|element| write_element(element, &mut out));
     assert_eq!(String::from_utf8(out).unwrap(), written(&tree!({ "items": elements.to_vec() })));

@@ -323,9 +323,13 @@ impl RangeFeed {
         if position < state.complete_from {
             return Next::Behind;
         }
-        let start = state
-            .segments
-            .partition_point(|segment| segment.last().is_none_or(|event| event.revision <= position));
+        let passed = |segment: &Segment| segment.last().is_none_or(|event| event.revision <= position);
+        // Who keeps up has passed all segments, or all but the last.
+        let start = match (state.segments.back(), state.segments.len().checked_sub(2)) {
+            (Some(last), _) if passed(last) => state.segments.len(),
+            (Some(_), Some(before)) if state.segments.get(before).is_some_and(passed) => before + 1,
+            _ => state.segments.partition_point(passed),
+        };
         if let Some(segment) = state.segments.get(start) {
             let last = segment.last().map_or(Revision::ZERO, |event| event.revision);
             if last <= head {

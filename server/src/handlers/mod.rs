@@ -29,6 +29,7 @@ use plinth_codec::table::IncludeObject;
 use crate::authn::User;
 use crate::http::body::Body;
 use crate::http::compression;
+use crate::http::upgrade::Upgrade;
 use crate::query::Query;
 use crate::registry::{Registry, ResourceType};
 use crate::representation::Representation;
@@ -54,6 +55,8 @@ pub struct Context {
     pub user: Arc<User>,
     /// The resource in the version asked for.
     pub resource: Arc<ResourceType>,
+    /// Lets a handler take the connection over, where the client asked for that.
+    pub upgrade: Option<Upgrade>,
 }
 
 impl Context {
@@ -100,6 +103,7 @@ impl Context {
             headers: HeaderMap::new(),
             user: Arc::new(user),
             resource: resource.clone(),
+            upgrade: None,
         }
     }
 

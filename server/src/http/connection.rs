@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
+use hyper::header::UPGRADE;
 use hyper::service::service_fn;
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -16,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::authn::Peer;
 use super::coalesce::{coalesce, drive};
+use super::upgrade::HoldsEnd;
 use crate::pipeline;
 use crate::server::Server;
 
@@ -54,8 +56,14 @@ async fn refuse_plain_http(mut stream: TcpStream) {
     }
 }
 
-/// Serves one connection to its end.
-pub async fn serve(stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>, watcher: Watcher) {
+/// Serves one connection to its end. `after_upgrade` goes with the connection when it is taken over.
+pub async fn serve(
+    stream: TcpStream,
+    tls: TlsAcceptor,
+    server: Arc<Server>,
+    watcher: Watcher,
+    after_upgrade: Watcher,
+) {
     // Small answers go out at once.
     if stream.set_nodelay(true).is_err() {
         return;
@@ -78,7 +86,11 @@ pub async fn serve(stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>, wat
         Err(_) => return,
     };
     let peer = Peer::new(stream.get_ref().1.peer_certificates());
-    let service = service_fn(move |request: Request<Incoming>| {
+    let holds_end = HoldsEnd(Arc::new(after_upgrade));
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        if request.headers().contains_key(UPGRADE) {
+            request.extensions_mut().insert(holds_end.clone());
+        }
         let (server, peer) = (server.clone(), peer.clone());
         async move { Ok::<_, Infallible>(pipeline::handle(server, peer, request).await) }
     });

@@ -64,7 +64,8 @@ pub async fn serve(
             },
             () = &mut stopped => break,
         };
-        tokio::spawn(connection::serve(stream, tls.clone(), server.clone(), graceful.watcher()));
+        let (tls, server) = (tls.clone(), server.clone());
+        tokio::spawn(connection::serve(stream, tls, server, graceful.watcher(), graceful.watcher()));
     }
     drop(listener);
     if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {

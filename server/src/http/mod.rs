@@ -6,5 +6,6 @@ pub mod compression;
 mod connection;
 mod listener;
 pub mod tls;
+pub mod upgrade;
 
 pub use listener::{bind, serve, BindError};

@@ -326,10 +326,8 @@ impl Ahead {
             self.pieces.push(Bytes::from(self.open));
             return (self.pieces, None);
         }
-        let rest = Totals {
-            items: self.totals.items - self.kept.items,
-            bytes: self.totals.bytes - self.kept.bytes,
-        };
+        let rest =
+            Totals { items: self.totals.items - self.kept.items, bytes: self.totals.bytes - self.kept.bytes };
         (self.pieces, (rest.items > 0).then_some((self.kept_until, rest)))
     }
 }
