@@ -10,6 +10,7 @@ mod every_kind;
 mod kubectl;
 mod process;
 mod protocols;
+mod reading;
 mod readme;
 mod refusals;
 mod watching;

@@ -7,6 +7,7 @@
 //! | [`samples`] | one small valid object of every built-in kind that is stored |
 //! | [`kubectl`] | a real kubectl, where one is installed |
 //! | [`fixtures`] | manifests that projects publish |
+//! | [`proxy`] | a proxy whose connections can be cut |
 //! | [`refusal`] | what an error answer must say |
 //!
 //! Tests are independent and run in parallel: on the shared server each works in a namespace of
@@ -24,6 +25,7 @@
 
 pub mod fixtures;
 pub mod kubectl;
+pub mod proxy;
 pub mod refusal;
 pub mod samples;
 pub mod server;

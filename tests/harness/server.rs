@@ -50,6 +50,15 @@ impl Access {
         Client::try_from(config.expect("usable admin.kubeconfig")).expect("client")
     }
 
+    /// The same through another port, say that of a proxy.
+    pub async fn client_by_port(&self, port: u16) -> Client {
+        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).expect("admin.kubeconfig");
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        let mut config = config.expect("usable admin.kubeconfig");
+        config.cluster_url = format!("https://127.0.0.1:{port}").parse().expect("a URL");
+        Client::try_from(config).expect("client")
+    }
+
     /// Where the server is, with the administrator's credentials.
     pub fn endpoint(&self) -> Endpoint {
         kubeconfig::endpoint(&self.kubeconfig).expect("endpoint of admin.kubeconfig")

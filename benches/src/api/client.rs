@@ -14,6 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::TlsConnector;
 
 use super::Error;
@@ -80,13 +81,18 @@ impl Endpoint {
         Endpoint { identity, ..self.clone() }
     }
 
-    /// Opens a connection.
-    pub async fn connect(&self, protocol: Protocol) -> Result<Connection, Error> {
+    /// Opens a connection and leaves what is spoken on it to the caller.
+    pub async fn stream(&self, protocol: Protocol) -> Result<TlsStream<TcpStream>, Error> {
         let tls = TlsConnector::from(Arc::new(self.tls(protocol)?));
         let what = || format!("connecting to {}", self.authority);
         let tcp = TcpStream::connect(&self.authority).await.map_err(Error::io(what()))?;
         tcp.set_nodelay(true).map_err(Error::io(what()))?;
-        let stream = TokioIo::new(tls.connect(self.name.clone(), tcp).await.map_err(Error::io(what()))?);
+        tls.connect(self.name.clone(), tcp).await.map_err(Error::io(what()))
+    }
+
+    /// Opens a connection.
+    pub async fn connect(&self, protocol: Protocol) -> Result<Connection, Error> {
+        let stream = TokioIo::new(self.stream(protocol).await?);
         // The connection's task ends by itself when the last sender is dropped; its error, if
         // any, reaches the requests in flight.
         let sender = match protocol {

@@ -35,7 +35,11 @@ async fn an_object_is_shown_as_it_was() {
     let exact = |revision: u64| format!("{path}?resourceVersion={revision}&resourceVersionMatch=Exact");
     for (revision, step, of) in [(first, "0", first), (second, "1", second), (again, "0", again)] {
         let (status, object) = client.ask(&exact(revision)).await;
-        assert_eq!((status, version(&object), object["data"]["step"].as_str()), (200, of, Some(step)), "{object}");
+        assert_eq!(
+            (status, version(&object), object["data"]["step"].as_str()),
+            (200, of, Some(step)),
+            "{object}"
+        );
     }
     for revision in [first - 1, again - 1] {
         let (status, absent) = client.ask(&exact(revision)).await;

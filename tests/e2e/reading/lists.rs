@@ -116,7 +116,11 @@ fn check(query: &str, cell: Cell, status: u16, list: &Value, old: u64, newest: u
     match cell {
         Exact => assert_eq!((own(items(list)), seen), (at_old.map(String::from).to_vec(), old), "{told}"),
         ExactFirstPage => {
-            assert_eq!((own(items(list)), seen), (at_old[..1].iter().map(|s| s.to_string()).collect(), old), "{told}");
+            assert_eq!(
+                (own(items(list)), seen),
+                (at_old[..1].iter().map(|s| s.to_string()).collect(), old),
+                "{told}"
+            );
             assert_eq!(list["metadata"]["remainingItemCount"], 2, "{told}");
         }
         FirstPage => {
@@ -154,10 +158,17 @@ async fn a_revision_of_the_future_is_waited_for_and_then_refused() {
     });
     for (path, reply) in rows.iter().zip(futures::future::join_all(asked).await) {
         let status: Value = serde_json::from_slice(&reply.body).expect("a Status");
-        assert_eq!((status["code"].as_u64(), status["reason"].as_str()), (Some(504), Some("Timeout")), "{path}: {status}");
+        assert_eq!(
+            (status["code"].as_u64(), status["reason"].as_str()),
+            (Some(504), Some("Timeout")),
+            "{path}: {status}"
+        );
         // What client-go recognises.
         assert_eq!(status["details"]["causes"][0]["reason"], "ResourceVersionTooLarge", "{path}: {status}");
-        assert!(status["message"].as_str().is_some_and(|m| m.contains("Too large resource version")), "{status}");
+        assert!(
+            status["message"].as_str().is_some_and(|m| m.contains("Too large resource version")),
+            "{status}"
+        );
         assert!(status["details"]["retryAfterSeconds"].as_u64().is_some_and(|s| s > 0), "{path}: {status}");
         assert!(reply.headers.contains_key("retry-after"), "{path}");
     }
@@ -201,7 +212,10 @@ async fn compacted_history_is_gone_and_a_page_can_go_on_inconsistently() {
     let token = first["metadata"]["continue"].as_str().expect("a token").to_owned();
     let gone = until_compacted(&mut client, old).await;
     assert_eq!(refusal(&gone), (410, "Expired", vec![]), "{gone}");
-    for query in [format!("resourceVersion={old}&limit=1"), format!("resourceVersion={old}&limit=1&resourceVersionMatch=Exact")] {
+    for query in [
+        format!("resourceVersion={old}&limit=1"),
+        format!("resourceVersion={old}&limit=1&resourceVersionMatch=Exact"),
+    ] {
         let (status, gone) = client.list(&query).await;
         assert_eq!((status, gone["reason"].as_str()), (410, Some("Expired")), "{query}: {gone}");
     }

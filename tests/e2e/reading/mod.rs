@@ -1,6 +1,5 @@
 //! The read API, row by row of the tables in the API's documentation: get, list, watch.
 
-mod conditions;
 mod gets;
 mod informers;
 mod lists;
