@@ -166,8 +166,17 @@ async fn serve(
             let query = Query::parse(parts.uri.query())?;
             let raw_query = parts.uri.query().map(str::to_owned);
             let headers = parts.headers;
-            let cx =
-                Context { server: server.clone(), registry, info, query, raw_query, headers, user, resource, upgrade };
+            let cx = Context {
+                server: server.clone(),
+                registry,
+                info,
+                query,
+                raw_query,
+                headers,
+                user,
+                resource,
+                upgrade,
+            };
             handlers::dispatch(cx, body).await
         }
         Route::NonResource => endpoints::serve(server, &request).await,

@@ -82,7 +82,7 @@ impl Target {
         Ok(())
     }
 
-    /// Sends `count` requests that must succeed, 64 at a time.
+    /// Sends `count` requests that must succeed or find what they make already there, 64 at a time.
     pub async fn fill(
         &self,
         count: usize,
@@ -96,7 +96,11 @@ impl Target {
             let call = call.clone();
             workers.spawn(async move {
                 for index in (worker..count).step_by(AT_ONCE) {
-                    connection.must(&call(index)).await?;
+                    let call = call(index);
+                    let reply = connection.call(&call).await?;
+                    if !reply.status.is_success() && reply.status != http::StatusCode::CONFLICT {
+                        return Err(refused(&call, &reply));
+                    }
                 }
                 Ok::<(), Error>(())
             });
@@ -112,6 +116,7 @@ impl Target {
 #[derive(Default)]
 struct Tally {
     micros: Vec<u32>,
+    first_byte: Vec<u32>,
     errors: u64,
     first_error: Option<String>,
     bytes_received: u64,
@@ -121,6 +126,7 @@ struct Tally {
 impl Tally {
     fn add(&mut self, other: Tally) {
         self.micros.extend(other.micros);
+        self.first_byte.extend(other.first_byte);
         self.errors += other.errors;
         self.first_error = self.first_error.take().or(other.first_error);
         self.bytes_received += other.bytes_received;
@@ -141,13 +147,15 @@ pub async fn measure(
     for client in 0..clients {
         connections.push(target.connection(client).await?);
     }
+    process::forget_peak(pids);
+    let before = process::usage(pids);
     let from = Instant::now() + seconds(options.warm_up);
     let until = from + seconds(options.duration);
     let mut running = JoinSet::new();
     for (session, connection) in sessions.into_iter().zip(connections) {
         running.spawn(run_session(session, connection, from, until));
     }
-    let used = usage_between(pids, from, until).await;
+    let used = usage_between(pids, before, from, until).await;
     let mut tally = Tally::default();
     while let Some(done) = running.join_next().await {
         tally.add(done.map_err(|e| Error::Server(format!("a client ended: {e}")))??);
@@ -164,21 +172,27 @@ pub async fn measure(
         errors: tally.errors,
         rate: operations as f64 / options.duration,
         latency_ms: Quantiles::of(tally.micros),
+        first_byte_ms: Quantiles::of(tally.first_byte),
         bytes_received: tally.bytes_received,
         bytes_sent: tally.bytes_sent,
         server_cpu_seconds: used.cpu_seconds,
         server_rss_mib: used.rss_mib,
         server_peak_rss_mib: used.peak_rss_mib,
+        server_growth_mib: used.growth_mib,
     })
 }
 
-/// CPU used between two moments, memory as of the second.
-pub async fn usage_between(pids: &[u32], from: Instant, until: Instant) -> Usage {
+/// CPU used between two moments, memory as of the second, its growth from `before` on.
+pub async fn usage_between(pids: &[u32], before: Usage, from: Instant, until: Instant) -> Usage {
     tokio::time::sleep_until(from.into()).await;
-    let before = process::usage(pids);
+    let begin = process::usage(pids);
     tokio::time::sleep_until(until.into()).await;
     let after = process::usage(pids);
-    Usage { cpu_seconds: after.cpu_seconds - before.cpu_seconds, ..after }
+    Usage {
+        cpu_seconds: after.cpu_seconds - begin.cpu_seconds,
+        growth_mib: (after.peak_rss_mib - before.rss_mib).max(0.0),
+        ..after
+    }
 }
 
 async fn run_session(
@@ -194,7 +208,7 @@ async fn run_session(
         if begin >= until {
             return Ok(tally);
         }
-        let (reply, received) = exchange(&mut connection, &call, session.wants_body()).await?;
+        let (reply, received, first_byte) = exchange(&mut connection, &call, session.wants_body()).await?;
         let end = Instant::now();
         let measured = begin >= from && end <= until;
         if !reply.status.is_success() {
@@ -205,26 +219,32 @@ async fn run_session(
         session.answered(&reply.body);
         if measured {
             tally.micros.push(micros(end - begin));
+            tally.first_byte.extend(first_byte.map(|at| micros(at - begin)));
             tally.bytes_received += received;
             tally.bytes_sent += call.body.len() as u64;
         }
     }
 }
 
-/// Sends one request; returns the answer, with its body where it is wanted or an error, and the
-/// body's length.
-async fn exchange(connection: &mut Connection, call: &Call, wants_body: bool) -> Result<(Reply, u64), Error> {
+/// Sends one request; returns the answer, with its body where it is wanted or an error, the body's length, and when its
+/// first byte came, where that was looked at.
+async fn exchange(
+    connection: &mut Connection,
+    call: &Call,
+    wants_body: bool,
+) -> Result<(Reply, u64, Option<Instant>), Error> {
     let (head, mut body) = connection.open(call).await?.into_parts();
     if wants_body || !head.status.is_success() {
         let body = body.collect().await?.to_bytes();
         let length = body.len() as u64;
-        return Ok((Reply { status: head.status, headers: head.headers, body }, length));
+        return Ok((Reply { status: head.status, headers: head.headers, body }, length, None));
     }
-    let mut length = 0;
+    let (mut length, mut first_byte) = (0, None);
     while let Some(frame) = body.frame().await {
+        first_byte.get_or_insert_with(Instant::now);
         length += frame?.data_ref().map_or(0, Bytes::len) as u64;
     }
-    Ok((Reply { status: head.status, headers: head.headers, body: Bytes::new() }, length))
+    Ok((Reply { status: head.status, headers: head.headers, body: Bytes::new() }, length, first_byte))
 }
 
 /// Whole microseconds; an hour and more saturates.

@@ -107,10 +107,12 @@ fn measurement(workload: String, times: Vec<u32>, used: Usage) -> Measurement {
         errors: 0,
         rate: 0.0,
         latency_ms: Quantiles::of(times),
+        first_byte_ms: None,
         bytes_received: 0,
         bytes_sent: 0,
         server_cpu_seconds: used.cpu_seconds,
         server_rss_mib: used.rss_mib,
         server_peak_rss_mib: used.peak_rss_mib,
+        server_growth_mib: used.growth_mib,
     }
 }

@@ -9,7 +9,7 @@
 //! | [`objects`] | the objects that workloads write |
 //! | [`workloads`] | what each workload does: a table and its sessions |
 //! | [`drive`] | many sessions at once for a time, every latency kept |
-//! | [`watch`] | one writer, many watchers |
+//! | [`watch`] | few writers, many watchers; idle watchers |
 //! | [`lifecycle`] | time to start, memory held |
 //! | [`report`] | the table and the file that a run ends in |
 //!
@@ -138,10 +138,10 @@ pub struct Options {
     /// Bytes of data in each ConfigMap.
     #[arg(long, default_value_t = 1024)]
     pub size: usize,
-    /// Watchers of the watch workload.
+    /// Watchers of the watch workloads.
     #[arg(long)]
     pub watchers: Option<usize>,
-    /// Writes per second that the watch workload asks for; 0 is as fast as it can.
+    /// Writes per second that each writer of the watch workloads asks for; 0 is as fast as it can.
     #[arg(long)]
     pub rate: Option<f64>,
     /// Threads of the load generator.
@@ -240,11 +240,21 @@ async fn run_one(workload: &'static Workload, options: &Options) -> Result<Vec<M
             })
             .await
         }
-        Run::Watch { watchers, rate } => {
+        Run::Watch { watchers, writers, rate } => {
             let watchers = options.watchers.unwrap_or(watchers);
+            let writers = options.clients.unwrap_or(writers);
             let rate = options.rate.unwrap_or(rate);
             with_server(options, &launch, async |endpoint, pids| {
-                Ok(vec![watch::measure(workload.name, endpoint, options, watchers, rate, pids).await?])
+                let measured =
+                    watch::measure(workload.name, endpoint, options, watchers, writers, rate, pids);
+                Ok(vec![measured.await?])
+            })
+            .await
+        }
+        Run::Idle { watchers } => {
+            let watchers = options.watchers.unwrap_or(watchers);
+            with_server(options, &launch, async |endpoint, pids| {
+                Ok(vec![watch::idle(workload.name, endpoint, options, watchers, pids).await?])
             })
             .await
         }

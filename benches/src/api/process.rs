@@ -9,8 +9,19 @@ pub struct Usage {
     pub cpu_seconds: f64,
     /// Memory resident now, in MiB.
     pub rss_mib: f64,
-    /// The most memory that was ever resident, in MiB.
+    /// The most memory that was ever resident, in MiB, or since the peak was last forgotten.
     pub peak_rss_mib: f64,
+    /// What the peak is above what was resident when a measurement began, in MiB.
+    pub growth_mib: f64,
+}
+
+/// Lets the peak of the given processes begin anew at what they hold now. Where the system does not let us, it goes on from
+/// their start.
+pub fn forget_peak(pids: &[u32]) {
+    for pid in pids {
+        // 5 is "reset the peak resident set size" in proc(5).
+        drop(fs::write(format!("/proc/{pid}/clear_refs"), "5"));
+    }
 }
 
 /// Reads the usage of the given processes; one that is gone counts nothing.

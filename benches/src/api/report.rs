@@ -66,6 +66,9 @@ pub struct Measurement {
     pub rate: f64,
     /// How long operations took; none where nothing was timed.
     pub latency_ms: Option<Quantiles>,
+    /// How long the first byte of an answer's body took; none where that was not looked at.
+    #[serde(default)]
+    pub first_byte_ms: Option<Quantiles>,
     /// Bytes of bodies received.
     pub bytes_received: u64,
     /// Bytes of bodies sent.
@@ -76,6 +79,9 @@ pub struct Measurement {
     pub server_rss_mib: f64,
     /// The most memory that the server held.
     pub server_peak_rss_mib: f64,
+    /// What that is above its memory before the measured time.
+    #[serde(default)]
+    pub server_growth_mib: f64,
 }
 
 impl Measurement {
@@ -182,7 +188,7 @@ pub fn print_header(report: &Report) {
         report.connections
     );
     println!(
-        "{:<15} {:>7} {:>10} {:>8} {:>8} {:>8} {:>8} {:>7} {:>9} {:>8} {:>8} {:>7}",
+        "{:<15} {:>7} {:>10} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>9} {:>8} {:>8} {:>8} {:>7}",
         "workload",
         "clients",
         "rate/s",
@@ -190,10 +196,12 @@ pub fn print_header(report: &Report) {
         "p90 ms",
         "p99 ms",
         "max ms",
+        "first ms",
         "MB/s",
         "CPU ms/op",
         "RSS MiB",
         "peak MiB",
+        "+MiB",
         "errors"
     );
 }
@@ -205,7 +213,7 @@ pub fn print_row(row: &Measurement) {
         None => [const { String::new() }; 4],
     };
     println!(
-        "{:<15} {:>7} {:>10.1} {:>8} {:>8} {:>8} {:>8} {:>7.1} {:>9.3} {:>8.1} {:>8.1} {:>7}",
+        "{:<15} {:>7} {:>10.1} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7.1} {:>9.3} {:>8.1} {:>8.1} {:>8.1} {:>7}",
         row.workload,
         row.clients,
         row.rate,
@@ -213,10 +221,12 @@ pub fn print_row(row: &Measurement) {
         p90,
         p99,
         max,
+        row.first_byte_ms.map_or(String::new(), |q| format!("{:.2}", q.p50)),
         (row.bytes_received + row.bytes_sent) as f64 / 1e6 / row.seconds.max(1e-9),
         row.cpu_ms_per_operation(),
         row.server_rss_mib,
         row.server_peak_rss_mib,
+        row.server_growth_mib,
         row.errors
     );
 }

@@ -1,4 +1,4 @@
-//! One writer, many watchers: how many events arrive, and how long after they were sent.
+//! Few writers, many watchers: how many events arrive, and how long after they were sent.
 //!
 //! The writer puts the time at which it sends into the object, so that each watcher can tell the
 //! delay from the event alone. Clocks do not matter: all of them are in this process.
@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use super::client::{Call, Connection, Endpoint, Protocol, JSON};
 use super::drive::{micros, usage_between, Target};
+use super::process;
 use super::report::{Measurement, Quantiles};
 use super::workloads::{resource_version, NAMESPACE};
 use super::{objects, seconds, Error, Options};
@@ -22,25 +23,36 @@ use super::{objects, seconds, Error, Options};
 const PER_CONNECTION: usize = 100;
 /// How long the last events may take to arrive after the last write.
 const DRAIN: Duration = Duration::from_secs(2);
-const WRITTEN: &str = "watched";
 
-/// Runs the workload: `rate` writes per second (0: as fast as they are answered) seen by
+/// The object of one writer.
+fn written(writer: usize) -> String {
+    format!("watched-{writer}")
+}
+
+/// Runs the workload: `rate` writes per second of each writer (0: as fast as they are answered) seen by
 /// `watchers` watchers. Latencies are from the sending of a write to its arrival at a watcher.
 pub async fn measure(
     workload: &str,
     endpoint: Endpoint,
     options: &Options,
     watchers: usize,
+    writers: usize,
     rate: f64,
     pids: &[u32],
 ) -> Result<Measurement, Error> {
     let target = Target::new(endpoint.clone(), options, 1).await?;
     target.namespace(NAMESPACE).await?;
-    let mut writer = target.connection(0).await?;
     let config_maps = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
-    let created = objects::stamped_config_map(WRITTEN, options.size, options.seed, 0);
-    let created = writer.must(&Call::new(Method::POST, &*config_maps).body(JSON, created)).await?;
-    let version = resource_version(&created.body).unwrap_or("0").to_string();
+    let (mut connections, mut version) = (Vec::new(), String::new());
+    for writer in 0..writers.max(1) {
+        let mut connection = target.connection(0).await?;
+        let created = objects::stamped_config_map(&written(writer), options.size, options.seed, 0);
+        let created = connection.must(&Call::new(Method::POST, &*config_maps).body(JSON, created)).await?;
+        version = resource_version(&created.body).unwrap_or("0").to_string();
+        connections.push(connection);
+    }
+    process::forget_peak(pids);
+    let before = process::usage(pids);
 
     let clock = Instant::now();
     let run = Arc::new(Shared { clock, open: AtomicUsize::new(0), stop: AtomicBool::new(false) });
@@ -48,18 +60,8 @@ pub async fn measure(
     let from = Instant::now() + seconds(options.warm_up) + Duration::from_millis(watchers as u64);
     let until = from + seconds(options.duration);
     let mut running = JoinSet::new();
-    let mut shared: Option<Connection> = None;
-    for watcher in 0..watchers {
-        if watcher % PER_CONNECTION == 0 || options.protocol == Protocol::Http1 {
-            shared = Some(endpoint.connect(options.protocol).await?);
-        }
-        let connection = match options.protocol {
-            Protocol::Http1 => shared.take(),
-            Protocol::Http2 => shared.as_ref().and_then(Connection::share),
-        };
-        if let Some(connection) = connection {
-            running.spawn(watch(connection, path.clone(), run.clone(), from, until));
-        }
+    for connection in watching(&endpoint, options, watchers).await? {
+        running.spawn(watch(connection, path.clone(), run.clone(), from, until));
     }
     while run.open.load(Ordering::Acquire) < watchers {
         if let Some(ended) = running.try_join_next() {
@@ -69,9 +71,23 @@ pub async fn measure(
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 
-    let writing = tokio::spawn(write(writer, config_maps, options.clone(), rate, run.clone(), from, until));
-    let used = usage_between(pids, from, until).await;
-    let writes = writing.await.map_err(lost)??;
+    let writing = connections.into_iter().enumerate().map(|(writer, connection)| {
+        let (config_maps, name, run) = (config_maps.clone(), written(writer), run.clone());
+        let work = Work { config_maps, name, rate, run, from, until };
+        tokio::spawn(write(connection, work, options.clone()))
+    });
+    let writing: Vec<_> = writing.collect();
+    let used = usage_between(pids, before, from, until).await;
+    let (mut writes, mut last) = (0, None);
+    for writer in writing {
+        let (counted, connection) = writer.await.map_err(lost)??;
+        writes += counted;
+        last.get_or_insert(connection);
+    }
+    run.stop.store(true, Ordering::Release);
+    if let Some(mut connection) = last {
+        connection.must(&put(&config_maps, &written(0), options, u64::MAX)).await?;
+    }
     let deadline = Instant::now() + DRAIN;
     let (mut delays, mut bytes_received) = (Vec::new(), 0);
     while let Ok(Some(done)) = tokio::time::timeout_at(deadline.into(), running.join_next()).await {
@@ -96,11 +112,72 @@ pub async fn measure(
         errors: missing,
         rate: operations as f64 / options.duration,
         latency_ms: Quantiles::of(delays),
+        first_byte_ms: None,
         bytes_received,
         bytes_sent: writes * options.size as u64,
         server_cpu_seconds: used.cpu_seconds,
         server_rss_mib: used.rss_mib,
         server_peak_rss_mib: used.peak_rss_mib,
+        server_growth_mib: used.growth_mib,
+    })
+}
+
+/// A connection, or a share of one, for each watcher.
+async fn watching(endpoint: &Endpoint, options: &Options, watchers: usize) -> Result<Vec<Connection>, Error> {
+    let mut connections = Vec::with_capacity(watchers);
+    let mut shared: Option<Connection> = None;
+    for watcher in 0..watchers {
+        if watcher % PER_CONNECTION == 0 || options.protocol == Protocol::Http1 {
+            shared = Some(endpoint.connect(options.protocol).await?);
+        }
+        connections.extend(match options.protocol {
+            Protocol::Http1 => shared.take(),
+            Protocol::Http2 => shared.as_ref().and_then(Connection::share),
+        });
+    }
+    Ok(connections)
+}
+
+/// Watches to which nothing happens: what each keeps of the server's memory, its share of a connection included.
+pub async fn idle(
+    workload: &str,
+    endpoint: Endpoint,
+    options: &Options,
+    watchers: usize,
+    pids: &[u32],
+) -> Result<Measurement, Error> {
+    let target = Target::new(endpoint.clone(), options, 1).await?;
+    target.namespace(NAMESPACE).await?;
+    process::forget_peak(pids);
+    let before = process::usage(pids);
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?watch=1&resourceVersion=1");
+    let mut open = Vec::with_capacity(watchers);
+    for mut connection in watching(&endpoint, options, watchers).await? {
+        let response = connection.open(&Call::get(&*path)).await?;
+        if !response.status().is_success() {
+            return Err(Error::Server(format!("watch answered {}", response.status())));
+        }
+        open.push((connection, response));
+    }
+    let from = Instant::now();
+    let until = from + seconds(options.duration);
+    let used = usage_between(pids, before, from, until).await;
+    println!("{workload}: {:.1} KiB for each watch", used.growth_mib * 1024.0 / watchers.max(1) as f64);
+    Ok(Measurement {
+        workload: workload.to_string(),
+        clients: open.len(),
+        seconds: options.duration,
+        operations: 0,
+        errors: 0,
+        rate: 0.0,
+        latency_ms: None,
+        first_byte_ms: None,
+        bytes_received: 0,
+        bytes_sent: 0,
+        server_cpu_seconds: used.cpu_seconds,
+        server_rss_mib: used.rss_mib,
+        server_peak_rss_mib: used.peak_rss_mib,
+        server_growth_mib: used.growth_mib,
     })
 }
 
@@ -116,38 +193,39 @@ fn lost(error: tokio::task::JoinError) -> Error {
     Error::Server(format!("a client ended: {error}"))
 }
 
-/// Returns the number of writes sent between the two moments. The last write is stamped with the
-/// end of time, for the watchers to stop at.
-async fn write(
-    mut connection: Connection,
+/// What one writer does.
+struct Work {
     config_maps: String,
-    options: Options,
+    name: String,
+    /// Writes per second; 0 is as fast as they are answered.
     rate: f64,
     run: Arc<Shared>,
     from: Instant,
     until: Instant,
-) -> Result<u64, Error> {
-    let path = format!("{config_maps}/{WRITTEN}");
-    let put = |stamp| {
-        let body = objects::stamped_config_map(WRITTEN, options.size, options.seed, stamp);
-        Call::new(Method::PUT, &*path).body(JSON, body)
-    };
-    let mut ticks = (rate > 0.0).then(|| tokio::time::interval(Duration::from_secs_f64(1.0 / rate)));
+}
+
+fn put(config_maps: &str, name: &str, options: &Options, stamp: u64) -> Call {
+    let body = objects::stamped_config_map(name, options.size, options.seed, stamp);
+    Call::new(Method::PUT, format!("{config_maps}/{name}")).body(JSON, body)
+}
+
+/// Returns the number of writes sent between the two moments.
+async fn write(mut connection: Connection, work: Work, options: Options) -> Result<(u64, Connection), Error> {
+    let mut ticks =
+        (work.rate > 0.0).then(|| tokio::time::interval(Duration::from_secs_f64(1.0 / work.rate)));
     let mut counted = 0;
     loop {
         if let Some(ticks) = &mut ticks {
             ticks.tick().await;
         }
         let now = Instant::now();
-        if now >= until {
-            break;
+        if now >= work.until {
+            return Ok((counted, connection));
         }
-        connection.must(&put(now.duration_since(run.clock).as_nanos() as u64)).await?;
-        counted += u64::from(now >= from);
+        let stamp = now.duration_since(work.run.clock).as_nanos() as u64;
+        connection.must(&put(&work.config_maps, &work.name, &options, stamp)).await?;
+        counted += u64::from(now >= work.from);
     }
-    run.stop.store(true, Ordering::Release);
-    connection.must(&put(u64::MAX)).await?;
-    Ok(counted)
 }
 
 struct Seen {

@@ -31,12 +31,19 @@ pub enum Run {
     Memory,
     /// Clients that send request after request for a time.
     Sessions(Prepare),
-    /// One writer and many watchers.
+    /// Few writers and many watchers.
     Watch {
         /// Watchers unless asked for otherwise.
         watchers: usize,
-        /// Writes per second unless asked for otherwise; 0 is as fast as it can.
+        /// Writers unless asked for otherwise; each has an object of its own.
+        writers: usize,
+        /// Writes per second of each unless asked for otherwise; 0 is as fast as it can.
         rate: f64,
+    },
+    /// Watchers to which nothing happens.
+    Idle {
+        /// Watchers unless asked for otherwise.
+        watchers: usize,
     },
 }
 
@@ -100,16 +107,52 @@ pub const WORKLOADS: &[Workload] = &[
         run: Run::Sessions(list_page),
     },
     Workload {
+        name: "list-selector",
+        about: "list the one pod of all that a label selects",
+        clients: 1,
+        run: Run::Sessions(list_selector),
+    },
+    Workload {
+        name: "list-exact",
+        about: "list all pods as they were before half of them changed",
+        clients: 1,
+        run: Run::Sessions(list_exact),
+    },
+    Workload {
+        name: "list-latest",
+        about: "list all pods after half of them changed, to compare",
+        clients: 1,
+        run: Run::Sessions(list_latest),
+    },
+    Workload {
+        name: "list-long",
+        about: "list ten times as many pods",
+        clients: 1,
+        run: Run::Sessions(list_long),
+    },
+    Workload {
         name: "watch-fanout",
         about: "100 watchers, one writer at full speed",
         clients: 1,
-        run: Run::Watch { watchers: 100, rate: 0.0 },
+        run: Run::Watch { watchers: 100, writers: 1, rate: 0.0 },
     },
     Workload {
         name: "watch-many",
         about: "1,000 watchers, 100 writes per second",
         clients: 1,
-        run: Run::Watch { watchers: 1000, rate: 100.0 },
+        run: Run::Watch { watchers: 1000, writers: 1, rate: 100.0 },
+    },
+    Workload {
+        name: "watch-saturated",
+        about: "1,000 watchers, 16 writers at full speed",
+        clients: 1,
+        run: Run::Watch { watchers: 1000, writers: 16, rate: 0.0 },
+    },
+    Workload {
+        name: "watch-idle",
+        about: "10,000 watches to which nothing happens",
+        clients: 1,
+        run: Run::Idle { watchers: 10_000 },
     },
     Workload {
         name: "mixed",
@@ -124,6 +167,7 @@ pub const NAMESPACE: &str = "bench";
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
@@ -363,6 +407,60 @@ fn list_table<'a>(target: &'a Target, options: &'a Options, clients: usize) -> P
 
 fn list_page<'a>(target: &'a Target, options: &'a Options, clients: usize) -> Prepared<'a> {
     listing(target, options, clients, "?limit=500", JSON)
+}
+
+fn list_selector<'a>(target: &'a Target, options: &'a Options, clients: usize) -> Prepared<'a> {
+    Box::pin(async move {
+        target.namespace(NAMESPACE).await?;
+        fill_pods(target, options, options.objects).await?;
+        let chosen = options.objects / 2;
+        let label = r#"{"metadata":{"labels":{"chosen":"yes"}}}"#;
+        let patch = Call::new(Method::PATCH, format!("{}/pod-{chosen}", pods())).body(MERGE, label);
+        target.connection(0).await?.must(&patch).await?;
+        let path = format!("{}?labelSelector=chosen%3Dyes", pods());
+        Ok(sessions(clients, |_| List { call: Call::get(path.clone()) }))
+    })
+}
+
+/// Fills in pods, notes the revision, then changes every second one.
+async fn changed_pods(target: &Target, options: &Options) -> Result<String, Error> {
+    target.namespace(NAMESPACE).await?;
+    fill_pods(target, options, options.objects).await?;
+    let mut connection = target.connection(0).await?;
+    let one = connection.must(&Call::get(format!("{}?limit=1", pods()))).await?;
+    // The list's own version comes last where there is a limit.
+    let text = one.text();
+    let version = text.rsplit(r#""resourceVersion":""#).next().and_then(|rest| rest.split('"').next());
+    let version = version.unwrap_or_default().to_string();
+    let change = |index: usize| {
+        Call::new(Method::PATCH, format!("{}/pod-{}", pods(), 2 * index))
+            .body(MERGE, r#"{"metadata":{"annotations":{"changed":"yes"}}}"#)
+    };
+    target.fill(options.objects / 2, change).await?;
+    Ok(version)
+}
+
+fn list_exact<'a>(target: &'a Target, options: &'a Options, clients: usize) -> Prepared<'a> {
+    Box::pin(async move {
+        let version = changed_pods(target, options).await?;
+        let path = format!("{}?resourceVersion={version}&resourceVersionMatch=Exact", pods());
+        Ok(sessions(clients, |_| List { call: Call::get(path.clone()) }))
+    })
+}
+
+fn list_latest<'a>(target: &'a Target, options: &'a Options, clients: usize) -> Prepared<'a> {
+    Box::pin(async move {
+        changed_pods(target, options).await?;
+        Ok(sessions(clients, |_| List { call: Call::get(pods()) }))
+    })
+}
+
+fn list_long<'a>(target: &'a Target, options: &'a Options, clients: usize) -> Prepared<'a> {
+    Box::pin(async move {
+        target.namespace(NAMESPACE).await?;
+        fill_pods(target, options, options.objects * 10).await?;
+        Ok(sessions(clients, |_| List { call: Call::get(pods()) }))
+    })
 }
 
 struct Mixed {

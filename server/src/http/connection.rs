@@ -15,9 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
-use crate::authn::Peer;
 use super::coalesce::{coalesce, drive};
 use super::upgrade::HoldsEnd;
+use crate::authn::Peer;
 use crate::pipeline;
 use crate::server::Server;
 
