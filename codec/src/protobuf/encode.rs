@@ -309,6 +309,12 @@ impl<'e> Encoder<'e, '_> {
                 self.out.put_message_prefix(number, end);
             }
             Shape::Raw => {
+                if let Node::Raw(text) = value {
+                    let end = self.out.len();
+                    self.out.put_bytes_field(1, text.as_bytes());
+                    self.out.put_message_prefix(number, end);
+                    return Ok(());
+                }
                 let mut json = std::mem::take(&mut self.scratch);
                 json.clear();
                 self.tape.write_json(node, &mut json);

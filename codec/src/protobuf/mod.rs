@@ -222,12 +222,7 @@ pub fn transcode_json(
     id: TypeId,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
-    let body = encode::encode_tape(
-        schema.layouts(),
-        &Tape::from_json(json)?,
-        id,
-        ReverseBuffer::with_capacity(json.len()),
-    )?;
+    let body = encode_stored(json, schema, id)?;
     Envelope::write(&gvk.api_version(), &gvk.kind, body.as_slice(), out);
     Ok(())
 }
@@ -239,14 +234,18 @@ pub fn transcode_json_message(
     id: TypeId,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
-    let body = encode::encode_tape(
-        schema.layouts(),
-        &Tape::from_json(json)?,
-        id,
-        ReverseBuffer::with_capacity(json.len()),
-    )?;
+    let body = encode_stored(json, schema, id)?;
     out.extend_from_slice(body.as_slice());
     Ok(())
+}
+
+/// The message of an object in stored JSON.
+fn encode_stored(json: &[u8], schema: &Schema, id: TypeId) -> Result<ReverseBuffer, EncodeError> {
+    let encode = |tape: &Tape<'_>| {
+        encode::encode_tape(schema.layouts(), tape, id, ReverseBuffer::with_capacity(json.len()))
+    };
+    // A schema may have a property of the raw member's name where it is not raw; then all of it is parsed.
+    encode(&Tape::from_stored_json(json)?).or_else(|_| encode(&Tape::from_json(json)?))
 }
 
 /// Whether a type has a protobuf form. Custom resources have none, nor do Tables.

@@ -294,7 +294,8 @@ impl Sink for TreeSink {
                 continue;
             }
             match node {
-                Node::Null => self.null(),
+                // Tapes of embedded JSON hold no raw objects.
+                Node::Null | Node::Raw(_) => self.null(),
                 Node::Bool(b) => self.bool(b),
                 Node::Int(n) => self.int(n),
                 Node::Float(x) => self.float(x),

@@ -31,7 +31,12 @@ pub(crate) enum Node<'a> {
     Object {
         end: u32,
     },
+    /// An object that was not looked into, as it was written. Only in tapes of [`Tape::from_stored_json`].
+    Raw(&'a str),
 }
+
+/// The member whose object goes onto the wire as the text that it is (`metav1.FieldsV1`): half of a typical object.
+const RAW_MEMBER: &str = "fieldsV1";
 
 impl<'a> Node<'a> {
     /// The text of a string node.
@@ -62,7 +67,7 @@ impl<'a> Node<'a> {
             Node::Int(_) | Node::Float(_) | Node::Number(_) => "number",
             Node::Text(_) | Node::Escaped(_) => "string",
             Node::Array { .. } => "array",
-            Node::Object { .. } => "object",
+            Node::Object { .. } | Node::Raw(_) => "object",
         }
     }
 }
@@ -88,7 +93,17 @@ impl<'a> Tape<'a> {
         if text.len() > u32::MAX as usize {
             return Err(EncodeError::Json { offset: u32::MAX as usize, problem: "text too long" });
         }
-        Parser { text, at: 0, nodes: Vec::with_capacity(text.len() / 10 + 4) }.parse()
+        Parser { text, at: 0, nodes: Vec::with_capacity(text.len() / 10 + 4), skips: false }.parse()
+    }
+
+    /// Parses JSON that this crate wrote, and steps over the objects of [`RAW_MEMBER`]: they are [`Node::Raw`].
+    pub fn from_stored_json(json: &'a [u8]) -> Result<Tape<'a>, EncodeError> {
+        let text = std::str::from_utf8(json)
+            .map_err(|e| EncodeError::Json { offset: e.valid_up_to(), problem: "invalid UTF-8" })?;
+        if text.len() > u32::MAX as usize {
+            return Err(EncodeError::Json { offset: u32::MAX as usize, problem: "text too long" });
+        }
+        Parser { text, at: 0, nodes: Vec::with_capacity(text.len() / 20 + 4), skips: true }.parse()
     }
 
     #[inline]
@@ -138,6 +153,7 @@ impl<'a> Tape<'a> {
                     out.push(b'{');
                     open.push((end, b'}'));
                 }
+                Node::Raw(text) => out.extend_from_slice(text.as_bytes()),
             }
             let in_object = matches!(open.last(), Some((_, b'}')));
             let opened = matches!(node, Node::Array { .. } | Node::Object { .. });
@@ -213,6 +229,8 @@ struct Parser<'a> {
     text: &'a str,
     at: usize,
     nodes: Vec<Node<'a>>,
+    /// Whether the objects of [`RAW_MEMBER`] are stepped over.
+    skips: bool,
 }
 
 impl<'a> Parser<'a> {
@@ -238,6 +256,9 @@ impl<'a> Parser<'a> {
         'value: loop {
             match self.peek() {
                 b'"' => self.string()?,
+                b'{' if self.skips && self.nodes.last() == Some(&Node::Text(RAW_MEMBER)) => {
+                    self.skip_object()?
+                }
                 b'{' => {
                     self.at += 1;
                     open.push(self.nodes.len() as u32);
@@ -309,6 +330,30 @@ impl<'a> Parser<'a> {
             return self.fail("expected a colon");
         }
         self.at += 1;
+        Ok(())
+    }
+
+    /// Steps over an object; the next byte is its opening brace. Strings are checked, the rest is looked at for braces alone.
+    fn skip_object(&mut self) -> Result<(), EncodeError> {
+        let bytes = self.text.as_bytes();
+        let start = self.at;
+        let (mut at, mut open) = (start, 0usize);
+        loop {
+            match bytes.get(at) {
+                Some(b'"') => at = self.end_of_string(at + 1)?.0,
+                Some(b'{' | b'[') => open += 1,
+                Some(b'}' | b']') => open -= 1,
+                Some(_) => {}
+                None => return self.fail("object without an end"),
+            }
+            at += 1;
+            if open == 0 {
+                break;
+            }
+        }
+        let Some(text) = self.text.get(start..at) else { return self.fail("split character") };
+        self.nodes.push(Node::Raw(text));
+        self.at = at;
         Ok(())
     }
 
@@ -563,6 +608,19 @@ mod tests {
         assert_eq!(unescape("\\ud83d!"), "\u{fffd}!");
         assert_eq!(unescape("\\ud83d\\u0041"), "\u{fffd}A");
         assert_eq!(unescape("\\ude00\\ud83d\\ude00"), "\u{fffd}\u{1f600}");
+    }
+
+    #[test]
+    fn raw_members_are_stepped_over() {
+        let json = r#"{"m":[{"fieldsV1":{"f:a":{".":{},"k:{\"x\":\"}\"}":[1]}},"time":"t"},{"fieldsV1":"text"},{"x":"fieldsV1"},{}]}"#;
+        let tape = Tape::from_stored_json(json.as_bytes()).unwrap();
+        assert!(tape.nodes.contains(&Node::Raw(r#"{"f:a":{".":{},"k:{\"x\":\"}\"}":[1]}}"#)));
+        let mut out = Vec::new();
+        tape.write_json(0, &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), json);
+        for end in 0..json.len() {
+            assert!(Tape::from_stored_json(&json.as_bytes()[..end]).is_err(), "cut at {end}");
+        }
     }
 
     #[test]

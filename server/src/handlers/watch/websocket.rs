@@ -191,7 +191,7 @@ mod tests {
         {
             map.insert(name, value.parse().unwrap());
         }
-        let response = accept(&map).unwrap();
+        let response = accept(&map).unwrap_or_else(|refusal| refusal);
         assert_eq!(response.headers()[SEC_WEBSOCKET_ACCEPT], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
