@@ -203,7 +203,7 @@ fn elements_one_by_one_read_like_the_whole() {
         tree!({ "a": tree!([1i64, tree!({})]), "t": "x\ny\n" }),
         tree!({}),
         tree!([tree!([2i64])]),
-        tree!("s"),
+        Value::from("s"),
     ];
     let mut out = b"items:\n".to_vec();
     elements.iter().for_each(|element| write_element(element, &mut out));

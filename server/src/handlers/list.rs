@@ -25,7 +25,7 @@ use crate::storage::stored::Head;
 use crate::storage::{key, parse_resource_version};
 
 /// Bytes that are collected before they are handed to the connection.
-const CHUNK: usize = 64 << 10;
+const CHUNK: usize = 128 << 10;
 /// Chunks that may wait for a slow client; bounds the memory of one list.
 const CHUNKS_IN_FLIGHT: usize = 4;
 

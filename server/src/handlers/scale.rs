@@ -71,7 +71,7 @@ async fn set(
 
 fn answer(representation: &Representation, scale: &Value) -> Result<Response<Body>, ApiError> {
     let mut out = Vec::with_capacity(512);
-    representation.write_tree(scale, &mut out)?;
+    representation.scale(scale, &mut out)?;
     Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
 }
 

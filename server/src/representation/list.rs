@@ -26,6 +26,9 @@ pub struct ListWriter<'r> {
     form: Form<'r>,
     /// Whether no item was written yet.
     first: bool,
+    /// Rows of a Table that wait for all others because they are not sorted by key, with what they are sorted by. Few
+    /// kinds have such rows, and few objects.
+    waiting: Vec<((i64, String), Vec<u8>)>,
     /// Hold the JSON and the message of one item on the way to another encoding.
     json: Vec<u8>,
     message: Vec<u8>,
@@ -73,8 +76,8 @@ impl<'r> ListWriter<'r> {
             }
             (Encoding::Cbor, _) => Form::Cbor(r.served_type()),
         };
-        let (json, message) = Default::default();
-        Ok(ListWriter { representation, form, first: true, json, message })
+        let (waiting, json, message) = Default::default();
+        Ok(ListWriter { representation, form, first: true, waiting, json, message })
     }
 
     /// Whether [`start`](ListWriter::start) needs the totals, and the metadata with them.
@@ -121,6 +124,14 @@ impl<'r> ListWriter<'r> {
     /// 500 when the stored bytes cannot be read or converted.
     pub fn item(&mut self, item: &Item<'_>, out: &mut Vec<u8>) -> Result<(), ApiError> {
         let r = self.representation;
+        if let Transform::Table(_) = r.accepted.transform {
+            if let Some(rank) = table::rank(r, item)? {
+                let mut row = Vec::new();
+                json_item(r, item, true, &mut row)?;
+                self.waiting.push((rank, row));
+                return Ok(());
+            }
+        }
         let first = std::mem::replace(&mut self.first, false);
         self.json.clear();
         match &mut self.form {
@@ -155,6 +166,33 @@ impl<'r> ListWriter<'r> {
         Ok(())
     }
 
+    /// Appends the rows that waited, sorted.
+    fn waiting_rows(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        let mut rows = std::mem::take(&mut self.waiting);
+        rows.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for (_, row) in rows {
+            let first = std::mem::replace(&mut self.first, false);
+            let comma: &[u8] = if first { b"" } else { b"," };
+            match &mut self.form {
+                Form::Indented(indenter) => {
+                    indenter.push(comma, out);
+                    indenter.push(&row, out);
+                }
+                Form::Yaml => {
+                    if first {
+                        out.extend_from_slice(b"rows:\n");
+                    }
+                    yaml::write_element(&text::parse(&row).map_err(ApiError::internal)?, out);
+                }
+                _ => {
+                    out.extend_from_slice(comma);
+                    out.extend_from_slice(&row);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Appends what stands after the items; `late` is the metadata when it was not known at the start.
     ///
     /// # Errors
@@ -167,6 +205,7 @@ impl<'r> ListWriter<'r> {
         out: &mut Vec<u8>,
     ) -> Result<(), ApiError> {
         let r = self.representation;
+        self.waiting_rows(out)?;
         match &mut self.form {
             Form::Json => json::list_end(late.then_some(meta), out),
             Form::Indented(indenter) => {

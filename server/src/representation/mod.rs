@@ -289,6 +289,17 @@ impl Representation {
         }
     }
 
+    /// Writes a Scale of this resource, or the Table of it.
+    ///
+    /// # Errors
+    /// As [`Representation::write_tree`].
+    pub fn scale(&self, scale: &Value, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        match self.accepted.transform {
+            Transform::Table(version) => table::of_scale(self, version, scale, out),
+            _ => self.write_tree(scale, out),
+        }
+    }
+
     /// Writes a tree that says its own kind in the negotiated encoding.
     ///
     /// # Errors

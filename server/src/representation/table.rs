@@ -32,6 +32,17 @@ fn borrowed(meta: &ListMeta) -> codec::ListMeta<'_> {
     }
 }
 
+/// What the rows of a resource are sorted by where that is not their key: upstream shows flow schemas in the order in which
+/// they are matched (`FlowSchemaSequence` of k8s.io/apiserver `pkg/util/apihelpers`).
+pub(super) fn rank(r: &Representation, item: &Item<'_>) -> Result<Option<(i64, String)>, ApiError> {
+    if r.resource.row.plural != "flowschemas" || r.resource.group() != "flowcontrol.apiserver.k8s.io" {
+        return Ok(None);
+    }
+    let tree = json::parse(item.stored.body()).map_err(ApiError::internal)?;
+    let precedence = tree.at(&["spec", "matchingPrecedence"]).and_then(Value::as_int).unwrap_or(0);
+    Ok(Some((precedence, tree.str_at(&["metadata", "name"]).unwrap_or_default().to_owned())))
+}
+
 /// One row.
 pub(super) fn row(
     r: &Representation,
@@ -108,9 +119,31 @@ pub(super) fn of_trees(
     items: &[Value],
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
+    of_rows(r, writer(r, version), codec::ListMeta::default(), items, out)
+}
+
+/// The table of a Scale, which has columns of its own whatever it scales.
+pub(super) fn of_scale(
+    r: &Representation,
+    version: MetaVersion,
+    scale: &Value,
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
+    let resource_version = scale.str_at(&["metadata", "resourceVersion"]).unwrap_or_default();
+    let meta = codec::ListMeta { resource_version, ..codec::ListMeta::default() };
+    let writer = Writer::new(codec::scale(), version, r.now.into());
+    of_rows(r, writer, meta, std::slice::from_ref(scale), out)
+}
+
+fn of_rows(
+    r: &Representation,
+    mut writer: Writer<'_>,
+    meta: codec::ListMeta<'_>,
+    items: &[Value],
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
     let mut text = Vec::with_capacity(1024);
-    let mut writer = writer(r, version);
-    writer.begin(&codec::ListMeta::default(), true, &mut text);
+    writer.begin(&meta, true, &mut text);
     for item in items {
         let mut metadata = Vec::new();
         json::write_untyped(item.get("metadata").unwrap_or(&Value::Null), &mut metadata);

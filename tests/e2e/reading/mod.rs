@@ -6,6 +6,7 @@ mod lists;
 mod pages;
 mod selectors;
 mod slow_clients;
+mod tables;
 mod watch_parameters;
 mod websockets;
 
