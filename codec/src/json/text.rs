@@ -168,7 +168,7 @@ impl<'a> Reader<'a> {
         self.at += 1;
         let start = self.at;
         let rest = &self.bytes[start..];
-        let plain = rest.iter().position(|&b| SPECIAL[usize::from(b)]).unwrap_or(rest.len());
+        let plain = plain_len(rest);
         self.at += plain;
         if self.bytes.get(self.at) == Some(&b'"') {
             if let Ok(text) = std::str::from_utf8(&rest[..plain]) {
@@ -186,7 +186,7 @@ impl<'a> Reader<'a> {
         let mut text = String::new();
         loop {
             let rest = &self.bytes[self.at..];
-            let plain = rest.iter().position(|&b| SPECIAL[usize::from(b)]).unwrap_or(rest.len());
+            let plain = plain_len(rest);
             push_lossy(&mut text, &rest[..plain]);
             self.at += plain;
             match self.bytes.get(self.at) {
@@ -302,6 +302,28 @@ const SPECIAL: [bool; 256] = {
     table[b'\\' as usize] = true;
     table
 };
+
+/// How many bytes there are before the first special one, eight at a time.
+#[inline]
+fn plain_len(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    const TOP: u64 = ONES << 7;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (i, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let (quote, backslash) = (word ^ ONES * b'"' as u64, word ^ ONES * b'\\' as u64);
+        // The top bit of each byte that is zero in the first two and below 0x20 in the third. A borrow can set bits
+        // above the first such byte, never below it.
+        let special = (quote.wrapping_sub(ONES) & !quote)
+            | (backslash.wrapping_sub(ONES) & !backslash)
+            | (word.wrapping_sub(ONES * 0x20) & !word);
+        if special & TOP != 0 {
+            return i * 8 + ((special & TOP).trailing_zeros() / 8) as usize;
+        }
+    }
+    let tail = rest.iter().position(|&b| SPECIAL[usize::from(b)]).unwrap_or(rest.len());
+    words.len() * 8 + tail
+}
 
 /// Appends text, U+FFFD for each byte that is no valid UTF-8 (Go's rule; Rust's own lossy conversion writes one for
 /// a whole broken sequence).
@@ -429,5 +451,26 @@ impl<'a> Source<'a> for Reader<'a> {
             Token::Array => level(|| self.untyped_array(report))?,
             Token::Object => level(|| self.untyped_object(report))?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_special_byte_is_found_wherever_it_is_and_whatever_follows() {
+        for special in (0..=255).filter(|b| SPECIAL[usize::from(*b)]) {
+            for plain in [b' ', b'!', b'#', b'a', 0x7f, 0x80, 0xa2, 0xdc, 0xff] {
+                for len in 0..20 {
+                    let mut text = vec![plain; len];
+                    assert_eq!(plain_len(&text), len);
+                    text.push(special);
+                    assert_eq!(plain_len(&text), len, "{special} behind {len} of {plain}");
+                    text.extend([special, plain, plain, special, plain, plain, plain, plain]);
+                    assert_eq!(plain_len(&text), len, "{special} behind {len} of {plain}");
+                }
+            }
+        }
     }
 }

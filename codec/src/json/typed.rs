@@ -51,10 +51,16 @@ struct Decoder<'s, S> {
     report: Report<'s>,
     /// The first value of a wrong type; the walk goes on, since a worse fault may follow.
     wrong: Option<DecodeError>,
-    // What is collected of the containers that are open, so that each finished one is allocated once, in its size.
-    fields: Vec<(u16, Value)>,
-    members: Vec<(SmolStr, Value)>,
-    elements: Vec<Value>,
+    /// What is collected of the containers that are open, so that each finished one is allocated once, in its size.
+    /// Values are made in their place here and moved once more: handing them from function to function costs
+    /// more than reading them.
+    values: Vec<Value>,
+    /// Ranks of the fields of open structs whose values are kept.
+    ranks: Vec<u16>,
+    /// Keys of open maps.
+    keys: Vec<SmolStr>,
+    /// Used while a struct is closed whose fields came in another order than that of their names.
+    order: Vec<(u16, u16)>,
 }
 
 impl<'s, S> Decoder<'s, S> {
@@ -64,9 +70,10 @@ impl<'s, S> Decoder<'s, S> {
             source,
             report: Report::new(options.strict),
             wrong: None,
-            fields: Vec::new(),
-            members: Vec::new(),
-            elements: Vec::new(),
+            values: Vec::new(),
+            ranks: Vec::new(),
+            keys: Vec::new(),
+            order: Vec::new(),
         }
     }
 
@@ -131,29 +138,49 @@ fn go_type(schema: &Schema, id: TypeId) -> String {
 
 impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
     fn root(&mut self, id: TypeId) -> Result<Value, DecodeError> {
+        self.value(id)?;
         // A `null` leaves Go's target as it was: empty.
-        Ok(or_else(self.value(id)?, || self.schema.zero(id)))
+        Ok(or_else(self.take(), || self.schema.zero(id)))
     }
 
-    /// The next value; `Null` also for a wrong type, which is noted.
+    /// The value that was read last.
+    fn take(&mut self) -> Value {
+        self.values.pop().unwrap_or_default()
+    }
+
+    /// Reads the next value onto the stack; `Null` also for a wrong type, which is noted.
     #[inline]
-    fn value(&mut self, id: TypeId) -> Result<Value, DecodeError> {
+    fn value(&mut self, id: TypeId) -> Result<(), DecodeError> {
         let schema = self.schema;
-        match schema.get(id) {
-            Type::Scalar(scalar) => self.scalar(id, scalar),
+        let found = match schema.get(id) {
+            Type::Scalar(Scalar::String { .. }) => match self.source.token()? {
+                Token::String(text) => {
+                    self.values.push(Value::String(text.into()));
+                    return Ok(());
+                }
+                other => other,
+            },
+            Type::Scalar(scalar) => {
+                let value = self.scalar(id, scalar)?;
+                self.values.push(value);
+                return Ok(());
+            }
             Type::Struct(structure) => match self.source.token()? {
-                Token::Object => level(|| self.structure(structure)),
-                other => self.mismatch(other, id),
+                Token::Object => return level(|| self.structure(structure)),
+                other => other,
             },
             Type::List { element, .. } => match self.source.token()? {
-                Token::Array => level(|| self.list(*element)),
-                other => self.mismatch(other, id),
+                Token::Array => return level(|| self.list(*element)),
+                other => other,
             },
             Type::Map { value } => match self.source.token()? {
-                Token::Object => level(|| self.map(*value)),
-                other => self.mismatch(other, id),
+                Token::Object => return level(|| self.map(*value)),
+                other => other,
             },
-        }
+        };
+        let nothing = self.mismatch(found, id)?;
+        self.values.push(nothing);
+        Ok(())
     }
 
     fn mismatch(&mut self, found: Token<'a, S::Text>, id: TypeId) -> Result<Value, DecodeError> {
@@ -164,62 +191,79 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         Ok(Value::Null)
     }
 
-    fn structure(&mut self, s: &'s StructType) -> Result<Value, DecodeError> {
-        let base = self.fields.len();
+    fn structure(&mut self, s: &'s StructType) -> Result<(), DecodeError> {
+        let (base, ranks) = (self.values.len(), self.ranks.len());
         let mut first = true;
         let mut seen = Seen::default();
         while let Some(key) = self.source.key(first)? {
             first = false;
-            let Some(rank) = s.rank(key.as_ref()) else {
+            let Some((rank, field)) = s.lookup(key.as_ref()) else {
                 self.report.unknown(key.as_ref());
                 let token = self.source.token()?;
                 self.source.skip_rest(&token)?;
                 continue;
             };
-            let field = s.by_rank(rank);
             let again = seen.insert(rank);
             if again {
                 self.report.duplicate(&field.name);
             }
             self.report.path.push(Step::Field(s, field));
-            let value = self.value(field.type_id)?;
+            self.value(field.type_id)?;
             self.report.path.pop();
-            let keep = self.is_kept(field, &value);
-            self.put(base, rank as u16, value, keep, again);
-        }
-        Ok(Value::Object(self.close(s, base)))
-    }
-
-    /// Puts a field among those of the open struct, in order of rank.
-    #[inline]
-    fn put(&mut self, base: usize, rank: u16, value: Value, keep: bool, again: bool) {
-        let open = &self.fields[base..];
-        let place = match open.last() {
-            Some((last, _)) if *last >= rank => open.partition_point(|(r, _)| *r < rank),
-            _ => open.len(),
-        };
-        let there = again && open.get(place).is_some_and(|(r, _)| *r == rank);
-        match (there, keep) {
-            (false, true) => self.fields.insert(base + place, (rank, value)),
-            (true, true) => self.fields[base + place].1 = value,
-            (true, false) => drop(self.fields.remove(base + place)),
-            (false, false) => {}
-        }
-    }
-
-    /// Makes the object of the fields collected since `base`, those filled in that upstream always writes.
-    fn close(&mut self, s: &StructType, base: usize) -> Map {
-        let mut members = Vec::with_capacity(self.fields.len() - base + s.always.len());
-        let mut always = s.always.iter().peekable();
-        let named = |rank: u16, value| (s.by_rank(usize::from(rank)).name.clone(), value);
-        for (rank, value) in self.fields.drain(base..) {
-            while let Some((before, filled)) = always.next_if(|(r, _)| *r < rank) {
-                members.push(named(*before, filled.clone()));
+            if again {
+                self.forget(base, ranks, rank as u16);
             }
-            always.next_if(|(r, _)| *r == rank);
-            members.push(named(rank, value));
+            match self.values.last().is_some_and(|value| self.is_kept(field, value)) {
+                true => self.ranks.push(rank as u16),
+                false => drop(self.values.pop()),
+            }
         }
-        members.extend(always.map(|(rank, value)| named(*rank, value.clone())));
+        let map = self.close(s, base, ranks);
+        self.values.push(Value::Object(map));
+        Ok(())
+    }
+
+    /// Takes out what the struct that is open since `base` and `ranks` had in a field before the last value.
+    #[cold]
+    fn forget(&mut self, base: usize, ranks: usize, rank: u16) {
+        let fields = self.ranks.get(ranks..).unwrap_or_default();
+        if let Some(at) = fields.iter().position(|r| *r == rank) {
+            self.ranks.remove(ranks + at);
+            self.values.remove(base + at);
+        }
+    }
+
+    /// Makes the object of the fields collected since `base` and `ranks`, in the order of their names, those filled
+    /// in that upstream always writes.
+    fn close(&mut self, s: &StructType, base: usize, ranks: usize) -> Map {
+        let fields = &self.ranks[ranks..];
+        let mut members = Vec::with_capacity(fields.len() + s.always.len());
+        let mut always = &s.always[..];
+        let named = |rank: u16, value| (s.by_rank(usize::from(rank)).name.clone(), value);
+        let mut push = |rank: u16, value: Value| {
+            while let Some(((before, filled), rest)) = always.split_first().filter(|((r, _), _)| *r <= rank) {
+                always = rest;
+                if *before < rank {
+                    members.push(named(*before, filled.clone()));
+                }
+            }
+            members.push(named(rank, value));
+        };
+        if fields.is_sorted() {
+            for (rank, value) in fields.iter().zip(self.values.drain(base..)) {
+                push(*rank, value);
+            }
+        } else {
+            self.order.clear();
+            self.order.extend(fields.iter().zip(0..).map(|(rank, at)| (*rank, at)));
+            self.order.sort_unstable();
+            for (rank, at) in &self.order {
+                push(*rank, std::mem::take(&mut self.values[base + usize::from(*at)]));
+            }
+            self.values.truncate(base);
+        }
+        members.extend(always.iter().map(|(rank, value)| named(*rank, value.clone())));
+        self.ranks.truncate(ranks);
         Map::from_sorted(members)
     }
 
@@ -246,41 +290,52 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         }
     }
 
-    fn list(&mut self, element: TypeId) -> Result<Value, DecodeError> {
-        let base = self.elements.len();
+    fn list(&mut self, element: TypeId) -> Result<(), DecodeError> {
+        let base = self.values.len();
         let mut index = 0;
         while self.source.element(index == 0)? {
             self.report.path.push(Step::Index(index));
-            let value = self.value(element)?;
+            self.value(element)?;
             self.report.path.pop();
-            let value = or_else(value, || self.schema.zero(element));
-            self.elements.push(value);
+            self.fill(|schema| schema.zero(element));
             index += 1;
         }
-        Ok(Value::Array(self.elements.drain(base..).collect()))
+        let elements = self.values.drain(base..).collect();
+        self.values.push(Value::Array(elements));
+        Ok(())
     }
 
-    fn map(&mut self, value_type: TypeId) -> Result<Value, DecodeError> {
-        let base = self.members.len();
+    /// Puts something in the place of the value that was read last if that is nothing.
+    fn fill(&mut self, empty: impl FnOnce(&Schema) -> Value) {
+        let schema = self.schema;
+        if let Some(value @ Value::Null) = self.values.last_mut() {
+            *value = empty(schema);
+        }
+    }
+
+    fn map(&mut self, value_type: TypeId) -> Result<(), DecodeError> {
+        let (base, keys) = (self.values.len(), self.keys.len());
         let mut first = true;
         while let Some(key) = self.source.key(first)? {
             first = false;
             let key: SmolStr = key.into();
             self.report.path.push(Step::Key(key.clone()));
-            let value = self.value(value_type)?;
+            self.keys.push(key);
+            self.value(value_type)?;
             self.report.path.pop();
-            let value = or_else(value, || match self.schema.get(value_type) {
+            self.fill(|schema| match schema.get(value_type) {
                 // Upstream stores these as protobuf, from which a missing value comes back empty.
                 Type::Scalar(Scalar::Bytes) => Value::String(SmolStr::default()),
-                _ => self.schema.zero(value_type),
+                _ => schema.zero(value_type),
             });
-            self.members.push((key, value));
         }
-        let (map, duplicates) = Map::from_members(self.members.drain(base..).collect());
+        let members = self.keys.drain(keys..).zip(self.values.drain(base..)).collect();
+        let (map, duplicates) = Map::from_members(members);
         for key in &duplicates {
             self.report.duplicate(key);
         }
-        Ok(Value::Object(map))
+        self.values.push(Value::Object(map));
+        Ok(())
     }
 
     fn scalar(&mut self, id: TypeId, scalar: &'s Scalar) -> Result<Value, DecodeError> {
@@ -419,13 +474,19 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         let token = self.source.token()?;
         match (alternative, token) {
             (_, Token::Object) => match schema.get(id) {
-                Type::Struct(s) => self.structure(s),
+                Type::Struct(s) => {
+                    self.structure(s)?;
+                    Ok(self.take())
+                }
                 _ => self.mismatch(Token::Object, id),
             },
             (_, Token::Null) => Ok(Value::Null),
             (SchemaOr::Bool, Token::Bool(b)) => Ok(Value::Bool(b)),
             (SchemaOr::Bool, _) => Err(DecodeError::SchemaOrBool),
-            (SchemaOr::Array, Token::Array) => self.list(id).map(none_if_empty),
+            (SchemaOr::Array, Token::Array) => {
+                self.list(id)?;
+                Ok(none_if_empty(self.take()))
+            }
             (SchemaOr::StringArray, Token::Array) => {
                 let mut texts = Vec::new();
                 while self.source.element(texts.is_empty())? {

@@ -275,8 +275,8 @@ pub struct StructType {
     pub embedded: Vec<Embedded>,
     /// Whether the struct as a whole is merged atomically by server-side apply (`+structType=atomic`).
     pub atomic: bool,
-    /// A hash table of ranks plus one, 0 where free; made by [`StructType::index_fields`].
-    pub slots: Box<[u16]>,
+    /// A hash table of ranks plus one and indices of `fields`; rank 0 where free. Made by [`StructType::index_fields`].
+    pub slots: Box<[(u16, u16)]>,
 }
 
 /// A hash of a field's name from what mostly tells names apart: the length and three of the bytes.
@@ -295,7 +295,7 @@ fn hash(name: &str) -> usize {
 impl StructType {
     /// The field of that JSON name; case-sensitive.
     pub fn field(&self, name: &str) -> Option<&Field> {
-        self.rank(name).map(|rank| self.by_rank(rank))
+        self.lookup(name).map(|(_, field)| field)
     }
 
     /// Fills in `by_name` and the table behind [`StructType::rank`].
@@ -307,25 +307,33 @@ impl StructType {
         self.by_name = order;
         // At most half full, so that a search for a free place ends soon.
         let size = (2 * self.fields.len()).next_power_of_two();
-        self.slots = vec![0; size].into_boxed_slice();
+        self.slots = vec![(0, 0); size].into_boxed_slice();
         for rank in 0..self.by_name.len() {
             let mut slot = hash(&self.by_rank(rank).name) & (size - 1);
-            while self.slots[slot] != 0 {
+            while self.slots[slot].0 != 0 {
                 slot = (slot + 1) & (size - 1);
             }
-            self.slots[slot] = rank as u16 + 1;
+            self.slots[slot] = (rank as u16 + 1, self.by_name[rank]);
         }
     }
 
     /// The place of a field in the order of names.
     #[inline]
     pub fn rank(&self, name: &str) -> Option<usize> {
+        self.lookup(name).map(|(rank, _)| rank)
+    }
+
+    /// The field of that JSON name and its place in the order of names.
+    #[inline]
+    pub fn lookup(&self, name: &str) -> Option<(usize, &Field)> {
         let mask = self.slots.len().checked_sub(1)?;
         let mut slot = hash(name) & mask;
         loop {
-            let rank = usize::from(self.slots[slot]).checked_sub(1)?;
-            if self.by_rank(rank).name == name {
-                return Some(rank);
+            let (rank, index) = self.slots[slot];
+            let rank = usize::from(rank).checked_sub(1)?;
+            let field = &self.fields[usize::from(index)];
+            if field.name == name {
+                return Some((rank, field));
             }
             slot = (slot + 1) & mask;
         }
