@@ -9,6 +9,7 @@
 //! | who asks | [`authn`] |
 //! | whether there is room for it now | [`flow_control`] |
 //! | whether they may | [`authz`] |
+//! | what is filled in and refused around an object | [`admission`] |
 //! | what is recorded of it | [`audit`] |
 //! | the verb | [`handlers`], with [`metadata`], [`ownership`], [`strategy`], [`selection`], [`conversion`] |
 //! | objects over the engine | [`storage`], [`encryption`] |
@@ -18,6 +19,7 @@
 //! [`bootstrap`] makes what a first start needs, [`controllers`] keep promises that outlast a request, [`cli`]
 //! is the command line.
 
+pub mod admission;
 pub mod audit;
 pub mod authn;
 pub mod authz;

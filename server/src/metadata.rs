@@ -105,7 +105,21 @@ pub fn match_namespace(
     Err(ApiError::bad_request(message))
 }
 
-/// Sets what the server sets at birth and clears what a client cannot set. The name is generated first.
+/// Clears what a client cannot set at create.
+///
+/// # Errors
+/// When metadata is no object.
+pub fn wipe_system_fields(object: &mut Value) -> Result<(), ApiError> {
+    let metadata = of(object)?;
+    const SET_BY_SERVER: [&str; 6] =
+        ["uid", "creationTimestamp", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
+    for key in SET_BY_SERVER {
+        metadata.remove(key);
+    }
+    Ok(())
+}
+
+/// Sets what the server sets at birth. The name is generated first.
 ///
 /// # Errors
 /// When metadata is no object.
@@ -120,9 +134,6 @@ pub fn prepare_create(resource: &ResourceType, object: &mut Value, moment: &Mome
             .take_while(|end| *end <= GENERATED_PREFIX_MAX);
         let name = format!("{}{}", &prefix[..kept.last().unwrap_or(0)], moment.suffix);
         metadata.insert("name", name);
-    }
-    for key in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-        metadata.remove(key);
     }
     metadata.insert("uid", moment.uid.as_str());
     metadata.insert("creationTimestamp", moment.now.as_str());

@@ -14,8 +14,8 @@ use crate::audit;
 use crate::authn::{impersonation, Identity, Peer, User};
 use crate::authz::{Attributes, RequestAttributes};
 use crate::endpoints;
+use crate::handlers::{self, Context, Warnings};
 use crate::flow_control;
-use crate::handlers::{self, Context};
 use crate::http::body::Body;
 use crate::http::upgrade::Upgrade;
 use crate::query::Query;
@@ -176,6 +176,7 @@ async fn serve(
                 user,
                 resource,
                 upgrade,
+                warnings: Warnings::default(),
             };
             handlers::dispatch(cx, body).await
         }

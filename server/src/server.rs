@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::admission::Admission;
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
 use crate::endpoints::{Discovered, Documents};
@@ -28,6 +29,8 @@ pub struct Server {
     pub authenticator: Authenticator,
     /// Who may do what.
     pub authorizer: Authorizer,
+    /// What is filled in and refused around the object of a write.
+    pub admission: Admission,
     /// How many requests are served at once.
     pub flow_control: FlowControl,
     /// Discovery, made on first use.

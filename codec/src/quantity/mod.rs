@@ -239,6 +239,35 @@ impl Quantity {
         scaled.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
     }
 
+    /// Nothing.
+    pub const ZERO: Quantity = Quantity { mantissa: 0, exponent: 0, format: Format::DecimalSI };
+
+    /// The sum, in the format of the first unless that is zero. Saturates.
+    #[must_use]
+    pub fn plus(self, other: Quantity) -> Quantity {
+        self.combined(other, i128::saturating_add)
+    }
+
+    /// The difference, in the format of the first unless that is zero. Saturates.
+    #[must_use]
+    pub fn minus(self, other: Quantity) -> Quantity {
+        self.combined(other, i128::saturating_sub)
+    }
+
+    fn combined(self, other: Quantity, with: impl Fn(i128, i128) -> i128) -> Quantity {
+        let exponent = self.exponent.min(other.exponent);
+        let scaled = |quantity: Quantity| {
+            let factor = 10i128.checked_pow(quantity.exponent.abs_diff(exponent));
+            let overflow = if quantity.mantissa < 0 { i128::MIN } else { i128::MAX };
+            match quantity.mantissa {
+                0 => 0,
+                mantissa => factor.and_then(|f| mantissa.checked_mul(f)).unwrap_or(overflow),
+            }
+        };
+        let format = if self.mantissa == 0 { other.format } else { self.format };
+        Quantity { mantissa: with(scaled(self), scaled(other)), exponent, format }
+    }
+
     /// -1, 0 or 1.
     pub fn sign(&self) -> i32 {
         self.mantissa.signum() as i32

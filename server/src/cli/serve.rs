@@ -13,6 +13,8 @@ use tokio::signal::unix::{signal, SignalKind};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use crate::admission::options::BadPlugins;
+use crate::admission::AdmissionOptions;
 use crate::authn::{self, AuthenticationOptions, Authenticator};
 use crate::authz::{rbac, AuthorizationOptions, Authorizer};
 use crate::bootstrap::pki::{self, Pki, PkiError};
@@ -89,6 +91,9 @@ pub struct ServeOptions {
     /// elsewhere is switched off here
     #[arg(long, default_value = "*", value_name = "LIST", allow_hyphen_values = true)]
     pub controllers: Controllers,
+    /// Admission plugins
+    #[command(flatten, next_help_heading = "Admission")]
+    pub admission: AdmissionOptions,
     /// Credentials that are known
     #[command(flatten, next_help_heading = "Authentication")]
     pub authentication: AuthenticationOptions,
@@ -148,6 +153,8 @@ pub enum ServeError {
     Bind(#[from] BindError),
     #[error("cannot create the objects that every cluster has: {0}")]
     Bootstrap(#[from] ApiError),
+    #[error(transparent)]
+    Admission(#[from] BadPlugins),
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
     #[error("{what}: {source}")]
@@ -191,6 +198,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         |kind| signal(kind).map_err(|source| ServeError::Io { what: "cannot handle signals", source });
     let (mut terminate, mut interrupt) =
         (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
+    let admission = options.admission.admission()?;
     let dir = DataDir::open(&options.data_dir)?;
     let pki = Pki::at(dir.path());
     let services = Ranges {
@@ -228,6 +236,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         registry: registry::Current::default(),
         tokens: ContinueTokens::new(&dir.continue_secret()?),
         counts: Counts::default(),
+        admission,
         authenticator,
         flow_control: FlowControl::new(&options.flow_control),
         discovered: Discovered::default(),

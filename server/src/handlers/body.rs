@@ -65,43 +65,24 @@ pub fn decode(
     root: TypeId,
     expected: &GVK,
 ) -> Result<Decoded, ApiError> {
-    let encoding = match content_type(cx, accepts_objects(cx))? {
-        ContentType::Object(encoding) => encoding,
-        _ => Encoding::Json,
-    };
-    // Upstream finds out the kind first; a body that does not even tell that is "unrecognized".
-    let unrecognized = |what: String| {
-        ApiError::bad_request(format!(
+    let encoding = object_encoding(cx, accepts_objects(cx))?;
+    let options = DecodeOptions { strict: cx.query.field_validation != "Ignore" };
+    let decoded = parse(bytes, encoding, schema, root, &options, |envelope| match envelope {
+        Some(envelope) => {
+            check_kind(expected, &envelope.api_version, &envelope.kind).map(|()| Some(expected))
+        }
+        None => Ok(Some(expected)),
+    });
+    let json::Decoded { value: mut tree, strict } = decoded.map_err(|unread| match unread {
+        // Upstream finds out the kind first; a body that does not even tell that is "unrecognized".
+        Unread::Unrecognized(what) => ApiError::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): {what} ({})",
             expected.kind,
             summary(bytes)
-        ))
-    };
-    let fault = |what: String| decode_fault(expected, &what);
-    let options = DecodeOptions { strict: cx.query.field_validation != "Ignore" };
-    let conform = |tree| json::conform(tree, schema, root, &options).map_err(|e| fault(e.to_string()));
-    let decoded = match encoding {
-        Encoding::Json => {
-            json::peek_type(bytes)
-                .map_err(|e| unrecognized(format!("couldn't get version/kind; json parse error: {e}")))?;
-            json::decode(bytes, schema, root, &options).map_err(|e| fault(e.to_string()))?
-        }
-        Encoding::Yaml => {
-            let (tree, mut strict) = yaml::to_value(bytes).map_err(|e| unrecognized(e.to_string()))?;
-            let checked = conform(tree)?;
-            strict.extend(checked.strict);
-            json::Decoded { value: checked.value, strict }
-        }
-        Encoding::Cbor => conform(cbor::decode(bytes).map_err(|e| unrecognized(e.to_string()))?)?,
-        Encoding::Protobuf => {
-            let envelope = protobuf::decode(bytes).map_err(|e| unrecognized(e.to_string()))?;
-            check_kind(expected, &envelope.api_version, &envelope.kind)?;
-            let tree = protobuf::decode_object(envelope.raw, Some(expected), schema, root)
-                .map_err(|e| fault(e.to_string()))?;
-            json::Decoded { value: tree, strict: Vec::new() }
-        }
-    };
-    let json::Decoded { value: mut tree, strict } = decoded;
+        )),
+        Unread::Fault(what) => decode_fault(expected, &what),
+        Unread::Refused(error) => error,
+    })?;
     let text = |key: &str| tree.str_at(&[key]).unwrap_or_default();
     check_kind(expected, text("apiVersion"), text("kind"))?;
     if let Some(object) = tree.as_object_mut() {
@@ -111,6 +92,79 @@ pub fn decode(
     let faults: Vec<String> = strict.iter().map(ToString::to_string).collect();
     let warnings = judge_strict(cx, expected, faults)?;
     Ok(Decoded { tree, warnings })
+}
+
+/// The encoding of a body that is an object.
+///
+/// # Errors
+/// 415.
+pub fn object_encoding(cx: &Context, accepts: Accepts) -> Result<Encoding, ApiError> {
+    Ok(match content_type(cx, accepts)? {
+        ContentType::Object(encoding) => encoding,
+        _ => Encoding::Json,
+    })
+}
+
+/// Why a body could not be read.
+pub enum Unread {
+    /// It does not even tell what it is.
+    Unrecognized(String),
+    /// It is not of the type that was expected.
+    Fault(String),
+    /// Its type is not wanted here.
+    Refused(ApiError),
+}
+
+impl Unread {
+    /// 400 with nothing but what went wrong.
+    pub fn plain(self) -> ApiError {
+        match self {
+            Unread::Unrecognized(what) | Unread::Fault(what) => ApiError::bad_request(what),
+            Unread::Refused(error) => error,
+        }
+    }
+}
+
+/// A body as a tree of that type, in whatever encoding it is. `type_of` is asked which type a protobuf message has; it
+/// gets the envelope, which alone tells.
+///
+/// # Errors
+/// [`Unread`].
+pub fn parse<'g>(
+    bytes: &[u8],
+    encoding: Encoding,
+    schema: &Schema,
+    root: TypeId,
+    options: &DecodeOptions,
+    type_of: impl Fn(Option<&protobuf::Envelope<'_>>) -> Result<Option<&'g GVK>, ApiError>,
+) -> Result<json::Decoded, Unread> {
+    let fault = |what: String| Unread::Fault(what);
+    let conform = |tree| json::conform(tree, schema, root, options).map_err(|e| fault(e.to_string()));
+    match encoding {
+        Encoding::Json => {
+            json::peek_type(bytes).map_err(|e| {
+                Unread::Unrecognized(format!("couldn't get version/kind; json parse error: {e}"))
+            })?;
+            json::decode(bytes, schema, root, options).map_err(|e| fault(e.to_string()))
+        }
+        Encoding::Yaml => {
+            let (tree, mut strict) =
+                yaml::to_value(bytes).map_err(|e| Unread::Unrecognized(e.to_string()))?;
+            let checked = conform(tree)?;
+            strict.extend(checked.strict);
+            Ok(json::Decoded { value: checked.value, strict })
+        }
+        Encoding::Cbor => {
+            conform(cbor::decode(bytes).map_err(|e| Unread::Unrecognized(e.to_string()))?)
+        }
+        Encoding::Protobuf => {
+            let envelope = protobuf::decode(bytes).map_err(|e| Unread::Unrecognized(e.to_string()))?;
+            let gvk = type_of(Some(&envelope)).map_err(Unread::Refused)?;
+            let tree = protobuf::decode_object(envelope.raw, gvk, schema, root)
+                .map_err(|e| fault(e.to_string()))?;
+            Ok(json::Decoded { value: tree, strict: Vec::new() })
+        }
+    }
 }
 
 /// What `fieldValidation` makes of unknown and duplicate fields: warnings, nothing, or 400.

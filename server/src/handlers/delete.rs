@@ -6,22 +6,23 @@
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
-use plinth_codec::json::DecodeOptions;
-use plinth_codec::negotiate::{ContentType, Encoding, Shape};
-use plinth_codec::schema::{self, GVK};
+use plinth_codec::negotiate::Shape;
 use plinth_codec::time::Timestamp;
-use plinth_codec::yaml;
-use plinth_codec::{cbor, json, protobuf, tree, Map, Value};
+use plinth_codec::{tree, Map, Value};
 use plinth_engine::{At, Record, Transaction};
 use std::time::{Duration, SystemTime};
 
-use super::{body, key_namespace, respond, write, Context};
+use super::delete_options::Options;
+use super::{key_namespace, respond, write, Context};
+use crate::admission::{self, Call, Operation};
+use crate::authz::Attributes;
 use crate::field;
 use crate::http::body::Body;
+use crate::registry::StorageForm;
 use crate::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 use crate::representation::{Item, ListMeta, Representation};
 use crate::selection::Selection;
-use crate::status::{ApiError, Cause};
+use crate::status::ApiError;
 use crate::storage::stored::Head;
 use crate::storage::{key, object, unchanged, Fetched};
 use crate::strategy::{allocation, Deletion};
@@ -31,37 +32,26 @@ const ATTEMPTS: usize = 256;
 /// Objects that one step of a deletecollection reads.
 const COLLECTION_STEP: usize = 500;
 
-/// Namespaces that nobody may delete.
-const IMMORTAL_NAMESPACES: &[&str] = &["default", "kube-system", "kube-public"];
-
-/// `metav1.DeleteOptions`.
-#[derive(Clone, Debug, Default)]
-struct Options {
-    grace_period_seconds: Option<i64>,
-    propagation_policy: Option<String>,
-    orphan_dependents: Option<bool>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-    dry_run: bool,
-}
-
 /// What became of the object.
-enum Deleted {
+pub(super) enum Deleted {
     /// It is gone; the record is its last state.
     Gone { last: Bytes, record: Record },
+    /// It is gone, and nothing is known of it.
+    Unreadable,
     /// It stays for now, marked.
     Kept { value: Bytes, revision: plinth_engine::Revision },
 }
 
-pub(super) async fn delete(mut cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn delete(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
-    let options = options(&mut cx, incoming).await?;
+    let options = Options::of(&cx, incoming).await?;
     match delete_object(&cx, key_namespace(&cx), &cx.info.name, &options).await? {
         Deleted::Gone { last, record } if cx.resource.strategy.answers_deleted_object => {
             let mut out = Vec::with_capacity(last.len() + 128);
             representation.object(&Item::new(&last, record.mod_revision)?, &mut out)?;
             Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
         }
+        Deleted::Unreadable => answer_status(&cx, &representation, ""),
         Deleted::Gone { last, .. } => {
             let uid =
                 crate::storage::stored::Stored::parse(&last).map_err(ApiError::internal)?.uid().to_owned();
@@ -105,115 +95,16 @@ fn answer_status(
     Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
 }
 
-/// Options from the body, or from the query when there is no body.
-async fn options(cx: &mut Context, incoming: Incoming) -> Result<Options, ApiError> {
-    let bytes = body::read(cx, incoming).await?;
-    let options = match bytes.is_empty() {
-        true => {
-            let q = &cx.query;
-            let causes = dry_run_faults(&q.dry_run);
-            refuse_options(causes)?;
-            Options {
-                grace_period_seconds: q.grace_period_seconds,
-                propagation_policy: q.propagation_policy.clone(),
-                orphan_dependents: q.orphan_dependents,
-                dry_run: q.is_dry_run(),
-                ..Options::default()
-            }
-        }
-        false => from_body(cx, &bytes)?,
-    };
-    let mut causes = Vec::new();
-    if options.propagation_policy.is_some() && options.orphan_dependents.is_some() {
-        let why = "orphanDependents and deletionPropagation cannot be both set";
-        causes.push(field::invalid(
-            "propagationPolicy",
-            options.propagation_policy.clone().unwrap_or_default(),
-            why,
-        ));
-    }
-    if let Some(policy) = &options.propagation_policy {
-        if !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan") {
-            causes.push(field::not_supported(
-                "propagationPolicy",
-                policy.as_str(),
-                &["Foreground", "Background", "Orphan", "nil"],
-            ));
-        }
-    }
-    refuse_options(causes)?;
-    Ok(options)
-}
-
-fn refuse_options(causes: Vec<Cause>) -> Result<(), ApiError> {
-    match causes.is_empty() {
-        true => Ok(()),
-        false => Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", causes)),
-    }
-}
-
-fn dry_run_faults(values: &[String]) -> Vec<Cause> {
-    let bad = values.iter().find(|v| *v != "All");
-    bad.map(|v| field::not_supported("dryRun", v.as_str(), &["All"])).into_iter().collect()
-}
-
-fn from_body(cx: &Context, bytes: &Bytes) -> Result<Options, ApiError> {
-    let bad = |e: String| ApiError::bad_request(e);
-    let gvk = GVK::new("", "v1", "DeleteOptions");
-    let builtin = schema::builtin();
-    let root = builtin.kind(&gvk).ok_or_else(|| ApiError::internal("no type for DeleteOptions"))?;
-    let conform = |tree| json::conform(tree, builtin, root, &DecodeOptions::default()).map(|d| d.value);
-    let encoding = match body::content_type(cx, plinth_codec::negotiate::Accepts::Object)? {
-        ContentType::Object(encoding) => encoding,
-        _ => Encoding::Json,
-    };
-    let tree = match encoding {
-        Encoding::Json => json::parse(bytes).and_then(conform).map_err(|e| bad(e.to_string()))?,
-        Encoding::Yaml => {
-            yaml::to_value(bytes).and_then(|(tree, _)| conform(tree)).map_err(|e| bad(e.to_string()))?
-        }
-        Encoding::Cbor => {
-            let tree = cbor::decode(bytes).map_err(|e| bad(e.to_string()))?;
-            conform(tree).map_err(|e| bad(e.to_string()))?
-        }
-        Encoding::Protobuf => {
-            let envelope = protobuf::decode(bytes).map_err(|e| bad(e.to_string()))?;
-            protobuf::decode_object(envelope.raw, None, builtin, root).map_err(|e| bad(e.to_string()))?
-        }
-    };
-    let kind = tree.str_at(&["kind"]).unwrap_or_default();
-    if !matches!(kind, "" | "DeleteOptions") {
-        return Err(bad(format!("decoded object cannot be converted to DeleteOptions: {kind}")));
-    }
-    let text = |path: &[&str]| tree.str_at(path).map(str::to_owned);
-    let dry_run: Vec<String> = tree
-        .at(&["dryRun"])
-        .and_then(Value::as_array)
-        .map(|l| l.iter().filter_map(Value::as_str).map(str::to_owned).collect())
-        .unwrap_or_default();
-    refuse_options(dry_run_faults(&dry_run))?;
-    Ok(Options {
-        grace_period_seconds: tree.at(&["gracePeriodSeconds"]).and_then(Value::as_int),
-        propagation_policy: text(&["propagationPolicy"]),
-        orphan_dependents: tree.at(&["orphanDependents"]).and_then(Value::as_bool),
-        uid: text(&["preconditions", "uid"]),
-        resource_version: text(&["preconditions", "resourceVersion"]),
-        dry_run: !dry_run.is_empty(),
-    })
-}
-
-async fn delete_object(
+pub(super) async fn delete_object(
     cx: &Context,
     namespace: &str,
     name: &str,
     options: &Options,
 ) -> Result<Deleted, ApiError> {
-    let is_namespace = cx.resource.strategy.deletion == Deletion::Namespace;
-    if is_namespace && IMMORTAL_NAMESPACES.contains(&name) {
-        let (group, plural) = (cx.resource.group(), cx.resource.plural());
-        return Err(ApiError::forbidden(group, plural, name, "this namespace may not be deleted"));
-    }
     let form = write::storage(cx)?;
+    if options.ignore_store_read_error {
+        return delete_unreadable(cx, form, namespace, name).await;
+    }
     for _ in 0..ATTEMPTS {
         let live = cx.server.store.get(form, namespace, name).await?;
         let live =
@@ -225,6 +116,40 @@ async fn delete_object(
     Err(ApiError::modified(cx.resource.group(), cx.resource.plural(), name))
 }
 
+/// Deletes what cannot be read: without admission, finalizers or preconditions, since nothing of it is known.
+///
+/// # Errors
+/// 403 without the permission of its own verb, 422 for an object that can be read, 404 for one that is not there.
+async fn delete_unreadable(
+    cx: &Context,
+    form: &StorageForm,
+    namespace: &str,
+    name: &str,
+) -> Result<Deleted, ApiError> {
+    const VERB: &str = "unsafe-delete-ignore-read-errors";
+    let (group, plural) = (cx.resource.group(), cx.resource.plural());
+    let asked = Attributes { verb: VERB, resource: plural };
+    if !cx.server.authorizer.allows(&cx.user, &asked) {
+        let why = format!("not permitted to do {VERB:?}, reason: ");
+        return Err(ApiError::forbidden(group, plural, name, &why));
+    }
+    let object_key = key::object(&form.prefix, namespace, name);
+    let readable = match cx.server.store.newest(object_key.clone()).await {
+        Ok(None) => return Err(ApiError::not_found(group, plural, name)),
+        Ok(Some(record)) => object::to_tree(&cx.resource, &record).is_ok(),
+        Err(_) => false,
+    };
+    if readable {
+        let why = "is exclusively used to delete corrupt object(s), try again by removing this option";
+        let cause = field::invalid("ignoreStoreReadErrorWithClusterBreakingPotential", true, why);
+        return Err(ApiError::invalid(group, plural, name, vec![cause]));
+    }
+    match cx.server.store.commit(Transaction::new().delete(object_key)).await? {
+        Some(_) => Ok(Deleted::Unreadable),
+        None => Err(ApiError::modified(group, plural, name)),
+    }
+}
+
 /// One attempt; `None` when another write came between.
 async fn delete_once(
     cx: &Context,
@@ -233,7 +158,12 @@ async fn delete_once(
     live: Fetched,
 ) -> Result<Option<Deleted>, ApiError> {
     let old = object::to_tree(&cx.resource, &live)?;
+    let namespace = metadata::text(&old, "namespace").to_owned();
+    let mut call = Call::new(cx, Operation::Delete, Some(&old));
+    (call.name, call.namespace, call.dry_run) = (name, &namespace, options.is_dry_run());
+    admission::mutate(&call, &mut Value::Null).await?;
     check_preconditions(cx, name, options, &old)?;
+    admission::validate(&call, &Value::Null).await?;
     let mut new = old.clone();
     let keep = mark(cx, options, &mut new);
     if let Some(metadata) = new.object_at_mut(&["metadata"]) {
@@ -241,7 +171,7 @@ async fn delete_once(
     }
     let value = object::to_stored(&cx.resource, new)?;
     if !keep {
-        if options.dry_run {
+        if options.is_dry_run() {
             return Ok(Some(Deleted::Gone { last: value, record: live.into_record() }));
         }
         let transaction = Transaction::new().require(unchanged(&live)).delete(live.key.clone());
@@ -251,7 +181,7 @@ async fn delete_once(
         return Ok(committed.map(|_| Deleted::Gone { last: value, record: live.into_record() }));
     }
     let revision = live.mod_revision;
-    if options.dry_run || value == live.value {
+    if options.is_dry_run() || value == live.value {
         return Ok(Some(Deleted::Kept { value, revision }));
     }
     let transaction = Transaction::new()
@@ -261,7 +191,16 @@ async fn delete_once(
     Ok(committed.map(|c| Deleted::Kept { value, revision: c.revision }))
 }
 
-fn check_preconditions(cx: &Context, name: &str, options: &Options, old: &Value) -> Result<(), ApiError> {
+/// UID and resourceVersion that the client wants to delete.
+///
+/// # Errors
+/// 409.
+pub(super) fn check_preconditions(
+    cx: &Context,
+    name: &str,
+    options: &Options,
+    old: &Value,
+) -> Result<(), ApiError> {
     let (group, kind) = (cx.resource.group(), cx.resource.row.kind.as_str());
     let (uid, version) = (metadata::text(old, "uid"), metadata::text(old, "resourceVersion"));
     if let Some(given) = options.uid.as_deref().filter(|given| *given != uid) {
@@ -414,11 +353,11 @@ fn set_collector_finalizers(cx: &Context, options: &Options, object: &mut Value)
 }
 
 pub(super) async fn delete_collection(
-    mut cx: Context,
+    cx: Context,
     incoming: Incoming,
 ) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::List)?;
-    let options = options(&mut cx, incoming).await?;
+    let options = Options::of(&cx, incoming).await?;
     let selection = Selection::parse(&cx.resource, &cx.query, "")?;
     let form = write::storage(&cx)?;
     let mut range = key::range(&key::collection(&form.prefix, key_namespace(&cx)));
@@ -433,6 +372,7 @@ pub(super) async fn delete_collection(
             match delete_object(&cx, namespace, name, &options).await {
                 Ok(Deleted::Gone { last, record }) => values.push((last, record.mod_revision)),
                 Ok(Deleted::Kept { value, revision }) => values.push((value, revision)),
+                Ok(Deleted::Unreadable) => {}
                 // Somebody else was quicker.
                 Err(error) if error.code == 404 => values.push((record.value.clone(), record.mod_revision)),
                 Err(error) => return Err(error),
@@ -471,7 +411,7 @@ pub(crate) async fn delete_all(cx: &Context) -> Result<u64, ApiError> {
                 continue;
             };
             match delete_object(cx, namespace, name, &options).await {
-                Ok(Deleted::Gone { .. }) => {}
+                Ok(Deleted::Gone { .. } | Deleted::Unreadable) => {}
                 Ok(Deleted::Kept { .. }) => held += 1,
                 // Somebody else was quicker.
                 Err(error) if error.code == 404 => {}

@@ -4,10 +4,13 @@
 //! rows of [`crate::registry`] and [`crate::strategy`] say what differs.
 
 mod access_reviews;
-mod admission;
+mod binding;
 mod body;
+mod conditions;
 mod create;
 pub(crate) mod delete;
+mod delete_options;
+mod eviction;
 mod get;
 mod list;
 mod patch;
@@ -23,8 +26,10 @@ use std::sync::Arc;
 
 use hyper::header::{HeaderMap, HeaderValue, ACCEPT, CONTENT_TYPE};
 use hyper::{Response, StatusCode};
+use parking_lot::Mutex;
 use plinth_codec::negotiate::{self, Accepted, Offer, Shape};
 use plinth_codec::table::IncludeObject;
+use plinth_codec::Value;
 
 use crate::authn::User;
 use crate::http::body::Body;
@@ -57,6 +62,28 @@ pub struct Context {
     pub resource: Arc<ResourceType>,
     /// Lets a handler take the connection over, where the client asked for that.
     pub upgrade: Option<Upgrade>,
+    /// What the client is to be warned of.
+    pub warnings: Warnings,
+}
+
+/// Texts for `Warning` headers that come up on the way. Shared by the request's parts; the lock is held for the moment of
+/// adding alone.
+#[derive(Clone, Debug, Default)]
+pub struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    /// Adds a text, once.
+    pub fn add(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut texts = self.0.lock();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock())
+    }
 }
 
 impl Context {
@@ -104,6 +131,7 @@ impl Context {
             user: Arc::new(user),
             resource: resource.clone(),
             upgrade: None,
+            warnings: Warnings::default(),
         }
     }
 
@@ -158,6 +186,13 @@ impl Context {
 /// # Errors
 /// Whatever goes wrong on the way, for [`crate::pipeline`] to encode.
 pub async fn dispatch(cx: Context, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
+    let warnings = cx.warnings.clone();
+    let mut response = answer(cx, body).await?;
+    write::add_warnings(&mut response, &warnings.take());
+    Ok(response)
+}
+
+async fn answer(cx: Context, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
     check_scope(&cx)?;
     check_name(&cx.info.name)?;
     if !cx.info.subresource.is_empty() {
@@ -175,7 +210,7 @@ pub async fn dispatch(cx: Context, body: hyper::body::Incoming) -> Result<Respon
     if cx.resource.storage.is_none() {
         return match (cx.resource.row.kind.as_str(), cx.info.verb) {
             ("ComponentStatus", Verb::Get | Verb::List) => virtual_resources::component_statuses(cx).await,
-            ("Binding", _) => Err(not_served("bindings")),
+            ("Binding", Verb::Create) => binding::bind(cx, body).await,
             (_, Verb::Create) => virtual_resources::create(cx, body).await,
             _ => Err(ApiError::method_not_allowed()),
         };
@@ -209,8 +244,11 @@ async fn subresource(cx: Context, body: hyper::body::Incoming) -> Result<Respons
     if row.gvk.kind == "Scale" {
         return scale::scale(cx, body).await;
     }
-    if row.gvk.kind == "TokenRequest" {
-        return tokens::request(cx, body).await;
+    match row.gvk.kind.as_str() {
+        "Binding" => return binding::bind(cx, body).await,
+        "Eviction" => return eviction::evict(cx, body).await,
+        "TokenRequest" => return tokens::request(cx, body).await,
+        _ => {}
     }
     if row.gvk != cx.resource.row.gvk() {
         return Err(not_served(&cx.info.subresource));
@@ -261,6 +299,17 @@ pub(crate) fn key_namespace(cx: &Context) -> &str {
         true => &cx.info.namespace,
         false => "",
     }
+}
+
+/// Answers with a Status that is not an error of the request path.
+fn respond_status(
+    representation: &Representation,
+    code: StatusCode,
+    status: &Value,
+) -> Result<Response<Body>, ApiError> {
+    let mut out = Vec::with_capacity(256);
+    representation.write_tree(status, &mut out)?;
+    Ok(respond(code, representation.content_type(Shape::Object), out))
 }
 
 fn respond(code: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {

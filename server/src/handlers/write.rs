@@ -9,7 +9,8 @@ use plinth_codec::negotiate::Shape;
 use plinth_codec::Value;
 use plinth_engine::{Condition, Revision, Transaction};
 
-use super::{admission, key_namespace, respond, Context};
+use super::{key_namespace, respond, Context};
+use crate::admission::{self, Call, Operation};
 use crate::http::body::Body;
 use crate::metadata::{self, Moment};
 use crate::ownership;
@@ -105,19 +106,24 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
         return Err(ApiError::new(500, crate::status::Reason::Unknown, what));
     }
     metadata::match_namespace(&cx.resource, &cx.info, &mut tree)?;
-    metadata::prepare_create(&cx.resource, &mut tree, &moment)?;
-    admission::namespace_exists(cx, Verb::Create).await?;
+    metadata::wipe_system_fields(&mut tree)?;
     // Some kinds' defaults are of the status: they come after what the client said there is gone.
     clear_status(cx, &mut tree);
     strategy.default(&mut tree);
     if ownership == Ownership::Track {
         ownership::track(cx, None, &mut tree, &moment.now);
     }
+    let call = Call::new(cx, Operation::Create, None);
+    admission::mutate(&call, &mut tree).await?;
+    metadata::prepare_create(&cx.resource, &mut tree, &moment)?;
     (strategy.prepare_for_create)(&mut tree);
     let reserved = allocation::reserve(cx, None, &mut tree).await?;
     let mut faults = strategy.faults(&tree);
     faults.extend(metadata::validate(&cx.resource, &tree, true));
     refuse_faults(cx, &tree, faults)?;
+    admission::validate(&call, &tree).await?;
+    let effects = call.effects();
+    let can_race = reserved.takes() || effects.can_race();
     let name = metadata::text(&tree, "name").to_owned();
     let has_generate_name = !metadata::text(&tree, "generateName").is_empty();
     let key = key::object(&form.prefix, key_namespace(cx), &name);
@@ -138,9 +144,9 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
     }
     let transaction =
         put(cx, Transaction::new().require(Condition::Absent(key.clone().into())), key, value.clone())?;
-    match cx.server.store.commit(reserved.add_to(transaction)).await? {
+    match cx.server.store.commit(effects.add_to(reserved.add_to(transaction))).await? {
         Some(committed) => Ok(Created::Written(Written { value, revision: Some(committed.revision) })),
-        None if reserved.takes() && cx.server.store.get(form, key_namespace(cx), &name).await?.is_none() => {
+        None if can_race && cx.server.store.get(form, key_namespace(cx), &name).await?.is_none() => {
             Ok(Created::Raced)
         }
         None => Err(exists()),
@@ -229,10 +235,15 @@ async fn update_once(
     metadata::prepare_update(&mut new, &old)?;
     strategy.default(&mut new);
     keep_other_part(cx, &mut new, &old);
-    (strategy.prepare_for_update)(&mut new, &old);
     if update.ownership == Ownership::Track {
         ownership::track(cx, Some(&old), &mut new, &Moment::present().now);
     }
+    let call = Call::new(cx, Operation::Update, Some(&old));
+    if admission::mutate(&call, &mut new).await? {
+        strategy.default(&mut new);
+        keep_other_part(cx, &mut new, &old);
+    }
+    (strategy.prepare_for_update)(&mut new, &old);
     ownership::keep_times(&old, &mut new);
     let mut reserved = allocation::reserve(cx, Some(&old), &mut new).await?;
     metadata::count_generation(&cx.resource, &mut new, &old);
@@ -241,6 +252,8 @@ async fn update_once(
     faults.extend(strategy.faults(&new));
     faults.extend(strategy.update_faults(&new, &old));
     refuse_faults(cx, &new, faults)?;
+    admission::validate(&call, &new).await?;
+    let effects = call.effects();
     let finished = metadata::is_deleting(&new)
         && metadata::finalizers(&new).is_empty()
         && grace_is_over(&new)
@@ -262,7 +275,7 @@ async fn update_once(
             put(cx, transaction, key::object(&form.prefix, key_namespace(cx), &cx.info.name), value.clone())?
         }
     };
-    let transaction = reserved.add_to(transaction.having_read(live.into_record()));
+    let transaction = effects.add_to(reserved.add_to(transaction.having_read(live.into_record())));
     let committed = cx.server.store.commit(transaction).await?;
     Ok(committed.map(|c| Written { value, revision: Some(c.revision) }))
 }
@@ -402,6 +415,36 @@ pub async fn update(
     let update =
         Update { transform, uid_is_precondition: false, creates: false, ownership: Ownership::Track };
     update_object(cx, update).await.map(|_| ())
+}
+
+/// Changes what is stored past admission, validation and field ownership, as upstream does where the server itself notes a
+/// fact: that a pod is bound, that it is being evicted. `cx` names the object.
+///
+/// # Errors
+/// 404, what `change` refuses with, 409 when others never stop changing the object.
+pub(super) async fn amend(
+    cx: &Context,
+    dry_run: bool,
+    change: &(dyn Fn(&mut Value) -> Result<(), ApiError> + Send + Sync),
+) -> Result<Written, ApiError> {
+    let form = storage(cx)?;
+    for _ in 0..ATTEMPTS {
+        let live = cx.server.store.get(form, key_namespace(cx), &cx.info.name).await?;
+        let live = live.ok_or_else(|| cx.not_found())?;
+        let mut tree = object::to_tree(&cx.resource, &live)?;
+        change(&mut tree)?;
+        let value = object::to_stored(&cx.resource, tree)?;
+        if dry_run || value == live.value {
+            return Ok(Written { value, revision: Some(live.mod_revision) });
+        }
+        let sealed = cx.server.store.seal(&live.key, value.clone())?;
+        let transaction = Transaction::new().require(unchanged(&live)).put(live.key.clone(), sealed);
+        let transaction = transaction.having_read(live.into_record());
+        if let Some(committed) = cx.server.store.commit(transaction).await? {
+            return Ok(Written { value, revision: Some(committed.revision) });
+        }
+    }
+    Err(ApiError::modified(cx.resource.group(), cx.resource.plural(), &cx.info.name))
 }
 
 /// Creates an object of the server's own, unless it is there. `resource` is group, version and plural.

@@ -3,18 +3,21 @@
 pub mod continue_token;
 pub mod counts;
 pub mod key;
+pub mod mirror;
 pub mod object;
 pub mod stored;
 
+use plinth_codec::Value;
+use plinth_engine::{At, Committed, Condition, Engine, InMemory, KeyRange, Record, Revision, Transaction};
+
+use crate::registry::{ResourceType, StorageForm};
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use plinth_engine::{At, Committed, Condition, Engine, InMemory, Record, Revision, Transaction};
 
 use crate::encryption::Encryption;
-use crate::registry::StorageForm;
 use crate::status::ApiError;
 
 /// The engine, as the handlers use it. Cheap to clone; owns no lock of its own.
@@ -130,6 +133,30 @@ impl Store {
         name: &str,
     ) -> Result<Option<Fetched>, ApiError> {
         self.newest(key::object(&form.prefix, namespace, name)).await
+    }
+
+    /// Every record of a key range, and the revision that this is true at. For collections that are small.
+    pub async fn records(&self, range: KeyRange) -> Result<(Vec<Fetched>, Revision), ApiError> {
+        let read = move |engine: &Engine| {
+            let snapshot = engine.snapshot(At::Latest)?;
+            let mut records = Vec::new();
+            let mut entries = snapshot.range(&range);
+            while let Some(entry) = entries.next()? {
+                records.push(entry.to_record());
+            }
+            Ok((records, snapshot.revision()))
+        };
+        let (records, revision) = self.read(read).await?;
+        let records = records.into_iter().map(|record| self.fetched(record));
+        Ok((records.collect::<Result<_, _>>()?, revision))
+    }
+
+    /// Every object of a small collection; all namespaces when the namespace is empty.
+    pub async fn objects(&self, resource: &ResourceType, namespace: &str) -> Result<Vec<Value>, ApiError> {
+        let Some(form) = &resource.storage else { return Ok(Vec::new()) };
+        let range = key::range(&key::collection(&form.prefix, namespace));
+        let (records, _) = self.records(range).await?;
+        records.iter().map(|record| object::to_tree(resource, record)).collect()
     }
 
     /// Commits; a failed condition comes back as `None`, so that the caller reads again or gives up.

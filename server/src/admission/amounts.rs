@@ -1,0 +1,121 @@
+//! Amounts of resources by name (`ResourceList`), and what a pod asks for in sum.
+
+use std::collections::BTreeMap;
+
+use plinth_codec::quantity::Quantity;
+use plinth_codec::{Map, Value};
+
+/// Amounts by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Amounts(pub BTreeMap<String, Quantity>);
+
+impl Amounts {
+    /// The amounts of an object; what is no quantity is left out (validation has refused it).
+    pub fn of(list: Option<&Value>) -> Amounts {
+        let members = list.and_then(Value::as_object).into_iter().flat_map(Map::iter);
+        let amount = |v: &Value| match v {
+            Value::Int(number) => Quantity::parse(&number.to_string()).ok(),
+            other => other.as_str().and_then(|text| Quantity::parse(text).ok()),
+        };
+        Amounts(members.filter_map(|(name, v)| Some((name.to_string(), amount(v)?))).collect())
+    }
+
+    /// The amount of that name.
+    pub fn get(&self, name: &str) -> Option<Quantity> {
+        self.0.get(name).copied()
+    }
+
+    /// Adds amounts name by name.
+    pub fn add(&mut self, other: &Amounts) {
+        for (name, amount) in &other.0 {
+            let sum = self.get(name).map_or(*amount, |present| present.plus(*amount));
+            self.0.insert(name.clone(), sum);
+        }
+    }
+
+    /// The larger amounts name by name.
+    pub fn raise(&mut self, other: &Amounts) {
+        for (name, amount) in &other.0 {
+            if self.get(name).is_none_or(|present| *amount > present) {
+                self.0.insert(name.clone(), *amount);
+            }
+        }
+    }
+
+    /// As an object of canonical texts.
+    pub fn to_value(&self) -> Value {
+        let mut map = Map::new();
+        for (name, amount) in &self.0 {
+            map.insert(name.as_str(), amount.canonical());
+        }
+        Value::Object(map)
+    }
+}
+
+/// What can be said for a pod as a whole.
+const POD_LEVEL: [&str; 2] = ["cpu", "memory"];
+
+/// What a pod's containers ask for together; `part` is `requests` or `limits`. Init containers run before the others, one by
+/// one, but for those that restart always, which run beside all that come after them.
+pub(super) fn of_pod(pod: &Value, part: &str) -> Amounts {
+    let containers = |key: &str| pod.at(&["spec", key]).and_then(Value::as_array).unwrap_or_default();
+    let own = |container: &Value| Amounts::of(container.at(&["resources", part]));
+    let mut sum = Amounts::default();
+    for container in containers("containers") {
+        sum.add(&own(container));
+    }
+    let (mut beside, mut most) = (Amounts::default(), Amounts::default());
+    for container in containers("initContainers") {
+        let mut needs = own(container);
+        if container.str_at(&["restartPolicy"]) == Some("Always") {
+            sum.add(&needs);
+            beside.add(&needs);
+            needs = beside.clone();
+        } else {
+            needs.add(&beside);
+        }
+        most.raise(&needs);
+    }
+    sum.raise(&most);
+    let whole = Amounts::of(pod.at(&["spec", "resources", part]));
+    for (name, amount) in whole.0.into_iter().filter(|(name, _)| POD_LEVEL.contains(&name.as_str())) {
+        sum.0.insert(name, amount);
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::json;
+
+    #[test]
+    fn a_pod_needs_what_runs_at_a_time() {
+        // spec, CPU requests
+        let container = |cpu: &str, more: &str| format!(r#"{{"resources":{{"requests":{{"cpu":"{cpu}"}}}}{more}}}"#);
+        let rows = [
+            (format!(r#"{{"containers":[{},{}]}}"#, container("1", ""), container("500m", "")), "1500m"),
+            (
+                format!(r#"{{"containers":[{}],"initContainers":[{}]}}"#, container("1", ""), container("3", "")),
+                "3",
+            ),
+            (
+                format!(
+                    r#"{{"containers":[{}],"initContainers":[{},{}]}}"#,
+                    container("1", ""),
+                    container("2", r#","restartPolicy":"Always""#),
+                    container("2", "")
+                ),
+                "4",
+            ),
+            (
+                format!(r#"{{"resources":{{"requests":{{"cpu":"9"}}}},"containers":[{}]}}"#, container("1", "")),
+                "9",
+            ),
+        ];
+        for (spec, cpu) in rows {
+            let pod = json::parse(format!(r#"{{"spec":{spec}}}"#).as_bytes()).unwrap();
+            assert_eq!(of_pod(&pod, "requests").get("cpu").map(|q| q.canonical().to_string()).as_deref(), Some(cpu));
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! `DefaultIngressClass`: an Ingress that names no class gets the default one.
+//!
+//! Upstream: kubernetes `plugin/pkg/admission/network/defaultingressclass`.
+
+use plinth_codec::Value;
+
+use super::storage::newest_default;
+use super::Call;
+use crate::metadata;
+use crate::status::ApiError;
+
+const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
+/// The annotation that named the class before there was a field.
+const BETA_CLASS: &str = "kubernetes.io/ingress.class";
+
+/// Sets the class of a new Ingress.
+///
+/// # Errors
+/// When the classes cannot be read.
+pub(super) async fn admit(call: &Call<'_>, ingress: &mut Value) -> Result<(), ApiError> {
+    let named = ingress.at(&["metadata", "annotations", BETA_CLASS]).is_some()
+        || ingress.at(&["spec", "ingressClassName"]).is_some_and(|class| !class.is_null());
+    if named {
+        return Ok(());
+    }
+    let server = &call.cx.server;
+    let classes = server.admission.ingress_classes.objects(server, "").await?;
+    if let (Some(class), Some(spec)) = (newest_default(&classes, &[DEFAULT]), ingress.object_at_mut(&["spec"])) {
+        spec.insert("ingressClassName", metadata::text(&class, "name"));
+    }
+    Ok(())
+}

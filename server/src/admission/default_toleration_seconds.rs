@@ -1,0 +1,67 @@
+//! `DefaultTolerationSeconds`: a pod stays some time on a node that is not ready or not reachable, unless it says otherwise.
+//!
+//! Upstream: kubernetes `plugin/pkg/admission/defaulttolerationseconds`.
+
+use plinth_codec::{tree, Value};
+
+use super::Call;
+
+/// Adds the two tolerations that the pod has not.
+pub(super) fn admit(call: &Call<'_>, pod: &mut Value) {
+    let settings = &call.cx.server.admission;
+    let added = [
+        ("node.kubernetes.io/not-ready", settings.not_ready_toleration_seconds),
+        ("node.kubernetes.io/unreachable", settings.unreachable_toleration_seconds),
+    ];
+    add(pod, &added);
+}
+
+fn add(pod: &mut Value, added: &[(&str, i64)]) {
+    let Some(spec) = pod.object_at_mut(&["spec"]) else { return };
+    let mut tolerations = spec.get("tolerations").and_then(Value::as_array).unwrap_or_default().to_vec();
+    let present = tolerations.len();
+    for (key, seconds) in added {
+        let text = |t: &Value, key: &str| t.str_at(&[key]).unwrap_or_default().to_owned();
+        let tolerates = |t: &Value| {
+            (text(t, "key").is_empty() || text(t, "key") == *key)
+                && matches!(text(t, "effect").as_str(), "" | "NoExecute")
+        };
+        if !tolerations.iter().take(present).any(tolerates) {
+            tolerations.push(tree!({
+                "key": *key,
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": *seconds,
+            }));
+        }
+    }
+    if tolerations.len() > present {
+        spec.insert("tolerations", tolerations);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::json;
+
+    #[test]
+    fn only_missing_tolerations_are_added() {
+        // tolerations of the pod, keys afterwards
+        let rows: [(&str, &[&str]); 5] = [
+            ("[]", &["a", "b"]),
+            (r#"[{"key":"a","effect":"NoExecute"}]"#, &["a", "b"]),
+            (r#"[{"key":"a","effect":"NoSchedule"}]"#, &["a", "a", "b"]),
+            (r#"[{"operator":"Exists"}]"#, &[""]),
+            (r#"[{"key":"b"}]"#, &["b", "a"]),
+        ];
+        for (tolerations, keys) in rows {
+            let text = format!(r#"{{"spec":{{"tolerations":{tolerations}}}}}"#);
+            let mut pod = json::parse(text.as_bytes()).unwrap();
+            add(&mut pod, &[("a", 1), ("b", 2)]);
+            let list = pod.at(&["spec", "tolerations"]).and_then(Value::as_array).unwrap();
+            let found: Vec<&str> = list.iter().map(|t| t.str_at(&["key"]).unwrap_or_default()).collect();
+            assert_eq!(found, keys, "{tolerations}");
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! `LimitRanger`: containers get the namespace's default requests and limits, and nobody asks for more or less than it allows.
+//!
+//! Upstream: kubernetes `plugin/pkg/admission/limitranger`. What is wrong is told in the order of the resources' names.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use plinth_codec::quantity::Quantity;
+use plinth_codec::{Map, Value};
+
+use super::amounts::{self, Amounts};
+use super::Call;
+use crate::metadata;
+use crate::status::ApiError;
+
+/// Says which values were filled in.
+const ANNOTATION: &str = "kubernetes.io/limit-ranger";
+
+async fn ranges(call: &Call<'_>) -> Result<Vec<Arc<Value>>, ApiError> {
+    let going = call.old.is_some_and(metadata::is_deleting);
+    if going {
+        return Ok(Vec::new());
+    }
+    let server = &call.cx.server;
+    server.admission.limit_ranges.objects(server, call.namespace).await
+}
+
+fn limits(range: &Value) -> &[Value] {
+    range.at(&["spec", "limits"]).and_then(Value::as_array).unwrap_or_default()
+}
+
+fn kind(limit: &Value) -> &str {
+    limit.str_at(&["type"]).unwrap_or_default()
+}
+
+/// Fills in the defaults of each range of the namespace.
+///
+/// # Errors
+/// When the ranges cannot be read.
+pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiError> {
+    for range in ranges(call).await? {
+        fill_in(pod, &range);
+    }
+    Ok(())
+}
+
+fn fill_in(pod: &mut Value, range: &Value) {
+    let mut defaults = [("requests", "request", Map::new()), ("limits", "limit", Map::new())];
+    for limit in limits(range).iter().filter(|limit| kind(limit) == "Container") {
+        for ((_, _, target), key) in defaults.iter_mut().zip(["defaultRequest", "default"]) {
+            for (name, amount) in limit.get(key).and_then(Value::as_object).into_iter().flat_map(Map::iter) {
+                target.insert(name.clone(), amount.clone());
+            }
+        }
+    }
+    let mut notes = Vec::new();
+    for (part, label) in [("containers", "container"), ("initContainers", "init container")] {
+        let list = pod.get_mut("spec").and_then(|spec| spec.get_mut(part)).and_then(Value::as_array_mut);
+        for container in list.into_iter().flatten() {
+            let name = container.str_at(&["name"]).unwrap_or_default().to_owned();
+            for (part, word, defaults) in &defaults {
+                let set = add_missing(container, part, defaults);
+                if !set.is_empty() {
+                    notes.push(format!("{} {word} for {label} {name}", set.join(", ")));
+                }
+            }
+        }
+    }
+    if notes.is_empty() {
+        return;
+    }
+    if let Some(annotations) = pod.object_at_mut(&["metadata", "annotations"]) {
+        annotations.insert(ANNOTATION, format!("LimitRanger plugin set: {}", notes.join("; ")));
+    }
+}
+
+/// Adds the amounts that a container has not; their names, sorted.
+fn add_missing(container: &mut Value, part: &str, defaults: &Map) -> Vec<String> {
+    if defaults.is_empty() {
+        return Vec::new();
+    }
+    let Some(amounts) = container.object_at_mut(&["resources", part]) else { return Vec::new() };
+    let missing: Vec<_> = defaults.iter().filter(|(name, _)| !amounts.contains(name)).collect();
+    for (name, amount) in &missing {
+        amounts.insert((*name).clone(), (*amount).clone());
+    }
+    let mut names: Vec<String> = missing.iter().map(|(name, _)| name.to_string()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Checks a pod or claim against each range of the namespace.
+///
+/// # Errors
+/// 403 with everything that a range is against.
+pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
+    for range in ranges(call).await? {
+        let faults = match call.cx.resource.plural() {
+            "pods" => pod_faults(object, &range),
+            _ => claim_faults(object, &range),
+        };
+        match faults.as_slice() {
+            [] => {}
+            [fault] => return Err(call.forbidden(object, fault)),
+            faults => return Err(call.forbidden(object, &format!("[{}]", faults.join(", ")))),
+        }
+    }
+    Ok(())
+}
+
+fn pod_faults(pod: &Value, range: &Value) -> Vec<String> {
+    let mut faults = Vec::new();
+    let containers = |part: &str| pod.at(&["spec", part]).and_then(Value::as_array).unwrap_or_default();
+    for limit in limits(range) {
+        match kind(limit) {
+            "Container" => {
+                for container in containers("containers").iter().chain(containers("initContainers")) {
+                    let amounts = |part| Amounts::of(container.at(&["resources", part]));
+                    check(limit, &amounts("requests"), &amounts("limits"), &mut faults);
+                }
+            }
+            "Pod" => {
+                let (requests, limits) = (amounts::of_pod(pod, "requests"), amounts::of_pod(pod, "limits"));
+                check(limit, &requests, &limits, &mut faults);
+            }
+            _ => {}
+        }
+    }
+    faults
+}
+
+fn check(limit: &Value, requests: &Amounts, limits: &Amounts, faults: &mut Vec<String>) {
+    let kind = kind(limit);
+    for (name, least) in Amounts::of(limit.get("min")).0 {
+        faults.extend(below(kind, &name, least, requests, limits));
+    }
+    for (name, most) in Amounts::of(limit.get("max")).0 {
+        faults.extend(above(kind, &name, most, requests, limits));
+    }
+    for (name, most) in Amounts::of(limit.get("maxLimitRequestRatio")).0 {
+        faults.extend(ratio(kind, &name, most, requests, limits));
+    }
+}
+
+fn claim_faults(claim: &Value, range: &Value) -> Vec<String> {
+    let mut faults = Vec::new();
+    let requests = Amounts::of(claim.at(&["spec", "resources", "requests"]));
+    for limit in limits(range).iter().filter(|limit| kind(limit) == "PersistentVolumeClaim") {
+        for (name, least) in Amounts::of(limit.get("min")).0 {
+            faults.extend(below(kind(limit), &name, least, &requests, &Amounts::default()));
+        }
+        for (name, most) in Amounts::of(limit.get("max")).0 {
+            let start = format!("maximum {name} usage per {} is {}", kind(limit), most.canonical());
+            match requests.get(&name) {
+                None => faults.push(format!("{start}.  No request is specified")),
+                Some(asked) if asked > most => {
+                    faults.push(format!("{start}, but request is {}", asked.canonical()));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    faults
+}
+
+fn below(kind: &str, name: &str, least: Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
+    let mut fault = format!("minimum {name} usage per {kind} is {}", least.canonical());
+    let written = match (requests.get(name), limits.get(name)) {
+        (None, _) => write!(fault, ".  No request is specified"),
+        (Some(asked), _) if asked < least => write!(fault, ", but request is {}", asked.canonical()),
+        (_, Some(limit)) if limit < least => write!(fault, ", but limit is {}", limit.canonical()),
+        _ => return None,
+    };
+    written.ok().map(|()| fault)
+}
+
+fn above(kind: &str, name: &str, most: Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
+    let mut fault = format!("maximum {name} usage per {kind} is {}", most.canonical());
+    let written = match (requests.get(name), limits.get(name)) {
+        (_, None) => write!(fault, ".  No limit is specified"),
+        (_, Some(limit)) if limit > most => write!(fault, ", but limit is {}", limit.canonical()),
+        (Some(asked), _) if asked > most => write!(fault, ", but request is {}", asked.canonical()),
+        _ => return None,
+    };
+    written.ok().map(|()| fault)
+}
+
+fn ratio(kind: &str, name: &str, most: Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
+    let start = format!("{name} max limit to request ratio per {kind} is {}", most.canonical());
+    let given = |amounts: &Amounts| amounts.get(name).filter(|amount| amount.sign() != 0);
+    let Some(asked) = given(requests) else {
+        return Some(format!("{start}, but no request is specified or request is 0"));
+    };
+    let Some(limit) = given(limits) else {
+        return Some(format!("{start}, but no limit is specified or limit is 0"));
+    };
+    // Thousandths are exact where they fit; upstream takes whole numbers beyond.
+    let scaled = |amount: Quantity| amount.value(-3) as f64;
+    let found = scaled(limit) / scaled(asked);
+    (found > scaled(most) / 1000.0).then(|| format!("{start}, but provided ratio is {found:.6}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::json;
+
+    fn parse(text: &str) -> Value {
+        json::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn defaults_fill_what_is_missing_and_say_so() {
+        let range = parse(
+            r#"{"spec":{"limits":[{"type":"Container","default":{"cpu":"1","memory":"1Gi"},"defaultRequest":{"cpu":"100m"}}]}}"#,
+        );
+        let mut pod = parse(
+            r#"{"spec":{"containers":[{"name":"a","resources":{"limits":{"cpu":"2"}}}],"initContainers":[{"name":"i"}]}}"#,
+        );
+        fill_in(&mut pod, &range);
+        let container = &pod.at(&["spec", "containers"]).and_then(Value::as_array).unwrap()[0];
+        assert_eq!(container.str_at(&["resources", "limits", "cpu"]), Some("2"));
+        assert_eq!(container.str_at(&["resources", "limits", "memory"]), Some("1Gi"));
+        assert_eq!(container.str_at(&["resources", "requests", "cpu"]), Some("100m"));
+        assert_eq!(
+            pod.str_at(&["metadata", "annotations", ANNOTATION]),
+            Some("LimitRanger plugin set: cpu request for container a; memory limit for container a; cpu request for init container i; cpu, memory limit for init container i")
+        );
+    }
+
+    #[test]
+    fn bounds_are_kept() {
+        // one limit, resources of the container, faults
+        let rows: [(&str, &str, &[&str]); 7] = [
+            (r#"{"type":"Container","min":{"cpu":"1"}}"#, r#"{"requests":{"cpu":"2"}}"#, &[]),
+            (
+                r#"{"type":"Container","min":{"cpu":"1"}}"#,
+                "{}",
+                &["minimum cpu usage per Container is 1.  No request is specified"],
+            ),
+            (
+                r#"{"type":"Container","min":{"cpu":"1"}}"#,
+                r#"{"requests":{"cpu":"10m"}}"#,
+                &["minimum cpu usage per Container is 1, but request is 10m"],
+            ),
+            (
+                r#"{"type":"Container","max":{"cpu":"1"}}"#,
+                r#"{"limits":{"cpu":"2"}}"#,
+                &["maximum cpu usage per Container is 1, but limit is 2"],
+            ),
+            (
+                r#"{"type":"Pod","max":{"memory":"1Gi"}}"#,
+                "{}",
+                &["maximum memory usage per Pod is 1Gi.  No limit is specified"],
+            ),
+            (
+                r#"{"type":"Container","maxLimitRequestRatio":{"cpu":"2"}}"#,
+                r#"{"requests":{"cpu":"100m"},"limits":{"cpu":"1"}}"#,
+                &["cpu max limit to request ratio per Container is 2, but provided ratio is 10.000000"],
+            ),
+            (
+                r#"{"type":"Container","maxLimitRequestRatio":{"cpu":"2"}}"#,
+                r#"{"requests":{"cpu":"500m"},"limits":{"cpu":"1"}}"#,
+                &[],
+            ),
+        ];
+        for (limit, resources, expected) in rows {
+            let range = parse(&format!(r#"{{"spec":{{"limits":[{limit}]}}}}"#));
+            let pod = parse(&format!(r#"{{"spec":{{"containers":[{{"name":"c","resources":{resources}}}]}}}}"#));
+            assert_eq!(pod_faults(&pod, &range), expected, "{limit} {resources}");
+        }
+        let range = parse(
+            r#"{"spec":{"limits":[{"type":"PersistentVolumeClaim","max":{"storage":"1Gi"},"min":{"storage":"1Mi"}}]}}"#,
+        );
+        let claim = parse(r#"{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}"#);
+        assert_eq!(
+            claim_faults(&claim, &range),
+            ["maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi"]
+        );
+    }
+}

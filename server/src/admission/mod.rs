@@ -1,0 +1,391 @@
+//! Admission: what is filled in, and what is refused, around the object that a write is about.
+//!
+//! Plugins are rows of one table, in upstream's order (kubernetes `pkg/kubeapiserver/options/plugins.go`): name, whether it is
+//! on unless a flag says otherwise, which requests it sees, and what it does. A write runs the mutating halves after
+//! decoding and defaulting and before validation, the validating halves on the object as it will be stored.
+//!
+//! | plugin | module |
+//! |---|---|
+//! | nothing is created in a namespace that is absent or going; some namespaces stay | `namespace_lifecycle` |
+//! | defaults and bounds of requests and limits | `limit_ranger` |
+//! | a new node is not ready | `taint_nodes_by_condition` |
+//! | a pod's priority | `priority` |
+//! | how long a pod stays on a failed node | `default_toleration_seconds` |
+//! | classes and growth of claims, protection of what is used | `storage` |
+//! | overhead of a pod's runtime | `runtime_class` |
+//! | no client certificate of `system:masters` | `certificate_subject_restriction` |
+//! | class of an Ingress | `default_ingress_class` |
+//! | zone and region on bound pods | `pod_topology_labels` |
+//!
+//! A plugin that reads a small collection on every write takes it from a [`crate::storage::mirror::Mirror`].
+
+mod amounts;
+mod certificate_subject_restriction;
+mod default_ingress_class;
+mod default_toleration_seconds;
+mod limit_ranger;
+mod namespace_lifecycle;
+pub mod options;
+mod pod_topology_labels;
+mod priority;
+mod runtime_class;
+pub(crate) mod storage;
+mod taint_nodes_by_condition;
+
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use plinth_codec::Value;
+use plinth_engine::{Condition, Transaction};
+
+use crate::handlers::Context;
+use crate::status::ApiError;
+use crate::storage::mirror::Mirror;
+
+pub use options::AdmissionOptions;
+
+/// What a request does to the object, in the words of `AdmissionReview`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A new object, or a POST to a subresource.
+    Create,
+    /// A change.
+    Update,
+    /// A deletion.
+    Delete,
+    /// A connection through the server: exec, attach, port-forward, proxy.
+    Connect,
+}
+
+impl Operation {
+    /// The word in `AdmissionReview`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        }
+    }
+}
+
+/// One write on its way through admission. It belongs to one request; the lock is held for the moment of adding alone.
+pub struct Call<'a> {
+    /// The request: who asks, for what, and the server.
+    pub cx: &'a Context,
+    /// What is done.
+    pub operation: Operation,
+    /// Name of the object; empty at create while the server has not generated it.
+    pub name: &'a str,
+    /// Namespace of the object; empty for cluster-scoped ones.
+    pub namespace: &'a str,
+    /// The object as it is stored; `None` at create.
+    pub old: Option<&'a Value>,
+    /// Whether nothing is to be kept of what this request does.
+    pub dry_run: bool,
+    effects: Mutex<Effects>,
+}
+
+/// What a plugin wants written in the transaction of the object itself, or not at all.
+#[derive(Debug, Default)]
+pub struct Effects {
+    conditions: Vec<Condition>,
+    puts: Vec<(Bytes, Bytes)>,
+}
+
+impl Effects {
+    /// The transaction with the effects' conditions and operations.
+    pub fn add_to(self, mut transaction: Transaction) -> Transaction {
+        for condition in self.conditions {
+            transaction = transaction.require(condition);
+        }
+        for (key, value) in self.puts {
+            transaction = transaction.put(key, value);
+        }
+        transaction
+    }
+
+    /// Whether the transaction can fail because somebody else was quicker.
+    pub fn can_race(&self) -> bool {
+        !self.conditions.is_empty()
+    }
+}
+
+impl<'a> Call<'a> {
+    /// A call about the object that the request names.
+    pub fn new(cx: &'a Context, operation: Operation, old: Option<&'a Value>) -> Call<'a> {
+        Call {
+            cx,
+            operation,
+            name: &cx.info.name,
+            namespace: crate::handlers::key_namespace(cx),
+            old,
+            dry_run: cx.query.is_dry_run(),
+            effects: Mutex::default(),
+        }
+    }
+
+    /// Adds a write to the transaction: the value at the key, on that condition.
+    pub fn write(&self, condition: Condition, key: Bytes, value: Bytes) {
+        let mut effects = self.effects.lock();
+        effects.conditions.push(condition);
+        effects.puts.push((key, value));
+    }
+
+    /// What the plugins want written; asked once, after the validating halves.
+    pub fn effects(self) -> Effects {
+        self.effects.into_inner()
+    }
+
+    /// 403 in upstream's words: `pods "x" is forbidden: why`.
+    pub fn forbidden(&self, object: &Value, why: &str) -> ApiError {
+        let given = crate::metadata::text(object, "name");
+        let prefix = crate::metadata::text(object, "generateName");
+        let name = match (given, prefix, self.name) {
+            ("", "", name) => name,
+            ("", prefix, _) => prefix,
+            (name, ..) => name,
+        };
+        ApiError::forbidden(self.cx.resource.group(), self.cx.resource.plural(), name, why)
+    }
+}
+
+/// What a plugin's half answers.
+pub type Outcome<'a> = Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + 'a>>;
+
+/// A half that may change the object.
+pub type Mutate = for<'a> fn(&'a Call<'a>, &'a mut Value) -> Outcome<'a>;
+/// A half that may refuse it. A deletion has no new object: then it is null.
+pub type Validate = for<'a> fn(&'a Call<'a>, &'a Value) -> Outcome<'a>;
+
+/// Requests that a plugin sees: group, resource, subresource and operations; `*` is each group, resource or subresource.
+pub type Sees = (&'static str, &'static str, &'static str, &'static [Operation]);
+
+/// One admission plugin.
+pub struct Plugin {
+    /// Upstream's name, as in `--enable-admission-plugins`.
+    pub name: &'static str,
+    /// Whether it is on unless a flag says otherwise.
+    pub on: bool,
+    /// Which requests it sees.
+    pub sees: &'static [Sees],
+    /// The half that may change the object.
+    pub mutate: Option<Mutate>,
+    /// The half that may refuse it.
+    pub validate: Option<Validate>,
+}
+
+use Operation::{Create, Delete, Update};
+
+const PODS: Sees = ("", "pods", "", &[Create]);
+const PODS_CHANGED: Sees = ("", "pods", "", &[Create, Update]);
+const CLAIMS: Sees = ("", "persistentvolumeclaims", "", &[Create]);
+
+/// A half that decides at once.
+fn at_once<'a>(outcome: Result<(), ApiError>) -> Outcome<'a> {
+    Box::pin(std::future::ready(outcome))
+}
+
+/// Every plugin, in the order that they run in.
+pub static PLUGINS: &[Plugin] = &[
+    Plugin {
+        name: "NamespaceLifecycle",
+        on: true,
+        sees: &[("*", "*", "*", &[Create]), ("", "namespaces", "", &[Delete])],
+        mutate: Some(|call, _| Box::pin(namespace_lifecycle::admit(call))),
+        validate: None,
+    },
+    Plugin {
+        name: "LimitRanger",
+        on: true,
+        sees: &[PODS, ("", "pods", "resize", &[Update]), ("", "persistentvolumeclaims", "", &[Create, Update])],
+        mutate: Some(|call, object| Box::pin(limit_ranger::admit(call, object))),
+        validate: Some(|call, object| Box::pin(limit_ranger::validate(call, object))),
+    },
+    Plugin {
+        name: "TaintNodesByCondition",
+        on: true,
+        sees: &[("", "nodes", "", &[Create])],
+        mutate: Some(|_, node| {
+            taint_nodes_by_condition::admit(node);
+            at_once(Ok(()))
+        }),
+        validate: None,
+    },
+    Plugin {
+        name: "Priority",
+        on: true,
+        sees: &[PODS_CHANGED, ("scheduling.k8s.io", "priorityclasses", "", &[Create, Update])],
+        mutate: Some(|call, object| match call.cx.resource.plural() {
+            "pods" => Box::pin(priority::admit_pod(call, object)),
+            _ => at_once(Ok(())),
+        }),
+        validate: Some(|call, object| match call.cx.resource.plural() {
+            "pods" => at_once(Ok(())),
+            _ => Box::pin(priority::validate_class(call, object)),
+        }),
+    },
+    Plugin {
+        name: "DefaultTolerationSeconds",
+        on: true,
+        sees: &[PODS_CHANGED],
+        mutate: Some(|call, pod| {
+            default_toleration_seconds::admit(call, pod);
+            at_once(Ok(()))
+        }),
+        validate: None,
+    },
+    Plugin {
+        name: "DefaultStorageClass",
+        on: true,
+        sees: &[CLAIMS],
+        mutate: Some(|call, claim| Box::pin(storage::default_class(call, claim))),
+        validate: None,
+    },
+    Plugin {
+        name: "StorageObjectInUseProtection",
+        on: true,
+        sees: &[
+            CLAIMS,
+            ("", "persistentvolumes", "", &[Create]),
+            ("storage.k8s.io", "volumeattributesclasses", "", &[Create]),
+        ],
+        mutate: Some(|call, object| {
+            storage::protect(call, object);
+            at_once(Ok(()))
+        }),
+        validate: None,
+    },
+    Plugin {
+        name: "PersistentVolumeClaimResize",
+        on: true,
+        sees: &[("", "persistentvolumeclaims", "", &[Update])],
+        mutate: None,
+        validate: Some(|call, claim| Box::pin(storage::validate_resize(call, claim))),
+    },
+    Plugin {
+        name: "RuntimeClass",
+        on: true,
+        sees: &[PODS],
+        mutate: Some(|call, pod| Box::pin(runtime_class::admit(call, pod))),
+        validate: Some(|call, pod| Box::pin(runtime_class::validate(call, pod))),
+    },
+    Plugin {
+        name: "CertificateSubjectRestriction",
+        on: true,
+        sees: &[("certificates.k8s.io", "certificatesigningrequests", "", &[Create])],
+        mutate: None,
+        validate: Some(|call, request| at_once(certificate_subject_restriction::validate(call, request))),
+    },
+    Plugin {
+        name: "DefaultIngressClass",
+        on: true,
+        sees: &[("networking.k8s.io", "ingresses", "", &[Create])],
+        mutate: Some(|call, ingress| Box::pin(default_ingress_class::admit(call, ingress))),
+        validate: None,
+    },
+    Plugin {
+        name: "PodTopologyLabels",
+        on: true,
+        sees: &[PODS, ("", "pods", "binding", &[Create]), ("", "bindings", "", &[Create])],
+        mutate: Some(|call, object| Box::pin(pod_topology_labels::admit(call, object))),
+        validate: None,
+    },
+];
+
+impl Plugin {
+    fn sees(&self, call: &Call<'_>) -> bool {
+        let info = &call.cx.info;
+        let fits = |pattern: &str, given: &str| pattern == "*" || pattern == given;
+        self.sees.iter().any(|(group, resource, subresource, operations)| {
+            operations.contains(&call.operation)
+                && fits(group, &info.group)
+                && fits(resource, &info.resource)
+                && fits(subresource, &info.subresource)
+        })
+    }
+}
+
+/// The plugins that are on, and what they look at. Immutable but for the mirrors, which lock for themselves.
+pub struct Admission {
+    plugins: Vec<&'static Plugin>,
+    /// Seconds that a pod stays on a node that is not ready (`--default-not-ready-toleration-seconds`).
+    pub not_ready_toleration_seconds: i64,
+    /// Seconds that a pod stays on a node that cannot be reached (`--default-unreachable-toleration-seconds`).
+    pub unreachable_toleration_seconds: i64,
+    /// LimitRanges.
+    pub limit_ranges: Mirror,
+    /// ResourceQuotas.
+    pub resource_quotas: Mirror,
+    /// PriorityClasses.
+    pub priority_classes: Mirror,
+    /// RuntimeClasses.
+    pub runtime_classes: Mirror,
+    /// StorageClasses.
+    pub storage_classes: Mirror,
+    /// IngressClasses.
+    pub ingress_classes: Mirror,
+    /// MutatingWebhookConfigurations.
+    pub mutating_webhooks: Mirror,
+    /// ValidatingWebhookConfigurations.
+    pub validating_webhooks: Mirror,
+}
+
+/// How long a pod stays on a failed node when nobody says otherwise.
+const TOLERATION_SECONDS: i64 = 300;
+
+impl Default for Admission {
+    fn default() -> Admission {
+        const WEBHOOKS: &str = "admissionregistration.k8s.io";
+        Admission {
+            plugins: PLUGINS.iter().filter(|plugin| plugin.on).collect(),
+            not_ready_toleration_seconds: TOLERATION_SECONDS,
+            unreachable_toleration_seconds: TOLERATION_SECONDS,
+            limit_ranges: Mirror::new("", "v1", "limitranges"),
+            resource_quotas: Mirror::new("", "v1", "resourcequotas"),
+            priority_classes: Mirror::new("scheduling.k8s.io", "v1", "priorityclasses"),
+            runtime_classes: Mirror::new("node.k8s.io", "v1", "runtimeclasses"),
+            storage_classes: Mirror::new("storage.k8s.io", "v1", "storageclasses"),
+            ingress_classes: Mirror::new("networking.k8s.io", "v1", "ingressclasses"),
+            mutating_webhooks: Mirror::new(WEBHOOKS, "v1", "mutatingwebhookconfigurations"),
+            validating_webhooks: Mirror::new(WEBHOOKS, "v1", "validatingwebhookconfigurations"),
+        }
+    }
+}
+
+impl Admission {
+    /// Whether a plugin is on.
+    pub fn runs(&self, name: &str) -> bool {
+        self.plugins.iter().any(|plugin| plugin.name == name)
+    }
+}
+
+/// Runs the mutating halves; true when there was one that might have changed the object.
+///
+/// # Errors
+/// What a plugin refuses with.
+pub async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<bool, ApiError> {
+    let mut ran = false;
+    for plugin in call.cx.server.admission.plugins.iter().filter(|plugin| plugin.sees(call)) {
+        if let Some(mutate) = plugin.mutate {
+            mutate(call, object).await?;
+            ran = true;
+        }
+    }
+    Ok(ran)
+}
+
+/// Runs the validating halves.
+///
+/// # Errors
+/// What a plugin refuses with.
+pub async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
+    for plugin in call.cx.server.admission.plugins.iter().filter(|plugin| plugin.sees(call)) {
+        if let Some(validate) = plugin.validate {
+            validate(call, object).await?;
+        }
+    }
+    Ok(())
+}

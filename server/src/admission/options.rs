@@ -1,0 +1,119 @@
+//! Flags that choose admission plugins.
+
+use clap::Args;
+
+use super::{Admission, PLUGINS, TOLERATION_SECONDS};
+
+/// Which admission plugins run.
+#[derive(Clone, Debug, Args)]
+pub struct AdmissionOptions {
+    /// Admission plugins to run beside those that run anyway
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub enable_admission_plugins: Vec<String>,
+    /// Admission plugins not to run
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub disable_admission_plugins: Vec<String>,
+    /// Seconds that a pod stays on a node that is not ready, unless the pod says otherwise
+    #[arg(long, default_value_t = TOLERATION_SECONDS, value_name = "SECONDS")]
+    pub default_not_ready_toleration_seconds: i64,
+    /// Seconds that a pod stays on a node that cannot be reached, unless the pod says otherwise
+    #[arg(long, default_value_t = TOLERATION_SECONDS, value_name = "SECONDS")]
+    pub default_unreachable_toleration_seconds: i64,
+}
+
+impl Default for AdmissionOptions {
+    fn default() -> AdmissionOptions {
+        AdmissionOptions {
+            enable_admission_plugins: Vec::new(),
+            disable_admission_plugins: Vec::new(),
+            default_not_ready_toleration_seconds: TOLERATION_SECONDS,
+            default_unreachable_toleration_seconds: TOLERATION_SECONDS,
+        }
+    }
+}
+
+/// A flag names a plugin that there is none of, or both switches one on and off.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPlugins {
+    /// No plugin has that name.
+    #[error("{flag} plugin {name:?} is unknown")]
+    Unknown {
+        /// The flag without its dashes.
+        flag: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// On and off.
+    #[error("{0:?} in enable-admission-plugins and disable-admission-plugins overlapped")]
+    Both(String),
+}
+
+impl AdmissionOptions {
+    /// The plugins that these flags leave on.
+    ///
+    /// # Errors
+    /// [`BadPlugins`].
+    pub fn admission(&self) -> Result<Admission, BadPlugins> {
+        let lists = [
+            ("enable-admission-plugins", &self.enable_admission_plugins),
+            ("disable-admission-plugins", &self.disable_admission_plugins),
+        ];
+        for (flag, names) in lists {
+            if let Some(name) = names.iter().find(|name| !PLUGINS.iter().any(|p| p.name == name.as_str())) {
+                return Err(BadPlugins::Unknown { flag, name: name.clone() });
+            }
+        }
+        let is_in = |names: &[String], name: &str| names.iter().any(|n| n == name);
+        let enabled = |name: &str| is_in(&self.enable_admission_plugins, name);
+        let disabled = |name: &str| is_in(&self.disable_admission_plugins, name);
+        if let Some(both) = self.enable_admission_plugins.iter().find(|name| disabled(name)) {
+            return Err(BadPlugins::Both(both.clone()));
+        }
+        let plugins = PLUGINS.iter().filter(|p| (p.on || enabled(p.name)) && !disabled(p.name)).collect();
+        Ok(Admission {
+            plugins,
+            not_ready_toleration_seconds: self.default_not_ready_toleration_seconds,
+            unreachable_toleration_seconds: self.default_unreachable_toleration_seconds,
+            ..Admission::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(enable: &[&str], disable: &[&str]) -> AdmissionOptions {
+        let texts = |list: &[&str]| list.iter().map(|t| (*t).to_owned()).collect();
+        AdmissionOptions {
+            enable_admission_plugins: texts(enable),
+            disable_admission_plugins: texts(disable),
+            ..AdmissionOptions::default()
+        }
+    }
+
+    #[test]
+    fn plugins_are_switched_by_name() {
+        assert!(options(&[], &[]).admission().unwrap().runs("NamespaceLifecycle"));
+        assert!(!options(&[], &["NamespaceLifecycle"]).admission().unwrap().runs("NamespaceLifecycle"));
+        let faults = [
+            (options(&["Nope"], &[]), "enable-admission-plugins plugin \"Nope\" is unknown"),
+            (
+                options(&["NamespaceLifecycle"], &["NamespaceLifecycle"]),
+                "\"NamespaceLifecycle\" in enable-admission-plugins and disable-admission-plugins overlapped",
+            ),
+        ];
+        for (options, message) in faults {
+            assert_eq!(options.admission().err().map(|fault| fault.to_string()).as_deref(), Some(message));
+        }
+    }
+
+    #[test]
+    fn each_plugin_has_one_name() {
+        let mut names: Vec<&str> = PLUGINS.iter().map(|plugin| plugin.name).collect();
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

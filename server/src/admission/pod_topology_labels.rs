@@ -1,0 +1,38 @@
+//! `PodTopologyLabels`: a bound pod carries zone and region of its node.
+//!
+//! Upstream: kubernetes `plugin/pkg/admission/podtopologylabels`.
+
+use plinth_codec::Value;
+
+use super::Call;
+use crate::status::ApiError;
+use crate::storage::object;
+
+const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
+
+/// Copies the labels into a binding, or into a pod that is created with its node.
+///
+/// # Errors
+/// When the node cannot be read.
+pub(super) async fn admit(call: &Call<'_>, object: &mut Value) -> Result<(), ApiError> {
+    let binding = object.str_at(&["kind"]) == Some("Binding");
+    let node = match binding {
+        true if object.str_at(&["target", "kind"]) != Some("Node") => None,
+        true => object.str_at(&["target", "name"]),
+        false => object.str_at(&["spec", "nodeName"]),
+    };
+    let Some(node) = node.filter(|node| !node.is_empty()) else { return Ok(()) };
+    let server = &call.cx.server;
+    let nodes = call.cx.registry.get("", "v1", "nodes").ok_or_else(ApiError::no_such_resource)?;
+    let Some(form) = &nodes.storage else { return Ok(()) };
+    // A name that is none has no node.
+    let Some(record) = server.store.get(form, "", node).await? else { return Ok(()) };
+    let node = object::to_tree(nodes, &record)?;
+    for key in LABELS {
+        let Some(value) = node.str_at(&["metadata", "labels", key]) else { continue };
+        if let Some(labels) = object.object_at_mut(&["metadata", "labels"]) {
+            labels.insert(key, value);
+        }
+    }
+    Ok(())
+}
