@@ -111,8 +111,14 @@ pub fn match_namespace(
 /// When metadata is no object.
 pub fn wipe_system_fields(object: &mut Value) -> Result<(), ApiError> {
     let metadata = of(object)?;
-    const SET_BY_SERVER: [&str; 6] =
-        ["uid", "creationTimestamp", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
+    const SET_BY_SERVER: [&str; 6] = [
+        "uid",
+        "creationTimestamp",
+        "resourceVersion",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+    ];
     for key in SET_BY_SERVER {
         metadata.remove(key);
     }

@@ -242,6 +242,9 @@ impl Quantity {
     /// Nothing.
     pub const ZERO: Quantity = Quantity { mantissa: 0, exponent: 0, format: Format::DecimalSI };
 
+    /// One.
+    pub const ONE: Quantity = Quantity { mantissa: 1, exponent: 0, format: Format::DecimalSI };
+
     /// The sum, in the format of the first unless that is zero. Saturates.
     #[must_use]
     pub fn plus(self, other: Quantity) -> Quantity {
@@ -359,6 +362,21 @@ mod tests {
     #[track_caller]
     fn canonical(text: &str, expected: &str) {
         assert_eq!(Quantity::canonicalize(text).as_deref(), Ok(expected), "{text}");
+    }
+
+    #[test]
+    fn sums_and_differences_are_exact() {
+        // first, second, sum, difference
+        let rows = [
+            ("1", "500m", "1500m", "500m"),
+            ("1Gi", "1Mi", "1025Mi", "1023Mi"),
+            ("0", "1Gi", "1Gi", "-1Gi"),
+            ("1G", "1Gi", "2073741824", "-73741824"),
+        ];
+        for (first, second, sum, difference) in rows {
+            let (a, b) = (Quantity::parse(first).unwrap(), Quantity::parse(second).unwrap());
+            assert_eq!((a.plus(b).canonical().as_str(), a.minus(b).canonical().as_str()), (sum, difference));
+        }
     }
 
     #[test]

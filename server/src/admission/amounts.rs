@@ -7,7 +7,7 @@ use plinth_codec::{Map, Value};
 
 /// Amounts by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Amounts(pub BTreeMap<String, Quantity>);
+pub(crate) struct Amounts(pub BTreeMap<String, Quantity>);
 
 impl Amounts {
     /// The amounts of an object; what is no quantity is left out (validation has refused it).
@@ -92,11 +92,16 @@ mod tests {
     #[test]
     fn a_pod_needs_what_runs_at_a_time() {
         // spec, CPU requests
-        let container = |cpu: &str, more: &str| format!(r#"{{"resources":{{"requests":{{"cpu":"{cpu}"}}}}{more}}}"#);
+        let container =
+            |cpu: &str, more: &str| format!(r#"{{"resources":{{"requests":{{"cpu":"{cpu}"}}}}{more}}}"#);
         let rows = [
             (format!(r#"{{"containers":[{},{}]}}"#, container("1", ""), container("500m", "")), "1500m"),
             (
-                format!(r#"{{"containers":[{}],"initContainers":[{}]}}"#, container("1", ""), container("3", "")),
+                format!(
+                    r#"{{"containers":[{}],"initContainers":[{}]}}"#,
+                    container("1", ""),
+                    container("3", "")
+                ),
                 "3",
             ),
             (
@@ -109,13 +114,19 @@ mod tests {
                 "4",
             ),
             (
-                format!(r#"{{"resources":{{"requests":{{"cpu":"9"}}}},"containers":[{}]}}"#, container("1", "")),
+                format!(
+                    r#"{{"resources":{{"requests":{{"cpu":"9"}}}},"containers":[{}]}}"#,
+                    container("1", "")
+                ),
                 "9",
             ),
         ];
         for (spec, cpu) in rows {
             let pod = json::parse(format!(r#"{{"spec":{spec}}}"#).as_bytes()).unwrap();
-            assert_eq!(of_pod(&pod, "requests").get("cpu").map(|q| q.canonical().to_string()).as_deref(), Some(cpu));
+            assert_eq!(
+                of_pod(&pod, "requests").get("cpu").map(|q| q.canonical().to_string()).as_deref(),
+                Some(cpu)
+            );
         }
     }
 }

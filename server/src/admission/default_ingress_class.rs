@@ -25,7 +25,9 @@ pub(super) async fn admit(call: &Call<'_>, ingress: &mut Value) -> Result<(), Ap
     }
     let server = &call.cx.server;
     let classes = server.admission.ingress_classes.objects(server, "").await?;
-    if let (Some(class), Some(spec)) = (newest_default(&classes, &[DEFAULT]), ingress.object_at_mut(&["spec"])) {
+    if let (Some(class), Some(spec)) =
+        (newest_default(&classes, &[DEFAULT]), ingress.object_at_mut(&["spec"]))
+    {
         spec.insert("ingressClassName", metadata::text(&class, "name"));
     }
     Ok(())

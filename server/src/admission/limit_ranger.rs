@@ -266,7 +266,8 @@ mod tests {
         ];
         for (limit, resources, expected) in rows {
             let range = parse(&format!(r#"{{"spec":{{"limits":[{limit}]}}}}"#));
-            let pod = parse(&format!(r#"{{"spec":{{"containers":[{{"name":"c","resources":{resources}}}]}}}}"#));
+            let pod =
+                parse(&format!(r#"{{"spec":{{"containers":[{{"name":"c","resources":{resources}}}]}}}}"#));
             assert_eq!(pod_faults(&pod, &range), expected, "{limit} {resources}");
         }
         let range = parse(

@@ -16,6 +16,7 @@
 //! | no client certificate of `system:masters` | `certificate_subject_restriction` |
 //! | class of an Ingress | `default_ingress_class` |
 //! | zone and region on bound pods | `pod_topology_labels` |
+//! | what a namespace may use | `resource_quota` |
 //!
 //! A plugin that reads a small collection on every write takes it from a [`crate::storage::mirror::Mirror`].
 
@@ -28,6 +29,7 @@ mod namespace_lifecycle;
 pub mod options;
 mod pod_topology_labels;
 mod priority;
+pub(crate) mod resource_quota;
 mod runtime_class;
 pub(crate) mod storage;
 mod taint_nodes_by_condition;
@@ -200,7 +202,11 @@ pub static PLUGINS: &[Plugin] = &[
     Plugin {
         name: "LimitRanger",
         on: true,
-        sees: &[PODS, ("", "pods", "resize", &[Update]), ("", "persistentvolumeclaims", "", &[Create, Update])],
+        sees: &[
+            PODS,
+            ("", "pods", "resize", &[Update]),
+            ("", "persistentvolumeclaims", "", &[Create, Update]),
+        ],
         mutate: Some(|call, object| Box::pin(limit_ranger::admit(call, object))),
         validate: Some(|call, object| Box::pin(limit_ranger::validate(call, object))),
     },
@@ -292,6 +298,13 @@ pub static PLUGINS: &[Plugin] = &[
         sees: &[PODS, ("", "pods", "binding", &[Create]), ("", "bindings", "", &[Create])],
         mutate: Some(|call, object| Box::pin(pod_topology_labels::admit(call, object))),
         validate: None,
+    },
+    Plugin {
+        name: "ResourceQuota",
+        on: true,
+        sees: &[("*", "*", "", &[Create, Update]), ("", "pods", "resize", &[Update])],
+        mutate: None,
+        validate: Some(|call, object| Box::pin(resource_quota::validate(call, object))),
     },
 ];
 

@@ -18,7 +18,9 @@ pub(super) async fn admit(call: &Call<'_>) -> Result<(), ApiError> {
     let cx = call.cx;
     if call.operation == Operation::Delete {
         return match IMMORTAL.contains(&call.name) {
-            true => Err(ApiError::forbidden("", "namespaces", call.name, "this namespace may not be deleted")),
+            true => {
+                Err(ApiError::forbidden("", "namespaces", call.name, "this namespace may not be deleted"))
+            }
             false => Ok(()),
         };
     }
@@ -39,7 +41,8 @@ pub(super) async fn admit(call: &Call<'_>) -> Result<(), ApiError> {
         message: format!("namespace {name} is being terminated"),
         field: "metadata.namespace".into(),
     };
-    Err(ApiError::forbidden(cx.resource.group(), cx.resource.plural(), call.name, &why).with_causes(vec![cause]))
+    Err(ApiError::forbidden(cx.resource.group(), cx.resource.plural(), call.name, &why)
+        .with_causes(vec![cause]))
 }
 
 /// Whether a namespace is going; `None` when there is none of that name.

@@ -72,7 +72,8 @@ fn settle(pod: &mut Value, class: Option<&Value>) -> Result<(), String> {
     }
     spec.insert("priority", priority);
     let Some(policy) = policy else { return Ok(()) };
-    if let Some(given) = spec.get("preemptionPolicy").and_then(Value::as_str).filter(|given| *given != policy) {
+    if let Some(given) = spec.get("preemptionPolicy").and_then(Value::as_str).filter(|given| *given != policy)
+    {
         return Err(format!("the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"));
     }
     spec.insert("preemptionPolicy", policy);
@@ -109,7 +110,11 @@ mod tests {
         // spec, class, spec afterwards or refusal
         let rows = [
             ("{}", None, Ok(r#"{"preemptionPolicy":"PreemptLowerPriority","priority":0}"#)),
-            ("{}", Some(CLASS), Ok(r#"{"preemptionPolicy":"Never","priority":7,"priorityClassName":"high"}"#)),
+            (
+                "{}",
+                Some(CLASS),
+                Ok(r#"{"preemptionPolicy":"Never","priority":7,"priorityClassName":"high"}"#),
+            ),
             (
                 r#"{"priority":7}"#,
                 Some(CLASS),
@@ -122,7 +127,9 @@ mod tests {
             let mut pod = json::parse(format!(r#"{{"spec":{spec}}}"#).as_bytes()).unwrap();
             let class = class.map(|class| json::parse(class.as_bytes()).unwrap());
             match (settle(&mut pod, class.as_ref()), expected) {
-                (Ok(()), Ok(text)) => assert_eq!(pod.get("spec"), Some(&json::parse(text.as_bytes()).unwrap())),
+                (Ok(()), Ok(text)) => {
+                    assert_eq!(pod.get("spec"), Some(&json::parse(text.as_bytes()).unwrap()))
+                }
                 (Err(why), Err(start)) => assert!(why.starts_with(start), "{why}"),
                 (outcome, _) => panic!("{spec}: {outcome:?}"),
             }

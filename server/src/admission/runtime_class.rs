@@ -67,7 +67,8 @@ fn take_over(pod: &mut Value, class: &Value) -> Result<(), String> {
     if let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) {
         let mut selector = spec.get("nodeSelector").and_then(Value::as_object).cloned().unwrap_or_default();
         for (key, value) in wanted.iter() {
-            let (theirs, own) = (value.as_str().unwrap_or_default(), selector.get(key).and_then(Value::as_str));
+            let (theirs, own) =
+                (value.as_str().unwrap_or_default(), selector.get(key).and_then(Value::as_str));
             if let Some(own) = own.filter(|own| *own != theirs) {
                 return Err(format!("conflict: runtimeClass.scheduling.nodeSelector[{key}] = {theirs}; pod.spec.nodeSelector[{key}] = {own}"));
             }
@@ -75,7 +76,10 @@ fn take_over(pod: &mut Value, class: &Value) -> Result<(), String> {
         }
         spec.insert("nodeSelector", selector);
     }
-    merge_tolerations(spec, class.at(&["scheduling", "tolerations"]).and_then(Value::as_array).unwrap_or_default());
+    merge_tolerations(
+        spec,
+        class.at(&["scheduling", "tolerations"]).and_then(Value::as_array).unwrap_or_default(),
+    );
     Ok(())
 }
 
@@ -109,7 +113,9 @@ mod tests {
             ),
             (
                 r#"{"overhead":{"cpu":"0.1"},"nodeSelector":{"c":"d"}}"#,
-                Ok(r#"{"nodeSelector":{"a":"b","c":"d"},"overhead":{"cpu":"100m"},"tolerations":[{"key":"t"}]}"#),
+                Ok(
+                    r#"{"nodeSelector":{"a":"b","c":"d"},"overhead":{"cpu":"100m"},"tolerations":[{"key":"t"}]}"#,
+                ),
             ),
             (r#"{"overhead":{"cpu":"1"}}"#, Err(MISMATCH)),
             (
@@ -122,7 +128,9 @@ mod tests {
             let mut pod = json::parse(format!(r#"{{"spec":{spec}}}"#).as_bytes()).unwrap();
             let outcome = take_over(&mut pod, &class);
             match expected {
-                Ok(text) => assert_eq!(pod.get("spec"), Some(&json::parse(text.as_bytes()).unwrap()), "{spec}"),
+                Ok(text) => {
+                    assert_eq!(pod.get("spec"), Some(&json::parse(text.as_bytes()).unwrap()), "{spec}")
+                }
                 Err(why) => assert_eq!(outcome, Err(why.to_owned()), "{spec}"),
             }
         }

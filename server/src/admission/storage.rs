@@ -46,7 +46,9 @@ pub(super) async fn default_class(call: &Call<'_>, claim: &mut Value) -> Result<
     }
     let server = &call.cx.server;
     let classes = server.admission.storage_classes.objects(server, "").await?;
-    if let (Some(class), Some(spec)) = (newest_default(&classes, &DEFAULT_CLASS), claim.object_at_mut(&["spec"])) {
+    if let (Some(class), Some(spec)) =
+        (newest_default(&classes, &DEFAULT_CLASS), claim.object_at_mut(&["spec"]))
+    {
         spec.insert("storageClassName", metadata::text(&class, "name"));
     }
     Ok(())

@@ -7,6 +7,8 @@
 //! |---|---|
 //! | contents of Terminating namespaces | `namespace` |
 //! | dependents of deleted owners | `collector` |
+//! | claims, volumes and classes that are still used | `protection` |
+//! | usage of quotas | `quota` |
 //! | cluster roles that are made of others | `aggregation` |
 //! | ServiceAccount `default` and ConfigMap `kube-root-ca.crt` in each namespace | `furnish` |
 //!
@@ -18,7 +20,9 @@ mod collector;
 mod enabled;
 mod furnish;
 mod namespace;
+mod protection;
 mod queue;
+mod quota;
 mod workers;
 
 use std::future::Future;
@@ -43,6 +47,16 @@ type Start = fn(Arc<Server>, &Settings);
 const ALL: &[(&str, Start)] = &[
     ("namespace-controller", |server, _| spawn(server.clone(), namespace::lead(server))),
     ("garbage-collector-controller", |server, _| spawn(server.clone(), collector::lead(server))),
+    (protection::CLAIMS.name, |server, _| {
+        spawn(server.clone(), protection::lead(server, protection::CLAIMS));
+    }),
+    (protection::VOLUMES.name, |server, _| {
+        spawn(server.clone(), protection::lead(server, protection::VOLUMES));
+    }),
+    (protection::CLASSES.name, |server, _| {
+        spawn(server.clone(), protection::lead(server, protection::CLASSES));
+    }),
+    ("resourcequota-controller", |server, _| spawn(server.clone(), quota::lead(server))),
     ("clusterrole-aggregation-controller", |server, _| spawn(server.clone(), aggregation::lead(server))),
     ("serviceaccount-controller", |server, _| {
         spawn(server.clone(), furnish::lead(server, furnish::default_service_account()));

@@ -154,14 +154,12 @@ pub fn parse<'g>(
             strict.extend(checked.strict);
             Ok(json::Decoded { value: checked.value, strict })
         }
-        Encoding::Cbor => {
-            conform(cbor::decode(bytes).map_err(|e| Unread::Unrecognized(e.to_string()))?)
-        }
+        Encoding::Cbor => conform(cbor::decode(bytes).map_err(|e| Unread::Unrecognized(e.to_string()))?),
         Encoding::Protobuf => {
             let envelope = protobuf::decode(bytes).map_err(|e| Unread::Unrecognized(e.to_string()))?;
             let gvk = type_of(Some(&envelope)).map_err(Unread::Refused)?;
-            let tree = protobuf::decode_object(envelope.raw, gvk, schema, root)
-                .map_err(|e| fault(e.to_string()))?;
+            let tree =
+                protobuf::decode_object(envelope.raw, gvk, schema, root).map_err(|e| fault(e.to_string()))?;
             Ok(json::Decoded { value: tree, strict: Vec::new() })
         }
     }

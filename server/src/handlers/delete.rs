@@ -18,8 +18,8 @@ use crate::admission::{self, Call, Operation};
 use crate::authz::Attributes;
 use crate::field;
 use crate::http::body::Body;
-use crate::registry::StorageForm;
 use crate::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
+use crate::registry::StorageForm;
 use crate::representation::{Item, ListMeta, Representation};
 use crate::selection::Selection;
 use crate::status::ApiError;
@@ -352,10 +352,7 @@ fn set_collector_finalizers(cx: &Context, options: &Options, object: &mut Value)
     }
 }
 
-pub(super) async fn delete_collection(
-    cx: Context,
-    incoming: Incoming,
-) -> Result<Response<Body>, ApiError> {
+pub(super) async fn delete_collection(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::List)?;
     let options = Options::of(&cx, incoming).await?;
     let selection = Selection::parse(&cx.resource, &cx.query, "")?;

@@ -44,13 +44,8 @@ pub(super) async fn evict(cx: Context, incoming: Incoming) -> Result<Response<Bo
     let options = options(&cx, &eviction)?;
     call.dry_run = options.is_dry_run();
     admission::validate(&call, &eviction).await?;
-    let pods = Context::internal(
-        &cx.server,
-        ("", "v1", "pods"),
-        &cx.info.namespace,
-        &cx.info.name,
-        Verb::Delete,
-    )?;
+    let pods =
+        Context::internal(&cx.server, ("", "v1", "pods"), &cx.info.namespace, &cx.info.name, Verb::Delete)?;
     let status = match evict_pod(&pods, &options).await? {
         Evicted::Gone => {
             tree!({ "kind": "Status", "apiVersion": "v1", "metadata": Map::new(), "status": "Success", "code": 201 })
@@ -138,7 +133,9 @@ async fn evict_pod(pods: &Context, options: &Options) -> Result<Evicted, ApiErro
         own.resource_version = Some(metadata::text(&pod, "resourceVersion").to_owned());
         return match mark_and_delete(pods, own).await {
             // It may be healthy by now: the client is to ask again.
-            Err(error) if error.code == 409 && options.resource_version.is_none() => Err(still_processed(name)),
+            Err(error) if error.code == 409 && options.resource_version.is_none() => {
+                Err(still_processed(name))
+            }
             outcome => outcome.map(|()| Evicted::Gone),
         };
     }
@@ -313,9 +310,11 @@ mod tests {
             ),
         ];
         for (status, cause) in rows {
-            let mut budget = parse(&format!(r#"{{"metadata":{{"name":"b","generation":2}},"status":{status}}}"#));
+            let mut budget =
+                parse(&format!(r#"{{"metadata":{{"name":"b","generation":2}},"status":{status}}}"#));
             let refusal = lower(&mut budget, "p").err();
-            let found = refusal.as_ref().and_then(|e| e.details.as_ref()).map(|d| d.causes[0].message.as_str());
+            let found =
+                refusal.as_ref().and_then(|e| e.details.as_ref()).map(|d| d.causes[0].message.as_str());
             assert_eq!(found, cause, "{status}");
             assert!(refusal.is_none_or(|e| e.code == 429), "{status}");
         }
@@ -345,7 +344,12 @@ mod tests {
             assert_eq!(needs_no_budget(&parse(pod)), free, "{pod}");
         }
         // policy, current, desired, may go
-        let rows = [("AlwaysAllow", 0, 2, true), ("IfHealthyBudget", 2, 2, true), ("", 1, 2, false), ("", 0, 0, false)];
+        let rows = [
+            ("AlwaysAllow", 0, 2, true),
+            ("IfHealthyBudget", 2, 2, true),
+            ("", 1, 2, false),
+            ("", 0, 0, false),
+        ];
         for (policy, current, desired, may) in rows {
             let budget = parse(&format!(
                 r#"{{"spec":{{"unhealthyPodEvictionPolicy":"{policy}"}},"status":{{"currentHealthy":{current},"desiredHealthy":{desired}}}}}"#

@@ -16,7 +16,7 @@ const COUNTED: [&str; 2] = ["cpu", "memory"];
 
 /// `Guaranteed` when every container limits CPU and memory and requests the same, `BestEffort` when none says
 /// anything of them (kubernetes `pkg/apis/core/v1/helper/qos`).
-fn quality_of_service(pod: &Value) -> &'static str {
+pub(crate) fn quality_of_service(pod: &Value) -> &'static str {
     let whole = pod.at(&["spec", "resources"]).filter(|r| r.get("limits").or(r.get("requests")).is_some());
     let lists = ["containers", "initContainers"].into_iter();
     let containers =

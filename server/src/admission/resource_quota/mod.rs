@@ -1,0 +1,259 @@
+//! `ResourceQuota`: nothing is created that would use more than a namespace's quotas grant.
+//!
+//! Upstream: k8s.io/apiserver `pkg/admission/plugin/resourcequota`. There, usage is written before the object, and what is
+//! charged for an object that then fails stays charged until the controller counts again. Here the charge is part of
+//! the object's own transaction, on the condition that the quota is as it was read: it is exact, and nothing is charged for
+//! what is not written. [`crate::controllers`] counts again when objects go.
+
+pub(crate) mod usage;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use plinth_codec::Value;
+use plinth_engine::{Condition, Revision};
+
+use super::amounts::Amounts;
+use super::{Call, Operation};
+use crate::metadata;
+use crate::status::ApiError;
+use crate::storage::{key, object};
+
+/// Checks what the object uses against the namespace's quotas, and charges it.
+///
+/// # Errors
+/// 403.
+pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
+    let resource = &call.cx.resource;
+    let (group, plural) = (resource.group(), resource.plural());
+    if !resource.row.namespaced || plural == "events" || !counts(call, object) {
+        return Ok(());
+    }
+    let server = &call.cx.server;
+    let quotas = server.admission.resource_quotas.objects(server, call.namespace).await?;
+    if quotas.is_empty() {
+        return Ok(());
+    }
+    let used = usage::of(group, plural, object);
+    for quota in quotas {
+        let charge = charge(&quota, (group, plural), object, call.old, &used);
+        let charge = charge.map_err(|why| call.forbidden(object, &why))?;
+        if let (Some(used), false) = (charge, call.dry_run) {
+            write(call, &quota, &used)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the request can change what is used: new objects do, changes of a few kinds.
+fn counts(call: &Call<'_>, object: &Value) -> bool {
+    if call.operation == Operation::Create {
+        return true;
+    }
+    let subresource = call.cx.info.subresource.as_str();
+    let ends = |pod: &Value| pod.at(&["spec", "activeDeadlineSeconds"]).and_then(Value::as_int).is_some();
+    match (call.cx.resource.group(), call.cx.resource.plural(), subresource) {
+        ("", "pods", "resize") | ("", "services" | "persistentvolumeclaims", "") => true,
+        ("", "pods", "") => call.old.is_some_and(|old| ends(old) != ends(object)),
+        _ => false,
+    }
+}
+
+/// The quota's usage with the object's in it; `None` when that makes no difference.
+fn charge(
+    quota: &Value,
+    (group, plural): (&str, &str),
+    object: &Value,
+    old: Option<&Value>,
+    usage: &Amounts,
+) -> Result<Option<Amounts>, String> {
+    let name = metadata::text(quota, "name");
+    let hard = Amounts::of(quota.at(&["status", "hard"]));
+    let concerned: Vec<&str> =
+        hard.0.keys().map(String::as_str).filter(|name| usage::is_about(group, plural, name)).collect();
+    if concerned.is_empty() || !usage::in_scope(quota, group, plural, object) {
+        return Ok(None);
+    }
+    if (group, plural) == ("", "pods") {
+        if let Some(why) = usage::unsaid(object, &concerned) {
+            return Err(format!("failed quota: {name}: {why}"));
+        }
+    }
+    let mut used = Amounts::of(quota.at(&["status", "used"]));
+    if concerned.iter().any(|name| used.get(name).is_none()) {
+        return Err(format!("status unknown for quota: {name}, resources: {}", concerned.join(",")));
+    }
+    let before = old.filter(|old| usage::in_scope(quota, group, plural, old));
+    let before = before.map(|old| usage::of(group, plural, old)).unwrap_or_default();
+    let mut asked = Amounts::default();
+    for resource in &concerned {
+        let Some(amount) = usage.get(resource) else { continue };
+        // What a change gives back is counted by the controller.
+        let more = before.get(resource).map_or(amount, |before| amount.minus(before));
+        if more.sign() > 0 {
+            asked.0.insert((*resource).to_owned(), more);
+        }
+    }
+    if asked.0.is_empty() {
+        return Ok(None);
+    }
+    let before = used.clone();
+    used.add(&asked);
+    let exceeded = asked.0.keys().filter(|name| used.get(name) > hard.get(name));
+    let exceeded: Vec<&str> = exceeded.map(String::as_str).collect();
+    if exceeded.is_empty() {
+        return Ok(Some(used));
+    }
+    let shown = |amounts: &Amounts| {
+        let each = exceeded.iter().filter_map(|n| Some(format!("{n}={}", amounts.get(n)?.canonical())));
+        each.collect::<Vec<_>>().join(",")
+    };
+    Err(format!(
+        "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
+        shown(&asked),
+        shown(&before),
+        shown(&hard)
+    ))
+}
+
+/// Makes the new usage part of the object's transaction.
+fn write(call: &Call<'_>, quota: &Arc<Value>, used: &Amounts) -> Result<(), ApiError> {
+    let quotas = call.cx.registry.get("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_resource)?;
+    let Some(form) = &quotas.storage else { return Ok(()) };
+    let revision = metadata::text(quota, "resourceVersion").parse().map_err(ApiError::internal)?;
+    let key = Bytes::from(key::object(&form.prefix, call.namespace, metadata::text(quota, "name")));
+    let mut changed = Value::clone(quota);
+    set_used(&mut changed, used);
+    let value = object::to_stored(quotas, changed)?;
+    call.write(Condition::ModRevision { key: key.clone(), revision: Revision::new(revision) }, key, value);
+    Ok(())
+}
+
+/// Sets `status.used`.
+pub(crate) fn set_used(quota: &mut Value, used: &Amounts) {
+    if let Some(status) = quota.object_at_mut(&["status"]) {
+        status.insert("used", used.to_value());
+    }
+}
+
+/// What the objects of a namespace use of a quota: the amounts that it limits, from nothing.
+pub(crate) struct Count {
+    used: Amounts,
+    quota: Value,
+}
+
+impl Count {
+    /// Nothing yet of what the quota's spec limits.
+    pub fn new(quota: Value) -> Count {
+        let hard = Amounts::of(quota.at(&["spec", "hard"]));
+        let zero = plinth_codec::quantity::Quantity::ZERO;
+        Count { used: Amounts(hard.0.into_keys().map(|name| (name, zero)).collect()), quota }
+    }
+
+    /// Whether objects of the resource can use any of it.
+    pub fn is_about(&self, group: &str, plural: &str) -> bool {
+        self.used.0.keys().any(|name| usage::is_about(group, plural, name))
+    }
+
+    /// Counts an object.
+    pub fn add(&mut self, group: &str, plural: &str, object: &Value) {
+        if !usage::in_scope(&self.quota, group, plural, object) {
+            return;
+        }
+        for (name, amount) in usage::of(group, plural, object).0 {
+            if let Some(sum) = self.used.0.get_mut(&name) {
+                *sum = sum.plus(amount);
+            }
+        }
+    }
+
+    /// The quota with what was counted.
+    pub fn finish(self) -> Value {
+        let mut quota = self.quota;
+        let hard = quota.at(&["spec", "hard"]).cloned();
+        if let (Some(hard), Some(status)) = (hard, quota.object_at_mut(&["status"])) {
+            status.insert("hard", hard);
+        }
+        set_used(&mut quota, &self.used);
+        quota
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::{json, Map};
+
+    fn parse(text: &str) -> Value {
+        json::parse(text.as_bytes()).unwrap()
+    }
+
+    fn quota(hard: &str, used: &str) -> Value {
+        parse(&format!(
+            r#"{{"metadata":{{"name":"q"}},"spec":{{"hard":{hard}}},"status":{{"hard":{hard},"used":{used}}}}}"#
+        ))
+    }
+
+    #[test]
+    fn a_charge_fits_or_says_why_not() {
+        const POD: &str = r#"{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"2"}}}]}}"#;
+        // hard, used, pod, usage afterwards or refusal
+        let rows = [
+            (r#"{"cpu":"3","pods":"5"}"#, r#"{"cpu":"1","pods":"1"}"#, POD, Ok(Some("cpu=3,pods=2"))),
+            (
+                r#"{"cpu":"3","pods":"1"}"#,
+                r#"{"cpu":"2","pods":"1"}"#,
+                POD,
+                Err("exceeded quota: q, requested: cpu=2,pods=1, used: cpu=2,pods=1, limited: cpu=3,pods=1"),
+            ),
+            (
+                r#"{"memory":"1Gi"}"#,
+                r#"{"memory":"0"}"#,
+                POD,
+                Err("failed quota: q: must specify memory for: c"),
+            ),
+            (r#"{"pods":"1"}"#, "{}", POD, Err("status unknown for quota: q, resources: pods")),
+            (r#"{"services":"1"}"#, r#"{"services":"1"}"#, POD, Ok(None)),
+        ];
+        for (hard, used, pod, expected) in rows {
+            let pod = parse(pod);
+            let outcome = charge(&quota(hard, used), ("", "pods"), &pod, None, &usage::of("", "pods", &pod));
+            let shown = outcome.map(|used| {
+                used.map(|used| {
+                    let all = used.0.iter().map(|(name, amount)| format!("{name}={}", amount.canonical()));
+                    all.collect::<Vec<_>>().join(",")
+                })
+            });
+            assert_eq!(shown.as_ref().map(|o| o.as_deref()).map_err(String::as_str), expected, "{hard}");
+        }
+    }
+
+    #[test]
+    fn a_change_is_charged_its_difference() {
+        let claim = |size: &str| {
+            parse(&format!(r#"{{"spec":{{"resources":{{"requests":{{"storage":"{size}"}}}}}}}}"#))
+        };
+        let quota = quota(r#"{"requests.storage":"3Gi"}"#, r#"{"requests.storage":"2Gi"}"#);
+        let about = ("", "persistentvolumeclaims");
+        let change = |new: &str, old: &str| {
+            let new = claim(new);
+            charge(&quota, about, &new, Some(&claim(old)), &usage::of(about.0, about.1, &new))
+        };
+        assert!(change("3Gi", "2Gi").unwrap().is_some());
+        assert!(change("4Gi", "2Gi").is_err());
+        assert!(change("1Gi", "2Gi").unwrap().is_none());
+    }
+
+    #[test]
+    fn a_count_starts_from_nothing() {
+        let mut count = Count::new(quota(r#"{"pods":"5","count/secrets":"1"}"#, r#"{"pods":"9"}"#));
+        assert!(
+            count.is_about("", "pods") && count.is_about("", "secrets") && !count.is_about("", "services")
+        );
+        count.add("", "pods", &parse("{}"));
+        count.add("", "pods", &parse(r#"{"status":{"phase":"Failed"}}"#));
+        let quota = count.finish();
+        assert_eq!(quota.at(&["status", "used"]), Some(&parse(r#"{"count/secrets":"0","pods":"1"}"#)));
+        assert_eq!(quota.at(&["status", "hard"]).and_then(Value::as_object).map(Map::len), Some(2));
+    }
+}

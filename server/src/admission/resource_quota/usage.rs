@@ -1,0 +1,351 @@
+//! What an object uses up of a quota, and which objects a quota is about. Pure functions over trees.
+//!
+//! Upstream: kubernetes `pkg/quota/v1/evaluator/core`. Objects of every namespaced resource count under `count/PLURAL.GROUP`.
+
+use std::collections::BTreeMap;
+
+use plinth_codec::quantity::Quantity;
+use plinth_codec::selector::LabelSelector;
+use plinth_codec::{tree, Map, Value};
+
+use super::super::amounts::{self, Amounts};
+
+/// Resources that had a name in quotas before `count/` did.
+const OLD_NAMES: [&str; 4] = ["configmaps", "resourcequotas", "replicationcontrollers", "secrets"];
+const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+const STORAGE_CLASS: &str = ".storageclass.storage.k8s.io/";
+const HUGE_PAGES: &str = "hugepages-";
+/// The annotation that named a claim's class before there was a field.
+const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
+fn one() -> Quantity {
+    Quantity::ONE
+}
+
+fn count(number: usize) -> Quantity {
+    Quantity::parse(&number.to_string()).unwrap_or(Quantity::ZERO)
+}
+
+fn object_count(group: &str, plural: &str) -> String {
+    match group.is_empty() {
+        true => format!("count/{plural}"),
+        false => format!("count/{plural}.{group}"),
+    }
+}
+
+/// Whether objects of that resource can use up the amount of that name.
+pub(crate) fn is_about(group: &str, plural: &str, name: &str) -> bool {
+    if name == object_count(group, plural) {
+        return true;
+    }
+    match (group, plural) {
+        ("", "pods") => {
+            let amount = name.strip_prefix("requests.").or(name.strip_prefix("limits.")).unwrap_or(name);
+            name == "pods"
+                || COMPUTE.contains(&amount)
+                || name.starts_with(HUGE_PAGES)
+                || name.strip_prefix("requests.").is_some_and(|n| n.starts_with(HUGE_PAGES) || is_extended(n))
+        }
+        ("", "services") => matches!(name, "services" | "services.nodeports" | "services.loadbalancers"),
+        ("", "persistentvolumeclaims") => {
+            let of_class = name.split_once(STORAGE_CLASS).map_or(name, |(_, rest)| rest);
+            matches!(of_class, "persistentvolumeclaims" | "requests.storage")
+        }
+        ("", plural) => OLD_NAMES.contains(&plural) && name == plural,
+        _ => false,
+    }
+}
+
+/// A resource of a vendor: its name has a domain that is not Kubernetes' own.
+fn is_extended(name: &str) -> bool {
+    name.split_once('/').is_some_and(|(domain, _)| !domain.contains("kubernetes.io"))
+}
+
+/// What an object uses up.
+pub(crate) fn of(group: &str, plural: &str, object: &Value) -> Amounts {
+    let mut used = BTreeMap::new();
+    used.insert(object_count(group, plural), one());
+    match (group, plural) {
+        ("", "pods") if runs(object) => {
+            used.insert("pods".to_owned(), one());
+            let (requests, limits) = (amounts::of_pod(object, "requests"), amounts::of_pod(object, "limits"));
+            used.extend(compute(&requests, &limits).0);
+        }
+        ("", "services") => {
+            used.insert("services".to_owned(), one());
+            let ports = object.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
+            let kind = object.str_at(&["spec", "type"]).unwrap_or_default();
+            let allocates =
+                object.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool) != Some(false);
+            let given = |port: &&Value| port.get("nodePort").and_then(Value::as_int).unwrap_or(0) != 0;
+            let node_ports = match kind {
+                "NodePort" => ports.len(),
+                "LoadBalancer" if allocates => ports.len(),
+                "LoadBalancer" => ports.iter().filter(given).count(),
+                _ => 0,
+            };
+            used.insert("services.nodeports".to_owned(), count(node_ports));
+            used.insert("services.loadbalancers".to_owned(), count(usize::from(kind == "LoadBalancer")));
+        }
+        ("", "persistentvolumeclaims") => used.extend(of_claim(object)),
+        ("", plural) if OLD_NAMES.contains(&plural) => {
+            used.insert(plural.to_owned(), one());
+        }
+        _ => {}
+    }
+    Amounts(used)
+}
+
+fn of_claim(claim: &Value) -> BTreeMap<String, Quantity> {
+    let class = claim
+        .str_at(&["metadata", "annotations", BETA_CLASS])
+        .or_else(|| claim.str_at(&["spec", "storageClassName"]))
+        .filter(|class| !class.is_empty());
+    let amount = |path: &[&str]| Amounts::of(claim.at(path)).get("storage");
+    let asked = amount(&["spec", "resources", "requests"]);
+    // While a claim grows the larger size counts.
+    let storage = asked.max(amount(&["status", "allocatedResources"]).filter(|_| asked.is_some()));
+    let mut used = BTreeMap::new();
+    for (name, amount) in [("persistentvolumeclaims", Some(one())), ("requests.storage", storage)] {
+        let Some(amount) = amount else { continue };
+        used.insert(name.to_owned(), amount);
+        if let Some(class) = class {
+            used.insert(format!("{class}{STORAGE_CLASS}{name}"), amount);
+        }
+    }
+    used
+}
+
+/// Requests and limits under the names that quotas have for them.
+fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
+    let mut used = BTreeMap::new();
+    for name in COMPUTE {
+        if let Some(request) = requests.get(name) {
+            used.insert(name.to_owned(), request);
+            used.insert(format!("requests.{name}"), request);
+        }
+        if let Some(limit) = limits.get(name) {
+            used.insert(format!("limits.{name}"), limit);
+        }
+    }
+    for (name, request) in &requests.0 {
+        if name.starts_with(HUGE_PAGES) {
+            used.insert(name.clone(), *request);
+        }
+        if name.starts_with(HUGE_PAGES) || is_extended(name) {
+            used.insert(format!("requests.{name}"), *request);
+        }
+    }
+    Amounts(used)
+}
+
+/// Whether a pod has not ended: what has ended uses nothing but its place in the store.
+fn runs(pod: &Value) -> bool {
+    !matches!(pod.str_at(&["status", "phase"]), Some("Succeeded" | "Failed"))
+}
+
+/// The amounts that each container has to say itself because a quota is about them; with the containers that don't.
+pub(super) fn unsaid(pod: &Value, names: &[&str]) -> Option<String> {
+    const MUST_BE_SAID: [&str; 6] =
+        ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
+    let whole = ["requests", "limits"].iter().any(|part| {
+        let amounts = pod.at(&["spec", "resources", part]).and_then(Value::as_object);
+        amounts.is_some_and(|amounts| !amounts.is_empty())
+    });
+    if whole {
+        return None;
+    }
+    let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let containers = |key: &str| pod.at(&["spec", key]).and_then(Value::as_array).unwrap_or_default();
+    for container in containers("containers").iter().chain(containers("initContainers")) {
+        let amounts = |part| Amounts::of(container.at(&["resources", part]));
+        let said = compute(&amounts("requests"), &amounts("limits"));
+        for name in names.iter().filter(|name| MUST_BE_SAID.contains(name) && said.get(name).is_none()) {
+            missing.entry(name).or_default().push(container.str_at(&["name"]).unwrap_or_default());
+        }
+    }
+    let told = missing.into_iter().map(|(name, mut containers)| {
+        containers.sort_unstable();
+        containers.dedup();
+        format!("{name} for: {}", containers.join(","))
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| format!("must specify {}", told.join("; ")))
+}
+
+/// Whether a quota's scopes take in the object. Those of pods know pods alone, so a quota with scopes is about nothing else
+/// but claims of a volume attributes class.
+pub(crate) fn in_scope(quota: &Value, group: &str, plural: &str, object: &Value) -> bool {
+    let list = |path: &[&str]| quota.at(path).and_then(Value::as_array).unwrap_or_default();
+    let plain = list(&["spec", "scopes"]).iter().filter_map(Value::as_str);
+    let plain = plain.map(|scope| (scope, "Exists", None));
+    let text = |term: &Value, key: &str| term.str_at(&[key]).unwrap_or_default().to_owned();
+    let terms: Vec<_> = list(&["spec", "scopeSelector", "matchExpressions"])
+        .iter()
+        .map(|term| (text(term, "scopeName"), text(term, "operator"), term.get("values").cloned()))
+        .collect();
+    let selected =
+        terms.iter().map(|(scope, operator, values)| (scope.as_str(), operator.as_str(), values.as_ref()));
+    plain.chain(selected).all(|(scope, operator, values)| match (group, plural) {
+        ("", "pods") => pod_in_scope(object, scope, operator, values),
+        ("", "persistentvolumeclaims") if scope == "VolumeAttributesClass" => {
+            let class = |path: &[&str]| object.str_at(path).filter(|class| !class.is_empty());
+            let named = class(&["spec", "volumeAttributesClassName"])
+                .or_else(|| class(&["status", "currentVolumeAttributesClassName"]));
+            matches_name(scope, operator, values, named)
+        }
+        _ => false,
+    })
+}
+
+fn pod_in_scope(pod: &Value, scope: &str, operator: &str, values: Option<&Value>) -> bool {
+    let ends = pod.at(&["spec", "activeDeadlineSeconds"]).and_then(Value::as_int).is_some_and(|s| s >= 0);
+    let best_effort = || crate::strategy::core::pod::quality_of_service(pod) == "BestEffort";
+    match scope {
+        "Terminating" => ends,
+        "NotTerminating" => !ends,
+        "BestEffort" => best_effort(),
+        "NotBestEffort" => !best_effort(),
+        "PriorityClass" => {
+            let class = pod.str_at(&["spec", "priorityClassName"]).filter(|class| !class.is_empty());
+            matches_name(scope, operator, values, class)
+        }
+        "CrossNamespacePodAffinity" => has_cross_namespace_affinity(pod),
+        _ => false,
+    }
+}
+
+/// A term of a scope selector: a label selector's term over the one name.
+fn matches_name(scope: &str, operator: &str, values: Option<&Value>, name: Option<&str>) -> bool {
+    let mut term = Map::new();
+    term.insert("key", scope);
+    term.insert("operator", operator);
+    if let Some(values) = values {
+        term.insert("values", values.clone());
+    }
+    let selector = tree!({ "matchExpressions": tree!([Value::Object(term)]) });
+    LabelSelector::from_object(Some(&selector)).is_ok_and(|s| s.matches(|key| name.filter(|_| key == scope)))
+}
+
+fn has_cross_namespace_affinity(pod: &Value) -> bool {
+    let crosses = |term: &Value| {
+        term.get("namespaces").and_then(Value::as_array).is_some_and(|n| !n.is_empty())
+            || term.get("namespaceSelector").is_some_and(|s| !s.is_null())
+    };
+    ["podAffinity", "podAntiAffinity"].iter().any(|kind| {
+        let terms =
+            |key| pod.at(&["spec", "affinity", kind, key]).and_then(Value::as_array).unwrap_or_default();
+        let weighted = terms("preferredDuringSchedulingIgnoredDuringExecution").iter();
+        terms("requiredDuringSchedulingIgnoredDuringExecution").iter().any(crosses)
+            || weighted.filter_map(|term| term.get("podAffinityTerm")).any(crosses)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::json;
+
+    fn parse(text: &str) -> Value {
+        json::parse(text.as_bytes()).unwrap()
+    }
+
+    fn shown(amounts: &Amounts) -> String {
+        let all = amounts.0.iter().map(|(name, amount)| format!("{name}={}", amount.canonical()));
+        all.collect::<Vec<_>>().join(",")
+    }
+
+    #[test]
+    fn what_objects_use() {
+        // group, plural, object, usage
+        let rows = [
+            ("apps", "deployments", "{}", "count/deployments.apps=1"),
+            ("", "secrets", "{}", "count/secrets=1,secrets=1"),
+            (
+                "",
+                "pods",
+                r#"{"spec":{"containers":[{"resources":{"requests":{"cpu":"1","example.com/gpu":"2"},"limits":{"memory":"1Gi"}}}]}}"#,
+                "count/pods=1,cpu=1,limits.memory=1Gi,pods=1,requests.cpu=1,requests.example.com/gpu=2",
+            ),
+            ("", "pods", r#"{"status":{"phase":"Failed"}}"#, "count/pods=1"),
+            (
+                "",
+                "services",
+                r#"{"spec":{"type":"NodePort","ports":[{},{}]}}"#,
+                "count/services=1,services=1,services.loadbalancers=0,services.nodeports=2",
+            ),
+            (
+                "",
+                "services",
+                r#"{"spec":{"type":"LoadBalancer","allocateLoadBalancerNodePorts":false,"ports":[{"nodePort":3},{}]}}"#,
+                "count/services=1,services=1,services.loadbalancers=1,services.nodeports=1",
+            ),
+            (
+                "",
+                "persistentvolumeclaims",
+                r#"{"spec":{"storageClassName":"fast","resources":{"requests":{"storage":"1Gi"}}}}"#,
+                "count/persistentvolumeclaims=1,fast.storageclass.storage.k8s.io/persistentvolumeclaims=1,fast.storageclass.storage.k8s.io/requests.storage=1Gi,persistentvolumeclaims=1,requests.storage=1Gi",
+            ),
+        ];
+        for (group, plural, object, usage) in rows {
+            let used = of(group, plural, &parse(object));
+            assert_eq!(shown(&used), usage);
+            assert!(used.0.keys().all(|name| is_about(group, plural, name)), "{usage}");
+        }
+        assert!(!is_about("", "pods", "requests.storage"));
+        assert!(!is_about("", "services", "cpu"));
+    }
+
+    #[test]
+    fn scopes_choose_objects() {
+        // spec of the quota, pod, in scope
+        let rows = [
+            ("{}", "{}", true),
+            (r#"{"scopes":["Terminating"]}"#, r#"{"spec":{"activeDeadlineSeconds":5}}"#, true),
+            (r#"{"scopes":["Terminating"]}"#, "{}", false),
+            (r#"{"scopes":["NotTerminating","BestEffort"]}"#, r#"{"spec":{"containers":[{}]}}"#, true),
+            (
+                r#"{"scopes":["BestEffort"]}"#,
+                r#"{"spec":{"containers":[{"resources":{"requests":{"cpu":"1"}}}]}}"#,
+                false,
+            ),
+            (
+                r#"{"scopeSelector":{"matchExpressions":[{"scopeName":"PriorityClass","operator":"In","values":["high"]}]}}"#,
+                r#"{"spec":{"priorityClassName":"high"}}"#,
+                true,
+            ),
+            (
+                r#"{"scopeSelector":{"matchExpressions":[{"scopeName":"PriorityClass","operator":"In","values":["high"]}]}}"#,
+                "{}",
+                false,
+            ),
+            (
+                r#"{"scopes":["CrossNamespacePodAffinity"]}"#,
+                r#"{"spec":{"affinity":{"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"namespaceSelector":{}}]}}}}"#,
+                true,
+            ),
+        ];
+        for (spec, pod, expected) in rows {
+            let quota = parse(&format!(r#"{{"spec":{spec}}}"#));
+            assert_eq!(in_scope(&quota, "", "pods", &parse(pod)), expected, "{spec} {pod}");
+        }
+        let scoped = parse(r#"{"spec":{"scopes":["BestEffort"]}}"#);
+        assert!(!in_scope(&scoped, "", "services", &parse("{}")));
+    }
+
+    #[test]
+    fn containers_must_say_what_a_quota_is_about() {
+        let pod = parse(
+            r#"{"spec":{"containers":[{"name":"b"},{"name":"a"},{"name":"c","resources":{"requests":{"cpu":"1"}}}]}}"#,
+        );
+        assert_eq!(
+            unsaid(&pod, &["cpu", "limits.memory", "pods"]).as_deref(),
+            Some("must specify cpu for: a,b; limits.memory for: a,b,c")
+        );
+        assert_eq!(unsaid(&pod, &["pods"]), None);
+        assert_eq!(
+            unsaid(&parse(r#"{"spec":{"resources":{"requests":{"cpu":"1"}},"containers":[{}]}}"#), &["cpu"]),
+            None
+        );
+    }
+}

@@ -1,0 +1,177 @@
+//! What is used of each ResourceQuota, counted again when objects go and when quotas change.
+//!
+//! Admission charges what is created, in the object's own transaction. This counts everything at one moment and
+//! writes on the condition that the quota is as it was then; a charge that comes between makes it count again. So
+//! usage is exact whenever nothing waits here. Upstream: kubernetes `pkg/controller/resourcequota`.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plinth_codec::Value;
+use plinth_engine::{At, Engine, Event, EventKind, Feed, KeyRange, Record, Subscribe, Transaction};
+
+use super::workers::Workers;
+use crate::admission::resource_quota::Count;
+use crate::registry::{Registry, ResourceType};
+use crate::server::Server;
+use crate::status::ApiError;
+use crate::storage::stored::Stored;
+use crate::storage::{key, object, unchanged};
+
+/// Namespaces that are counted at a time.
+const WORKERS: usize = 2;
+/// First and longest pause before what failed is tried again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(10));
+/// Pause after a namespace was counted: a collection that is being deleted is not counted for each object.
+const REST: Duration = Duration::from_millis(100);
+/// Pause before the controller starts again after its feed broke off.
+const RESTART: Duration = Duration::from_secs(1);
+
+/// Counts; starts again from the present state when the feed breaks off.
+pub(super) async fn lead(server: Arc<Server>) {
+    loop {
+        let Err(fault) = follow(&server).await;
+        tracing::warn!(%fault, "the quota controller starts again");
+        tokio::time::sleep(RESTART).await;
+    }
+}
+
+async fn follow(server: &Arc<Server>) -> Result<Infallible, ApiError> {
+    let mut workers = Workers::new("resourcequota-controller", WORKERS, RETRY);
+    let prefix = key::resource_prefix("", "resourcequotas");
+    let (quotas, revision) = server.store.records(key::range(prefix.as_bytes())).await?;
+    for quota in quotas {
+        if let Some((namespace, _)) = key::split(&prefix, true, &quota.key) {
+            workers.add(namespace.to_owned());
+        }
+    }
+    let subscribe = Subscribe::new(KeyRange::all()).after(revision).previous(true);
+    let mut feed = server.store.engine().subscribe(subscribe)?;
+    loop {
+        tokio::select! {
+            changes = feed.next() => {
+                let Feed::Events(events) = changes? else { continue };
+                let registry = server.registry();
+                for event in events.iter() {
+                    let Some(namespace) = concerned(&registry, event) else { continue };
+                    let quotas = server.admission.resource_quotas.objects(server, namespace).await?;
+                    if !quotas.is_empty() {
+                        workers.add(namespace.to_owned());
+                    }
+                }
+            }
+            () = workers.advance(|namespace| count(server.clone(), namespace)) => {}
+        }
+    }
+}
+
+/// The namespace whose usage a change may have lowered, or whose quotas it changed.
+fn concerned<'e>(registry: &Registry, event: &'e Event) -> Option<&'e str> {
+    let resource = registry.of_key(&event.key).filter(|r| r.row.namespaced)?;
+    let concerns = match &event.kind {
+        EventKind::Delete => resource.plural() != "events",
+        EventKind::Put { value, .. } => match (resource.group(), resource.plural()) {
+            ("", "services" | "persistentvolumeclaims") => event.previous.is_some(),
+            ("", "pods") => {
+                has_ended(resource, value)
+                    || event.previous.as_ref().is_some_and(|p| deadline_differs(&p.value, value))
+            }
+            ("", "resourcequotas") => quota_changed(resource, event, value),
+            _ => false,
+        },
+    };
+    let prefix = resource.storage.as_ref()?.prefix.as_str();
+    key::split(prefix, true, &event.key).filter(|_| concerns).map(|(namespace, _)| namespace)
+}
+
+fn has_ended(pods: &ResourceType, value: &[u8]) -> bool {
+    let place = pods.fields.iter().position(|field| field.name == "status.phase");
+    let stored = Stored::parse(value).ok();
+    let phase = place.and_then(|place| stored.and_then(|stored| stored.field(place)));
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Whether the scope `Terminating` may have changed; looks for the field's name alone.
+fn deadline_differs(before: &[u8], now: &[u8]) -> bool {
+    let has = |value: &[u8]| memchr::memmem::find(value, b"activeDeadlineSeconds").is_some();
+    has(before) != has(now)
+}
+
+/// Whether more than the usage that admission writes has changed.
+fn quota_changed(quotas: &ResourceType, event: &Event, value: &[u8]) -> bool {
+    let tree = |value: &[u8]| {
+        let stored = Stored::parse(value).ok()?;
+        crate::conversion::served_tree(quotas, &stored, event.revision).ok()
+    };
+    let (Some(new), Some(old)) = (tree(value), event.previous.as_ref().and_then(|p| tree(&p.value))) else {
+        return true;
+    };
+    let hard = |quota: &Value| quota.at(&["status", "hard"]).cloned();
+    new.get("spec") != old.get("spec") || hard(&new) != new.at(&["spec", "hard"]).cloned()
+}
+
+/// Counts a namespace and writes what its quotas say of it.
+async fn count(server: Arc<Server>, namespace: String) -> Result<(), ApiError> {
+    let registry = server.registry();
+    let counted = server.store.read(move |engine| Ok(recount(engine, &registry, &namespace))).await??;
+    for (record, value) in counted {
+        let transaction =
+            Transaction::new().require(unchanged(&record)).put(record.key.clone(), value).having_read(record);
+        if server.store.commit(transaction).await?.is_none() {
+            return Err(ApiError::conflict(
+                "",
+                "resourcequotas",
+                "",
+                "a quota was changed while it was counted",
+            ));
+        }
+    }
+    tokio::time::sleep(REST).await;
+    Ok(())
+}
+
+/// The quotas of a namespace that say something else than what is there at one moment, with what they ought to say. Blocks;
+/// costs a walk over the namespace's objects of the resources that its quotas are about.
+fn recount(
+    engine: &Engine,
+    registry: &Registry,
+    namespace: &str,
+) -> Result<Vec<(Record, bytes::Bytes)>, ApiError> {
+    let snapshot = engine.snapshot(At::Latest)?;
+    let range = |resource: &ResourceType| {
+        let form = resource.storage.as_ref();
+        form.map(|form| key::range(&key::collection(&form.prefix, namespace)))
+    };
+    let quotas = registry.get("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_resource)?;
+    let Some(own) = range(quotas) else { return Ok(Vec::new()) };
+    let mut counts = Vec::new();
+    let mut entries = snapshot.range(&own);
+    while let Some(entry) = entries.next()? {
+        let record = entry.to_record();
+        let tree = object::to_tree(quotas, &record)?;
+        counts.push((record, Count::new(tree)));
+    }
+    for resource in registry.stored().filter(|r| r.row.namespaced) {
+        let (group, plural) = (resource.group(), resource.plural());
+        if !counts.iter().any(|(_, count)| count.is_about(group, plural)) {
+            continue;
+        }
+        let Some(range) = range(resource) else { continue };
+        let mut entries = snapshot.range(&range);
+        while let Some(entry) = entries.next()? {
+            let tree = object::to_tree(resource, &entry.to_record())?;
+            for (_, count) in counts.iter_mut().filter(|(_, count)| count.is_about(group, plural)) {
+                count.add(group, plural, &tree);
+            }
+        }
+    }
+    let mut changed = Vec::new();
+    for (record, count) in counts {
+        let value = object::to_stored(quotas, count.finish())?;
+        if value != record.value {
+            changed.push((record, value));
+        }
+    }
+    Ok(changed)
+}
