@@ -9,6 +9,7 @@
 //! | nothing is created in a namespace that is absent or going; some namespaces stay | `namespace_lifecycle` |
 //! | defaults and bounds of requests and limits | `limit_ranger` |
 //! | a new node is not ready | `taint_nodes_by_condition` |
+//! | the Pod Security Standards | `pod_security` |
 //! | a pod's priority | `priority` |
 //! | how long a pod stays on a failed node | `default_toleration_seconds` |
 //! | classes and growth of claims, protection of what is used | `storage` |
@@ -27,6 +28,7 @@ mod default_toleration_seconds;
 mod limit_ranger;
 mod namespace_lifecycle;
 pub mod options;
+mod pod_security;
 mod pod_topology_labels;
 mod priority;
 pub(crate) mod resource_quota;
@@ -219,6 +221,20 @@ pub static PLUGINS: &[Plugin] = &[
             at_once(Ok(()))
         }),
         validate: None,
+    },
+    Plugin {
+        name: "PodSecurity",
+        on: true,
+        sees: &[
+            ("", "namespaces", "", &[Create, Update]),
+            ("", "pods", "*", &[Create, Update]),
+            ("", "podtemplates", "", &[Create, Update]),
+            ("", "replicationcontrollers", "", &[Create, Update]),
+            ("apps", "*", "", &[Create, Update]),
+            ("batch", "*", "", &[Create, Update]),
+        ],
+        mutate: None,
+        validate: Some(|call, object| Box::pin(pod_security::validate(call, object))),
     },
     Plugin {
         name: "Priority",

@@ -1,0 +1,190 @@
+//! `PodSecurity`: a namespace's labels say how much its pods may do (the Pod Security Standards).
+//!
+//! Upstream: k8s.io/pod-security-admission. Violations of the enforced level refuse pods; those of the warned-of level are told to
+//! whoever makes pods, or what makes pods. Violations of the audited level would go into an audit log.
+
+mod checks;
+mod policy;
+
+use std::collections::BTreeMap;
+
+use plinth_codec::Value;
+
+use self::checks::{detail, violations, Pod};
+use self::policy::{Level, Policy, Standard};
+use super::{Call, Operation};
+use crate::metadata;
+use crate::status::{ApiError, Cause};
+use crate::storage::stored::Stored;
+
+/// Subresources of pods that change nothing of what a pod may do.
+const HARMLESS: &[&str] = &["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
+/// The most pods that a change of a namespace's level is tried on.
+const PODS_CHECKED: usize = 3000;
+
+/// The path of the pod template in what makes pods.
+fn template_path(plural: &str) -> &'static [&'static str] {
+    match plural {
+        "cronjobs" => &["spec", "jobTemplate", "spec", "template"],
+        "podtemplates" => &["template"],
+        _ => &["spec", "template"],
+    }
+}
+
+/// Checks a namespace's labels, a pod, or what makes pods.
+///
+/// # Errors
+/// 403 for a pod that violates what is enforced, 422 for labels that make no sense.
+pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
+    match call.cx.resource.plural() {
+        "namespaces" => validate_namespace(call, object).await,
+        "pods" => validate_pod(call, object).await,
+        plural => match object.at(template_path(plural)) {
+            Some(template) if call.cx.info.subresource.is_empty() => {
+                let policy = policy_of(call).await?;
+                warn(call, template, policy.warn);
+                Ok(())
+            }
+            _ => Ok(()),
+        },
+    }
+}
+
+/// What the namespace asks for, from the labels in its stored header.
+async fn policy_of(call: &Call<'_>) -> Result<Policy, ApiError> {
+    let namespaces = call.cx.registry.get("", "v1", "namespaces").ok_or_else(ApiError::no_such_resource)?;
+    let nothing = || Policy::of(|_| None).0;
+    let Some(form) = &namespaces.storage else { return Ok(nothing()) };
+    let Some(record) = call.cx.server.store.get(form, "", call.namespace).await? else {
+        return Ok(nothing());
+    };
+    let stored = Stored::parse(&record.value).map_err(ApiError::internal)?;
+    Ok(Policy::of(|key| stored.labels().find(|(k, _)| *k == key).map(|(_, v)| v)).0)
+}
+
+fn pod_of(object: &Value) -> Option<Pod<'_>> {
+    let annotations = object.at(&["metadata", "annotations"]).and_then(Value::as_object);
+    Some(Pod { annotations, spec: object.get("spec")? })
+}
+
+fn warn(call: &Call<'_>, object: &Value, standard: Standard) {
+    let Some(pod) = pod_of(object) else { return };
+    let found = violations(&pod, standard);
+    if !found.is_empty() {
+        call.cx.warnings.add(format!("would violate PodSecurity \"{standard}\": {}", detail(&found)));
+    }
+}
+
+async fn validate_pod(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
+    if HARMLESS.contains(&call.cx.info.subresource.as_str()) {
+        return Ok(());
+    }
+    if call.operation == Operation::Update && !call.old.is_none_or(|old| images_differ(object, old)) {
+        return Ok(());
+    }
+    let Policy { enforce, warn: warned } = policy_of(call).await?;
+    let Some(pod) = pod_of(object) else { return Ok(()) };
+    let found = violations(&pod, enforce);
+    if !found.is_empty() {
+        let why = format!("violates PodSecurity \"{enforce}\": {}", detail(&found));
+        return Err(call.forbidden(object, &why));
+    }
+    if warned != enforce {
+        warn(call, object, warned);
+    }
+    Ok(())
+}
+
+/// Whether an update of a pod changes anything that the standards are about: images and the number of containers are all
+/// that can change.
+fn images_differ(new: &Value, old: &Value) -> bool {
+    let images = |pod: &Value| {
+        let lists = ["containers", "initContainers", "ephemeralContainers"].into_iter();
+        let containers =
+            lists.flat_map(|part| pod.at(&["spec", part]).and_then(Value::as_array).unwrap_or_default());
+        let image = |c: &Value| {
+            let text = |key: &str| c.str_at(&[key]).unwrap_or_default().to_owned();
+            (text("name"), text("image"))
+        };
+        containers.map(image).collect::<Vec<_>>()
+    };
+    images(new) != images(old)
+}
+
+fn policy_of_labels(namespace: &Value) -> (Policy, Vec<Cause>) {
+    let labels = namespace.at(&["metadata", "labels"]).and_then(Value::as_object);
+    Policy::of(|key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str))
+}
+
+async fn validate_namespace(call: &Call<'_>, namespace: &Value) -> Result<(), ApiError> {
+    let (policy, faults) = policy_of_labels(namespace);
+    let name = metadata::text(namespace, "name");
+    let (before, old_faults) = call.old.map_or_else(|| (policy, Vec::new()), policy_of_labels);
+    if !faults.is_empty() && faults != old_faults {
+        return Err(ApiError::invalid("", "Namespace", name, faults));
+    }
+    let (new, old) = (policy.enforce, before.enforce);
+    let stricter = new.version != old.version || new.level > old.level;
+    if call.old.is_none() || new == old || new.level == Level::Privileged || !stricter {
+        return Ok(());
+    }
+    tell_of_violators(call, name, new).await
+}
+
+/// Warns of the pods that are there and would be refused now: each violation once, with the first pod and the number of others.
+async fn tell_of_violators(call: &Call<'_>, namespace: &str, standard: Standard) -> Result<(), ApiError> {
+    let pods = call.cx.registry.get("", "v1", "pods").ok_or_else(ApiError::no_such_resource)?;
+    let pods = call.cx.server.store.objects(pods, namespace).await?;
+    let mut found: BTreeMap<String, (String, usize)> = BTreeMap::new();
+    for pod in pods.iter().take(PODS_CHECKED) {
+        let violated = pod_of(pod).map(|pod| violations(&pod, standard)).unwrap_or_default();
+        if !violated.is_empty() {
+            let reasons: Vec<String> = violated.into_iter().map(|v| v.reason).collect();
+            let entry = found.entry(reasons.join(", "));
+            let (_, count) = entry.or_insert_with(|| (metadata::text(pod, "name").to_owned(), 0));
+            *count += 1;
+        }
+    }
+    let warnings = &call.cx.warnings;
+    if pods.len() > PODS_CHECKED {
+        warnings.add(format!(
+            "new PodSecurity enforce level only checked against the first {PODS_CHECKED} of {} existing pods",
+            pods.len()
+        ));
+    }
+    if !found.is_empty() {
+        warnings.add(format!(
+            "existing pods in namespace \"{namespace}\" violate the new PodSecurity enforce level \"{standard}\""
+        ));
+    }
+    let mut lines: Vec<String> = found
+        .into_iter()
+        .map(|(reasons, (pod, count))| match count {
+            1 => format!("{pod}: {reasons}"),
+            2 => format!("{pod} (and 1 other pod): {reasons}"),
+            _ => format!("{pod} (and {} other pods): {reasons}", count - 1),
+        })
+        .collect();
+    lines.sort_unstable();
+    lines.into_iter().for_each(|line| warnings.add(line));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::json;
+
+    #[test]
+    fn only_images_make_an_update_count() {
+        let pod = |image: &str, label: &str| {
+            let text = format!(
+                r#"{{"metadata":{{"labels":{{"a":"{label}"}}}},"spec":{{"containers":[{{"name":"c","image":"{image}"}}]}}}}"#
+            );
+            json::parse(text.as_bytes()).unwrap()
+        };
+        assert!(!images_differ(&pod("x", "1"), &pod("x", "2")));
+        assert!(images_differ(&pod("x", "1"), &pod("y", "1")));
+        assert!(images_differ(&pod("x", "1"), &json::parse(br#"{"spec":{}}"#).unwrap()));
+    }
+}

@@ -1,0 +1,157 @@
+//! Which level of the Pod Security Standards a namespace asks for: its labels.
+//!
+//! Upstream: k8s.io/pod-security-admission `api`.
+
+use std::fmt;
+
+use crate::field;
+use crate::status::Cause;
+
+/// How much a pod may do; the order is that of strictness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    /// Everything.
+    Privileged,
+    /// What does no known harm.
+    Baseline,
+    /// What is known to be good.
+    Restricted,
+}
+
+/// The minor version of Kubernetes whose rules count; `None` is the latest.
+pub(super) type Version = Option<u32>;
+
+/// A level in a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Standard {
+    pub level: Level,
+    pub version: Version,
+}
+
+impl fmt::Display for Standard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.level {
+            Level::Privileged => "privileged",
+            Level::Baseline => "baseline",
+            Level::Restricted => "restricted",
+        })?;
+        match self.version {
+            Some(minor) => write!(f, ":v1.{minor}"),
+            None => f.write_str(":latest"),
+        }
+    }
+}
+
+/// What a namespace asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Policy {
+    /// Violations are refused.
+    pub enforce: Standard,
+    /// Violations are warned of.
+    pub warn: Standard,
+}
+
+const ANYTHING: Standard = Standard { level: Level::Privileged, version: None };
+const PREFIX: &str = "pod-security.kubernetes.io/";
+
+impl Policy {
+    /// The policy that labels ask for, and what is wrong with them. A wrong level to enforce is the strictest one, a wrong
+    /// one to warn of none.
+    pub fn of<'a>(labels: impl Fn(&str) -> Option<&'a str>) -> (Policy, Vec<Cause>) {
+        let mut faults = Vec::new();
+        let mut read = |mode: &str| {
+            let mut standard = ANYTHING;
+            let mut is_level = None;
+            let key = format!("{PREFIX}{mode}");
+            if let Some(text) = labels(&key) {
+                let level = level(text);
+                is_level = Some(level.is_some());
+                standard.level = level.unwrap_or(Level::Restricted);
+                if level.is_none() {
+                    let why = "must be one of privileged, baseline, restricted";
+                    faults.push(field::invalid(format!("metadata.labels[{key}]"), text, why));
+                }
+            }
+            let key = format!("{PREFIX}{mode}-version");
+            let given = labels(&key);
+            if let Some(text) = given {
+                match version(text) {
+                    Ok(version) => standard.version = version,
+                    Err(why) => faults.push(field::invalid(format!("metadata.labels[{key}]"), text, why)),
+                }
+            }
+            (standard, is_level, given.is_some())
+        };
+        let (enforce, enforce_is_level, _) = read("enforce");
+        let _ = read("audit");
+        let (mut warn, warn_is_level, warns_of_version) = read("warn");
+        if warn_is_level == Some(false) {
+            warn.level = Level::Privileged;
+        }
+        // Who is told nothing else is warned of what will be refused.
+        if warn_is_level.is_none() && enforce_is_level == Some(true) && enforce.level > warn.level {
+            warn.level = enforce.level;
+            if !warns_of_version {
+                warn.version = enforce.version;
+            }
+        }
+        (Policy { enforce, warn }, faults)
+    }
+}
+
+fn level(text: &str) -> Option<Level> {
+    match text {
+        "privileged" => Some(Level::Privileged),
+        "baseline" => Some(Level::Baseline),
+        "restricted" => Some(Level::Restricted),
+        _ => None,
+    }
+}
+
+fn version(text: &str) -> Result<Version, &'static str> {
+    const WHY: &str = "must be \"latest\" or \"v1.x\"";
+    if text == "latest" {
+        return Ok(None);
+    }
+    let minor = text.strip_prefix("v1.").ok_or(WHY)?;
+    let is_number = minor == "0" || (!minor.starts_with('0') && minor.bytes().all(|b| b.is_ascii_digit()));
+    match minor.parse() {
+        Ok(minor) if is_number => Ok(Some(minor)),
+        _ => Err(WHY),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_make_a_policy() {
+        // labels, enforce, warn, paths of the faults
+        type Row = (&'static [(&'static str, &'static str)], &'static str, &'static str, usize);
+        let rows: [Row; 6] = [
+            (&[], "privileged:latest", "privileged:latest", 0),
+            (&[("enforce", "baseline")], "baseline:latest", "baseline:latest", 0),
+            (
+                &[("enforce", "restricted"), ("enforce-version", "v1.24")],
+                "restricted:v1.24",
+                "restricted:v1.24",
+                0,
+            ),
+            (&[("enforce", "restricted"), ("warn", "baseline")], "restricted:latest", "baseline:latest", 0),
+            (&[("enforce", "none"), ("warn", "none")], "restricted:latest", "privileged:latest", 2),
+            (&[("enforce-version", "v1.024")], "privileged:latest", "privileged:latest", 1),
+        ];
+        for (labels, enforce, warn, faults) in rows {
+            let (policy, found) = Policy::of(|key| {
+                let mode = key.strip_prefix(PREFIX)?;
+                labels.iter().find(|(k, _)| *k == mode).map(|(_, v)| *v)
+            });
+            assert_eq!(
+                (policy.enforce.to_string().as_str(), policy.warn.to_string().as_str()),
+                (enforce, warn)
+            );
+            assert_eq!(found.len(), faults, "{labels:?}");
+        }
+    }
+}
