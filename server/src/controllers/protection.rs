@@ -19,7 +19,7 @@ use crate::metadata;
 use crate::request_info::Verb;
 use crate::server::Server;
 use crate::status::ApiError;
-use crate::storage::stored::Stored;
+use crate::storage::stored::Head;
 use crate::storage::{key, object};
 
 /// Objects that are looked at at a time.
@@ -111,8 +111,8 @@ async fn follow(server: &Arc<Server>, protected: Protected) -> Result<Infallible
     let range = key::range(key::resource_prefix(group, plural).as_bytes());
     let mut workers = Workers::new(protected.name, WORKERS, RETRY);
     let (records, revision) = server.store.records(range.clone()).await?;
-    let going = |value: &[u8]| Stored::parse(value).is_ok_and(|stored| stored.deleting());
-    records.into_iter().filter(|r| going(&r.value)).for_each(|r| workers.add(r.key));
+    let going = |value: &[u8]| Head::parse(value).is_ok_and(|head| head.deleting());
+    records.into_iter().filter(|r| going(&r.value)).for_each(|r| workers.add(r.key.clone()));
     let mut feed = server.store.engine().subscribe(Subscribe::new(range).after(revision))?;
     loop {
         tokio::select! {

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plinth_codec::Value;
-use plinth_engine::{At, Engine, Event, EventKind, Feed, KeyRange, Record, Subscribe, Transaction};
+use plinth_engine::{At, Engine, Event, EventKind, Feed, KeyRange, Subscribe, Transaction};
 
 use super::workers::Workers;
-use crate::admission::resource_quota::Count;
+use crate::admission::resource_quota::{differ, Count};
 use crate::registry::{Registry, ResourceType};
 use crate::server::Server;
 use crate::status::ApiError;
 use crate::storage::stored::Stored;
-use crate::storage::{key, object, unchanged};
+use crate::storage::{key, object, unchanged, Fetched, Store};
 
 /// Namespaces that are counted at a time.
 const WORKERS: usize = 2;
@@ -54,9 +54,8 @@ async fn follow(server: &Arc<Server>) -> Result<Infallible, ApiError> {
                 let Feed::Events(events) = changes? else { continue };
                 let registry = server.registry();
                 for event in events.iter() {
-                    let Some(namespace) = concerned(&registry, event) else { continue };
-                    let quotas = server.admission.resource_quotas.objects(server, namespace).await?;
-                    if !quotas.is_empty() {
+                    let Some((resource, namespace)) = concerned(&registry, event) else { continue };
+                    if has_quotas(server, namespace).await? && asks_for_count(&server.store, &resource, event) {
                         workers.add(namespace.to_owned());
                     }
                 }
@@ -66,58 +65,58 @@ async fn follow(server: &Arc<Server>) -> Result<Infallible, ApiError> {
     }
 }
 
-/// The namespace whose usage a change may have lowered, or whose quotas it changed.
-fn concerned<'e>(registry: &Registry, event: &'e Event) -> Option<&'e str> {
+/// Kinds whose changes can change what they use; of all others only the number counts.
+const CHANGING: [&str; 4] = ["pods", "services", "persistentvolumeclaims", "resourcequotas"];
+
+/// The resource and namespace of a change that may concern usage: of a deletion, or of a change of a kind that can use more
+/// or less.
+fn concerned<'e>(registry: &Registry, event: &'e Event) -> Option<(Arc<ResourceType>, &'e str)> {
     let resource = registry.of_key(&event.key).filter(|r| r.row.namespaced)?;
     let concerns = match &event.kind {
         EventKind::Delete => resource.plural() != "events",
-        EventKind::Put { value, .. } => match (resource.group(), resource.plural()) {
-            ("", "services" | "persistentvolumeclaims") => event.previous.is_some(),
-            ("", "pods") => {
-                has_ended(resource, value)
-                    || event.previous.as_ref().is_some_and(|p| deadline_differs(&p.value, value))
-            }
-            ("", "resourcequotas") => quota_changed(resource, event, value),
-            _ => false,
-        },
+        EventKind::Put { .. } => resource.group().is_empty() && CHANGING.contains(&resource.plural()),
     };
     let prefix = resource.storage.as_ref()?.prefix.as_str();
-    key::split(prefix, true, &event.key).filter(|_| concerns).map(|(namespace, _)| namespace)
+    key::split(prefix, true, &event.key)
+        .filter(|_| concerns)
+        .map(|(namespace, _)| (resource.clone(), namespace))
 }
 
-fn has_ended(pods: &ResourceType, value: &[u8]) -> bool {
-    let place = pods.fields.iter().position(|field| field.name == "status.phase");
-    let stored = Stored::parse(value).ok();
-    let phase = place.and_then(|place| stored.and_then(|stored| stored.field(place)));
-    matches!(phase, Some("Succeeded" | "Failed"))
-}
-
-/// Whether the scope `Terminating` may have changed; looks for the field's name alone.
-fn deadline_differs(before: &[u8], now: &[u8]) -> bool {
-    let has = |value: &[u8]| memchr::memmem::find(value, b"activeDeadlineSeconds").is_some();
-    has(before) != has(now)
-}
-
-/// Whether more than the usage that admission writes has changed.
-fn quota_changed(quotas: &ResourceType, event: &Event, value: &[u8]) -> bool {
+/// Whether a change asks for a new count. What is created has been charged by admission.
+fn asks_for_count(store: &Store, resource: &ResourceType, event: &Event) -> bool {
+    let EventKind::Put { value, .. } = &event.kind else { return true };
     let tree = |value: &[u8]| {
-        let stored = Stored::parse(value).ok()?;
-        crate::conversion::served_tree(quotas, &stored, event.revision).ok()
+        let value = store.open(&event.key, value).ok()?;
+        let stored = Stored::parse(&value).ok()?;
+        crate::conversion::served_tree(resource, &stored, event.revision).ok()
     };
-    let (Some(new), Some(old)) = (tree(value), event.previous.as_ref().and_then(|p| tree(&p.value))) else {
-        return true;
-    };
-    let hard = |quota: &Value| quota.at(&["status", "hard"]).cloned();
-    new.get("spec") != old.get("spec") || hard(&new) != new.at(&["spec", "hard"]).cloned()
+    let (new, old) = (tree(value), event.previous.as_ref().and_then(|previous| tree(&previous.value)));
+    match (resource.plural(), new, old) {
+        ("resourcequotas", Some(new), Some(old)) => {
+            let hard = |quota: &Value| quota.at(&["status", "hard"]).cloned();
+            new.get("spec") != old.get("spec") || hard(&new) != new.at(&["spec", "hard"]).cloned()
+        }
+        ("resourcequotas", ..) | (_, None, _) => true,
+        (_, Some(_), None) => false,
+        (plural, Some(new), Some(old)) => differ(resource.group(), plural, &new, &old),
+    }
+}
+
+async fn has_quotas(server: &Server, namespace: &str) -> Result<bool, ApiError> {
+    Ok(!server.admission.resource_quotas.objects(server, namespace).await?.is_empty())
 }
 
 /// Counts a namespace and writes what its quotas say of it.
 async fn count(server: Arc<Server>, namespace: String) -> Result<(), ApiError> {
     let registry = server.registry();
-    let counted = server.store.read(move |engine| Ok(recount(engine, &registry, &namespace))).await??;
+    let store = server.store.clone();
+    let counted =
+        server.store.read(move |engine| Ok(recount(&store, engine, &registry, &namespace))).await??;
     for (record, value) in counted {
-        let transaction =
-            Transaction::new().require(unchanged(&record)).put(record.key.clone(), value).having_read(record);
+        let transaction = Transaction::new()
+            .require(unchanged(&record))
+            .put(record.key.clone(), server.store.seal(&record.key, value)?)
+            .having_read(record.into_record());
         if server.store.commit(transaction).await?.is_none() {
             return Err(ApiError::conflict(
                 "",
@@ -134,10 +133,11 @@ async fn count(server: Arc<Server>, namespace: String) -> Result<(), ApiError> {
 /// The quotas of a namespace that say something else than what is there at one moment, with what they ought to say. Blocks;
 /// costs a walk over the namespace's objects of the resources that its quotas are about.
 fn recount(
+    store: &Store,
     engine: &Engine,
     registry: &Registry,
     namespace: &str,
-) -> Result<Vec<(Record, bytes::Bytes)>, ApiError> {
+) -> Result<Vec<(Fetched, bytes::Bytes)>, ApiError> {
     let snapshot = engine.snapshot(At::Latest)?;
     let range = |resource: &ResourceType| {
         let form = resource.storage.as_ref();
@@ -148,7 +148,7 @@ fn recount(
     let mut counts = Vec::new();
     let mut entries = snapshot.range(&own);
     while let Some(entry) = entries.next()? {
-        let record = entry.to_record();
+        let record = store.fetched(entry.to_record())?;
         let tree = object::to_tree(quotas, &record)?;
         counts.push((record, Count::new(tree)));
     }
@@ -160,7 +160,7 @@ fn recount(
         let Some(range) = range(resource) else { continue };
         let mut entries = snapshot.range(&range);
         while let Some(entry) = entries.next()? {
-            let tree = object::to_tree(resource, &entry.to_record())?;
+            let tree = object::to_tree(resource, &store.fetched(entry.to_record())?)?;
             for (_, count) in counts.iter_mut().filter(|(_, count)| count.is_about(group, plural)) {
                 count.add(group, plural, &tree);
             }

@@ -15,7 +15,7 @@ use self::policy::{Level, Policy, Standard};
 use super::{Call, Operation};
 use crate::metadata;
 use crate::status::{ApiError, Cause};
-use crate::storage::stored::Stored;
+use crate::storage::stored::Head;
 
 /// Subresources of pods that change nothing of what a pod may do.
 const HARMLESS: &[&str] = &["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
@@ -58,8 +58,8 @@ async fn policy_of(call: &Call<'_>) -> Result<Policy, ApiError> {
     let Some(record) = call.cx.server.store.get(form, "", call.namespace).await? else {
         return Ok(nothing());
     };
-    let stored = Stored::parse(&record.value).map_err(ApiError::internal)?;
-    Ok(Policy::of(|key| stored.labels().find(|(k, _)| *k == key).map(|(_, v)| v)).0)
+    let head = Head::parse(&record.value).map_err(ApiError::internal)?;
+    Ok(Policy::of(|key| head.labels().find(|(k, _)| *k == key).map(|(_, v)| v)).0)
 }
 
 fn pod_of(object: &Value) -> Option<Pod<'_>> {

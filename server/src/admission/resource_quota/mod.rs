@@ -124,9 +124,15 @@ fn write(call: &Call<'_>, quota: &Arc<Value>, used: &Amounts) -> Result<(), ApiE
     let key = Bytes::from(key::object(&form.prefix, call.namespace, metadata::text(quota, "name")));
     let mut changed = Value::clone(quota);
     set_used(&mut changed, used);
-    let value = object::to_stored(quotas, changed)?;
+    let value = call.cx.server.store.seal(&key, object::to_stored(quotas, changed)?)?;
     call.write(Condition::ModRevision { key: key.clone(), revision: Revision::new(revision) }, key, value);
     Ok(())
+}
+
+/// Whether a change makes an object use another amount, or changes the scopes that it is in.
+pub(crate) fn differ(group: &str, plural: &str, new: &Value, old: &Value) -> bool {
+    let ends = |pod: &Value| pod.at(&["spec", "activeDeadlineSeconds"]).and_then(Value::as_int).is_some();
+    usage::of(group, plural, new) != usage::of(group, plural, old) || ends(new) != ends(old)
 }
 
 /// Sets `status.used`.
