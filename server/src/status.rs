@@ -204,13 +204,17 @@ impl ApiError {
         if !group.is_empty() {
             let _ = write!(what, ".{group}");
         }
-        let faults: Vec<String> = causes
-            .iter()
-            .map(|c| match c.field.is_empty() {
-                true => c.message.clone(),
-                false => format!("{}: {}", c.field, c.message),
-            })
-            .collect();
+        let mut faults: Vec<String> = Vec::with_capacity(causes.len());
+        for cause in &causes {
+            let fault = match cause.field.is_empty() {
+                true => cause.message.clone(),
+                false => format!("{}: {}", cause.field, cause.message),
+            };
+            // What two rules are against is told once.
+            if !faults.contains(&fault) {
+                faults.push(fault);
+            }
+        }
         let message = match faults.len() {
             0 => format!("{what} {name:?} is invalid"),
             1 => format!("{what} {name:?} is invalid: {}", faults[0]),

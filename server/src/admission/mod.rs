@@ -198,7 +198,7 @@ pub static PLUGINS: &[Plugin] = &[
         name: "NamespaceLifecycle",
         on: true,
         sees: &[("*", "*", "*", &[Create]), ("", "namespaces", "", &[Delete])],
-        mutate: Some(|call, _| Box::pin(namespace_lifecycle::admit(call))),
+        mutate: Some(|call, object| Box::pin(namespace_lifecycle::admit(call, object))),
         validate: None,
     },
     Plugin {

@@ -2,6 +2,8 @@
 //!
 //! Upstream: k8s.io/apiserver `pkg/admission/plugin/namespace/lifecycle`.
 
+use plinth_codec::Value;
+
 use super::{Call, Operation};
 use crate::handlers::Context;
 use crate::status::{ApiError, Cause};
@@ -14,7 +16,7 @@ const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 ///
 /// # Errors
 /// 404 with `details.kind` `namespaces`; 403 with cause `NamespaceTerminating`; 403 for a namespace that may not be deleted.
-pub(super) async fn admit(call: &Call<'_>) -> Result<(), ApiError> {
+pub(super) async fn admit(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     let cx = call.cx;
     if call.operation == Operation::Delete {
         return match IMMORTAL.contains(&call.name) {
@@ -41,8 +43,7 @@ pub(super) async fn admit(call: &Call<'_>) -> Result<(), ApiError> {
         message: format!("namespace {name} is being terminated"),
         field: "metadata.namespace".into(),
     };
-    Err(ApiError::forbidden(cx.resource.group(), cx.resource.plural(), call.name, &why)
-        .with_causes(vec![cause]))
+    Err(call.forbidden(object, &why).with_causes(vec![cause]))
 }
 
 /// Whether a namespace is going; `None` when there is none of that name.

@@ -28,6 +28,39 @@ pub async fn ensure_system_namespaces(server: &Arc<Server>) -> Result<(), ApiErr
     Ok(())
 }
 
+/// The priorities of what a cluster cannot do without: name, value and what for
+/// (kubernetes `pkg/apis/scheduling/v1/helpers.go`).
+const PRIORITY_CLASSES: &[(&str, i64, &str)] = &[
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+];
+
+/// Creates the system priority classes that are missing.
+///
+/// # Errors
+/// When one cannot be written.
+pub async fn ensure_priority_classes(server: &Arc<Server>) -> Result<(), ApiError> {
+    for (name, value, description) in PRIORITY_CLASSES {
+        let class = tree!({
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": tree!({ "name": *name }),
+            "value": *value,
+            "description": *description,
+        });
+        ensure(server, ("scheduling.k8s.io", "v1", "priorityclasses"), "", class).await?;
+    }
+    Ok(())
+}
+
 /// Creates the Service `kubernetes` in namespace `default`, by which pods find this server, and its endpoints.
 ///
 /// # Errors

@@ -19,7 +19,8 @@ use crate::authn::{self, AuthenticationOptions, Authenticator};
 use crate::authz::{rbac, AuthorizationOptions, Authorizer};
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{
-    ensure_kubernetes_service, ensure_system_namespaces, kubeconfig, DataDir, DataDirError,
+    ensure_kubernetes_service, ensure_priority_classes, ensure_system_namespaces, kubeconfig, DataDir,
+    DataDirError,
 };
 use crate::controllers::{self, Controllers};
 use crate::encryption::Encryption;
@@ -258,6 +259,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     }));
     tokio::spawn(until_stopped(stopping.clone(), reload::follow(watched)));
     ensure_system_namespaces(&server).await?;
+    ensure_priority_classes(&server).await?;
     rbac::bootstrap::reconcile(&server).await?;
     ensure_kubernetes_service(&server, address).await?;
     let root_ca = read_text(pki.ca_cert())?;

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use super::delete_options::Options;
 use super::{key_namespace, respond, write, Context};
 use crate::admission::{self, Call, Operation};
-use crate::authz::Attributes;
+use crate::authz::{Attributes, ResourceTarget};
 use crate::field;
 use crate::http::body::Body;
 use crate::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
@@ -102,6 +102,10 @@ pub(super) async fn delete_object(
     options: &Options,
 ) -> Result<Deleted, ApiError> {
     let form = write::storage(cx)?;
+    let (group, plural) = (cx.resource.group(), cx.resource.plural());
+    if let Some(why) = (cx.resource.strategy.refuses_delete)(name) {
+        return Err(ApiError::forbidden(group, plural, name, why));
+    }
     if options.ignore_store_read_error {
         return delete_unreadable(cx, form, namespace, name).await;
     }
@@ -128,9 +132,12 @@ async fn delete_unreadable(
 ) -> Result<Deleted, ApiError> {
     const VERB: &str = "unsafe-delete-ignore-read-errors";
     let (group, plural) = (cx.resource.group(), cx.resource.plural());
-    let asked = Attributes { verb: VERB, resource: plural };
-    if !cx.server.authorizer.allows(&cx.user, &asked) {
-        let why = format!("not permitted to do {VERB:?}, reason: ");
+    let version = cx.resource.row.version.as_str();
+    let target =
+        ResourceTarget { group, version, resource: plural, name, namespace, ..ResourceTarget::default() };
+    let decision = cx.server.authorizer.authorize(&Attributes::resource(&cx.user, VERB, target)).await;
+    if !decision.allowed() {
+        let why = format!("not permitted to do {VERB:?}, reason: {}", decision.reason);
         return Err(ApiError::forbidden(group, plural, name, &why));
     }
     let object_key = key::object(&form.prefix, namespace, name);

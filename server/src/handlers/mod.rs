@@ -193,6 +193,7 @@ pub async fn dispatch(cx: Context, body: hyper::body::Incoming) -> Result<Respon
 }
 
 async fn answer(cx: Context, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
+    cx.resource.strategy.warning.into_iter().for_each(|text| cx.warnings.add(text));
     check_scope(&cx)?;
     check_name(&cx.info.name)?;
     if !cx.info.subresource.is_empty() {

@@ -20,7 +20,7 @@ use crate::request_info::Verb;
 use crate::server::Server;
 use crate::status::{ApiError, Cause};
 use crate::storage::{key, object, unchanged, Fetched};
-use crate::strategy::{allocation, Deletion};
+use crate::strategy::{allocation, faces, Deletion};
 
 /// How often a write is tried again when another one came between. Each round somebody wins, so this is
 /// reached only by hundreds of writers of one object.
@@ -228,6 +228,7 @@ async fn update_once(
     live: Fetched,
 ) -> Result<Option<Written>, ApiError> {
     let strategy = cx.resource.strategy;
+    let face = strategy.face(&cx.info.subresource);
     let old = object::to_tree(&cx.resource, &live)?;
     let mut new = (update.transform)(Some(&old))?;
     check_preconditions(cx, update, &new, &old)?;
@@ -243,14 +244,26 @@ async fn update_once(
         strategy.default(&mut new);
         keep_other_part(cx, &mut new, &old);
     }
-    (strategy.prepare_for_update)(&mut new, &old);
+    match face {
+        Some(face) => (face.prepare)(&mut new, &old),
+        // What a controller says of an object is not the object's own part.
+        None if cx.info.subresource == "status" => {
+            faces::keep_metadata(&mut new, &old, strategy.status_keeps)
+        }
+        None => (strategy.prepare_for_update)(&mut new, &old),
+    }
     ownership::keep_times(&old, &mut new);
     let mut reserved = allocation::reserve(cx, Some(&old), &mut new).await?;
     metadata::count_generation(&cx.resource, &mut new, &old);
     let mut faults = metadata::validate(&cx.resource, &new, false);
+    // Upstream asks twice, before the kind's own rules and as part of them, and tells the causes twice.
+    faults.extend(metadata::validate_update(&new, &old));
     faults.extend(metadata::validate_update(&new, &old));
     faults.extend(strategy.faults(&new));
-    faults.extend(strategy.update_faults(&new, &old));
+    faults.extend(match face {
+        Some(face) => (face.validate)(&new, &old),
+        None => strategy.update_faults(&new, &old),
+    });
     refuse_faults(cx, &new, faults)?;
     admission::validate(&call, &new).await?;
     let effects = call.effects();

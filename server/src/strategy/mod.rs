@@ -6,6 +6,7 @@
 pub mod allocation;
 pub mod core;
 pub mod defaults;
+pub mod faces;
 mod rows;
 pub mod validation;
 pub mod workloads;
@@ -14,6 +15,7 @@ use plinth_codec::Value;
 
 use crate::status::Cause;
 use defaults::Rule;
+use faces::Face;
 use validation::Check;
 
 /// Which names an object may have.
@@ -75,6 +77,14 @@ pub struct Strategy {
     pub validate: fn(&Value) -> Vec<Cause>,
     /// Faults of a change.
     pub validate_update: fn(new: &Value, old: &Value) -> Vec<Cause>,
+    /// Subresources that let a part of the object be written.
+    pub faces: &'static [Face],
+    /// Metadata that a write of the status leaves as it is.
+    pub status_keeps: &'static [&'static str],
+    /// Why an object of that name cannot be deleted.
+    pub refuses_delete: fn(&str) -> Option<&'static str>,
+    /// What whoever uses the resource is warned of.
+    pub warning: Option<&'static str>,
 }
 
 /// What most resources do.
@@ -95,6 +105,10 @@ pub const BASE: Strategy = Strategy {
     immutable: &[],
     validate: |_| Vec::new(),
     validate_update: |_, _| Vec::new(),
+    faces: &[],
+    status_keeps: &[],
+    refuses_delete: |_| None,
+    warning: None,
 };
 
 impl Strategy {
@@ -104,6 +118,11 @@ impl Strategy {
         validation::validate(self.checks, object, "", &mut faults);
         faults.extend((self.validate)(object));
         faults
+    }
+
+    /// What a subresource does with the object, where it is one of the kind's own.
+    pub fn face(&self, subresource: &str) -> Option<&'static Face> {
+        self.faces.iter().find(|face| face.name == subresource)
     }
 
     /// Faults of a change.

@@ -3,10 +3,10 @@
 use super::core::{data, namespace, pod, service, storage};
 use super::defaults::{cluster, core, pod as pods, workloads as work};
 use super::validation::{
-    cluster as check_cluster, pod as check_pod, rbac as check_rbac, service as check_service, update,
-    workloads as check_work,
+    cluster as check_cluster, event as check_event, fixed, pod as check_pod, rbac as check_rbac,
+    service as check_service, update, workloads as check_work,
 };
-use super::{workloads, Deletion, NameRule, Strategy, BASE};
+use super::{faces, workloads, Deletion, NameRule, Strategy, BASE};
 
 const ANSWERING: Strategy = Strategy { answers_deleted_object: true, ..BASE };
 const GENERATION: Strategy = Strategy { generation: true, ..BASE };
@@ -20,6 +20,8 @@ const ROLE_BINDING: Strategy =
 const CREATE_ON_UPDATE: Strategy = Strategy { create_on_update: true, ..BASE };
 const ADMISSION_POLICY: Strategy = Strategy { defaults: cluster::ADMISSION_POLICY, ..POLICY };
 const ADMISSION_POLICY_BINDING: Strategy = Strategy { defaults: cluster::ADMISSION_POLICY_BINDING, ..POLICY };
+/// What most statuses that a controller writes keep of the metadata (`rest.ResetObjectMetaForStatus`).
+const STATUS_KEEPS_METADATA: &[&str] = &["labels", "annotations", "finalizers", "ownerReferences"];
 /// Events are second-class: no finalizers of the collector.
 const EVENTS: Strategy = Strategy { create_on_update: true, collected: false, ..BASE };
 
@@ -28,8 +30,16 @@ type Row = (&'static str, &'static str, Strategy);
 
 pub(super) static ROWS: &[Row] = &[
     ("", "configmaps", Strategy { validate: data::validate, validate_update: update::data, ..BASE }),
-    ("", "endpoints", Strategy { defaults: core::ENDPOINTS, ..CREATE_ON_UPDATE }),
-    ("", "events", EVENTS),
+    (
+        "",
+        "endpoints",
+        Strategy {
+            defaults: core::ENDPOINTS,
+            warning: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+            ..CREATE_ON_UPDATE
+        },
+    ),
+    ("", "events", Strategy { validate: check_event::validate_core, ..EVENTS }),
     ("", "limitranges", Strategy { defaults: core::LIMIT_RANGE, ..CREATE_ON_UPDATE }),
     (
         "",
@@ -42,13 +52,18 @@ pub(super) static ROWS: &[Row] = &[
             ..ANSWERING
         },
     ),
-    ("", "nodes", Strategy { defaults: core::NODE, checks: check_cluster::NODE, ..BASE }),
+    (
+        "",
+        "nodes",
+        Strategy { defaults: core::NODE, checks: check_cluster::NODE, validate_update: fixed::node, ..BASE },
+    ),
     (
         "",
         "persistentvolumeclaims",
         Strategy {
             defaults: core::PERSISTENT_VOLUME_CLAIM,
             checks: check_cluster::PERSISTENT_VOLUME_CLAIM,
+            validate_update: fixed::claim,
             ..ANSWERING
         },
     ),
@@ -58,6 +73,7 @@ pub(super) static ROWS: &[Row] = &[
         Strategy {
             defaults: core::PERSISTENT_VOLUME,
             checks: check_cluster::PERSISTENT_VOLUME,
+            validate_update: fixed::volume,
             prepare_for_create: storage::prepare_volume_for_create,
             ..ANSWERING
         },
@@ -70,6 +86,10 @@ pub(super) static ROWS: &[Row] = &[
             defaults: pods::POD,
             checks: check_pod::POD,
             prepare_for_create: pod::prepare_for_create,
+            validate: faces::ephemeral_containers,
+            validate_update: fixed::pod,
+            faces: faces::POD,
+            status_keeps: &["ownerReferences"],
             ..ANSWERING_GENERATION
         },
     ),
@@ -127,12 +147,22 @@ pub(super) static ROWS: &[Row] = &[
     (
         "apiextensions.k8s.io",
         "customresourcedefinitions",
-        Strategy { answers_deleted_object: true, defaults: cluster::CUSTOM_RESOURCE_DEFINITION, ..POLICY },
+        Strategy {
+            answers_deleted_object: true,
+            defaults: cluster::CUSTOM_RESOURCE_DEFINITION,
+            status_keeps: STATUS_KEEPS_METADATA,
+            ..POLICY
+        },
     ),
     (
         "apiregistration.k8s.io",
         "apiservices",
-        Strategy { defaults: cluster::API_SERVICE, checks: check_cluster::API_SERVICE, ..BASE },
+        Strategy {
+            defaults: cluster::API_SERVICE,
+            checks: check_cluster::API_SERVICE,
+            status_keeps: STATUS_KEEPS_METADATA,
+            ..BASE
+        },
     ),
     (
         "apps",
@@ -151,6 +181,7 @@ pub(super) static ROWS: &[Row] = &[
         "deployments",
         Strategy {
             generation_of_annotations: true,
+            status_keeps: &["labels"],
             defaults: work::DEPLOYMENT,
             checks: check_work::DEPLOYMENT,
             immutable: &["spec.selector"],
@@ -173,7 +204,7 @@ pub(super) static ROWS: &[Row] = &[
         Strategy {
             defaults: work::STATEFUL_SET,
             checks: check_work::STATEFUL_SET,
-            immutable: &["spec.selector"],
+            validate_update: fixed::stateful_set,
             ..GENERATION
         },
     ),
@@ -194,7 +225,7 @@ pub(super) static ROWS: &[Row] = &[
             orphans_by_default: true,
             defaults: work::JOB,
             checks: check_work::JOB,
-            immutable: &["spec.selector", "spec.completionMode"],
+            validate_update: fixed::job,
             prepare_for_create: workloads::prepare_job_for_create,
             ..ANSWERING_GENERATION
         },
@@ -219,7 +250,7 @@ pub(super) static ROWS: &[Row] = &[
             ..GENERATION
         },
     ),
-    ("events.k8s.io", "events", EVENTS),
+    ("events.k8s.io", "events", Strategy { validate: check_event::validate, ..EVENTS }),
     (
         "flowcontrol.apiserver.k8s.io",
         "flowschemas",
@@ -265,6 +296,7 @@ pub(super) static ROWS: &[Row] = &[
         Strategy {
             defaults: work::PRIORITY_CLASS,
             checks: check_cluster::PRIORITY_CLASS,
+            refuses_delete: check_cluster::system_priority_class,
             validate_update: update::priority_class,
             ..GENERATION
         },

@@ -24,10 +24,17 @@ pub const PERSISTENT_VOLUME: &[Check] = &[
 pub const PERSISTENT_VOLUME_CLAIM: &[Check] = &[
     Need("spec.accessModes", "at least 1 access mode is required"),
     By(access_modes),
-    Need("spec.resources.requests.storage", ""),
+    By(storage_request),
     Text("spec.storageClassName", names::dns1123_subdomain_faults),
     OneOf("spec.volumeMode", &["Block", "Filesystem"]),
 ];
+
+/// Upstream names the field as it is kept in memory.
+fn storage_request(claim: &Value, _: &str, faults: &mut Vec<Cause>) {
+    if is_empty(at(claim, "spec.resources.requests.storage")) {
+        faults.push(field::required("spec.resources[storage]", ""));
+    }
+}
 
 /// storage.k8s.io/v1 StorageClass.
 pub const STORAGE_CLASS: &[Check] = &[
@@ -35,6 +42,12 @@ pub const STORAGE_CLASS: &[Check] = &[
     OneOf("reclaimPolicy", &["Delete", "Retain"]),
     OneOf("volumeBindingMode", &["Immediate", "WaitForFirstConsumer"]),
 ];
+
+/// The classes of what a cluster cannot do without are there for good.
+pub fn system_priority_class(name: &str) -> Option<&'static str> {
+    let is_system = matches!(name, "system-node-critical" | "system-cluster-critical");
+    is_system.then_some("this is a system priority class and cannot be deleted")
+}
 
 /// core/v1 Node.
 pub const NODE: &[Check] = &[By(taints)];

@@ -4,6 +4,8 @@
 //! Paths, reasons and messages are upstream's (kubernetes `pkg/apis/*/validation`), because clients match on them.
 
 pub mod cluster;
+pub mod event;
+pub mod fixed;
 pub mod pod;
 pub mod rbac;
 pub mod service;

@@ -64,6 +64,16 @@ const CONTAINER: &[Check] = &[
     By(requests_within_limits),
 ];
 
+/// What a container of its own and one that is put into a running pod have in common.
+pub const EPHEMERAL: &[Check] = &[
+    Name("name", names::dns1123_label_faults),
+    By(image),
+    Each("env", &[By(variable)]),
+    Each("volumeMounts", &[Need("name", ""), Need("mountPath", "")]),
+    OneOf("imagePullPolicy", PULL_POLICIES),
+    OneOf("terminationMessagePolicy", &["FallbackToLogsOnError", "File"]),
+];
+
 const PROBE: &[Check] = &[
     By(handler),
     AtLeast("initialDelaySeconds", 0),

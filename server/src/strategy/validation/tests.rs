@@ -116,7 +116,7 @@ static ROWS: &[Row] = &[
         "",
         "persistentvolumeclaims",
         "{}",
-        &[("spec.accessModes", REQUIRED), ("spec.resources.requests.storage", REQUIRED)],
+        &[("spec.accessModes", REQUIRED), ("spec.resources[storage]", REQUIRED)],
     ),
     (
         "storage.k8s.io",

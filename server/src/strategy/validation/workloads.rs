@@ -174,6 +174,12 @@ fn plain_selector(object: &Value, _: &str, faults: &mut Vec<Cause>) {
 
 /// Neither more nor fewer pods than wanted: then no pod can be replaced.
 fn rolling_update(object: &Value, _: &str, faults: &mut Vec<Cause>) {
+    if text(object, "spec.strategy.type") == "Recreate" && at(object, "spec.strategy.rollingUpdate").is_some()
+    {
+        let why = "may not be specified when strategy `type` is 'Recreate'";
+        faults.push(field::forbidden("spec.strategy.rollingUpdate", why));
+        return;
+    }
     let part = |key: &str| at(object, &format!("spec.strategy.rollingUpdate.{key}")).cloned();
     let is_zero = |v: &Option<Value>| match v {
         Some(Value::Int(0)) => true,

@@ -1,0 +1,205 @@
+//! Carries a request to another server and its answer back; joins the two connections when both ends agree to an upgrade.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, AUTHORIZATION, CONNECTION, HOST, UPGRADE};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio_rustls::TlsConnector;
+
+use super::location::{Destination, Scheme};
+use super::Wire;
+use crate::handlers::Context;
+use crate::http::body::{Body, BodyError};
+use crate::status::{ApiError, Reason};
+
+/// How long a connection may take to come about.
+const DIAL: Duration = Duration::from_secs(10);
+/// Pieces of an answer that may wait for the client.
+const PIECES: usize = 4;
+/// Headers that are between two neighbours (RFC 9110, 7.6.1).
+const HOP_BY_HOP: [&str; 7] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Passes the request on and its answer back.
+///
+/// # Errors
+/// When nobody is there, in upstream's words: 500 for a kubelet, 503 for everything else.
+pub(super) async fn forward(
+    cx: &Context,
+    wire: Wire,
+    body: Incoming,
+    destination: Destination,
+) -> Result<Response<Body>, ApiError> {
+    let unreachable = |why: String| {
+        let message = format!("{}: {why}", destination.failure);
+        match destination.scheme {
+            Scheme::Kubelet => ApiError::internal(message),
+            _ => ApiError::new(503, Reason::ServiceUnavailable, message),
+        }
+    };
+    let mut request = Request::new(body);
+    *request.method_mut() = wire.method.clone();
+    *request.uri_mut() = destination.target.parse().map_err(ApiError::internal)?;
+    *request.headers_mut() = headers(&cx.headers, &destination)?;
+    let dialled = tokio::time::timeout(DIAL, dial(cx, &destination)).await;
+    let stream = match dialled {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(why)) => return Err(unreachable(why)),
+        Err(_) => return Err(unreachable(format!("dial tcp {}:{}: i/o timeout", destination.host, destination.port))),
+    };
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|fault| unreachable(fault.to_string()))?;
+    tokio::spawn(async move {
+        if let Err(fault) = connection.with_upgrades().await {
+            tracing::debug!(%fault, "a connection to a backend ended");
+        }
+    });
+    let response = sender.send_request(request).await.map_err(|fault| unreachable(fault.to_string()))?;
+    Ok(match response.status() {
+        StatusCode::SWITCHING_PROTOCOLS => join(wire, response),
+        _ => pass_on(response),
+    })
+}
+
+/// Both directions of a byte stream.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+async fn dial(cx: &Context, destination: &Destination) -> Result<Box<dyn Stream>, String> {
+    let (host, port) = (destination.host.as_str(), destination.port);
+    let failed = |why: String| format!("dial tcp {host}:{port}: {why}");
+    let stream = TcpStream::connect((host, port)).await.map_err(|e| failed(connect_error(&e)))?;
+    // A terminal's keys are not to wait for each other.
+    stream.set_nodelay(true).map_err(|e| failed(e.to_string()))?;
+    let tls = match destination.scheme {
+        Scheme::Http => return Ok(Box::new(stream)),
+        Scheme::Https => &cx.server.kubelets.insecure,
+        Scheme::Kubelet => &cx.server.kubelets.tls,
+    };
+    let name = ServerName::try_from(host.to_owned()).map_err(|e| failed(e.to_string()))?;
+    let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await;
+    Ok(Box::new(stream.map_err(|e| format!("tls: {e}"))?))
+}
+
+/// Go's words where there are some, because people look for them.
+fn connect_error(fault: &std::io::Error) -> String {
+    match fault.kind() {
+        std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        std::io::ErrorKind::TimedOut => "i/o timeout".to_owned(),
+        _ => fault.to_string(),
+    }
+}
+
+/// The client's headers without those of its own connection and without its credentials.
+fn headers(given: &HeaderMap, destination: &Destination) -> Result<HeaderMap, ApiError> {
+    let mut headers = given.clone();
+    let upgrade = headers.get(UPGRADE).cloned();
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+    headers.remove(AUTHORIZATION);
+    let host = format!("{}:{}", destination.host, destination.port);
+    headers.insert(HOST, HeaderValue::try_from(host).map_err(ApiError::internal)?);
+    if let Some(upgrade) = upgrade {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, upgrade);
+    }
+    Ok(headers)
+}
+
+fn strip(headers: &mut HeaderMap) {
+    for name in HOP_BY_HOP {
+        headers.remove(HeaderName::from_static(name));
+    }
+}
+
+/// The answer, piece by piece; when it breaks off, so does ours.
+fn pass_on(response: Response<Incoming>) -> Response<Body> {
+    let (mut parts, mut body) = response.into_parts();
+    strip(&mut parts.headers);
+    let (pieces, rest) = mpsc::channel(PIECES);
+    tokio::spawn(async move {
+        while let Some(frame) = body.frame().await {
+            let piece = match frame {
+                Ok(frame) => match frame.into_data() {
+                    Ok(data) => Ok(data),
+                    Err(_) => continue,
+                },
+                Err(fault) => Err(BodyError(fault.to_string())),
+            };
+            let broken = piece.is_err();
+            // A client that has gone takes no more.
+            if pieces.send(piece).await.is_err() || broken {
+                return;
+            }
+        }
+    });
+    Response::from_parts(parts, Body::Channel { first: None, rest })
+}
+
+/// Joins the two connections as soon as both have switched.
+fn join(wire: Wire, mut response: Response<Incoming>) -> Response<Body> {
+    let theirs = hyper::upgrade::on(&mut response);
+    tokio::spawn(async move {
+        let (ours, theirs) = match tokio::try_join!(wire.upgrade, theirs) {
+            Ok(both) => both,
+            Err(fault) => {
+                tracing::debug!(%fault, "an upgrade did not come about");
+                return;
+            }
+        };
+        let (mut ours, mut theirs) = (TokioIo::new(ours), TokioIo::new(theirs));
+        if let Err(fault) = tokio::io::copy_bidirectional(&mut ours, &mut theirs).await {
+            tracing::debug!(%fault, "an upgraded connection ended");
+        }
+    });
+    let (parts, _) = response.into_parts();
+    Response::from_parts(parts, Body::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_and_the_connection_stay_behind() {
+        let mut given = HeaderMap::new();
+        for (name, value) in [
+            ("authorization", "Bearer x"),
+            ("connection", "Upgrade"),
+            ("upgrade", "SPDY/3.1"),
+            ("te", "trailers"),
+            ("x-own", "kept"),
+        ] {
+            given.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        let destination = Destination {
+            scheme: Scheme::Http,
+            host: "h".into(),
+            port: 80,
+            target: "/".into(),
+            failure: "",
+        };
+        let sent = headers(&given, &destination).unwrap();
+        let get = |name: &str| sent.get(name).and_then(|v| v.to_str().ok());
+        assert_eq!((get("authorization"), get("te")), (None, None));
+        assert_eq!((get("connection"), get("upgrade")), (Some("Upgrade"), Some("SPDY/3.1")));
+        assert_eq!((get("host"), get("x-own")), (Some("h:80"), Some("kept")));
+    }
+}
