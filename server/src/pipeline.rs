@@ -163,8 +163,9 @@ async fn serve(
             let Some(resource) = resource? else { return Ok(endpoints::not_found_text()) };
             let (mut parts, body) = request.into_parts();
             let upgrade = Upgrade::take(&mut parts.extensions);
-            let query = Query::parse(parts.uri.query())?;
-            let raw_query = parts.uri.query().map(str::to_owned);
+            let (method, uri) = (parts.method, parts.uri);
+            let query = Query::parse(uri.query())?;
+            let raw_query = uri.query().map(str::to_owned);
             let headers = parts.headers;
             let cx = Context {
                 server: server.clone(),
@@ -176,6 +177,8 @@ async fn serve(
                 user,
                 resource,
                 upgrade,
+                method,
+                uri,
                 warnings: Warnings::default(),
             };
             handlers::dispatch(cx, body).await

@@ -9,6 +9,7 @@ use crate::authn::Authenticator;
 use crate::authz::Authorizer;
 use crate::endpoints::{Discovered, Documents};
 use crate::flow_control::FlowControl;
+use crate::handlers::connect::options::Kubelets;
 use crate::metrics::Metrics;
 use crate::registry::{self, Registry};
 use crate::storage::continue_token::ContinueTokens;
@@ -39,6 +40,8 @@ pub struct Server {
     pub documents: Documents,
     /// Counters and latencies.
     pub metrics: Metrics,
+    /// The way to kubelets.
+    pub kubelets: Kubelets,
     /// Where the addresses and ports of Services come from.
     pub services: crate::strategy::allocation::Ranges,
     /// Settings that handlers look at.

@@ -36,6 +36,34 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// The reason of that word; [`Reason::Unknown`] for one that is none of upstream's.
+    pub fn parse(text: &str) -> Reason {
+        use Reason::*;
+        const ALL: [Reason; 20] = [
+            Unauthorized,
+            Forbidden,
+            NotFound,
+            AlreadyExists,
+            Conflict,
+            Gone,
+            Invalid,
+            ServerTimeout,
+            Timeout,
+            TooManyRequests,
+            BadRequest,
+            MethodNotAllowed,
+            NotAcceptable,
+            RequestEntityTooLarge,
+            UnsupportedMediaType,
+            InternalError,
+            Expired,
+            ServiceUnavailable,
+            StoreReadError,
+            Unknown,
+        ];
+        ALL.into_iter().find(|reason| reason.as_str() == text).unwrap_or(Unknown)
+    }
+
     /// The word on the wire; empty for [`Reason::Unknown`].
     pub fn as_str(self) -> &'static str {
         match self {

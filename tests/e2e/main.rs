@@ -14,3 +14,4 @@ mod reading;
 mod readme;
 mod refusals;
 mod watching;
+mod writing;

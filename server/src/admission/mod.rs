@@ -17,6 +17,7 @@
 //! | no client certificate of `system:masters` | `certificate_subject_restriction` |
 //! | class of an Ingress | `default_ingress_class` |
 //! | zone and region on bound pods | `pod_topology_labels` |
+//! | services of others | `webhook` |
 //! | what a namespace may use | `resource_quota` |
 //!
 //! A plugin that reads a small collection on every write takes it from a [`crate::storage::mirror::Mirror`].
@@ -35,6 +36,7 @@ pub(crate) mod resource_quota;
 mod runtime_class;
 pub(crate) mod storage;
 mod taint_nodes_by_condition;
+pub mod webhook;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -90,6 +92,8 @@ pub struct Call<'a> {
     /// Whether nothing is to be kept of what this request does.
     pub dry_run: bool,
     effects: Mutex<Effects>,
+    /// What mutating webhooks did so far.
+    rounds: Mutex<webhook::Rounds>,
 }
 
 /// What a plugin wants written in the transaction of the object itself, or not at all.
@@ -128,6 +132,7 @@ impl<'a> Call<'a> {
             old,
             dry_run: cx.query.is_dry_run(),
             effects: Mutex::default(),
+            rounds: Mutex::default(),
         }
     }
 
@@ -181,10 +186,11 @@ pub struct Plugin {
     pub validate: Option<Validate>,
 }
 
-use Operation::{Create, Delete, Update};
+use Operation::{Connect, Create, Delete, Update};
 
 const PODS: Sees = ("", "pods", "", &[Create]);
 const PODS_CHANGED: Sees = ("", "pods", "", &[Create, Update]);
+const EVERYTHING: &[Sees] = &[("*", "*", "*", &[Create, Update, Delete, Connect])];
 const CLAIMS: Sees = ("", "persistentvolumeclaims", "", &[Create]);
 
 /// A half that decides at once.
@@ -316,6 +322,20 @@ pub static PLUGINS: &[Plugin] = &[
         validate: None,
     },
     Plugin {
+        name: "MutatingAdmissionWebhook",
+        on: true,
+        sees: EVERYTHING,
+        mutate: Some(|call, object| Box::pin(webhook::mutate(call, object))),
+        validate: None,
+    },
+    Plugin {
+        name: "ValidatingAdmissionWebhook",
+        on: true,
+        sees: EVERYTHING,
+        mutate: None,
+        validate: Some(|call, object| Box::pin(webhook::validate(call, object))),
+    },
+    Plugin {
         name: "ResourceQuota",
         on: true,
         sees: &[("*", "*", "", &[Create, Update]), ("", "pods", "resize", &[Update])],
@@ -360,6 +380,8 @@ pub struct Admission {
     pub mutating_webhooks: Mirror,
     /// ValidatingWebhookConfigurations.
     pub validating_webhooks: Mirror,
+    /// TLS towards webhooks.
+    pub webhook_settings: webhook::client::Settings,
 }
 
 /// How long a pod stays on a failed node when nobody says otherwise.
@@ -380,6 +402,7 @@ impl Default for Admission {
             ingress_classes: Mirror::new("networking.k8s.io", "v1", "ingressclasses"),
             mutating_webhooks: Mirror::new(WEBHOOKS, "v1", "mutatingwebhookconfigurations"),
             validating_webhooks: Mirror::new(WEBHOOKS, "v1", "validatingwebhookconfigurations"),
+            webhook_settings: webhook::client::Settings::default(),
         }
     }
 }
@@ -396,6 +419,20 @@ impl Admission {
 /// # Errors
 /// What a plugin refuses with.
 pub async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<bool, ApiError> {
+    let ran = mutate_once(call, object).await?;
+    let again = {
+        let mut rounds = call.rounds.lock();
+        rounds.second = true;
+        rounds.changed
+    };
+    // What a webhook changed, the others get to see once more.
+    if again {
+        mutate_once(call, object).await?;
+    }
+    Ok(ran)
+}
+
+async fn mutate_once(call: &Call<'_>, object: &mut Value) -> Result<bool, ApiError> {
     let mut ran = false;
     for plugin in call.cx.server.admission.plugins.iter().filter(|plugin| plugin.sees(call)) {
         if let Some(mutate) = plugin.mutate {

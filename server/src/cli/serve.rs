@@ -26,6 +26,7 @@ use crate::controllers::{self, Controllers};
 use crate::encryption::Encryption;
 use crate::endpoints::{Discovered, Documents};
 use crate::flow_control::{FlowControl, FlowControlOptions};
+use crate::handlers::connect::options::{KubeletOptions, KubeletSetupError, Kubelets};
 use crate::http::tls::TlsError;
 use crate::http::{self, BindError};
 use crate::metrics::Metrics;
@@ -92,6 +93,9 @@ pub struct ServeOptions {
     /// elsewhere is switched off here
     #[arg(long, default_value = "*", value_name = "LIST", allow_hyphen_values = true)]
     pub controllers: Controllers,
+    /// The way to kubelets
+    #[command(flatten, next_help_heading = "Kubelets")]
+    pub kubelets: KubeletOptions,
     /// Admission plugins
     #[command(flatten, next_help_heading = "Admission")]
     pub admission: AdmissionOptions,
@@ -156,6 +160,8 @@ pub enum ServeError {
     Bootstrap(#[from] ApiError),
     #[error(transparent)]
     Admission(#[from] BadPlugins),
+    #[error(transparent)]
+    Kubelets(#[from] KubeletSetupError),
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
     #[error("{what}: {source}")]
@@ -200,6 +206,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     let (mut terminate, mut interrupt) =
         (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
     let admission = options.admission.admission()?;
+    let kubelets = Kubelets::new(&options.kubelets)?;
     let dir = DataDir::open(&options.data_dir)?;
     let pki = Pki::at(dir.path());
     let services = Ranges {
@@ -238,6 +245,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         tokens: ContinueTokens::new(&dir.continue_secret()?),
         counts: Counts::default(),
         admission,
+        kubelets,
         authenticator,
         flow_control: FlowControl::new(&options.flow_control),
         discovered: Discovered::default(),

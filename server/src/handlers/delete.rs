@@ -45,6 +45,10 @@ pub(super) enum Deleted {
 pub(super) async fn delete(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     let options = Options::of(&cx, incoming).await?;
+    let says_nothing = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
+    if says_nothing && cx.resource.plural() == "jobs" && cx.resource.strategy.orphans_by_default {
+        cx.warnings.add("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
+    }
     match delete_object(&cx, key_namespace(&cx), &cx.info.name, &options).await? {
         Deleted::Gone { last, record } if cx.resource.strategy.answers_deleted_object => {
             let mut out = Vec::with_capacity(last.len() + 128);

@@ -7,6 +7,7 @@ mod access_reviews;
 mod binding;
 mod body;
 mod conditions;
+pub mod connect;
 mod create;
 pub(crate) mod delete;
 mod delete_options;
@@ -25,7 +26,7 @@ pub mod write;
 use std::sync::Arc;
 
 use hyper::header::{HeaderMap, HeaderValue, ACCEPT, CONTENT_TYPE};
-use hyper::{Response, StatusCode};
+use hyper::{Method, Response, StatusCode, Uri};
 use parking_lot::Mutex;
 use plinth_codec::negotiate::{self, Accepted, Offer, Shape};
 use plinth_codec::table::IncludeObject;
@@ -62,6 +63,10 @@ pub struct Context {
     pub resource: Arc<ResourceType>,
     /// Lets a handler take the connection over, where the client asked for that.
     pub upgrade: Option<Upgrade>,
+    /// Method and address as they were sent, for requests that are passed on.
+    pub method: Method,
+    /// See `method`.
+    pub uri: Uri,
     /// What the client is to be warned of.
     pub warnings: Warnings,
 }
@@ -131,6 +136,8 @@ impl Context {
             user: Arc::new(user),
             resource: resource.clone(),
             upgrade: None,
+            method: Method::GET,
+            uri: Uri::default(),
             warnings: Warnings::default(),
         }
     }
@@ -241,6 +248,9 @@ async fn subresource(cx: Context, body: hyper::body::Incoming) -> Result<Respons
     };
     if !row.verbs.iter().any(|v| v == cx.info.verb.as_str()) {
         return Err(ApiError::method_not_allowed());
+    }
+    if connect::SUBRESOURCES.contains(&cx.info.subresource.as_str()) {
+        return connect::connect(cx, body).await;
     }
     if row.gvk.kind == "Scale" {
         return scale::scale(cx, body).await;

@@ -1,5 +1,6 @@
 //! Carries a request to another server and its answer back; joins the two connections when both ends agree to an upgrade.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +17,9 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
 
 use super::location::{Destination, Scheme};
-use super::Wire;
 use crate::handlers::Context;
 use crate::http::body::{Body, BodyError};
+use crate::http::upgrade::Upgrade;
 use crate::status::{ApiError, Reason};
 
 /// How long a connection may take to come about.
@@ -26,15 +27,8 @@ const DIAL: Duration = Duration::from_secs(10);
 /// Pieces of an answer that may wait for the client.
 const PIECES: usize = 4;
 /// Headers that are between two neighbours (RFC 9110, 7.6.1).
-const HOP_BY_HOP: [&str; 7] = [
-    "connection",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
+const HOP_BY_HOP: [&str; 7] =
+    ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
 
 /// Passes the request on and its answer back.
 ///
@@ -42,7 +36,7 @@ const HOP_BY_HOP: [&str; 7] = [
 /// When nobody is there, in upstream's words: 500 for a kubelet, 503 for everything else.
 pub(super) async fn forward(
     cx: &Context,
-    wire: Wire,
+    upgrade: Option<Upgrade>,
     body: Incoming,
     destination: Destination,
 ) -> Result<Response<Body>, ApiError> {
@@ -54,14 +48,19 @@ pub(super) async fn forward(
         }
     };
     let mut request = Request::new(body);
-    *request.method_mut() = wire.method.clone();
+    *request.method_mut() = cx.method.clone();
     *request.uri_mut() = destination.target.parse().map_err(ApiError::internal)?;
     *request.headers_mut() = headers(&cx.headers, &destination)?;
     let dialled = tokio::time::timeout(DIAL, dial(cx, &destination)).await;
     let stream = match dialled {
         Ok(Ok(stream)) => stream,
         Ok(Err(why)) => return Err(unreachable(why)),
-        Err(_) => return Err(unreachable(format!("dial tcp {}:{}: i/o timeout", destination.host, destination.port))),
+        Err(_) => {
+            return Err(unreachable(format!(
+                "dial tcp {}:{}: i/o timeout",
+                destination.host, destination.port
+            )))
+        }
     };
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|fault| unreachable(fault.to_string()))?;
@@ -71,8 +70,8 @@ pub(super) async fn forward(
         }
     });
     let response = sender.send_request(request).await.map_err(|fault| unreachable(fault.to_string()))?;
-    Ok(match response.status() {
-        StatusCode::SWITCHING_PROTOCOLS => join(wire, response),
+    Ok(match (response.status(), upgrade) {
+        (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => join(upgrade, response),
         _ => pass_on(response),
     })
 }
@@ -84,7 +83,14 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 async fn dial(cx: &Context, destination: &Destination) -> Result<Box<dyn Stream>, String> {
     let (host, port) = (destination.host.as_str(), destination.port);
     let failed = |why: String| format!("dial tcp {host}:{port}: {why}");
-    let stream = TcpStream::connect((host, port)).await.map_err(|e| failed(connect_error(&e)))?;
+    let addresses: Vec<SocketAddr> =
+        tokio::net::lookup_host((host, port)).await.map_err(|e| failed(e.to_string()))?.collect();
+    let allowed = |address: &SocketAddr| !destination.guarded || is_proxyable(address.ip());
+    let addresses: Vec<SocketAddr> = addresses.into_iter().filter(allowed).collect();
+    if addresses.is_empty() {
+        return Err("address not allowed".to_owned());
+    }
+    let stream = TcpStream::connect(addresses.as_slice()).await.map_err(|e| failed(connect_error(&e)))?;
     // A terminal's keys are not to wait for each other.
     stream.set_nodelay(true).map_err(|e| failed(e.to_string()))?;
     let tls = match destination.scheme {
@@ -95,6 +101,16 @@ async fn dial(cx: &Context, destination: &Destination) -> Result<Box<dyn Stream>
     let name = ServerName::try_from(host.to_owned()).map_err(|e| failed(e.to_string()))?;
     let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await;
     Ok(Box::new(stream.map_err(|e| format!("tls: {e}"))?))
+}
+
+/// Whether somebody who may proxy may be let to that address: not to what listens on this machine alone, as upstream
+/// (kubernetes `pkg/proxy/util`, `IsProxyableIP`).
+fn is_proxyable(address: IpAddr) -> bool {
+    let is_link_local = match address {
+        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
+        IpAddr::V6(v6) => (v6.segments()[0] & 0xffc0) == 0xfe80,
+    };
+    !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || is_link_local)
 }
 
 /// Go's words where there are some, because people look for them.
@@ -154,10 +170,12 @@ fn pass_on(response: Response<Incoming>) -> Response<Body> {
 }
 
 /// Joins the two connections as soon as both have switched.
-fn join(wire: Wire, mut response: Response<Incoming>) -> Response<Body> {
+fn join(upgrade: Upgrade, mut response: Response<Incoming>) -> Response<Body> {
     let theirs = hyper::upgrade::on(&mut response);
     tokio::spawn(async move {
-        let (ours, theirs) = match tokio::try_join!(wire.upgrade, theirs) {
+        // Held to the end, so that a server that stops waits for it.
+        let Upgrade { connection, hold: _hold } = upgrade;
+        let (ours, theirs) = match tokio::try_join!(connection, theirs) {
             Ok(both) => both,
             Err(fault) => {
                 tracing::debug!(%fault, "an upgrade did not come about");
@@ -178,6 +196,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nobody_is_proxied_to_this_machine() {
+        let rows = [
+            ("10.0.0.1", true),
+            ("192.0.2.1", true),
+            ("2001:db8::1", true),
+            ("127.0.0.1", false),
+            ("::1", false),
+            ("169.254.169.254", false),
+            ("fe80::1", false),
+            ("0.0.0.0", false),
+            ("224.0.0.1", false),
+        ];
+        for (address, allowed) in rows {
+            assert_eq!(is_proxyable(address.parse().unwrap()), allowed, "{address}");
+        }
+    }
+
+    #[test]
     fn credentials_and_the_connection_stay_behind() {
         let mut given = HeaderMap::new();
         for (name, value) in [
@@ -190,6 +226,7 @@ mod tests {
             given.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
         let destination = Destination {
+            guarded: true,
             scheme: Scheme::Http,
             host: "h".into(),
             port: 80,

@@ -31,6 +31,8 @@ pub(super) struct Destination {
     pub port: u16,
     /// Path and query.
     pub target: String,
+    /// Whether the client chose the address, so that it may not be one of this machine.
+    pub guarded: bool,
     /// What the error of a failed connection begins with.
     pub failure: &'static str,
 }
@@ -74,7 +76,11 @@ fn kubelet(node: &Value, preferred: &[String]) -> Result<(String, u16), String> 
         let known: Vec<String> = addresses
             .iter()
             .map(|a| {
-                format!("{{{} {}}}", a.str_at(&["type"]).unwrap_or_default(), a.str_at(&["address"]).unwrap_or_default())
+                format!(
+                    "{{{} {}}}",
+                    a.str_at(&["type"]).unwrap_or_default(),
+                    a.str_at(&["address"]).unwrap_or_default()
+                )
             })
             .collect();
         format!("no preferred addresses found; known addresses: [{}]", known.join(" "))
@@ -87,7 +93,7 @@ fn kubelet(node: &Value, preferred: &[String]) -> Result<(String, u16), String> 
 async fn kubelet_of(cx: &Context, node: &str, target: String) -> Result<Destination, ApiError> {
     let node = read(cx, "nodes", "", node).await?;
     let (host, port) = kubelet(&node, &cx.server.kubelets.address_types).map_err(ApiError::internal)?;
-    Ok(Destination { scheme: Scheme::Kubelet, host, port, target, failure: BACKEND })
+    Ok(Destination { scheme: Scheme::Kubelet, host, port, target, guarded: false, failure: BACKEND })
 }
 
 /// The container that is meant.
@@ -97,7 +103,8 @@ fn container<'a>(pod: &'a Value, options: &'a Value) -> Result<&'a str, ApiError
     let pod_name = metadata::text(pod, "name");
     let given = options.str_at(&["container"]).unwrap_or_default();
     if !given.is_empty() {
-        let known = ["containers", "initContainers", "ephemeralContainers"].iter().any(|p| names(p).contains(&given));
+        let known =
+            ["containers", "initContainers", "ephemeralContainers"].iter().any(|p| names(p).contains(&given));
         return match known {
             true => Ok(given),
             false => Err(ApiError::bad_request(format!("container {given} is not valid for pod {pod_name}"))),
@@ -218,7 +225,8 @@ pub(super) async fn of_pod_port(cx: &Context, path: &str) -> Result<Destination,
     let pod = read(cx, "pods", &cx.info.namespace, name).await?;
     let host = pod.str_at(&["status", "podIP"]).unwrap_or_default();
     let ports = pod.at(&["spec", "containers"]).and_then(Value::as_array).unwrap_or_default();
-    let first = ports.iter().flat_map(|c| c.get("ports").and_then(Value::as_array).unwrap_or_default()).next();
+    let first =
+        ports.iter().flat_map(|c| c.get("ports").and_then(Value::as_array).unwrap_or_default()).next();
     let first = first.and_then(|p| p.get("containerPort")).and_then(Value::as_int);
     let default = match scheme {
         Scheme::Http => 80,
@@ -229,9 +237,10 @@ pub(super) async fn of_pod_port(cx: &Context, path: &str) -> Result<Destination,
         port => port.parse().map_err(|_| invalid())?,
     };
     if host.is_empty() {
-        return Err(ApiError::internal("address not allowed"));
+        return Err(ApiError::bad_request("address not allowed"));
     }
-    Ok(Destination { scheme, host: host.to_owned(), port, target: with_query(cx, path), failure: SERVICE })
+    let target = with_query(cx, path);
+    Ok(Destination { scheme, host: host.to_owned(), port, target, guarded: true, failure: SERVICE })
 }
 
 /// A ready endpoint of a service, found by the name or number of its port.
@@ -246,22 +255,29 @@ pub(super) async fn of_service(cx: &Context, path: &str) -> Result<Destination, 
     let wanted = match by_number {
         Some(number) => {
             let found = ports.iter().find(|p| p.get("port").and_then(Value::as_int) == Some(number));
-            let missing =
-                || ApiError::new(503, crate::status::Reason::ServiceUnavailable, format!("no service port {number} found for service {name:?}"));
+            let missing = || {
+                ApiError::new(
+                    503,
+                    crate::status::Reason::ServiceUnavailable,
+                    format!("no service port {number} found for service {name:?}"),
+                )
+            };
             found.and_then(|p| p.str_at(&["name"]).or(Some(""))).ok_or_else(missing)?
         }
         None => port,
     };
-    let slices = cx.registry.get("discovery.k8s.io", "v1", "endpointslices").ok_or_else(ApiError::no_such_resource)?;
+    let slices =
+        cx.registry.get("discovery.k8s.io", "v1", "endpointslices").ok_or_else(ApiError::no_such_resource)?;
     let slices = cx.server.store.objects(slices, &cx.info.namespace).await?;
-    let own = |slice: &&Value| slice.str_at(&["metadata", "labels", "kubernetes.io/service-name"]) == Some(name);
+    let own =
+        |slice: &&Value| slice.str_at(&["metadata", "labels", "kubernetes.io/service-name"]) == Some(name);
     let found = slices.iter().filter(own).find_map(|slice| endpoint(slice, wanted));
     let none = || {
         let what = format!("no endpoints available for service {id:?}");
         ApiError::new(503, crate::status::Reason::ServiceUnavailable, what)
     };
     let (host, port) = found.ok_or_else(none)?;
-    Ok(Destination { scheme, host, port, target: with_query(cx, path), failure: SERVICE })
+    Ok(Destination { scheme, host, port, target: with_query(cx, path), guarded: true, failure: SERVICE })
 }
 
 /// The first ready address of a slice that has the port; without a name the first port counts.
@@ -271,7 +287,8 @@ fn endpoint(slice: &Value, port: &str) -> Option<(String, u16)> {
     let number = u16::try_from(port.get("port").and_then(Value::as_int)?).ok()?;
     let endpoints = slice.get("endpoints").and_then(Value::as_array).unwrap_or_default();
     let ready = |e: &&Value| e.at(&["conditions", "ready"]).and_then(Value::as_bool) != Some(false);
-    let address = endpoints.iter().filter(ready).find_map(|e| e.get("addresses")?.as_array()?.first()?.as_str())?;
+    let address =
+        endpoints.iter().filter(ready).find_map(|e| e.get("addresses")?.as_array()?.first()?.as_str())?;
     Some((address.to_owned(), number))
 }
 
@@ -282,6 +299,7 @@ pub(super) async fn of_node(cx: &Context, path: &str) -> Result<Destination, Api
     let (scheme, name, port) = split(id).ok_or_else(invalid)?;
     let mut destination = kubelet_of(cx, name, with_query(cx, path)).await?;
     destination.failure = SERVICE;
+    destination.guarded = true;
     if !port.is_empty() {
         let port: u16 = port.parse().map_err(|_| invalid())?;
         if port != destination.port {

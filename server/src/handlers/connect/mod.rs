@@ -10,11 +10,9 @@ pub mod options;
 
 use hyper::body::Incoming;
 use hyper::header::{HeaderValue, LOCATION};
-use hyper::upgrade::OnUpgrade;
-use hyper::{Method, Response, StatusCode};
+use hyper::{Response, StatusCode};
 use plinth_codec::{tree, Value};
 
-use self::location::Destination;
 use super::{write, Context};
 use crate::admission::{self, Call, Operation};
 use crate::http::body::Body;
@@ -24,23 +22,12 @@ use crate::storage::object;
 /// The subresources that go on to somewhere else.
 pub const SUBRESOURCES: &[&str] = &["attach", "exec", "log", "portforward", "proxy"];
 
-/// What a request is beyond its parts that other handlers look at.
-#[derive(Clone, Debug)]
-pub struct Wire {
-    /// The method.
-    pub method: Method,
-    /// The path as it was sent, escapes and slashes included.
-    pub path: String,
-    /// The client's connection, if it is to become something else.
-    pub upgrade: OnUpgrade,
-}
-
 /// Passes a request on.
 ///
 /// # Errors
 /// 400 and 404 where there is nowhere to go, 500 and 503 when nobody is there.
-pub(super) async fn connect(cx: Context, body: Incoming) -> Result<Response<Body>, ApiError> {
-    let Some(wire) = cx.wire.clone() else { return Err(ApiError::method_not_allowed()) };
+pub(super) async fn connect(mut cx: Context, body: Incoming) -> Result<Response<Body>, ApiError> {
+    let upgrade = cx.upgrade.take();
     let options = options_of(&cx);
     let operation = if cx.info.subresource == "log" { None } else { Some(Operation::Connect) };
     if let Some(operation) = operation {
@@ -51,22 +38,22 @@ pub(super) async fn connect(cx: Context, body: Incoming) -> Result<Response<Body
     }
     let destination = match (cx.resource.plural(), cx.info.subresource.as_str()) {
         ("pods", "proxy") => {
-            let path = match rest_of(&wire.path, "proxy") {
-                Rest::None => return redirect(&cx, &wire),
+            let path = match rest_of(cx.uri.path(), "proxy") {
+                Rest::None => return redirect(&cx),
                 Rest::Path(path) => path,
             };
             location::of_pod_port(&cx, path).await?
         }
         ("services", _) => {
-            let path = match rest_of(&wire.path, "proxy") {
-                Rest::None => return redirect(&cx, &wire),
+            let path = match rest_of(cx.uri.path(), "proxy") {
+                Rest::None => return redirect(&cx),
                 Rest::Path(path) => path,
             };
             location::of_service(&cx, path).await?
         }
         ("nodes", _) => {
-            let path = match rest_of(&wire.path, "proxy") {
-                Rest::None => return redirect(&cx, &wire),
+            let path = match rest_of(cx.uri.path(), "proxy") {
+                Rest::None => return redirect(&cx),
                 Rest::Path(path) => path,
             };
             location::of_node(&cx, path).await?
@@ -80,7 +67,7 @@ pub(super) async fn connect(cx: Context, body: Incoming) -> Result<Response<Body
             }
         }
     };
-    forward::forward(&cx, wire, body, destination).await
+    forward::forward(&cx, upgrade, body, destination).await
 }
 
 async fn read_pod(cx: &Context) -> Result<Value, ApiError> {
@@ -134,9 +121,9 @@ fn rest_of<'a>(path: &'a str, subresource: &str) -> Rest<'a> {
 }
 
 /// Relative links only work below a slash.
-fn redirect(cx: &Context, wire: &Wire) -> Result<Response<Body>, ApiError> {
+fn redirect(cx: &Context) -> Result<Response<Body>, ApiError> {
     let query = cx.raw_query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
-    let target = HeaderValue::try_from(format!("{}/{query}", wire.path)).map_err(ApiError::internal)?;
+    let target = HeaderValue::try_from(format!("{}/{query}", cx.uri.path())).map_err(ApiError::internal)?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
     response.headers_mut().insert(LOCATION, target);

@@ -65,9 +65,8 @@ impl Kubelets {
     /// [`KubeletSetupError`].
     pub fn new(options: &KubeletOptions) -> Result<Kubelets, KubeletSetupError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = || {
-            ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()
-        };
+        let builder =
+            || ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
         let unchecked = || Arc::new(Unchecked(provider.clone()));
         let verified = match &options.kubelet_certificate_authority {
             Some(path) => {
@@ -87,7 +86,8 @@ impl Kubelets {
             }
             _ => verified.with_no_client_auth(),
         };
-        let insecure = builder()?.dangerous().with_custom_certificate_verifier(unchecked()).with_no_client_auth();
+        let insecure =
+            builder()?.dangerous().with_custom_certificate_verifier(unchecked()).with_no_client_auth();
         Ok(Kubelets {
             tls: Arc::new(tls),
             insecure: Arc::new(insecure),

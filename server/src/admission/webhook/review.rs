@@ -1,0 +1,198 @@
+//! `AdmissionReview`: the question, and what an answer says once it is believed.
+//!
+//! Upstream: k8s.io/apiserver `pkg/admission/plugin/webhook/request/admissionreview.go`.
+
+use base64::prelude::{Engine as _, BASE64_STANDARD};
+use plinth_codec::{json, tree, Map, Value};
+
+use super::super::{Call, Operation};
+use crate::registry::ResourceType;
+
+const API_VERSION: &str = "admission.k8s.io/v1";
+const KIND: &str = "AdmissionReview";
+
+/// A question about a request, with the object in the version of `matched`.
+pub(super) fn request(
+    call: &Call<'_>,
+    matched: &ResourceType,
+    uid: &str,
+    object: &Value,
+    old: Option<&Value>,
+) -> Value {
+    let (info, asked) = (&call.cx.info, &call.cx.resource);
+    let kind_of = |resource: &ResourceType| {
+        let row = &resource.row;
+        let gvk = match row.subresource(&info.subresource) {
+            Some(subresource) => subresource.gvk.clone(),
+            None => row.gvk(),
+        };
+        tree!({ "group": gvk.group.as_str(), "version": gvk.version.as_str(), "kind": gvk.kind.as_str() })
+    };
+    let resource_of = |resource: &ResourceType| {
+        let row = &resource.row;
+        tree!({ "group": row.group.as_str(), "version": row.version.as_str(), "resource": row.plural.as_str() })
+    };
+    let mut request = tree!({
+        "uid": uid,
+        "kind": kind_of(matched),
+        "resource": resource_of(matched),
+        "requestKind": kind_of(asked),
+        "requestResource": resource_of(asked),
+        "operation": call.operation.as_str(),
+        "userInfo": call.cx.user.to_user_info(),
+        "object": object.clone(),
+        "oldObject": old.cloned().unwrap_or_default(),
+        "dryRun": call.dry_run,
+        "options": options(call),
+    });
+    if let Some(map) = request.as_object_mut() {
+        let name = match crate::metadata::text(object, "name") {
+            "" => call.name,
+            name => name,
+        };
+        // A namespace is in itself.
+        let namespace = if asked.plural() == "namespaces" { name } else { call.namespace };
+        let texts = [
+            ("subResource", info.subresource.as_str()),
+            ("requestSubResource", info.subresource.as_str()),
+            ("name", name),
+            ("namespace", namespace),
+        ];
+        for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+            map.insert(key, text);
+        }
+    }
+    tree!({ "kind": KIND, "apiVersion": API_VERSION, "request": request })
+}
+
+fn options(call: &Call<'_>) -> Value {
+    let kind = match call.operation {
+        Operation::Create => "CreateOptions",
+        Operation::Update if call.cx.info.verb == crate::request_info::Verb::Patch => "PatchOptions",
+        Operation::Update => "UpdateOptions",
+        Operation::Delete => "DeleteOptions",
+        Operation::Connect => return Value::Null,
+    };
+    let mut options = Map::new();
+    options.insert("kind", kind);
+    options.insert("apiVersion", "meta.k8s.io/v1");
+    if call.dry_run {
+        options.insert("dryRun", tree!(["All"]));
+    }
+    if call.operation != Operation::Delete {
+        if let Some(manager) = &call.cx.query.field_manager {
+            options.insert("fieldManager", manager.as_str());
+        }
+    }
+    Value::Object(options)
+}
+
+/// An answer that was believed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Answer {
+    pub allowed: bool,
+    /// A JSON patch.
+    pub patch: Option<Value>,
+    /// The Status of a refusal.
+    pub result: Option<Value>,
+    pub warnings: Vec<String>,
+}
+
+/// Checks an answer.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn answer(review: &Value, uid: &str, mutating: bool) -> Result<Answer, String> {
+    let wrong = |why: String| Err(format!("received invalid webhook response: {why}"));
+    let Some(response) = review.get("response").filter(|response| !response.is_null()) else {
+        return wrong("webhook response was absent".into());
+    };
+    let text = |key: &str| response.str_at(&[key]).unwrap_or_default();
+    if text("uid") != uid {
+        return wrong(format!("expected response.uid={uid:?}, got {:?}", text("uid")));
+    }
+    let kind = [review.str_at(&["apiVersion"]), review.str_at(&["kind"])].map(Option::unwrap_or_default);
+    if kind != [API_VERSION, KIND] {
+        return wrong(format!(
+            "expected webhook response of {API_VERSION}, Kind={KIND}, got {}, Kind={}",
+            kind[0], kind[1]
+        ));
+    }
+    let (patch, patch_type) = (text("patch"), response.get("patchType").filter(|t| !t.is_null()));
+    let patch = match (patch.is_empty(), patch_type) {
+        (true, None) => None,
+        (false, _) if !mutating => return wrong("validating webhook may not return response.patch".into()),
+        (_, Some(_)) if !mutating => {
+            return wrong("validating webhook may not return response.patchType".into())
+        }
+        (false, None) => return wrong("webhook returned response.patch but not response.patchType".into()),
+        (true, Some(_)) => return wrong("webhook returned response.patchType but not response.patch".into()),
+        (false, Some(kind)) if kind.as_str() != Some("JSONPatch") => {
+            return wrong(format!("unsupported patch type {:?}", kind.as_str().unwrap_or_default()));
+        }
+        (false, Some(_)) => {
+            let decoded = BASE64_STANDARD.decode(patch).map_err(|e| format!("response.patch: {e}"))?;
+            Some(json::parse(&decoded).map_err(|e| format!("response.patch: {e}"))?)
+        }
+    };
+    let warnings = response.get("warnings").and_then(Value::as_array).unwrap_or_default();
+    Ok(Answer {
+        allowed: response.get("allowed").and_then(Value::as_bool) == Some(true),
+        patch,
+        result: response.get("status").filter(|status| !status.is_null()).cloned(),
+        warnings: warnings.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_checked() {
+        const HEAD: &str = r#""kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1""#;
+        // review, mutating, allowed or the end of the fault
+        let rows = [
+            (format!(r#"{{{HEAD},"response":{{"uid":"u","allowed":true}}}}"#), false, Ok(true)),
+            (format!(r#"{{{HEAD},"response":{{"uid":"u","allowed":false}}}}"#), true, Ok(false)),
+            (format!("{{{HEAD}}}"), true, Err("webhook response was absent")),
+            (
+                format!(r#"{{{HEAD},"response":{{"uid":"v"}}}}"#),
+                true,
+                Err(r#"expected response.uid="u", got "v""#),
+            ),
+            (
+                r#"{"kind":"X","apiVersion":"y","response":{"uid":"u"}}"#.to_owned(),
+                true,
+                Err("expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got y, Kind=X"),
+            ),
+            (
+                format!(r#"{{{HEAD},"response":{{"uid":"u","allowed":true,"patch":"W10="}}}}"#),
+                true,
+                Err("webhook returned response.patch but not response.patchType"),
+            ),
+            (
+                format!(
+                    r#"{{{HEAD},"response":{{"uid":"u","allowed":true,"patch":"W10=","patchType":"JSONPatch"}}}}"#
+                ),
+                true,
+                Ok(true),
+            ),
+            (
+                format!(
+                    r#"{{{HEAD},"response":{{"uid":"u","allowed":true,"patch":"W10=","patchType":"JSONPatch"}}}}"#
+                ),
+                false,
+                Err("validating webhook may not return response.patch"),
+            ),
+        ];
+        for (review, mutating, expected) in rows {
+            let found = answer(&json::parse(review.as_bytes()).unwrap(), "u", mutating);
+            match (found, expected) {
+                (Ok(answer), Ok(allowed)) => assert_eq!(answer.allowed, allowed, "{review}"),
+                (Err(why), Err(end)) => assert!(why.ends_with(end), "{why}"),
+                (found, _) => panic!("{review}: {found:?}"),
+            }
+        }
+    }
+}

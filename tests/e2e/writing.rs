@@ -1,0 +1,464 @@
+//! What stands around a write: subresources of pods, quotas and limits, what is fixed, what is protected.
+
+use std::future::Future;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt};
+use kube::client::Body;
+use kube::Client;
+use plinth_tests::server::{namespace, shared, unique, TestServer};
+use serde_json::{json, Value};
+
+/// How often a state that comes by itself is looked for, and after how many looks it has not come.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const LOOKS: usize = 6000;
+
+async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
+    for _ in 0..LOOKS {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    panic!("still waiting: {what}");
+}
+
+/// An answer: code, body and warnings.
+struct Answer {
+    code: u16,
+    body: Value,
+    warnings: Vec<String>,
+}
+
+impl Answer {
+    fn text(&self, path: &str) -> &str {
+        self.body.pointer(path).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// The fields that a 422 complains about.
+    fn fields(&self) -> Vec<&str> {
+        let causes = self.body.pointer("/details/causes").and_then(Value::as_array);
+        causes.into_iter().flatten().filter_map(|c| c["field"].as_str()).collect()
+    }
+}
+
+async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Answer {
+    let kind = match method {
+        "PATCH" => "application/strategic-merge-patch+json",
+        _ => "application/json",
+    };
+    let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    let request = http::Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", kind)
+        .body(Body::from(bytes))
+        .expect("request");
+    let response = client.send(request).await.expect("answer");
+    let code = response.status().as_u16();
+    let warnings = response.headers().get_all("warning").iter();
+    let warnings = warnings.filter_map(|w| w.to_str().ok().map(str::to_owned)).collect();
+    let bytes = response.into_body().collect_bytes().await.expect("body");
+    Answer { code, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null), warnings }
+}
+
+fn pod(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"app": "x"}},
+        "spec": {"containers": [{"name": "c", "image": "registry.example/x:1"}]},
+    })
+}
+
+async fn make(client: &Client, path: &str, body: &Value) -> Value {
+    let answer = send(client, "POST", path, body).await;
+    assert_eq!(answer.code, 201, "{path}: {}", answer.body);
+    answer.body
+}
+
+#[tokio::test]
+async fn a_pod_is_bound_once() {
+    let client = shared().await.client().await;
+    let pods = format!("/api/v1/namespaces/{}/pods", namespace(&client, "binding").await);
+    let made = make(&client, &pods, &pod("p")).await;
+    let bind = |node: &str, uid: &str| {
+        json!({
+            "metadata": {"name": "p", "uid": uid, "annotations": {"by": "test"}},
+            "target": {"kind": "Node", "name": node},
+        })
+    };
+    let path = format!("{pods}/p/binding");
+    let wrong = send(&client, "POST", &path, &bind("n1", "other")).await;
+    assert_eq!((wrong.code, wrong.text("/reason")), (409, "Conflict"), "{}", wrong.body);
+    let uid = made["metadata"]["uid"].as_str().expect("uid");
+    let dry = send(&client, "POST", &format!("{path}?dryRun=All"), &bind("n1", uid)).await;
+    assert_eq!(dry.code, 201);
+    let bound = send(&client, "POST", &path, &bind("n1", uid)).await;
+    assert_eq!((bound.code, bound.text("/status")), (201, "Success"), "{}", bound.body);
+    let pod = send(&client, "GET", &format!("{pods}/p"), &Value::Null).await;
+    assert_eq!((pod.text("/spec/nodeName"), pod.text("/metadata/annotations/by")), ("n1", "test"));
+    let condition = &pod.body["status"]["conditions"][0];
+    assert_eq!(
+        (condition["type"].as_str(), condition["status"].as_str()),
+        (Some("PodScheduled"), Some("True"))
+    );
+    let again = send(&client, "POST", &path, &bind("n2", "")).await;
+    assert_eq!(again.code, 409);
+    assert_eq!(
+        again.text("/message"),
+        r#"Operation cannot be fulfilled on pods/binding "p": pod p is already assigned to node "n1""#
+    );
+}
+
+#[tokio::test]
+async fn a_budget_lets_evictions_pass_one_by_one() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "eviction").await;
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let budgets = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets");
+    for name in ["a", "b"] {
+        let mut pod = pod(name);
+        pod["spec"]["nodeName"] = json!("n1");
+        make(&client, &pods, &pod).await;
+        let running =
+            json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        assert_eq!(send(&client, "PATCH", &format!("{pods}/{name}/status"), &running).await.code, 200);
+    }
+    let selector = json!({"matchLabels": {"app": "x"}});
+    make(
+        &client,
+        &budgets,
+        &json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": selector}}),
+    )
+    .await;
+    let evict =
+        |name: &str| json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+    let early = send(&client, "POST", &format!("{pods}/a/eviction"), &evict("a")).await;
+    assert_eq!(
+        (early.code, early.text("/details/causes/0/reason")),
+        (429, "DisruptionBudget"),
+        "{}",
+        early.body
+    );
+    let status = json!({"status": {
+        "observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2,
+    }});
+    assert_eq!(send(&client, "PATCH", &format!("{budgets}/b/status"), &status).await.code, 200);
+    let dry = send(&client, "POST", &format!("{pods}/a/eviction?dryRun=All"), &evict("a")).await;
+    assert_eq!(dry.code, 201, "{}", dry.body);
+    let first = send(&client, "POST", &format!("{pods}/a/eviction"), &evict("a")).await;
+    assert_eq!(first.code, 201, "{}", first.body);
+    let budget = send(&client, "GET", &format!("{budgets}/b"), &Value::Null).await.body;
+    assert_eq!(budget["status"]["disruptionsAllowed"], json!(0));
+    assert!(budget["status"]["disruptedPods"]["a"].is_string(), "{budget}");
+    let going = send(&client, "GET", &format!("{pods}/a"), &Value::Null).await.body;
+    assert!(going["metadata"]["deletionTimestamp"].is_string(), "{going}");
+    assert!(going["status"]["conditions"].to_string().contains("EvictionByEvictionAPI"), "{going}");
+    let second = send(&client, "POST", &format!("{pods}/b/eviction"), &evict("b")).await;
+    assert_eq!((second.code, second.text("/reason")), (429, "TooManyRequests"));
+}
+
+#[tokio::test]
+async fn what_is_fixed_once_a_pod_is_there() {
+    let client = shared().await.client().await;
+    let pods = format!("/api/v1/namespaces/{}/pods", namespace(&client, "fixed").await);
+    make(&client, &pods, &pod("p")).await;
+    let container = |more: Value| {
+        let mut container = json!({"name": "c"});
+        for (key, value) in more.as_object().expect("an object") {
+            container[key] = value.clone();
+        }
+        json!({"spec": {"containers": [container]}})
+    };
+    // patch, code, fields
+    let rows: [(Value, u16, &[&str]); 7] = [
+        (container(json!({"image": "registry.example/x:2"})), 200, &[]),
+        (container(json!({"command": ["sh"]})), 422, &["spec"]),
+        (json!({"spec": {"containers": [{"name": "new", "image": "y"}]}}), 422, &["spec.containers"]),
+        (json!({"spec": {"nodeName": "n"}}), 422, &["spec"]),
+        (json!({"spec": {"activeDeadlineSeconds": 50}}), 200, &[]),
+        (json!({"spec": {"activeDeadlineSeconds": 60}}), 422, &["spec.activeDeadlineSeconds"]),
+        (json!({"metadata": {"labels": {"app": "y"}}}), 200, &[]),
+    ];
+    for (patch, code, fields) in rows {
+        let answer = send(&client, "PATCH", &format!("{pods}/p"), &patch).await;
+        assert_eq!((answer.code, answer.fields()), (code, fields.to_vec()), "{patch}: {}", answer.body);
+    }
+    let ephemeral = json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "y"}]}});
+    let added = send(&client, "PATCH", &format!("{pods}/p/ephemeralcontainers"), &ephemeral).await;
+    assert_eq!(
+        (added.code, added.text("/spec/ephemeralContainers/0/name")),
+        (200, "debug"),
+        "{}",
+        added.body
+    );
+    let through_pod = json!({"spec": {"ephemeralContainers": [{"name": "more", "image": "y"}]}});
+    assert_eq!(send(&client, "PATCH", &format!("{pods}/p"), &through_pod).await.code, 422);
+    let resize = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
+    let refused = send(&client, "PATCH", &format!("{pods}/p/resize"), &resize).await;
+    assert_eq!((refused.code, refused.fields()), (422, vec!["spec"]), "{}", refused.body);
+}
+
+#[tokio::test]
+async fn a_quota_is_never_exceeded_and_given_back() {
+    const WRITERS: usize = 16;
+    const HARD: usize = 5;
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "quota").await;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let quotas = format!("/api/v1/namespaces/{namespace}/resourcequotas");
+    make(
+        &client,
+        &quotas,
+        &json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/configmaps": HARD.to_string()}}}),
+    )
+    .await;
+    let used = || async {
+        let quota = send(&client, "GET", &format!("{quotas}/q"), &Value::Null).await;
+        quota.text("/status/used/count~1configmaps").to_owned()
+    };
+    eventually("the controller counts", || async { used().await == "0" }).await;
+    let codes: Vec<u16> =
+        stream::iter(0..WRITERS)
+            .map(|i| {
+                let (client, maps) = (&client, &maps);
+                async move {
+                    send(client, "POST", maps, &json!({"metadata": {"name": format!("m{i}")}})).await.code
+                }
+            })
+            .buffer_unordered(WRITERS)
+            .collect()
+            .await;
+    assert_eq!(codes.iter().filter(|code| **code == 201).count(), HARD, "{codes:?}");
+    assert_eq!(codes.iter().filter(|code| **code == 403).count(), WRITERS - HARD, "{codes:?}");
+    assert_eq!(used().await, HARD.to_string());
+    let refused = send(&client, "POST", &maps, &json!({"metadata": {"name": "more"}})).await;
+    assert_eq!(
+        refused.text("/message"),
+        "configmaps \"more\" is forbidden: exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=5, limited: count/configmaps=5"
+    );
+    assert_eq!(send(&client, "DELETE", &maps, &Value::Null).await.code, 200);
+    eventually("usage is given back", || async { used().await == "0" }).await;
+    make(&client, &maps, &json!({"metadata": {"name": "more"}})).await;
+    assert_eq!(used().await, "1");
+}
+
+#[tokio::test]
+async fn limit_ranges_fill_in_and_refuse() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "limits").await;
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let limits = json!([{
+        "type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "100m"}, "max": {"cpu": "2"},
+    }]);
+    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": limits}});
+    make(&client, &format!("/api/v1/namespaces/{namespace}/limitranges"), &range).await;
+    let made = make(&client, &pods, &pod("p")).await;
+    assert_eq!(
+        made["spec"]["containers"][0]["resources"],
+        json!({"limits": {"cpu": "1"}, "requests": {"cpu": "100m"}})
+    );
+    assert!(made["metadata"]["annotations"]["kubernetes.io/limit-ranger"].is_string(), "{made}");
+    let mut large = pod("large");
+    large["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "3"}});
+    let refused = send(&client, "POST", &pods, &large).await;
+    assert_eq!(refused.code, 403);
+    assert_eq!(
+        refused.text("/message"),
+        "pods \"large\" is forbidden: maximum cpu usage per Container is 2, but limit is 3"
+    );
+}
+
+#[tokio::test]
+async fn a_namespace_says_how_much_its_pods_may_do() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "security").await;
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let label = |mode: &str, level: &str| json!({"metadata": {"labels": {format!("pod-security.kubernetes.io/{mode}"): level}}});
+    let path = format!("/api/v1/namespaces/{namespace}");
+    let bad = send(&client, "PATCH", &path, &label("enforce", "none")).await;
+    assert_eq!((bad.code, bad.fields()), (422, vec!["metadata.labels[pod-security.kubernetes.io/enforce]"]));
+    let mut privileged = pod("privileged");
+    privileged["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
+    make(&client, &pods, &privileged).await;
+    let stricter = send(&client, "PATCH", &path, &label("enforce", "baseline")).await;
+    assert_eq!(stricter.code, 200);
+    assert!(
+        stricter.warnings.iter().any(|w| w.contains("privileged: privileged")),
+        "{:?}",
+        stricter.warnings
+    );
+    privileged["metadata"]["name"] = json!("second");
+    let refused = send(&client, "POST", &pods, &privileged).await;
+    assert_eq!(
+        (refused.code, refused.text("/message")),
+        (
+            403,
+            r#"pods "second" is forbidden: violates PodSecurity "baseline:latest": privileged (container "c" must not set securityContext.privileged=true)"#
+        )
+    );
+    assert_eq!(send(&client, "PATCH", &path, &label("warn", "restricted")).await.code, 200);
+    let warned = send(&client, "POST", &pods, &pod("plain")).await;
+    assert_eq!(warned.code, 201);
+    assert!(
+        warned.warnings.iter().any(|w| w.contains(r#"would violate PodSecurity \"restricted:latest\""#)),
+        "{:?}",
+        warned.warnings
+    );
+}
+
+#[tokio::test]
+async fn priorities_follow_from_classes() {
+    let client = shared().await.client().await;
+    let pods = format!("/api/v1/namespaces/{}/pods", namespace(&client, "priority").await);
+    const CLASSES: &str = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    for (name, value) in [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)]
+    {
+        let class = send(&client, "GET", &format!("{CLASSES}/{name}"), &Value::Null).await;
+        assert_eq!(class.body["value"], json!(value), "{}", class.body);
+        assert_eq!(send(&client, "DELETE", &format!("{CLASSES}/{name}"), &Value::Null).await.code, 403);
+    }
+    let class = unique("class");
+    make(&client, CLASSES, &json!({"metadata": {"name": class}, "value": 7, "preemptionPolicy": "Never"}))
+        .await;
+    let mut with_class = pod("with");
+    with_class["spec"]["priorityClassName"] = json!(class);
+    let made = make(&client, &pods, &with_class).await;
+    assert_eq!((&made["spec"]["priority"], &made["spec"]["preemptionPolicy"]), (&json!(7), &json!("Never")));
+    let plain = make(&client, &pods, &pod("plain")).await;
+    assert_eq!(plain["spec"]["priority"], json!(0));
+    let mut forged = pod("forged");
+    forged["spec"]["priority"] = json!(5);
+    assert_eq!(send(&client, "POST", &pods, &forged).await.code, 403);
+    let mut lost = pod("lost");
+    lost["spec"]["priorityClassName"] = json!("nosuch");
+    let refused = send(&client, "POST", &pods, &lost).await;
+    assert_eq!(
+        refused.text("/message"),
+        "pods \"lost\" is forbidden: no PriorityClass with name nosuch was found"
+    );
+}
+
+#[tokio::test]
+async fn a_claim_stays_while_a_pod_uses_it() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "protection").await;
+    let claims = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims");
+    let claim = json!({
+        "metadata": {"name": "c"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    let made = make(&client, &claims, &claim).await;
+    assert_eq!(made["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
+    let mut user = pod("p");
+    user["spec"]["nodeName"] = json!("n1");
+    user["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    make(&client, &pods, &user).await;
+    assert_eq!(send(&client, "DELETE", &format!("{claims}/c"), &Value::Null).await.code, 200);
+    let held = send(&client, "GET", &format!("{claims}/c"), &Value::Null).await;
+    assert_eq!((held.code, held.body["metadata"]["deletionTimestamp"].is_string()), (200, true));
+    let now = json!({"gracePeriodSeconds": 0});
+    assert_eq!(send(&client, "DELETE", &format!("{pods}/p"), &now).await.code, 200);
+    eventually("the claim goes", || async {
+        send(&client, "GET", &format!("{claims}/c"), &Value::Null).await.code == 404
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn of_many_puts_of_a_revision_one_succeeds() {
+    const WRITERS: usize = 16;
+    const ROUNDS: usize = 20;
+    let client = shared().await.client().await;
+    let maps = format!("/api/v1/namespaces/{}/configmaps", namespace(&client, "puts").await);
+    let mut live = make(&client, &maps, &json!({"metadata": {"name": "m"}})).await;
+    for round in 0..ROUNDS {
+        let (client, maps, base) = (&client, &maps, &live);
+        let answers: Vec<Answer> = stream::iter(0..WRITERS)
+            .map(|i| async move {
+                let mut new = base.clone();
+                new["data"] = json!({"by": format!("{round}-{i}")});
+                send(client, "PUT", &format!("{maps}/m"), &new).await
+            })
+            .buffer_unordered(WRITERS)
+            .collect()
+            .await;
+        let mut won = answers.into_iter().filter(|answer| {
+            assert!(matches!(answer.code, 200 | 409), "{}", answer.body);
+            answer.code == 200
+        });
+        let winner = won.next().expect("one succeeds").body;
+        assert_eq!(won.count(), 0, "round {round}");
+        live = winner;
+    }
+}
+
+#[tokio::test]
+async fn a_large_namespace_goes_though_the_server_is_killed_meanwhile() {
+    const OBJECTS: usize = 10_000;
+    const WRITERS: usize = 64;
+    let mut server = TestServer::start(&[]).await;
+    let client = server.client().await;
+    let (going, staying) = (namespace(&client, "going").await, namespace(&client, "staying").await);
+    let path = |namespace: &str, plural: &str| format!("/api/v1/namespaces/{namespace}/{plural}");
+    let kept = make(&client, &path(&staying, "configmaps"), &json!({"metadata": {"name": "kept"}})).await;
+    let owner = make(&client, &path(&going, "configmaps"), &json!({"metadata": {"name": "owner"}})).await;
+    let reference = json!([{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true,
+    }]);
+    stream::iter(0..OBJECTS)
+        .map(|i| {
+            let (client, reference) = (&client, &reference);
+            let (plural, mut object) = match i % 4 {
+                0 => ("secrets", json!({})),
+                1 => ("pods", pod("x")),
+                2 => ("serviceaccounts", json!({})),
+                _ => ("configmaps", json!({"data": {"k": "v"}})),
+            };
+            object["metadata"]["name"] = json!(format!("o{i}"));
+            if i % 3 == 0 {
+                object["metadata"]["ownerReferences"] = reference.clone();
+            }
+            if i % 500 == 0 {
+                object["metadata"]["finalizers"] = json!(["example.com/hold"]);
+            }
+            let path = path(&going, plural);
+            async move { make(client, &path, &object).await }
+        })
+        .buffer_unordered(WRITERS)
+        .collect::<Vec<_>>()
+        .await;
+    let answer = send(&client, "DELETE", &format!("/api/v1/namespaces/{going}"), &Value::Null).await;
+    assert_eq!(answer.code, 200, "{}", answer.body);
+    eventually("the deletion is under way", || async {
+        let list =
+            send(&client, "GET", &format!("{}?limit=1", path(&going, "configmaps")), &Value::Null).await;
+        list.body["metadata"]["remainingItemCount"].as_u64().unwrap_or(0) < (OBJECTS / 4) as u64 - 10
+    })
+    .await;
+    server.kill();
+    server.restart().await;
+    let client = server.client().await;
+    let held: Vec<usize> = (0..OBJECTS).step_by(500).collect();
+    eventually("only what finalizers hold is left", || async {
+        let mut left = 0;
+        for plural in ["secrets", "pods", "serviceaccounts", "configmaps"] {
+            let list = send(&client, "GET", &path(&going, plural), &Value::Null).await;
+            left += list.body["items"].as_array().map_or(OBJECTS, Vec::len);
+        }
+        left == held.len()
+    })
+    .await;
+    for i in held {
+        let release = json!({"metadata": {"finalizers": null}});
+        let path = format!("{}/o{i}", path(&going, "secrets"));
+        assert_eq!(send(&client, "PATCH", &path, &release).await.code, 200);
+    }
+    eventually("the namespace goes", || async {
+        send(&client, "GET", &format!("/api/v1/namespaces/{going}"), &Value::Null).await.code == 404
+    })
+    .await;
+    let untouched =
+        send(&client, "GET", &format!("{}/kept", path(&staying, "configmaps")), &Value::Null).await;
+    assert_eq!(untouched.body["metadata"], kept["metadata"]);
+}
