@@ -36,6 +36,7 @@ use crate::server::{Limits, Server};
 use crate::status::ApiError;
 use crate::storage::continue_token::ContinueTokens;
 use crate::storage::counts::Counts;
+use crate::storage::lengths::Lengths;
 use crate::storage::Store;
 use crate::strategy::allocation::Ranges;
 
@@ -246,6 +247,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         counts: Counts::default(),
         admission,
         kubelets,
+        lengths: Lengths::default(),
         authenticator,
         flow_control: FlowControl::new(&options.flow_control),
         discovered: Discovered::default(),
