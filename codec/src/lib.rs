@@ -12,19 +12,20 @@
 //! | [`convert`] | from any of the four encodings to any |
 //! | [`patch`] | JSON Patch, JSON Merge Patch, strategic merge patch |
 //! | [`apply`] | server-side apply: field sets, managers, merge |
+//! | [`cel`] | CEL: types from schemas, costs, evaluation; the rules of custom resources |
 //! | [`selector`] | label and field selectors |
 //! | [`negotiate`] | `Accept` and `Content-Type` |
 //! | [`structural`] | custom resources: schemas of definitions, pruning, defaults, validation |
 //! | [`table`] | Tables and PartialObjectMetadata |
 //! | [`openapi`] | OpenAPI v2 and v3 documents from the schema |
 //! | [`names`] | name rules: DNS labels and subdomains, label keys and values |
-//! | [`regexp`] | regular expressions in Go's syntax |
 //! | [`quantity`] and [`time`] | the scalars with a canonical form |
 //! | [`error`] | what can be wrong with a body, in upstream's words |
 //! | [`field`] | what can be wrong with a field: paths and causes |
 
 pub mod apply;
 pub mod cbor;
+pub mod cel;
 pub mod convert;
 pub mod error;
 pub mod field;
@@ -35,7 +36,6 @@ pub mod openapi;
 pub mod patch;
 pub mod protobuf;
 pub mod quantity;
-pub mod regexp;
 pub mod resources;
 pub mod schema;
 pub mod selector;

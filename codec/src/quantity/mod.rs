@@ -271,6 +271,21 @@ impl Quantity {
         Quantity { mantissa: with(scaled(self), scaled(other)), exponent, format }
     }
 
+    /// The value, if it is a whole number of 64 bits.
+    pub fn as_int(&self) -> Option<i64> {
+        i64::try_from(self.whole()?).ok()
+    }
+
+    /// About the value.
+    pub fn to_f64(&self) -> f64 {
+        self.mantissa as f64 * 10f64.powi(self.exponent)
+    }
+
+    /// A whole number.
+    pub fn of_int(n: i64) -> Quantity {
+        Quantity { mantissa: i128::from(n), exponent: 0, format: Format::DecimalSI }
+    }
+
     /// -1, 0 or 1.
     pub fn sign(&self) -> i32 {
         self.mantissa.signum() as i32

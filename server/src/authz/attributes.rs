@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use hyper::Method;
-use plinth_codec::error::quoted;
 use plinth_codec::names;
 use plinth_codec::selector::{FieldRequirement, FieldSelector, LabelSelector, Requirement};
 
@@ -115,13 +114,7 @@ impl RequestAttributes {
             namespace: &info.namespace,
             selectors: self.selectors.as_ref(),
         };
-        let verb = match info.verb {
-            // HEAD is a get to authorizers; other methods have no verb, and no rule names that.
-            Verb::Other if self.method == "head" => "get",
-            Verb::Other => "",
-            verb => verb.as_str(),
-        };
-        Attributes { user, verb, target: Target::Resource(target) }
+        Attributes { user, verb: info.verb.as_str(), target: Target::Resource(target) }
     }
 
     /// The attributes of a request for another path.
@@ -144,9 +137,9 @@ impl<'a> Attributes<'a> {
     /// What is denied, in upstream's words
     /// (k8s.io/apiserver `pkg/endpoints/handlers/responsewriters/errors.go`), made harmless for browsers.
     pub fn denial(&self) -> String {
-        let (user, verb) = (quoted(&self.user.name), self.verb);
+        let (user, verb) = (&self.user.name, self.verb);
         let text = match self.target {
-            Target::Path(path) => format!("User {user} cannot {verb} path {}", quoted(path)),
+            Target::Path(path) => format!("User {user:?} cannot {verb} path {path:?}"),
             Target::Resource(r) => {
                 let resource = match r.subresource.is_empty() {
                     true => Cow::Borrowed(r.resource),
@@ -154,12 +147,11 @@ impl<'a> Attributes<'a> {
                 };
                 let scope = match r.namespace.is_empty() {
                     true => "at the cluster scope".to_owned(),
-                    false => format!("in the namespace {}", quoted(r.namespace)),
+                    false => format!("in the namespace {:?}", r.namespace),
                 };
                 format!(
-                    "User {user} cannot {verb} resource {} in API group {} {scope}",
-                    quoted(&resource),
-                    quoted(r.group)
+                    "User {user:?} cannot {verb} resource {resource:?} in API group {:?} {scope}",
+                    r.group
                 )
             }
         };

@@ -231,6 +231,3 @@ fn certificate_request(node: &str, verb: &str, target: &ResourceTarget<'_>) -> A
         _ => Decision::no_opinion(format!("nodes may not {verb} podcertificaterequests")),
     })
 }
-
-#[cfg(test)]
-mod tests;

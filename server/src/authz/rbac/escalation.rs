@@ -134,7 +134,7 @@ async fn confirm(
 }
 
 /// Whether nothing changes but what the garbage collector changes: owners and finalizers.
-pub(crate) fn is_collectors_business(new: &Value, old: &Value) -> bool {
+fn is_collectors_business(new: &Value, old: &Value) -> bool {
     let without = |object: &Value| {
         let mut object = object.clone();
         if let Some(metadata) = object.object_at_mut(&["metadata"]) {
@@ -146,6 +146,3 @@ pub(crate) fn is_collectors_business(new: &Value, old: &Value) -> bool {
     };
     without(new) == without(old)
 }
-
-#[cfg(test)]
-mod tests;

@@ -354,6 +354,3 @@ fn subject_of(subject: &Value, namespace: &str) -> Option<Subject> {
         _ => None,
     }
 }
-
-#[cfg(test)]
-mod tests;

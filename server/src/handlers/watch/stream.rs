@@ -32,23 +32,25 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// one frame.
 #[derive(Default)]
 pub(super) struct Batch {
-    /// The only event, if there is just one.
-    single: Option<Bytes>,
-    /// Several events.
+    first: Option<Bytes>,
     joined: Vec<u8>,
-    /// Where each of those ends. A WebSocket sends them one by one.
+    /// Where each event ends. A WebSocket sends them one by one.
     ends: Vec<usize>,
 }
 
 impl Batch {
     pub(super) fn push(&mut self, event: Bytes) {
-        if self.len() == 0 {
-            self.single = Some(event);
-            return;
+        let before = self.len();
+        self.ends.push(before + event.len());
+        match self.first.take() {
+            None if before == 0 => self.first = Some(event),
+            first => {
+                let first = first.unwrap_or_default();
+                self.joined.reserve(first.len() + event.len());
+                self.joined.extend_from_slice(&first);
+                self.joined.extend_from_slice(&event);
+            }
         }
-        self.join_single(event.len());
-        self.joined.extend_from_slice(&event);
-        self.ends.push(self.joined.len());
     }
 
     /// Appends the event that `write` writes.
@@ -56,37 +58,29 @@ impl Batch {
         &mut self,
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), ApiError>,
     ) -> Result<(), ApiError> {
-        self.join_single(0);
+        if let Some(first) = self.first.take() {
+            self.joined.extend_from_slice(&first);
+        }
         write(&mut self.joined)?;
         self.ends.push(self.joined.len());
         Ok(())
     }
 
-    /// Makes room for another event beside one that was alone.
-    fn join_single(&mut self, more: usize) {
-        if let Some(single) = self.single.take() {
-            self.joined.reserve(single.len() + more);
-            self.joined.extend_from_slice(&single);
-            self.ends.push(self.joined.len());
-        }
-    }
-
     pub(super) fn len(&self) -> usize {
-        self.single.as_ref().map_or(self.joined.len(), Bytes::len)
+        self.ends.last().copied().unwrap_or(0)
     }
 
     /// All events in one piece.
     pub(super) fn into_bytes(self) -> Bytes {
-        self.single.unwrap_or_else(|| Bytes::from(self.joined))
+        self.first.unwrap_or_else(|| Bytes::from(self.joined))
     }
 
     /// The events one by one.
-    pub(super) fn into_events(self) -> impl Iterator<Item = Bytes> {
-        let joined = Bytes::from(self.joined);
+    pub(super) fn into_events(mut self) -> impl Iterator<Item = Bytes> {
+        let ends = std::mem::take(&mut self.ends);
+        let bytes = self.into_bytes();
         let mut start = 0;
-        let several =
-            self.ends.into_iter().map(move |end| joined.slice(std::mem::replace(&mut start, end)..end));
-        self.single.into_iter().chain(several)
+        ends.into_iter().map(move |end| bytes.slice(std::mem::replace(&mut start, end)..end))
     }
 }
 
@@ -267,8 +261,7 @@ impl WatchStream {
             self.key.and_then(|key| Some((key, event.extension.get_or_init(EncodedEvents::default)?)));
         batch.push(match cache {
             Some((key, cache)) => {
-                let encode = || self.encode(event, kind, value, heads);
-                cache.get_or_encode((key, kind), &self.watched.resource, encode)?
+                cache.get_or_encode((key, kind), || self.encode(event, kind, value, heads))?
             }
             None => self.encode(event, kind, value, heads)?,
         });
@@ -371,29 +364,21 @@ impl Alarms {
 /// while a form is made, so that a thousand watchers make it once.
 #[derive(Default)]
 struct EncodedEvents {
-    forms: Mutex<Vec<EncodedForm>>,
-}
-
-struct EncodedForm {
-    form: (RepresentationKey, EventType),
-    bytes: Bytes,
-    /// The key tells resources apart by where they lie in memory; as long as this one is kept nothing else can lie there.
-    _resource: Arc<ResourceType>,
+    forms: Mutex<Vec<((RepresentationKey, EventType), Bytes)>>,
 }
 
 impl EncodedEvents {
     fn get_or_encode(
         &self,
         form: (RepresentationKey, EventType),
-        resource: &Arc<ResourceType>,
         encode: impl FnOnce() -> Result<Bytes, ApiError>,
     ) -> Result<Bytes, ApiError> {
         let mut forms = self.forms.lock();
-        if let Some(encoded) = forms.iter().find(|encoded| encoded.form == form) {
-            return Ok(encoded.bytes.clone());
+        if let Some((_, bytes)) = forms.iter().find(|(f, _)| *f == form) {
+            return Ok(bytes.clone());
         }
         let bytes = encode()?;
-        forms.push(EncodedForm { form, bytes: bytes.clone(), _resource: resource.clone() });
+        forms.push((form, bytes.clone()));
         Ok(bytes)
     }
 }
