@@ -227,7 +227,7 @@ impl<'a> Path<'a> {
         Path::Index(self, index)
     }
 
-    fn steps(&self) -> Vec<&Path<'a>> {
+    pub(crate) fn steps(&self) -> Vec<&Path<'a>> {
         let mut steps = Vec::new();
         let mut step = self;
         loop {

@@ -19,6 +19,7 @@
 //! | [`table`] | Tables and PartialObjectMetadata |
 //! | [`openapi`] | OpenAPI v2 and v3 documents from the schema |
 //! | [`names`] | name rules: DNS labels and subdomains, label keys and values |
+//! | [`regexp`] | regular expressions in Go's syntax |
 //! | [`quantity`] and [`time`] | the scalars with a canonical form |
 //! | [`error`] | what can be wrong with a body, in upstream's words |
 //! | [`field`] | what can be wrong with a field: paths and causes |
@@ -36,6 +37,7 @@ pub mod openapi;
 pub mod patch;
 pub mod protobuf;
 pub mod quantity;
+pub mod regexp;
 pub mod resources;
 pub mod schema;
 pub mod selector;

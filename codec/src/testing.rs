@@ -85,7 +85,7 @@ impl Grower<'_> {
             Type::List { element, .. } => {
                 Value::Array((0..self.count(depth)).map(|_| self.value(*element, depth + 1)).collect())
             }
-            Type::Map { value } => {
+            Type::Map { value, .. } => {
                 let count = self.count(depth);
                 (0..count).map(|_| (self.text(), self.value(*value, depth + 1))).collect::<Map>().into()
             }

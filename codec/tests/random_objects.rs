@@ -120,7 +120,7 @@ fn normal(tree: &Value, id: TypeId) -> Value {
         (Value::Array(list), Type::List { element, .. }) => {
             Value::Array(list.iter().map(|value| normal(value, *element)).collect())
         }
-        (Value::Object(map), Type::Map { value: inner }) => map
+        (Value::Object(map), Type::Map { value: inner, .. }) => map
             .iter()
             .map(|(key, value)| match (value, schema.get(*inner)) {
                 (Value::Null, Type::List { .. }) => (key.clone(), Value::Array(vec![])),

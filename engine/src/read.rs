@@ -150,7 +150,7 @@ impl Snapshot {
         if header.mod_revision <= self.revision {
             return Ok(to_record(Bytes::copy_from_slice(key), &header, &bytes));
         }
-        let mut older = HistoryCursor::new(&self.pinned);
+        let mut older = HistoryCursor::new(&self.pinned, true);
         match older.newest(key, self.revision)? {
             Some(header) => Ok(to_record(Bytes::copy_from_slice(key), &header, older.value())),
             None => Ok(None),
@@ -319,7 +319,9 @@ impl Range {
                 }
                 continue;
             }
-            let older = self.older.get_or_insert_with(|| HistoryCursor::new(&self.snapshot.pinned));
+            let fill_cache = self.passed.is_some();
+            let older =
+                self.older.get_or_insert_with(|| HistoryCursor::new(&self.snapshot.pinned, fill_cache));
             if let Some(header) = older.newest(key, self.snapshot.revision)? {
                 if header.kind != Kind::Tombstone {
                     self.at = Position::History(header);
@@ -329,12 +331,13 @@ impl Range {
         }
     }
 
-    /// Puts a cursor that reads past the cache in the place of one that has passed much.
+    /// Puts cursors that read past the cache in the place of those that have passed much.
     fn become_long_scan(&mut self) {
         if self.passed.is_none_or(|passed| passed < LONG_SCAN) {
             return;
         }
         self.passed = None;
+        self.older = None;
         let Some(key) = self.current.as_ref().and_then(|current| current.key()).map(<[u8]>::to_vec) else {
             return;
         };
@@ -386,8 +389,10 @@ struct HistoryCursor {
 const STEPS_BEFORE_SEEK: usize = 4;
 
 impl HistoryCursor {
-    fn new(pinned: &Pinned) -> HistoryCursor {
-        let cursor = pinned.cursor(Family::History, ReadOptions::default());
+    fn new(pinned: &Pinned, fill_cache: bool) -> HistoryCursor {
+        let mut read = ReadOptions::default();
+        read.fill_cache(fill_cache);
+        let cursor = pinned.cursor(Family::History, read);
         HistoryCursor { cursor, positioned: false, wanted: Vec::new() }
     }
 

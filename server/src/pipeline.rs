@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hyper::body::Incoming;
-use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response, StatusCode};
 use plinth_codec::negotiate::{self, Shape};
 use plinth_codec::schema;
@@ -250,6 +250,9 @@ fn refuse(error: &ApiError, accept: Option<&HeaderValue>, http1: bool) -> Respon
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(hyper::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    if error.denied {
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
     let retry = error.details.as_ref().map_or(0, |d| d.retry_after_seconds);
     if retry > 0 {
         headers.insert(RETRY_AFTER, HeaderValue::from(retry));

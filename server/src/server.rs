@@ -14,6 +14,7 @@ use crate::metrics::Metrics;
 use crate::registry::{self, Registry};
 use crate::storage::continue_token::ContinueTokens;
 use crate::storage::counts::Counts;
+use crate::storage::lengths::Lengths;
 use crate::storage::Store;
 
 /// What all requests share. Behind one `Arc`; every part is immutable or locks for itself.
@@ -26,6 +27,8 @@ pub struct Server {
     pub tokens: ContinueTokens,
     /// Sizes of collections that are listed in pages.
     pub counts: Counts,
+    /// Lengths of objects in long protobuf lists.
+    pub lengths: Lengths,
     /// Who sends a request.
     pub authenticator: Authenticator,
     /// Who may do what.

@@ -133,12 +133,15 @@ pub struct ApiError {
     pub details: Option<Box<Details>>,
     /// `metadata.continue`: only the Expired answer to a continue token has one.
     pub continue_token: Option<String>,
+    /// Whether an authorizer said no: the message then has texts of the request, and browsers are told not to guess
+    /// what it is.
+    pub denied: bool,
 }
 
 impl ApiError {
     /// An error without details.
     pub fn new(code: u16, reason: Reason, message: impl Into<String>) -> ApiError {
-        ApiError { code, reason, message: message.into(), details: None, continue_token: None }
+        ApiError { code, reason, message: message.into(), details: None, continue_token: None, denied: false }
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> ApiError {

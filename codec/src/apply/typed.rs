@@ -62,9 +62,9 @@ impl<'s> Ref<'s> {
             Type::Scalar(_) => Shape::Leaf,
             Type::Struct(s) if s.atomic || self.map == MapType::Atomic => Shape::Leaf,
             Type::Struct(s) => Shape::Struct(s),
-            Type::Map { .. } if self.map == MapType::Atomic => Shape::Leaf,
-            Type::Map { value } => Shape::Map(Ref::root(*value)),
-            Type::List { element, .. } => match self.list {
+            Type::Map { atomic, .. } if *atomic || self.map == MapType::Atomic => Shape::Leaf,
+            Type::Map { value, .. } => Shape::Map(Ref::root(*value)),
+            Type::List { element, .. } => match self.list(schema) {
                 ListType::Atomic => Shape::Leaf,
                 ListType::Set => Shape::Set,
                 ListType::Map(keys) => Shape::Keyed(keys, Ref::root(*element)),
@@ -76,14 +76,17 @@ impl<'s> Ref<'s> {
     pub(super) fn granular(self, schema: &'s Schema) -> Shape<'s> {
         match self.get(schema) {
             Some(Type::Struct(s)) => Shape::Struct(s),
-            Some(Type::Map { value }) => Shape::Map(Ref::root(*value)),
+            Some(Type::Map { value, .. }) => Shape::Map(Ref::root(*value)),
             _ => self.shape(schema),
         }
     }
 
-    /// How a list is merged.
-    pub(super) fn list(self) -> &'s ListType {
-        self.list
+    /// How a list is merged: as the field says that holds it, else as the list itself says.
+    pub(super) fn list(self, schema: &'s Schema) -> &'s ListType {
+        match (self.list, self.get(schema)) {
+            (ListType::Atomic, Some(Type::List { merge, .. })) => merge,
+            (list, _) => list,
+        }
     }
 
     /// Whether the type is a list, map or struct with a single owner.

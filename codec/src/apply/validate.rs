@@ -49,7 +49,7 @@ impl<'s> Walk<'s> {
                 for (key, member) in map.iter() {
                     let (of, field) = shape.member(key);
                     self.path.push(PathElement::Field(key.clone()));
-                    if matches!(shape, Shape::Struct(_)) && field.is_none() {
+                    if matches!(shape, Shape::Struct(s) if !s.preserves_unknown) && field.is_none() {
                         self.fault("field not declared in schema");
                     } else {
                         self.value(member, of);
@@ -71,7 +71,7 @@ impl<'s> Walk<'s> {
     }
 
     fn items(&mut self, items: &[Value], of: Ref<'s>, element: Ref<'s>) {
-        if matches!(of.list(), ListType::Atomic) {
+        if matches!(of.list(self.schema), ListType::Atomic) {
             for (i, item) in items.iter().enumerate() {
                 self.path.push(PathElement::Index(i as i64));
                 self.value(item, element);

@@ -146,7 +146,7 @@ fn write_items(
                 push_head(out, 5, members.len() as u64);
                 for &key in members.iter().rev() {
                     let value = match ty {
-                        Some(Type::Map { value }) => As::Typed(*value),
+                        Some(Type::Map { value, .. }) => As::Typed(*value),
                         Some(Type::Struct(s)) => member_type(s, tape.node(key)),
                         Some(Type::Scalar(Scalar::SchemaOr(_, id))) => match typed(*id) {
                             Some(Type::Struct(s)) => member_type(s, tape.node(key)),

@@ -108,7 +108,7 @@ fn go_type(schema: &Schema, id: TypeId) -> String {
             format!("{package}.{name}")
         }
         Type::List { element, .. } => format!("[]{}", go_type(schema, *element)),
-        Type::Map { value } => format!("map[string]{}", go_type(schema, *value)),
+        Type::Map { value, .. } => format!("map[string]{}", go_type(schema, *value)),
         Type::Scalar(scalar) => match scalar {
             Scalar::Bool => "bool",
             Scalar::Int32 => "int32",
@@ -173,7 +173,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
                 Token::Array => return level(|| self.list(*element)),
                 other => other,
             },
-            Type::Map { value } => match self.source.token()? {
+            Type::Map { value, .. } => match self.source.token()? {
                 Token::Object => return level(|| self.map(*value)),
                 other => other,
             },

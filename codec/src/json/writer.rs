@@ -16,7 +16,7 @@ pub fn write(value: &Value, schema: &Schema, id: TypeId, out: &mut Vec<u8>) {
         (Value::Array(list), Type::List { element, .. }) => {
             level(|| write_list(list, out, |value, out| write(value, schema, *element, out)));
         }
-        (Value::Object(map), Type::Map { value }) => {
+        (Value::Object(map), Type::Map { value, .. }) => {
             let inner = *value;
             level(|| write_members(map.iter(), out, |value, out| write(value, schema, inner, out)));
         }

@@ -312,7 +312,7 @@ impl<'a> Definitions<'a> {
                 w.key("items");
                 self.element(w, *element);
             }
-            Type::Map { value } => {
+            Type::Map { value, .. } => {
                 w.key("type").string("object");
                 w.key("additionalProperties");
                 self.element(w, *value);

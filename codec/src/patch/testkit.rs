@@ -21,11 +21,11 @@ impl Builder {
     }
 
     pub(crate) fn list(&mut self, element: TypeId) -> TypeId {
-        self.add(Type::List { element, message: false })
+        self.add(Type::List { element, message: false, merge: ListType::Atomic })
     }
 
     pub(crate) fn map(&mut self, value: TypeId) -> TypeId {
-        self.add(Type::Map { value })
+        self.add(Type::Map { value, atomic: false })
     }
 
     /// Fields with their markers: `merge`, `replace`, `retainKeys`, `key=K` for patches; `set`, `map=K,K`,

@@ -282,9 +282,9 @@ fn part(mut steps: Vec<(u32, Step)>) -> Part {
 
 fn field(schema: &Schema, field: &Field) -> FieldLayout {
     let (form, shape) = match schema.get(field.type_id) {
-        Type::List { element, message: false } => (Form::List, shape(schema, *element)),
-        Type::List { element, message: true } => (Form::Wrapped, shape(schema, *element)),
-        Type::Map { value } => match schema.get(*value) {
+        Type::List { element, message: false, .. } => (Form::List, shape(schema, *element)),
+        Type::List { element, message: true, .. } => (Form::Wrapped, shape(schema, *element)),
+        Type::Map { value, .. } => match schema.get(*value) {
             Type::List { element, .. } => (Form::MapOfWrapped, shape(schema, *element)),
             _ => (Form::Map, shape(schema, *value)),
         },

@@ -235,7 +235,7 @@ impl Reader {
             if let Some(&id) = self.lists.get(&element) {
                 return Ok(id);
             }
-            let id = self.add(Type::List { element, message: false });
+            let id = self.add(Type::List { element, message: false, merge: ListType::Atomic });
             self.lists.insert(element, id);
             return Ok(id);
         }
@@ -244,7 +244,7 @@ impl Reader {
             if let Some(&id) = self.message_lists.get(&element) {
                 return Ok(id);
             }
-            let id = self.add(Type::List { element, message: true });
+            let id = self.add(Type::List { element, message: true, merge: ListType::Atomic });
             self.message_lists.insert(element, id);
             return Ok(id);
         }
@@ -253,7 +253,7 @@ impl Reader {
             if let Some(&id) = self.maps.get(&value) {
                 return Ok(id);
             }
-            let id = self.add(Type::Map { value });
+            let id = self.add(Type::Map { value, atomic: false });
             self.maps.insert(value, id);
             return Ok(id);
         }
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(ports.list, ListType::Map(vec!["containerPort".into(), "protocol".into()]));
         assert!(ports.patch.merge);
         assert_eq!(ports.patch.merge_key.as_deref(), Some("containerPort"));
-        let Type::List { element, message: false } = schema.get(ports.type_id) else { panic!() };
+        let Type::List { element, message: false, .. } = schema.get(ports.type_id) else { panic!() };
         let protocol = schema.structure(*element).unwrap().field("protocol").unwrap();
         assert_eq!(protocol.default, Some(Value::from("TCP")));
         let Type::Scalar(Scalar::String { values }) = schema.get(protocol.type_id) else { panic!() };

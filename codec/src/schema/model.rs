@@ -175,11 +175,16 @@ pub enum Type {
         /// Whether protobuf holds the list in a message of its own, as field 1 (upstream's `ExtraValue`
         /// and `Verbs`). Then the field's number is that of the message, and a map may have such values.
         message: bool,
+        /// How elements are merged, where the type says it: in custom resources, whose markers stand at the list itself, so
+        /// that nested lists have theirs. A marker of the field counts more.
+        merge: ListType,
     },
     /// String keys, one type of value.
     Map {
         /// The type of each value.
         value: TypeId,
+        /// Whether the map is merged as a whole, where the type says it.
+        atomic: bool,
     },
 }
 
@@ -275,6 +280,9 @@ pub struct StructType {
     pub embedded: Vec<Embedded>,
     /// Whether the struct as a whole is merged atomically by server-side apply (`+structType=atomic`).
     pub atomic: bool,
+    /// Whether fields without a type of their own are kept (`x-kubernetes-preserve-unknown-fields`); server-side apply deduces
+    /// their types.
+    pub preserves_unknown: bool,
     /// A hash table of ranks plus one and indices of `fields`; rank 0 where free. Made by [`StructType::index_fields`].
     pub slots: Box<[(u16, u16)]>,
 }

@@ -63,6 +63,16 @@ pub(super) fn unsupported(props: Props<'_>) -> Option<CompileError> {
     })
 }
 
+/// What else no structural schema has.
+pub(super) fn unconvertible(props: Props<'_>) -> Option<CompileError> {
+    match props.items() {
+        Some(Items::Many(list)) if !list.is_empty() => return Some(CompileError::ItemsArray),
+        _ => {}
+    }
+    (props.has("x-kubernetes-preserve-unknown-fields") && !props.preserves())
+        .then_some(CompileError::PreserveFalse)
+}
+
 /// Where the walk is, as far as pruning of defaults must know.
 #[derive(Clone, Copy)]
 enum Around<'a> {
@@ -118,11 +128,8 @@ impl Builder {
         is_root: bool,
         around: Around<'_>,
     ) -> Result<NodeId, CompileError> {
-        if let Some(fault) = unsupported(props) {
+        if let Some(fault) = unsupported(props).or_else(|| unconvertible(props)) {
             return Err(fault);
-        }
-        if props.has("x-kubernetes-preserve-unknown-fields") && !props.preserves() {
-            return Err(CompileError::PreserveFalse);
         }
         let kind = Kind::parse(props.kind()).ok_or_else(|| CompileError::Type(props.kind().to_owned()))?;
         let embeds = props.embeds() || is_root;
@@ -134,8 +141,7 @@ impl Builder {
         };
 
         let items = match props.items() {
-            None => None,
-            Some(Items::Many(_)) => return Err(CompileError::ItemsArray),
+            None | Some(Items::Many(_)) => None,
             Some(Items::One(item)) => {
                 let around = match around {
                     Around::Nothing { preserved } => {

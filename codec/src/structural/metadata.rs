@@ -13,7 +13,8 @@ use crate::json::{self, DecodeOptions, Decoded};
 use crate::schema::{self, TypeId};
 use crate::value::{level, Map, Value};
 
-fn object_meta() -> TypeId {
+/// The type of `metadata` in the built-in schema.
+pub(super) fn object_meta() -> TypeId {
     static ID: OnceLock<TypeId> = OnceLock::new();
     *ID.get_or_init(|| {
         let named = schema::builtin().named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
@@ -56,7 +57,12 @@ pub(super) struct Coercer<'a> {
     pub unknown: Vec<SmolStr>,
 }
 
-impl Coercer<'_> {
+impl<'a> Coercer<'a> {
+    /// One that refuses what has a wrong type.
+    pub fn strict(nodes: &'a [Node]) -> Coercer<'a> {
+        Coercer { nodes, drop_invalid: false, strict: false, unknown: Vec::new() }
+    }
+
     /// `embedded` says whether the value is itself such an object.
     ///
     /// # Errors

@@ -36,21 +36,29 @@
 //! assert_eq!(object.at(&["spec", "size"]).and_then(|v| v.as_int()), Some(3));
 //! ```
 
+mod check;
 mod compile;
 mod defaulting;
 pub mod definition;
+mod embedded;
 mod format;
+mod list_type;
 mod metadata;
+mod model;
 pub mod node;
 mod props;
 mod prune;
+#[cfg(test)]
+mod tests;
+mod url;
+mod validate;
 
 pub use compile::{CompileError, MAX_DEPTH, MAX_SCHEMAS};
 pub use node::{Additional, Bound, Constraint, Kind, ListKind, Node, NodeId, Rule};
 
 use crate::error::{DecodeError, StrictError, MAX_STRICT_ERRORS};
 use crate::field::{FieldError, Path};
-use crate::schema::{Scalar, Schema, Type, TypeId, GVK};
+use crate::schema::{Schema, GVK};
 use crate::value::Value;
 use props::Props;
 
@@ -185,31 +193,49 @@ impl StructuralSchema {
         defaulting::default(&self.nodes, self.root, object)
     }
 
-    /// What is wrong with a new object: types, bounds, formats, embedded objects, duplicates in sets and maps, then the
-    /// CEL rules unless something blocking was found. The object is conformed and defaulted. The rules of `metadata`, of
-    /// `kind` and `apiVersion` and of `/scale` are not part of it. In upstream's order.
-    pub fn validate(&self, _object: &Value) -> Vec<FieldError> {
-        Vec::new()
+    /// What is wrong with a new object: types, bounds, formats, embedded objects, duplicates in sets and maps. The object is
+    /// conformed and defaulted. The rules of `metadata`, of `kind` and `apiVersion` and of `/scale` are not part of
+    /// it. In upstream's order.
+    pub fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut faults = validate::faults(&self.nodes, self.root, &Path::Root, object);
+        faults.extend(embedded::faults(&self.nodes, self.root, &Path::Root, object, false));
+        faults.extend(list_type::faults(&self.nodes, self.root, object));
+        faults
     }
 
     /// What is wrong with the new state of an object. What was wrong in the old one and has not changed passes
     /// (CRDValidationRatcheting).
-    pub fn validate_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
-        self.validate(new)
+    pub fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut faults = validate::update_faults(&self.nodes, self.root, &Path::Root, new, Some(old));
+        faults.extend(embedded::faults(&self.nodes, self.root, &Path::Root, new, false));
+        faults.extend(self.list_faults(new, old));
+        faults
     }
 
     /// As [`StructuralSchema::validate_update`], for a write to `/status`: of the schema only what concerns `status` counts.
-    pub fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
-        self.validate(new)
+    pub fn validate_status_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut faults = Vec::new();
+        if let (Some(id), Some(status)) = (self.node(self.root).property("status"), new.get("status")) {
+            let path = Path::Root;
+            let path = path.child("status");
+            faults = validate::update_faults(&self.nodes, id, &path, status, old.get("status"));
+        }
+        faults.extend(self.list_faults(new, old));
+        faults
+    }
+
+    /// Duplicates in sets and maps, unless the old object has some already.
+    fn list_faults(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let faults = list_type::faults(&self.nodes, self.root, new);
+        match faults.is_empty() || list_type::faults(&self.nodes, self.root, old).is_empty() {
+            true => faults,
+            false => Vec::new(),
+        }
     }
 
     /// The schema model of this version, for server-side apply: its one kind is `kind`, with `apiVersion`, `kind` and
     /// `metadata` as every object has them. Takes memory of its own, so make it when it is first needed and keep it.
     pub fn model(&self, kind: GVK) -> Schema {
-        let mut schema = Schema::default();
-        schema.types.push(Type::Scalar(Scalar::Any));
-        schema.kinds.insert(kind, TypeId(0));
-        schema.index();
-        schema
+        model::build(&self.nodes, self.root, kind)
     }
 }

@@ -234,6 +234,19 @@ macro_rules! getters {
 }
 
 impl Node {
+    /// Whether the type is said, by `type` or by `x-kubernetes-int-or-string`.
+    pub(super) fn has_type(&self) -> bool {
+        self.int_or_string || self.kind != Kind::Any
+    }
+
+    /// The types as messages name them.
+    pub(super) fn types(&self) -> &'static str {
+        match self.int_or_string {
+            true => "integer,string",
+            false => self.kind.as_str(),
+        }
+    }
+
     getters! {
         /// The default, if any.
         default: Default(v) -> Option<&Value> = v;

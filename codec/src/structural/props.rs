@@ -19,7 +19,6 @@ pub(super) enum AdditionalProps<'a> {
 
 /// What `items` says.
 #[derive(Clone, Copy, Debug)]
-#[allow(dead_code, reason = "the checks of definitions read the rest")]
 pub(super) enum Items<'a> {
     One(Props<'a>),
     /// Not allowed in a definition.
@@ -28,7 +27,6 @@ pub(super) enum Items<'a> {
 
 static EMPTY: LazyLock<Map> = LazyLock::new(Map::new);
 
-#[allow(dead_code, reason = "the checks of definitions read the rest")]
 impl<'a> Props<'a> {
     /// The schema in a value; an empty one when it is no object, which the decoder of definitions does not let through.
     pub fn of(value: &'a Value) -> Props<'a> {

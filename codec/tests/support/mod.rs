@@ -90,7 +90,7 @@ fn value(random: &mut Random, schema: &Schema, id: TypeId, depth: usize) -> Valu
             let len = random.below(4);
             Value::Array((0..len).map(|_| value(random, schema, *element, depth + 1)).collect())
         }
-        Type::Map { value: inner } => {
+        Type::Map { value: inner, .. } => {
             let mut members = Map::new();
             for _ in 0..random.below(4) {
                 let Value::String(key) = random.text() else { continue };

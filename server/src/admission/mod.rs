@@ -8,12 +8,14 @@
 //! |---|---|
 //! | nothing is created in a namespace that is absent or going; some namespaces stay | `namespace_lifecycle` |
 //! | defaults and bounds of requests and limits | `limit_ranger` |
+//! | a kubelet changes what is its own | `node_restriction` |
 //! | a new node is not ready | `taint_nodes_by_condition` |
 //! | the Pod Security Standards | `pod_security` |
 //! | a pod's priority | `priority` |
 //! | how long a pod stays on a failed node | `default_toleration_seconds` |
 //! | classes and growth of claims, protection of what is used | `storage` |
 //! | overhead of a pod's runtime | `runtime_class` |
+//! | who approves, signs and attests for which signer | `signers` |
 //! | no client certificate of `system:masters` | `certificate_subject_restriction` |
 //! | class of an Ingress | `default_ingress_class` |
 //! | zone and region on bound pods | `pod_topology_labels` |
@@ -28,12 +30,14 @@ mod default_ingress_class;
 mod default_toleration_seconds;
 mod limit_ranger;
 mod namespace_lifecycle;
+mod node_restriction;
 pub mod options;
 mod pod_security;
 mod pod_topology_labels;
 mod priority;
 pub(crate) mod resource_quota;
 mod runtime_class;
+mod signers;
 pub(crate) mod storage;
 mod taint_nodes_by_condition;
 pub mod webhook;
@@ -198,6 +202,8 @@ fn at_once<'a>(outcome: Result<(), ApiError>) -> Outcome<'a> {
     Box::pin(std::future::ready(outcome))
 }
 
+const CHANGED: &[Operation] = &[Create, Update, Delete];
+
 /// Every plugin, in the order that they run in.
 pub static PLUGINS: &[Plugin] = &[
     Plugin {
@@ -217,6 +223,24 @@ pub static PLUGINS: &[Plugin] = &[
         ],
         mutate: Some(|call, object| Box::pin(limit_ranger::admit(call, object))),
         validate: Some(|call, object| Box::pin(limit_ranger::validate(call, object))),
+    },
+    Plugin {
+        name: "NodeRestriction",
+        // Off upstream unless a flag says otherwise; here the Node authorizer, which needs it, is on.
+        on: true,
+        sees: &[
+            ("", "pods", "*", CHANGED),
+            ("", "nodes", "*", CHANGED),
+            ("", "persistentvolumeclaims", "*", CHANGED),
+            ("", "serviceaccounts", "token", &[Create]),
+            ("certificates.k8s.io", "podcertificaterequests", "*", CHANGED),
+            ("certificates.k8s.io", "certificatesigningrequests", "", &[Create]),
+            ("coordination.k8s.io", "leases", "*", CHANGED),
+            ("resource.k8s.io", "resourceslices", "*", CHANGED),
+            ("storage.k8s.io", "csinodes", "*", CHANGED),
+        ],
+        mutate: Some(|call, object| Box::pin(node_restriction::admit(call, object))),
+        validate: None,
     },
     Plugin {
         name: "TaintNodesByCondition",
@@ -299,6 +323,27 @@ pub static PLUGINS: &[Plugin] = &[
         sees: &[PODS],
         mutate: Some(|call, pod| Box::pin(runtime_class::admit(call, pod))),
         validate: Some(|call, pod| Box::pin(runtime_class::validate(call, pod))),
+    },
+    Plugin {
+        name: "CertificateApproval",
+        on: true,
+        sees: &[("certificates.k8s.io", "certificatesigningrequests", "approval", &[Update])],
+        mutate: None,
+        validate: Some(|call, object| Box::pin(signers::approve(call, object))),
+    },
+    Plugin {
+        name: "CertificateSigning",
+        on: true,
+        sees: &[("certificates.k8s.io", "certificatesigningrequests", "status", &[Update])],
+        mutate: None,
+        validate: Some(|call, object| Box::pin(signers::sign(call, object))),
+    },
+    Plugin {
+        name: "ClusterTrustBundleAttest",
+        on: true,
+        sees: &[("certificates.k8s.io", "clustertrustbundles", "*", &[Create, Update])],
+        mutate: None,
+        validate: Some(|call, object| Box::pin(signers::attest(call, object))),
     },
     Plugin {
         name: "CertificateSubjectRestriction",

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use hyper::Method;
+use plinth_codec::error::quoted;
 use plinth_codec::names;
 use plinth_codec::selector::{FieldRequirement, FieldSelector, LabelSelector, Requirement};
 
@@ -114,7 +115,13 @@ impl RequestAttributes {
             namespace: &info.namespace,
             selectors: self.selectors.as_ref(),
         };
-        Attributes { user, verb: info.verb.as_str(), target: Target::Resource(target) }
+        let verb = match info.verb {
+            // HEAD is a get to authorizers; other methods have no verb, and no rule names that.
+            Verb::Other if self.method == "head" => "get",
+            Verb::Other => "",
+            verb => verb.as_str(),
+        };
+        Attributes { user, verb, target: Target::Resource(target) }
     }
 
     /// The attributes of a request for another path.
@@ -137,9 +144,9 @@ impl<'a> Attributes<'a> {
     /// What is denied, in upstream's words
     /// (k8s.io/apiserver `pkg/endpoints/handlers/responsewriters/errors.go`), made harmless for browsers.
     pub fn denial(&self) -> String {
-        let (user, verb) = (&self.user.name, self.verb);
+        let (user, verb) = (quoted(&self.user.name), self.verb);
         let text = match self.target {
-            Target::Path(path) => format!("User {user:?} cannot {verb} path {path:?}"),
+            Target::Path(path) => format!("User {user} cannot {verb} path {}", quoted(path)),
             Target::Resource(r) => {
                 let resource = match r.subresource.is_empty() {
                     true => Cow::Borrowed(r.resource),
@@ -147,11 +154,12 @@ impl<'a> Attributes<'a> {
                 };
                 let scope = match r.namespace.is_empty() {
                     true => "at the cluster scope".to_owned(),
-                    false => format!("in the namespace {:?}", r.namespace),
+                    false => format!("in the namespace {}", quoted(r.namespace)),
                 };
                 format!(
-                    "User {user:?} cannot {verb} resource {resource:?} in API group {:?} {scope}",
-                    r.group
+                    "User {user} cannot {verb} resource {} in API group {} {scope}",
+                    quoted(&resource),
+                    quoted(r.group)
                 )
             }
         };

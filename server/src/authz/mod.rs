@@ -11,31 +11,39 @@
 //! | [`follow`] | state in memory that follows the store |
 //! | [`node`] | kubelets: what their pods need |
 //! | [`rbac`] | roles and bindings |
+//! | [`webhook`] | a service elsewhere |
+//! | [`config`] | the chain as a file |
 //! | [`simple`] | `system:masters`, AlwaysAllow, AlwaysDeny |
 
 pub mod attributes;
+pub mod config;
 pub mod decision;
 pub mod follow;
 pub mod node;
 pub mod options;
 pub mod rbac;
 pub mod simple;
+pub mod webhook;
 
 pub use attributes::{Attributes, RequestAttributes, ResourceTarget, Selectors, Target};
 pub use decision::{Decision, Reason, Verdict};
 pub use options::{AuthorizationOptions, Mode};
 
 use crate::authn::User;
+use crate::http::client::Client;
 use crate::status::ApiError;
 use crate::storage::Store;
+use config::{Configured, Kind, SetupError};
 use node::NodeAuthorizer;
 use rbac::rules::PolicyRule;
 use rbac::Rbac;
+use webhook::Webhook;
 
 /// One link of the chain.
 enum Link {
-    Node(NodeAuthorizer),
+    Node(Box<NodeAuthorizer>),
     Rbac,
+    Webhook(Box<Webhook>),
     AlwaysAllow,
     AlwaysDeny,
 }
@@ -49,17 +57,24 @@ pub struct Authorizer {
 
 impl Authorizer {
     /// The chain that the flags ask for.
-    pub fn new(options: &AuthorizationOptions, store: Store) -> Authorizer {
-        let link = |mode: &Mode| match mode {
-            Mode::Node => Link::Node(NodeAuthorizer::new(store.clone())),
-            Mode::Rbac => Link::Rbac,
-            Mode::AlwaysAllow => Link::AlwaysAllow,
-            Mode::AlwaysDeny => Link::AlwaysDeny,
+    ///
+    /// # Errors
+    /// When the flags contradict themselves or a file that they name cannot be used.
+    pub fn new(options: &AuthorizationOptions, store: Store) -> Result<Authorizer, SetupError> {
+        let link = |configured: Configured| {
+            Ok(match configured.kind {
+                Kind::Node => Link::Node(Box::new(NodeAuthorizer::new(store.clone()))),
+                Kind::Rbac => Link::Rbac,
+                Kind::AlwaysAllow => Link::AlwaysAllow,
+                Kind::AlwaysDeny => Link::AlwaysDeny,
+                Kind::Webhook { kubeconfig, timeout, settings } => {
+                    let client = Client::from_kubeconfig(&kubeconfig, timeout)?;
+                    Link::Webhook(Box::new(Webhook::new(client, settings)))
+                }
+            })
         };
-        Authorizer {
-            links: options.authorization_mode.iter().map(link).collect(),
-            rbac: Rbac::new(store.clone()),
-        }
+        let links = options.configured()?.into_iter().map(link).collect::<Result<_, SetupError>>()?;
+        Ok(Authorizer { links, rbac: Rbac::new(store) })
     }
 
     /// Asks the chain (k8s.io/apiserver `pkg/authorization/union`): the first that allows or denies decides; the
@@ -86,6 +101,7 @@ impl Authorizer {
         match link {
             Link::Node(nodes) => nodes.authorize(attributes).await,
             Link::Rbac => self.rbac.authorize(attributes).await,
+            Link::Webhook(webhook) => webhook.authorize(attributes).await,
             Link::AlwaysAllow => simple::always_allow(attributes),
             Link::AlwaysDeny => simple::always_deny(),
         }
@@ -107,6 +123,10 @@ impl Authorizer {
                 Link::Node(_) if node::identity(user).is_some() => {
                     rules.incomplete = true;
                     faults.push("node authorizer does not support user rule resolution".into());
+                }
+                Link::Webhook(_) => {
+                    rules.incomplete = true;
+                    faults.push("webhook authorizer does not support user rule resolution".into());
                 }
                 Link::AlwaysAllow => rules.rules.extend(simple::everything()),
                 Link::Node(_) | Link::AlwaysDeny => {}
@@ -153,14 +173,16 @@ pub fn denied(attributes: &Attributes<'_>, reason: &Reason) -> ApiError {
     if !reason.is_empty() {
         why = format!("{why}: {reason}");
     }
-    match attributes.target {
+    let mut error = match attributes.target {
         Target::Resource(r) => ApiError::forbidden(r.group, r.resource, r.name, &why),
         Target::Path(_) => {
             let mut error = ApiError::forbidden("", "", "", &why);
             error.details = Some(Box::default());
             error
         }
-    }
+    };
+    error.denied = true;
+    error
 }
 
 /// Several faults as one text (k8s.io/apimachinery `pkg/util/errors`, `Aggregate`): one alone is itself, more stand in

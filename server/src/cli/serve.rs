@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::admission::options::BadPlugins;
 use crate::admission::AdmissionOptions;
 use crate::authn::{self, AuthenticationOptions, Authenticator};
-use crate::authz::{rbac, AuthorizationOptions, Authorizer};
+use crate::authz::{self, rbac, AuthorizationOptions, Authorizer};
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{
     ensure_kubernetes_service, ensure_priority_classes, ensure_system_namespaces, kubeconfig, DataDir,
@@ -36,6 +36,7 @@ use crate::server::{Limits, Server};
 use crate::status::ApiError;
 use crate::storage::continue_token::ContinueTokens;
 use crate::storage::counts::Counts;
+use crate::storage::lengths::Lengths;
 use crate::storage::Store;
 use crate::strategy::allocation::Ranges;
 
@@ -152,6 +153,8 @@ pub enum ServeError {
     Pki(#[from] PkiError),
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error("authorization: {0}")]
+    Authorization(#[from] authz::config::SetupError),
     #[error("authentication: {0}")]
     Authentication(#[from] authn::SetupError),
     #[error("{0}; give --secure-port another port or stop the other server")]
@@ -239,13 +242,14 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         },
     )?;
     let server = Arc::new(Server {
-        authorizer: Authorizer::new(&options.authorization, store.clone()),
+        authorizer: Authorizer::new(&options.authorization, store.clone())?,
         store,
         registry: registry::Current::default(),
         tokens: ContinueTokens::new(&dir.continue_secret()?),
         counts: Counts::default(),
         admission,
         kubelets,
+        lengths: Lengths::default(),
         authenticator,
         flow_control: FlowControl::new(&options.flow_control),
         discovered: Discovered::default(),

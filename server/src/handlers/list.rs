@@ -57,6 +57,8 @@ struct Plan {
     returned: u64,
     /// 0 for all.
     limit: u64,
+    /// Whether a token said where to go on.
+    continues: bool,
     selection: Selection,
     resource: std::sync::Arc<crate::registry::ResourceType>,
     server: std::sync::Arc<crate::server::Server>,
@@ -110,14 +112,14 @@ async fn plan(cx: &Context, selection: Selection) -> Result<Plan, ApiError> {
     let revision = parse_resource_version(&q.resource_version).map_err(|_| {
         ApiError::bad_request(format!("invalid resource version: {}", not_a_revision(&q.resource_version)))
     })?;
-    // resourceVersion=0 means any state will do, and upstream then ignores the limit: it answers from its cache.
+    // resourceVersion=0 means any state will do, and upstream then ignores the limit. A token still counts: everything from
+    // there on, as it was.
     let any_state = revision == Some(Revision::ZERO);
     let mut limit = u64::try_from(q.limit).unwrap_or(0);
     let mut returned = 0;
     let at = match &q.continue_token {
-        Some(_) if any_state => At::Latest,
         Some(token) => {
-            if revision.is_some() {
+            if revision.is_some() && !any_state {
                 return Err(ApiError::bad_request(
                     "specifying resource version is not allowed when using continue",
                 ));
@@ -151,7 +153,8 @@ async fn plan(cx: &Context, selection: Selection) -> Result<Plan, ApiError> {
         limit = 0;
     }
     let (resource, server) = (cx.resource.clone(), cx.server.clone());
-    Ok(Plan { at, range, prefix, collection, returned, limit, selection, resource, server })
+    let continues = q.continue_token.is_some();
+    Ok(Plan { at, range, prefix, collection, returned, limit, continues, selection, resource, server })
 }
 
 /// The part of a range from `start` on. A token of another collection moves nothing outside of this one.
@@ -182,7 +185,7 @@ impl Plan {
     fn expired(&self, requested: Revision, oldest: Revision) -> ApiError {
         let start = self.range.start().strip_prefix(self.prefix.as_bytes()).map(String::from_utf8_lossy);
         match (&self.at, start) {
-            (At::Exact(_), Some(start)) if !start.is_empty() && self.limit > 0 => {
+            (At::Exact(_), Some(start)) if self.continues => {
                 let mut error = ApiError::expired(
                     "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
                 );
@@ -320,7 +323,8 @@ fn write_looking_ahead(
     list: &mut ListWriter<'_>,
     sink: &mut Sink,
 ) -> Result<(), ApiError> {
-    let mut ahead = Ahead::default();
+    let lengths = &plan.server.lengths;
+    let mut ahead = Ahead::new(lengths);
     let end = walk(plan, snapshot, |key, item| {
         ahead.item(key, item, list)?;
         Ok(sink.wanted())
@@ -343,6 +347,7 @@ fn write_looking_ahead(
         // Bytes are counted for protobuf alone. A front that does not fit what follows must not look like a list.
         let fits = written.items == rest.items && (rest.bytes == 0 || written.bytes == rest.bytes);
         if sink.open && !fits {
+            lengths.forget();
             return Err(ApiError::internal("a list came out otherwise the second time"));
         }
     }

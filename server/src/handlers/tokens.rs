@@ -11,6 +11,7 @@ use plinth_codec::{tree, Map, Value};
 
 use super::write::add_warnings;
 use super::{body, respond, Context};
+use crate::admission::{self, Call, Operation};
 use crate::authn::service_account::claims::{Kubernetes, Reference};
 use crate::field;
 use crate::http::body::Body;
@@ -38,6 +39,7 @@ pub(super) async fn request(cx: Context, incoming: Incoming) -> Result<Response<
     let decoded = body::decode(&cx, &bytes, builtin, root, &gvk)?;
     let mut request = decoded.tree;
     let mut warnings = decoded.warnings;
+    admission::mutate(&Call::new(&cx, Operation::Create, None), &mut request).await?;
     let account = the_account(&cx, &mut request).await?;
     default(&cx, &mut request);
     ownership::track_as(&cx, (&gvk, root), &mut request, &Moment::present().now);

@@ -11,6 +11,7 @@ use plinth_engine::{Condition, Revision, Transaction};
 
 use super::{key_namespace, respond, Context};
 use crate::admission::{self, Call, Operation};
+use crate::authz::rbac::{self, escalation};
 use crate::http::body::Body;
 use crate::metadata::{self, Moment};
 use crate::ownership;
@@ -115,6 +116,7 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
     }
     let call = Call::new(cx, Operation::Create, None);
     admission::mutate(&call, &mut tree).await?;
+    refuse_escalation(cx, &tree, None).await?;
     metadata::prepare_create(&cx.resource, &mut tree, &moment)?;
     (strategy.prepare_for_create)(&mut tree);
     let reserved = allocation::reserve(cx, None, &mut tree).await?;
@@ -173,6 +175,16 @@ fn clear_status(cx: &Context, tree: &mut Value) {
             };
         }
     }
+}
+
+/// Nobody grants more than they have.
+async fn refuse_escalation(cx: &Context, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
+    if cx.resource.group() != rbac::GROUP {
+        return Ok(());
+    }
+    let (plural, namespace, name) = (cx.resource.plural(), key_namespace(cx), cx.info.name.as_str());
+    let written = escalation::Written { user: &cx.user, plural, namespace, name, new, old };
+    escalation::check(&cx.server.authorizer, written).await
 }
 
 fn refuse_faults(cx: &Context, tree: &Value, faults: Vec<Cause>) -> Result<(), ApiError> {
@@ -244,6 +256,7 @@ async fn update_once(
         strategy.default(&mut new);
         keep_other_part(cx, &mut new, &old);
     }
+    refuse_escalation(cx, &new, Some(&old)).await?;
     match face {
         Some(face) => (face.prepare)(&mut new, &old),
         // What a controller says of an object is not the object's own part.

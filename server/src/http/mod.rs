@@ -1,6 +1,7 @@
 //! Connections: TLS, HTTP/1.1 and HTTP/2, and a clean end.
 
 pub mod body;
+pub mod client;
 mod coalesce;
 pub mod compression;
 mod connection;

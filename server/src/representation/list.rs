@@ -18,6 +18,7 @@ use plinth_codec::{cbor, json as text, protobuf, tree as tree_of, yaml, Map, Val
 
 use super::{json, table, tree, Item, ListMeta, Representation};
 use crate::status::ApiError;
+use crate::storage::lengths::Lengths;
 
 /// Writes one list: [`start`](ListWriter::start), [`item`](ListWriter::item) for each, [`end`](ListWriter::end), all into
 /// a buffer that the caller empties as it likes.
@@ -306,10 +307,10 @@ const KEPT: usize = 4 << 20;
 /// Bytes of one piece of them.
 const PIECE: usize = 64 << 10;
 
-/// The first walk over a collection whose list states in front what comes behind. It encodes every item to learn its
-/// length, and keeps the bytes as long as they are few.
-#[derive(Default)]
-pub struct Ahead {
+/// The first walk over a collection whose list states in front what comes behind. It encodes the items to learn their
+/// lengths, keeps the bytes as long as they are few, and of the others those lengths that nobody knows yet.
+pub struct Ahead<'l> {
+    lengths: &'l Lengths,
     totals: Totals,
     /// The first items, encoded, in pieces.
     pieces: Vec<Bytes>,
@@ -320,7 +321,13 @@ pub struct Ahead {
     full: bool,
 }
 
-impl Ahead {
+impl<'l> Ahead<'l> {
+    /// A walk that begins.
+    pub fn new(lengths: &'l Lengths) -> Ahead<'l> {
+        let (totals, pieces, open, kept, kept_until) = Default::default();
+        Ahead { lengths, totals, pieces, open, kept, kept_until, full: false }
+    }
+
     /// Takes the next item.
     ///
     /// # Errors
@@ -331,7 +338,12 @@ impl Ahead {
             // The number is all that its front says.
             return Ok(());
         }
+        let owner = self.lengths.owner(key, item.revision, list.representation.key());
         if self.full {
+            if let Some(length) = self.lengths.get(owner) {
+                self.totals.bytes += length;
+                return Ok(());
+            }
             self.open.clear();
         }
         let before = self.open.len();
@@ -339,6 +351,7 @@ impl Ahead {
         let length = self.open.len() - before;
         self.totals.bytes += length;
         if self.full {
+            self.lengths.put(owner, length);
             return Ok(());
         }
         self.kept = self.totals;

@@ -20,6 +20,7 @@ use plinth_engine::Revision;
 use crate::conversion;
 use crate::registry::ResourceType;
 use crate::status::ApiError;
+use crate::storage::lengths::Lengths;
 use crate::storage::stored::Stored;
 
 /// The type of a watch event.
@@ -204,7 +205,8 @@ impl Representation {
     /// 500 when an item cannot be read or the encoding fails.
     pub fn whole_list(&self, meta: &ListMeta, items: &[Item<'_>], out: &mut Vec<u8>) -> Result<(), ApiError> {
         let mut list = ListWriter::new(self)?;
-        let mut ahead = Ahead::default();
+        let lengths = Lengths::default();
+        let mut ahead = Ahead::new(&lengths);
         if list.looks_ahead() {
             items.iter().try_for_each(|item| ahead.item(&[], item, &mut list))?;
         }

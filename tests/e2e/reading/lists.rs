@@ -15,6 +15,8 @@ enum Cell {
     NotOlderThan,
     /// The first page of the newest state.
     FirstPage,
+    /// All that follows the first page of the newest state.
+    Rest,
     /// The state at the revision given.
     Exact,
     /// The first page of that state.
@@ -24,7 +26,7 @@ enum Cell {
     /// 400 with a message that contains this.
     BadRequest(&'static str),
 }
-use Cell::{Any, BadRequest, Exact, ExactFirstPage, FirstPage, Invalid, MostRecent, NotOlderThan};
+use Cell::{Any, BadRequest, Exact, ExactFirstPage, FirstPage, Invalid, MostRecent, NotOlderThan, Rest};
 
 const MATCH: &str = "resourceVersionMatch";
 const NO_CONTINUE: &str = "not allowed when using continue";
@@ -38,8 +40,10 @@ const TABLE: &[(&str, Cell)] = &[
     ("limit=1", FirstPage),
     ("limit=1&resourceVersion=0", Any),
     ("limit=1&resourceVersion=OLD", ExactFirstPage),
-    // limit and continue without a revision: `pages`.
-    ("limit=1&continue=TOKEN&resourceVersion=0", Any),
+    // More of limit and continue without a revision: `pages`.
+    ("limit=1&continue=TOKEN&resourceVersion=0", Rest),
+    ("continue=TOKEN", Rest),
+    ("limit=9&continue=TOKEN", Rest),
     ("limit=1&continue=TOKEN&resourceVersion=OLD", BadRequest(NO_CONTINUE)),
     ("resourceVersionMatch=Exact", Invalid(&[MATCH])),
     ("resourceVersionMatch=Exact&resourceVersion=0", Invalid(&[MATCH])),
@@ -114,6 +118,11 @@ fn check(query: &str, cell: Cell, status: u16, list: &Value, old: u64, newest: u
     let at_newest = ["b1", "c0", "d0"];
     let seen = version(list);
     match cell {
+        Rest => {
+            assert_eq!(own(items(list)), at_newest[1..], "{told}");
+            assert!(list["metadata"].get("continue").is_none(), "{told}");
+            assert!(seen >= newest, "{told}");
+        }
         Exact => assert_eq!((own(items(list)), seen), (at_old.map(String::from).to_vec(), old), "{told}"),
         ExactFirstPage => {
             assert_eq!(
@@ -218,6 +227,7 @@ async fn compacted_history_is_gone_and_a_page_can_go_on_inconsistently() {
     ] {
         let (status, gone) = client.list(&query).await;
         assert_eq!((status, gone["reason"].as_str()), (410, Some("Expired")), "{query}: {gone}");
+        assert!(gone["metadata"].get("continue").is_none(), "nothing to go on with: {gone}");
     }
     // Not older than it is another matter.
     assert_eq!(client.list(&format!("resourceVersion={old}")).await.0, 200);

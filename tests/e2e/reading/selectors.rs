@@ -149,8 +149,10 @@ async fn field_selectors_of_every_kind() {
     let namespace = client.collection.split('/').nth(4).expect("a namespace").to_owned();
     for (api_version, kind, collection, extra, fields) in FIELDS {
         let name = plinth_tests::server::unique("selected");
-        let mut object =
-            serde_json::to_value(samples::of(api_version, kind, &name, &namespace)).expect("JSON");
+        let mut object = match *kind {
+            "Namespace" => json!({"metadata": {"name": name}}),
+            _ => serde_json::to_value(samples::of(api_version, kind, &name, &namespace)).expect("JSON"),
+        };
         merge(&mut object, extra());
         let path = collection.replace("NS", &namespace);
         client.write(Method::POST, &path, object).await;

@@ -226,7 +226,7 @@ impl<'s> Merge<'s> {
                     )))
                 }
             },
-            Type::Map { value } => Ok(Member { type_id: *value, strategy: None }),
+            Type::Map { value, .. } => Ok(Member { type_id: *value, strategy: None }),
             Type::List { .. } => Err(not_applicable(
                 "merging an object in json but data type is not struct, instead is: slice",
             )),

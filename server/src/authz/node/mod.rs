@@ -231,3 +231,6 @@ fn certificate_request(node: &str, verb: &str, target: &ResourceTarget<'_>) -> A
         _ => Decision::no_opinion(format!("nodes may not {verb} podcertificaterequests")),
     })
 }
+
+#[cfg(test)]
+mod tests;

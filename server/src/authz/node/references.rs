@@ -133,3 +133,94 @@ pub fn of_volume(volume: &Value) -> Vec<(SmolStr, SmolStr)> {
 fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
     object.at(path).and_then(Value::as_array).unwrap_or_default()
 }
+
+/// Volume types that lead to an object of the API, and what upstream calls it.
+const VOLUMES_OF_OBJECTS: &[(&str, &str)] = &[
+    ("configMap", "configmaps (via configmap volumes)"),
+    ("secret", "secrets (via secret volumes)"),
+    ("csi", "csidrivers (via CSI volumes)"),
+    ("glusterfs", "endpoints (via glusterFS volumes)"),
+    ("persistentVolumeClaim", "persistentvolumeclaims"),
+    ("ephemeral", "persistentvolumeclaims (via ephemeral volumes)"),
+    ("azureFile", "secrets (via azureFile volumes)"),
+];
+/// Volume types that lead to none.
+const PLAIN_VOLUMES: &[&str] = &[
+    "awsElasticBlockStore",
+    "azureDisk",
+    "cephfs",
+    "cinder",
+    "downwardAPI",
+    "emptyDir",
+    "fc",
+    "flexVolume",
+    "flocker",
+    "gcePersistentDisk",
+    "gitRepo",
+    "hostPath",
+    "image",
+    "iscsi",
+    "nfs",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "quobyte",
+    "rbd",
+    "scaleIO",
+    "storageos",
+    "vsphereVolume",
+];
+/// Sources of a projected volume that lead to an object.
+const PROJECTED_OBJECTS: &[(&str, &str)] = &[
+    ("configMap", "configmaps (via projected volumes)"),
+    ("secret", "secrets (via projected volumes)"),
+    ("serviceAccountToken", "serviceaccounts (via projected volumes)"),
+    ("clusterTrustBundle", "clustertrustbundles"),
+    ("podCertificate", "podcertificates"),
+];
+
+/// The first object of the API that a pod leads to, in upstream's words (`HasAPIObjectReference`); mirror pods, too.
+///
+/// # Errors
+/// A volume of a type that is not known: nobody can say what it leads to.
+pub fn first_of_pod(pod: &Value) -> Result<Option<&'static str>, String> {
+    let mut plain = pod.clone();
+    if let Some(annotations) = plain.object_at_mut(&["metadata", "annotations"]) {
+        annotations.remove(MIRROR);
+    }
+    let names = of_pod(&plain);
+    let has = |what: Named| names.iter().any(|(named, _)| *named == what);
+    let rows = [
+        (Named::ServiceAccount, "serviceaccounts"),
+        (Named::Secret, "secrets"),
+        (Named::ConfigMap, "configmaps"),
+    ];
+    if let Some((_, what)) = rows.into_iter().find(|(named, _)| has(*named)) {
+        return Ok(Some(what));
+    }
+    if !list(pod, &["spec", "resourceClaims"]).is_empty() {
+        return Ok(Some("resourceclaims"));
+    }
+    for volume in list(pod, &["spec", "volumes"]) {
+        let is = |kind: &str| volume.get(kind).is_some_and(|source| !source.is_null());
+        let name = volume.str_at(&["name"]).unwrap_or_default();
+        if PLAIN_VOLUMES.iter().any(|kind| is(kind)) {
+            continue;
+        }
+        if let Some((_, what)) = VOLUMES_OF_OBJECTS.iter().find(|(kind, _)| is(kind)) {
+            return Ok(Some(what));
+        }
+        if !is("projected") {
+            return Err(format!("unknown volume type for volume  {name:?}"));
+        }
+        for source in list(volume, &["projected", "sources"]) {
+            let is = |kind: &str| source.get(kind).is_some_and(|source| !source.is_null());
+            if let Some((_, what)) = PROJECTED_OBJECTS.iter().find(|(kind, _)| is(kind)) {
+                return Ok(Some(what));
+            }
+            if !is("downwardAPI") {
+                return Err(format!("unknown source for projected volume {name:?}"));
+            }
+        }
+    }
+    Ok(None)
+}

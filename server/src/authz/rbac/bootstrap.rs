@@ -241,7 +241,7 @@ fn subject(word: &str) -> Option<Value> {
     })
 }
 
-fn rule(mut words: std::str::SplitAsciiWhitespace<'_>) -> PolicyRule {
+pub(super) fn rule(mut words: std::str::SplitAsciiWhitespace<'_>) -> PolicyRule {
     let mut list = || -> Vec<smol_str::SmolStr> {
         words.next().map(|word| word.split(',').map(Into::into).collect()).unwrap_or_default()
     };

@@ -134,7 +134,7 @@ async fn confirm(
 }
 
 /// Whether nothing changes but what the garbage collector changes: owners and finalizers.
-fn is_collectors_business(new: &Value, old: &Value) -> bool {
+pub(crate) fn is_collectors_business(new: &Value, old: &Value) -> bool {
     let without = |object: &Value| {
         let mut object = object.clone();
         if let Some(metadata) = object.object_at_mut(&["metadata"]) {
@@ -146,3 +146,6 @@ fn is_collectors_business(new: &Value, old: &Value) -> bool {
     };
     without(new) == without(old)
 }
+
+#[cfg(test)]
+mod tests;

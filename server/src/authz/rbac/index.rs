@@ -354,3 +354,6 @@ fn subject_of(subject: &Value, namespace: &str) -> Option<Subject> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

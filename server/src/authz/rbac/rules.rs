@@ -200,3 +200,131 @@ pub fn compacted(rules: Vec<PolicyRule>) -> Vec<PolicyRule> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `verbs groups resources [names]` or `verbs urls paths`, lists with commas; `core` is the core group.
+    fn rule(text: &str) -> PolicyRule {
+        super::super::bootstrap::rule(text.split_ascii_whitespace())
+    }
+
+    #[test]
+    fn matching_by_table() {
+        // rule, verb, group, resource, subresource, name, whether it is allowed
+        let rows = [
+            ("get core pods", "get", "", "pods", "", "", true),
+            ("get core pods", "get", "", "pods", "", "web", true),
+            ("get core pods", "list", "", "pods", "", "", false),
+            ("get core pods", "get", "apps", "pods", "", "", false),
+            ("get core pods", "get", "", "pods", "log", "web", false),
+            ("get core pods/log", "get", "", "pods", "log", "web", true),
+            ("get core pods/log", "get", "", "pods", "", "web", false),
+            ("get core pods/log", "get", "", "pods/log", "", "web", true),
+            ("* * *", "impersonate", "any.group", "things", "status", "x", true),
+            ("* core *", "get", "", "pods", "exec", "x", true),
+            ("* core *", "get", "apps", "deployments", "", "", false),
+            ("update apps */scale", "update", "apps", "deployments", "scale", "x", true),
+            ("update apps */scale", "update", "apps", "deployments", "status", "x", false),
+            ("update apps */scale", "update", "apps", "deployments", "", "x", false),
+            ("update apps */scale", "update", "apps", "deployments", "upscale", "x", false),
+            ("update apps x/scale", "update", "apps", "xx", "scale", "x", false),
+            ("get core configmaps a,b", "get", "", "configmaps", "", "b", true),
+            ("get core configmaps a,b", "get", "", "configmaps", "", "c", false),
+            ("list core configmaps a,b", "list", "", "configmaps", "", "", false),
+            ("get urls *", "get", "", "pods", "", "", false),
+        ];
+        for (text, verb, group, resource, subresource, name, allowed) in rows {
+            let target = ResourceTarget { group, resource, subresource, name, ..ResourceTarget::default() };
+            let found = rule(text).allows(verb, &Target::Resource(target));
+            assert_eq!(found, allowed, "{text}: {verb} {group}/{resource}/{subresource} {name:?}");
+        }
+        let rows = [
+            ("get urls /healthz", "get", "/healthz", true),
+            ("get urls /healthz", "get", "/healthz/", false),
+            ("get urls /healthz", "post", "/healthz", false),
+            ("get urls /api/*", "get", "/api/v1", true),
+            ("get urls /api/*", "get", "/api/", true),
+            ("get urls /api/*", "get", "/api", false),
+            ("get urls /api*", "get", "/apis", true),
+            ("* urls *", "delete", "/anything", true),
+            ("* * *", "get", "/anything", false),
+        ];
+        for (text, verb, path, allowed) in rows {
+            assert_eq!(rule(text).allows(verb, &Target::Path(path)), allowed, "{text}: {verb} {path}");
+        }
+    }
+
+    #[test]
+    fn covering_by_table() {
+        // held rules, wanted rules, what is missing in its short form
+        let rows: &[(&[&str], &[&str], &[&str])] = &[
+            (&["get core pods"], &["get core pods"], &[]),
+            (&["get,list core pods"], &["get core pods"], &[]),
+            (
+                &["get core pods"],
+                &["get,list,watch core pods"],
+                &[r#"{APIGroups:[""], Resources:["pods"], Verbs:["list" "watch"]}"#],
+            ),
+            (&["* * *"], &["* * *", "get core,apps pods,deployments/scale a,b"], &[]),
+            (&["get core pods", "list core pods"], &["get,list core pods"], &[]),
+            (&["get * pods"], &["get core,apps pods"], &[]),
+            (
+                &["get core pods"],
+                &["get * pods"],
+                &[r#"{APIGroups:["*"], Resources:["pods"], Verbs:["get"]}"#],
+            ),
+            (&["get core *"], &["get core pods/log,pods"], &[]),
+            (&["get apps */scale"], &["get apps deployments/scale"], &[]),
+            (
+                &["get apps */scale"],
+                &["get apps deployments"],
+                &[r#"{APIGroups:["apps"], Resources:["deployments"], Verbs:["get"]}"#],
+            ),
+            (&["get core pods"], &["get core pods a"], &[]),
+            (
+                &["get core pods a"],
+                &["get core pods"],
+                &[r#"{APIGroups:[""], Resources:["pods"], Verbs:["get"]}"#],
+            ),
+            (&["get core pods a,b"], &["get core pods b"], &[]),
+            (
+                &["get core pods a"],
+                &["get,list core pods a,b"],
+                &[
+                    r#"{APIGroups:[""], Resources:["pods"], ResourceNames:["a"], Verbs:["list"]}"#,
+                    r#"{APIGroups:[""], Resources:["pods"], ResourceNames:["b"], Verbs:["get" "list"]}"#,
+                ],
+            ),
+            (&["get urls /api/*"], &["get urls /api/v1,/api/*"], &[]),
+            (&["get urls *"], &["get urls /x*"], &[]),
+            (
+                &["get urls /api/*"],
+                &["get,post urls /api/v1,/x"],
+                &[
+                    r#"{NonResourceURLs:["/api/v1"], Verbs:["post"]}"#,
+                    r#"{NonResourceURLs:["/x"], Verbs:["get"]}"#,
+                    r#"{NonResourceURLs:["/x"], Verbs:["post"]}"#,
+                ],
+            ),
+            (&["* * *"], &["get urls /"], &[r#"{NonResourceURLs:["/"], Verbs:["get"]}"#]),
+            (&["* urls *"], &["get core pods"], &[r#"{APIGroups:[""], Resources:["pods"], Verbs:["get"]}"#]),
+            (&[], &[], &[]),
+        ];
+        for (held, wanted, missing) in rows {
+            let rules = |texts: &[&str]| texts.iter().map(|text| rule(text)).collect::<Vec<_>>();
+            let mut found: Vec<String> =
+                compacted(uncovered(&rules(held), &rules(wanted))).iter().map(PolicyRule::compact).collect();
+            found.sort_unstable();
+            assert_eq!(found, *missing, "{held:?} {wanted:?}");
+        }
+    }
+
+    #[test]
+    fn a_rule_comes_back_from_its_object() {
+        for text in ["get,list core,apps pods,deployments a,b", "get urls /healthz,/api/*", "* * *"] {
+            assert_eq!(PolicyRule::of(&rule(text).to_value()), rule(text));
+        }
+    }
+}

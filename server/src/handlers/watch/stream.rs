@@ -32,25 +32,23 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// one frame.
 #[derive(Default)]
 pub(super) struct Batch {
-    first: Option<Bytes>,
+    /// The only event, if there is just one.
+    single: Option<Bytes>,
+    /// Several events.
     joined: Vec<u8>,
-    /// Where each event ends. A WebSocket sends them one by one.
+    /// Where each of those ends. A WebSocket sends them one by one.
     ends: Vec<usize>,
 }
 
 impl Batch {
     pub(super) fn push(&mut self, event: Bytes) {
-        let before = self.len();
-        self.ends.push(before + event.len());
-        match self.first.take() {
-            None if before == 0 => self.first = Some(event),
-            first => {
-                let first = first.unwrap_or_default();
-                self.joined.reserve(first.len() + event.len());
-                self.joined.extend_from_slice(&first);
-                self.joined.extend_from_slice(&event);
-            }
+        if self.len() == 0 {
+            self.single = Some(event);
+            return;
         }
+        self.join_single(event.len());
+        self.joined.extend_from_slice(&event);
+        self.ends.push(self.joined.len());
     }
 
     /// Appends the event that `write` writes.
@@ -58,29 +56,37 @@ impl Batch {
         &mut self,
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), ApiError>,
     ) -> Result<(), ApiError> {
-        if let Some(first) = self.first.take() {
-            self.joined.extend_from_slice(&first);
-        }
+        self.join_single(0);
         write(&mut self.joined)?;
         self.ends.push(self.joined.len());
         Ok(())
     }
 
+    /// Makes room for another event beside one that was alone.
+    fn join_single(&mut self, more: usize) {
+        if let Some(single) = self.single.take() {
+            self.joined.reserve(single.len() + more);
+            self.joined.extend_from_slice(&single);
+            self.ends.push(self.joined.len());
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
-        self.ends.last().copied().unwrap_or(0)
+        self.single.as_ref().map_or(self.joined.len(), Bytes::len)
     }
 
     /// All events in one piece.
     pub(super) fn into_bytes(self) -> Bytes {
-        self.first.unwrap_or_else(|| Bytes::from(self.joined))
+        self.single.unwrap_or_else(|| Bytes::from(self.joined))
     }
 
     /// The events one by one.
-    pub(super) fn into_events(mut self) -> impl Iterator<Item = Bytes> {
-        let ends = std::mem::take(&mut self.ends);
-        let bytes = self.into_bytes();
+    pub(super) fn into_events(self) -> impl Iterator<Item = Bytes> {
+        let joined = Bytes::from(self.joined);
         let mut start = 0;
-        ends.into_iter().map(move |end| bytes.slice(std::mem::replace(&mut start, end)..end))
+        let several =
+            self.ends.into_iter().map(move |end| joined.slice(std::mem::replace(&mut start, end)..end));
+        self.single.into_iter().chain(several)
     }
 }
 
@@ -261,7 +267,8 @@ impl WatchStream {
             self.key.and_then(|key| Some((key, event.extension.get_or_init(EncodedEvents::default)?)));
         batch.push(match cache {
             Some((key, cache)) => {
-                cache.get_or_encode((key, kind), || self.encode(event, kind, value, heads))?
+                let encode = || self.encode(event, kind, value, heads);
+                cache.get_or_encode((key, kind), &self.watched.resource, encode)?
             }
             None => self.encode(event, kind, value, heads)?,
         });
@@ -364,21 +371,29 @@ impl Alarms {
 /// while a form is made, so that a thousand watchers make it once.
 #[derive(Default)]
 struct EncodedEvents {
-    forms: Mutex<Vec<((RepresentationKey, EventType), Bytes)>>,
+    forms: Mutex<Vec<EncodedForm>>,
+}
+
+struct EncodedForm {
+    form: (RepresentationKey, EventType),
+    bytes: Bytes,
+    /// The key tells resources apart by where they lie in memory; as long as this one is kept nothing else can lie there.
+    _resource: Arc<ResourceType>,
 }
 
 impl EncodedEvents {
     fn get_or_encode(
         &self,
         form: (RepresentationKey, EventType),
+        resource: &Arc<ResourceType>,
         encode: impl FnOnce() -> Result<Bytes, ApiError>,
     ) -> Result<Bytes, ApiError> {
         let mut forms = self.forms.lock();
-        if let Some((_, bytes)) = forms.iter().find(|(f, _)| *f == form) {
-            return Ok(bytes.clone());
+        if let Some(encoded) = forms.iter().find(|encoded| encoded.form == form) {
+            return Ok(encoded.bytes.clone());
         }
         let bytes = encode()?;
-        forms.push((form, bytes.clone()));
+        forms.push(EncodedForm { form, bytes: bytes.clone(), _resource: resource.clone() });
         Ok(bytes)
     }
 }

@@ -1,0 +1,606 @@
+//! Regular expressions as Go's `regexp` (RE2) reads them, run by the crate `regex`: linear in the text, no backtracking.
+//!
+//! The two syntaxes differ in places that patterns of definitions use: Go's `\d`, `\w`, `\s` and `\b` know ASCII only, `{` is
+//! a literal where no count follows, classes have no set operations, `\Q…\E` quotes. So a pattern is read by Go's
+//! grammar, with Go's errors, and written in the other syntax with everything literal escaped.
+//!
+//! One difference stays: Go accepts the names of Unicode classes in one spelling only.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::LazyLock;
+
+use parking_lot::Mutex;
+use regex::{Regex, RegexBuilder};
+use smol_str::SmolStr;
+
+/// The largest count of a repetition, nested ones multiplied, as in Go.
+const MAX_REPEAT: u32 = 1000;
+/// Groups within groups, as in Go.
+const MAX_NESTING: usize = 1000;
+/// What most patterns take at most when compiled, in bytes.
+const SMALL: usize = 128 << 10;
+/// What a pattern may take at most when compiled, in bytes; larger ones are refused.
+const LARGE: usize = 4 << 20;
+/// What all compiled patterns that are kept may take together, in bytes, counted as [`SMALL`] or [`LARGE`] each.
+const KEPT: usize = 32 << 20;
+
+/// A pattern that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("error parsing regexp: {what}: `{at}`")]
+pub struct RegexpError {
+    /// What is wrong.
+    pub what: &'static str,
+    /// The part of the pattern that is wrong.
+    pub at: String,
+}
+
+/// Compiled patterns, the least recently used ones dropped. One lock, held for a look-up or an insertion, never while
+/// a pattern is compiled.
+#[derive(Default)]
+struct Cache {
+    kept: HashMap<SmolStr, Kept>,
+    weight: usize,
+    clock: u64,
+}
+
+struct Kept {
+    regex: Regex,
+    weight: usize,
+    used: u64,
+}
+
+static CACHE: LazyLock<Mutex<Cache>> = LazyLock::new(Mutex::default);
+
+impl Cache {
+    fn get(&mut self, pattern: &str) -> Option<Regex> {
+        self.clock += 1;
+        let kept = self.kept.get_mut(pattern)?;
+        kept.used = self.clock;
+        Some(kept.regex.clone())
+    }
+
+    fn put(&mut self, pattern: &str, regex: Regex, weight: usize) {
+        while self.weight + weight > KEPT {
+            let oldest =
+                self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(pattern, _)| pattern.clone());
+            let Some(removed) = oldest.and_then(|pattern| self.kept.remove(&pattern)) else { break };
+            self.weight -= removed.weight;
+        }
+        let kept = Kept { regex, weight, used: self.clock };
+        self.weight += weight;
+        if let Some(before) = self.kept.insert(pattern.into(), kept) {
+            self.weight -= before.weight;
+        }
+    }
+}
+
+/// The compiled pattern, from the cache of the process if it is there. A few hundred are kept.
+///
+/// # Errors
+/// When it is no regular expression or takes more than 4 MiB.
+pub fn compile(pattern: &str) -> Result<Regex, RegexpError> {
+    if let Some(regex) = CACHE.lock().get(pattern) {
+        return Ok(regex);
+    }
+    let (regex, weight) = build(pattern)?;
+    CACHE.lock().put(pattern, regex.clone(), weight);
+    Ok(regex)
+}
+
+fn build(pattern: &str) -> Result<(Regex, usize), RegexpError> {
+    let translated = translate(pattern)?;
+    let build = |limit| RegexBuilder::new(&translated).size_limit(limit).dfa_size_limit(limit).build();
+    for limit in [SMALL, LARGE] {
+        match build(limit) {
+            Ok(regex) => return Ok((regex, limit)),
+            Err(regex::Error::CompiledTooBig(_)) => {}
+            // Only names of Unicode classes are passed on unread.
+            Err(_) => return Err(error("invalid character class range", pattern)),
+        }
+    }
+    Err(error("expression too large", pattern))
+}
+
+fn error(what: &'static str, at: &str) -> RegexpError {
+    RegexpError { what, at: at.to_owned() }
+}
+
+/// The pattern in the syntax of the crate.
+fn translate(pattern: &str) -> Result<String, RegexpError> {
+    let mut reader = Reader {
+        rest: pattern,
+        out: String::with_capacity(pattern.len() + 16),
+        repeats: None,
+        groups: Vec::new(),
+        most: 1,
+    };
+    reader.read(pattern)?;
+    match reader.groups.is_empty() {
+        true => Ok(reader.out),
+        false => Err(error("missing closing )", pattern)),
+    }
+}
+
+struct Reader<'a> {
+    rest: &'a str,
+    out: String,
+    /// How often what stands last may repeat something, at most; `None` when nothing stands there to be repeated.
+    repeats: Option<u32>,
+    /// Of each open group, the most that something in what stands before it in the outer one repeats.
+    groups: Vec<u32>,
+    /// The most that something in the present group repeats.
+    most: u32,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, text: &str) -> bool {
+        match self.rest.strip_prefix(text) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let mut chars = self.rest.chars();
+        let c = chars.next();
+        self.rest = chars.as_str();
+        c
+    }
+
+    /// What was read since `before`.
+    fn since(&self, before: &'a str) -> &'a str {
+        &before[..before.len() - self.rest.len()]
+    }
+
+    fn literal(&mut self, c: char) {
+        let mut buffer = [0; 4];
+        self.out.push_str(&regex::escape(c.encode_utf8(&mut buffer)));
+        self.repeats = Some(1);
+    }
+
+    fn atom(&mut self, text: &str) {
+        self.out.push_str(text);
+        self.repeats = Some(1);
+    }
+
+    fn read(&mut self, whole: &'a str) -> Result<(), RegexpError> {
+        // Where the repetition began that was read last, if nothing followed it.
+        let mut repeated: Option<&'a str> = None;
+        while let Some(c) = self.rest.chars().next() {
+            let before = self.rest;
+            let last = repeated.take();
+            match c {
+                '(' => self.open(whole)?,
+                ')' => {
+                    let Some(outer) = self.groups.pop() else {
+                        return Err(error("unexpected )", whole));
+                    };
+                    self.next();
+                    self.out.push(')');
+                    self.repeats = Some(self.most);
+                    self.most = self.most.max(outer);
+                }
+                '|' => {
+                    self.next();
+                    self.out.push('|');
+                    self.repeats = None;
+                }
+                '^' | '$' | '.' => {
+                    self.next();
+                    self.atom(c.encode_utf8(&mut [0; 4]));
+                }
+                '[' => self.class()?,
+                '*' | '+' | '?' => {
+                    self.next();
+                    repeated = Some(self.repetition(before, last, c.encode_utf8(&mut [0; 4]), 1)?);
+                }
+                '{' => match self.counts()? {
+                    Some((text, most)) => repeated = Some(self.repetition(before, last, &text, most)?),
+                    None => {
+                        self.next();
+                        self.literal('{');
+                    }
+                },
+                '\\' => self.backslash()?,
+                c => {
+                    self.next();
+                    self.literal(c);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A repetition that was read since `before`, behind another one that began at `last`.
+    fn repetition(
+        &mut self,
+        before: &'a str,
+        last: Option<&'a str>,
+        text: &str,
+        most: u32,
+    ) -> Result<&'a str, RegexpError> {
+        let operator = self.since(before);
+        let lazy = self.take("?");
+        if let Some(last) = last {
+            return Err(error("invalid nested repetition operator", self.since(last)));
+        }
+        let Some(within) = self.repeats else {
+            return Err(error("missing argument to repetition operator", operator));
+        };
+        let product = within.saturating_mul(most.max(1));
+        if most > 1 && product > MAX_REPEAT {
+            return Err(error("invalid repeat count", operator));
+        }
+        self.out.push_str(text);
+        if lazy {
+            self.out.push('?');
+        }
+        self.repeats = Some(product);
+        self.most = self.most.max(product);
+        Ok(before)
+    }
+
+    /// `{2}`, `{2,}` or `{2,3}`, in the other syntax and with the largest number; nothing for anything else, which is literal.
+    fn counts(&mut self) -> Result<Option<(String, u32)>, RegexpError> {
+        let before = self.rest;
+        let number = |text: &str| -> Option<u32> {
+            let canonical = text == "0" || !text.starts_with('0');
+            let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+            (canonical && digits).then(|| text.parse().unwrap_or(u32::MAX))
+        };
+        let Some((inside, rest)) = before[1..].split_once('}') else { return Ok(None) };
+        let (low, high) = match inside.split_once(',') {
+            None => (number(inside), number(inside)),
+            Some((low, "")) => (number(low), number(low)),
+            Some((low, high)) => (number(low), number(high)),
+        };
+        let (Some(low), Some(high)) = (low, high) else { return Ok(None) };
+        self.rest = rest;
+        if low > MAX_REPEAT || high > MAX_REPEAT || low > high {
+            return Err(error("invalid repeat count", self.since(before)));
+        }
+        Ok(Some((format!("{{{inside}}}"), high)))
+    }
+
+    fn open(&mut self, whole: &'a str) -> Result<(), RegexpError> {
+        let before = self.rest;
+        self.next();
+        if self.rest.starts_with("?P<") || self.rest.starts_with("?<") {
+            let name = self.rest.split_once('<').map_or("", |(_, name)| name);
+            let Some((name, rest)) = name.split_once('>') else {
+                return Err(error("invalid named capture", before));
+            };
+            self.rest = rest;
+            if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+                return Err(error("invalid named capture", self.since(before)));
+            }
+            // What groups are called makes no difference to a match.
+            self.out.push('(');
+        } else if self.take("?") {
+            if !self.flags(before)? {
+                return Ok(());
+            }
+        } else {
+            self.out.push('(');
+        }
+        if self.groups.len() >= MAX_NESTING {
+            return Err(error("expression nests too deeply", whole));
+        }
+        self.groups.push(std::mem::replace(&mut self.most, 1));
+        self.repeats = None;
+        Ok(())
+    }
+
+    /// Flags behind `(?`; whether they open a group.
+    fn flags(&mut self, before: &'a str) -> Result<bool, RegexpError> {
+        const WHAT: &str = "invalid or unsupported Perl syntax";
+        let (mut on, mut off, mut negative, mut any) = (String::new(), String::new(), false, false);
+        loop {
+            match self.next() {
+                Some(c @ ('i' | 'm' | 's' | 'U')) => {
+                    any = true;
+                    let flags = if negative { &mut off } else { &mut on };
+                    if !flags.contains(c) {
+                        flags.push(c);
+                    }
+                }
+                Some('-') if !negative => (negative, any) = (true, false),
+                Some(end @ (':' | ')')) if any || !negative => {
+                    on.retain(|c| !off.contains(c));
+                    let minus = if off.is_empty() { "" } else { "-" };
+                    match (end, on.is_empty() && off.is_empty()) {
+                        (':', _) => {
+                            let _ = write!(self.out, "(?{on}{minus}{off}:");
+                        }
+                        (_, false) => {
+                            let _ = write!(self.out, "(?{on}{minus}{off})");
+                        }
+                        _ => {}
+                    }
+                    return Ok(end == ':');
+                }
+                _ => return Err(error(WHAT, self.since(before))),
+            }
+        }
+    }
+
+    /// A backslash outside of a class.
+    fn backslash(&mut self) -> Result<(), RegexpError> {
+        let before = self.rest;
+        let mut chars = before.chars();
+        chars.next();
+        let after = chars.clone();
+        match chars.next() {
+            Some('A') => self.atom(r"\A"),
+            Some('z') => self.atom(r"\z"),
+            Some('b') => self.atom(r"(?-u:\b)"),
+            Some('B') => self.atom(r"(?-u:\B)"),
+            Some('Q') => {
+                let (quoted, rest) = match chars.as_str().split_once("\\E") {
+                    Some(parts) => parts,
+                    None => (chars.as_str(), ""),
+                };
+                quoted.chars().for_each(|c| self.literal(c));
+                self.rest = rest;
+                return Ok(());
+            }
+            Some('d' | 'D' | 's' | 'S' | 'w' | 'W' | 'p' | 'P') => {
+                let class = self.named_class()?;
+                self.atom(&class);
+                return Ok(());
+            }
+            _ => {
+                drop(after);
+                let c = self.escape()?;
+                self.literal(c);
+                return Ok(());
+            }
+        }
+        self.rest = chars.as_str();
+        Ok(())
+    }
+
+    /// `\d` and its like, and `\p`: fit for inside and outside of a class.
+    fn named_class(&mut self) -> Result<String, RegexpError> {
+        let before = self.rest;
+        self.next();
+        let c = self.next();
+        let ascii = match c {
+            Some('d') => "[0-9]",
+            Some('D') => "[^0-9]",
+            Some('s') => r"[\t\n\f\r ]",
+            Some('S') => r"[^\t\n\f\r ]",
+            Some('w') => "[0-9A-Za-z_]",
+            Some('W') => "[^0-9A-Za-z_]",
+            _ => "",
+        };
+        if !ascii.is_empty() {
+            return Ok(ascii.to_owned());
+        }
+        let name = match self.take("{") {
+            true => match self.rest.split_once('}') {
+                Some((name, rest)) => {
+                    self.rest = rest;
+                    name
+                }
+                None => return Err(error("invalid character class range", before)),
+            },
+            false => {
+                let start = self.rest;
+                self.next();
+                self.since(start)
+            }
+        };
+        let (negated, name) = match name.strip_prefix('^') {
+            Some(name) => (c == Some('p'), name),
+            None => (c == Some('P'), name),
+        };
+        // The crate's names are more than Go's: no expressions, no script extensions.
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            return Err(error("invalid character class range", self.since(before)));
+        }
+        Ok(format!("\\{}{{{name}}}", if negated { 'P' } else { 'p' }))
+    }
+
+    /// An escaped character, inside or outside of a class.
+    fn escape(&mut self) -> Result<char, RegexpError> {
+        let before = self.rest;
+        self.next();
+        let Some(c) = self.next() else {
+            return Err(error("trailing backslash at end of expression", ""));
+        };
+        let value = match c {
+            'a' => Some(0x07),
+            'f' => Some(0x0c),
+            'n' => Some(0x0a),
+            'r' => Some(0x0d),
+            't' => Some(0x09),
+            'v' => Some(0x0b),
+            // A single digit but zero would refer to a group, which RE2 has not.
+            '1'..='7' if !self.rest.starts_with(|c| matches!(c, '0'..='7')) => None,
+            '0'..='7' => {
+                let mut value = c.to_digit(8).unwrap_or(0);
+                for _ in 0..2 {
+                    let Some(digit) = self.rest.chars().next().and_then(|c| c.to_digit(8)) else { break };
+                    self.next();
+                    value = value * 8 + digit;
+                }
+                Some(value)
+            }
+            'x' if self.take("{") => {
+                let digits: String = self.rest.chars().take_while(char::is_ascii_hexdigit).take(8).collect();
+                self.rest = &self.rest[digits.len()..];
+                match self.take("}") {
+                    true => u32::from_str_radix(&digits, 16).ok(),
+                    false => None,
+                }
+            }
+            'x' => match self.rest.get(..2).and_then(|two| u32::from_str_radix(two, 16).ok()) {
+                Some(value) => {
+                    self.rest = &self.rest[2..];
+                    Some(value)
+                }
+                None => None,
+            },
+            c if c.is_ascii() && !c.is_ascii_alphanumeric() => Some(c.into()),
+            _ => None,
+        };
+        value.and_then(char::from_u32).ok_or_else(|| error("invalid escape sequence", self.since(before)))
+    }
+
+    fn class(&mut self) -> Result<(), RegexpError> {
+        const RANGE: &str = "invalid character class range";
+        let before = self.rest;
+        self.next();
+        self.out.push('[');
+        if self.take("^") {
+            self.out.push('^');
+        }
+        let mut first = true;
+        loop {
+            if self.rest.is_empty() {
+                return Err(error("missing closing ]", before));
+            }
+            if !first && self.take("]") {
+                break;
+            }
+            first = false;
+            if let Some(inside) = self.rest.strip_prefix("[:") {
+                if let Some((name, rest)) = inside.split_once(":]") {
+                    const NAMES: &[&str] = &[
+                        "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print",
+                        "punct", "space", "upper", "word", "xdigit",
+                    ];
+                    let at = self.rest;
+                    self.rest = rest;
+                    if !NAMES.contains(&name.strip_prefix('^').unwrap_or(name)) {
+                        return Err(error(RANGE, self.since(at)));
+                    }
+                    let _ = write!(self.out, "[:{name}:]");
+                    continue;
+                }
+            }
+            if self.rest.starts_with('\\')
+                && self.rest[1..].starts_with(['d', 'D', 's', 'S', 'w', 'W', 'p', 'P'])
+            {
+                let class = self.named_class()?;
+                self.out.push_str(&class);
+                continue;
+            }
+            let at = self.rest;
+            let low = self.class_char(before)?;
+            let mut high = low;
+            if self.rest.len() >= 2 && self.rest.starts_with('-') && !self.rest[1..].starts_with(']') {
+                self.next();
+                high = self.class_char(before)?;
+                if high < low {
+                    return Err(error(RANGE, self.since(at)));
+                }
+            }
+            let _ = match low == high {
+                true => write!(self.out, "\\x{{{:x}}}", u32::from(low)),
+                false => write!(self.out, "\\x{{{:x}}}-\\x{{{:x}}}", u32::from(low), u32::from(high)),
+            };
+        }
+        self.out.push(']');
+        self.repeats = Some(1);
+        Ok(())
+    }
+
+    fn class_char(&mut self, class: &'a str) -> Result<char, RegexpError> {
+        match self.rest.starts_with('\\') {
+            true => self.escape(),
+            false => self.next().ok_or_else(|| error("missing closing ]", class)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_those_of_go() {
+        for (pattern, message) in [
+            ("(", "missing closing ): `(`"),
+            (")", "unexpected ): `)`"),
+            ("[", "missing closing ]: `[`"),
+            ("a**", "invalid nested repetition operator: `**`"),
+            ("x{2}{3}", "invalid nested repetition operator: `{2}{3}`"),
+            ("*a", "missing argument to repetition operator: `*`"),
+            ("a|*", "missing argument to repetition operator: `*`"),
+            ("(?i)*", "missing argument to repetition operator: `*`"),
+            ("a{2,1}", "invalid repeat count: `{2,1}`"),
+            ("a{1001}", "invalid repeat count: `{1001}`"),
+            ("((a{100}){100}){100}", "invalid repeat count: `{100}`"),
+            (r"\8", r"invalid escape sequence: `\8`"),
+            (r"\1", r"invalid escape sequence: `\1`"),
+            (r"\Z", r"invalid escape sequence: `\Z`"),
+            (r"\é", r"invalid escape sequence: `\é`"),
+            (r"\x{110000}", r"invalid escape sequence: `\x{110000}`"),
+            (r"\xZ", r"invalid escape sequence: `\x`"),
+            (r"[a-\d]", r"invalid escape sequence: `\d`"),
+            (r"[\Q]\E]", r"invalid escape sequence: `\Q`"),
+            ("[z-a]", "invalid character class range: `z-a`"),
+            ("[[:foo:]]", "invalid character class range: `[:foo:]`"),
+            (r"\pX", r"invalid character class range: `\pX`"),
+            ("(?P<n", "invalid named capture: `(?P<n`"),
+            ("(?i", "invalid or unsupported Perl syntax: `(?i`"),
+            ("(?z)", "invalid or unsupported Perl syntax: `(?z`"),
+            ("(?-)", "invalid or unsupported Perl syntax: `(?-)`"),
+            ("(?=a)", "invalid or unsupported Perl syntax: `(?=`"),
+            (r"a\", "trailing backslash at end of expression: ``"),
+        ] {
+            let error = compile(pattern).unwrap_err().to_string();
+            assert_eq!(error, format!("error parsing regexp: {message}"), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn patterns_mean_what_they_mean_in_go() {
+        for (pattern, yes, no) in [
+            ("^a{,2}$", &["a{,2}"][..], &["a", "aa"][..]),
+            (r"^\d+$", &["12"], &["٣", ""]),
+            (r"^\w$", &["_", "a"], &["é", "-"]),
+            (r"^[[a]]$", &["[]", "a]"], &["a"]),
+            (r"^[a&&b]$", &["a", "b", "&"], &["&&"]),
+            (r"^[!--b]$", &["!", "#", "-", "b"], &["a"]),
+            (r"^[]a]$", &["]", "a"], &["b"]),
+            (r"^[^]a]$", &["b"], &["]", "a"]),
+            (r"^\Qa.b\E+$", &["a.bb"], &["axb"]),
+            (r"^\07\x41\x{e9}\_\<$", &["\u{7}Aé_<"], &[]),
+            (r"(?i)^ab$", &["AB"], &["ABC"]),
+            (r"^(?P<a>x)(?P<a>y)$", &["xy"], &["x"]),
+            (r"^\p{^Greek}\pL$", &["aa"], &["αa"]),
+            (r"\bfoo\b", &["a foo b"], &["afoo"]),
+            (r"^a\Bb", &["ab"], &["a b"]),
+            (r"^(|a)$", &["", "a"], &["b"]),
+            ("^.$", &["é"], &["\n"]),
+            ("^[^a]$", &["\n"], &["a"]),
+            (r"^#[ ]x$", &["# x"], &["#x"]),
+            (r"^(?:x{2}){3}$", &["xxxxxx"], &["xxxxx"]),
+            (r"^[\w.-]+@[[:alpha:]]+$", &["a.b-c@d"], &["a@1"]),
+        ] {
+            let regex = compile(pattern).unwrap_or_else(|e| panic!("{pattern}: {e}"));
+            assert!(yes.iter().all(|text| regex.is_match(text)), "{pattern} {yes:?}");
+            assert!(no.iter().all(|text| !regex.is_match(text)), "{pattern} {no:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let large = |n: u32| format!("^([a-z{n}]{{1,900}}){{1,1}}é*\\pL{{{}}}$", 10 + n);
+        for n in 0..40 {
+            compile(&large(n)).unwrap();
+        }
+        let cache = CACHE.lock();
+        assert!(cache.weight <= KEPT);
+        assert_eq!(cache.weight, cache.kept.values().map(|kept| kept.weight).sum::<usize>());
+        drop(cache);
+        assert_eq!(compile(r"(\pL{900}\pN{900}){1}").unwrap_err().what, "expression too large");
+    }
+}

@@ -1,0 +1,7 @@
+#![no_main]
+
+#[path = "../structural.rs"]
+#[allow(dead_code)]
+mod structural;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| structural::pattern(input));

@@ -1,0 +1,70 @@
+//! `CertificateApproval`, `CertificateSigning`, `ClusterTrustBundleAttest`: who acts for a signer of certificates must be
+//! authorized for that signer, beside the resource itself.
+//!
+//! Upstream: kubernetes `plugin/pkg/admission/certificates` and `pkg/certauthorization`.
+
+use plinth_codec::Value;
+
+use super::{Call, Operation};
+use crate::authz::rbac::escalation;
+use crate::authz::{Attributes, ResourceTarget};
+use crate::status::ApiError;
+
+/// Approving and denying a request takes the verb `approve`.
+pub(super) async fn approve(call: &Call<'_>, csr: &Value) -> Result<(), ApiError> {
+    let signer = signer(call.old);
+    let why = || format!("user not permitted to approve requests with signerName {signer:?}");
+    require(call, csr, "approve", signer, why).await
+}
+
+/// A certificate, and conditions of its request, take the verb `sign`.
+pub(super) async fn sign(call: &Call<'_>, csr: &Value) -> Result<(), ApiError> {
+    let part = |csr: &Value, member: &str| csr.at(&["status", member]).cloned();
+    let old = call.old.unwrap_or(&Value::Null);
+    if ["certificate", "conditions"].iter().all(|member| part(csr, member) == part(old, member)) {
+        return Ok(());
+    }
+    let signer = signer(call.old);
+    let why = || format!("user not permitted to sign requests with signerName {signer:?}");
+    require(call, csr, "sign", signer, why).await
+}
+
+/// A trust bundle of a signer takes the verb `attest`.
+pub(super) async fn attest(call: &Call<'_>, bundle: &Value) -> Result<(), ApiError> {
+    let signer = signer(Some(bundle));
+    let is_collectors = |old| escalation::is_collectors_business(bundle, old);
+    if signer.is_empty() || (call.operation == Operation::Update && call.old.is_some_and(is_collectors)) {
+        return Ok(());
+    }
+    let why = || format!("user not permitted to attest for signerName {signer:?}");
+    require(call, bundle, "attest", signer, why).await
+}
+
+fn signer(object: Option<&Value>) -> &str {
+    object.and_then(|object| object.str_at(&["spec", "signerName"])).unwrap_or_default()
+}
+
+/// The verb on the signer, or on all signers of its domain.
+async fn require(
+    call: &Call<'_>,
+    object: &Value,
+    verb: &str,
+    signer: &str,
+    why: impl Fn() -> String + Send,
+) -> Result<(), ApiError> {
+    let all = format!("{}/*", signer.split('/').next().unwrap_or_default());
+    for name in [signer, &all] {
+        let target = ResourceTarget {
+            group: "certificates.k8s.io",
+            version: "*",
+            resource: "signers",
+            name,
+            ..ResourceTarget::default()
+        };
+        let question = Attributes::resource(&call.cx.user, verb, target);
+        if call.cx.server.authorizer.authorize(&question).await.allowed() {
+            return Ok(());
+        }
+    }
+    Err(call.forbidden(object, &why()))
+}

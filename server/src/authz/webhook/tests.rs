@@ -1,0 +1,151 @@
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http_body_util::{BodyExt, Full};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use plinth_codec::{json, Value};
+
+use super::*;
+use crate::authn::User;
+use crate::authz::{ResourceTarget, Selectors};
+
+/// A service on a free port that answers by the user's name, and counts.
+struct Service {
+    asked: Arc<AtomicUsize>,
+    last: Arc<Mutex<Vec<u8>>>,
+    _dir: tempfile::TempDir,
+    client: Option<Client>,
+}
+
+async fn service() -> Service {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (asked, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let (counter, seen) = (asked.clone(), last.clone());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (counter, seen) = (counter.clone(), seen.clone());
+            let answer = service_fn(move |request: Request<hyper::body::Incoming>| {
+                let (counter, seen) = (counter.clone(), seen.clone());
+                async move {
+                    let body = request.into_body().collect().await.unwrap().to_bytes();
+                    counter.fetch_add(1, Ordering::SeqCst);
+                    *seen.lock() = body.to_vec();
+                    let review = json::parse(&body).unwrap();
+                    let (code, status) = match review.str_at(&["spec", "user"]).unwrap() {
+                        "yes" => (201, r#"{"allowed":true,"reason":"known"}"#),
+                        "no" => (200, r#"{"allowed":false,"reason":"unknown"}"#),
+                        "never" => (200, r#"{"allowed":false,"denied":true,"reason":"banned"}"#),
+                        "both" => (200, r#"{"allowed":true,"denied":true}"#),
+                        _ => (404, "{}"),
+                    };
+                    let text = format!(
+                        r#"{{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{status}}}"#
+                    );
+                    let mut response = Response::new(Full::new(Bytes::from(text)));
+                    *response.status_mut() = hyper::StatusCode::from_u16(code).unwrap();
+                    Ok::<_, Infallible>(response)
+                }
+            });
+            tokio::spawn(
+                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer),
+            );
+        }
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("kubeconfig");
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: s, user: u}}}}]\nclusters: [{{name: s, cluster: {{server: 'http://{address}/ask'}}}}]\nusers: [{{name: u, user: {{token: t}}}}]\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    let client = Client::from_kubeconfig(&path, Duration::from_secs(30)).unwrap();
+    Service { asked, last, _dir: dir, client: Some(client) }
+}
+
+fn settings() -> Settings {
+    Settings {
+        version: ReviewVersion::V1,
+        authorized_ttl: Duration::from_secs(300),
+        unauthorized_ttl: Duration::ZERO,
+        on_error: Verdict::NoOpinion,
+    }
+}
+
+const PODS: ResourceTarget<'static> = ResourceTarget {
+    group: "",
+    version: "v1",
+    resource: "pods",
+    subresource: "",
+    name: "",
+    namespace: "a",
+    selectors: None,
+};
+
+#[tokio::test]
+async fn answers_by_table() {
+    let mut service = service().await;
+    let webhook = Webhook::new(service.client.take().unwrap(), settings());
+    let rows = [
+        ("yes", Verdict::Allow, "known", false),
+        ("no", Verdict::NoOpinion, "unknown", false),
+        ("never", Verdict::Deny, "banned", false),
+        ("both", Verdict::Deny, "", true),
+        ("whoever", Verdict::NoOpinion, "", true),
+    ];
+    for (name, verdict, reason, fails) in rows {
+        let user = User::new(name, &["g"]);
+        let decision = webhook.authorize(&Attributes::resource(&user, "get", PODS)).await;
+        let found = (decision.verdict, decision.reason.to_string(), decision.error.is_some());
+        assert_eq!(found, (verdict, reason.to_owned(), fails), "{name}");
+    }
+    assert_eq!(service.asked.load(Ordering::SeqCst), rows.len());
+    // A yes is kept, a no with no time to live is not.
+    for (name, asked) in [("yes", 0), ("no", 1)] {
+        let before = service.asked.load(Ordering::SeqCst);
+        let user = User::new(name, &["g"]);
+        webhook.authorize(&Attributes::resource(&user, "get", PODS)).await;
+        assert_eq!(service.asked.load(Ordering::SeqCst) - before, asked, "{name}");
+    }
+    // Whoever fails closed denies.
+    let closed = Webhook { settings: Settings { on_error: Verdict::Deny, ..settings() }, ..webhook };
+    let user = User::new("whoever", &[]);
+    let decision = closed.authorize(&Attributes::resource(&user, "get", PODS)).await;
+    assert_eq!(decision.verdict, Verdict::Deny);
+}
+
+#[tokio::test]
+async fn the_question_says_everything() {
+    let mut service = service().await;
+    let webhook = Webhook::new(service.client.take().unwrap(), settings());
+    let mut user = User::new("yes", &["g", "h"]);
+    user.uid = "u-1".into();
+    user.extra.insert("scopes".into(), vec!["a".into()]);
+    let selectors = Selectors::of_query("fieldSelector=spec.nodeName%3Dn1&labelSelector=app%20in%20(a,b),!c");
+    let target = ResourceTarget { selectors: selectors.as_ref(), ..PODS };
+    webhook.authorize(&Attributes::resource(&user, "list", target)).await;
+    let asked = json::parse(&service.last.lock()).unwrap();
+    let expected = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","metadata":{},"spec":{"user":"yes","uid":"u-1","groups":["g","h"],"extra":{"scopes":["a"]},
+        "resourceAttributes":{"namespace":"a","verb":"list","version":"v1","resource":"pods",
+            "fieldSelector":{"requirements":[{"key":"spec.nodeName","operator":"In","values":["n1"]}]},
+            "labelSelector":{"requirements":[{"key":"app","operator":"In","values":["a","b"]},{"key":"c","operator":"DoesNotExist"}]}}}}"#;
+    assert_eq!(asked, json::parse(expected.as_bytes()).unwrap());
+    let beta = review::question(ReviewVersion::V1Beta1, &Attributes::path(&user, "get", "/x"));
+    let beta = json::parse(&beta).unwrap();
+    assert_eq!(beta.at(&["spec", "group"]).and_then(Value::as_array).map(<[Value]>::len), Some(2));
+    assert_eq!(beta.str_at(&["spec", "nonResourceAttributes", "path"]), Some("/x"));
+    assert_eq!(beta.str_at(&["apiVersion"]), Some("authorization.k8s.io/v1beta1"));
+}
+
+#[test]
+fn a_full_cache_lets_go_of_what_ends_first() {
+    let mut cache = Cache::default();
+    let answer = Arc::new(Answer::default());
+    let key = |n: usize| Bytes::from(n.to_string());
+    for n in 0..=CACHE {
+        cache.put(key(n), answer.clone(), Duration::from_secs(1000 + n as u64));
+    }
+    assert!(cache.answers.len() <= CACHE / 2 + 1);
+    assert!(cache.get(&key(CACHE)).is_some() && cache.get(&key(0)).is_none());
+}
