@@ -64,7 +64,8 @@ fn main() {
     let (mut sum, mut models) = (0, 0);
     for (name, tree) in &all {
         let started = Instant::now();
-        let faults = definition::validate(tree).len();
+        // A manifest has no status yet.
+        let faults = definition::validate(tree).iter().filter(|f| !f.field.starts_with("status")).count();
         let check = started.elapsed();
         for version in tree.at(&["spec", "versions"]).and_then(Value::as_array).unwrap_or_default() {
             let Some(schema) = version.at(&["schema", "openAPIV3Schema"]) else { continue };
