@@ -180,6 +180,7 @@ impl Builder {
             embedded_resource: props.embeds(),
             int_or_string: props.int_or_string(),
             defaults_below: false,
+            rules_below: false,
             list: match props.text("x-kubernetes-list-type") {
                 "set" => ListKind::Set,
                 "map" => ListKind::Map,
@@ -202,13 +203,14 @@ impl Builder {
             }
         }
         constraints.sort_by_key(Constraint::rank);
-        let below = node.properties.iter().map(|(_, id)| *id).chain(node.items);
-        let below = below.chain(match node.additional {
-            Additional::Schema(id) => Some(id),
-            _ => None,
-        });
+        let mut below: Vec<NodeId> = node.properties.iter().map(|(_, id)| *id).chain(node.items).collect();
+        if let Additional::Schema(id) = node.additional {
+            below.push(id);
+        }
         node.defaults_below = constraints.iter().any(|c| matches!(c, Constraint::Default(_)))
-            || below.into_iter().any(|id| self.nodes[id.0 as usize].defaults_below);
+            || below.iter().any(|id| self.nodes[id.0 as usize].defaults_below);
+        node.rules_below = constraints.iter().any(|c| matches!(c, Constraint::Rules(_)))
+            || below.iter().any(|id| self.nodes[id.0 as usize].rules_below);
         node.constraints = constraints.into_boxed_slice();
         Ok(self.intern(node))
     }
@@ -269,7 +271,9 @@ impl Builder {
             all.push(Constraint::ListMapKeys(texts("x-kubernetes-list-map-keys")));
         }
         if !props.list("x-kubernetes-validations").is_empty() {
-            all.push(Constraint::Rules(props.schemas("x-kubernetes-validations").map(rule).collect()));
+            all.push(Constraint::Rules(
+                props.list("x-kubernetes-validations").iter().map(Rule::from_value).collect(),
+            ));
         }
         Ok(all)
     }
@@ -316,18 +320,6 @@ impl Builder {
         places.push(place);
         self.nodes.push(node);
         NodeId(place)
-    }
-}
-
-fn rule(props: Props<'_>) -> Rule {
-    let text = |key| SmolStr::new(props.text(key));
-    Rule {
-        rule: text("rule"),
-        message: text("message"),
-        message_expression: text("messageExpression"),
-        reason: text("reason"),
-        field_path: text("fieldPath"),
-        optional_old_self: props.get("optionalOldSelf").and_then(Value::as_bool),
     }
 }
 

@@ -11,6 +11,7 @@
 //! | [`node`], `compile` | the compiled form | |
 //! | `prune`, `defaulting`, `metadata` | what a decoder does to an object | `pkg/apiserver/schema/{pruning,defaulting,objectmeta}` |
 //! | `validate`, `format`, `list_type`, `embedded`, `ratchet` | whether an object is valid | `pkg/apiserver/validation`, kube-openapi `validate`, `strfmt` |
+//! | `rules` | `x-kubernetes-validations`: where rules stand and when they are asked | `pkg/apiserver/schema/cel` |
 //! | [`model`](fn@StructuralSchema::model) | the schema model for server-side apply | `schemaconv` |
 //!
 //! A write goes decode -> [`conform`](StructuralSchema::conform) -> [`default`](StructuralSchema::default) -> …
@@ -48,6 +49,7 @@ mod model;
 pub mod node;
 mod props;
 mod prune;
+mod rules;
 #[cfg(test)]
 mod tests;
 mod url;
@@ -56,17 +58,22 @@ mod validate;
 pub use compile::{CompileError, MAX_DEPTH, MAX_SCHEMAS};
 pub use node::{Additional, Bound, Constraint, Kind, ListKind, Node, NodeId, Rule};
 
+use std::sync::OnceLock;
+
 use crate::error::{DecodeError, StrictError, MAX_STRICT_ERRORS};
 use crate::field::{FieldError, Path};
 use crate::schema::{Schema, GVK};
 use crate::value::Value;
 use props::Props;
+use rules::RuleSet;
 
 /// The compiled schema of one version of a CustomResourceDefinition.
 #[derive(Debug)]
 pub struct StructuralSchema {
     nodes: Box<[Node]>,
     root: NodeId,
+    /// The rules, compiled when the first object is checked.
+    rules: OnceLock<RuleSet>,
 }
 
 /// How to bring an object to its schema.
@@ -106,7 +113,7 @@ impl StructuralSchema {
     /// For schemas that [`definition::validate`] refuses.
     pub fn compile(open_api_v3_schema: &Value) -> Result<StructuralSchema, CompileError> {
         let (nodes, root) = compile::compile(Props::of(open_api_v3_schema))?;
-        Ok(StructuralSchema { nodes: nodes.into_boxed_slice(), root })
+        Ok(StructuralSchema { nodes: nodes.into_boxed_slice(), root, rules: OnceLock::new() })
     }
 
     /// The schema of whole objects.
@@ -193,14 +200,14 @@ impl StructuralSchema {
         defaulting::default(&self.nodes, self.root, object)
     }
 
-    /// What is wrong with a new object: types, bounds, formats, embedded objects, duplicates in sets and maps. The object is
-    /// conformed and defaulted. The rules of `metadata`, of `kind` and `apiVersion` and of `/scale` are not part of
+    /// What is wrong with a new object: types, bounds, formats, embedded objects, duplicates in sets and maps, then the
+    /// CEL rules unless one of these faults keeps them from being asked. The object is conformed and defaulted. The rules of `metadata`, of `kind` and `apiVersion` and of `/scale` are not part of
     /// it. In upstream's order.
     pub fn validate(&self, object: &Value) -> Vec<FieldError> {
         let mut faults = validate::faults(&self.nodes, self.root, &Path::Root, object);
         faults.extend(embedded::faults(&self.nodes, self.root, &Path::Root, object, false));
         faults.extend(list_type::faults(&self.nodes, self.root, object));
-        faults
+        self.ask_rules(faults, object, None)
     }
 
     /// What is wrong with the new state of an object. What was wrong in the old one and has not changed passes
@@ -209,7 +216,7 @@ impl StructuralSchema {
         let mut faults = validate::update_faults(&self.nodes, self.root, &Path::Root, new, Some(old));
         faults.extend(embedded::faults(&self.nodes, self.root, &Path::Root, new, false));
         faults.extend(self.list_faults(new, old));
-        faults
+        self.ask_rules(faults, new, Some(old))
     }
 
     /// As [`StructuralSchema::validate_update`], for a write to `/status`: of the schema only what concerns `status` counts.
@@ -221,6 +228,20 @@ impl StructuralSchema {
             faults = validate::update_faults(&self.nodes, id, &path, status, old.get("status"));
         }
         faults.extend(self.list_faults(new, old));
+        self.ask_rules(faults, new, Some(old))
+    }
+
+    /// Adds what the rules say, unless something was found that they may rely on not to be.
+    fn ask_rules(&self, mut faults: Vec<FieldError>, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        if !self.node(self.root).rules_below {
+            return faults;
+        }
+        if faults.iter().any(rules::is_blocking) {
+            faults.push(rules::not_checked());
+            return faults;
+        }
+        let set = self.rules.get_or_init(|| RuleSet::compile(&self.nodes, self.root));
+        faults.extend(rules::faults(&self.nodes, self.root, set, new, old));
         faults
     }
 

@@ -5,6 +5,7 @@
 
 use smol_str::SmolStr;
 
+pub use crate::cel::Rule;
 use crate::schema::MapType;
 use crate::value::Value;
 
@@ -107,6 +108,8 @@ pub struct Node {
     pub int_or_string: bool,
     /// Whether this or a node below has a default.
     pub defaults_below: bool,
+    /// Whether this or a node below has rules.
+    pub rules_below: bool,
     /// How a list is merged, and which elements of it are the same.
     pub list: ListKind,
     /// How an object is merged.
@@ -202,23 +205,6 @@ impl Constraint {
             Constraint::Rules(_) => 19,
         }
     }
-}
-
-/// One of `x-kubernetes-validations`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rule {
-    /// The CEL expression.
-    pub rule: SmolStr,
-    /// What to say when it is false; empty when not said.
-    pub message: SmolStr,
-    /// A CEL expression for what to say; empty when not said.
-    pub message_expression: SmolStr,
-    /// `FieldValueInvalid`, `FieldValueForbidden`, `FieldValueRequired` or `FieldValueDuplicate`; empty when not said.
-    pub reason: SmolStr,
-    /// A path from the node to the field that is wrong, like `.spec.replicas`; empty when not said.
-    pub field_path: SmolStr,
-    /// Whether a transition rule also holds when there is no old value.
-    pub optional_old_self: Option<bool>,
 }
 
 macro_rules! getters {

@@ -6,6 +6,7 @@ use crate::field::{FieldError, Path};
 use crate::structural::check::{defaults, is_zero, keywords, structure};
 use crate::structural::compile;
 use crate::structural::props::Props;
+use crate::structural::rules;
 use crate::value::Value;
 
 /// Which rules hold. On an update, those hold that the old definition followed.
@@ -150,7 +151,7 @@ pub(super) fn faults(
         faults.push(FieldError::forbidden(at.child("nullable"), "nullable cannot be true at the root"));
     }
     // What cannot be compiled breaks a rule of its own, of which nothing need be told twice.
-    let mut not_compiled = None;
+    let (mut not_compiled, mut compiled) = (None, None);
     if options.structural {
         match (keywords::not_convertible(schema), structure::faults(&at, schema)) {
             (Some(error), _) => not_compiled = Some(error),
@@ -158,12 +159,17 @@ pub(super) fn faults(
             (None, _) => match compile::compile(schema) {
                 Ok((nodes, root)) => {
                     faults.extend(defaults::faults(&nodes, root, &at, schema, options.pruned_defaults));
+                    compiled = Some((nodes, root));
                 }
                 Err(error) => not_compiled = Some(error),
             },
         }
     }
     faults.extend(keywords::faults(&at, schema, options.keywords));
+    if let Some((nodes, root)) = compiled {
+        let all_else_is_well = faults.is_empty();
+        faults.extend(rules::definition_faults(&nodes, root, &at, all_else_is_well));
+    }
     if let (true, Some(error)) = (faults.is_empty(), not_compiled) {
         faults.push(FieldError::invalid(at, &"".into(), error));
     }

@@ -7,6 +7,7 @@ mod model;
 mod property;
 mod pruning;
 mod ratcheting;
+mod rules;
 mod structure;
 mod validation;
 
