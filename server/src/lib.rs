@@ -40,6 +40,7 @@ pub mod metrics;
 pub mod ownership;
 pub mod pipeline;
 pub mod query;
+pub mod recovery;
 pub mod registry;
 pub mod reload;
 pub mod representation;

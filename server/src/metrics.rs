@@ -75,6 +75,11 @@ impl Metrics {
         Ok(Metrics { registry, requests, durations, in_flight, watches, watch_events, engine, family_bytes })
     }
 
+    /// Where other parts register what they count.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     /// Counts an answer. Names that no resource has are put together, so that a client cannot make up series.
     pub fn observe(&self, label: &RequestLabel, code: u16, took: Duration) {
         let known = code != 404 && code != 405;

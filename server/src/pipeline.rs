@@ -1,8 +1,9 @@
-//! The path of a request, top to bottom: request info, authentication, impersonation, flow control,
+//! The path of a request, top to bottom: request info, authentication, audit, impersonation, flow control,
 //! authorization, handler, answer.
 
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use hyper::body::Incoming;
 use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
@@ -10,23 +11,38 @@ use hyper::{Method, Request, Response, StatusCode};
 use plinth_codec::negotiate::{self, Shape};
 use plinth_codec::schema;
 
-use crate::audit;
+use crate::audit::{self, Recorder};
 use crate::authn::{impersonation, Identity, Peer, User};
-use crate::authz::{Attributes, RequestAttributes};
+use crate::authz::{self, Attributes, RequestAttributes};
 use crate::endpoints;
-use crate::flow_control;
+use crate::flow_control::{self, Digest, Refused, Schema, Seat};
 use crate::handlers::{self, Context, Warnings};
 use crate::http::body::Body;
 use crate::http::upgrade::Upgrade;
 use crate::query::Query;
+use crate::recovery::recover;
 use crate::registry::{Registry, ResourceType};
 use crate::representation;
 use crate::request_info::{self, RequestInfo, Route, Verb};
 use crate::server::Server;
 use crate::status::ApiError;
 
-/// Answers one request. Never fails: what goes wrong becomes a Status.
-pub async fn handle(server: Arc<Server>, peer: Peer, request: Request<Incoming>) -> Response<Body> {
+/// What the steps of a request have found out so far, whatever comes of it.
+#[derive(Default)]
+struct Told {
+    /// The flow schema that it belongs to.
+    class: Option<Arc<Schema>>,
+    /// Where it is recorded.
+    audit: Recorder,
+}
+
+/// Answers one request. Never fails: what goes wrong becomes a Status. `remote` is the other end of the connection.
+pub async fn handle(
+    server: Arc<Server>,
+    peer: Peer,
+    remote: IpAddr,
+    request: Request<Incoming>,
+) -> Response<Body> {
     let started = Instant::now();
     let route = request_info::route(request.method(), request.uri().path(), request.uri().query());
     let audit_id = audit::id(request.headers());
@@ -35,11 +51,26 @@ pub async fn handle(server: Arc<Server>, peer: Peer, request: Request<Incoming>)
     let http1 = request.version() < hyper::Version::HTTP_2;
     let is_head = request.method() == Method::HEAD;
     let _in_flight = server.metrics.in_flight(label.verb.mutates());
-    let mut response = match answer(&server, &peer, route, request).await {
-        Ok(response) => response,
-        Err(error) => refuse(&error, accept.as_ref(), http1),
+    let mut told = Told::default();
+    let came_from = Origin { peer: &peer, remote, audit_id: &audit_id };
+    let outcome = recover(answer(&server, &came_from, route, request, &mut told)).await;
+    let (mut response, error) = match outcome {
+        Ok(Ok(response)) => (response, None),
+        Ok(Err(error)) => (refuse(&error, accept.as_ref(), http1), Some(error)),
+        Err(panic) => {
+            tracing::error!(%panic, "a request made the server panic");
+            told.audit.panicked(&panic).await;
+            told.audit = Recorder::default();
+            (panicked(), None)
+        }
     };
+    if told.audit.is_on() {
+        response = told.audit.answered(response, error.as_ref()).await;
+    }
     response.headers_mut().insert(audit::HEADER, audit_id);
+    if let Some(class) = &told.class {
+        flow_control::mark(class, response.headers_mut());
+    }
     if is_head {
         drop_body(&mut response);
     }
@@ -47,24 +78,103 @@ pub async fn handle(server: Arc<Server>, peer: Peer, request: Request<Incoming>)
     response
 }
 
+/// Where a request came from.
+struct Origin<'a> {
+    peer: &'a Peer,
+    remote: IpAddr,
+    audit_id: &'a HeaderValue,
+}
+
 /// The steps of a request, each a function of its own; the first that fails ends it.
 async fn answer(
     server: &Arc<Server>,
-    peer: &Peer,
+    origin: &Origin<'_>,
     route: Route,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
+    told: &mut Told,
 ) -> Result<Response<Body>, ApiError> {
-    let user = identify(server, peer, &request).await?;
-    let user = impersonate(server, user, &route, &request).await?.user;
-    let _seat = server.flow_control.admit(&user, &route, mutates(&route, request.method())).await?;
-    match flow_control::runs_long(&route) {
-        true => serve(server, user, route, request).await,
-        false => {
-            let limit = server.flow_control.request_timeout;
-            tokio::time::timeout(limit, serve(server, user, route, request))
-                .await
-                .unwrap_or_else(|_| Err(ApiError::timeout()))
-        }
+    let sender = identify(server, origin.peer, &request).await;
+    told.audit = record(server, origin, sender.as_ref().ok().map(|user| &**user), &route, &request);
+    told.audit.received(request.headers_mut()).await?;
+    let identity = impersonate(server, sender?, &route, &request).await?;
+    if identity.impersonator.is_some() {
+        told.audit.impersonated(&identity.user);
+    }
+    let user = identity.user;
+    let seat = match admit(server, &user, &route, &request, &mut told.class).await {
+        Ok(seat) => seat,
+        Err(refused) => return Ok(refused.response()),
+    };
+    let limit = match flow_control::runs_long(&route) {
+        true => None,
+        false => Some(server.flow_control.limit(request.uri().query())?),
+    };
+    let served = serve(server, user, route, request, seat, told.audit.clone());
+    match limit {
+        None => served.await,
+        Some(limit) => tokio::time::timeout(limit, served).await.unwrap_or_else(|_| Err(ApiError::timeout())),
+    }
+}
+
+/// Audit: what the policy wants recorded of a request.
+fn record(
+    server: &Server,
+    origin: &Origin<'_>,
+    user: Option<&User>,
+    route: &Route,
+    request: &Request<Incoming>,
+) -> Recorder {
+    if !server.audit.is_on() {
+        return Recorder::default();
+    }
+    server.audit.begin(&audit::Came {
+        user,
+        route,
+        verb: match route {
+            Route::Resource(info) if info.verb != Verb::Other => info.verb.as_str(),
+            _ => lower_case(request.method()),
+        },
+        uri: request.uri(),
+        headers: request.headers(),
+        remote: origin.remote,
+        id: origin.audit_id,
+        received: SystemTime::now(),
+    })
+}
+
+/// What a client hears of a panic; upstream's words.
+fn panicked() -> Response<Body> {
+    let text = b"This request caused apiserver to panic. Look in the logs for details.\n";
+    let mut response = Response::new(Body::from(text.to_vec()));
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// Flow control: a seat among those that are served, waited for where that is to be.
+async fn admit(
+    server: &Server,
+    user: &User,
+    route: &Route,
+    request: &Request<Incoming>,
+    class: &mut Option<Arc<Schema>>,
+) -> Result<Seat, Refused> {
+    let (method, uri) = (request.method(), request.uri());
+    let digest = Digest::new(user, route, lower_case(method), uri.path());
+    server.flow_control.admit(&digest, route, uri.query(), mutates(route, method), class).await
+}
+
+/// A method as the verb of a request for no resource.
+fn lower_case(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "get",
+        Method::HEAD => "head",
+        Method::POST => "post",
+        Method::PUT => "put",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        Method::OPTIONS => "options",
+        _ => "other",
     }
 }
 
@@ -150,8 +260,10 @@ async fn serve(
     user: Arc<User>,
     route: Route,
     request: Request<Incoming>,
+    seat: Seat,
+    audit: Recorder,
 ) -> Result<Response<Body>, ApiError> {
-    authorize(server, &user, &route, &request).await?;
+    authorize(server, &user, &route, &request, &audit).await?;
     match route {
         Route::Resource(info) => {
             // Authorized as what it would be, but served nowhere, as upstream does.
@@ -180,6 +292,8 @@ async fn serve(
                 method,
                 uri,
                 warnings: Warnings::default(),
+                seat: Arc::new(seat),
+                audit,
             };
             handlers::dispatch(cx, body).await
         }
@@ -193,10 +307,16 @@ async fn authorize(
     user: &User,
     route: &Route,
     request: &Request<Incoming>,
+    audit: &Recorder,
 ) -> Result<(), ApiError> {
     let asked = read_attributes(route, request);
     let attributes = attributes(&asked, user, route, request.uri().path());
-    server.authorizer.require(&attributes).await.map(|_| ())
+    let decision = server.authorizer.authorize(&attributes).await;
+    if audit.is_on() {
+        audit.annotate(audit::DECISION, if decision.allowed() { "allow" } else { "forbid" });
+        audit.annotate(audit::REASON, decision.reason.to_string());
+    }
+    authz::settle(decision, &attributes).map(|_| ())
 }
 
 /// What the authorizer needs to know of a request besides its route.

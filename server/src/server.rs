@@ -35,6 +35,8 @@ pub struct Server {
     pub authorizer: Authorizer,
     /// What is filled in and refused around the object of a write.
     pub admission: Admission,
+    /// What is recorded of requests.
+    pub audit: crate::audit::Audit,
     /// How many requests are served at once.
     pub flow_control: FlowControl,
     /// Discovery, made on first use.

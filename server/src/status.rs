@@ -268,12 +268,6 @@ impl ApiError {
         )
     }
 
-    /// 429 in upstream's words, with `Retry-After`.
-    pub fn too_many_requests(seconds: u32) -> ApiError {
-        ApiError::new(429, Reason::TooManyRequests, "Too many requests, please try again later.")
-            .retry_after(seconds)
-    }
-
     /// 504 for a request that took longer than `--request-timeout` or its own `timeout`.
     pub fn timeout() -> ApiError {
         let message = "Timeout: request did not complete within the allotted timeout";
@@ -362,6 +356,12 @@ pub fn qualified(group: &str, resource: &str) -> String {
     match group.is_empty() {
         true => resource.to_owned(),
         false => format!("{resource}.{group}"),
+    }
+}
+
+impl From<crate::http::chunks::TooSlow> for ApiError {
+    fn from(slow: crate::http::chunks::TooSlow) -> ApiError {
+        ApiError::new(504, Reason::Timeout, slow.to_string())
     }
 }
 

@@ -8,6 +8,8 @@ mod controllers;
 mod discovery;
 mod durability;
 mod every_kind;
+mod guards;
+mod hostile;
 mod kubectl;
 mod process;
 mod protocols;

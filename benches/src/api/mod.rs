@@ -7,6 +7,7 @@
 //! | [`server`] | a server process of our own: start, wait, stop, restart |
 //! | [`process`] | CPU seconds and memory of a process |
 //! | [`objects`] | the objects that workloads write |
+//! | `hostile` | clients that attack |
 //! | [`workloads`] | what each workload does: a table and its sessions |
 //! | [`drive`] | many sessions at once for a time, every latency kept |
 //! | [`watch`] | few writers, many watchers; idle watchers |
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 pub mod client;
 pub mod drive;
+mod hostile;
 pub mod kubeconfig;
 pub mod lifecycle;
 pub mod objects;
@@ -237,6 +239,12 @@ async fn run_one(workload: &'static Workload, options: &Options) -> Result<Vec<M
                 let target = drive::Target::new(endpoint, options, clients).await?;
                 let sessions = prepare(&target, options, clients).await?;
                 Ok(vec![drive::measure(workload.name, &target, sessions, options, pids).await?])
+            })
+            .await
+        }
+        Run::Hostile(prepare) => {
+            with_server(options, &launch, async |endpoint, pids| {
+                hostile::compare(workload.name, endpoint, options, clients, prepare, pids).await
             })
             .await
         }

@@ -40,6 +40,8 @@ pub enum Run {
         /// Writes per second of each unless asked for otherwise; 0 is as fast as it can.
         rate: f64,
     },
+    /// Clients that send request after request, alone and while others attack.
+    Hostile(Prepare),
     /// Watchers to which nothing happens.
     Idle {
         /// Watchers unless asked for otherwise.
@@ -85,6 +87,12 @@ pub const WORKLOADS: &[Workload] = &[
         about: "strategic merge patch of pods",
         clients: 64,
         run: Run::Sessions(patch),
+    },
+    Workload {
+        name: "hostile",
+        about: "get ConfigMaps, alone and under attack",
+        clients: 8,
+        run: Run::Hostile(get),
     },
     Workload { name: "list", about: "list all pods, JSON", clients: 1, run: Run::Sessions(list) },
     Workload {

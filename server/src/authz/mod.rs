@@ -146,12 +146,19 @@ impl Authorizer {
     /// # Errors
     /// 403 in upstream's words; 500 when nobody could decide.
     pub async fn require(&self, attributes: &Attributes<'_>) -> Result<Decision, ApiError> {
-        let decision = self.authorize(attributes).await;
-        match (&decision.error, decision.allowed()) {
-            (_, true) => Ok(decision),
-            (Some(fault), _) => Err(ApiError::internal(fault)),
-            (None, _) => Err(denied(attributes, &decision.reason)),
-        }
+        settle(self.authorize(attributes).await, attributes)
+    }
+}
+
+/// What a decision means for the request that it is about.
+///
+/// # Errors
+/// 403 in upstream's words; 500 when nobody could decide.
+pub fn settle(decision: Decision, attributes: &Attributes<'_>) -> Result<Decision, ApiError> {
+    match (&decision.error, decision.allowed()) {
+        (_, true) => Ok(decision),
+        (Some(fault), _) => Err(ApiError::internal(fault)),
+        (None, _) => Err(denied(attributes, &decision.reason)),
     }
 }
 

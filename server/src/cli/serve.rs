@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::admission::options::BadPlugins;
 use crate::admission::AdmissionOptions;
+use crate::audit::{Audit, AuditError, AuditOptions};
 use crate::authn::{self, AuthenticationOptions, Authenticator};
 use crate::authz::{self, rbac, AuthorizationOptions, Authorizer};
 use crate::bootstrap::pki::{self, Pki, PkiError};
@@ -23,10 +24,11 @@ use crate::bootstrap::{
     DataDirError,
 };
 use crate::controllers::{self, Controllers};
-use crate::encryption::Encryption;
+use crate::encryption::{ConfigError, Encryption, EncryptionOptions};
 use crate::endpoints::{Discovered, Documents};
-use crate::flow_control::{FlowControl, FlowControlOptions};
+use crate::flow_control::{self, FlowControl, FlowControlOptions};
 use crate::handlers::connect::options::{KubeletOptions, KubeletSetupError, Kubelets};
+use crate::http::options::HttpOptions;
 use crate::http::tls::TlsError;
 use crate::http::{self, BindError};
 use crate::metrics::Metrics;
@@ -90,6 +92,15 @@ pub struct ServeOptions {
     /// How many requests are served at once.
     #[command(flatten)]
     pub flow_control: FlowControlOptions,
+    /// How many connections and streams there may be.
+    #[command(flatten)]
+    pub http: HttpOptions,
+    /// What is recorded of requests.
+    #[command(flatten)]
+    pub audit: AuditOptions,
+    /// What is encrypted on disk.
+    #[command(flatten)]
+    pub encryption: EncryptionOptions,
     /// Controllers to run, as in kube-controller-manager: * is all, name is on, -name is off. One that runs
     /// elsewhere is switched off here
     #[arg(long, default_value = "*", value_name = "LIST", allow_hyphen_values = true)]
@@ -165,6 +176,10 @@ pub enum ServeError {
     Admission(#[from] BadPlugins),
     #[error(transparent)]
     Kubelets(#[from] KubeletSetupError),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    #[error("encryption at rest: {0}")]
+    Encryption(#[from] ConfigError),
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
     #[error("{what}: {source}")]
@@ -231,7 +246,10 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     let serving_certificate = Arc::new(http::tls::ServingCertificate::read(&cert, &key)?);
     let tls = TlsAcceptor::from(Arc::new(http::tls::server_config(serving_certificate.clone())?));
     let (stop, stopping) = watch::channel(false);
-    let store = Store::new(engine.clone(), Arc::new(Encryption::default()));
+    let metrics = Metrics::new()?;
+    let (flow_control, levels) = FlowControl::new(&options.flow_control, metrics.registry())?;
+    let encryption = Encryption::start(&options.encryption).await?;
+    let store = Store::new(engine.clone(), encryption);
     let authenticator = Authenticator::new(
         &options.authentication,
         authn::Foundation {
@@ -251,10 +269,11 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         kubelets,
         lengths: Lengths::default(),
         authenticator,
-        flow_control: FlowControl::new(&options.flow_control),
+        audit: Audit::start(&options.audit, metrics.registry())?,
+        flow_control,
         discovered: Discovered::default(),
         documents: Documents::default(),
-        metrics: Metrics::new()?,
+        metrics,
         services,
         limits: Limits {
             min_watch_seconds: options.min_request_timeout,
@@ -273,13 +292,16 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     ensure_system_namespaces(&server).await?;
     ensure_priority_classes(&server).await?;
     rbac::bootstrap::reconcile(&server).await?;
+    if let Some(levels) = levels {
+        flow_control::start(&server, levels).await?;
+    }
     ensure_kubernetes_service(&server, address).await?;
     let root_ca = read_text(pki.ca_cert())?;
     let settings = controllers::Settings { controllers: options.controllers.clone(), root_ca };
     controllers::start(&server, &settings);
     write_kubeconfig(&dir, &pki, address)?;
     say_ready(&dir, address);
-    let serving = tokio::spawn(http::serve(listener, tls, server, stopping));
+    let serving = tokio::spawn(http::serve(listener, tls, server.clone(), options.http, stopping));
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -289,6 +311,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     if let Err(fault) = serving.await {
         tracing::error!(%fault, "the listener failed");
     }
+    server.audit.drain().await;
     tokio::task::spawn_blocking(move || engine.close()).await.map_err(|fault| ServeError::Io {
         what: "cannot close the store",
         source: std::io::Error::other(fault),

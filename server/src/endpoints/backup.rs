@@ -1,13 +1,14 @@
 //! `/plinth/backup`: the engine's archive, written while reads and writes go on.
 
 use std::io;
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::{Response, StatusCode};
-use tokio::sync::mpsc;
 
 use super::text;
 use crate::http::body::{Body, BodyError};
+use crate::http::chunks;
 use crate::server::Server;
 
 /// Bytes that are collected before they are sent.
@@ -15,10 +16,13 @@ const CHUNK: usize = 256 << 10;
 /// Chunks that may wait for a slow client.
 const CHUNKS_IN_FLIGHT: usize = 4;
 
+/// How long a backup may take: administrators have slow disks, too.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Streams an archive that is consistent at one revision. An archive that breaks off is no archive: the body then
 /// ends with an error, and its checksum is missing.
 pub(super) fn serve(server: &Server) -> Response<Body> {
-    let (send, rest) = mpsc::channel(CHUNKS_IN_FLIGHT);
+    let (send, rest) = chunks::channel(CHUNKS_IN_FLIGHT, LONGEST);
     let engine = server.store.engine().clone();
     tokio::task::spawn_blocking(move || {
         let mut out = Chunks { send, buffer: Vec::with_capacity(CHUNK) };
@@ -26,7 +30,7 @@ pub(super) fn serve(server: &Server) -> Response<Body> {
         let last = out.hand_over();
         if let Some(fault) = outcome.err().map(|e| e.to_string()).or(last.err().map(|e| e.to_string())) {
             // Nobody reading is no fault: the client went away.
-            let _ = out.send.blocking_send(Err(BodyError(fault)));
+            out.send.send(Err(BodyError(fault)));
         }
     });
     text(StatusCode::OK, "application/octet-stream", Body::Channel { first: None, rest })
@@ -34,7 +38,7 @@ pub(super) fn serve(server: &Server) -> Response<Body> {
 
 /// A writer into the body's channel.
 struct Chunks {
-    send: mpsc::Sender<Result<Bytes, BodyError>>,
+    send: chunks::Sender<Bytes, BodyError>,
     buffer: Vec<u8>,
 }
 
@@ -44,7 +48,10 @@ impl Chunks {
             return Ok(());
         }
         let chunk = Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(CHUNK)));
-        self.send.blocking_send(Ok(chunk)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        match self.send.send(Ok(chunk)) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::BrokenPipe.into()),
+        }
     }
 }
 

@@ -89,6 +89,7 @@ pub fn decode(
         object.insert("apiVersion", expected.api_version());
         object.insert("kind", expected.kind.clone());
     }
+    cx.audit.request_object(&tree);
     let faults: Vec<String> = strict.iter().map(ToString::to_string).collect();
     let warnings = judge_strict(cx, expected, faults)?;
     Ok(Decoded { tree, warnings })

@@ -65,6 +65,7 @@ impl Options {
         let tree = body::parse(bytes, encoding, builtin, root, &read, |_| Ok(None))
             .map_err(body::Unread::plain)?
             .value;
+        cx.audit.request_object(&tree);
         let kind = tree.str_at(&["kind"]).unwrap_or_default();
         if !matches!(kind, "" | "DeleteOptions") {
             let what = format!("decoded object cannot be converted to DeleteOptions: {kind}");

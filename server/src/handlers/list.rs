@@ -10,12 +10,13 @@ use bytes::Bytes;
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_engine::{At, Engine, KeyRange, Revision, Snapshot};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::get::{not_a_revision, wait_until_there};
 use super::{key_namespace, respond, Context};
 use crate::field;
 use crate::http::body::{Body, BodyError};
+use crate::http::chunks;
 use crate::http::compression::{self, Gzip};
 use crate::representation::{Ahead, Item, ListMeta, ListWriter, Representation, Totals};
 use crate::selection::Selection;
@@ -171,6 +172,13 @@ fn collection_spans_namespaces(cx: &Context) -> bool {
 }
 
 impl Plan {
+    /// Whether the whole collection is walked over, in all namespaces and from its beginning.
+    fn is_of_all(&self) -> bool {
+        self.returned == 0
+            && self.collection == self.prefix.as_bytes()
+            && self.range.start() == self.collection.as_slice()
+    }
+
     fn snapshot(&self, engine: &Engine) -> Result<Snapshot, ApiError> {
         match engine.snapshot(self.at) {
             Ok(snapshot) => Ok(snapshot),
@@ -228,25 +236,28 @@ struct End {
     rest: Option<(String, Option<u64>)>,
 }
 
-/// Calls `each` with every selected item of a range and its key, until it says stop.
+/// Calls `each` with every selected item of a range and its key, until it says stop. Gives the number of objects in the
+/// range when it came to its end.
 fn each_selected(
     plan: &Plan,
     snapshot: &Snapshot,
     range: &KeyRange,
     mut each: impl FnMut(&[u8], &Item<'_>) -> Result<bool, ApiError>,
-) -> Result<(), ApiError> {
+) -> Result<Option<u64>, ApiError> {
     let mut entries = snapshot.range(range);
+    let mut seen = 0;
     while let Some(entry) = entries.next()? {
+        seen += 1;
         let head = Head::parse(entry.value).map_err(ApiError::internal)?;
         if !plan.selection.matches(&plan.resource, entry.key, &head) {
             continue;
         }
         let value = plan.server.store.open(entry.key, entry.value)?;
         if !each(entry.key, &Item::new(&value, entry.mod_revision)?)? {
-            break;
+            return Ok(None);
         }
     }
-    Ok(())
+    Ok(Some(seen))
 }
 
 /// Calls `each` with every selected item up to the limit. Stops early when `each` says so.
@@ -256,7 +267,7 @@ fn walk(
     mut each: impl FnMut(&[u8], &Item<'_>) -> Result<bool, ApiError>,
 ) -> Result<End, ApiError> {
     let (mut last, mut taken, mut cut) = (Vec::new(), 0u64, false);
-    each_selected(plan, snapshot, &plan.range, |key, item| {
+    let seen = each_selected(plan, snapshot, &plan.range, |key, item| {
         cut = plan.limit > 0 && taken == plan.limit;
         if cut {
             return Ok(false);
@@ -267,6 +278,9 @@ fn walk(
         }
         each(key, item)
     })?;
+    if let Some(seen) = seen.filter(|_| plan.is_of_all()) {
+        plan.server.flow_control.sizes.note(plan.resource.group(), plan.resource.plural(), seen);
+    }
     Ok(End { rest: if cut { Some(plan.rest(snapshot, &last)?) } else { None } })
 }
 
@@ -283,9 +297,12 @@ async fn stream(
     gzip: bool,
 ) -> Result<Body, ApiError> {
     let (first_chunk, first) = oneshot::channel();
-    let (more, chunks) = mpsc::channel(CHUNKS_IN_FLIGHT);
+    let (more, chunks) = chunks::channel(CHUNKS_IN_FLIGHT, cx.server.flow_control.request_timeout);
+    let seat = cx.seat.clone();
     let engine = cx.server.store.engine().clone();
     tokio::task::spawn_blocking(move || {
+        // The list's place among the requests that are served is free when it has been handed over.
+        let _seat = seat;
         let gzip = gzip.then(Gzip::default);
         let mut sink =
             Sink { first: Some(first_chunk), more, buffer: Vec::with_capacity(4096), gzip, open: true };
@@ -358,7 +375,7 @@ fn write_looking_ahead(
 struct Sink {
     /// Taken when the first chunk has gone.
     first: Option<oneshot::Sender<Result<First, ApiError>>>,
-    more: mpsc::Sender<Result<Bytes, BodyError>>,
+    more: chunks::Sender<Bytes, BodyError>,
     buffer: Vec<u8>,
     /// Compresses every chunk of a list that does not fit into one.
     gzip: Option<Gzip>,
@@ -411,7 +428,7 @@ impl Sink {
         };
         self.open = match self.first.take() {
             Some(first) => first.send(Ok(First::Part(chunk))).is_ok(),
-            None => chunk.is_empty() || self.more.blocking_send(Ok(chunk)).is_ok(),
+            None => chunk.is_empty() || self.more.send(Ok(chunk)),
         };
     }
 
@@ -428,8 +445,8 @@ impl Sink {
         // Nobody reading is no fault: the client went away.
         let _ = match (self.first, outcome) {
             (Some(first), outcome) => first.send(outcome.map(|()| First::Whole(last))).is_ok(),
-            (None, Ok(())) => self.more.blocking_send(Ok(last)).is_ok(),
-            (None, Err(error)) => self.more.blocking_send(Err(BodyError(error.message))).is_ok(),
+            (None, Ok(())) => self.more.send(Ok(last)),
+            (None, Err(error)) => self.more.send(Err(BodyError(error.message))),
         };
     }
 }

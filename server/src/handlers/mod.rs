@@ -69,6 +69,10 @@ pub struct Context {
     pub uri: Uri,
     /// What the client is to be warned of.
     pub warnings: Warnings,
+    /// What is recorded of the request.
+    pub audit: crate::audit::Recorder,
+    /// The place among the requests that are served. A list or watch takes it along until its state has been sent.
+    pub seat: Arc<crate::flow_control::Seat>,
 }
 
 /// Texts for `Warning` headers that come up on the way. Shared by the request's parts; the lock is held for the moment of
@@ -139,6 +143,8 @@ impl Context {
             method: Method::GET,
             uri: Uri::default(),
             warnings: Warnings::default(),
+            seat: Default::default(),
+            audit: Default::default(),
         }
     }
 

@@ -133,6 +133,7 @@ pub(super) async fn read(cx: &Context, incoming: Incoming) -> Result<Patch, ApiE
         return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
     }
     let text = body::read(cx, incoming).await?;
+    cx.audit.request_patch(&text);
     let bad = |e: plinth_codec::error::DecodeError| ApiError::bad_request(e.to_string());
     let mut duplicates = Vec::new();
     let document = match kind {

@@ -5,7 +5,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use tokio::sync::mpsc;
+
+use super::chunks;
 
 /// A source of body chunks that is polled by the connection's own task, so that an idle watch costs no
 /// task of its own.
@@ -23,10 +24,12 @@ pub enum Body {
         /// The chunk that was made before the head was sent.
         first: Option<Bytes>,
         /// What follows.
-        rest: mpsc::Receiver<Result<Bytes, BodyError>>,
+        rest: chunks::Receiver<Bytes, BodyError>,
     },
     /// Made on demand by the connection's task.
     Stream(Pin<Box<dyn ChunkStream>>),
+    /// Another body whose end is recorded by audit.
+    Recorded(Box<crate::audit::RecordedBody>),
 }
 
 /// A body that broke off after its head was sent; the connection (HTTP/1.1) or stream (HTTP/2) is reset so that
@@ -34,6 +37,12 @@ pub enum Body {
 #[derive(Debug, thiserror::Error)]
 #[error("response broke off: {0}")]
 pub struct BodyError(pub String);
+
+impl From<chunks::TooSlow> for BodyError {
+    fn from(slow: chunks::TooSlow) -> BodyError {
+        BodyError(slow.to_string())
+    }
+}
 
 impl Body {
     /// No bytes.
@@ -64,6 +73,7 @@ impl HttpBody for Body {
                 None => rest.poll_recv(cx).map(|c| c.map(|c| c.map(Frame::data))),
             },
             Body::Stream(stream) => stream.as_mut().poll_chunk(cx).map(|c| c.map(|c| Ok(Frame::data(c)))),
+            Body::Recorded(body) => body.poll_frame(cx),
         }
     }
 

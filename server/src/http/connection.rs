@@ -1,6 +1,7 @@
 //! One connection: handshake, who is at the other end, then request after request.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +11,16 @@ use hyper::service::service_fn;
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::Watcher;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::{oneshot, Notify};
+use tokio_rustls::server::TlsStream;
 use tokio_rustls::TlsAcceptor;
 
 use super::coalesce::{coalesce, drive};
+use super::connections::Place;
+use super::options::HttpOptions;
 use super::upgrade::HoldsEnd;
 use crate::authn::Peer;
 use crate::pipeline;
@@ -27,7 +32,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const HEADER: Duration = Duration::from_secs(32);
 /// The largest head of a request, as upstream's (`http.DefaultMaxHeaderBytes`).
 const HEADER_BYTES: usize = 1 << 20;
-/// Requests under way on one HTTP/2 connection, as upstream's default.
+/// Requests under way on one HTTP/2 connection, when the options say nothing.
 const STREAMS: u32 = 250;
 /// Flow-control windows of HTTP/2, in bytes: large enough for a long list on loopback.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -36,6 +41,13 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 const FRAME: u32 = 64 << 10;
 /// What one HTTP/2 stream may buffer for sending, in bytes.
 const SEND_BUFFER: usize = 256 << 10;
+/// Streams that a client opened and reset before they were looked at: more end the connection ("rapid reset").
+const PENDING_RESETS: usize = 20;
+/// Streams that were reset because the client broke the rules: more end the connection.
+const ERROR_RESETS: usize = 256;
+/// How long a client may take nothing of what waits for it, and how often a silent one is asked whether it is there.
+const STALL: Duration = Duration::from_secs(60);
+const KEEPALIVE: Duration = Duration::from_secs(30);
 /// The first byte of every TLS connection.
 const TLS_HANDSHAKE: u8 = 0x16;
 
@@ -56,50 +68,124 @@ async fn refuse_plain_http(mut stream: TcpStream) {
     }
 }
 
-/// Serves one connection to its end. `after_upgrade` goes with the connection when it is taken over.
-pub async fn serve(
-    stream: TcpStream,
-    tls: TlsAcceptor,
-    server: Arc<Server>,
-    watcher: Watcher,
-    after_upgrade: Watcher,
-) {
-    // Small answers go out at once.
-    if stream.set_nodelay(true).is_err() {
-        return;
+/// What holds for all connections.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    streams: u32,
+    goaway_chance: f64,
+}
+
+impl Settings {
+    /// The settings of these options.
+    pub fn new(options: &HttpOptions) -> Settings {
+        let streams = match options.http2_max_streams_per_connection {
+            0 => STREAMS,
+            streams => streams,
+        };
+        Settings { streams, goaway_chance: options.goaway_chance }
     }
+
+    /// Whether a request makes its client connect anew.
+    fn sends_away(&self) -> bool {
+        // A v4 UUID has 122 random bits; 53 of them make a fraction.
+        const ALL: f64 = (1u64 << 53) as f64;
+        let random = || (uuid::Uuid::new_v4().as_u128() & ((1 << 53) - 1)) as u64 as f64 / ALL;
+        self.goaway_chance > 0.0 && random() < self.goaway_chance
+    }
+}
+
+/// A connection that has come.
+pub struct Guest {
+    /// Its place among the connections.
+    pub place: Place,
+    /// Ready when it has to go because others need its half-open place.
+    pub go: oneshot::Receiver<()>,
+    /// The other end.
+    pub remote: IpAddr,
+    /// What holds for it.
+    pub settings: Settings,
+}
+
+/// The handshake, or nothing when there is none in time.
+async fn shake_hands(stream: TcpStream, tls: TlsAcceptor) -> Option<TlsStream<TcpStream>> {
     let mut first = [0u8; 1];
     match tokio::time::timeout(HANDSHAKE, stream.peek(&mut first)).await {
         Ok(Ok(1)) if first[0] == TLS_HANDSHAKE => {}
         Ok(Ok(1)) => {
             let _ = tokio::time::timeout(HANDSHAKE, refuse_plain_http(stream)).await;
-            return;
+            return None;
         }
-        _ => return,
+        _ => return None,
     }
-    let stream = match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
+    match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
+        Ok(Ok(stream)) => Some(stream),
         Ok(Err(fault)) => {
             tracing::debug!(%fault, "TLS handshake failed");
-            return;
+            None
         }
-        Err(_) => return,
+        Err(_) => None,
+    }
+}
+
+/// Small answers go out at once; a client that takes nothing for a while, or that is gone, does not keep its
+/// connection.
+fn prepare(stream: &TcpStream) -> std::io::Result<()> {
+    use rustix::net::sockopt;
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    #[cfg(target_os = "linux")]
+    {
+        sockopt::set_tcp_keepidle(stream, KEEPALIVE)?;
+        sockopt::set_tcp_keepintvl(stream, KEEPALIVE)?;
+        // Also for what waits in the socket because the client's window is closed (tcp(7)).
+        let stall = u32::try_from(STALL.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(stream, stall)?;
+    }
+    Ok(())
+}
+
+/// Serves one connection to its end. `after_upgrade` goes with the connection when it is taken over.
+pub async fn serve(
+    stream: TcpStream,
+    guest: Guest,
+    tls: TlsAcceptor,
+    server: Arc<Server>,
+    watcher: Watcher,
+    after_upgrade: Watcher,
+) {
+    let Guest { mut place, go, remote, settings } = guest;
+    if prepare(&stream).is_err() {
+        return;
+    }
+    let stream = tokio::select! {
+        stream = shake_hands(stream, tls) => stream,
+        _ = go => None,
     };
+    let Some(stream) = stream else { return };
+    place.opened();
     let peer = Peer::new(stream.get_ref().1.peer_certificates());
     let holds_end = HoldsEnd(Arc::new(after_upgrade));
+    let mut stopping = server.stopping.clone();
+    let away = Arc::new(Notify::new());
+    let sent_away = away.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         if request.headers().contains_key(UPGRADE) {
             request.extensions_mut().insert(holds_end.clone());
         }
         let (server, peer) = (server.clone(), peer.clone());
-        async move { Ok::<_, Infallible>(pipeline::handle(server, peer, request).await) }
+        if request.version() == hyper::Version::HTTP_2 && settings.sends_away() {
+            sent_away.notify_one();
+        }
+        async move { Ok::<_, Infallible>(pipeline::handle(server, peer, remote, request).await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER).max_buf_size(HEADER_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
+        .max_concurrent_streams(settings.streams)
+        .max_pending_accept_reset_streams(PENDING_RESETS)
+        .max_local_error_reset_streams(ERROR_RESETS)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_frame_size(FRAME)
@@ -108,7 +194,21 @@ pub async fn serve(
         .keep_alive_interval(Some(Duration::from_secs(30)));
     let (stream, flusher) = coalesce(stream);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    if let Err(fault) = drive(watcher.watch(connection.into_owned()), flusher).await {
+    // The listener waits for the watcher; the end of this connection alone is told through one of its own.
+    let _watcher = watcher;
+    let own = GracefulShutdown::new();
+    // The sender's end means stop, too.
+    let stopped = async move { drop(stopping.wait_for(|stop| *stop).await) };
+    let until_end = async {
+        let mut connection = std::pin::pin!(own.watch(connection.into_owned()));
+        tokio::select! {
+            ended = &mut connection => ended,
+            () = away.notified() => tokio::join!(own.shutdown(), connection).1,
+            () = stopped => tokio::join!(own.shutdown(), connection).1,
+        }
+    };
+    if let Err(fault) = drive(until_end, flusher).await {
         tracing::debug!(%fault, "connection ended");
     }
+    drop(place);
 }

@@ -9,7 +9,9 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use super::connection;
+use super::connection::{self, Guest, Settings};
+use super::connections::Connections;
+use super::options::HttpOptions;
 use crate::server::Server;
 
 /// How many connections may wait to be accepted.
@@ -44,18 +46,21 @@ pub async fn serve(
     listener: TcpListener,
     tls: TlsAcceptor,
     server: Arc<Server>,
+    options: HttpOptions,
     mut stop: watch::Receiver<bool>,
 ) {
     let graceful = GracefulShutdown::new();
+    let connections = Connections::new(options.max_connections, options.max_connections_per_client);
+    let settings = Settings::new(&options);
     let stopped = async move {
         // The sender's end means stop, too.
         let _ = stop.wait_for(|stop| *stop).await;
     };
     tokio::pin!(stopped);
     loop {
-        let stream = tokio::select! {
+        let (stream, remote) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok((stream, address)) => (stream, address.ip()),
                 Err(fault) => {
                     tracing::warn!(%fault, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -64,8 +69,15 @@ pub async fn serve(
             },
             () = &mut stopped => break,
         };
+        let Some((place, go)) = connections.enter(remote) else {
+            // Closed as it is dropped. A warning for each would be a second flood.
+            tracing::debug!(%remote, "too many connections");
+            continue;
+        };
+        let guest = Guest { place, go, remote, settings };
         let (tls, server) = (tls.clone(), server.clone());
-        tokio::spawn(connection::serve(stream, tls, server, graceful.watcher(), graceful.watcher()));
+        let (end, after_upgrade) = (graceful.watcher(), graceful.watcher());
+        tokio::spawn(connection::serve(stream, guest, tls, server, end, after_upgrade));
     }
     drop(listener);
     if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {

@@ -1,11 +1,14 @@
 //! Connections: TLS, HTTP/1.1 and HTTP/2, and a clean end.
 
 pub mod body;
+pub mod chunks;
 pub mod client;
 mod coalesce;
 pub mod compression;
 mod connection;
+mod connections;
 mod listener;
+pub mod options;
 pub mod tls;
 pub mod upgrade;
 

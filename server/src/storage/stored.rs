@@ -42,6 +42,13 @@ pub const BODY_START: &[u8] = b"{\"metadata\":{";
 #[error("stored object is damaged: {0}")]
 pub struct Damaged(&'static str);
 
+impl Damaged {
+    /// Damage of that kind.
+    pub const fn new(what: &'static str) -> Damaged {
+        Damaged(what)
+    }
+}
+
 /// What a new version's header is made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header<'a> {
@@ -118,6 +125,11 @@ pub struct Divided<'a> {
     pub head: &'a [u8],
     /// The body, or what encryption made of it.
     pub body: &'a [u8],
+}
+
+/// Whether the body of a stored value is encrypted.
+pub fn is_sealed(value: &[u8]) -> bool {
+    value.first() == Some(&FORMAT_SEALED)
 }
 
 /// Divides a stored value without a look into its header.

@@ -166,7 +166,7 @@ fn pass_on(response: Response<Incoming>) -> Response<Body> {
             }
         }
     });
-    Response::from_parts(parts, Body::Channel { first: None, rest })
+    Response::from_parts(parts, Body::Channel { first: None, rest: rest.into() })
 }
 
 /// Joins the two connections as soon as both have switched.

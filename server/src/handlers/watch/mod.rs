@@ -19,7 +19,6 @@ use std::time::Duration;
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_engine::{At, KeyRange, Revision, Subscribe};
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use self::stream::{Batch, InitialEvents, WatchStream, Watched, BATCH};
@@ -27,6 +26,7 @@ use super::get::not_a_revision;
 use super::{key_namespace, respond, Context};
 use crate::field;
 use crate::http::body::Body;
+use crate::http::chunks;
 use crate::http::upgrade::wants_websocket;
 use crate::representation::{EventType, Item, Representation};
 use crate::selection::Selection;
@@ -174,10 +174,14 @@ impl WatchStart {
         }
         let snapshot = cx.server.store.read(|engine| engine.snapshot(At::Latest)).await?;
         let revision = snapshot.revision();
-        let (send, batches) = mpsc::channel(INITIAL_BATCHES);
+        let limit = cx.server.flow_control.request_timeout;
+        let (send, batches) = chunks::channel(INITIAL_BATCHES, limit);
+        let seat = cx.seat.clone();
         let (range, resource, store) = (self.range.clone(), cx.resource.clone(), cx.server.store.clone());
         let (selection, representation) = (self.selection.clone(), self.representation.clone());
         tokio::task::spawn_blocking(move || {
+            // A watch has its place among the requests that are served until its state has been handed over.
+            let _seat = seat;
             let mut batch = Batch::default();
             let mut first = true;
             let mut entries = snapshot.range(&range);
@@ -206,16 +210,16 @@ impl WatchStart {
                     break Err(fault);
                 }
                 first = false;
-                if batch.len() >= BATCH && send.blocking_send(Ok(std::mem::take(&mut batch))).is_err() {
+                if batch.len() >= BATCH && !send.send(Ok(std::mem::take(&mut batch))) {
                     return;
                 }
             };
             // Nobody reading is no fault: the client went away.
-            if batch.len() > 0 && send.blocking_send(Ok(batch)).is_err() {
+            if batch.len() > 0 && !send.send(Ok(batch)) {
                 return;
             }
             if let Err(fault) = outcome {
-                let _ = send.blocking_send(Err(fault));
+                send.send(Err(fault));
             }
         });
         Ok((batches, revision))

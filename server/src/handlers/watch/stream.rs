@@ -9,11 +9,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_engine::{Event, EventKind, Feed, Revision, Subscription};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
 use super::watch_error;
 use crate::http::body::ChunkStream;
+use crate::http::chunks;
 use crate::registry::ResourceType;
 use crate::representation::{EventType, Item, Representation, RepresentationKey};
 use crate::selection::Selection;
@@ -91,7 +92,7 @@ impl Batch {
 }
 
 /// The present state as ADDED events, made by a task that may block.
-pub(super) type InitialEvents = mpsc::Receiver<Result<Batch, ApiError>>;
+pub(super) type InitialEvents = chunks::Receiver<Batch, ApiError>;
 
 /// What a watch is about; everything that does not change while it lasts.
 pub(super) struct Watched {

@@ -1,0 +1,340 @@
+//! One request's event, and its JSON (`Event` of audit.k8s.io/v1, members in upstream's order).
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use plinth_codec::json;
+use plinth_codec::Value;
+use time::macros::format_description;
+use time::OffsetDateTime;
+
+use super::policy::{Depth, Level, Stage};
+use crate::authn::User;
+
+/// Bytes of an object that is recorded; a larger one is left out (upstream's `--audit-log-truncate-max-event-size`).
+pub const LARGEST_OBJECT: usize = 10 << 20;
+/// Said of an event whose objects were left out.
+pub const TRUNCATED: &str = "audit.k8s.io/truncated";
+
+/// What is known of a request so far.
+#[derive(Debug)]
+pub struct Event {
+    /// How much is recorded.
+    pub depth: Depth,
+    /// The request's ID.
+    pub audit_id: String,
+    /// Path and query as they came.
+    pub request_uri: String,
+    /// The verb, in lower case.
+    pub verb: String,
+    /// Whose credentials they were.
+    pub user: Option<User>,
+    /// Who the request is made as, where that is somebody else.
+    pub impersonated: Option<User>,
+    /// The client and the proxies before it, the client first.
+    pub source_ips: Vec<IpAddr>,
+    /// `User-Agent`.
+    pub user_agent: String,
+    /// What it is about.
+    pub object: Option<ObjectRef>,
+    /// The status of the answer: code, and for failures and Status answers the Status.
+    pub response: Option<(u16, Option<Value>)>,
+    /// JSON of the request's object.
+    pub request_object: Option<Vec<u8>>,
+    /// JSON of the answer's.
+    pub response_object: Option<Vec<u8>>,
+    /// When it came.
+    pub received: SystemTime,
+    /// What steps of the request have to say.
+    pub annotations: BTreeMap<&'static str, String>,
+}
+
+/// `ObjectReference` of audit.k8s.io/v1.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // the API's own words
+pub struct ObjectRef {
+    pub resource: String,
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub group: String,
+    pub version: String,
+    pub resource_version: String,
+    pub subresource: String,
+}
+
+/// Writes members of a JSON object.
+struct Members<'a> {
+    out: &'a mut Vec<u8>,
+    first: bool,
+}
+
+impl<'a> Members<'a> {
+    fn begin(out: &'a mut Vec<u8>) -> Members<'a> {
+        out.push(b'{');
+        Members { out, first: true }
+    }
+
+    fn key(&mut self, key: &str) -> &mut Vec<u8> {
+        if !std::mem::replace(&mut self.first, false) {
+            self.out.push(b',');
+        }
+        json::write_string(key, self.out);
+        self.out.push(b':');
+        self.out
+    }
+
+    fn text(&mut self, key: &str, text: &str) {
+        json::write_string(text, self.key(key));
+    }
+
+    /// Left out when it is empty.
+    fn some(&mut self, key: &str, text: &str) {
+        if !text.is_empty() {
+            self.text(key, text);
+        }
+    }
+
+    fn texts<'t>(&mut self, key: &str, texts: impl ExactSizeIterator<Item = &'t str>) {
+        if texts.len() == 0 {
+            return;
+        }
+        let out = self.key(key);
+        for (i, text) in texts.enumerate() {
+            out.push(if i == 0 { b'[' } else { b',' });
+            json::write_string(text, out);
+        }
+        out.push(b']');
+    }
+
+    fn end(self) {
+        self.out.push(b'}');
+    }
+}
+
+impl Event {
+    /// The line of the log for a stage, with its newline.
+    pub fn line(&self, stage: Stage, now: SystemTime) -> Vec<u8> {
+        let objects = [&self.request_object, &self.response_object];
+        let size: usize = objects.iter().filter_map(|o| o.as_ref().map(Vec::len)).sum();
+        let mut out = Vec::with_capacity(1024 + size);
+        let mut event = Members::begin(&mut out);
+        event.text("kind", "Event");
+        event.text("apiVersion", "audit.k8s.io/v1");
+        event.text("level", self.depth.level.as_str());
+        event.text("auditID", &self.audit_id);
+        event.text("stage", stage.as_str());
+        event.text("requestURI", &self.request_uri);
+        event.text("verb", &self.verb);
+        write_user(event.key("user"), self.user.as_ref());
+        if let Some(user) = &self.impersonated {
+            write_user(event.key("impersonatedUser"), Some(user));
+        }
+        let ips: Vec<String> = self.source_ips.iter().map(ToString::to_string).collect();
+        event.texts("sourceIPs", ips.iter().map(String::as_str));
+        event.some("userAgent", &self.user_agent);
+        if let Some(object) = &self.object {
+            object.write(event.key("objectRef"));
+        }
+        if stage != Stage::RequestReceived {
+            if let Some((code, status)) = &self.response {
+                write_status(event.key("responseStatus"), *code, status.as_ref());
+            }
+            if let Some(object) = self.request_object.as_ref().filter(|_| self.depth.level >= Level::Request)
+            {
+                event.key("requestObject").extend_from_slice(object);
+            }
+            let answered = self.depth.level >= Level::RequestResponse;
+            if let Some(object) = self.response_object.as_ref().filter(|_| answered) {
+                event.key("responseObject").extend_from_slice(object);
+            }
+        }
+        event.text("requestReceivedTimestamp", &micro_time(self.received));
+        event.text("stageTimestamp", &micro_time(now));
+        if !self.annotations.is_empty() {
+            let mut annotations = Members::begin(event.key("annotations"));
+            self.annotations.iter().for_each(|(key, value)| annotations.text(key, value));
+            annotations.end();
+        }
+        event.end();
+        out.push(b'\n');
+        out
+    }
+
+    /// Takes note of what the request's object says about itself.
+    pub fn refer_to(&mut self, object: &Value) {
+        let Some(reference) = &mut self.object else { return };
+        let metadata = object.get("metadata");
+        let fill = |field: &mut String, key: &str| {
+            if field.is_empty() {
+                let text = metadata.and_then(|m| m.str_at(&[key])).unwrap_or_default();
+                text.clone_into(field);
+            }
+        };
+        fill(&mut reference.namespace, "namespace");
+        fill(&mut reference.name, "name");
+        fill(&mut reference.uid, "uid");
+        fill(&mut reference.resource_version, "resourceVersion");
+    }
+
+    /// The JSON of an object as it is recorded; none when it is too large, which the event then says.
+    pub fn recorded(&mut self, object: &Value) -> Option<Vec<u8>> {
+        let mut out = Vec::with_capacity(1024);
+        match self.depth.omit_managed_fields {
+            true => {
+                let mut object = object.clone();
+                without_managed_fields(&mut object);
+                json::write_untyped(&object, &mut out);
+            }
+            false => json::write_untyped(object, &mut out),
+        }
+        if out.len() > LARGEST_OBJECT {
+            self.annotations.insert(TRUNCATED, "true".into());
+            return None;
+        }
+        Some(out)
+    }
+}
+
+/// Takes `managedFields` out of an object, of the items of a list, and of the objects in a Table's rows.
+fn without_managed_fields(object: &mut Value) {
+    if let Some(metadata) = object.object_at_mut(&["metadata"]) {
+        metadata.remove("managedFields");
+    }
+    for (list, inner) in [("items", None), ("rows", Some("object"))] {
+        for item in object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            let item = match inner {
+                Some(key) => item.get_mut(key),
+                None => Some(item),
+            };
+            if let Some(metadata) = item.and_then(|item| item.object_at_mut(&["metadata"])) {
+                metadata.remove("managedFields");
+            }
+        }
+    }
+}
+
+fn write_user(out: &mut Vec<u8>, user: Option<&User>) {
+    let mut members = Members::begin(out);
+    if let Some(user) = user {
+        members.some("username", &user.name);
+        members.some("uid", &user.uid);
+        members.texts("groups", user.groups.iter().map(String::as_str));
+        if !user.extra.is_empty() {
+            let mut extra = Members::begin(members.key("extra"));
+            for (key, values) in &user.extra {
+                extra.texts(key, values.iter().map(String::as_str));
+            }
+            extra.end();
+        }
+    }
+    members.end();
+}
+
+/// `metav1.Status` in the members that upstream records.
+fn write_status(out: &mut Vec<u8>, code: u16, status: Option<&Value>) {
+    let mut members = Members::begin(out);
+    members.key("metadata").extend_from_slice(b"{}");
+    if let Some(status) = status {
+        for key in ["status", "message", "reason"] {
+            members.some(key, status.str_at(&[key]).unwrap_or_default());
+        }
+        if let Some(details) = status.get("details") {
+            json::write_untyped(details, members.key("details"));
+        }
+    }
+    members.key("code").extend_from_slice(code.to_string().as_bytes());
+    members.end();
+}
+
+impl ObjectRef {
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut members = Members::begin(out);
+        members.some("resource", &self.resource);
+        members.some("namespace", &self.namespace);
+        members.some("name", &self.name);
+        members.some("uid", &self.uid);
+        members.some("apiGroup", &self.group);
+        members.some("apiVersion", &self.version);
+        members.some("resourceVersion", &self.resource_version);
+        members.some("subresource", &self.subresource);
+        members.end();
+    }
+}
+
+/// `metav1.MicroTime`.
+fn micro_time(time: SystemTime) -> String {
+    let format = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z");
+    OffsetDateTime::from(time).format(format).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::tree;
+
+    fn event(level: Level) -> Event {
+        let policy = format!(
+            "kind: Policy\napiVersion: audit.k8s.io/v1\nrules: [{{level: {}, omitManagedFields: true}}]",
+            level.as_str()
+        );
+        let policy = super::super::policy::Policy::parse(policy.as_bytes()).unwrap();
+        let route = crate::request_info::Route::NonResource;
+        let asked = super::super::policy::Asked { user: None, route: &route, verb: "get", path: "/" };
+        Event {
+            depth: policy.depth(&asked),
+            audit_id: "id".into(),
+            request_uri: "/api/v1/namespaces/n/pods?a=\"b\"".into(),
+            verb: "create".into(),
+            user: Some(User { name: "jane".into(), groups: vec!["g".into()], ..User::default() }),
+            impersonated: None,
+            source_ips: vec![[127, 0, 0, 1].into()],
+            user_agent: "test".into(),
+            object: Some(ObjectRef {
+                resource: "pods".into(),
+                namespace: "n".into(),
+                version: "v1".into(),
+                ..ObjectRef::default()
+            }),
+            response: Some((201, None)),
+            request_object: None,
+            response_object: None,
+            received: SystemTime::UNIX_EPOCH,
+            annotations: BTreeMap::from([("authorization.k8s.io/decision", "allow".to_owned())]),
+        }
+    }
+
+    #[test]
+    fn the_line_is_upstreams() {
+        let line = event(Level::Metadata).line(Stage::ResponseComplete, SystemTime::UNIX_EPOCH);
+        let expected = r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"id","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/n/pods?a=\"b\"","verb":"create","user":{"username":"jane","groups":["g"]},"sourceIPs":["127.0.0.1"],"userAgent":"test","objectRef":{"resource":"pods","namespace":"n","apiVersion":"v1"},"responseStatus":{"metadata":{},"code":201},"requestReceivedTimestamp":"1970-01-01T00:00:00.000000Z","stageTimestamp":"1970-01-01T00:00:00.000000Z","annotations":{"authorization.k8s.io/decision":"allow"}}"#;
+        assert_eq!(String::from_utf8(line).unwrap(), format!("{expected}\n"));
+    }
+
+    #[test]
+    fn objects_are_there_as_deep_as_the_level() {
+        let object = tree!({
+            "metadata": tree!({ "name": "x", "uid": "u", "managedFields": vec![Value::from("f")] }),
+            "spec": tree!({ "secret": "told" }),
+        });
+        for (level, request, response) in [
+            (Level::Metadata, false, false),
+            (Level::Request, true, false),
+            (Level::RequestResponse, true, true),
+        ] {
+            let mut event = event(level);
+            event.refer_to(&object);
+            event.request_object = event.recorded(&object);
+            event.response_object = event.recorded(&object);
+            for stage in [Stage::RequestReceived, Stage::ResponseComplete] {
+                let line = json::parse(&event.line(stage, SystemTime::UNIX_EPOCH)).unwrap();
+                let complete = stage == Stage::ResponseComplete;
+                assert_eq!(line.get("requestObject").is_some(), request && complete, "{level:?} {stage:?}");
+                assert_eq!(line.get("responseObject").is_some(), response && complete, "{level:?} {stage:?}");
+                assert_eq!(line.str_at(&["objectRef", "name"]), Some("x"));
+                assert_eq!(line.at(&["requestObject", "metadata", "managedFields"]), None);
+            }
+        }
+    }
+}

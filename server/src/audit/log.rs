@@ -1,0 +1,418 @@
+//! The log file: one JSON object a line, written by a thread of its own, begun anew when it is large.
+//!
+//! Events wait in a queue that is bounded in bytes. What happens when it is full is `--audit-log-mode`'s: the requests
+//! wait, or the event is dropped and counted. Rotation and the names of old files are those of upstream's log
+//! backend (lumberjack): `audit-2026-11-21T22-23-01.123.log`, `.gz` when compressed.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use prometheus::{IntCounter, IntCounterVec, Opts};
+use time::macros::format_description;
+use time::{OffsetDateTime, PrimitiveDateTime};
+use tokio::sync::{mpsc, OwnedSemaphorePermit, Semaphore};
+
+use super::options::{AuditMode, AuditOptions};
+
+/// Bytes of events that may wait to be written.
+const QUEUE: usize = 32 << 20;
+/// How long a server that stops waits for its events to be written.
+const DRAIN: Duration = Duration::from_secs(5);
+/// The size of a log file when the options say nothing, in megabytes.
+const SIZE: u64 = 100;
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The end of the queue that requests have. Cheap to clone.
+#[derive(Clone)]
+pub struct Log {
+    lines: mpsc::UnboundedSender<Line>,
+    room: Arc<Semaphore>,
+    mode: AuditMode,
+    events: IntCounter,
+    errors: IntCounterVec,
+}
+
+/// A line and the room in the queue that it takes.
+struct Line {
+    text: Vec<u8>,
+    _room: OwnedSemaphorePermit,
+}
+
+/// The event could not be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost;
+
+impl Log {
+    /// Starts the thread that writes.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn start(path: &Path, options: &AuditOptions, registry: &prometheus::Registry) -> io::Result<Log> {
+        let events = IntCounter::new("apiserver_audit_event_total", "Audit events taken to be written.");
+        let labels = ["plugin"];
+        let opts = Opts::new("apiserver_audit_error_total", "Audit events that were lost.");
+        let errors = IntCounterVec::new(opts, &labels).map_err(io::Error::other)?;
+        let events = events.map_err(io::Error::other)?;
+        registry.register(Box::new(events.clone())).map_err(io::Error::other)?;
+        registry.register(Box::new(errors.clone())).map_err(io::Error::other)?;
+        errors.with_label_values(&["log"]);
+        let file: Box<dyn Write + Send> = match path.as_os_str() == "-" {
+            true => Box::new(io::stdout()),
+            false => Box::new(RotatingFile::open(path, Limits::of(options))?),
+        };
+        let (lines, queue) = mpsc::unbounded_channel();
+        let lost = errors.clone();
+        std::thread::Builder::new()
+            .name("audit-log".into())
+            .spawn(move || write_lines(queue, file, &lost))?;
+        Ok(Log { lines, room: Arc::new(Semaphore::new(QUEUE)), mode: options.audit_log_mode, events, errors })
+    }
+
+    fn size(text: &[u8]) -> u32 {
+        u32::try_from(text.len().min(QUEUE)).unwrap_or(u32::MAX)
+    }
+
+    /// Hands a line over; waits for room unless events may be dropped.
+    ///
+    /// # Errors
+    /// [`Lost`] when it was dropped.
+    pub async fn write(&self, text: Vec<u8>) -> Result<(), Lost> {
+        if self.mode == AuditMode::Batch {
+            return self.write_now(text);
+        }
+        let room = self.room.clone().acquire_many_owned(Log::size(&text)).await;
+        self.hand_over(text, room.map_err(|_| Lost))
+    }
+
+    /// Hands a line over from where nothing can be waited for, as at the end of a body.
+    ///
+    /// # Errors
+    /// [`Lost`] when there is no room.
+    pub fn write_now(&self, text: Vec<u8>) -> Result<(), Lost> {
+        let room = self.room.clone().try_acquire_many_owned(Log::size(&text));
+        self.hand_over(text, room.map_err(|_| Lost))
+    }
+
+    fn hand_over(&self, text: Vec<u8>, room: Result<OwnedSemaphorePermit, Lost>) -> Result<(), Lost> {
+        let handed = room.and_then(|room| self.lines.send(Line { text, _room: room }).map_err(|_| Lost));
+        match handed {
+            Ok(()) => self.events.inc(),
+            Err(Lost) => self.errors.with_label_values(&["log"]).inc(),
+        }
+        handed
+    }
+
+    /// Waits until the queue is empty and flushed, for a while at the most: then all the room is free.
+    pub async fn drain(&self) {
+        let all = self.room.acquire_many(u32::try_from(QUEUE).unwrap_or(u32::MAX));
+        if tokio::time::timeout(DRAIN, all).await.is_err() {
+            tracing::warn!("some audit events were not written in time");
+        }
+    }
+
+    /// Whether a request is refused when its first event is lost.
+    pub fn is_strict(&self) -> bool {
+        self.mode == AuditMode::BlockingStrict
+    }
+}
+
+/// Writes until the last sender has gone; flushes when the queue is empty. The last line gives its room back after that,
+/// which [`Log::drain`] goes by.
+fn write_lines(mut queue: mpsc::UnboundedReceiver<Line>, file: Box<dyn Write + Send>, lost: &IntCounterVec) {
+    // A line is one write below, so that rotation falls between lines.
+    let mut out = file;
+    while let Some(mut line) = queue.blocking_recv() {
+        loop {
+            if let Err(fault) = out.write_all(&line.text) {
+                lost.with_label_values(&["log"]).inc();
+                tracing::error!(%fault, "an audit event cannot be written");
+            }
+            match queue.try_recv() {
+                Ok(next) => line = next,
+                Err(_) => break,
+            }
+        }
+        if let Err(fault) = out.flush() {
+            tracing::error!(%fault, "audit events cannot be written");
+        }
+    }
+}
+
+/// When a file is left and how long old ones stay.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    size: u64,
+    age: Option<Duration>,
+    count: Option<usize>,
+    compress: bool,
+}
+
+impl Limits {
+    fn of(options: &AuditOptions) -> Limits {
+        let megabytes = if options.audit_log_maxsize == 0 { SIZE } else { options.audit_log_maxsize };
+        Limits {
+            size: megabytes.saturating_mul(1 << 20),
+            age: (options.audit_log_maxage > 0)
+                .then(|| DAY.saturating_mul(u32::try_from(options.audit_log_maxage).unwrap_or(u32::MAX))),
+            count: (options.audit_log_maxbackup > 0).then_some(options.audit_log_maxbackup),
+            compress: options.audit_log_compress,
+        }
+    }
+}
+
+/// A file that makes room for a new one when it is full. Owned by the writing thread.
+struct RotatingFile {
+    path: PathBuf,
+    limits: Limits,
+    file: BufWriter<File>,
+    written: u64,
+}
+
+impl RotatingFile {
+    fn open(path: &Path, limits: Limits) -> io::Result<RotatingFile> {
+        let (file, written) = open(path)?;
+        let file = RotatingFile { path: path.to_owned(), limits, file: BufWriter::new(file), written };
+        file.tidy();
+        Ok(file)
+    }
+
+    /// Renames the file after the present time and begins a new one.
+    fn rotate(&mut self) -> io::Result<()> {
+        self.file.flush()?;
+        let old = backup_name(&self.path, SystemTime::now());
+        std::fs::rename(&self.path, &old)?;
+        let (file, written) = open(&self.path)?;
+        (self.file, self.written) = (BufWriter::new(file), written);
+        self.tidy();
+        Ok(())
+    }
+
+    /// Compresses and removes what is old. A fault here must not stop the log.
+    fn tidy(&self) {
+        if let Err(fault) = self.try_tidy(SystemTime::now()) {
+            tracing::warn!(%fault, "old audit logs cannot be put in order");
+        }
+    }
+
+    fn try_tidy(&self, now: SystemTime) -> io::Result<()> {
+        let mut old = backups(&self.path)?;
+        // The newest first.
+        old.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
+        for (place, (time, path)) in old.into_iter().enumerate() {
+            let too_many = self.limits.count.is_some_and(|most| place >= most);
+            let too_old =
+                self.limits.age.is_some_and(|most| now.duration_since(time).is_ok_and(|age| age > most));
+            if too_many || too_old {
+                std::fs::remove_file(&path)?;
+            } else if self.limits.compress && path.extension().is_none_or(|e| e != "gz") {
+                compress(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Write for RotatingFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let len = bytes.len() as u64;
+        if self.written > 0 && self.written + len > self.limits.size {
+            self.rotate()?;
+        }
+        self.file.write_all(bytes)?;
+        self.written += len;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Opens for appending, readable by its owner alone; gives the size that it has.
+fn open(path: &Path) -> io::Result<(File, u64)> {
+    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+        std::fs::create_dir_all(dir)?;
+    }
+    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    let size = file.metadata()?.len();
+    Ok((file, size))
+}
+
+const STAMP: &[time::format_description::BorrowedFormatItem<'static>] =
+    format_description!("[year]-[month]-[day]T[hour]-[minute]-[second].[subsecond digits:3]");
+
+/// Stem and extension, with a dot: `audit`, `.log`.
+fn name_parts(path: &Path) -> (String, String) {
+    let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+    let extension = path.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();
+    (text(path.file_stem()), extension)
+}
+
+/// A free name for the file that was written until that time.
+fn backup_name(path: &Path, mut time: SystemTime) -> PathBuf {
+    let (stem, extension) = name_parts(path);
+    loop {
+        let stamp = OffsetDateTime::from(time).format(STAMP).unwrap_or_default();
+        let name = path.with_file_name(format!("{stem}-{stamp}{extension}"));
+        let compressed = PathBuf::from(format!("{}.gz", name.display()));
+        if !name.exists() && !compressed.exists() {
+            return name;
+        }
+        // Two files in one millisecond: the second is named after the next.
+        time += Duration::from_millis(1);
+    }
+}
+
+/// The old files beside a log, and the times in their names.
+fn backups(path: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
+    let (stem, extension) = name_parts(path);
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let stamp = name.strip_suffix(".gz").unwrap_or(&name).strip_suffix(&extension);
+        let stamp = stamp.and_then(|s| s.strip_prefix(&stem)).and_then(|s| s.strip_prefix('-'));
+        let Some(time) = stamp.and_then(|s| PrimitiveDateTime::parse(s, STAMP).ok()) else { continue };
+        found.push((SystemTime::from(time.assume_utc()), path));
+    }
+    Ok(found)
+}
+
+fn compress(path: &Path) -> io::Result<()> {
+    let target = PathBuf::from(format!("{}.gz", path.display()));
+    let temporary = PathBuf::from(format!("{}.new", target.display()));
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    let mut gzip = flate2::write::GzEncoder::new(file, flate2::Compression::default());
+    io::copy(&mut File::open(path)?, &mut gzip)?;
+    gzip.finish()?.sync_all()?;
+    std::fs::rename(&temporary, &target)?;
+    std::fs::remove_file(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    fn options(mode: AuditMode) -> AuditOptions {
+        AuditOptions {
+            audit_policy_file: None,
+            audit_log_path: None,
+            audit_log_maxsize: 0,
+            audit_log_maxage: 0,
+            audit_log_maxbackup: 0,
+            audit_log_compress: false,
+            audit_log_mode: mode,
+        }
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(dir).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_full_file_makes_room_between_lines_and_nothing_is_lost() {
+        for compress in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("audit.log");
+            let limits = Limits { size: 100, age: None, count: None, compress };
+            let mut file = RotatingFile::open(&path, limits).unwrap();
+            for n in 0..50 {
+                file.write_all(format!("line {n:03}........\n").as_bytes()).unwrap();
+            }
+            file.flush().unwrap();
+            let mut all = Vec::new();
+            for name in names(dir.path()) {
+                let bytes = std::fs::read(dir.path().join(&name)).unwrap();
+                let text = match name.ends_with(".gz") {
+                    true => {
+                        let mut text = String::new();
+                        flate2::read::GzDecoder::new(bytes.as_slice()).read_to_string(&mut text).unwrap();
+                        text
+                    }
+                    false => String::from_utf8(bytes).unwrap(),
+                };
+                assert_eq!(name.ends_with(".gz"), compress && name != "audit.log", "{name}");
+                assert!(text.len() <= 100 && text.ends_with('\n'), "{name}");
+                all.extend(text.lines().map(str::to_owned));
+            }
+            all.sort();
+            assert_eq!(all.len(), 50);
+            assert!((0..50).all(|n| all[n] == format!("line {n:03}........")));
+        }
+    }
+
+    #[test]
+    fn old_files_go_by_count_and_by_age() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        for day in ["01", "02", "03", "04"] {
+            std::fs::write(dir.path().join(format!("audit-2020-01-{day}T00-00-00.000.log")), "x").unwrap();
+        }
+        std::fs::write(dir.path().join("audit-other.log"), "x").unwrap();
+        let limits = |count, age| Limits { size: 100, age, count, compress: false };
+        let file = RotatingFile::open(&path, limits(Some(3), None)).unwrap();
+        assert_eq!(names(dir.path()).len(), 5, "the oldest has gone: {:?}", names(dir.path()));
+        let now = SystemTime::from(time::macros::datetime!(2020-01-05 12:00 UTC));
+        let by_age = RotatingFile { limits: limits(None, Some(2 * DAY)), ..file };
+        by_age.try_tidy(now).unwrap();
+        assert_eq!(names(dir.path()), ["audit-2020-01-04T00-00-00.000.log", "audit-other.log", "audit.log"]);
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_drops_or_waits_as_the_mode_says() {
+        let registry = prometheus::Registry::new();
+        for (mode, drops) in [(AuditMode::Batch, true), (AuditMode::Blocking, false)] {
+            let dir = tempfile::tempdir().unwrap();
+            let registry = match drops {
+                true => registry.clone(),
+                false => prometheus::Registry::new(),
+            };
+            let mut log = Log::start(&dir.path().join("audit.log"), &options(mode), &registry).unwrap();
+            // Room for one line only, which somebody holds.
+            log.room = Arc::new(Semaphore::new(10));
+            let held = log.room.clone().try_acquire_many_owned(5).unwrap();
+            let write = log.write(b"0123456\n".to_vec());
+            match drops {
+                true => assert_eq!(write.await, Err(Lost)),
+                false => {
+                    tokio::pin!(write);
+                    let waiting = tokio::time::timeout(Duration::from_millis(20), &mut write).await;
+                    assert!(waiting.is_err(), "it waits");
+                    drop(held);
+                    write.await.unwrap();
+                }
+            }
+            let lost = log.errors.with_label_values(&["log"]).get();
+            assert_eq!(lost, u64::from(drops));
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_are_written_by_the_thread() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep").join("audit.log");
+        let log = Log::start(&path, &options(AuditMode::Blocking), &prometheus::Registry::new()).unwrap();
+        for n in 0..100 {
+            log.write(format!("{n}\n").into_bytes()).await.unwrap();
+        }
+        let written = || std::fs::read_to_string(&path).unwrap().lines().count();
+        let wait = async {
+            while written() < 100 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap();
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}

@@ -1,0 +1,472 @@
+//! What is recorded of which requests: `Policy` of audit.k8s.io/v1.
+//!
+//! Rules of k8s.io/apiserver `pkg/audit/policy/checker.go`, checks of `pkg/apis/audit/validation`.
+
+use std::path::Path;
+
+use plinth_codec::{yaml, Value};
+
+use crate::authn::User;
+use crate::request_info::{RequestInfo, Route};
+
+/// How much is recorded; each level has what the one before has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Nothing.
+    None,
+    /// Who, what, when, and what came of it.
+    Metadata,
+    /// And the request's object.
+    Request,
+    /// And the answer's.
+    RequestResponse,
+}
+
+impl Level {
+    /// Its word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Level::None => "None",
+            Level::Metadata => "Metadata",
+            Level::Request => "Request",
+            Level::RequestResponse => "RequestResponse",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Level> {
+        [Level::None, Level::Metadata, Level::Request, Level::RequestResponse]
+            .into_iter()
+            .find(|level| level.as_str() == text)
+    }
+}
+
+/// A point in a request's life at which an event is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Before it goes on.
+    RequestReceived,
+    /// The head of a long answer has been sent.
+    ResponseStarted,
+    /// The answer has been sent.
+    ResponseComplete,
+    /// It made the server panic.
+    Panic,
+}
+
+impl Stage {
+    const ALL: [Stage; 4] =
+        [Stage::RequestReceived, Stage::ResponseStarted, Stage::ResponseComplete, Stage::Panic];
+
+    /// Its word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Stage::RequestReceived => "RequestReceived",
+            Stage::ResponseStarted => "ResponseStarted",
+            Stage::ResponseComplete => "ResponseComplete",
+            Stage::Panic => "Panic",
+        }
+    }
+}
+
+/// A set of stages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stages(u8);
+
+impl Stages {
+    fn with(self, stage: Stage) -> Stages {
+        Stages(self.0 | 1 << stage as u8)
+    }
+
+    /// Whether the stage is among them.
+    pub fn has(self, stage: Stage) -> bool {
+        self.0 & (1 << stage as u8) != 0
+    }
+
+    fn and(self, others: Stages) -> Stages {
+        Stages(self.0 | others.0)
+    }
+}
+
+/// What is recorded of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Depth {
+    /// How much.
+    pub level: Level,
+    /// At which stages nothing is.
+    pub omit_stages: Stages,
+    /// Whether `managedFields` are left out of objects.
+    pub omit_managed_fields: bool,
+}
+
+/// What is wrong with a policy file.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// The file cannot be read.
+    #[error("failed to read file path {path:?}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is no policy.
+    #[error("audit policy: {0}")]
+    Invalid(String),
+}
+
+#[derive(Debug, Default)]
+struct GroupResources {
+    group: String,
+    resources: Vec<String>,
+    names: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Rule {
+    depth: Depth,
+    users: Vec<String>,
+    groups: Vec<String>,
+    verbs: Vec<String>,
+    namespaces: Vec<String>,
+    resources: Vec<GroupResources>,
+    paths: Vec<String>,
+}
+
+/// A policy. Immutable.
+#[derive(Debug)]
+pub struct Policy {
+    rules: Vec<Rule>,
+    otherwise: Depth,
+}
+
+/// What a rule looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// Who; none when that is not known.
+    pub user: Option<&'a User>,
+    /// For what.
+    pub route: &'a Route,
+    /// The verb, in lower case.
+    pub verb: &'a str,
+    /// The path.
+    pub path: &'a str,
+}
+
+impl Policy {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`PolicyError`].
+    pub fn read(path: &Path) -> Result<Policy, PolicyError> {
+        let text = std::fs::read(path)
+            .map_err(|source| PolicyError::Read { path: path.display().to_string(), source })?;
+        Policy::parse(&text)
+    }
+
+    /// Reads a policy. Unknown fields are only warned of, as upstream does.
+    ///
+    /// # Errors
+    /// [`PolicyError`].
+    pub fn parse(text: &[u8]) -> Result<Policy, PolicyError> {
+        let invalid = |what: String| Err(PolicyError::Invalid(what));
+        let (tree, _) = yaml::to_value(text).map_err(|e| PolicyError::Invalid(e.to_string()))?;
+        let word = |key: &str| tree.str_at(&[key]).unwrap_or_default();
+        if (word("kind"), word("apiVersion")) != ("Policy", "audit.k8s.io/v1") {
+            return invalid(format!(
+                "unknown group version field {}, Kind={} in policy",
+                word("apiVersion"),
+                word("kind")
+            ));
+        }
+        let everywhere = stages(&tree, "omitStages")?;
+        let omits = |tree: &Value| tree.get("omitManagedFields").and_then(Value::as_bool);
+        let omit_managed_fields = omits(&tree).unwrap_or(false);
+        let given = tree.get("rules").and_then(Value::as_array).unwrap_or_default();
+        if given.is_empty() {
+            return invalid("loaded illegal policy with 0 rules".into());
+        }
+        let mut rules = Vec::new();
+        for (i, given) in given.iter().enumerate() {
+            let mut rule = Rule::read(given, &format!("rules[{i}]"))?;
+            // The policy's stages hold for every rule; its managed fields where the rule says nothing.
+            rule.depth.omit_stages = rule.depth.omit_stages.and(everywhere);
+            rule.depth.omit_managed_fields = omits(given).unwrap_or(omit_managed_fields);
+            rules.push(rule);
+        }
+        let otherwise = Depth { level: Level::None, omit_stages: everywhere, omit_managed_fields };
+        Ok(Policy { rules, otherwise })
+    }
+
+    /// What is recorded of a request: what the first rule says that matches.
+    pub fn depth(&self, asked: &Asked<'_>) -> Depth {
+        self.rules.iter().find(|rule| rule.matches(asked)).map_or(self.otherwise, |rule| rule.depth)
+    }
+}
+
+fn list(tree: &Value, key: &str) -> Vec<String> {
+    let items = tree.get(key).and_then(Value::as_array).unwrap_or_default();
+    items.iter().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+}
+
+fn stages(tree: &Value, path: &str) -> Result<Stages, PolicyError> {
+    let mut stages = Stages::default();
+    for (i, word) in list(tree, "omitStages").iter().enumerate() {
+        match Stage::ALL.into_iter().find(|stage| stage.as_str() == word) {
+            Some(stage) => stages = stages.with(stage),
+            None => {
+                return Err(PolicyError::Invalid(format!(
+                    "{path}[{i}]: Invalid value: {word:?}: allowed stages are RequestReceived,ResponseStarted,ResponseComplete,Panic"
+                )));
+            }
+        }
+    }
+    Ok(stages)
+}
+
+impl Rule {
+    fn read(tree: &Value, path: &str) -> Result<Rule, PolicyError> {
+        let invalid = |field: &str, what: &str| Err(PolicyError::Invalid(format!("{path}.{field}: {what}")));
+        let level = match tree.str_at(&["level"]).unwrap_or_default() {
+            "" => return invalid("level", "Required value"),
+            word => match Level::parse(word) {
+                Some(level) => level,
+                None => {
+                    let words = "\"None\", \"Metadata\", \"Request\", \"RequestResponse\"";
+                    return invalid(
+                        "level",
+                        &format!("Unsupported value: {word:?}: supported values: {words}"),
+                    );
+                }
+            },
+        };
+        let paths = list(tree, "nonResourceURLs");
+        for (i, url) in paths.iter().enumerate().filter(|(_, url)| *url != "*") {
+            let field = format!("nonResourceURLs[{i}]");
+            if !url.starts_with('/') {
+                let why = "non-resource URL rules must begin with a '/' character";
+                return invalid(&field, &format!("Invalid value: {url:?}: {why}"));
+            }
+            if url.strip_suffix('*').unwrap_or(url).contains('*') {
+                let why = "non-resource URL wildcards '*' must be the final character of the rule";
+                return invalid(&field, &format!("Invalid value: {url:?}: {why}"));
+            }
+        }
+        let mut resources = Vec::new();
+        for given in tree.get("resources").and_then(Value::as_array).unwrap_or_default() {
+            let group = given.str_at(&["group"]).unwrap_or_default().to_owned();
+            if !matches!(group.as_str(), "" | "*")
+                && !plinth_codec::names::dns1123_subdomain_faults(&group).is_empty()
+            {
+                return invalid("resources.group", &format!("Invalid value: {group:?}: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"));
+            }
+            let one = GroupResources {
+                group,
+                resources: list(given, "resources"),
+                names: list(given, "resourceNames"),
+            };
+            if one.resources.is_empty() && !one.names.is_empty() {
+                return invalid(
+                    "resources.resourceNames",
+                    "Invalid value: using resourceNames requires at least one resource",
+                );
+            }
+            resources.push(one);
+        }
+        let namespaces = list(tree, "namespaces");
+        if !paths.is_empty() && (!resources.is_empty() || !namespaces.is_empty()) {
+            return invalid(
+                "nonResourceURLs",
+                "Invalid value: rules cannot apply to both regular resources and non-resource URLs",
+            );
+        }
+        let omit_stages = stages(tree, &format!("{path}.omitStages"))?;
+        Ok(Rule {
+            depth: Depth { level, omit_stages, omit_managed_fields: false },
+            users: list(tree, "users"),
+            groups: list(tree, "userGroups"),
+            verbs: list(tree, "verbs"),
+            namespaces,
+            resources,
+            paths,
+        })
+    }
+
+    fn matches(&self, asked: &Asked<'_>) -> bool {
+        let has = |list: &[String], word: &str| list.iter().any(|item| item == word);
+        let of_user = match asked.user {
+            Some(user) => {
+                (self.users.is_empty() || has(&self.users, &user.name))
+                    && (self.groups.is_empty() || user.groups.iter().any(|group| has(&self.groups, group)))
+            }
+            None => self.users.is_empty() && self.groups.is_empty(),
+        };
+        if !of_user || !(self.verbs.is_empty() || has(&self.verbs, asked.verb)) {
+            return false;
+        }
+        let about_resources = !self.namespaces.is_empty() || !self.resources.is_empty();
+        match asked.route {
+            _ if !about_resources && self.paths.is_empty() => true,
+            Route::Resource(info) => {
+                about_resources
+                    && (self.namespaces.is_empty() || has(&self.namespaces, &info.namespace))
+                    && (self.resources.is_empty() || self.resources.iter().any(|r| r.matches(info)))
+            }
+            Route::NonResource => self.paths.iter().any(|rule| is_path(rule, asked.path)),
+        }
+    }
+}
+
+/// A path as a rule writes it, with or without a `*` at its end.
+fn is_path(rule: &str, path: &str) -> bool {
+    rule == path || rule.strip_suffix('*').is_some_and(|start| path.starts_with(start))
+}
+
+impl GroupResources {
+    fn matches(&self, info: &RequestInfo) -> bool {
+        if self.group != "*" && self.group != info.group {
+            return false;
+        }
+        if self.resources.is_empty() {
+            return true;
+        }
+        if !self.names.is_empty() && !self.names.contains(&info.name) {
+            return false;
+        }
+        self.resources.iter().any(|rule| match rule.split_once('/') {
+            _ if rule == "*" => true,
+            None => info.subresource.is_empty() && *rule == info.resource,
+            Some((resource, "*")) => resource == info.resource,
+            Some((resource, subresource)) => {
+                subresource == info.subresource
+                    && !subresource.is_empty()
+                    && (resource == "*" || resource == info.resource)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request_info::route;
+
+    fn policy(rules: &str) -> Policy {
+        Policy::parse(format!("kind: Policy\napiVersion: audit.k8s.io/v1\n{rules}").as_bytes()).unwrap()
+    }
+
+    fn depth(policy: &Policy, user: &User, method: &str, uri: &str) -> Depth {
+        let (path, query) = uri.split_once('?').map_or((uri, None), |(p, q)| (p, Some(q)));
+        let route = route(&method.parse().unwrap(), path, query);
+        let lower = method.to_ascii_lowercase();
+        let verb = match &route {
+            Route::Resource(info) => info.verb.as_str(),
+            Route::NonResource => &lower,
+        };
+        policy.depth(&Asked { user: Some(user), route: &route, verb, path })
+    }
+
+    /// A rule, who asks for what, and whether the rule is meant.
+    #[test]
+    fn a_rule_matches_what_upstreams_does() {
+        let (pods, status) = ("/api/v1/namespaces/n/pods/x", "/api/v1/namespaces/n/pods/x/status");
+        let rows = [
+            ("{level: Request}", "GET", pods, true),
+            ("{level: Request}", "GET", "/healthz", true),
+            ("{level: Request, users: [jane]}", "GET", pods, true),
+            ("{level: Request, users: [joe]}", "GET", pods, false),
+            ("{level: Request, userGroups: [team, other]}", "GET", pods, true),
+            ("{level: Request, userGroups: [other]}", "GET", pods, false),
+            ("{level: Request, verbs: [get, list]}", "GET", pods, true),
+            ("{level: Request, verbs: [list]}", "GET", pods, false),
+            ("{level: Request, verbs: [watch]}", "GET", "/api/v1/pods?watch=1", true),
+            ("{level: Request, verbs: [deletecollection]}", "DELETE", "/api/v1/namespaces/n/pods", true),
+            ("{level: Request, namespaces: ['n']}", "GET", pods, true),
+            ("{level: Request, namespaces: ['m']}", "GET", pods, false),
+            ("{level: Request, namespaces: ['']}", "GET", "/api/v1/nodes/x", true),
+            ("{level: Request, namespaces: ['n']}", "GET", "/healthz", false),
+            ("{level: Request, resources: [{group: ''}]}", "GET", pods, true),
+            ("{level: Request, resources: [{group: apps}]}", "GET", pods, false),
+            ("{level: Request, resources: [{group: '*', resources: [pods]}]}", "GET", pods, true),
+            ("{level: Request, resources: [{group: '', resources: [pods]}]}", "GET", status, false),
+            ("{level: Request, resources: [{group: '', resources: [pods/status]}]}", "GET", status, true),
+            ("{level: Request, resources: [{group: '', resources: ['pods/*']}]}", "GET", status, true),
+            ("{level: Request, resources: [{group: '', resources: ['pods/*']}]}", "GET", pods, true),
+            ("{level: Request, resources: [{group: '', resources: ['*/status']}]}", "GET", status, true),
+            ("{level: Request, resources: [{group: '', resources: ['*/status']}]}", "GET", pods, false),
+            ("{level: Request, resources: [{group: '', resources: ['*']}]}", "GET", status, true),
+            (
+                "{level: Request, resources: [{group: '', resources: [pods], resourceNames: [x]}]}",
+                "GET",
+                pods,
+                true,
+            ),
+            (
+                "{level: Request, resources: [{group: '', resources: [pods], resourceNames: [y]}]}",
+                "GET",
+                pods,
+                false,
+            ),
+            ("{level: Request, nonResourceURLs: ['/healthz*']}", "GET", "/healthz/ping", true),
+            ("{level: Request, nonResourceURLs: ['/healthz']}", "GET", "/healthz/ping", false),
+            ("{level: Request, nonResourceURLs: ['*']}", "GET", "/version", true),
+            ("{level: Request, nonResourceURLs: ['*']}", "GET", pods, false),
+        ];
+        let groups = vec!["team".to_owned(), "system:authenticated".to_owned()];
+        let jane = User { name: "jane".into(), groups, ..User::default() };
+        for (rule, method, uri, expected) in rows {
+            let policy = policy(&format!("rules: [{rule}]\n"));
+            let level = depth(&policy, &jane, method, uri).level;
+            assert_eq!(level == Level::Request, expected, "{rule} {method} {uri}");
+        }
+    }
+
+    #[test]
+    fn the_first_rule_counts_and_omissions_add_up() {
+        let policy = policy(
+            "omitStages: [RequestReceived]\nomitManagedFields: true\nrules:\n\
+             - {level: None, users: [jane]}\n\
+             - {level: RequestResponse, verbs: [get], omitStages: [Panic], omitManagedFields: false}\n\
+             - {level: Metadata}\n",
+        );
+        let user = |name: &str| User { name: name.into(), ..User::default() };
+        assert_eq!(depth(&policy, &user("jane"), "GET", "/api/v1/pods/x").level, Level::None);
+        let get = depth(&policy, &user("joe"), "GET", "/api/v1/nodes/x");
+        assert_eq!((get.level, get.omit_managed_fields), (Level::RequestResponse, false));
+        assert!(get.omit_stages.has(Stage::RequestReceived) && get.omit_stages.has(Stage::Panic));
+        let create = depth(&policy, &user("joe"), "POST", "/api/v1/nodes");
+        assert_eq!((create.level, create.omit_managed_fields), (Level::Metadata, true));
+        assert!(!create.omit_stages.has(Stage::Panic));
+    }
+
+    #[test]
+    fn what_is_no_policy_is_refused() {
+        let head = "kind: Policy\napiVersion: audit.k8s.io/v1\n";
+        for (text, expected) in [
+            ("kind: Pod\napiVersion: v1\nrules: [{level: None}]", "unknown group version"),
+            (&format!("{head}rules: []"), "policy with 0 rules"),
+            (&format!("{head}rules: [{{}}]"), "rules[0].level: Required value"),
+            (&format!("{head}rules: [{{level: All}}]"), "Unsupported value: \"All\""),
+            (&format!("{head}omitStages: [End]\nrules: [{{level: None}}]"), "allowed stages are"),
+            (&format!("{head}rules: [{{level: None, nonResourceURLs: [x]}}]"), "must begin with a '/'"),
+            (
+                &format!("{head}rules: [{{level: None, nonResourceURLs: ['/a*b']}}]"),
+                "must be the final character",
+            ),
+            (
+                &format!("{head}rules: [{{level: None, nonResourceURLs: [/a], namespaces: ['n']}}]"),
+                "both regular resources and non-resource URLs",
+            ),
+            (
+                &format!("{head}rules: [{{level: None, resources: [{{group: '', resourceNames: [x]}}]}}]"),
+                "requires at least one resource",
+            ),
+            (
+                &format!("{head}rules: [{{level: None, resources: [{{group: 'a/v1'}}]}}]"),
+                "RFC 1123 subdomain",
+            ),
+        ] {
+            let error = Policy::parse(text.as_bytes()).expect_err(expected).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

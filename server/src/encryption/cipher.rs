@@ -1,0 +1,229 @@
+//! The ciphers: a key, and bytes in and out. Each one takes its randomness from the operating system.
+//!
+//! | name | what | binds key and header |
+//! |---|---|---|
+//! | `aesgcm` | AES-GCM (NIST SP 800-38D), a random nonce of 12 bytes before the ciphertext | as associated data |
+//! | `aescbc` | AES-CBC with PKCS#7 padding, a random IV of 16 bytes before the ciphertext | by a hash inside |
+//! | `secretbox` | XSalsa20-Poly1305, a random nonce of 24 bytes before the ciphertext | by a hash inside |
+//!
+//! AES-CBC does not authenticate: someone who can write to the disk can change what it protects. It is here because
+//! configurations name it. The hash inside makes that hard to do unseen; it is no MAC.
+
+use aes::cipher::block_padding::Pkcs7;
+use aes::cipher::{BlockDecryptMut, BlockEncryptMut, KeyIvInit};
+use aes::{Aes128, Aes192, Aes256};
+use aes_gcm::aead::consts::U12;
+use aes_gcm::aead::rand_core::RngCore;
+use aes_gcm::aead::{Aead, OsRng, Payload};
+use aes_gcm::{AesGcm, KeyInit};
+use crypto_secretbox::XSalsa20Poly1305;
+use sha2::{Digest, Sha256};
+
+const GCM_NONCE: usize = 12;
+const CBC_IV: usize = 16;
+const BOX_NONCE: usize = 24;
+const HASH: usize = 32;
+
+/// The bytes are not what this key once made, or not for this place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CipherError(pub &'static str);
+
+const NOT_OURS: CipherError =
+    CipherError("the value cannot be decrypted with this key, or has been tampered with");
+
+/// The kinds of ciphers, by their names in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `aesgcm`.
+    AesGcm,
+    /// `aescbc`.
+    AesCbc,
+    /// `secretbox`.
+    Secretbox,
+}
+
+impl Kind {
+    /// Its name in the configuration and on disk.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::AesGcm => "aesgcm",
+            Kind::AesCbc => "aescbc",
+            Kind::Secretbox => "secretbox",
+        }
+    }
+
+    /// The lengths that a key may have, in bytes.
+    pub fn key_lengths(self) -> &'static [usize] {
+        match self {
+            Kind::AesGcm | Kind::AesCbc => &[16, 24, 32],
+            Kind::Secretbox => &[32],
+        }
+    }
+}
+
+/// A cipher with its key. Immutable; as large as the expanded key, so it lies in a box.
+pub struct Cipher(Box<Inner>);
+
+enum Inner {
+    Gcm128(AesGcm<Aes128, U12>),
+    Gcm192(AesGcm<Aes192, U12>),
+    Gcm256(AesGcm<Aes256, U12>),
+    /// The bare key: the mode expands it anew for each value.
+    Cbc(Vec<u8>),
+    Secretbox(XSalsa20Poly1305),
+}
+
+impl std::fmt::Debug for Cipher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Cipher(..)")
+    }
+}
+
+impl Cipher {
+    /// A cipher of that kind; `None` when the key has another length than the kind takes.
+    pub fn new(kind: Kind, key: &[u8]) -> Option<Cipher> {
+        if !kind.key_lengths().contains(&key.len()) {
+            return None;
+        }
+        Some(Cipher(Box::new(match (kind, key.len()) {
+            (Kind::AesGcm, 16) => Inner::Gcm128(AesGcm::new_from_slice(key).ok()?),
+            (Kind::AesGcm, 24) => Inner::Gcm192(AesGcm::new_from_slice(key).ok()?),
+            (Kind::AesGcm, _) => Inner::Gcm256(AesGcm::new_from_slice(key).ok()?),
+            (Kind::AesCbc, _) => Inner::Cbc(key.to_vec()),
+            (Kind::Secretbox, _) => Inner::Secretbox(XSalsa20Poly1305::new_from_slice(key).ok()?),
+        })))
+    }
+
+    /// Appends the encrypted form of `plain`, bound to `place`.
+    pub fn seal(&self, place: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<(), CipherError> {
+        let failed = |_| CipherError("the value cannot be encrypted");
+        match &*self.0 {
+            Inner::Gcm128(gcm) => seal_gcm(gcm, place, plain, out),
+            Inner::Gcm192(gcm) => seal_gcm(gcm, place, plain, out),
+            Inner::Gcm256(gcm) => seal_gcm(gcm, place, plain, out),
+            Inner::Cbc(key) => {
+                let iv: [u8; CBC_IV] = random();
+                out.extend_from_slice(&iv);
+                encrypt_cbc(key, &iv, &hashed(place, plain), out)
+            }
+            Inner::Secretbox(secretbox) => {
+                let nonce: [u8; BOX_NONCE] = random();
+                out.extend_from_slice(&nonce);
+                let sealed =
+                    secretbox.encrypt(&nonce.into(), hashed(place, plain).as_slice()).map_err(failed)?;
+                out.extend_from_slice(&sealed);
+                Ok(())
+            }
+        }
+    }
+
+    /// What was sealed for `place`.
+    ///
+    /// # Errors
+    /// [`CipherError`] when it was not, or not with this key.
+    pub fn open(&self, place: &[u8], sealed: &[u8]) -> Result<Vec<u8>, CipherError> {
+        match &*self.0 {
+            Inner::Gcm128(gcm) => open_gcm(gcm, place, sealed),
+            Inner::Gcm192(gcm) => open_gcm(gcm, place, sealed),
+            Inner::Gcm256(gcm) => open_gcm(gcm, place, sealed),
+            Inner::Cbc(key) => {
+                let (iv, sealed) = split::<CBC_IV>(sealed)?;
+                unhashed(place, decrypt_cbc(key, &iv, sealed)?)
+            }
+            Inner::Secretbox(secretbox) => {
+                let (nonce, sealed) = split::<BOX_NONCE>(sealed)?;
+                let plain = secretbox.decrypt(&nonce.into(), sealed).map_err(|_| NOT_OURS)?;
+                unhashed(place, plain)
+            }
+        }
+    }
+}
+
+/// Random bytes from the operating system.
+pub fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0u8; N];
+    OsRng.fill_bytes(&mut bytes);
+    bytes
+}
+
+fn seal_gcm(
+    gcm: &impl Aead<NonceSize = U12>,
+    place: &[u8],
+    plain: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), CipherError> {
+    let nonce: [u8; GCM_NONCE] = random();
+    out.extend_from_slice(&nonce);
+    let sealed = gcm
+        .encrypt(&nonce.into(), Payload { msg: plain, aad: place })
+        .map_err(|_| CipherError("the value cannot be encrypted"))?;
+    out.extend_from_slice(&sealed);
+    Ok(())
+}
+
+fn open_gcm(gcm: &impl Aead<NonceSize = U12>, place: &[u8], sealed: &[u8]) -> Result<Vec<u8>, CipherError> {
+    let (nonce, sealed) = split::<GCM_NONCE>(sealed)?;
+    gcm.decrypt(&nonce.into(), Payload { msg: sealed, aad: place }).map_err(|_| NOT_OURS)
+}
+
+fn split<const N: usize>(sealed: &[u8]) -> Result<([u8; N], &[u8]), CipherError> {
+    sealed
+        .split_first_chunk::<N>()
+        .map(|(first, rest)| (*first, rest))
+        .ok_or(CipherError("the value is too short"))
+}
+
+fn encrypt_cbc(key: &[u8], iv: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<(), CipherError> {
+    let bad = |_| CipherError("the key has a wrong length");
+    let sealed = match key.len() {
+        16 => cbc::Encryptor::<Aes128>::new_from_slices(key, iv)
+            .map_err(bad)?
+            .encrypt_padded_vec_mut::<Pkcs7>(plain),
+        24 => cbc::Encryptor::<Aes192>::new_from_slices(key, iv)
+            .map_err(bad)?
+            .encrypt_padded_vec_mut::<Pkcs7>(plain),
+        _ => cbc::Encryptor::<Aes256>::new_from_slices(key, iv)
+            .map_err(bad)?
+            .encrypt_padded_vec_mut::<Pkcs7>(plain),
+    };
+    out.extend_from_slice(&sealed);
+    Ok(())
+}
+
+fn decrypt_cbc(key: &[u8], iv: &[u8], sealed: &[u8]) -> Result<Vec<u8>, CipherError> {
+    let bad = |_| CipherError("the key has a wrong length");
+    let plain = match key.len() {
+        16 => cbc::Decryptor::<Aes128>::new_from_slices(key, iv)
+            .map_err(bad)?
+            .decrypt_padded_vec_mut::<Pkcs7>(sealed),
+        24 => cbc::Decryptor::<Aes192>::new_from_slices(key, iv)
+            .map_err(bad)?
+            .decrypt_padded_vec_mut::<Pkcs7>(sealed),
+        _ => cbc::Decryptor::<Aes256>::new_from_slices(key, iv)
+            .map_err(bad)?
+            .decrypt_padded_vec_mut::<Pkcs7>(sealed),
+    };
+    plain.map_err(|_| NOT_OURS)
+}
+
+/// For ciphers without associated data: the hash of the place goes first into what is encrypted.
+fn hashed(place: &[u8], plain: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HASH + plain.len());
+    let hash: [u8; HASH] = Sha256::digest(place).into();
+    out.extend_from_slice(&hash);
+    out.extend_from_slice(plain);
+    out
+}
+
+fn unhashed(place: &[u8], mut plain: Vec<u8>) -> Result<Vec<u8>, CipherError> {
+    let hash: [u8; HASH] = Sha256::digest(place).into();
+    match plain.starts_with(&hash) {
+        true => Ok(plain.split_off(HASH)),
+        false => Err(NOT_OURS),
+    }
+}
+
+#[cfg(test)]
+#[path = "cipher_tests.rs"]
+mod tests;

@@ -1,0 +1,442 @@
+//! EncryptionConfiguration (`apiserver.config.k8s.io/v1`): read, checked, normalised.
+//!
+//! Rules and messages of k8s.io/apiserver `pkg/apis/apiserver/validation/validation_encryption.go`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use base64::engine::general_purpose::STANDARD;
+use base64::Engine as _;
+use plinth_codec::{yaml, Value};
+
+use super::cipher::Kind;
+
+/// How long a KMS plugin may take when the configuration says nothing.
+const KMS_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What is wrong with a configuration file. Says never what a key is.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("error reading encryption provider configuration file {path:?}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is no YAML.
+    #[error("error decoding encryption provider configuration file: {0}")]
+    Syntax(String),
+    /// It says something that cannot be.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// One entry of `resources`.
+#[derive(Debug)]
+pub struct ResourceRule {
+    /// What it is about.
+    pub resources: Vec<Selector>,
+    /// The first writes, all read.
+    pub providers: Vec<ProviderConfig>,
+}
+
+/// `secrets`, `deployments.apps`, `*.apps`, `*.` (core), `*.*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selector {
+    /// API group; `*` for all.
+    pub group: String,
+    /// Plural resource; `*` for all.
+    pub resource: String,
+}
+
+impl Selector {
+    /// `schema.ParseGroupResource`: what stands before the first dot is the resource.
+    fn parse(text: &str) -> Selector {
+        let (resource, group) = text.split_once('.').unwrap_or((text, ""));
+        Selector { group: group.to_owned(), resource: resource.to_owned() }
+    }
+
+    /// Whether a resource is meant.
+    pub fn matches(&self, group: &str, resource: &str) -> bool {
+        (self.group == "*" || self.group == group) && (self.resource == "*" || self.resource == resource)
+    }
+
+    fn masks(&self, other: &Selector) -> bool {
+        self.resource == "*" && (self.group == "*" || self.group == other.group) && self != other
+    }
+}
+
+/// One entry of `providers`.
+pub enum ProviderConfig {
+    /// Nothing is encrypted.
+    Identity,
+    /// Keys that lie in the file: name and bytes. The first writes, all read.
+    Local(Kind, Vec<(String, Vec<u8>)>),
+    /// A plugin behind a Unix socket that keeps the key.
+    Kms {
+        /// Unique name.
+        name: String,
+        /// Path of the socket.
+        socket: String,
+        /// How long a call may take.
+        timeout: Duration,
+    },
+}
+
+impl std::fmt::Debug for ProviderConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Keys are for nobody's log.
+        match self {
+            ProviderConfig::Identity => f.write_str("identity"),
+            ProviderConfig::Local(kind, keys) => write!(f, "{}({} keys)", kind.as_str(), keys.len()),
+            ProviderConfig::Kms { name, socket, .. } => write!(f, "kms({name}, {socket})"),
+        }
+    }
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// [`ConfigError`].
+pub fn read(path: &Path) -> Result<(Vec<ResourceRule>, Vec<u8>), ConfigError> {
+    let text = std::fs::read(path)
+        .map_err(|source| ConfigError::Read { path: path.display().to_string(), source })?;
+    Ok((parse(&text)?, text))
+}
+
+/// Reads a configuration.
+///
+/// # Errors
+/// [`ConfigError`].
+pub fn parse(text: &[u8]) -> Result<Vec<ResourceRule>, ConfigError> {
+    let (tree, faults) = yaml::to_value(text).map_err(|e| ConfigError::Syntax(e.to_string()))?;
+    if let Some(fault) = faults.first() {
+        return Err(ConfigError::Syntax(format!("strict decoding error: {fault}")));
+    }
+    let is = |key: &str, value: &str| tree.str_at(&[key]) == Some(value);
+    if !is("kind", "EncryptionConfiguration") || !is("apiVersion", "apiserver.config.k8s.io/v1") {
+        let got = |key: &str| tree.str_at(&[key]).unwrap_or_default().to_owned();
+        return invalid(format!(
+            "no kind {:?} is registered for version {:?}",
+            got("kind"),
+            got("apiVersion")
+        ));
+    }
+    known_fields(&tree, "", &["kind", "apiVersion", "resources"])?;
+    let entries = tree.get("resources").and_then(Value::as_array).unwrap_or_default();
+    if entries.is_empty() {
+        return invalid("resources: Required value: at least one resources is required");
+    }
+    let mut rules: Vec<ResourceRule> = Vec::new();
+    let mut kms_names = Vec::new();
+    for (i, entry) in entries.iter().enumerate() {
+        let path = format!("resources[{i}]");
+        known_fields(entry, &path, &["resources", "providers"])?;
+        let resources = resources(entry, &path)?;
+        for selector in &resources {
+            let earlier = rules.iter().flat_map(|rule| &rule.resources);
+            if let Some(mask) = earlier.into_iter().find(|earlier| earlier.masks(selector)) {
+                return invalid(format!(
+                    "resource \"{}\" is masked by earlier rule \"{}\"",
+                    written(selector),
+                    written(mask)
+                ));
+            }
+        }
+        let given = entry.get("providers").and_then(Value::as_array).unwrap_or_default();
+        if given.is_empty() {
+            return invalid(format!(
+                "{path}.providers: Required value: at least one {path}.providers is required"
+            ));
+        }
+        let mut providers = Vec::new();
+        for (j, given) in given.iter().enumerate() {
+            providers.push(provider(given, &format!("{path}.providers[{j}]"), &mut kms_names)?);
+        }
+        rules.push(ResourceRule { resources, providers });
+    }
+    Ok(rules)
+}
+
+fn written(selector: &Selector) -> String {
+    match (selector.group.as_str(), selector.resource.as_str()) {
+        ("", "*") => "*.".to_owned(),
+        ("", resource) => resource.to_owned(),
+        (group, resource) => format!("{resource}.{group}"),
+    }
+}
+
+fn invalid<T>(what: impl Into<String>) -> Result<T, ConfigError> {
+    Err(ConfigError::Invalid(what.into()))
+}
+
+fn known_fields(tree: &Value, path: &str, known: &[&str]) -> Result<(), ConfigError> {
+    let Some(object) = tree.as_object() else {
+        return invalid(format!("{path}: Invalid value: must be an object"));
+    };
+    match object.iter().map(|(key, _)| key.as_str()).find(|key| !known.contains(key)) {
+        Some(key) => {
+            let dot = if path.is_empty() { "" } else { "." };
+            invalid(format!("strict decoding error: unknown field \"{path}{dot}{key}\""))
+        }
+        None => Ok(()),
+    }
+}
+
+fn resources(entry: &Value, path: &str) -> Result<Vec<Selector>, ConfigError> {
+    let names: Vec<&str> = entry
+        .get("resources")
+        .and_then(Value::as_array)
+        .unwrap_or_default()
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    if names.is_empty() {
+        return invalid(format!(
+            "{path}.resources: Required value: at least one {path}.resources is required"
+        ));
+    }
+    for (j, name) in names.iter().enumerate() {
+        let selector = Selector::parse(name);
+        let why = match *name {
+            _ if name.chars().any(char::is_uppercase) => "resource name should not contain capital letters",
+            "*" => "use '*.' to encrypt all the resources from core API group or *.* to encrypt all resources",
+            "apiserveripinfo" | "serviceipallocations" | "servicenodeportallocations" => {
+                "resources which do not have REST API/s cannot be encrypted"
+            }
+            _ if selector.group == "events.k8s.io" => {
+                "'*.events.k8s.io' objects are stored using the 'events' API group in etcd. Use 'events' instead in the config file"
+            }
+            _ if selector.group == "extensions" => {
+                "'extensions' group has been removed and cannot be used for encryption"
+            }
+            _ if selector.group == "*" && selector.resource != "*" => {
+                "encrypting the same resource across groups is not supported"
+            }
+            _ => continue,
+        };
+        return invalid(format!("{path}.resources[{j}]: Invalid value: {name:?}: {why}"));
+    }
+    let selectors: Vec<Selector> = names.iter().map(|name| Selector::parse(name)).collect();
+    for (i, one) in selectors.iter().enumerate() {
+        for (j, other) in selectors.iter().enumerate().filter(|(j, _)| *j != i) {
+            let why = match () {
+                () if one == other => "the same resource cannot be specified multiple times",
+                () if one.masks(other) => {
+                    "using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked"
+                }
+                () => continue,
+            };
+            return invalid(format!("{path}.resources: Invalid value: [{},{}]: {why}", names[i], names[j]));
+        }
+    }
+    Ok(selectors)
+}
+
+fn provider(given: &Value, path: &str, kms_names: &mut Vec<String>) -> Result<ProviderConfig, ConfigError> {
+    const KINDS: [(&str, Kind); 3] =
+        [("aesgcm", Kind::AesGcm), ("aescbc", Kind::AesCbc), ("secretbox", Kind::Secretbox)];
+    known_fields(given, path, &["aesgcm", "aescbc", "secretbox", "identity", "kms"])?;
+    let members: Vec<_> = given.as_object().into_iter().flat_map(|o| o.iter()).collect();
+    let (name, value) = match members.as_slice() {
+        [(name, value)] => (name.as_str(), *value),
+        [] => {
+            return invalid(format!(
+                "{path}: Invalid value: provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity"
+            ));
+        }
+        _ => {
+            return invalid(format!(
+                "{path}: Invalid value: more than one provider specified in a single element, should split into different list elements"
+            ));
+        }
+    };
+    let path = format!("{path}.{name}");
+    match KINDS.iter().find(|(kind, _)| *kind == name) {
+        Some((_, kind)) => Ok(ProviderConfig::Local(*kind, keys(value, &path, *kind)?)),
+        None if name == "kms" => kms(value, &path, kms_names),
+        None => Ok(ProviderConfig::Identity),
+    }
+}
+
+fn keys(provider: &Value, path: &str, kind: Kind) -> Result<Vec<(String, Vec<u8>)>, ConfigError> {
+    known_fields(provider, path, &["keys"])?;
+    let given = provider.get("keys").and_then(Value::as_array).unwrap_or_default();
+    if given.is_empty() {
+        return invalid(format!("{path}.keys: Required value: at least one keys is required"));
+    }
+    let mut keys = Vec::new();
+    for (i, key) in given.iter().enumerate() {
+        let path = format!("{path}.keys[{i}]");
+        known_fields(key, &path, &["name", "secret"])?;
+        let text = |field: &str| match key.str_at(&[field]).unwrap_or_default() {
+            "" => invalid(format!("{path}.{field}: Required value: {field} is a mandatory field for a key")),
+            text => Ok(text),
+        };
+        let (name, secret) = (text("name")?, text("secret")?);
+        let redacted = format!("{path}.secret: Invalid value: \"REDACTED\":");
+        let Ok(secret) = STANDARD.decode(secret) else {
+            return invalid(format!("{redacted} secrets must be base64 encoded"));
+        };
+        let lengths = kind.key_lengths();
+        if !lengths.contains(&secret.len()) {
+            let list: Vec<String> = lengths.iter().map(ToString::to_string).collect();
+            return invalid(format!(
+                "{redacted} secret is not of the expected length, got {}, expected one of [{}]",
+                secret.len(),
+                list.join(" ")
+            ));
+        }
+        keys.push((name.to_owned(), secret));
+    }
+    Ok(keys)
+}
+
+fn kms(provider: &Value, path: &str, names: &mut Vec<String>) -> Result<ProviderConfig, ConfigError> {
+    known_fields(provider, path, &["apiVersion", "name", "endpoint", "timeout", "cachesize"])?;
+    let text = |key: &str| provider.str_at(&[key]).unwrap_or_default();
+    let name = match text("name") {
+        "" => {
+            return invalid(format!("{path}.name: Required value: name is a mandatory field for a provider"))
+        }
+        name if name.contains(':') => {
+            return invalid(format!(
+                "{path}.name: Invalid value: {name:?}: invalid KMS provider name {name}, must not contain ':'"
+            ));
+        }
+        name if names.iter().any(|n| n == name) => {
+            return invalid(format!(
+                "{path}.name: Invalid value: {name:?}: duplicate KMS provider name {name}, names must be unique"
+            ));
+        }
+        name => name.to_owned(),
+    };
+    if text("apiVersion") != "v2" {
+        // Version 1, which is also what a missing version means, is switched off in upstream by default.
+        return invalid(
+            "KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.",
+        );
+    }
+    if provider.get("cachesize").is_some() {
+        return invalid(format!("{path}.cachesize: Invalid value: cachesize is not supported in v2"));
+    }
+    let timeout = match provider.str_at(&["timeout"]) {
+        None => KMS_TIMEOUT,
+        Some(text) => match plinth_codec::time::parse_duration(text).ok().and_then(|n| u64::try_from(n).ok())
+        {
+            Some(nanos) if nanos > 0 => Duration::from_nanos(nanos),
+            _ => {
+                return invalid(format!(
+                    "{path}.timeout: Invalid value: {text:?}: timeout should be a positive value"
+                ));
+            }
+        },
+    };
+    let endpoint = text("endpoint");
+    let Some(socket) = endpoint.strip_prefix("unix://").filter(|socket| !socket.is_empty()) else {
+        let why = match endpoint.split_once("://") {
+            _ if endpoint.is_empty() => "endpoint is a mandatory field for a kms".to_owned(),
+            scheme => format!(
+                "unsupported scheme {:?} for KMS provider, only unix is supported",
+                scheme.map_or("", |(scheme, _)| scheme)
+            ),
+        };
+        return invalid(format!("{path}.endpoint: Invalid value: {endpoint:?}: {why}"));
+    };
+    names.push(name.clone());
+    Ok(ProviderConfig::Kms { name, socket: socket.to_owned(), timeout })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "c2VjcmV0IGlzIHNlY3VyZQ==";
+
+    fn config(resources: &str, providers: &str) -> String {
+        format!(
+            "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n- resources: [{resources}]\n  providers: [{providers}]\n"
+        )
+    }
+
+    #[test]
+    fn a_configuration_says_what_it_says() {
+        let local = format!("{{aesgcm: {{keys: [{{name: a, secret: {KEY}}}]}}}}");
+        let kms = "{kms: {apiVersion: v2, name: k, endpoint: unix:///run/kms.sock, timeout: 5s}}";
+        let text =
+            config("secrets, '*.apps', 'x.y.example.com'", &format!("{local}, {kms}, {{identity: {{}}}}"));
+        let rules = parse(text.as_bytes()).unwrap();
+        let [rule] = rules.as_slice() else { panic!() };
+        for (group, resource, expected) in [
+            ("", "secrets", true),
+            ("", "configmaps", false),
+            ("apps", "deployments", true),
+            ("y.example.com", "x", true),
+            ("example.com", "x", false),
+        ] {
+            let matches = rule.resources.iter().any(|s| s.matches(group, resource));
+            assert_eq!(matches, expected, "{resource}.{group}");
+        }
+        let [ProviderConfig::Local(Kind::AesGcm, keys), ProviderConfig::Kms { name, socket, timeout }, ProviderConfig::Identity] =
+            rule.providers.as_slice()
+        else {
+            panic!("{:?}", rule.providers)
+        };
+        assert_eq!(keys.as_slice(), [("a".to_owned(), b"secret is secure".to_vec())]);
+        assert_eq!((name.as_str(), socket.as_str(), timeout.as_secs()), ("k", "/run/kms.sock", 5));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_in_upstreams_words() {
+        let identity = "{identity: {}}";
+        let key = |kind: &str, name: &str, secret: &str| {
+            format!("{{{kind}: {{keys: [{{name: {name}, secret: {secret}}}]}}}}")
+        };
+        let kms = |fields: &str| format!("{{kms: {{{fields}}}}}");
+        let rows: Vec<(String, &str)> = vec![
+            (config("", identity), "at least one resources[0].resources is required"),
+            (config("secrets", ""), "at least one resources[0].providers is required"),
+            (config("Secrets", identity), "should not contain capital letters"),
+            (config("'*'", identity), "use '*.' to encrypt all"),
+            (config("'secrets.*'", identity), "encrypting the same resource across groups is not supported"),
+            (config("'*.events.k8s.io'", identity), "Use 'events' instead"),
+            (config("serviceipallocations", identity), "do not have REST API/s"),
+            (config("secrets, secrets", identity), "cannot be specified multiple times"),
+            (config("secrets, '*.'", identity), "they will be masked"),
+            (config("'*.*', 'a.b'", identity), "they will be masked"),
+            (config("secrets", "{}"), "does not contain any of the expected providers"),
+            (config("secrets", "{identity: {}, aesgcm: {keys: []}}"), "more than one provider specified"),
+            (config("secrets", "{aesgcm: {keys: []}}"), "at least one keys is required"),
+            (config("secrets", &key("aesgcm", "a", "'?'")), "secrets must be base64 encoded"),
+            (config("secrets", &key("secretbox", "a", KEY)), "got 16, expected one of [32]"),
+            (config("secrets", &key("aescbc", "''", KEY)), "name is a mandatory field for a key"),
+            (config("secrets", &kms("apiVersion: v2, name: k")), "endpoint is a mandatory field for a kms"),
+            (
+                config("secrets", &kms("apiVersion: v2, name: k, endpoint: 'tcp://x'")),
+                "unsupported scheme \"tcp\"",
+            ),
+            (config("secrets", &kms("name: k, endpoint: 'unix:///x'")), "KMSv1 is deprecated"),
+            (
+                config("secrets", &kms("apiVersion: v2, name: 'a:b', endpoint: 'unix:///x'")),
+                "must not contain ':'",
+            ),
+            (
+                config("secrets", &kms("apiVersion: v2, name: k, endpoint: 'unix:///x', timeout: 0s")),
+                "timeout should be a positive value",
+            ),
+            (config("secrets", "{rot13: {}}"), "unknown field"),
+            ("kind: Pod\napiVersion: v1\n".into(), "no kind \"Pod\" is registered"),
+            (
+                format!("{}- resources: [secrets]\n  providers: [{identity}]\n", config("'*.*'", identity)),
+                "resource \"secrets\" is masked by earlier rule \"*.*\"",
+            ),
+        ];
+        for (text, expected) in rows {
+            let error = parse(text.as_bytes()).expect_err(expected).to_string();
+            assert!(error.contains(expected), "{error}\n{text}");
+            assert!(!error.contains(KEY), "a key is told: {error}");
+        }
+    }
+}

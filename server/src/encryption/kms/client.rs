@@ -1,0 +1,225 @@
+//! The plugin's side of the socket: three unary gRPC calls over HTTP/2 on a Unix socket.
+//!
+//! Service and messages are those of k8s.io/kms `apis/v2/api.proto`. Three calls of two fields each are less code than
+//! a gRPC framework is to build.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper::header::{HeaderMap, HeaderValue, CONTENT_TYPE, TE};
+use hyper::{Method, Request};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use tokio::net::UnixStream;
+use tokio::sync::Mutex;
+
+/// The longest answer that is read, in bytes.
+const LONGEST: usize = 1 << 20;
+/// Bytes before a message: whether it is compressed, and its length.
+const PREFIX: usize = 5;
+
+/// Why a call gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum KmsError {
+    /// The socket.
+    #[error("cannot connect to {0}: {1}")]
+    Connect(String, std::io::Error),
+    /// HTTP/2.
+    #[error("rpc error: {0}")]
+    Transport(String),
+    /// The plugin says no.
+    #[error("rpc error: code = {code} desc = {message}")]
+    Status {
+        /// `grpc-status`.
+        code: String,
+        /// `grpc-message`.
+        message: String,
+    },
+    /// No message of the kind that was asked for.
+    #[error("the answer cannot be read: {0}")]
+    Answer(String),
+    /// It took too long.
+    #[error("context deadline exceeded")]
+    TimeOut,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct StatusRequest {}
+
+/// `StatusResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub struct StatusResponse {
+    /// Version of the API that the plugin speaks.
+    #[prost(string, tag = "1")]
+    pub version: String,
+    /// `ok`, or what is wrong.
+    #[prost(string, tag = "2")]
+    pub healthz: String,
+    /// The key that it encrypts with now.
+    #[prost(string, tag = "3")]
+    pub key_id: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct DecryptRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    ciphertext: Vec<u8>,
+    #[prost(string, tag = "2")]
+    uid: String,
+    #[prost(string, tag = "3")]
+    key_id: String,
+    #[prost(btree_map = "string, bytes", tag = "4")]
+    annotations: BTreeMap<String, Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct DecryptResponse {
+    #[prost(bytes = "vec", tag = "1")]
+    plaintext: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct EncryptRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    plaintext: Vec<u8>,
+    #[prost(string, tag = "2")]
+    uid: String,
+}
+
+/// `EncryptResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub struct EncryptResponse {
+    /// What was encrypted.
+    #[prost(bytes = "vec", tag = "1")]
+    pub ciphertext: Vec<u8>,
+    /// The key that it was encrypted with.
+    #[prost(string, tag = "2")]
+    pub key_id: String,
+    /// What the plugin wants back to decrypt it.
+    #[prost(btree_map = "string, bytes", tag = "3")]
+    pub annotations: BTreeMap<String, Vec<u8>>,
+}
+
+/// A plugin. One connection, made on first use and made anew when it breaks; the lock is held while it is made.
+pub struct Client {
+    socket: PathBuf,
+    timeout: Duration,
+    connection: Mutex<Option<SendRequest<Full<Bytes>>>>,
+}
+
+impl Client {
+    /// The plugin behind that socket.
+    pub fn new(socket: &str, timeout: Duration) -> Client {
+        Client { socket: PathBuf::from(socket), timeout, connection: Mutex::new(None) }
+    }
+
+    /// How the plugin is, and which key it uses.
+    pub async fn status(&self) -> Result<StatusResponse, KmsError> {
+        self.call("Status", &StatusRequest {}).await
+    }
+
+    /// Has the plugin encrypt something.
+    pub async fn encrypt(&self, plaintext: &[u8]) -> Result<EncryptResponse, KmsError> {
+        let request = EncryptRequest { plaintext: plaintext.to_vec(), uid: uid() };
+        self.call("Encrypt", &request).await
+    }
+
+    /// Has the plugin decrypt what it encrypted.
+    pub async fn decrypt(
+        &self,
+        ciphertext: &[u8],
+        key_id: &str,
+        annotations: BTreeMap<String, Vec<u8>>,
+    ) -> Result<Vec<u8>, KmsError> {
+        let request = DecryptRequest {
+            ciphertext: ciphertext.to_vec(),
+            uid: uid(),
+            key_id: key_id.to_owned(),
+            annotations,
+        };
+        self.call::<DecryptResponse>("Decrypt", &request).await.map(|answer| answer.plaintext)
+    }
+
+    async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A, KmsError> {
+        match tokio::time::timeout(self.timeout, self.call_once(method, request)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(KmsError::TimeOut),
+        }
+    }
+
+    async fn call_once<A: Message + Default>(
+        &self,
+        method: &str,
+        request: &impl Message,
+    ) -> Result<A, KmsError> {
+        let broken = |e: hyper::Error| KmsError::Transport(e.to_string());
+        let mut connection = self.connect().await?;
+        let mut message = BytesMut::with_capacity(PREFIX + request.encoded_len());
+        message.put_u8(0);
+        message.put_u32(u32::try_from(request.encoded_len()).unwrap_or(u32::MAX));
+        request.encode(&mut message).map_err(|e| KmsError::Transport(e.to_string()))?;
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(format!("http://localhost/v2.KeyManagementService/{method}"))
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/grpc"))
+            .header(TE, HeaderValue::from_static("trailers"))
+            .body(Full::new(message.freeze()))
+            .map_err(|e| KmsError::Transport(e.to_string()))?;
+        let response = connection.send_request(request).await.map_err(broken)?;
+        let (parts, body) = response.into_parts();
+        let body =
+            Limited::new(body, LONGEST).collect().await.map_err(|e| KmsError::Transport(e.to_string()))?;
+        // An error without a message has its status among the headers.
+        check(&parts.headers)?;
+        if let Some(trailers) = body.trailers() {
+            check(trailers)?;
+        }
+        let body = body.to_bytes();
+        match body.get(..PREFIX) {
+            Some([0, ..]) => A::decode(&body[PREFIX..]).map_err(|e| KmsError::Answer(e.to_string())),
+            Some(_) => Err(KmsError::Answer("it is compressed".into())),
+            None => Err(KmsError::Answer(format!("HTTP status {}", parts.status))),
+        }
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, KmsError> {
+        let mut connection = self.connection.lock().await;
+        if let Some(alive) = connection.as_ref().filter(|c| !c.is_closed()) {
+            return Ok(alive.clone());
+        }
+        let fault = |e| KmsError::Connect(self.socket.display().to_string(), e);
+        let stream = UnixStream::connect(&self.socket).await.map_err(fault)?;
+        let (sender, driver) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .map_err(|e| KmsError::Transport(e.to_string()))?;
+        tokio::spawn(async move {
+            if let Err(fault) = driver.await {
+                tracing::debug!(%fault, "the connection to a KMS plugin ended");
+            }
+        });
+        *connection = Some(sender.clone());
+        Ok(sender)
+    }
+}
+
+/// Each call has an ID, for the plugin's log.
+fn uid() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+fn check(headers: &HeaderMap) -> Result<(), KmsError> {
+    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
+    match text("grpc-status") {
+        None => Ok(()),
+        Some(code) if code == "0" => Ok(()),
+        Some(code) => {
+            let message = text("grpc-message").unwrap_or_default();
+            let message = percent_encoding::percent_decode_str(&message).decode_utf8_lossy().into_owned();
+            Err(KmsError::Status { code, message })
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! HKDF-SHA256 (RFC 5869) for one block of output, which is the length of the keys that are derived here.
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+/// 32 bytes from a secret, with a salt and the purpose.
+pub fn derive(salt: &[u8], secret: &[u8], info: &[u8]) -> [u8; 32] {
+    let extracted = hmac(salt, &[secret]);
+    hmac(&extracted, &[info, &[1]])
+}
+
+fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+    // A key that is shorter than a block is padded with zeros, a longer one hashed (RFC 2104).
+    let mut block = [0u8; 64];
+    match block.get_mut(..key.len()) {
+        Some(start) => start.copy_from_slice(key),
+        None => {
+            use sha2::Digest;
+            let hash: [u8; 32] = Sha256::digest(key).into();
+            block[..32].copy_from_slice(&hash);
+        }
+    }
+    let mut mac: Hmac<Sha256> = Hmac::new(&block.into());
+    parts.iter().for_each(|part| mac.update(part));
+    mac.finalize().into_bytes().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Test cases 1, 2 and 3 of RFC 5869, appendix A: the first 32 bytes of their output.
+    #[test]
+    fn keys_are_the_standards() {
+        let range = |from: u8, to: u8| (from..=to).collect::<Vec<u8>>();
+        let rows: [(Vec<u8>, Vec<u8>, Vec<u8>, &str); 3] = [
+            (
+                range(0x00, 0x0c),
+                vec![0x0b; 22],
+                range(0xf0, 0xf9),
+                "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf",
+            ),
+            (
+                range(0x60, 0xaf),
+                range(0x00, 0x4f),
+                range(0xb0, 0xff),
+                "b11e398dc80327a1c8e7f78c596a49344f012eda2d4efad8a050cc4c19afa97c",
+            ),
+            (
+                vec![],
+                vec![0x0b; 22],
+                vec![],
+                "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d",
+            ),
+        ];
+        for (salt, secret, info, expected) in rows {
+            let key: String = derive(&salt, &secret, &info).iter().map(|b| format!("{b:02x}")).collect();
+            assert_eq!(key, expected);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Which flow schema a request belongs to, and which flow of it.
+//!
+//! Upstream: k8s.io/apiserver `pkg/util/flowcontrol/rule.go`.
+
+use plinth_codec::Value;
+
+use crate::authn::User;
+use crate::request_info::{RequestInfo, Route, Verb};
+
+/// What a request is told apart by.
+#[derive(Clone, Copy, Debug)]
+pub struct Digest<'a> {
+    /// Who asks.
+    pub user: &'a User,
+    /// For what.
+    pub what: What<'a>,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub enum What<'a> {
+    /// A resource.
+    Resource(&'a RequestInfo),
+    /// Another path, with the verb in lower case.
+    Path(&'a str, &'a str),
+}
+
+impl<'a> Digest<'a> {
+    /// The digest of a request. `verb` and `path` are those of a request for no resource.
+    pub fn new(user: &'a User, route: &'a Route, verb: &'a str, path: &'a str) -> Digest<'a> {
+        let what = match route {
+            Route::Resource(info) => What::Resource(info),
+            Route::NonResource => What::Path(verb, path),
+        };
+        Digest { user, what }
+    }
+
+    /// Its namespace; empty for none.
+    pub fn namespace(&self) -> &'a str {
+        match self.what {
+            What::Resource(info) => &info.namespace,
+            What::Path(..) => "",
+        }
+    }
+
+    /// Its verb, where it is about a resource.
+    pub fn verb(&self) -> Option<Verb> {
+        match self.what {
+            What::Resource(info) => Some(info.verb),
+            What::Path(..) => None,
+        }
+    }
+}
+
+/// A list of names in a rule; a lone `*` is all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Names {
+    All,
+    These(Vec<String>),
+}
+
+impl Names {
+    fn read(rule: &Value, key: &str) -> Names {
+        let names: Vec<String> = rule
+            .get(key)
+            .and_then(Value::as_array)
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|name| name.as_str().map(str::to_owned))
+            .collect();
+        match names.as_slice() {
+            [one] if one == "*" => Names::All,
+            _ => Names::These(names),
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        match self {
+            Names::All => true,
+            Names::These(names) => names.iter().any(|n| n == name),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Subject {
+    AnyUser,
+    User(String),
+    AnyGroup,
+    Group(String),
+    /// All accounts of a namespace: what their user names start with.
+    ServiceAccounts(String),
+}
+
+impl Subject {
+    fn read(subject: &Value) -> Option<Subject> {
+        let text = |path: &[&str]| subject.str_at(path).map(str::to_owned);
+        Some(match subject.str_at(&["kind"])? {
+            "User" => match text(&["user", "name"])? {
+                name if name == "*" => Subject::AnyUser,
+                name => Subject::User(name),
+            },
+            "Group" => match text(&["group", "name"])? {
+                name if name == "*" => Subject::AnyGroup,
+                name => Subject::Group(name),
+            },
+            "ServiceAccount" => {
+                let namespace = text(&["serviceAccount", "namespace"])?;
+                match text(&["serviceAccount", "name"])? {
+                    name if name == "*" => {
+                        Subject::ServiceAccounts(format!("system:serviceaccount:{namespace}:"))
+                    }
+                    name => Subject::User(format!("system:serviceaccount:{namespace}:{name}")),
+                }
+            }
+            _ => return None,
+        })
+    }
+
+    fn is(&self, user: &User) -> bool {
+        match self {
+            Subject::AnyUser | Subject::AnyGroup => true,
+            Subject::User(name) => user.name == *name,
+            Subject::Group(name) => user.is_in(name),
+            Subject::ServiceAccounts(prefix) => user.name.starts_with(prefix.as_str()),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ResourceRule {
+    verbs: Names,
+    groups: Names,
+    resources: Names,
+    namespaces: Names,
+    cluster_scope: bool,
+}
+
+impl ResourceRule {
+    fn read(rule: &Value) -> ResourceRule {
+        ResourceRule {
+            verbs: Names::read(rule, "verbs"),
+            groups: Names::read(rule, "apiGroups"),
+            resources: Names::read(rule, "resources"),
+            namespaces: Names::read(rule, "namespaces"),
+            cluster_scope: rule.get("clusterScope").and_then(Value::as_bool).unwrap_or(false),
+        }
+    }
+
+    fn matches(&self, info: &RequestInfo) -> bool {
+        let has_resource = match (&self.resources, info.subresource.is_empty()) {
+            (Names::All, _) => true,
+            (names, true) => names.has(&info.resource),
+            (Names::These(names), false) => names.iter().any(|name| {
+                name.split_once('/').is_some_and(|(r, s)| r == info.resource && s == info.subresource)
+            }),
+        };
+        has_resource
+            && self.verbs.has(info.verb.as_str())
+            && self.groups.has(&info.group)
+            && match info.namespace.is_empty() {
+                true => self.cluster_scope,
+                false => self.namespaces.has(&info.namespace),
+            }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PathRule {
+    verbs: Names,
+    paths: Names,
+}
+
+impl PathRule {
+    fn read(rule: &Value) -> PathRule {
+        PathRule { verbs: Names::read(rule, "verbs"), paths: Names::read(rule, "nonResourceURLs") }
+    }
+
+    fn matches(&self, verb: &str, path: &str) -> bool {
+        self.verbs.has(verb)
+            && match &self.paths {
+                Names::All => true,
+                Names::These(paths) => paths.iter().any(|rule| is_below(rule, path)),
+            }
+    }
+}
+
+/// Whether a path is what a rule names or lies below it, with or without a `*` at the rule's end.
+fn is_below(rule: &str, path: &str) -> bool {
+    let prefix = rule.strip_suffix('*').unwrap_or(rule);
+    let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+    rule == "*" || rule == path || path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'))
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PolicyRule {
+    subjects: Vec<Subject>,
+    resources: Vec<ResourceRule>,
+    paths: Vec<PathRule>,
+}
+
+impl PolicyRule {
+    fn read(rule: &Value) -> PolicyRule {
+        fn list<'v>(rule: &'v Value, key: &str) -> &'v [Value] {
+            rule.get(key).and_then(Value::as_array).unwrap_or_default()
+        }
+        PolicyRule {
+            subjects: list(rule, "subjects").iter().filter_map(Subject::read).collect(),
+            resources: list(rule, "resourceRules").iter().map(ResourceRule::read).collect(),
+            paths: list(rule, "nonResourceRules").iter().map(PathRule::read).collect(),
+        }
+    }
+
+    fn matches(&self, digest: &Digest<'_>) -> bool {
+        self.subjects.iter().any(|subject| subject.is(digest.user))
+            && match digest.what {
+                What::Resource(info) => self.resources.iter().any(|rule| rule.matches(info)),
+                What::Path(verb, path) => self.paths.iter().any(|rule| rule.matches(verb, path)),
+            }
+    }
+}
+
+/// What tells the flows of a schema apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distinguisher {
+    /// All requests are one flow.
+    None,
+    /// The user's name.
+    ByUser,
+    /// The namespace.
+    ByNamespace,
+}
+
+impl Distinguisher {
+    /// The flow of a request.
+    pub fn of<'a>(self, digest: &Digest<'a>) -> &'a str {
+        match self {
+            Distinguisher::None => "",
+            Distinguisher::ByUser => &digest.user.name,
+            Distinguisher::ByNamespace => digest.namespace(),
+        }
+    }
+}
+
+/// The rules of a FlowSchema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// What tells its flows apart.
+    pub distinguisher: Distinguisher,
+    rules: Vec<PolicyRule>,
+}
+
+impl Rules {
+    /// Reads the `spec` of a FlowSchema. Validation has seen it; what is missing matches nothing.
+    pub fn read(spec: &Value) -> Rules {
+        let rules = spec.get("rules").and_then(Value::as_array).unwrap_or_default();
+        Rules {
+            distinguisher: match spec.str_at(&["distinguisherMethod", "type"]) {
+                Some("ByUser") => Distinguisher::ByUser,
+                Some("ByNamespace") => Distinguisher::ByNamespace,
+                _ => Distinguisher::None,
+            },
+            rules: rules.iter().map(PolicyRule::read).collect(),
+        }
+    }
+
+    /// Whether a request belongs to the schema.
+    pub fn matches(&self, digest: &Digest<'_>) -> bool {
+        self.rules.iter().any(|rule| rule.matches(digest))
+    }
+}

@@ -1,0 +1,189 @@
+//! What flow control tells Prometheus, under upstream's names (`apiserver_flowcontrol_*`).
+
+use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry,
+};
+
+const LEVEL: &[&str] = &["priority_level"];
+const SCHEMA: &[&str] = &["priority_level", "flow_schema"];
+/// Upstream's buckets, in seconds.
+const DURATIONS: &[f64] = &[0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
+const LENGTHS: &[f64] = &[0.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0];
+const SEATS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 100.0];
+
+/// All of it. Counters are atomics; the label maps are asked when the configuration changes and when a request is
+/// refused, not for each request.
+pub struct FlowMetrics {
+    rejected: IntCounterVec,
+    dispatched: IntCounterVec,
+    executing: IntGaugeVec,
+    executing_seats: IntGaugeVec,
+    waiting: IntGaugeVec,
+    waiting_seats: IntGaugeVec,
+    wait: HistogramVec,
+    execution: HistogramVec,
+    queue_length: HistogramVec,
+    estimated_seats: HistogramVec,
+    nominal: IntGaugeVec,
+    least: IntGaugeVec,
+    most: IntGaugeVec,
+    current: IntGaugeVec,
+    demand_most: IntGaugeVec,
+    demand_average: GaugeVec,
+    demand_deviation: GaugeVec,
+    demand_smoothed: GaugeVec,
+    target: GaugeVec,
+    fair_fraction: Gauge,
+}
+
+impl FlowMetrics {
+    /// A fresh set, registered.
+    ///
+    /// # Errors
+    /// When a name is taken; a programming fault.
+    pub fn new(registry: &Registry) -> Result<FlowMetrics, prometheus::Error> {
+        let name = |name: &str| format!("apiserver_flowcontrol_{name}");
+        let counters = |what: &str, help: &str, labels: &[&str]| {
+            let metric = IntCounterVec::new(Opts::new(name(what), help), labels)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
+        };
+        let counts = |what: &str, help: &str, labels: &[&str]| {
+            let metric = IntGaugeVec::new(Opts::new(name(what), help), labels)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
+        };
+        let figures = |what: &str, help: &str, labels: &[&str]| {
+            let metric = GaugeVec::new(Opts::new(name(what), help), labels)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
+        };
+        let distribution = |what: &str, help: &str, labels: &[&str], buckets: &[f64]| {
+            let options = HistogramOpts::new(name(what), help).buckets(buckets.to_vec());
+            let metric = HistogramVec::new(options, labels)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
+        };
+        let fair_fraction =
+            Gauge::with_opts(Opts::new(name("seat_fair_frac"), "Part of its target that a level gets."))?;
+        registry.register(Box::new(fair_fraction.clone()))?;
+        let with = |label: &'static str| [SCHEMA, &[label]].concat();
+        Ok(FlowMetrics {
+            rejected: counters("rejected_requests_total", "Requests refused.", &with("reason"))?,
+            dispatched: counters("dispatched_requests_total", "Requests served.", SCHEMA)?,
+            executing: counts("current_executing_requests", "Requests that are served.", SCHEMA)?,
+            executing_seats: counts("current_executing_seats", "Seats that are occupied.", SCHEMA)?,
+            waiting: counts("current_inqueue_requests", "Requests that wait.", SCHEMA)?,
+            waiting_seats: counts("current_inqueue_seats", "Seats that waiting requests want.", SCHEMA)?,
+            wait: distribution(
+                "request_wait_duration_seconds",
+                "Time that requests waited.",
+                &with("execute"),
+                DURATIONS,
+            )?,
+            execution: distribution(
+                "request_execution_seconds",
+                "Time that requests occupied their seats.",
+                SCHEMA,
+                DURATIONS,
+            )?,
+            queue_length: distribution(
+                "request_queue_length_after_enqueue",
+                "Length of the queue that a request came into, with it.",
+                SCHEMA,
+                LENGTHS,
+            )?,
+            estimated_seats: distribution(
+                "work_estimated_seats",
+                "Seats that requests were taken to need.",
+                SCHEMA,
+                SEATS,
+            )?,
+            nominal: counts("nominal_limit_seats", "Seats of a level by its shares.", LEVEL)?,
+            least: counts("lower_limit_seats", "Seats that a level always has.", LEVEL)?,
+            most: counts("upper_limit_seats", "Seats that a level can have at most.", LEVEL)?,
+            current: counts("current_limit_seats", "Seats that a level has now.", LEVEL)?,
+            demand_most: counts(
+                "demand_seats_high_watermark",
+                "Most seats that a level wanted at once in the last period.",
+                LEVEL,
+            )?,
+            demand_average: figures("demand_seats_average", "Average of the seats wanted.", LEVEL)?,
+            demand_deviation: figures("demand_seats_stdev", "Deviation of the seats wanted.", LEVEL)?,
+            demand_smoothed: figures("demand_seats_smoothed", "Seats wanted, smoothed.", LEVEL)?,
+            target: figures("target_seats", "Seats that a level is to get.", LEVEL)?,
+            fair_fraction,
+        })
+    }
+
+    /// The metrics of one schema on one level.
+    pub fn schema(&self, level: &str, schema: &str) -> SchemaMetrics {
+        let labels = &[level, schema];
+        SchemaMetrics {
+            dispatched: self.dispatched.with_label_values(labels),
+            executing: self.executing.with_label_values(labels),
+            executing_seats: self.executing_seats.with_label_values(labels),
+            waiting: self.waiting.with_label_values(labels),
+            waiting_seats: self.waiting_seats.with_label_values(labels),
+            execution: self.execution.with_label_values(labels),
+            queue_length: self.queue_length.with_label_values(labels),
+            estimated_seats: self.estimated_seats.with_label_values(labels),
+            waited_served: self.wait.with_label_values(&[level, schema, "true"]),
+            waited_refused: self.wait.with_label_values(&[level, schema, "false"]),
+            rejected: self.rejected.clone(),
+        }
+    }
+
+    /// Tells the limits of a level.
+    pub fn limits(&self, level: &str, claim: &super::allocation::Claim, now: u32) {
+        let set = |metric: &IntGaugeVec, value: u32| {
+            metric.with_label_values(&[level]).set(i64::from(value));
+        };
+        set(&self.nominal, claim.bounds.nominal);
+        set(&self.least, claim.bounds.least);
+        set(&self.most, claim.bounds.most);
+        set(&self.current, now);
+        set(&self.demand_most, claim.wanted.most);
+        self.demand_average.with_label_values(&[level]).set(claim.wanted.average);
+        self.demand_deviation.with_label_values(&[level]).set(claim.wanted.deviation);
+        self.demand_smoothed.with_label_values(&[level]).set(claim.wanted.smoothed);
+        self.target.with_label_values(&[level]).set(claim.target());
+    }
+
+    /// Tells what part of its target each level gets.
+    pub fn fair_fraction(&self, fraction: f64) {
+        self.fair_fraction.set(fraction);
+    }
+
+    /// Forgets a level that is no more.
+    pub fn forget_level(&self, level: &str) {
+        let counts = [&self.nominal, &self.least, &self.most, &self.current, &self.demand_most];
+        counts.iter().for_each(|metric| drop(metric.remove_label_values(&[level])));
+        let figures = [&self.demand_average, &self.demand_deviation, &self.demand_smoothed, &self.target];
+        figures.iter().for_each(|metric| drop(metric.remove_label_values(&[level])));
+    }
+}
+
+/// The metrics of the requests of one schema.
+#[allow(missing_docs)] // see the names above
+pub struct SchemaMetrics {
+    pub dispatched: IntCounter,
+    pub executing: IntGauge,
+    pub executing_seats: IntGauge,
+    pub waiting: IntGauge,
+    pub waiting_seats: IntGauge,
+    pub execution: Histogram,
+    pub queue_length: Histogram,
+    pub estimated_seats: Histogram,
+    pub waited_served: Histogram,
+    pub waited_refused: Histogram,
+    rejected: IntCounterVec,
+}
+
+impl SchemaMetrics {
+    /// Counts a request that was refused.
+    pub fn rejected(&self, level: &str, schema: &str, why: super::queues::Rejected) {
+        self.rejected.with_label_values(&[level, schema, why.as_str()]).inc();
+    }
+}

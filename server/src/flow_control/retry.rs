@@ -1,0 +1,89 @@
+//! When a refused client should come back: later, the more were refused lately.
+//!
+//! Upstream: k8s.io/apiserver `pkg/util/flowcontrol/dropped_requests_tracker.go`: doubled while many are refused, one
+//! second less when few are.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+/// Seconds that a client is told at most.
+const LONGEST: u64 = 32;
+
+/// The advice of one level. The lock is taken only when a request is refused.
+#[derive(Debug)]
+pub struct RetryAfter {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Seconds, and how many were refused in them.
+    past: VecDeque<(u64, u64)>,
+    second: u64,
+    refused: u64,
+    advice: u64,
+    raised: u64,
+}
+
+impl Default for RetryAfter {
+    fn default() -> RetryAfter {
+        let state = State { past: VecDeque::new(), second: 0, refused: 0, advice: 1, raised: 0 };
+        RetryAfter { state: Mutex::new(state) }
+    }
+}
+
+impl RetryAfter {
+    /// Counts a refusal in that second; gives the seconds to tell the client.
+    pub fn refused(&self, second: u64) -> u32 {
+        let mut state = self.state.lock();
+        if second == state.second {
+            state.refused += 1;
+        } else {
+            let last = (state.second, state.refused);
+            state.past.push_back(last);
+            (state.second, state.refused) = (second, 1);
+            state.advise(second);
+        }
+        u32::try_from(state.advice).unwrap_or(u32::MAX)
+    }
+}
+
+impl State {
+    fn advise(&mut self, now: u64) {
+        let horizon = (2 * self.advice).min(LONGEST);
+        while self.past.front().is_some_and(|(second, _)| now.saturating_sub(*second) > horizon) {
+            self.past.pop_front();
+        }
+        let lately = |(second, _): &&(u64, u64)| now.saturating_sub(*second) <= self.advice;
+        let refused: u64 = self.past.iter().filter(lately).map(|(_, count)| count).sum();
+        if now.saturating_sub(self.raised) >= self.advice && refused >= 3 * self.advice {
+            self.advice = (2 * self.advice).min(LONGEST);
+            self.raised = now;
+        } else if refused < self.advice && self.advice > 1 {
+            self.advice -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_grows_under_a_flood_and_shrinks_after_it() {
+        let retry = RetryAfter::default();
+        assert_eq!(retry.refused(100), 1);
+        let mut last = 0;
+        for second in 101..300 {
+            for _ in 0..200 {
+                last = retry.refused(second);
+            }
+        }
+        assert_eq!(u64::from(last), LONGEST);
+        for second in (400..5000).step_by(100) {
+            last = retry.refused(second);
+        }
+        assert_eq!(last, 1);
+    }
+}

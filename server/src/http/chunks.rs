@@ -1,0 +1,146 @@
+//! Chunks of a long answer on their way from the thread that makes them to the connection.
+//!
+//! The thread may block, and there are few of them: a client that reads slowly must not keep one for ever. So an answer
+//! has a time by which it must have been handed over, and where many threads wait for slow clients, each waits only
+//! briefly. One that is not is cut off with an error, never with a clean
+//! end, so that no client takes a part for the whole.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// When so many threads wait for their clients, half of those that may block, patience is short.
+const MANY: usize = 32;
+/// Patience then, for one chunk.
+const SHORT: Duration = Duration::from_secs(2);
+
+/// Threads of this process that wait for slow clients.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+/// The client did not take the answer in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the client did not take the answer in time")]
+pub struct TooSlow;
+
+/// The end that makes chunks; used where blocking is allowed.
+pub struct Sender<C, E> {
+    send: mpsc::Sender<Result<C, E>>,
+    until: Instant,
+    cut: Arc<AtomicBool>,
+    runtime: Handle,
+}
+
+/// The end that the connection has.
+pub struct Receiver<C, E> {
+    receive: mpsc::Receiver<Result<C, E>>,
+    cut: Arc<AtomicBool>,
+}
+
+/// A channel for an answer that must have been handed over within `limit`, with so many chunks under way. To be
+/// called in a runtime.
+pub fn channel<C, E>(chunks: usize, limit: Duration) -> (Sender<C, E>, Receiver<C, E>) {
+    let (send, receive) = mpsc::channel(chunks);
+    let cut = Arc::new(AtomicBool::new(false));
+    let now = Instant::now();
+    let until = now.checked_add(limit).unwrap_or(now);
+    (Sender { send, until, cut: cut.clone(), runtime: Handle::current() }, Receiver { receive, cut })
+}
+
+impl<C, E> Sender<C, E> {
+    /// Hands a chunk over, or the error that ends the answer. False when nobody wants more: the client has gone or is
+    /// too slow.
+    pub fn send(&self, chunk: Result<C, E>) -> bool {
+        let chunk = match self.send.try_send(chunk) {
+            Ok(()) => return true,
+            Err(mpsc::error::TrySendError::Closed(_)) => return false,
+            Err(mpsc::error::TrySendError::Full(chunk)) => chunk,
+        };
+        let waiting = WAITING.fetch_add(1, Ordering::Relaxed);
+        let until = match waiting >= MANY {
+            true => self.until.min(Instant::now() + SHORT),
+            false => self.until,
+        };
+        let sent = self.runtime.block_on(tokio::time::timeout_at(until, self.send.send(chunk)));
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+        match sent {
+            Ok(sent) => sent.is_ok(),
+            Err(_) => {
+                self.cut.store(true, Ordering::Release);
+                false
+            }
+        }
+    }
+}
+
+/// Chunks that a task makes which may wait as long as its client does: nothing else waits for it.
+impl<C, E> From<mpsc::Receiver<Result<C, E>>> for Receiver<C, E> {
+    fn from(receive: mpsc::Receiver<Result<C, E>>) -> Receiver<C, E> {
+        Receiver { receive, cut: Arc::default() }
+    }
+}
+
+impl<C, E: From<TooSlow>> Receiver<C, E> {
+    /// The next chunk; `None` is the clean end.
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<C, E>>> {
+        self.receive.poll_recv(cx).map(|chunk| match chunk {
+            // The channel's close orders the store before this load.
+            None if self.cut.swap(false, Ordering::AcqRel) => Some(Err(TooSlow.into())),
+            chunk => chunk,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    #[derive(Debug, PartialEq)]
+    struct Cut;
+
+    impl From<TooSlow> for Cut {
+        fn from(_: TooSlow) -> Cut {
+            Cut
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_slow_client_is_cut_off_with_an_error_and_keeps_no_thread() {
+        let (send, mut receive) = channel::<&str, Cut>(2, Duration::from_millis(20));
+        let sent = tokio::task::spawn_blocking(move || (0..10).take_while(|_| send.send(Ok("x"))).count());
+        assert_eq!(sent.await.unwrap(), 2, "what fits into the channel");
+        for _ in 0..2 {
+            assert_eq!(poll_fn(|cx| receive.poll_recv(cx)).await, Some(Ok("x")));
+        }
+        assert_eq!(poll_fn(|cx| receive.poll_recv(cx)).await, Some(Err(Cut)));
+        assert_eq!(poll_fn(|cx| receive.poll_recv(cx)).await, None);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn where_many_wait_each_waits_briefly() {
+        let (send, receive) = channel::<&str, Cut>(1, Duration::from_secs(3600));
+        // As if others waited.
+        WAITING.fetch_add(MANY, Ordering::Relaxed);
+        let sent = tokio::task::spawn_blocking(move || (0..10).take_while(|_| send.send(Ok("x"))).count());
+        assert_eq!(sent.await.unwrap(), 1);
+        WAITING.fetch_sub(MANY, Ordering::Relaxed);
+        drop(receive);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_client_that_reads_gets_everything() {
+        let (send, mut receive) = channel::<&str, Cut>(2, Duration::from_secs(60));
+        let sent = tokio::task::spawn_blocking(move || (0..1000).all(|_| send.send(Ok("x"))));
+        let mut got = 0;
+        while let Some(chunk) = poll_fn(|cx| receive.poll_recv(cx)).await {
+            chunk.unwrap();
+            got += 1;
+        }
+        assert_eq!((got, sent.await.unwrap()), (1000, true));
+    }
+}

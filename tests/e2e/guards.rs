@@ -1,0 +1,287 @@
+//! Flow control, audit and encryption at rest, as an administrator meets them.
+
+use std::path::Path;
+
+use http::{Method, StatusCode};
+use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
+use plinth_tests::server::TestServer;
+use serde_json::{json, Value};
+
+async fn get(connection: &mut Connection, path: &str) -> Value {
+    let reply = connection.must(&Call::get(path)).await.expect(path);
+    serde_json::from_slice(&reply.body).expect("JSON")
+}
+
+/// Asks until the answer is as wanted; what is asked for happens in the background.
+async fn until(connection: &mut Connection, path: &str, wanted: impl Fn(StatusCode, &Value) -> bool) {
+    let asking = async {
+        loop {
+            let reply = connection.call(&Call::get(path)).await.expect(path);
+            let body = serde_json::from_slice(&reply.body).unwrap_or(Value::Null);
+            if wanted(reply.status, &body) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(100), asking).await.expect("it comes about");
+}
+
+const FLOW: &str = "/apis/flowcontrol.apiserver.k8s.io/v1";
+
+#[tokio::test]
+async fn flow_schemas_are_there_healed_and_named_in_answers() {
+    let server = TestServer::start(&[]).await;
+    let mut admin = server.connect(Protocol::Http2).await;
+    let names = |list: &Value| -> Vec<String> {
+        let items = list["items"].as_array().expect("items").iter();
+        items.map(|item| item["metadata"]["name"].as_str().expect("name").to_owned()).collect()
+    };
+    let levels = names(&get(&mut admin, &format!("{FLOW}/prioritylevelconfigurations")).await);
+    assert_eq!(
+        levels,
+        [
+            "catch-all",
+            "exempt",
+            "global-default",
+            "leader-election",
+            "node-high",
+            "system",
+            "workload-high",
+            "workload-low"
+        ]
+    );
+    let schemas = names(&get(&mut admin, &format!("{FLOW}/flowschemas")).await);
+    assert_eq!(schemas.len(), 11, "{schemas:?}");
+    // An answer names its schema and level by UID.
+    let exempt = get(&mut admin, &format!("{FLOW}/flowschemas/exempt")).await;
+    let reply = admin.call(&Call::get("/api/v1/namespaces")).await.expect("list");
+    assert_eq!(
+        reply.headers["x-kubernetes-pf-flowschema-uid"],
+        exempt["metadata"]["uid"].as_str().expect("uid")
+    );
+    assert_ne!(reply.headers["x-kubernetes-pf-prioritylevel-uid"], "");
+    assert_eq!(exempt["status"]["conditions"][0]["type"], "Dangling");
+    assert_eq!(exempt["status"]["conditions"][0]["status"], "False");
+    // A schema of one's own that names no level is told so; it is taken over once the level is there.
+    let schema = json!({
+        "metadata": {"name": "strangers"},
+        "spec": {
+            "matchingPrecedence": 3,
+            "priorityLevelConfiguration": {"name": "tight"},
+            "rules": [{
+                "subjects": [{"kind": "Group", "group": {"name": "system:unauthenticated"}}],
+                "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["/version"]}],
+            }],
+        },
+    });
+    let created = Call::new(Method::POST, format!("{FLOW}/flowschemas")).body(JSON, schema.to_string());
+    admin.must(&created).await.expect("a schema");
+    let dangling = |status: &'static str| {
+        move |_: StatusCode, schema: &Value| schema["status"]["conditions"][0]["status"] == status
+    };
+    let own = format!("{FLOW}/flowschemas/strangers");
+    until(&mut admin, &own, dangling("True")).await;
+    let level = json!({
+        "metadata": {"name": "tight"},
+        "spec": {"type": "Limited", "limited": {"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}}},
+    });
+    let created =
+        Call::new(Method::POST, format!("{FLOW}/prioritylevelconfigurations")).body(JSON, level.to_string());
+    admin.must(&created).await.expect("a level");
+    until(&mut admin, &own, dangling("False")).await;
+    let uid = get(&mut admin, &own).await["metadata"]["uid"].as_str().expect("uid").to_owned();
+    let mut stranger = server.connect_anonymously(Protocol::Http1).await;
+    let reply = stranger.call(&Call::get("/version")).await.expect("version");
+    assert_eq!(reply.headers["x-kubernetes-pf-flowschema-uid"], uid.as_str());
+    let metrics = admin.must(&Call::get("/metrics")).await.expect("metrics").text();
+    for metric in [
+        "apiserver_flowcontrol_dispatched_requests_total{flow_schema=\"strangers\",priority_level=\"tight\"} 1",
+        "apiserver_flowcontrol_nominal_limit_seats{priority_level=\"workload-low\"}",
+    ] {
+        assert!(metrics.contains(metric), "{metric}\n{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_takes_too_long_or_asks_for_nonsense_is_told_so() {
+    let server = TestServer::start(&["--request-timeout=1s"]).await;
+    let mut admin = server.connect(Protocol::Http1).await;
+    let reply = admin.call(&Call::get("/api/v1/pods?timeout=soon")).await.expect("an answer");
+    assert_eq!(reply.status, StatusCode::BAD_REQUEST);
+    assert!(reply.text().contains("invalid timeout specified in the request URL"), "{}", reply.text());
+    // A revision that will not come is waited for longer than a second.
+    let reply = admin.call(&Call::get("/api/v1/pods?resourceVersion=999999999")).await.expect("an answer");
+    assert_eq!(reply.status, StatusCode::GATEWAY_TIMEOUT);
+    assert!(
+        reply.text().contains("request did not complete within the allotted timeout"),
+        "{}",
+        reply.text()
+    );
+}
+
+#[tokio::test]
+async fn requests_are_recorded_as_the_policy_says() {
+    let dir = tempfile::tempdir().expect("directory");
+    let (policy, log) = (dir.path().join("policy.yaml"), dir.path().join("audit.log"));
+    let rules = "kind: Policy\napiVersion: audit.k8s.io/v1\nomitStages: [RequestReceived]\nrules:\n\
+        - {level: None, users: ['system:apiserver']}\n\
+        - {level: Metadata, resources: [{group: '', resources: [secrets]}]}\n\
+        - {level: RequestResponse, resources: [{group: '', resources: [configmaps]}]}\n\
+        - {level: None}\n";
+    std::fs::write(&policy, rules).expect("policy");
+    let arguments =
+        [format!("--audit-policy-file={}", policy.display()), format!("--audit-log-path={}", log.display())];
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut server = TestServer::start(&arguments).await;
+    let mut admin = server.connect(Protocol::Http2).await;
+    let base = "/api/v1/namespaces/default";
+    let secret = json!({"metadata": {"name": "s"}, "stringData": {"word": "xyzzy"}});
+    let create = Call::new(Method::POST, format!("{base}/secrets")).body(JSON, secret.to_string());
+    let created = admin.must(&create).await.expect("secret");
+    let audit_id = created.headers["audit-id"].to_str().expect("text").to_owned();
+    let map = json!({"metadata": {"name": "c"}, "data": {"a": "b"}});
+    admin
+        .must(&Call::new(Method::POST, format!("{base}/configmaps")).body(JSON, map.to_string()))
+        .await
+        .expect("map");
+    let patch = Call::new(Method::PATCH, format!("{base}/configmaps/c"))
+        .body("application/merge-patch+json", r#"{"data":{"a":"c"}}"#);
+    admin.must(&patch).await.expect("patch");
+    admin.must(&Call::get(format!("{base}/pods"))).await.expect("list");
+    let mut stranger = server.connect_anonymously(Protocol::Http1).await;
+    stranger.call(&Call::get(format!("{base}/secrets"))).await.expect("a refusal");
+    server.terminate().await;
+    let text = std::fs::read_to_string(&log).expect("log");
+    assert!(!text.contains("xyzzy") && !text.contains("eHl6enk"), "a secret at level Metadata");
+    let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let one = |verb: &str, resource: &str, user: &str| -> &Value {
+        let found = events.iter().find(|e| {
+            e["verb"] == verb && e["objectRef"]["resource"] == resource && e["user"]["username"] == user
+        });
+        found.unwrap_or_else(|| panic!("no event for {verb} {resource}: {text}"))
+    };
+    let secret = one("create", "secrets", "kubernetes-admin");
+    assert_eq!((&secret["level"], &secret["auditID"]), (&json!("Metadata"), &json!(audit_id)));
+    assert_eq!(secret["annotations"]["authorization.k8s.io/decision"], "allow");
+    assert_eq!(secret["responseStatus"]["code"], 201);
+    let map = one("create", "configmaps", "kubernetes-admin");
+    assert_eq!(map["requestObject"]["data"]["a"], "b");
+    assert_eq!(map["objectRef"]["name"], "c");
+    assert_eq!(map["responseObject"]["kind"], "ConfigMap");
+    let patched = one("patch", "configmaps", "kubernetes-admin");
+    assert_eq!(patched["requestObject"], json!({"data": {"a": "c"}}));
+    assert_eq!(patched["responseObject"]["data"]["a"], "c");
+    let refused = one("list", "secrets", "system:anonymous");
+    assert_eq!(refused["annotations"]["authorization.k8s.io/decision"], "forbid");
+    assert_eq!(refused["responseStatus"]["reason"], "Forbidden");
+    assert!(!events.iter().any(|e| e["objectRef"]["resource"] == "pods"), "the policy leaves them out");
+}
+
+const KEY_A: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+const KEY_B: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+
+fn encryption(path: &Path, keys: &[(&str, &str)], identity: bool) {
+    let keys: Vec<String> =
+        keys.iter().map(|(name, key)| format!("{{name: {name}, secret: {key}}}")).collect();
+    let identity = if identity { ", {identity: {}}" } else { "" };
+    let text = format!(
+        "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n- resources: [secrets]\n  providers: [{{aesgcm: {{keys: [{}]}}}}{identity}]\n",
+        keys.join(", ")
+    );
+    std::fs::write(path, text).expect("configuration");
+}
+
+/// Whether any file below a directory contains these bytes.
+fn contains(dir: &Path, needle: &[u8]) -> bool {
+    std::fs::read_dir(dir).expect("directory").any(|entry| {
+        let path = entry.expect("entry").path();
+        match path.is_dir() {
+            true => contains(&path, needle),
+            false => std::fs::read(&path).is_ok_and(|bytes| bytes.windows(needle.len()).any(|w| w == needle)),
+        }
+    })
+}
+
+#[tokio::test]
+async fn secrets_are_encrypted_on_disk_and_keys_rotate() {
+    let dir = tempfile::tempdir().expect("directory");
+    let config = dir.path().join("encryption.yaml");
+    encryption(&config, &[("a", KEY_A)], true);
+    let argument = format!("--encryption-provider-config={}", config.display());
+    let arguments = [argument.as_str(), "--encryption-provider-config-automatic-reload"];
+    let mut server = TestServer::start(&arguments).await;
+    let mut admin = server.connect(Protocol::Http2).await;
+    let base = "/api/v1/namespaces/default";
+    let marker = "cGxpbnRoLW1hcmtlci0xMjM0NTY3ODkw";
+    let secret =
+        |name: &str| json!({"metadata": {"name": name, "labels": {"find": "me"}}, "data": {"word": marker}});
+    for name in ["one", "two"] {
+        let create = Call::new(Method::POST, format!("{base}/secrets")).body(JSON, secret(name).to_string());
+        admin.must(&create).await.expect("secret");
+    }
+    let map = json!({"metadata": {"name": "plain"}, "data": {"word": "plinth-open-marker-1234567890"}});
+    admin
+        .must(&Call::new(Method::POST, format!("{base}/configmaps")).body(JSON, map.to_string()))
+        .await
+        .expect("map");
+    // Reads, selectors and updates are as they always are.
+    let list = get(&mut admin, &format!("{base}/secrets?labelSelector=find%3Dme")).await;
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(2));
+    assert_eq!(list["items"][0]["data"]["word"], marker);
+    let patch = Call::new(Method::PATCH, format!("{base}/secrets/one"))
+        .body("application/merge-patch+json", r#"{"metadata":{"labels":{"x":"y"}}}"#);
+    admin.must(&patch).await.expect("patch");
+    let before = get(&mut admin, &format!("{base}/secrets/one")).await["metadata"]["resourceVersion"].clone();
+    server.terminate().await;
+    assert!(!contains(&server.data(), marker.as_bytes()), "the secret lies on the disk");
+    assert!(contains(&server.data(), b"plinth-open-marker"), "what is not configured is as it was");
+    server.restart().await;
+    let mut admin = server.connect(Protocol::Http2).await;
+    assert_eq!(get(&mut admin, &format!("{base}/secrets/one")).await["data"]["word"], marker);
+    // A new key in front: an update that changes nothing writes the value anew.
+    encryption(&config, &[("b", KEY_B), ("a", KEY_A)], true);
+    let rewritten = async {
+        loop {
+            let replace = Call::new(Method::PATCH, format!("{base}/secrets/one"))
+                .body("application/merge-patch+json", r#"{"metadata":{"labels":{"x":"y"}}}"#);
+            let reply = admin.must(&replace).await.expect("patch");
+            let now: Value = serde_json::from_slice(&reply.body).expect("JSON");
+            if now["metadata"]["resourceVersion"] != before {
+                return now["metadata"]["resourceVersion"].clone();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    };
+    let rewritten =
+        tokio::time::timeout(std::time::Duration::from_secs(100), rewritten).await.expect("written anew");
+    let unchanged = Call::new(Method::PATCH, format!("{base}/secrets/one"))
+        .body("application/merge-patch+json", r#"{"metadata":{"labels":{"x":"y"}}}"#);
+    let reply = admin.must(&unchanged).await.expect("patch");
+    let now: Value = serde_json::from_slice(&reply.body).expect("JSON");
+    assert_eq!(now["metadata"]["resourceVersion"], rewritten, "once");
+    // Without the old key what was not written anew cannot be read; everything else can.
+    encryption(&config, &[("b", KEY_B)], true);
+    until(&mut admin, &format!("{base}/secrets/two"), |status, _| {
+        status == StatusCode::INTERNAL_SERVER_ERROR
+    })
+    .await;
+    let reply = admin.call(&Call::get(format!("{base}/secrets"))).await.expect("an answer");
+    assert_eq!(reply.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(reply.text().contains("unable to transform key"), "{}", reply.text());
+    assert!(reply.text().contains("/registry/secrets/default/two"), "{}", reply.text());
+    assert_eq!(get(&mut admin, &format!("{base}/secrets/one")).await["data"]["word"], marker);
+    get(&mut admin, &format!("{base}/configmaps")).await;
+    // A plain delete fails with it, the one that says what it means does not.
+    let delete = Call::new(Method::DELETE, format!("{base}/secrets/two"));
+    assert_eq!(admin.call(&delete).await.expect("an answer").status, StatusCode::INTERNAL_SERVER_ERROR);
+    let options = json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true});
+    let unsafe_delete = |name: &str| {
+        Call::new(Method::DELETE, format!("{base}/secrets/{name}")).body(JSON, options.to_string())
+    };
+    let readable = admin.call(&unsafe_delete("one")).await.expect("an answer");
+    assert_eq!(readable.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", readable.text());
+    admin.must(&unsafe_delete("two")).await.expect("deleted");
+    let list = get(&mut admin, &format!("{base}/secrets")).await;
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(1));
+}
