@@ -9,6 +9,7 @@ mod discovery;
 mod durability;
 mod every_kind;
 mod kubectl;
+mod outward;
 mod process;
 mod protocols;
 mod reading;
