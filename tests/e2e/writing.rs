@@ -132,8 +132,15 @@ async fn a_budget_lets_evictions_pass_one_by_one() {
         &json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": selector}}),
     )
     .await;
-    let evict =
-        |name: &str| json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+    // A client of `kube` would try again by itself whenever the server asks it to.
+    let mut connection = access.connect(Protocol::Http1).await;
+    let mut evict = async |name: &str, query: &str| {
+        let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+        let call = Call::new(http::Method::POST, format!("{pods}/{name}/eviction{query}"));
+        let reply = connection.call(&call.body("application/json", body.to_string())).await.expect("answer");
+        let body = serde_json::from_slice(&reply.body).unwrap_or(Value::Null);
+        Answer { code: reply.status.as_u16(), body, warnings: Vec::new() }
+    };
     let early = evict("a", "").await;
     assert_eq!(
         (early.code, early.text("/details/causes/0/reason")),
