@@ -6,7 +6,7 @@ use plinth_codec::{json, Value};
 use crate::status::Cause;
 
 /// How a bad value appears in a message: text quoted, everything else as JSON.
-fn shown(value: &Value) -> String {
+pub fn shown(value: &Value) -> String {
     match value {
         Value::String(s) => format!("{:?}", s.as_str()),
         other => {
@@ -21,6 +21,17 @@ fn shown(value: &Value) -> String {
 pub fn invalid(field: impl Into<String>, value: impl Into<Value>, why: &str) -> Cause {
     let message = format!("Invalid value: {}: {why}", shown(&value.into()));
     Cause { reason: "FieldValueInvalid", message, field: field.into() }
+}
+
+/// As [`invalid`], for a value that is shown already: structs come in the order of their members upstream.
+pub fn invalid_shown(field: impl Into<String>, shown: &str, why: &str) -> Cause {
+    let message = format!("Invalid value: {shown}: {why}");
+    Cause { reason: "FieldValueInvalid", message, field: field.into() }
+}
+
+/// As [`duplicate`], for a value that is shown already.
+pub fn duplicate_shown(field: impl Into<String>, shown: &str) -> Cause {
+    Cause { reason: "FieldValueDuplicate", message: format!("Duplicate value: {shown}"), field: field.into() }
 }
 
 /// `Required value: why`, or `Required value` alone.

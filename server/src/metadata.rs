@@ -125,6 +125,28 @@ pub fn wipe_system_fields(object: &mut Value) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// Leaves each owner once; the UIDs of those that were there more than once.
+pub fn dedup_owners(object: &mut Value) -> Vec<String> {
+    let owners = object.get_mut("metadata").and_then(|m| m.get_mut("ownerReferences"));
+    let Some(owners) = owners.and_then(Value::as_array_mut).filter(|owners| owners.len() > 1) else {
+        return Vec::new();
+    };
+    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+    let mut twice: Vec<String> = Vec::new();
+    for owner in owners.drain(..) {
+        if !kept.contains(&owner) {
+            kept.push(owner);
+            continue;
+        }
+        let uid = owner.str_at(&["uid"]).unwrap_or_default().to_owned();
+        if !twice.contains(&uid) {
+            twice.push(uid);
+        }
+    }
+    *owners = kept;
+    twice
+}
+
 /// Sets what the server sets at birth. The name is generated first.
 ///
 /// # Errors
@@ -364,4 +386,23 @@ fn finalizer_faults(finalizers: &[&str], is_builtin: bool) -> Vec<Cause> {
         faults.push(field::invalid(PATH, all, &why));
     }
     faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::json;
+
+    #[test]
+    fn an_owner_is_there_once() {
+        let mut object = json::parse(
+            br#"{"metadata":{"ownerReferences":[{"uid":"a"},{"uid":"b"},{"uid":"a"},{"uid":"a"},{"uid":"a","name":"other"}]}}"#,
+        )
+        .unwrap();
+        assert_eq!(dedup_owners(&mut object), ["a"]);
+        let kept = object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array).unwrap();
+        assert_eq!(kept.len(), 3);
+        assert_eq!(dedup_owners(&mut object), Vec::<String>::new());
+        assert_eq!(dedup_owners(&mut Value::object()), Vec::<String>::new());
+    }
 }

@@ -11,6 +11,7 @@ mod every_kind;
 mod guards;
 mod hostile;
 mod kubectl;
+mod outward;
 mod process;
 mod protocols;
 mod reading;

@@ -8,6 +8,7 @@
 //! | [`kubectl`] | a real kubectl, where one is installed |
 //! | [`fixtures`] | manifests that projects publish |
 //! | [`proxy`] | a proxy whose connections can be cut |
+//! | [`https`] | webhooks and kubelets of a test's own |
 //! | [`refusal`] | what an error answer must say |
 //!
 //! Tests are independent and run in parallel: on the shared server each works in a namespace of
@@ -24,6 +25,7 @@
 //! ```
 
 pub mod fixtures;
+pub mod https;
 pub mod kubectl;
 pub mod proxy;
 pub mod refusal;

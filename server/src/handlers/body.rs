@@ -6,7 +6,7 @@ use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
 use plinth_codec::json::DecodeOptions;
 use plinth_codec::negotiate::{self, Accepts, ContentType, Encoding};
-use plinth_codec::schema::{Schema, TypeId, GVK};
+use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::yaml;
 use plinth_codec::{cbor, json, protobuf, Value};
 
@@ -213,14 +213,45 @@ fn decode_fault(expected: &GVK, what: &str) -> ApiError {
     ))
 }
 
+/// What upstream's scheme says of a kind that it does not know; clients match on its first words.
+fn unregistered(kind: &str, api_version: &str) -> String {
+    format!(
+        "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+    )
+}
+
+/// Where upstream has the types of a group that it works with: the first part of the group's name.
+fn internal_package(group: &str) -> &str {
+    match group.split('.').next() {
+        None | Some("") => "core",
+        Some(package) => package,
+    }
+}
+
 /// A body without kind or apiVersion is taken for what the path says; another one is refused.
 fn check_kind(expected: &GVK, api_version: &str, kind: &str) -> Result<(), ApiError> {
     let expected_version = expected.api_version();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let is_known = schema::builtin().kind(&GVK::new(group, version, kind)).is_some();
     if !kind.is_empty() && kind != expected.kind {
-        let version = api_version.rsplit('/').next().unwrap_or_default();
+        let why = match is_known {
+            true => format!(
+                "converting ({version}.{kind}) to ({}.{}): unknown conversion",
+                internal_package(&expected.group),
+                expected.kind
+            ),
+            false => unregistered(kind, api_version),
+        };
         return Err(ApiError::bad_request(format!(
-            "{kind} in version {version:?} cannot be handled as a {}: converting ({api_version}, Kind={kind}) to ({expected_version}, Kind={}): unknown conversion",
-            expected.kind, expected.kind
+            "{kind} in version {version:?} cannot be handled as a {}: {why}",
+            expected.kind
+        )));
+    }
+    if !kind.is_empty() && !api_version.is_empty() && api_version != expected_version && !is_known {
+        return Err(ApiError::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {}: {}",
+            expected.kind,
+            unregistered(kind, api_version)
         )));
     }
     if !api_version.is_empty() && api_version != expected_version {

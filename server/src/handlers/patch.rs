@@ -205,7 +205,9 @@ fn check_kind(patched: &Value, gvk: &GVK) -> Result<(), String> {
 fn refusal(patch: &Patch, error: patch::PatchError) -> ApiError {
     let message = error.to_string();
     match error.code() {
-        413 => ApiError::new(413, Reason::RequestEntityTooLarge, message),
+        413 => {
+            ApiError::new(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {message}"))
+        }
         // What the operation ran into stays in the details: upstream's message says nothing of it.
         422 if patch.kind == ContentType::JsonPatch => {
             let text = "the server rejected our request due to an error in our request";

@@ -65,7 +65,8 @@ pub(super) async fn component_statuses(cx: Context) -> Result<Response<Body>, Ap
     let shape = if cx.info.name.is_empty() { Shape::List } else { Shape::Object };
     let representation = cx.representation(shape)?;
     if shape == Shape::Object && cx.info.name != STORAGE {
-        return Err(cx.not_found());
+        // Upstream names it in the singular.
+        return Err(ApiError::not_found("", "componentstatus", &cx.info.name));
     }
     let healthy = cx.server.store.read(|engine| engine.snapshot(At::Latest).map(|_| ())).await.is_ok();
     let (status, message) = if healthy { ("True", "ok") } else { ("False", "the storage cannot be read") };

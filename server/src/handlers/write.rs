@@ -108,6 +108,7 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
     }
     metadata::match_namespace(&cx.resource, &cx.info, &mut tree)?;
     metadata::wipe_system_fields(&mut tree)?;
+    dedup_owners(cx, &mut tree, "");
     // Some kinds' defaults are of the status: they come after what the client said there is gone.
     clear_status(cx, &mut tree);
     strategy.default(&mut tree);
@@ -116,6 +117,7 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
     }
     let call = Call::new(cx, Operation::Create, None);
     admission::mutate(&call, &mut tree).await?;
+    dedup_owners(cx, &mut tree, AFTER_ADMISSION);
     refuse_escalation(cx, &tree, None).await?;
     metadata::prepare_create(&cx.resource, &mut tree, &moment)?;
     (strategy.prepare_for_create)(&mut tree);
@@ -152,6 +154,20 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
             Ok(Created::Raced)
         }
         None => Err(exists()),
+    }
+}
+
+/// What a warning of owners adds that admission brought in twice.
+const AFTER_ADMISSION: &str = " after mutating admission happens";
+
+/// Leaves each owner once, and says so.
+fn dedup_owners(cx: &Context, tree: &mut Value, when: &str) {
+    let twice = metadata::dedup_owners(tree);
+    if !twice.is_empty() {
+        cx.warnings.add(format!(
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            twice.join(", ")
+        ));
     }
 }
 
@@ -246,6 +262,7 @@ async fn update_once(
     check_preconditions(cx, update, &new, &old)?;
     metadata::match_namespace(&cx.resource, &cx.info, &mut new)?;
     metadata::prepare_update(&mut new, &old)?;
+    dedup_owners(cx, &mut new, "");
     strategy.default(&mut new);
     keep_other_part(cx, &mut new, &old);
     if update.ownership == Ownership::Track {
@@ -253,6 +270,7 @@ async fn update_once(
     }
     let call = Call::new(cx, Operation::Update, Some(&old));
     if admission::mutate(&call, &mut new).await? {
+        dedup_owners(cx, &mut new, AFTER_ADMISSION);
         strategy.default(&mut new);
         keep_other_part(cx, &mut new, &old);
     }

@@ -250,7 +250,11 @@ pub(super) static ROWS: &[Row] = &[
             ..GENERATION
         },
     ),
-    ("events.k8s.io", "events", Strategy { validate: check_event::validate, ..EVENTS }),
+    (
+        "events.k8s.io",
+        "events",
+        Strategy { validate: check_event::validate, validate_update: check_event::validate_update, ..EVENTS },
+    ),
     (
         "flowcontrol.apiserver.k8s.io",
         "flowschemas",

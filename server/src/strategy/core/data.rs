@@ -26,6 +26,13 @@ pub fn validate(object: &Value) -> Vec<Cause> {
             );
         }
     }
+    let binary = object.get("binaryData").and_then(Value::as_object);
+    let keys =
+        object.get("data").and_then(Value::as_object).into_iter().flat_map(Map::iter).map(|(key, _)| key);
+    for key in keys.filter(|key| binary.is_some_and(|binary| binary.contains(key))) {
+        let why = "duplicate of key present in binaryData";
+        faults.push(field::invalid(format!("data[{key}]"), key.clone(), why));
+    }
     if size > SIZE_MAX {
         faults.push(field::too_long("[]", SIZE_MAX));
     }

@@ -1,61 +1,118 @@
 //! Events, in both their faces.
 //!
-//! Upstream: kubernetes `pkg/apis/core/validation/events.go`.
+//! Upstream: kubernetes `pkg/apis/core/validation/events.go`. Paths are those of core/v1 in both faces, but for the
+//! reporter's.
 
 use plinth_codec::{names, Value};
 
-use super::text;
+use super::update::immutable;
+use super::{at, text};
 use crate::field;
 use crate::status::Cause;
 
-/// The namespace of an event is that of what it is about; what has none has its events in `default`.
-fn namespace_faults(event: &Value, path: &str) -> Option<Cause> {
-    let (own, about) = (text(event, "metadata.namespace"), text(event, &format!("{path}.namespace")));
-    let fits = match about {
-        "" => matches!(own, "" | "default"),
-        about => own == about,
+/// The longest name of a reporter's instance, action and reason, and the longest note, in bytes.
+const NAME_MAX: usize = 128;
+const NOTE_MAX: usize = 1024;
+
+/// Where a face has what the rules look at.
+struct Face {
+    about: &'static str,
+    controller: &'static str,
+    note: &'static str,
+}
+
+const CORE: Face = Face { about: "involvedObject", controller: "reportingComponent", note: "message" };
+const EVENTS: Face = Face { about: "regarding", controller: "reportingController", note: "note" };
+
+/// What holds in both faces: an event without a time is of the old kind, which says less.
+fn common(event: &Value, face: &Face) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    let (own, about) = (text(event, "metadata.namespace"), text(event, &format!("{}.namespace", face.about)));
+    let is_old = text(event, "eventTime").is_empty();
+    let fits = match (about, is_old) {
+        ("", true) => matches!(own, "" | "default"),
+        ("", false) => matches!(own, "default" | "kube-system"),
+        (about, true) => own == about,
+        (_, false) => true,
     };
-    (!fits).then(|| field::invalid(format!("{path}.namespace"), about, "does not match event.namespace"))
-}
-
-/// core/v1: what old reporters leave out is let pass.
-pub fn validate_core(event: &Value) -> Vec<Cause> {
-    namespace_faults(event, "involvedObject").into_iter().collect()
-}
-
-/// events.k8s.io/v1: who reports, when and what is said in full.
-pub fn validate(event: &Value) -> Vec<Cause> {
-    const NAME_MAX: usize = 128;
-    const NOTE_MAX: usize = 1024;
-    let mut faults: Vec<Cause> = namespace_faults(event, "regarding").into_iter().collect();
-    if text(event, "eventTime").is_empty() {
-        faults.push(field::required("eventTime", ""));
+    if !fits {
+        faults.push(field::invalid("involvedObject.namespace", about, "does not match event.namespace"));
     }
-    let controller = text(event, "reportingController");
+    if is_old {
+        return faults;
+    }
+    let controller = text(event, face.controller);
     if controller.is_empty() {
-        faults.push(field::required("reportingController", ""));
+        faults.push(field::required(face.controller, ""));
     }
     let bad = names::qualified_name_faults(controller);
-    faults.extend(
-        bad.iter()
-            .filter(|_| !controller.is_empty())
-            .map(|why| field::invalid("reportingController", controller, why)),
-    );
+    faults.extend(bad.iter().map(|why| field::invalid(face.controller, controller, why)));
     for key in ["reportingInstance", "action", "reason"] {
         let given = text(event, key);
         if given.is_empty() {
             faults.push(field::required(key, ""));
         } else if given.len() > NAME_MAX {
-            faults.push(field::invalid(key, given, &format!("can have at most {NAME_MAX} characters")));
+            faults.push(field::invalid(key, "", &format!("can have at most {NAME_MAX} characters")));
         }
     }
-    if text(event, "note").len() > NOTE_MAX {
-        let why = format!("can have at most {NOTE_MAX} characters");
-        faults.push(field::invalid("message", text(event, "note"), &why));
+    if text(event, face.note).len() > NOTE_MAX {
+        faults.push(field::invalid("message", "", &format!("can have at most {NOTE_MAX} characters")));
+    }
+    faults
+}
+
+/// core/v1.
+pub fn validate_core(event: &Value) -> Vec<Cause> {
+    common(event, &CORE)
+}
+
+/// events.k8s.io/v1: nothing of the old kind.
+pub fn validate(event: &Value) -> Vec<Cause> {
+    let mut faults = common(event, &EVENTS);
+    if let Some(series) = at(event, "series") {
+        if at(series, "count").and_then(Value::as_int).unwrap_or(0) < 2 {
+            faults.push(field::invalid("series.count", "", "should be at least 2"));
+        }
+        if text(series, "lastObservedTime").is_empty() {
+            faults.push(field::required("series.lastObservedTime", ""));
+        }
+    }
+    if text(event, "eventTime").is_empty() {
+        faults.push(field::required("eventTime", ""));
     }
     let kind = text(event, "type");
     if !matches!(kind, "Normal" | "Warning") {
-        faults.push(field::invalid("type", kind, &format!("has invalid value: {kind}")));
+        faults.push(field::invalid("type", "", &format!("has invalid value: {kind}")));
+    }
+    let old = [
+        ("deprecatedFirstTimestamp", "firstTimestamp"),
+        ("deprecatedLastTimestamp", "lastTimestamp"),
+        ("deprecatedCount", "count"),
+        ("deprecatedSource.component", "source"),
+        ("deprecatedSource.host", "source"),
+    ];
+    let is_set = |key: &str| match at(event, key) {
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(Value::Int(number)) => *number != 0,
+        other => other.is_some(),
+    };
+    for (_, shown) in old.iter().filter(|(key, _)| is_set(key)) {
+        faults.push(field::invalid(*shown, "", "needs to be unset"));
+    }
+    faults
+}
+
+/// events.k8s.io/v1: only a series goes on.
+pub fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
+    const FIXED: &[&str] =
+        &["reason", "type", "eventTime", "action", "related", "reportingController", "reportingInstance"];
+    let mut faults = Vec::new();
+    immutable(FIXED, new, old, &mut faults);
+    for (key, shown) in [("regarding", "involvedObject"), ("note", "message")] {
+        if at(new, key) != at(old, key) {
+            let value = at(new, key).cloned().unwrap_or_default();
+            faults.push(field::invalid(shown, value, "field is immutable"));
+        }
     }
     faults
 }
@@ -65,32 +122,35 @@ mod tests {
     use super::*;
     use plinth_codec::json;
 
+    const WHOLE: &str = r#"{"metadata":{"namespace":"n"},"regarding":{"namespace":"n"},"eventTime":"2026-01-01T00:00:00Z","reportingController":"x.io/c","reportingInstance":"i","action":"a","reason":"r","type":"Normal"}"#;
+
     #[test]
     fn events_and_their_faults() {
         type Rule = fn(&Value) -> Vec<Cause>;
-        const WHOLE: &str = r#"{"metadata":{"namespace":"n"},"regarding":{"namespace":"n"},"eventTime":"2026-01-01T00:00:00Z","reportingController":"x.io/c","reportingInstance":"i","action":"a","reason":"r","type":"Normal"}"#;
         // rule, event, paths of the faults
-        let rows: [(Rule, &str, &[&str]); 5] = [
+        let rows: [(Rule, &str, &[&str]); 7] = [
             (validate_core, r#"{"metadata":{"namespace":"n"},"involvedObject":{"namespace":"n"}}"#, &[]),
             (
                 validate_core,
                 r#"{"metadata":{"namespace":"n"},"involvedObject":{}}"#,
                 &["involvedObject.namespace"],
             ),
+            (
+                validate_core,
+                r#"{"metadata":{"namespace":"n"},"involvedObject":{"namespace":"o"}}"#,
+                &["involvedObject.namespace"],
+            ),
             (validate_core, r#"{"metadata":{"namespace":"default"},"involvedObject":{}}"#, &[]),
+            (
+                validate_core,
+                r#"{"metadata":{"namespace":"n"},"involvedObject":{"namespace":"o"},"eventTime":"t","reportingComponent":"c","reportingInstance":"i","action":"a"}"#,
+                &["reason"],
+            ),
             (validate, WHOLE, &[]),
             (
                 validate,
-                r#"{"metadata":{"namespace":"n"},"regarding":{"namespace":"o"}}"#,
-                &[
-                    "regarding.namespace",
-                    "eventTime",
-                    "reportingController",
-                    "reportingInstance",
-                    "action",
-                    "reason",
-                    "type",
-                ],
+                r#"{"metadata":{"namespace":"n"},"regarding":{"namespace":"o"},"deprecatedCount":3}"#,
+                &["involvedObject.namespace", "eventTime", "type", "count"],
             ),
         ];
         for (rule, event, paths) in rows {
@@ -98,5 +158,15 @@ mod tests {
             let found: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
             assert_eq!(found, paths, "{event}");
         }
+    }
+
+    #[test]
+    fn only_a_series_goes_on() {
+        let old = json::parse(WHOLE.as_bytes()).unwrap();
+        let mut new = old.clone();
+        new.object_at_mut(&["series"]).unwrap().insert("count", 2);
+        assert_eq!(validate_update(&new, &old), []);
+        new.as_object_mut().unwrap().insert("note", "other");
+        assert_eq!(validate_update(&new, &old).len(), 1);
     }
 }

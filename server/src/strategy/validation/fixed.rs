@@ -119,11 +119,9 @@ fn allowed(new: &Value, old: &Value, gated: bool, faults: &mut Vec<Cause>) -> Va
             at(pod, "spec.nodeSelector").and_then(Value::as_object).cloned().unwrap_or_default()
         };
         let (now, before) = (selector(new), selector(old));
-        for (key, value) in before.iter().filter(|(key, value)| now.get(key) != Some(value)) {
+        for _ in before.iter().filter(|(key, value)| now.get(key) != Some(*value)) {
             let why = "only additions are allowed (no mutations or deletions)";
-            let shown = value.as_str().unwrap_or_default();
-            let _ = key;
-            faults.push(field::invalid("spec.nodeSelector", shown, why));
+            faults.push(field::invalid("spec.nodeSelector", before.clone(), why));
         }
         take(&mut munged, old, &["spec", "nodeSelector"]);
         take(&mut munged, old, &["spec", "affinity", "nodeAffinity"]);

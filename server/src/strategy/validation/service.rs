@@ -1,6 +1,6 @@
 //! Services, EndpointSlices, Ingresses and NetworkPolicies.
 
-use plinth_codec::{names, tree, Value};
+use plinth_codec::{names, Value};
 
 use super::pod::{port_name_faults, port_or_name};
 use super::Check::{By, Each, In, NeedOneOf, OneOf, Port, Selector};
@@ -31,7 +31,7 @@ pub const ENDPOINT_SLICE: &[Check] = &[
 pub const INGRESS: &[Check] = &[
     By(ingress_says_something),
     In("spec.defaultBackend", &[By(backend)]),
-    Each("spec.rules", &[By(host), Each("http.paths", &[By(path_of_rule), In("backend", &[By(backend)])])]),
+    Each("spec.rules", &[By(host), Each("http.paths", &[By(path_of_rule), By(backend_of_path)])]),
 ];
 
 /// networking.k8s.io/v1 NetworkPolicy.
@@ -77,15 +77,12 @@ fn ports(service: &Value, _: &str, faults: &mut Vec<Cause>) {
         };
         if all.iter().take(i).any(alike) {
             // Upstream shows the key that it compares by: an empty port but for number and protocol.
-            let shown = tree!({
-                "Name": "",
-                "Protocol": text(port, "protocol"),
-                "AppProtocol": Value::Null,
-                "Port": at(port, "port").cloned().unwrap_or_default(),
-                "TargetPort": 0,
-                "NodePort": 0,
-            });
-            faults.push(field::duplicate(format!("spec.ports[{i}]"), shown));
+            let shown = format!(
+                "{{\"Name\":\"\",\"Protocol\":{:?},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
+                text(port, "protocol"),
+                at(port, "port").and_then(Value::as_int).unwrap_or(0)
+            );
+            faults.push(field::duplicate_shown(format!("spec.ports[{i}]"), &shown));
         }
     }
 }
@@ -173,6 +170,12 @@ fn path_of_rule(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
             faults.push(field::not_supported(format!("{path}pathType"), other, supported));
         }
     }
+}
+
+/// A path has a backend, be it an empty one.
+fn backend_of_path(path_of_rule: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let nothing = Value::object();
+    backend(at(path_of_rule, "backend").unwrap_or(&nothing), &format!("{path}backend."), faults);
 }
 
 fn backend(backend: &Value, path: &str, faults: &mut Vec<Cause>) {

@@ -274,13 +274,16 @@ fn budget(object: &Value, _: &str, faults: &mut Vec<Cause>) {
     let (least, most) = (at(object, "spec.minAvailable"), at(object, "spec.maxUnavailable"));
     if let (Some(least), Some(most)) = (least, most) {
         // Upstream shows the struct with its Go names.
-        let shown = tree!({
-            "MinAvailable": least.clone(),
-            "Selector": at(object, "spec.selector").cloned().unwrap_or_default(),
-            "MaxUnavailable": most.clone(),
-            "UnhealthyPodEvictionPolicy": at(object, "spec.unhealthyPodEvictionPolicy").cloned().unwrap_or_default(),
-        });
-        faults.push(field::invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set"));
+        let member = |key: &str| field::shown(at(object, &format!("spec.{key}")).unwrap_or(&Value::Null));
+        let shown = format!(
+            "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
+            field::shown(least),
+            member("selector"),
+            field::shown(most),
+            member("unhealthyPodEvictionPolicy")
+        );
+        let why = "minAvailable and maxUnavailable cannot be both set";
+        faults.push(field::invalid_shown("spec", &shown, why));
     }
     for (path, value) in [("spec.minAvailable", least), ("spec.maxUnavailable", most)] {
         match value {
