@@ -11,6 +11,7 @@ use std::io::{self, IoSlice};
 use std::pin::{pin, Pin};
 use std::sync::Arc;
 use std::task::{ready, Context, Poll};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -19,6 +20,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const HELD: usize = 64 << 10;
 /// A buffer up to this size stays with an idle connection, in bytes.
 const KEPT: usize = 4 << 10;
+
+/// How long a client may take to read what is still held when its connection has ended.
+const LAST_FLUSH: Duration = Duration::from_secs(10);
 
 /// The stream as hyper sees it. The lock is shared with [`drive`], which runs in the same task, so nobody ever waits for it.
 pub struct Coalesced<S> {
@@ -77,8 +81,8 @@ where
     .await;
     // An upgraded connection lives on in other hands: what it was answered goes out, from then on flushes count.
     flusher.state.lock().driven = false;
-    // Whoever goes on with the stream meets the same error.
-    let _ = poll_fn(|cx| flusher.state.lock().poll_flush(cx)).await;
+    // Whoever goes on with the stream meets the same error; who does not read is not waited for.
+    let _ = tokio::time::timeout(LAST_FLUSH, poll_fn(|cx| flusher.state.lock().poll_flush(cx))).await;
     output
 }
 
