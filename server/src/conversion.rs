@@ -111,7 +111,8 @@ pub fn served_tree(
 ) -> Result<Value, ApiError> {
     let mut tree =
         json::parse(stored.body()).map_err(|e| ApiError::internal(format!("stored object: {e}")))?;
-    if let Some(form) = &resource.storage {
+    // A custom resource has been brought to its version when it was read.
+    if let Some(form) = resource.storage.as_ref().filter(|_| !resource.is_custom()) {
         let is_same = form.group == resource.row.group && stored.version() == resource.row.version;
         if !is_same {
             tree = convert(tree, (&form.group, stored.version()), resource)?;

@@ -17,6 +17,12 @@ pub fn shown(value: &Value) -> String {
     }
 }
 
+impl From<plinth_codec::field::FieldError> for Cause {
+    fn from(error: plinth_codec::field::FieldError) -> Cause {
+        Cause { reason: error.reason.as_str(), message: error.message, field: error.field }
+    }
+}
+
 /// `Invalid value: "x": why`.
 pub fn invalid(field: impl Into<String>, value: impl Into<Value>, why: &str) -> Cause {
     let message = format!("Invalid value: {}: {why}", shown(&value.into()));

@@ -28,6 +28,7 @@ pub mod certificates;
 pub mod cli;
 pub mod controllers;
 pub mod conversion;
+pub mod custom_resources;
 pub mod discovery;
 pub mod encryption;
 pub mod endpoints;

@@ -9,7 +9,7 @@ use crate::field;
 use crate::registry::ResourceType;
 use crate::request_info::RequestInfo;
 use crate::status::{ApiError, Cause};
-use crate::strategy::NameRule;
+use crate::strategy::{Deletion, NameRule};
 
 /// The most that the annotations of an object may weigh, keys and values together, in bytes.
 const ANNOTATIONS_MAX: usize = 256 << 10;
@@ -165,7 +165,7 @@ pub fn prepare_create(resource: &ResourceType, object: &mut Value, moment: &Mome
     }
     metadata.insert("uid", moment.uid.as_str());
     metadata.insert("creationTimestamp", moment.now.as_str());
-    if resource.strategy.generation || resource.custom {
+    if resource.strategy.generation {
         metadata.insert("generation", 1);
     }
     Ok(())
@@ -203,11 +203,14 @@ pub fn prepare_update(object: &mut Value, old: &Value) -> Result<(), ApiError> {
 /// Raises the generation when the desired state changed.
 pub fn count_generation(resource: &ResourceType, object: &mut Value, old: &Value) {
     let strategy = resource.strategy;
-    if !(strategy.generation || resource.custom) {
+    if !strategy.generation {
         return;
     }
     let annotations = |v: &Value| v.at(&["metadata", "annotations"]).cloned();
+    // Without a status subresource the status of a custom resource is a field like any other.
+    let has_own_status = resource.is_custom() && resource.row.subresource("status").is_none();
     let changed = desired_state_differs(object, old)
+        || (has_own_status && object.get("status") != old.get("status"))
         || (strategy.generation_of_annotations && annotations(object) != annotations(old));
     if changed {
         let generation = old.at(&["metadata", "generation"]).and_then(Value::as_int).unwrap_or(0);
@@ -259,7 +262,9 @@ pub fn validate(resource: &ResourceType, object: &Value, creating: bool) -> Vec<
     faults.extend(label_faults(metadata.get("labels"), "metadata.labels"));
     faults.extend(annotation_faults(metadata.get("annotations")));
     faults.extend(owner_faults(metadata.get("ownerReferences")));
-    faults.extend(finalizer_faults(&finalizers(object), !resource.custom));
+    // That of definitions has no slash, and theirs are checked as those of custom resources.
+    let wants_domain = !resource.is_custom() && resource.strategy.deletion != Deletion::Definition;
+    faults.extend(finalizer_faults(&finalizers(object), wants_domain));
     faults
 }
 
@@ -310,7 +315,8 @@ pub fn label_faults(labels: Option<&Value>, path: &str) -> Vec<Cause> {
     faults
 }
 
-fn annotation_faults(annotations: Option<&Value>) -> Vec<Cause> {
+/// Faults of annotations.
+pub fn annotation_faults(annotations: Option<&Value>) -> Vec<Cause> {
     const PATH: &str = "metadata.annotations";
     let mut faults = Vec::new();
     let mut size = 0usize;

@@ -5,12 +5,14 @@ use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::Value;
 
 use crate::conversion;
+use crate::custom_resources::object::convert_now;
 use crate::handlers::Context;
 use crate::registry::{Registry, ResourceType};
 use crate::status::{ApiError, Cause, Reason};
 
 /// The other served versions of a resource, for fields that were written through them.
 struct ServedVersions<'a> {
+    server: &'a crate::server::Server,
     registry: &'a Registry,
     resource: &'a ResourceType,
 }
@@ -28,12 +30,15 @@ impl ServedVersions<'_> {
 
 impl Versions for ServedVersions<'_> {
     fn typed(&self, api_version: &str) -> Option<(&Schema, TypeId)> {
-        self.other(api_version).map(|r| (&*r.schema, r.root))
+        self.other(api_version).map(ResourceType::types)
     }
 
     fn convert(&self, object: &Value, api_version: &str) -> Option<Value> {
         let from = self.other(object.str_at(&["apiVersion"])?)?;
         let to = self.other(api_version)?;
+        if let Some(custom) = &to.custom {
+            return convert_now(self.server, custom, custom.version(), object.clone());
+        }
         conversion::between(object.clone(), from, to).ok()
     }
 }
@@ -43,21 +48,22 @@ fn with_context<T>(cx: &Context, now: &str, with: impl FnOnce(&apply::Context<'_
     let resource = &cx.resource;
     let has_status = resource.row.subresource("status").is_some();
     let subresource = cx.info.subresource.as_str();
-    let reset: &Reset = match resource.custom {
+    let reset: &Reset = match resource.is_custom() {
         true => reset::custom(subresource, has_status),
         false => reset::builtin(resource.group(), resource.plural(), subresource, has_status),
     };
     let kind: GVK = resource.row.gvk();
     let manager = cx.field_manager();
+    let (schema, root) = resource.types();
     with(&apply::Context {
         manager: &manager,
         time: now,
         kind: &kind,
         subresource,
-        schema: &resource.schema,
-        root: resource.root,
+        schema,
+        root,
         reset,
-        versions: &ServedVersions { registry: &cx.registry, resource },
+        versions: &ServedVersions { server: &cx.server, registry: &cx.registry, resource },
     })
 }
 
@@ -70,7 +76,8 @@ pub fn track(cx: &Context, live: Option<&Value>, new: &mut Value, now: &str) {
 /// TokenRequest; it is not stored.
 pub fn track_as(cx: &Context, (kind, root): (&GVK, TypeId), new: &mut Value, now: &str) {
     let manager = cx.field_manager();
-    let versions = &ServedVersions { registry: &cx.registry, resource: &cx.resource };
+    let (server, registry) = (&cx.server, &cx.registry);
+    let versions = &ServedVersions { server, registry, resource: &cx.resource };
     let context = apply::Context {
         manager: &manager,
         time: now,

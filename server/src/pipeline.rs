@@ -342,12 +342,13 @@ fn attributes<'a>(
     }
 }
 
-/// The resource of a request; `None` for a group or version that is not served at all, which upstream answers
-/// in plain text.
+/// The resource of a request; `None` for what upstream answers in plain text: a group that is not built in, or a path
+/// that does not fit the scope of a custom resource.
 fn find_resource(registry: &Registry, info: &RequestInfo) -> Result<Option<Arc<ResourceType>>, ApiError> {
     match registry.get(&info.group, &info.version, &info.resource) {
+        Some(resource) if resource.is_custom() && !handlers::fits_scope(&resource.row, info) => Ok(None),
         Some(resource) => Ok(Some(resource.clone())),
-        None if registry.serves_group(&info.group) => Err(ApiError::no_such_resource()),
+        None if registry.has_builtin_group(&info.group) => Err(ApiError::no_such_resource()),
         None => Ok(None),
     }
 }

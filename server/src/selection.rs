@@ -29,7 +29,10 @@ impl Selection {
         let mut fields = match query.field_selector.as_deref() {
             None | Some("") => FieldSelector::everything(),
             Some(text) => FieldSelector::parse(text)
-                .and_then(|f| f.resolve(resource.group(), resource.plural()))
+                .and_then(|f| match &resource.custom {
+                    Some(custom) => f.resolve_custom(&custom.fields),
+                    None => f.resolve(resource.group(), resource.plural()),
+                })
                 .map_err(bad)?,
         };
         if !name.is_empty() {
@@ -72,7 +75,10 @@ impl Selection {
             "metadata.name" => name,
             "metadata.namespace" => namespace,
             field => {
-                let place = resource.fields.iter().position(|f| f.name == field);
+                let place = match &resource.custom {
+                    Some(custom) => custom.fields.paths.iter().position(|path| path == field),
+                    None => resource.fields.iter().position(|f| f.name == field),
+                };
                 place.and_then(|i| stored.field(i)).unwrap_or_default()
             }
         })

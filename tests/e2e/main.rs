@@ -5,6 +5,7 @@ mod authorization;
 mod bad_input;
 mod concurrency;
 mod controllers;
+mod custom_resources;
 mod discovery;
 mod durability;
 mod every_kind;

@@ -6,6 +6,7 @@
 //! | [`server`] | a server of a test's own, and one that tests share |
 //! | [`samples`] | one small valid object of every built-in kind that is stored |
 //! | [`kubectl`] | a real kubectl, where one is installed |
+//! | [`definitions`] | definitions of custom resources, and requests for these |
 //! | [`fixtures`] | manifests that projects publish |
 //! | [`proxy`] | a proxy whose connections can be cut |
 //! | [`https`] | webhooks and kubelets of a test's own |
@@ -24,6 +25,7 @@
 //! # Ok(()) }
 //! ```
 
+pub mod definitions;
 pub mod fixtures;
 pub mod https;
 pub mod kubectl;

@@ -8,7 +8,7 @@ use crate::Value;
 const MAX_PRINT: usize = 4096;
 
 /// The value as `%v` prints it: `map[a:1 b:[x y]]`, cut after [`MAX_PRINT`] bytes.
-pub(crate) fn value(v: &Value) -> String {
+pub fn value(v: &Value) -> String {
     let mut out = String::new();
     print(v, &mut out);
     cut(out)
@@ -75,7 +75,7 @@ fn print_list(items: &[Value], out: &mut String) {
 }
 
 /// The name of the Go type that upstream decodes such a value to.
-pub(crate) fn type_name(v: &Value) -> &'static str {
+pub fn type_name(v: &Value) -> &'static str {
     match v {
         Value::Null => "%!s(<nil>)",
         Value::Bool(_) => "bool",

@@ -25,7 +25,7 @@
 //! assert_eq!(merged, tree!({ "data": tree!({ "b": "2", "c": "3" }) }));
 //! ```
 
-pub(crate) mod goprint;
+pub mod goprint;
 pub mod json;
 pub mod merge;
 pub mod strategic;

@@ -24,6 +24,7 @@ use crate::bootstrap::{
     DataDirError,
 };
 use crate::controllers::{self, Controllers};
+use crate::custom_resources;
 use crate::encryption::{ConfigError, Encryption, EncryptionOptions};
 use crate::endpoints::{Discovered, Documents};
 use crate::flow_control::{self, FlowControl, FlowControlOptions};
@@ -289,6 +290,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         serving_certificate.reload()
     }));
     tokio::spawn(until_stopped(stopping.clone(), reload::follow(watched)));
+    custom_resources::controller::start(&server).await?;
     ensure_system_namespaces(&server).await?;
     ensure_priority_classes(&server).await?;
     rbac::bootstrap::reconcile(&server).await?;

@@ -121,18 +121,18 @@ fn exists(registry: &Registry, segments: &[&str]) -> bool {
     }
 }
 
-/// An unknown version of a group that is served is an API answer, an unknown group a page not found.
+/// An unknown version of a built-in group is an API answer, everything else a page not found.
 fn missing(registry: &Registry, segments: &[&str]) -> Result<Response<Body>, ApiError> {
     match segments {
         ["api", ..] => Err(ApiError::no_such_resource()),
-        [_, group, ..] if registry.serves_group(group) => Err(ApiError::no_such_resource()),
+        [_, group, ..] if registry.has_builtin_group(group) => Err(ApiError::no_such_resource()),
         _ => Ok(not_found_text()),
     }
 }
 
 /// What the registry serves, in the order of discovery.
 pub fn catalog(registry: &Registry) -> Catalog<'_> {
-    let custom = registry.resources.iter().filter(|r| r.custom).map(|r| &r.row);
+    let custom = registry.resources.iter().filter(|r| r.is_custom()).map(|r| &r.row);
     Catalog::new(resources::builtin(), custom)
 }
 

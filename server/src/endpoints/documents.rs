@@ -1,6 +1,6 @@
 //! OpenAPI documents: made when first asked for, kept compressed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -14,21 +14,25 @@ use hyper::header::{
 use hyper::{Request, Response, StatusCode};
 use parking_lot::Mutex;
 use plinth_codec::negotiate;
-use plinth_codec::openapi::{descriptions, gnostic, v2, v3, Descriptions, Published};
-use plinth_codec::{resources, schema};
+use plinth_codec::openapi::{descriptions, gnostic, v2, v3, CustomSchema, Descriptions, Published};
+use plinth_codec::{resources, schema, Value};
 
 use super::{not_found_text, text};
 use crate::discovery::etag;
 use crate::http::body::Body;
+use crate::registry::{Registry, ResourceType};
 use crate::status::{ApiError, Reason};
 
 /// A client may keep a document that it asked for by its hash: for a year, which is for ever.
 const KEEP: &str = "public, immutable, max-age=31536000";
 
 /// The documents made so far, by path and form. The lock is held to look up and to put, never while one is made.
+///
+/// Each has the generation of what it was made of: that of the registry, or for a group version the one in which that
+/// last changed. So a new definition costs the documents of its own group versions and the two that name everything.
 #[derive(Default)]
 pub struct Documents {
-    made: Mutex<HashMap<(String, Form), Arc<Document>>>,
+    made: Mutex<HashMap<(String, Form), (u64, Arc<Document>)>>,
 }
 
 /// What a document is encoded in.
@@ -99,7 +103,12 @@ impl Documents {
     ///
     /// # Errors
     /// 406 for a media type that is neither JSON nor the edition's protobuf.
-    pub async fn serve<B>(&self, path: &[&str], request: &Request<B>) -> Result<Response<Body>, ApiError> {
+    pub async fn serve<B>(
+        &self,
+        registry: &Arc<Registry>,
+        path: &[&str],
+        request: &Request<B>,
+    ) -> Result<Response<Body>, ApiError> {
         let path = path.join("/");
         let header = |name: HeaderName| request.headers().get(name).and_then(|v| v.to_str().ok());
         let offers = match path.as_str() {
@@ -117,7 +126,7 @@ impl Documents {
             let message = format!("only the following media types are accepted: {}", names.join(", "));
             return Err(ApiError::new(406, Reason::NotAcceptable, message));
         };
-        let Some(document) = self.get(&path, *form).await? else { return Ok(not_found_text()) };
+        let Some(document) = self.get(registry, &path, *form).await? else { return Ok(not_found_text()) };
 
         let mut response = text(StatusCode::OK, media_type, Body::empty());
         let headers = response.headers_mut();
@@ -150,23 +159,34 @@ impl Documents {
     }
 
     /// A document, made where blocking is allowed when it is not there.
-    async fn get(&self, path: &str, form: Form) -> Result<Option<Arc<Document>>, ApiError> {
+    async fn get(
+        &self,
+        registry: &Arc<Registry>,
+        path: &str,
+        form: Form,
+    ) -> Result<Option<Arc<Document>>, ApiError> {
         let key = (path.to_owned(), form);
-        if let Some(document) = self.made.lock().get(&key) {
+        let Some(generation) = generation(registry, path) else {
+            self.made.lock().remove(&key);
+            return Ok(None);
+        };
+        if let Some((_, document)) = self.made.lock().get(&key).filter(|(made, _)| *made == generation) {
             return Ok(Some(document.clone()));
         }
         let made = match (path, form) {
-            ("v3", _) => Some(self.index().await?),
+            ("v3", _) => Some(self.index(registry).await?),
             (_, Form::Json) => {
-                let path = path.to_owned();
+                let (path, registry) = (path.to_owned(), registry.clone());
                 blocking(move || {
-                    let json = make(&path, &*descriptions::bundled());
+                    let json = make(&registry, &path, &*descriptions::bundled());
                     json.map(|json| Document::new(&json, etag::of(&json))).transpose()
                 })
                 .await?
             }
             (_, Form::Protobuf) => {
-                let Some(json) = Box::pin(self.get(path, Form::Json)).await? else { return Ok(None) };
+                let Some(json) = Box::pin(self.get(registry, path, Form::Json)).await? else {
+                    return Ok(None);
+                };
                 let convert = if path == "v2" { gnostic::v2 } else { gnostic::v3 };
                 let protobuf = blocking(move || {
                     let bytes = convert(&json.plain()?).map_err(ApiError::internal)?;
@@ -175,16 +195,20 @@ impl Documents {
                 Some(protobuf.await?)
             }
         };
-        Ok(made.map(|document| self.made.lock().entry(key).or_insert_with(|| Arc::new(document)).clone()))
+        Ok(made.map(|document| {
+            let document = Arc::new(document);
+            self.made.lock().insert(key, (generation, document.clone()));
+            document
+        }))
     }
 
     /// `/openapi/v3` names every document with its hash, so it makes them all.
-    async fn index(&self) -> Result<Document, ApiError> {
+    async fn index(&self, registry: &Arc<Registry>) -> Result<Document, ApiError> {
         // Held for as long as documents are made, so that the texts are unpacked once.
         let texts = blocking(|| Ok(descriptions::bundled())).await?;
         let mut documents = Vec::new();
-        for path in index_paths() {
-            if let Some(document) = Box::pin(self.get(&format!("v3/{path}"), Form::Json)).await? {
+        for path in index_paths(registry) {
+            if let Some(document) = Box::pin(self.get(registry, &format!("v3/{path}"), Form::Json)).await? {
                 documents.push((path, document));
             }
         }
@@ -207,34 +231,80 @@ fn hash_parameter(query: Option<&str>) -> Option<&str> {
     parameters.next().filter(|hash| !hash.is_empty())
 }
 
-fn index_paths() -> Vec<String> {
+fn index_paths(registry: &Registry) -> Vec<String> {
     let mut versions = Vec::new();
     for group in &resources::builtin().groups {
         versions.extend(group.versions.iter().map(|(version, _)| (group.name.clone(), version.clone())));
     }
-    v3::document_paths(&versions)
+    let mut paths = v3::document_paths(&versions);
+    // Definitions have documents of their versions, and none of their groups.
+    let custom = registry.resources.iter().filter(|r| r.is_custom());
+    let custom: BTreeSet<String> =
+        custom.map(|r| format!("apis/{}/{}", r.row.group, r.row.version)).collect();
+    paths.extend(custom);
+    paths
+}
+
+/// The generation of what a document says; `None` for one that there is not.
+fn generation(registry: &Registry, path: &str) -> Option<u64> {
+    let segments: Vec<&str> = path.split('/').collect();
+    match segments.as_slice() {
+        ["v2" | "v3"] => Some(registry.generation),
+        ["v3", "apis", group, version] => registry.version_generation(group, version),
+        ["v3", "apis", group] => registry.has_builtin_group(group).then_some(0),
+        _ => Some(0),
+    }
+}
+
+/// Resources with what documents say of them. The schemas of custom resources are unpacked for as long as this lives.
+struct Described<'r> {
+    resources: Vec<(&'r ResourceType, Option<Value>)>,
+}
+
+impl<'r> Described<'r> {
+    fn new(resources: impl Iterator<Item = &'r Arc<ResourceType>>) -> Described<'r> {
+        let schema = |r: &ResourceType| r.custom.as_ref().and_then(|c| c.version().schema.source());
+        Described { resources: resources.map(|r| (&**r, schema(r))).collect() }
+    }
+
+    fn published(&self) -> Vec<Published<'_>> {
+        let mut published = Vec::with_capacity(self.resources.len());
+        for (resource, schema) in &self.resources {
+            published.push(match &resource.custom {
+                None => Published::builtin(&resource.row),
+                Some(custom) => {
+                    let said = CustomSchema {
+                        schema: schema.as_ref(),
+                        preserve_unknown_fields: custom.definition.preserves_unknown,
+                        selectable_fields: &custom.version().selectable,
+                    };
+                    Published::custom(&resource.row, said)
+                }
+            });
+        }
+        published
+    }
 }
 
 /// The JSON of a document; `None` for a path that has none.
-fn make(path: &str, texts: &dyn Descriptions) -> Option<Vec<u8>> {
+fn make(registry: &Registry, path: &str, texts: &dyn Descriptions) -> Option<Vec<u8>> {
     let builtin = schema::builtin();
-    let rows = &resources::builtin().resources;
+    let rows = &registry.resources;
     let version = |group: &str, version: &str| {
-        let rows = rows.iter().filter(|r| r.group == group && r.version == version);
-        let published: Vec<Published> = rows.map(Published::builtin).collect();
+        let rows = rows.iter().filter(|r| r.row.group == group && r.row.version == version);
+        let described = Described::new(rows);
+        let published = described.published();
         (!published.is_empty()).then(|| v3::version(builtin, group, version, &published, texts))
     };
     let segments: Vec<&str> = path.split('/').collect();
     match segments.as_slice() {
         ["v2"] => {
-            let published: Vec<Published> = rows.iter().map(Published::builtin).collect();
-            Some(v2::document(builtin, &published, texts))
+            let described = Described::new(rows.iter());
+            Some(v2::document(builtin, &described.published(), texts))
         }
         ["v3", "api", name] => version("", name),
         ["v3", "apis", group, name] => version(group, name),
-        ["v3", "apis", group] if rows.iter().any(|r| r.group == *group) => {
-            Some(v3::group(builtin, group, texts))
-        }
+        ["v3", "apis", group] if registry.has_builtin_group(group) => Some(v3::group(builtin, group, texts)),
         ["v3", root] => v3::root(builtin, root, texts),
         _ => None,
     }
@@ -251,7 +321,8 @@ mod tests {
         }
         let path = uri.split('?').next().unwrap().trim_start_matches("/openapi/").to_owned();
         let segments: Vec<&str> = path.split('/').collect();
-        match documents.serve(&segments, &request.body(()).unwrap()).await {
+        let registry = Arc::new(Registry::builtin());
+        match documents.serve(&registry, &segments, &request.body(()).unwrap()).await {
             Ok(response) => (response.status().as_u16(), response),
             Err(_) => (406, Response::new(Body::empty())),
         }

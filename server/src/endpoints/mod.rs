@@ -42,7 +42,7 @@ pub async fn serve<B>(server: &Server, request: &Request<B>) -> Result<Response<
             Ok(openid(server, "application/json", |d| &d.configuration))
         }
         ["openid", "v1", "jwks"] => Ok(openid(server, openid_discovery::KEYS_TYPE, |d| &d.keys)),
-        ["openapi", rest @ ..] => server.documents.serve(rest, request).await,
+        ["openapi", rest @ ..] => server.documents.serve(&server.registry(), rest, request).await,
         ["api"] | ["apis"] | ["api", _] | ["apis", _] | ["apis", _, _] => {
             server.discovered.serve(&server.registry(), &segments, request)
         }

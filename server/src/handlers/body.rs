@@ -11,6 +11,7 @@ use plinth_codec::yaml;
 use plinth_codec::{cbor, json, protobuf, Value};
 
 use super::Context;
+use crate::custom_resources::{object, CustomVersion};
 use crate::status::{ApiError, Reason};
 
 /// A decoded object and what the client is to be warned of.
@@ -48,7 +49,7 @@ pub fn content_type(cx: &Context, accepts: Accepts) -> Result<ContentType, ApiEr
 
 /// Which bodies the resource takes for its objects.
 pub fn accepts_objects(cx: &Context) -> Accepts {
-    match cx.resource.custom {
+    match cx.resource.is_custom() {
         true => Accepts::CustomObject,
         false => Accepts::Object,
     }
@@ -66,6 +67,9 @@ pub fn decode(
     expected: &GVK,
 ) -> Result<Decoded, ApiError> {
     let encoding = object_encoding(cx, accepts_objects(cx))?;
+    if let Some(custom) = cx.resource.custom.as_ref().filter(|_| *expected == cx.resource.row.gvk()) {
+        return decode_custom(cx, custom, bytes, encoding, expected);
+    }
     let options = DecodeOptions { strict: cx.query.field_validation != "Ignore" };
     let decoded = parse(bytes, encoding, schema, root, &options, |envelope| match envelope {
         Some(envelope) => {
@@ -74,12 +78,7 @@ pub fn decode(
         None => Ok(Some(expected)),
     });
     let json::Decoded { value: mut tree, strict } = decoded.map_err(|unread| match unread {
-        // Upstream finds out the kind first; a body that does not even tell that is "unrecognized".
-        Unread::Unrecognized(what) => ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): {what} ({})",
-            expected.kind,
-            summary(bytes)
-        )),
+        Unread::Unrecognized(what) => unrecognized(expected, bytes, &what),
         Unread::Fault(what) => decode_fault(expected, &what),
         Unread::Refused(error) => error,
     })?;
@@ -164,6 +163,58 @@ pub fn parse<'g>(
             Ok(json::Decoded { value: tree, strict: Vec::new() })
         }
     }
+}
+
+/// Decodes an object of a custom resource: no types but those of its schema, which says nothing of types until the object
+/// is validated.
+fn decode_custom(
+    cx: &Context,
+    custom: &CustomVersion,
+    bytes: &[u8],
+    encoding: Encoding,
+    expected: &GVK,
+) -> Result<Decoded, ApiError> {
+    let unrecognized = |what: String| unrecognized(expected, bytes, &what);
+    let (mut tree, duplicates) = match encoding {
+        Encoding::Json => {
+            json::peek_type(bytes)
+                .map_err(|e| unrecognized(format!("couldn't get version/kind; json parse error: {e}")))?;
+            let decoded = json::parse_reporting(bytes).map_err(|e| unrecognized(e.to_string()))?;
+            (decoded.value, decoded.strict)
+        }
+        Encoding::Yaml => yaml::to_value(bytes).map_err(|e| unrecognized(e.to_string()))?,
+        Encoding::Cbor => (cbor::decode(bytes).map_err(|e| unrecognized(e.to_string()))?, Vec::new()),
+        Encoding::Protobuf => {
+            return Err(ApiError::new(
+                415,
+                Reason::UnsupportedMediaType,
+                "custom resources have no protobuf form",
+            ));
+        }
+    };
+    if tree.str_at(&["kind"]).is_none_or(str::is_empty) {
+        return Err(unrecognized(format!(
+            "Object 'Kind' is missing in '{}'",
+            String::from_utf8_lossy(bytes)
+        )));
+    }
+    let strict = cx.query.field_validation != "Ignore";
+    let unknown =
+        object::conform(custom, &mut tree, strict)?.map_err(|e| decode_fault(expected, &e.to_string()))?;
+    let api_version = tree.str_at(&["apiVersion"]).unwrap_or_default();
+    check_version(expected, api_version)?;
+    let faults = duplicates.iter().filter(|_| strict).chain(&unknown).map(ToString::to_string).collect();
+    let warnings = judge_strict(cx, expected, faults)?;
+    Ok(Decoded { tree, warnings })
+}
+
+/// Upstream finds out the kind first; a body that does not even tell that is "unrecognized".
+fn unrecognized(expected: &GVK, bytes: &[u8], what: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): {what} ({})",
+        expected.kind,
+        summary(bytes)
+    ))
 }
 
 /// What `fieldValidation` makes of unknown and duplicate fields: warnings, nothing, or 400.
@@ -254,7 +305,15 @@ fn check_kind(expected: &GVK, api_version: &str, kind: &str) -> Result<(), ApiEr
             unregistered(kind, api_version)
         )));
     }
-    if !api_version.is_empty() && api_version != expected_version {
+    if !api_version.is_empty() {
+        check_version(expected, api_version)?;
+    }
+    Ok(())
+}
+
+fn check_version(expected: &GVK, api_version: &str) -> Result<(), ApiError> {
+    let expected_version = expected.api_version();
+    if api_version != expected_version {
         return Err(ApiError::bad_request(format!(
             "the API version in the data ({api_version}) does not match the expected API version ({expected_version})"
         )));

@@ -13,7 +13,7 @@ pub(super) async fn create(cx: Context, incoming: Incoming) -> Result<Response<B
     cx.query.check_write_options("CreateOptions")?;
     let bytes = body::read(&cx, incoming).await?;
     let resource = cx.resource.clone();
-    let decoded = body::decode(&cx, &bytes, &resource.schema, resource.root, &resource.row.gvk())?;
+    let decoded = body::decode(&cx, &bytes, resource.schema, resource.root, &resource.row.gvk())?;
     let written = write::create_object(&cx, decoded.tree).await?;
     write::respond_written(&representation, StatusCode::CREATED, &written, &decoded.warnings)
 }

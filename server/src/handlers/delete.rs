@@ -16,6 +16,7 @@ use super::delete_options::Options;
 use super::{key_namespace, respond, write, Context};
 use crate::admission::{self, Call, Operation};
 use crate::authz::{Attributes, ResourceTarget};
+use crate::custom_resources::present;
 use crate::field;
 use crate::http::body::Body;
 use crate::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
@@ -168,7 +169,7 @@ async fn delete_once(
     options: &Options,
     live: Fetched,
 ) -> Result<Option<Deleted>, ApiError> {
-    let old = object::to_tree(&cx.resource, &live)?;
+    let old = object::to_tree(&cx.resource, &cx.present(live.clone()).await?)?;
     let namespace = metadata::text(&old, "namespace").to_owned();
     let mut call = Call::new(cx, Operation::Delete, Some(&old));
     (call.name, call.namespace, call.dry_run) = (name, &namespace, options.is_dry_run());
@@ -180,26 +181,33 @@ async fn delete_once(
     if let Some(metadata) = new.object_at_mut(&["metadata"]) {
         metadata.remove("resourceVersion");
     }
-    let value = object::to_stored(&cx.resource, new)?;
+    let value = cx.to_stored(new).await?;
     if !keep {
         if options.is_dry_run() {
-            return Ok(Some(Deleted::Gone { last: value, record: live.into_record() }));
+            let last = cx.present_value(value).await?;
+            return Ok(Some(Deleted::Gone { last, record: live.into_record() }));
         }
         let transaction = Transaction::new().require(unchanged(&live)).delete(live.key.clone());
         let transaction =
             allocation::release(cx, &old).add_to(transaction.having_read(live.clone().into_record()));
-        let committed = cx.server.store.commit(transaction).await?;
-        return Ok(committed.map(|_| Deleted::Gone { last: value, record: live.into_record() }));
+        if cx.server.store.commit(transaction).await?.is_none() {
+            return Ok(None);
+        }
+        let last = cx.present_value(value).await?;
+        return Ok(Some(Deleted::Gone { last, record: live.into_record() }));
     }
     let revision = live.mod_revision;
     if options.is_dry_run() || value == live.value {
+        let value = cx.present_value(value).await?;
         return Ok(Some(Deleted::Kept { value, revision }));
     }
     let transaction = Transaction::new()
         .require(unchanged(&live))
         .put(live.key.clone(), cx.server.store.seal(&live.key, value.clone())?);
-    let committed = cx.server.store.commit(transaction.having_read(live.into_record())).await?;
-    Ok(committed.map(|c| Deleted::Kept { value, revision: c.revision }))
+    let transaction = transaction.having_read(live.into_record());
+    let Some(committed) = cx.server.store.commit(transaction).await? else { return Ok(None) };
+    let value = cx.present_value(value).await?;
+    Ok(Some(Deleted::Kept { value, revision: committed.revision }))
 }
 
 /// UID and resourceVersion that the client wants to delete.
@@ -229,6 +237,11 @@ pub(super) fn check_preconditions(
 fn mark(cx: &Context, options: &Options, new: &mut Value) -> bool {
     let strategy = cx.resource.strategy;
     let was_deleting = metadata::is_deleting(new);
+    if strategy.deletion == Deletion::Definition && !was_deleting {
+        // The first request only asks for the objects to go.
+        crate::custom_resources::controller::mark_deleted(new);
+        return true;
+    }
     set_collector_finalizers(cx, options, new);
     let waits_for_finalizers = !metadata::finalizers(new).is_empty();
     match strategy.deletion {
@@ -249,7 +262,7 @@ fn mark(cx: &Context, options: &Options, new: &mut Value) -> bool {
             let own = new.at(&["spec", "finalizers"]).and_then(Value::as_array);
             own.is_some_and(|f| !f.is_empty()) || waits_for_finalizers
         }
-        Deletion::Plain => {
+        Deletion::Plain | Deletion::Definition => {
             if waits_for_finalizers && !was_deleting {
                 mark_now(new, Some(0));
             }
@@ -479,10 +492,18 @@ async fn step(
         .await?;
     let next = (found.len() == COLLECTION_STEP).then(|| found.last().map(|r| range.after(&r.key))).flatten();
     let mut selected = Vec::with_capacity(found.len());
+    let mut fetched = Vec::with_capacity(found.len());
     for record in found {
         let head = Head::parse(&record.value).map_err(ApiError::internal)?;
+        // What is in another version than the one asked for is selected when it has been converted.
+        if !present::is_current(&cx.resource, &head) || selection.matches(&cx.resource, &record.key, &head) {
+            fetched.push(cx.server.store.fetched(record)?);
+        }
+    }
+    for record in present::all(&cx.server, &cx.resource, fetched).await? {
+        let head = Head::parse(&record.value).map_err(ApiError::internal)?;
         if selection.matches(&cx.resource, &record.key, &head) {
-            selected.push((record.key.clone(), cx.server.store.fetched(record)?));
+            selected.push((record.key.clone(), record));
         }
     }
     Ok((selected, next))

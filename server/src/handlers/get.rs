@@ -22,7 +22,7 @@ pub(super) async fn get(cx: Context) -> Result<Response<Body>, ApiError> {
             record.map(|record| cx.server.store.fetched(record)).transpose()?
         }
     };
-    let record = record.ok_or_else(|| cx.not_found())?;
+    let record = cx.present(record.ok_or_else(|| cx.not_found())?).await?;
     let mut out = Vec::with_capacity(record.value.len() + 128);
     representation.object(&Item::new(&record.value, record.mod_revision)?, &mut out)?;
     Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::get::{not_a_revision, wait_until_there};
 use super::{key_namespace, respond, Context};
+use crate::custom_resources::present;
 use crate::field;
 use crate::http::body::{Body, BodyError};
 use crate::http::chunks;
@@ -244,20 +245,11 @@ fn each_selected(
     range: &KeyRange,
     mut each: impl FnMut(&[u8], &Item<'_>) -> Result<bool, ApiError>,
 ) -> Result<Option<u64>, ApiError> {
+    let selects = |key: &[u8], head: &Head<'_>| plan.selection.matches(&plan.resource, key, head);
     let mut entries = snapshot.range(range);
-    let mut seen = 0;
-    while let Some(entry) = entries.next()? {
-        seen += 1;
-        let head = Head::parse(entry.value).map_err(ApiError::internal)?;
-        if !plan.selection.matches(&plan.resource, entry.key, &head) {
-            continue;
-        }
-        let value = plan.server.store.open(entry.key, entry.value)?;
-        if !each(entry.key, &Item::new(&value, entry.mod_revision)?)? {
-            return Ok(None);
-        }
-    }
-    Ok(Some(seen))
+    present::for_each(&plan.server, &plan.resource, &mut entries, &selects, |key, value, revision| {
+        each(key, &Item::new(value, revision)?)
+    })
 }
 
 /// Calls `each` with every selected item up to the limit. Stops early when `each` says so.

@@ -25,14 +25,17 @@ pub mod write;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderValue, ACCEPT, CONTENT_TYPE};
 use hyper::{Method, Response, StatusCode, Uri};
 use parking_lot::Mutex;
 use plinth_codec::negotiate::{self, Accepted, Offer, Shape};
+use plinth_codec::resources::Resource;
 use plinth_codec::table::IncludeObject;
 use plinth_codec::Value;
 
 use crate::authn::User;
+use crate::custom_resources::{object, present};
 use crate::http::body::Body;
 use crate::http::compression;
 use crate::http::upgrade::Upgrade;
@@ -42,6 +45,7 @@ use crate::representation::Representation;
 use crate::request_info::{RequestInfo, Verb};
 use crate::server::Server;
 use crate::status::ApiError;
+use crate::storage::Fetched;
 
 /// One request for a resource on its way through a handler.
 pub struct Context {
@@ -164,7 +168,7 @@ impl Context {
     /// # Errors
     /// 406.
     pub fn representation(&self, shape: Shape) -> Result<Representation, ApiError> {
-        let offer = match self.resource.custom {
+        let offer = match self.resource.is_custom() {
             true => Offer::custom(shape),
             false => Offer::builtin(shape),
         };
@@ -189,6 +193,30 @@ impl Context {
         negotiate::gzip(self.header(hyper::header::ACCEPT_ENCODING))
     }
 
+    /// A record as the resource serves it: a custom resource may be stored in another version.
+    ///
+    /// # Errors
+    /// 500 when it cannot be read or converted.
+    pub(crate) async fn present(&self, record: Fetched) -> Result<Fetched, ApiError> {
+        present::one(&self.server, &self.resource, record).await
+    }
+
+    /// The same for a value.
+    ///
+    /// # Errors
+    /// 500 when it cannot be read or converted.
+    pub(crate) async fn present_value(&self, value: Bytes) -> Result<Bytes, ApiError> {
+        present::value(&self.server, &self.resource, value).await
+    }
+
+    /// The stored form of a tree in the resource's version.
+    ///
+    /// # Errors
+    /// 500 when it cannot be converted.
+    pub(crate) async fn to_stored(&self, tree: plinth_codec::Value) -> Result<Bytes, ApiError> {
+        object::to_stored(&self.server, &self.resource, tree).await
+    }
+
     pub(crate) fn not_found(&self) -> ApiError {
         ApiError::not_found(self.resource.group(), self.resource.plural(), &self.info.name)
     }
@@ -207,6 +235,8 @@ pub async fn dispatch(cx: Context, body: hyper::body::Incoming) -> Result<Respon
 
 async fn answer(cx: Context, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
     cx.resource.strategy.warning.into_iter().for_each(|text| cx.warnings.add(text));
+    let deprecation = cx.resource.custom.as_ref().and_then(|custom| custom.version().deprecation.clone());
+    deprecation.into_iter().for_each(|text| cx.warnings.add(text));
     check_scope(&cx)?;
     check_name(&cx.info.name)?;
     if !cx.info.subresource.is_empty() {
@@ -250,7 +280,7 @@ async fn answer(cx: Context, body: hyper::body::Incoming) -> Result<Response<Bod
 /// their own.
 async fn subresource(cx: Context, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
     let Some(row) = cx.resource.row.subresource(&cx.info.subresource) else {
-        return Err(ApiError::no_such_resource());
+        return Err(if cx.resource.is_custom() { cx.not_found() } else { ApiError::no_such_resource() });
     };
     if !row.verbs.iter().any(|v| v == cx.info.verb.as_str()) {
         return Err(ApiError::method_not_allowed());
@@ -296,17 +326,20 @@ fn check_name(name: &str) -> Result<(), ApiError> {
 
 /// The path must fit the resource's scope: a namespaced object has a namespace, a cluster-scoped one has none.
 fn check_scope(cx: &Context) -> Result<(), ApiError> {
-    let is_namespace = cx.resource.row.plural == "namespaces" && cx.resource.row.group.is_empty();
-    let named = !cx.info.name.is_empty();
-    let fits = match cx.resource.row.namespaced {
-        true => !cx.info.namespace.is_empty() || (!named && !cx.info.verb.mutates()),
-        false => cx.info.namespace.is_empty() || is_namespace,
-    };
-    match fits {
+    match fits_scope(&cx.resource.row, &cx.info) {
         true => Ok(()),
         // Upstream routes a namespaced collection without a namespace, but only to read it.
-        false if cx.resource.row.namespaced && !named => Err(ApiError::method_not_allowed()),
+        false if cx.resource.row.namespaced && cx.info.name.is_empty() => Err(ApiError::method_not_allowed()),
         false => Err(ApiError::no_such_resource()),
+    }
+}
+
+/// Whether the path of a request has a namespace where the resource has one.
+pub(crate) fn fits_scope(row: &Resource, info: &RequestInfo) -> bool {
+    let is_namespace = row.plural == "namespaces" && row.group.is_empty();
+    match row.namespaced {
+        true => !info.namespace.is_empty() || (info.name.is_empty() && !info.verb.mutates()),
+        false => info.namespace.is_empty() || is_namespace,
     }
 }
 

@@ -11,6 +11,7 @@ use plinth_codec::{cbor, patch, yaml, Value};
 
 use super::write::{self, Ownership, Update, Updated};
 use super::{body, Context};
+use crate::custom_resources::{object, CustomVersion};
 use crate::field;
 use crate::http::body::Body;
 use crate::metadata::{self, Moment};
@@ -65,7 +66,7 @@ pub(super) async fn patch(cx: Context, incoming: Incoming) -> Result<Response<Bo
     let patch = read(&cx, incoming).await?;
     let resource = cx.resource.clone();
     let gvk = resource.row.gvk();
-    let target = Target { schema: &resource.schema, root: resource.root, gvk: &gvk };
+    let target = Target { schema: resource.schema, root: resource.root, gvk: &gvk };
     let is_apply = patch.is_apply();
     // The transform runs again when another write comes between; the warnings of the last run count.
     let warnings = Mutex::new(Vec::new());
@@ -114,6 +115,10 @@ fn apply_configuration(
     if given.is_empty() {
         metadata::of(&mut object)?.insert("name", name);
     }
+    if let Some(custom) = custom(cx, target) {
+        object::default(custom, &mut object)?;
+        return Ok((object, warnings));
+    }
     let decoded = json::conform(object, target.schema, target.root, &DecodeOptions::default())
         .map_err(|e| ApiError::bad_request(e.to_string()))?;
     Ok((decoded.value, warnings))
@@ -121,7 +126,7 @@ fn apply_configuration(
 
 /// Reads and parses a patch, and checks the parameters.
 pub(super) async fn read(cx: &Context, incoming: Incoming) -> Result<Patch, ApiError> {
-    let accepts = if cx.resource.custom { Accepts::CustomPatch } else { Accepts::Patch };
+    let accepts = if cx.resource.is_custom() { Accepts::CustomPatch } else { Accepts::Patch };
     let kind = body::content_type(cx, accepts)?;
     cx.query.check_write_options("PatchOptions")?;
     if cx.query.force.is_some() && !matches!(kind, ContentType::ApplyYaml | ContentType::ApplyCbor) {
@@ -175,10 +180,20 @@ pub(super) fn apply(
         }
         Err(error) => error,
     };
-    check_kind(&patched, target.gvk).map_err(invalid)?;
     let options = DecodeOptions { strict: cx.query.field_validation != "Ignore" };
-    let decoded =
-        json::conform(patched, target.schema, target.root, &options).map_err(|e| invalid(e.to_string()))?;
+    let decoded = match custom(cx, target) {
+        Some(custom) => {
+            let mut value = patched;
+            let strict =
+                object::conform(custom, &mut value, options.strict)?.map_err(|e| invalid(e.to_string()))?;
+            json::Decoded { value, strict }
+        }
+        None => {
+            check_kind(&patched, target.gvk).map_err(invalid)?;
+            json::conform(patched, target.schema, target.root, &options)
+                .map_err(|e| invalid(e.to_string()))?
+        }
+    };
     let mut faults: Vec<String> = patch.duplicates.clone();
     faults.extend(decoded.strict.iter().map(ToString::to_string));
     let warnings = match (faults.is_empty(), cx.query.field_validation.as_str()) {
@@ -187,6 +202,11 @@ pub(super) fn apply(
         _ => faults,
     };
     Ok((decoded.value, warnings))
+}
+
+/// What the definition says, where the target is an object of a custom resource and not its Scale.
+fn custom<'c>(cx: &'c Context, target: &Target<'_>) -> Option<&'c CustomVersion> {
+    cx.resource.custom.as_deref().filter(|_| *target.gvk == cx.resource.row.gvk())
 }
 
 /// A patch cannot make another kind of an object.

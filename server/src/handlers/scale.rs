@@ -13,6 +13,7 @@ use super::{body, key_namespace, patch, respond, Context};
 use crate::field;
 use crate::http::body::Body;
 use crate::metadata;
+use crate::registry::ResourceType;
 use crate::representation::{Item, Representation};
 use crate::request_info::Verb;
 use crate::status::ApiError;
@@ -24,8 +25,17 @@ pub(super) async fn scale(cx: Context, incoming: Incoming) -> Result<Response<Bo
         Verb::Get => {
             let form = write::storage(&cx)?;
             let record = cx.server.store.get(form, key_namespace(&cx), &cx.info.name).await?;
-            let record = record.ok_or_else(|| cx.not_found())?;
-            answer(&representation, &of(&object::to_tree(&cx.resource, &record)?))
+            let record = cx.present(record.ok_or_else(|| cx.not_found())?).await?;
+            let object = object::to_tree(&cx.resource, &record)?;
+            let scale = of(&cx.resource, &object);
+            if !paths(&cx.resource).is_set(&object) {
+                let path = &paths(&cx.resource).spec;
+                return Err(ApiError::internal(format!(
+                    "the spec replicas field \".{}\" does not exist",
+                    path.join(".")
+                )));
+            }
+            answer(&representation, &scale)
         }
         Verb::Update => {
             cx.query.check_write_options("UpdateOptions")?;
@@ -45,7 +55,7 @@ pub(super) async fn scale(cx: Context, incoming: Incoming) -> Result<Response<Bo
             let target = Target { schema: builtin, root, gvk: &gvk };
             let transform = |live: Option<&Value>| {
                 let live = live.unwrap_or(&Value::Null);
-                let (scale, _) = patch::apply(&cx, &patch, &of(live), &target)?;
+                let (scale, _) = patch::apply(&cx, &patch, &of(&cx.resource, live), &target)?;
                 replace_replicas(&cx, live, &scale)
             };
             set(&cx, &representation, &transform).await
@@ -66,7 +76,7 @@ async fn set(
     let update = Update { transform, uid_is_precondition: true, creates: false, ownership: Ownership::Track };
     let (Updated::Existing(written) | Updated::Created(written)) = write::update_object(cx, update).await?;
     let item = Item::new(&written.value, written.revision.unwrap_or_default())?;
-    answer(representation, &of(&representation.tree(&item)?))
+    answer(representation, &of(&cx.resource, &representation.tree(&item)?))
 }
 
 fn answer(representation: &Representation, scale: &Value) -> Result<Response<Body>, ApiError> {
@@ -75,24 +85,66 @@ fn answer(representation: &Representation, scale: &Value) -> Result<Response<Bod
     Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
 }
 
+/// Where an object has what Scale shows.
+struct Paths<'a> {
+    spec: Vec<&'a str>,
+    status: Vec<&'a str>,
+    /// Of a custom resource, a text; of a built-in one a selector.
+    selector: Option<Vec<&'a str>>,
+    is_custom: bool,
+}
+
+fn paths(resource: &ResourceType) -> Paths<'_> {
+    match resource.custom.as_ref().and_then(|custom| custom.scale()) {
+        Some(scale) => Paths {
+            spec: scale.spec.steps(),
+            status: scale.status.steps(),
+            selector: scale.selector.as_ref().map(|path| path.steps()),
+            is_custom: true,
+        },
+        None => Paths {
+            spec: vec!["spec", "replicas"],
+            status: vec!["status", "replicas"],
+            selector: Some(vec!["spec", "selector"]),
+            is_custom: false,
+        },
+    }
+}
+
+impl Paths<'_> {
+    /// Whether the object says how many it wants; built-in kinds have a number for those that do not.
+    fn is_set(&self, object: &Value) -> bool {
+        !self.is_custom || object.at(&self.spec).is_some()
+    }
+
+    fn selector(&self, object: &Value) -> String {
+        let found = self.selector.as_ref().and_then(|path| object.at(path));
+        match self.is_custom {
+            true => found.and_then(Value::as_str).unwrap_or_default().to_owned(),
+            false => selector_text(found),
+        }
+    }
+}
+
 /// The Scale of an object.
-fn of(object: &Value) -> Value {
+fn of(resource: &ResourceType, object: &Value) -> Value {
+    let paths = paths(resource);
     let mut metadata = Map::new();
     for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object.at(&["metadata", key]) {
             metadata.insert(key, value.clone());
         }
     }
-    let replicas = |part: &str| object.at(&[part, "replicas"]).and_then(Value::as_int).unwrap_or(0);
+    let number = |path: &[&str]| object.at(path).and_then(Value::as_int).unwrap_or(0);
     let mut status = Map::new();
-    status.insert("replicas", replicas("status"));
-    let selector = selector_text(object.at(&["spec", "selector"]));
+    status.insert("replicas", number(&paths.status));
+    let selector = paths.selector(object);
     if !selector.is_empty() {
         status.insert("selector", selector);
     }
     let mut spec = Map::new();
-    if replicas("spec") != 0 {
-        spec.insert("replicas", replicas("spec"));
+    if number(&paths.spec) != 0 {
+        spec.insert("replicas", number(&paths.spec));
     }
     tree!({
         "kind": "Scale",
@@ -124,8 +176,11 @@ fn replace_replicas(cx: &Context, live: &Value, scale: &Value) -> Result<Value, 
         return Err(ApiError::invalid("autoscaling", "Scale", &cx.info.name, vec![cause]));
     }
     let mut new = live.clone();
-    if let Some(spec) = new.object_at_mut(&["spec"]) {
-        spec.insert("replicas", replicas);
+    let paths = paths(&cx.resource);
+    if let Some((last, way)) = paths.spec.split_last() {
+        if let Some(parent) = new.object_at_mut(way) {
+            parent.insert(*last, replicas);
+        }
     }
     let given = [
         ("resourceVersion", metadata::text(scale, "resourceVersion")),

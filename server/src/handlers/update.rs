@@ -15,7 +15,7 @@ pub(super) async fn update(cx: Context, incoming: Incoming) -> Result<Response<B
     cx.query.check_write_options("UpdateOptions")?;
     let bytes = body::read(&cx, incoming).await?;
     let resource = cx.resource.clone();
-    let decoded = body::decode(&cx, &bytes, &resource.schema, resource.root, &resource.row.gvk())?;
+    let decoded = body::decode(&cx, &bytes, resource.schema, resource.root, &resource.row.gvk())?;
     let tree = decoded.tree;
     if metadata::text(&tree, "name").is_empty() {
         let name = &cx.info.name;

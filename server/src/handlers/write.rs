@@ -12,6 +12,7 @@ use plinth_engine::{Condition, Revision, Transaction};
 use super::{key_namespace, respond, Context};
 use crate::admission::{self, Call, Operation};
 use crate::authz::rbac::{self, escalation};
+use crate::custom_resources::validate;
 use crate::http::body::Body;
 use crate::metadata::{self, Moment};
 use crate::ownership;
@@ -29,7 +30,7 @@ const ATTEMPTS: usize = 256;
 /// How often a name is generated again when the generated one is taken, as upstream.
 const NAME_ATTEMPTS: usize = 8;
 
-/// An object as it was stored.
+/// An object as it was stored, in the version of the request.
 pub struct Written {
     /// Header and body.
     pub value: Bytes,
@@ -109,6 +110,7 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
     metadata::match_namespace(&cx.resource, &cx.info, &mut tree)?;
     metadata::wipe_system_fields(&mut tree)?;
     dedup_owners(cx, &mut tree, "");
+    validate::definition_stays(&cx.resource, metadata::text(&tree, "name"))?;
     // Some kinds' defaults are of the status: they come after what the client said there is gone.
     clear_status(cx, &mut tree);
     strategy.default(&mut tree);
@@ -123,7 +125,9 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
     (strategy.prepare_for_create)(&mut tree);
     let reserved = allocation::reserve(cx, None, &mut tree).await?;
     let mut faults = strategy.faults(&tree);
+    faults.extend((strategy.validate_create)(&tree));
     faults.extend(metadata::validate(&cx.resource, &tree, true));
+    faults.extend(custom_faults(cx, &tree, None)?);
     refuse_faults(cx, &tree, faults)?;
     admission::validate(&call, &tree).await?;
     let effects = call.effects();
@@ -131,7 +135,8 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
     let name = metadata::text(&tree, "name").to_owned();
     let has_generate_name = !metadata::text(&tree, "generateName").is_empty();
     let key = key::object(&form.prefix, key_namespace(cx), &name);
-    let value = object::to_stored(&cx.resource, tree)?;
+    warn(cx, &tree, None);
+    let value = cx.to_stored(tree).await?;
     let exists = || {
         let mut error = ApiError::already_exists(cx.resource.group(), cx.resource.plural(), &name);
         if has_generate_name {
@@ -143,13 +148,19 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
     if dry_run {
         return match cx.server.store.get(form, key_namespace(cx), &name).await? {
             Some(_) => Err(exists()),
-            None => Ok(Created::Written(Written { value, revision: None })),
+            None => {
+                let value = cx.present_value(value).await?;
+                Ok(Created::Written(Written { value, revision: None }))
+            }
         };
     }
     let transaction =
         put(cx, Transaction::new().require(Condition::Absent(key.clone().into())), key, value.clone())?;
     match cx.server.store.commit(effects.add_to(reserved.add_to(transaction))).await? {
-        Some(committed) => Ok(Created::Written(Written { value, revision: Some(committed.revision) })),
+        Some(committed) => {
+            let value = cx.present_value(value).await?;
+            Ok(Created::Written(Written { value, revision: Some(committed.revision) }))
+        }
         None if can_race && cx.server.store.get(form, key_namespace(cx), &name).await?.is_none() => {
             Ok(Created::Raced)
         }
@@ -203,12 +214,31 @@ async fn refuse_escalation(cx: &Context, new: &Value, old: Option<&Value>) -> Re
     escalation::check(&cx.server.authorizer, written).await
 }
 
+/// What a definition says of its objects.
+fn custom_faults(cx: &Context, new: &Value, old: Option<&Value>) -> Result<Vec<Cause>, ApiError> {
+    match &cx.resource.custom {
+        Some(custom) => validate::faults(&cx.resource, custom, new, old, &cx.info.subresource),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Says what the kind has to warn of.
+fn warn(cx: &Context, new: &Value, old: Option<&Value>) {
+    let warnings = match cx.resource.is_custom() && cx.info.subresource.is_empty() {
+        true => validate::finalizer_warnings(new, old),
+        false => (cx.resource.strategy.warnings)(new, old),
+    };
+    warnings.into_iter().for_each(|text| cx.warnings.add(text));
+}
+
 fn refuse_faults(cx: &Context, tree: &Value, faults: Vec<Cause>) -> Result<(), ApiError> {
     match faults.is_empty() {
         true => Ok(()),
         false => {
             let name = metadata::text(tree, "name");
-            Err(ApiError::invalid(cx.resource.group(), &cx.resource.row.kind, name, faults))
+            // Upstream names what the object says it is.
+            let kind = tree.str_at(&["kind"]).filter(|k| !k.is_empty()).unwrap_or(&cx.resource.row.kind);
+            Err(ApiError::invalid(cx.resource.group(), kind, name, faults))
         }
     }
 }
@@ -257,7 +287,7 @@ async fn update_once(
 ) -> Result<Option<Written>, ApiError> {
     let strategy = cx.resource.strategy;
     let face = strategy.face(&cx.info.subresource);
-    let old = object::to_tree(&cx.resource, &live)?;
+    let old = object::to_tree(&cx.resource, &cx.present(live.clone()).await?)?;
     let mut new = (update.transform)(Some(&old))?;
     check_preconditions(cx, update, &new, &old)?;
     metadata::match_namespace(&cx.resource, &cx.info, &mut new)?;
@@ -295,7 +325,9 @@ async fn update_once(
         Some(face) => (face.validate)(&new, &old),
         None => strategy.update_faults(&new, &old),
     });
+    faults.extend(custom_faults(cx, &new, Some(&old))?);
     refuse_faults(cx, &new, faults)?;
+    warn(cx, &new, Some(&old));
     admission::validate(&call, &new).await?;
     let effects = call.effects();
     let finished = metadata::is_deleting(&new)
@@ -305,10 +337,11 @@ async fn update_once(
     if finished {
         reserved = allocation::release(cx, &old);
     }
-    let value = object::to_stored(&cx.resource, new)?;
+    let value = cx.to_stored(new).await?;
     let revision = live.mod_revision;
     let unchanged_value = value == live.value && !cx.server.store.is_stale(&live);
     if cx.query.is_dry_run() || (unchanged_value && !finished) {
+        let value = cx.present_value(value).await?;
         return Ok(Some(Written { value, revision: Some(revision) }));
     }
     let transaction = Transaction::new().require(unchanged(&live));
@@ -320,8 +353,9 @@ async fn update_once(
         }
     };
     let transaction = effects.add_to(reserved.add_to(transaction.having_read(live.into_record())));
-    let committed = cx.server.store.commit(transaction).await?;
-    Ok(committed.map(|c| Written { value, revision: Some(c.revision) }))
+    let Some(committed) = cx.server.store.commit(transaction).await? else { return Ok(None) };
+    let value = cx.present_value(value).await?;
+    Ok(Some(Written { value, revision: Some(committed.revision) }))
 }
 
 fn grace_is_over(object: &Value) -> bool {
@@ -358,10 +392,11 @@ fn check_preconditions(cx: &Context, update: &Update<'_>, new: &Value, old: &Val
         return Err(ApiError::new(500, crate::status::Reason::Unknown, what));
     }
     if matches!(given, "" | "0") {
-        if !cx.resource.strategy.unconditional_update || cx.resource.custom {
+        if !cx.resource.strategy.unconditional_update {
             let why = "must be specified for an update";
-            let cause = crate::field::invalid("metadata.resourceVersion", given, why);
-            return Err(ApiError::invalid(group, &cx.resource.row.kind, name, vec![cause]));
+            // Upstream has the version as a number by now, and names the resource and not the kind.
+            let cause = crate::field::invalid("metadata.resourceVersion", 0, why);
+            return Err(ApiError::invalid(group, plural, name, vec![cause]));
         }
         return Ok(());
     }
@@ -375,6 +410,9 @@ fn check_preconditions(cx: &Context, update: &Update<'_>, new: &Value, old: &Val
 fn keep_other_part(cx: &Context, new: &mut Value, old: &Value) {
     let has_status = cx.resource.row.subresource("status").is_some();
     let Some(object) = new.as_object_mut() else { return };
+    if cx.resource.is_custom() && cx.info.subresource == "status" {
+        keep_metadata(object, old);
+    }
     match cx.info.subresource.as_str() {
         // The spec of a namespace is its finalizers, which only /finalize changes.
         "" if cx.resource.strategy.deletion == Deletion::Namespace => {
@@ -402,6 +440,17 @@ fn keep_other_part(cx: &Context, new: &mut Value, old: &Value) {
         }
         _ => {}
     }
+}
+
+/// Through the status of a custom resource nothing of its metadata changes but who owns what.
+fn keep_metadata(object: &mut plinth_codec::Map, old: &Value) {
+    let mut metadata = old.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+    let managed = object.get("metadata").and_then(|m| m.get("managedFields")).cloned();
+    match managed {
+        Some(managed) => metadata.insert("managedFields", managed),
+        None => metadata.remove("managedFields"),
+    };
+    object.insert("metadata", metadata);
 }
 
 /// Answers with an object that was written.
@@ -506,7 +555,7 @@ pub async fn ensure(
     if cx.server.store.get(storage(&cx)?, key_namespace(&cx), &name).await?.is_some() {
         return Ok(());
     }
-    let tree = plinth_codec::json::conform(tree, &cx.resource.schema, cx.resource.root, &Default::default())
+    let tree = plinth_codec::json::conform(tree, cx.resource.schema, cx.resource.root, &Default::default())
         .map_err(ApiError::internal)?
         .value;
     match create_object(&cx, tree).await {

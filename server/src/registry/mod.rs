@@ -11,7 +11,6 @@
 mod current;
 
 use std::collections::HashMap;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -21,30 +20,11 @@ use plinth_codec::selector::{self, SelectableField};
 use plinth_codec::Value;
 
 use crate::conversion;
+use crate::custom_resources::CustomVersion;
 use crate::storage::key;
 use crate::strategy::{self, Strategy};
 
 pub use current::Current;
-
-/// The schema that a resource's types live in.
-#[derive(Clone, Debug)]
-pub enum SchemaRef {
-    /// The one of the built-in kinds.
-    Builtin(&'static Schema),
-    /// One of a CustomResourceDefinition.
-    Custom(Arc<Schema>),
-}
-
-impl Deref for SchemaRef {
-    type Target = Schema;
-
-    fn deref(&self) -> &Schema {
-        match self {
-            SchemaRef::Builtin(schema) => schema,
-            SchemaRef::Custom(schema) => schema,
-        }
-    }
-}
 
 /// Where a resource's objects lie and in which version their bodies are written.
 #[derive(Clone, Debug)]
@@ -66,9 +46,10 @@ pub struct ResourceType {
     pub row: Resource,
     /// `apps/v1`, `v1`.
     pub api_version: String,
-    /// Where the types live.
-    pub schema: SchemaRef,
-    /// The type of the object in this version.
+    /// Where the types of built-in kinds live.
+    pub schema: &'static Schema,
+    /// The type of the object in this version; of a custom resource only what all objects have. See
+    /// [`ResourceType::types`].
     pub root: TypeId,
     /// Where objects are stored; `None` for virtual resources.
     pub storage: Option<StorageForm>,
@@ -78,8 +59,8 @@ pub struct ResourceType {
     pub zero_status: Option<Value>,
     /// What this resource does that others don't.
     pub strategy: &'static Strategy,
-    /// Whether a CustomResourceDefinition made it.
-    pub custom: bool,
+    /// What its CustomResourceDefinition says; `None` for built-in resources.
+    pub custom: Option<Arc<CustomVersion>>,
     /// `{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"`: what stands before the revision
     /// in the JSON of a single object.
     pub object_start: Bytes,
@@ -116,13 +97,13 @@ impl ResourceType {
         Some(ResourceType {
             row: row.clone(),
             api_version,
-            schema: SchemaRef::Builtin(builtin),
+            schema: builtin,
             root,
             storage,
             fields: selector::stored_fields(&row.group, &row.plural).collect(),
             zero_status: builtin.zero(root).get("status").cloned(),
             strategy: strategy::of(&row.group, &row.plural),
-            custom: false,
+            custom: None,
             object_start: Bytes::from(object_start),
             item_start: Bytes::from_static(b"{\"metadata\":{\"resourceVersion\":\""),
         })
@@ -131,6 +112,26 @@ impl ResourceType {
     /// API group; empty for core.
     pub fn group(&self) -> &str {
         &self.row.group
+    }
+
+    /// Whether a CustomResourceDefinition made it.
+    pub fn is_custom(&self) -> bool {
+        self.custom.is_some()
+    }
+
+    /// The type of the object with all its fields, for field ownership. Compiles the schema of a custom resource that
+    /// nobody has used yet.
+    pub fn types(&self) -> (&Schema, TypeId) {
+        let custom = self.custom.as_ref().and_then(|c| c.compiled().ok().flatten());
+        custom.map_or((self.schema, self.root), |compiled| (&compiled.types, compiled.root))
+    }
+
+    /// Whether it serves as that other one does, so that a watch need not end when the registry changes.
+    pub fn serves_as(&self, other: &ResourceType) -> bool {
+        match (&self.custom, &other.custom) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() == other.is_none(),
+        }
     }
 
     /// Plural name.
@@ -184,7 +185,7 @@ impl Registry {
     ///
     /// Costs a few map entries per row; `Arc`s are shared.
     pub fn with_custom(&self, definitions: &[CustomRows]) -> Registry {
-        let builtin = |r: &&Arc<ResourceType>| !r.custom;
+        let builtin = |r: &&Arc<ResourceType>| !r.is_custom();
         let mut resources: Vec<_> = self.resources.iter().filter(builtin).cloned().collect();
         let mut stored: Vec<_> = self.stored.iter().filter(builtin).cloned().collect();
         let taken: std::collections::HashSet<_> =
@@ -226,7 +227,7 @@ impl Registry {
 
     fn custom_by_version(&self) -> HashMap<(String, String), Vec<&Arc<ResourceType>>> {
         let mut found: HashMap<_, Vec<_>> = HashMap::new();
-        for resource in self.resources.iter().filter(|r| r.custom) {
+        for resource in self.resources.iter().filter(|r| r.is_custom()) {
             let version = (resource.row.group.to_string(), resource.row.version.to_string());
             found.entry(version).or_default().push(resource);
         }
@@ -243,6 +244,11 @@ impl Registry {
     /// Whether any version of that group is served.
     pub fn serves_group(&self, group: &str) -> bool {
         self.resources.iter().any(|r| r.row.group == group)
+    }
+
+    /// Whether any version of that group is built in.
+    pub fn has_builtin_group(&self, group: &str) -> bool {
+        self.resources.iter().any(|r| r.row.group == group && !r.is_custom())
     }
 
     /// The resource in its storage version, each stored resource once.
@@ -272,27 +278,18 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::custom_resources::definition::{Definition, Names};
+    use crate::custom_resources::rows;
 
     fn custom(group: &str, plural: &str) -> CustomRows {
-        let builtin = Registry::builtin();
-        let like = builtin.get("", "v1", "configmaps").unwrap();
-        let row = Resource { group: group.into(), plural: plural.into(), ..like.row.clone() };
-        let storage =
-            like.storage.clone().map(|s| StorageForm { prefix: key::resource_prefix(group, plural), ..s });
-        let resource = Arc::new(ResourceType {
-            row,
-            api_version: format!("{group}/v1"),
-            schema: like.schema.clone(),
-            root: like.root,
-            storage,
-            fields: Vec::new(),
-            zero_status: None,
-            strategy: like.strategy,
-            custom: true,
-            object_start: Bytes::new(),
-            item_start: Bytes::new(),
-        });
-        CustomRows { served: vec![resource.clone()], stored: resource }
+        let definition = format!(
+            r#"{{"metadata":{{"name":"{plural}.{group}"}},"spec":{{"group":"{group}","scope":"Namespaced","names":
+            {{"plural":"{plural}","singular":"x","kind":"X","listKind":"XList"}},"versions":[{{"name":"v1","served":true,
+            "storage":true,"schema":{{"openAPIV3Schema":{{"type":"object"}}}}}}]}}}}"#
+        );
+        let tree = plinth_codec::json::parse(definition.as_bytes()).unwrap();
+        let names = Names::of(tree.at(&["spec", "names"]));
+        rows::of(&Arc::new(Definition::new(&tree, names)), "v1").unwrap()
     }
 
     #[test]

@@ -59,14 +59,14 @@ fn splice(start: &[u8], item: &Item<'_>, rest: &[u8], out: &mut Vec<u8>) {
 
 /// An item that had to be converted: built-in kinds drop their type metadata in lists.
 pub(super) fn item_tree(r: &Representation, mut tree: Value, out: &mut Vec<u8>) {
-    if !r.resource.custom {
+    if !r.resource.is_custom() {
         if let Some(object) = tree.as_object_mut() {
             object.remove("kind");
             object.remove("apiVersion");
         }
     }
     match r.accepted.transform {
-        Transform::None => codec::write(&tree, &r.resource.schema, r.resource.root, out),
+        Transform::None => codec::write(&tree, r.resource.schema, r.resource.root, out),
         _ => codec::write_untyped(&tree, out),
     }
 }

@@ -142,7 +142,9 @@ impl Representation {
 
     /// Whether that stored body is in the version that is served.
     fn is_served_version(&self, item: &Item<'_>) -> bool {
-        self.resource.is_storage_version() && item.stored.version() == self.resource.row.version
+        // Custom resources were brought to their version when they were read.
+        self.resource.is_custom()
+            || (self.resource.is_storage_version() && item.stored.version() == self.resource.row.version)
     }
 
     /// Writes one object.
@@ -175,13 +177,14 @@ impl Representation {
             Encoding::Protobuf => {
                 let mut text = Vec::with_capacity(item.stored.body().len() + 64);
                 json::untyped(item, &mut text);
-                protobuf::transcode_json(&text, &r.row.gvk(), &r.schema, r.root, out)
+                protobuf::transcode_json(&text, &r.row.gvk(), r.schema, r.root, out)
                     .map_err(ApiError::internal)?;
             }
             Encoding::Cbor => {
                 let mut text = Vec::with_capacity(item.stored.body().len() + 128);
                 json::whole(self, item, &mut text);
-                cbor::transcode_json(&text, Some((&r.schema, r.root)), out).map_err(ApiError::internal)?;
+                let types = (!r.is_custom()).then_some((r.schema, r.root));
+                cbor::transcode_json(&text, types, out).map_err(ApiError::internal)?;
             }
             Encoding::Json | Encoding::Yaml => return Ok(false),
         }
@@ -193,9 +196,10 @@ impl Representation {
         match self.accepted.transform {
             Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => {
                 let (group, version) = v.api_version().rsplit_once('/')?;
-                tree::find_type(&self.resource.schema, &GVK::new(group, version, "PartialObjectMetadata"))
+                tree::find_type(self.resource.schema, &GVK::new(group, version, "PartialObjectMetadata"))
             }
-            _ => Some((&self.resource.schema, self.resource.root)),
+            _ if self.resource.is_custom() => None,
+            _ => Some((self.resource.schema, self.resource.root)),
         }
     }
 
@@ -307,7 +311,7 @@ impl Representation {
     /// # Errors
     /// 500 when the encoding has no form for it.
     pub fn write_tree(&self, tree: &Value, out: &mut Vec<u8>) -> Result<(), ApiError> {
-        tree::write(tree, &self.resource.schema, self.accepted.encoding, self.pretty, out)
+        tree::write(tree, self.resource.schema, self.accepted.encoding, self.pretty, out)
     }
 }
 

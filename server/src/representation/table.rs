@@ -9,12 +9,15 @@ use super::{json as spliced, IncludeObject, Item, ListMeta, Representation};
 use crate::status::ApiError;
 
 /// Columns belong to the stored form: the faces of events and autoscalers show the same ones.
-fn definition(r: &Representation) -> &'static Definition {
+fn definition(r: &Representation) -> &Definition {
+    if let Some(custom) = &r.resource.custom {
+        return &custom.columns;
+    }
     let group = r.resource.storage.as_ref().map_or(r.resource.group(), |s| s.group.as_str());
     codec::definition(group, &r.resource.row.plural)
 }
 
-fn writer(r: &Representation, version: MetaVersion) -> Writer<'static> {
+fn writer(r: &Representation, version: MetaVersion) -> Writer<'_> {
     Writer::new(definition(r), version, r.now.into())
 }
 
@@ -72,7 +75,7 @@ fn object(r: &Representation, item: &Item<'_>) -> Result<Vec<u8>, ApiError> {
     if r.is_served_version(item) {
         spliced::whole(r, item, &mut out);
     } else {
-        json::write(&r.tree(item)?, &r.resource.schema, r.resource.root, &mut out);
+        json::write(&r.tree(item)?, r.resource.schema, r.resource.root, &mut out);
     }
     Ok(out)
 }
@@ -106,7 +109,7 @@ fn written(
         let tree = json::parse(&text).map_err(ApiError::internal)?;
         match r.accepted.encoding {
             Encoding::Yaml => yaml::write(&tree, out),
-            _ => super::write_tree(&tree, &r.resource.schema, r.accepted.encoding, r.pretty, out)?,
+            _ => super::write_tree(&tree, r.resource.schema, r.accepted.encoding, r.pretty, out)?,
         }
     }
     Ok(())
@@ -158,7 +161,7 @@ fn of_rows(
         (Encoding::Json, false) => out.append(&mut text),
         (encoding, pretty) => {
             let tree = json::parse(&text).map_err(ApiError::internal)?;
-            super::write_tree(&tree, &r.resource.schema, encoding, pretty, out)?;
+            super::write_tree(&tree, r.resource.schema, encoding, pretty, out)?;
         }
     }
     Ok(())

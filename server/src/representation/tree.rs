@@ -156,7 +156,7 @@ pub(super) fn event(
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
     let mut body = Vec::with_capacity(1024);
-    write(object, &r.resource.schema, r.accepted.encoding, false, &mut body)?;
+    write(object, r.resource.schema, r.accepted.encoding, false, &mut body)?;
     frame(r.accepted.encoding, kind, &body, out);
     Ok(())
 }

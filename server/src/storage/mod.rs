@@ -39,6 +39,11 @@ pub struct Fetched {
 }
 
 impl Fetched {
+    /// The same record with the value in another form, as another version of the API has it.
+    pub fn with_value(self, value: Bytes) -> Fetched {
+        Fetched { value, ..self }
+    }
+
     /// The engine's own record.
     pub fn into_record(self) -> Record {
         self.record

@@ -37,7 +37,7 @@ pub fn to_stored(resource: &ResourceType, mut tree: Value) -> Result<bytes::Byte
         metadata.remove("resourceVersion");
     }
     let mut body = Vec::with_capacity(2048);
-    json::write(&tree, &resource.schema, form.root, &mut body);
+    json::write(&tree, resource.schema, form.root, &mut body);
     let metadata_len = metadata_len(&body).ok_or_else(|| ApiError::internal("object without metadata"))?;
     let empty = Map::new();
     let metadata = tree.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
@@ -45,21 +45,8 @@ pub fn to_stored(resource: &ResourceType, mut tree: Value) -> Result<bytes::Byte
 }
 
 fn header<'a>(resource: &ResourceType, version: &'a str, metadata: &'a Map, tree: &'a Value) -> Header<'a> {
-    let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
-    let labels = metadata.get("labels").and_then(Value::as_object);
-    let owners = metadata.get("ownerReferences").and_then(Value::as_array);
-    Header {
-        version,
-        uid: text("uid"),
-        deleting: metadata.get("deletionTimestamp").is_some_and(|t| !t.is_null()),
-        labels: labels
-            .map(|l| l.iter().filter_map(|(k, v)| Some((k.as_str(), v.as_str()?))).collect())
-            .unwrap_or_default(),
-        fields: resource.fields.iter().map(|f| f.value(tree)).collect(),
-        owners: owners
-            .map(|o| o.iter().filter_map(|owner| owner.str_at(&["uid"])).collect())
-            .unwrap_or_default(),
-    }
+    let fields = resource.fields.iter().map(|f| f.value(tree)).collect();
+    Header { version, fields, ..Header::of_metadata(Some(metadata)) }
 }
 
 /// Length of the metadata object of a canonical body, braces included: up to the brace that closes it,

@@ -22,6 +22,7 @@
 //! varint number of labels, then per label: text key, text value, sorted by key
 //! varint number of selectable fields, then per field a text, in the order of the resource's table row
 //! varint number of owners, then per owner a text: its uid
+//! text   stamp of the schema of a custom resource; left out where it is empty
 //! ```
 //!
 //! `varint` is unsigned LEB128, `text` a varint length and UTF-8 bytes.
@@ -29,6 +30,7 @@
 use std::ops::Deref;
 
 use bytes::Bytes;
+use plinth_codec::{Map, Value};
 
 const FORMAT: u8 = 1;
 const FORMAT_SEALED: u8 = 2;
@@ -64,6 +66,28 @@ pub struct Header<'a> {
     pub fields: Vec<std::borrow::Cow<'a, str>>,
     /// UIDs of `metadata.ownerReferences`.
     pub owners: Vec<&'a str>,
+    /// What the body of a custom resource conforms to; empty for built-in kinds.
+    pub schema: &'a str,
+}
+
+impl<'a> Header<'a> {
+    /// What metadata says; the rest is left empty.
+    pub fn of_metadata(metadata: Option<&'a Map>) -> Header<'a> {
+        let text = |key: &str| metadata.and_then(|m| m.get(key)).and_then(Value::as_str).unwrap_or_default();
+        let labels = metadata.and_then(|m| m.get("labels")).and_then(Value::as_object);
+        let owners = metadata.and_then(|m| m.get("ownerReferences")).and_then(Value::as_array);
+        Header {
+            uid: text("uid"),
+            deleting: metadata.and_then(|m| m.get("deletionTimestamp")).is_some_and(|t| !t.is_null()),
+            labels: labels
+                .map(|l| l.iter().filter_map(|(k, v)| Some((k.as_str(), v.as_str()?))).collect())
+                .unwrap_or_default(),
+            owners: owners
+                .map(|o| o.iter().filter_map(|owner| owner.str_at(&["uid"])).collect())
+                .unwrap_or_default(),
+            ..Header::default()
+        }
+    }
 }
 
 impl Header<'_> {
@@ -86,6 +110,9 @@ impl Header<'_> {
         for owner in &self.owners {
             put_text(&mut header, owner);
         }
+        if !self.schema.is_empty() {
+            put_text(&mut header, self.schema);
+        }
         let mut out = Vec::with_capacity(4 + header.len() + body.len());
         out.push(FORMAT);
         out.push(if self.deleting { FLAG_DELETING } else { 0 });
@@ -106,6 +133,7 @@ pub struct Head<'a> {
     labels: Texts<'a>,
     fields: Texts<'a>,
     owners: Texts<'a>,
+    schema: &'a str,
     metadata_len: usize,
 }
 
@@ -229,8 +257,9 @@ impl<'a> Head<'a> {
         let labels = at.texts(2)?;
         let fields = at.texts(1)?;
         let owners = at.texts(1)?;
+        let schema = if at.rest.is_empty() { "" } else { at.text()? };
         let deleting = flags & FLAG_DELETING != 0;
-        Ok(Head { deleting, version, uid, labels, fields, owners, metadata_len })
+        Ok(Head { deleting, version, uid, labels, fields, owners, schema, metadata_len })
     }
 
     /// Whether the object waits for its finalizers.
@@ -269,6 +298,11 @@ impl<'a> Head<'a> {
     pub fn owners(&self) -> impl Iterator<Item = &'a str> {
         let mut texts = self.owners;
         std::iter::from_fn(move || texts.next())
+    }
+
+    /// The stamp of the schema that the body of a custom resource conforms to; empty where there is none.
+    pub fn schema(&self) -> &'a str {
+        self.schema
     }
 }
 
@@ -348,6 +382,7 @@ mod tests {
             labels: vec![("app", "web"), ("tier", "")],
             fields: vec!["node-1".into(), "Running".into()],
             owners: vec!["o-1", "o-2"],
+            schema: "s-1",
         };
         header.encode(14, br#"{"metadata":{"name":"web"},"spec":{}}"#)
     }
@@ -362,6 +397,7 @@ mod tests {
         assert_eq!((s.label("tier"), s.label("none")), (Some(""), None));
         assert_eq!((s.field(0), s.field(1), s.field(2)), (Some("node-1"), Some("Running"), None));
         assert_eq!(s.owners().collect::<Vec<_>>(), ["o-1", "o-2"]);
+        assert_eq!(s.schema(), "s-1");
         assert_eq!(s.after_splice(), br#""name":"web"},"spec":{}}"#);
         assert_eq!(s.metadata_after_splice(), br#""name":"web"}"#);
     }

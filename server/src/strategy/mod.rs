@@ -6,6 +6,7 @@
 pub mod allocation;
 pub mod core;
 pub mod defaults;
+pub mod definitions;
 pub mod faces;
 mod rows;
 pub mod validation;
@@ -40,6 +41,8 @@ pub enum Deletion {
     Pod,
     /// When its content is gone and its lifecycle finalizer removed.
     Namespace,
+    /// When the objects that it defines are gone.
+    Definition,
 }
 
 /// What a resource does.
@@ -75,6 +78,10 @@ pub struct Strategy {
     pub immutable: &'static [&'static str],
     /// Faults of an object as it stands that no check says.
     pub validate: fn(&Value) -> Vec<Cause>,
+    /// Faults of a new object that an object that is there may have.
+    pub validate_create: fn(&Value) -> Vec<Cause>,
+    /// What clients are warned of who write such an object.
+    pub warnings: fn(new: &Value, old: Option<&Value>) -> Vec<String>,
     /// Faults of a change.
     pub validate_update: fn(new: &Value, old: &Value) -> Vec<Cause>,
     /// Subresources that let a part of the object be written.
@@ -104,12 +111,17 @@ pub const BASE: Strategy = Strategy {
     checks: &[],
     immutable: &[],
     validate: |_| Vec::new(),
+    validate_create: |_| Vec::new(),
+    warnings: |_, _| Vec::new(),
     validate_update: |_, _| Vec::new(),
     faces: &[],
     status_keeps: &[],
     refuses_delete: |_| None,
     warning: None,
 };
+
+/// What custom resources do; the rest is said by their definition.
+pub static CUSTOM: Strategy = Strategy { generation: true, unconditional_update: false, ..BASE };
 
 impl Strategy {
     /// Faults of an object as it stands.

@@ -6,7 +6,7 @@ use super::validation::{
     cluster as check_cluster, event as check_event, fixed, pod as check_pod, rbac as check_rbac,
     service as check_service, update, workloads as check_work,
 };
-use super::{faces, workloads, Deletion, NameRule, Strategy, BASE};
+use super::{definitions, faces, workloads, Deletion, NameRule, Strategy, BASE};
 
 const ANSWERING: Strategy = Strategy { answers_deleted_object: true, ..BASE };
 const GENERATION: Strategy = Strategy { generation: true, ..BASE };
@@ -149,7 +149,12 @@ pub(super) static ROWS: &[Row] = &[
         "customresourcedefinitions",
         Strategy {
             answers_deleted_object: true,
+            deletion: Deletion::Definition,
             defaults: cluster::CUSTOM_RESOURCE_DEFINITION,
+            prepare_for_update: definitions::keep_storage_version,
+            validate_create: definitions::validate,
+            validate_update: definitions::validate_update,
+            warnings: definitions::warnings,
             status_keeps: STATUS_KEEPS_METADATA,
             ..POLICY
         },

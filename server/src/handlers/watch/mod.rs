@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use self::stream::{Batch, InitialEvents, WatchStream, Watched, BATCH};
 use super::get::not_a_revision;
 use super::{key_namespace, respond, Context};
+use crate::custom_resources::present;
 use crate::field;
 use crate::http::body::Body;
 use crate::http::chunks;
@@ -157,7 +158,7 @@ impl WatchStart {
         let now = Instant::now();
         let watched = Watched {
             resource: cx.resource.clone(),
-            store: cx.server.store.clone(),
+            server: cx.server.clone(),
             selection: self.selection,
             representation: self.representation,
             ends: now.checked_add(length).unwrap_or(now),
@@ -177,7 +178,7 @@ impl WatchStart {
         let limit = cx.server.flow_control.request_timeout;
         let (send, batches) = chunks::channel(INITIAL_BATCHES, limit);
         let seat = cx.seat.clone();
-        let (range, resource, store) = (self.range.clone(), cx.resource.clone(), cx.server.store.clone());
+        let (range, resource, server) = (self.range.clone(), cx.resource.clone(), cx.server.clone());
         let (selection, representation) = (self.selection.clone(), self.representation.clone());
         tokio::task::spawn_blocking(move || {
             // A watch has its place among the requests that are served until its state has been handed over.
@@ -185,35 +186,21 @@ impl WatchStart {
             let mut batch = Batch::default();
             let mut first = true;
             let mut entries = snapshot.range(&range);
-            let outcome = loop {
-                let entry = match entries.next() {
-                    Ok(Some(entry)) => entry,
-                    Ok(None) => break Ok(()),
-                    Err(fault) => break Err(ApiError::from(fault)),
-                };
-                match Head::parse(entry.value) {
-                    Ok(head) if !selection.matches(&resource, entry.key, &head) => continue,
-                    Ok(_) => {}
-                    Err(fault) => break Err(ApiError::internal(fault)),
-                }
-                let value = match store.open(entry.key, entry.value) {
-                    Ok(value) => value,
-                    Err(fault) => break Err(fault),
-                };
-                let item = match Item::new(&value, entry.mod_revision) {
-                    Ok(item) => item,
-                    Err(fault) => break Err(fault),
-                };
-                if let Err(fault) =
-                    batch.write(|out| representation.event(EventType::Added, &item, first, out))
-                {
-                    break Err(fault);
-                }
-                first = false;
-                if batch.len() >= BATCH && !send.send(Ok(std::mem::take(&mut batch))) {
-                    return;
-                }
-            };
+            let mut gone = false;
+            let selects = |key: &[u8], head: &Head<'_>| selection.matches(&resource, key, head);
+            let outcome =
+                present::for_each(&server, &resource, &mut entries, &selects, |_, value, revision| {
+                    let item = Item::new(value, revision)?;
+                    batch.write(|out| representation.event(EventType::Added, &item, first, out))?;
+                    first = false;
+                    if batch.len() >= BATCH {
+                        gone = !send.send(Ok(std::mem::take(&mut batch)));
+                    }
+                    Ok(!gone)
+                });
+            if gone {
+                return;
+            }
             // Nobody reading is no fault: the client went away.
             if batch.len() > 0 && !send.send(Ok(batch)) {
                 return;

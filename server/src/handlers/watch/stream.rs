@@ -13,14 +13,15 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
 use super::watch_error;
+use crate::custom_resources::present::{self, Change};
 use crate::http::body::ChunkStream;
 use crate::http::chunks;
-use crate::registry::ResourceType;
+use crate::registry::{Registry, ResourceType};
 use crate::representation::{EventType, Item, Representation, RepresentationKey};
 use crate::selection::Selection;
+use crate::server::Server;
 use crate::status::ApiError;
 use crate::storage::stored::Head;
-use crate::storage::Store;
 
 /// Events are collected into batches of about this many bytes while more are ready.
 pub(super) const BATCH: usize = 64 << 10;
@@ -97,7 +98,7 @@ pub(super) type InitialEvents = chunks::Receiver<Batch, ApiError>;
 /// What a watch is about; everything that does not change while it lasts.
 pub(super) struct Watched {
     pub(super) resource: Arc<ResourceType>,
-    pub(super) store: Store,
+    pub(super) server: Arc<Server>,
     pub(super) selection: Arc<Selection>,
     pub(super) representation: Arc<Representation>,
     /// When it ends.
@@ -119,8 +120,17 @@ pub(super) struct WatchStream {
     /// In a watch of Tables the first event alone says what the columns are.
     heads_sent: bool,
     alarms: Alarms,
+    /// Of custom resources: ready when the resource is not served as it was.
+    withdrawn: Option<Waiting<()>>,
+    /// Whether what the feed has ready is the last that is delivered.
+    is_last_look: bool,
+    /// Events that a webhook is converting.
+    converting: Option<Waiting<Result<Vec<Change>, ApiError>>>,
     metrics: crate::metrics::WatchGuard,
 }
+
+/// Something that takes its time.
+type Waiting<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl WatchStream {
     /// A watch that begins with `initial`, if there is such a state to send, and goes on with the subscription; or with an
@@ -142,6 +152,9 @@ impl WatchStream {
             key: watched.representation.key(),
             announce_end_of_initial: initial.is_some() && watched.bookmarks,
             heads_sent: initial.is_some(),
+            withdrawn: watched.resource.is_custom().then(|| withdrawn(&watched)),
+            is_last_look: false,
+            converting: None,
             watched,
             initial,
             subscription,
@@ -156,6 +169,10 @@ impl WatchStream {
     pub(super) fn poll_events(&mut self, cx: &mut TaskContext<'_>) -> Poll<Option<Batch>> {
         if self.alarms.poll_stop(cx) {
             return Poll::Ready(None);
+        }
+        if !self.is_last_look && self.withdrawn.as_mut().is_some_and(|w| w.as_mut().poll(cx).is_ready()) {
+            // The objects went before the definition did: their ends are in the feed and still to be told.
+            self.is_last_look = true;
         }
         if self.initial.is_some() {
             match self.poll_initial(cx) {
@@ -212,11 +229,36 @@ impl WatchStream {
     fn poll_changes(&mut self, cx: &mut TaskContext<'_>) -> Poll<Option<Batch>> {
         let mut batch = Batch::default();
         while self.failed.is_none() {
+            if let Some(converting) = &mut self.converting {
+                match converting.as_mut().poll(cx) {
+                    Poll::Ready(changes) => {
+                        self.converting = None;
+                        let written = changes.and_then(|changes| {
+                            changes.iter().try_for_each(|change| self.write_change(change, &mut batch))
+                        });
+                        self.failed = written.err();
+                        continue;
+                    }
+                    Poll::Pending if batch.len() > 0 => return Poll::Ready(Some(batch)),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
             let Some(subscription) = &mut self.subscription else { return Poll::Ready(None) };
             match subscription.poll_next(cx) {
                 Poll::Ready(Ok(Feed::Events(events))) => {
-                    self.failed =
-                        events.iter().try_for_each(|event| self.write_event(event, &mut batch)).err();
+                    let (server, resource) = (&self.watched.server, &self.watched.resource);
+                    match present::asks_webhook(resource, events.iter()) {
+                        Ok(true) => {
+                            let events = events.iter().cloned().collect();
+                            let changes = present::changes(server.clone(), resource.clone(), events);
+                            self.converting = Some(Box::pin(changes));
+                        }
+                        Ok(false) => {
+                            let mut write = |event| self.write_event(event, &mut batch);
+                            self.failed = events.iter().try_for_each(&mut write).err();
+                        }
+                        Err(error) => self.failed = Some(error),
+                    }
                 }
                 Poll::Ready(Ok(Feed::Progress(revision))) => {
                     self.bookmark_due = false;
@@ -225,6 +267,7 @@ impl WatchStream {
                 }
                 Poll::Ready(Err(fault)) => self.failed = Some(watch_error(fault)),
                 Poll::Pending if batch.len() > 0 => return Poll::Ready(Some(batch)),
+                Poll::Pending if self.is_last_look => return Poll::Ready(None),
                 Poll::Pending => match self.poll_alarm(cx) {
                     Poll::Ready(false) => return Poll::Ready(None),
                     // A progress mark was asked for: it is ready, or comes with the next events.
@@ -261,7 +304,32 @@ impl WatchStream {
     }
 
     fn write_event(&mut self, event: &Arc<Event>, batch: &mut Batch) -> Result<(), ApiError> {
-        let Some((kind, value)) = transition(&self.watched, event)? else { return Ok(()) };
+        if self.watched.resource.is_custom() {
+            let change = Change::now(&self.watched.server.store, &self.watched.resource, event)?;
+            return self.write_change(&change, batch);
+        }
+        let previous = event.previous.as_ref().map(|record| &record.value);
+        let current = match &event.kind {
+            EventKind::Put { value, .. } => Some(value),
+            EventKind::Delete => None,
+        };
+        self.write_values(event, previous, current, batch)
+    }
+
+    fn write_change(&mut self, change: &Change, batch: &mut Batch) -> Result<(), ApiError> {
+        self.write_values(&change.event, change.previous.as_ref(), change.current.as_ref(), batch)
+    }
+
+    fn write_values(
+        &mut self,
+        event: &Arc<Event>,
+        previous: Option<&Bytes>,
+        current: Option<&Bytes>,
+        batch: &mut Batch,
+    ) -> Result<(), ApiError> {
+        let Some((kind, value)) = transition(&self.watched, &event.key, previous, current)? else {
+            return Ok(());
+        };
         self.metrics.delivered();
         let heads = !std::mem::replace(&mut self.heads_sent, true);
         let cache =
@@ -278,7 +346,7 @@ impl WatchStream {
 
     fn encode(&self, event: &Event, kind: EventType, value: &[u8], heads: bool) -> Result<Bytes, ApiError> {
         let mut out = Vec::with_capacity(value.len() + 160);
-        let value = self.watched.store.open(&event.key, value)?;
+        let value = self.watched.server.store.open(&event.key, value)?;
         self.watched.representation.event(kind, &Item::new(&value, event.revision)?, heads, &mut out)?;
         Ok(Bytes::from(out))
     }
@@ -292,25 +360,41 @@ impl ChunkStream for WatchStream {
 
 /// What a change means for a watch: an object that enters the selection is ADDED, one that leaves it is DELETED with its
 /// previous content at the change's revision.
-fn transition<'a>(watched: &Watched, event: &'a Event) -> Result<Option<(EventType, &'a [u8])>, ApiError> {
-    let previous = event.previous.as_ref().map(|record| &record.value);
-    let current = match &event.kind {
-        EventKind::Put { value, .. } => Some(value),
-        EventKind::Delete => None,
-    };
+fn transition<'a>(
+    watched: &Watched,
+    key: &[u8],
+    previous: Option<&'a Bytes>,
+    current: Option<&'a Bytes>,
+) -> Result<Option<(EventType, &'a [u8])>, ApiError> {
     let selects = |value: Option<&'a Bytes>| -> Result<Option<&'a [u8]>, ApiError> {
         let Some(value) = value else { return Ok(None) };
         if watched.selection.is_everything() {
             return Ok(Some(value));
         }
         let head = Head::parse(value).map_err(ApiError::internal)?;
-        Ok(watched.selection.matches(&watched.resource, &event.key, &head).then_some(&value[..]))
+        Ok(watched.selection.matches(&watched.resource, key, &head).then_some(&value[..]))
     };
     Ok(match (selects(previous)?, selects(current)?) {
         (None, None) => None,
         (None, Some(new)) => Some((EventType::Added, new)),
         (Some(_), Some(new)) => Some((EventType::Modified, new)),
         (Some(old), None) => Some((EventType::Deleted, old)),
+    })
+}
+
+/// Ready when the definition of a custom resource has gone or says something else: whoever watched asks again.
+fn withdrawn(watched: &Watched) -> Waiting<()> {
+    let (mut registries, resource) = (watched.server.registry.subscribe(), watched.resource.clone());
+    // The one of the request may be older than the present one.
+    registries.mark_changed();
+    Box::pin(async move {
+        let row = &resource.row;
+        let serves_another = |registry: &Arc<Registry>| {
+            let now = registry.get(&row.group, &row.version, &row.plural);
+            now.is_none_or(|now| !now.serves_as(&resource))
+        };
+        // The sender lives as long as the server.
+        let _ = registries.wait_for(serves_another).await;
     })
 }
 

@@ -1,0 +1,324 @@
+//! What a CustomResourceDefinition says, as far as its objects are served by it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use plinth_codec::schema::GVK;
+use plinth_codec::Value;
+use sha2::{Digest, Sha256};
+use smol_str::SmolStr;
+
+use super::schema::VersionSchema;
+use super::webhook::Webhook;
+
+/// Group, version and plural of the definitions themselves.
+pub const RESOURCE: (&str, &str, &str) = ("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+
+/// A definition. Immutable but for one mark; shared by the rows of all its versions.
+#[derive(Debug)]
+pub struct Definition {
+    /// `plural.group`.
+    pub name: SmolStr,
+    /// The API group.
+    pub group: SmolStr,
+    /// The names that it has been granted.
+    pub names: Names,
+    /// Whether objects live in a namespace.
+    pub namespaced: bool,
+    /// Versions in the order of the definition.
+    pub versions: Vec<Version>,
+    /// How objects get from one version to another.
+    pub conversion: Conversion,
+    /// Whether objects keep every field (`spec.preserveUnknownFields`, of v1beta1).
+    pub preserves_unknown: bool,
+    /// What of the definition decides how objects are served: unchanged, nothing has to be made anew.
+    pub fingerprint: [u8; 32],
+    /// Whether the definition is being deleted, so that no more objects are created. The only thing that changes while
+    /// it is served; a flag and not another registry, because watches go on until the objects are gone.
+    terminating: AtomicBool,
+}
+
+/// `spec.names` and `status.acceptedNames`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// `crontabs`
+    pub plural: SmolStr,
+    /// `crontab`
+    pub singular: SmolStr,
+    /// `CronTab`
+    pub kind: SmolStr,
+    /// `CronTabList`
+    pub list_kind: SmolStr,
+    /// `ct`
+    pub short_names: Vec<SmolStr>,
+    /// `all`
+    pub categories: Vec<SmolStr>,
+}
+
+/// One of `spec.versions`.
+#[derive(Debug)]
+pub struct Version {
+    /// `v1`
+    pub name: SmolStr,
+    /// Whether there is an API for it.
+    pub served: bool,
+    /// What clients are warned of; `None` when it is not deprecated.
+    pub deprecation: Option<String>,
+    /// Whether there is a `/status`.
+    pub has_status: bool,
+    /// Where `/scale` finds its numbers.
+    pub scale: Option<ScalePaths>,
+    /// `additionalPrinterColumns`.
+    pub columns: Vec<Value>,
+    /// The JSON paths of `selectableFields`, as given.
+    pub selectable: Vec<SmolStr>,
+    /// The schema of objects.
+    pub schema: VersionSchema,
+}
+
+/// `subresources.scale`: JSON paths in dot notation, cut at the dots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScalePaths {
+    /// Where the wanted number is.
+    pub spec: JsonPath,
+    /// Where the present number is.
+    pub status: JsonPath,
+    /// Where the selector is, as text.
+    pub selector: Option<JsonPath>,
+}
+
+/// A simple JSON path like `.spec.replicas`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JsonPath {
+    /// As the definition has it.
+    pub text: SmolStr,
+}
+
+/// `spec.conversion`.
+#[derive(Debug)]
+pub enum Conversion {
+    /// Only `apiVersion` changes.
+    None,
+    /// A server outside does it.
+    Webhook(Arc<Webhook>),
+}
+
+impl JsonPath {
+    fn new(text: &str) -> JsonPath {
+        JsonPath { text: text.into() }
+    }
+
+    /// The names of the fields on the way.
+    pub fn steps(&self) -> Vec<&str> {
+        self.text.strip_prefix('.').unwrap_or(&self.text).split('.').collect()
+    }
+}
+
+fn texts(value: Option<&Value>) -> Vec<SmolStr> {
+    let list = value.and_then(Value::as_array).unwrap_or_default();
+    list.iter().filter_map(Value::as_str).map(SmolStr::new).collect()
+}
+
+impl Names {
+    /// Reads `spec.names` or `status.acceptedNames`.
+    pub fn of(value: Option<&Value>) -> Names {
+        let text = |key: &str| SmolStr::from(value.and_then(|v| v.str_at(&[key])).unwrap_or_default());
+        let list = |key: &str| texts(value.and_then(|v| v.get(key)));
+        Names {
+            plural: text("plural"),
+            singular: text("singular"),
+            kind: text("kind"),
+            list_kind: text("listKind"),
+            short_names: list("shortNames"),
+            categories: list("categories"),
+        }
+    }
+
+    /// As the status has it: empty lists and texts are left out, but for the two that upstream always writes.
+    pub fn to_value(&self) -> Value {
+        let mut map = plinth_codec::Map::new();
+        map.insert("plural", self.plural.clone());
+        map.insert("kind", self.kind.clone());
+        for (key, text) in [("singular", &self.singular), ("listKind", &self.list_kind)] {
+            if !text.is_empty() {
+                map.insert(key, text.clone());
+            }
+        }
+        for (key, list) in [("shortNames", &self.short_names), ("categories", &self.categories)] {
+            if !list.is_empty() {
+                map.insert(key, list.iter().cloned().map(Value::String).collect::<Vec<_>>());
+            }
+        }
+        Value::Object(map)
+    }
+
+    /// Whether it has the names without which nothing can be served.
+    pub fn is_complete(&self) -> bool {
+        [&self.plural, &self.singular, &self.kind, &self.list_kind].iter().all(|name| !name.is_empty())
+    }
+}
+
+impl Definition {
+    /// Reads a definition. `accepted` are the names that it is served under.
+    pub fn new(tree: &Value, accepted: Names) -> Definition {
+        let null = Value::Null;
+        let spec = tree.get("spec").unwrap_or(&null);
+        let group = SmolStr::from(spec.str_at(&["group"]).unwrap_or_default());
+        let list = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
+        let conversion = match spec.str_at(&["conversion", "strategy"]) {
+            Some("Webhook") => Conversion::Webhook(Arc::new(Webhook::new(tree))),
+            _ => Conversion::None,
+        };
+        let preserves_unknown = spec.get("preserveUnknownFields").and_then(Value::as_bool) == Some(true);
+        let kind = accepted.kind.clone();
+        Definition {
+            name: tree.str_at(&["metadata", "name"]).unwrap_or_default().into(),
+            versions: list.iter().map(|v| Version::new(v, list, &group, &kind, preserves_unknown)).collect(),
+            namespaced: spec.str_at(&["scope"]) == Some("Namespaced"),
+            conversion,
+            preserves_unknown,
+            fingerprint: fingerprint(tree, &accepted),
+            names: accepted,
+            group,
+            terminating: AtomicBool::new(is_condition_true(tree, "Terminating")),
+        }
+    }
+
+    /// Whether the definition is being deleted.
+    pub fn is_terminating(&self) -> bool {
+        self.terminating.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the definition is being deleted.
+    pub fn set_terminating(&self) {
+        self.terminating.store(true, Ordering::Relaxed);
+    }
+
+    /// The place of a version.
+    pub fn position(&self, version: &str) -> Option<usize> {
+        self.versions.iter().position(|v| v.name == version)
+    }
+}
+
+/// The UID, `spec` and accepted names of a definition, in 32 bytes.
+pub fn fingerprint(tree: &Value, accepted: &Names) -> [u8; 32] {
+    let mut text = Vec::with_capacity(4096);
+    plinth_codec::json::write_untyped(tree.get("spec").unwrap_or(&Value::Null), &mut text);
+    plinth_codec::json::write_untyped(&accepted.to_value(), &mut text);
+    text.extend_from_slice(tree.str_at(&["metadata", "uid"]).unwrap_or_default().as_bytes());
+    Sha256::digest(&text).into()
+}
+
+impl Version {
+    fn new(version: &Value, all: &[Value], group: &str, kind: &str, preserves_unknown: bool) -> Version {
+        let flag = |key: &str| version.get(key).and_then(Value::as_bool) == Some(true);
+        let name = version.str_at(&["name"]).unwrap_or_default();
+        let list = |key: &str| version.get(key).and_then(Value::as_array).unwrap_or_default();
+        let scale = version.at(&["subresources", "scale"]).filter(|s| s.as_object().is_some());
+        let path =
+            |scale: &Value, key: &str| scale.str_at(&[key]).filter(|p| !p.is_empty()).map(JsonPath::new);
+        let selectable: Vec<SmolStr> = list("selectableFields")
+            .iter()
+            .filter_map(|f| f.str_at(&["jsonPath"]))
+            .map(SmolStr::new)
+            .collect();
+        let deprecation = flag("deprecated").then(|| match version.str_at(&["deprecationWarning"]) {
+            Some(warning) => warning.to_owned(),
+            None => default_warning(group, kind, name, all),
+        });
+        Version {
+            name: name.into(),
+            served: flag("served"),
+            deprecation,
+            has_status: version.at(&["subresources", "status"]).is_some_and(|s| !s.is_null()),
+            scale: scale.and_then(|s| {
+                Some(ScalePaths {
+                    spec: path(s, "specReplicasPath")?,
+                    status: path(s, "statusReplicasPath")?,
+                    selector: path(s, "labelSelectorPath"),
+                })
+            }),
+            columns: list("additionalPrinterColumns").to_vec(),
+            schema: VersionSchema::new(
+                GVK::new(group, name, kind),
+                version.at(&["schema", "openAPIV3Schema"]),
+                &selectable,
+                preserves_unknown,
+            ),
+            selectable,
+        }
+    }
+}
+
+/// What upstream says of a deprecated version that says nothing itself: it names the best version that is newer.
+fn default_warning(group: &str, kind: &str, version: &str, all: &[Value]) -> String {
+    use crate::discovery::compare_versions;
+    let is = |v: &Value, key: &str| v.get(key).and_then(Value::as_bool) == Some(true);
+    let newer = all
+        .iter()
+        .filter(|v| is(v, "served") && !is(v, "deprecated"))
+        .filter_map(|v| v.str_at(&["name"]))
+        .filter(|other| compare_versions(version, other).is_lt())
+        .max_by(|a, b| compare_versions(a, b));
+    match newer {
+        Some(newer) => format!("{group}/{version} {kind} is deprecated; use {group}/{newer} {kind}"),
+        None => format!("{group}/{version} {kind} is deprecated"),
+    }
+}
+
+/// One of `status.conditions`.
+pub fn condition<'t>(tree: &'t Value, kind: &str) -> Option<&'t Value> {
+    let conditions = tree.at(&["status", "conditions"]).and_then(Value::as_array)?;
+    conditions.iter().find(|c| c.str_at(&["type"]) == Some(kind))
+}
+
+/// Whether a condition of the status is `True`.
+pub fn is_condition_true(tree: &Value, kind: &str) -> bool {
+    condition(tree, kind).is_some_and(|c| c.str_at(&["status"]) == Some("True"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::json;
+
+    fn definition(text: &str) -> Definition {
+        let tree = json::parse(text.as_bytes()).unwrap();
+        Definition::new(&tree, Names::of(tree.at(&["spec", "names"])))
+    }
+
+    const SAMPLE: &str = r#"{"metadata":{"name":"crontabs.example.com","uid":"u"},"spec":{"group":"example.com",
+        "scope":"Namespaced","names":{"plural":"crontabs","singular":"crontab","kind":"CronTab",
+        "listKind":"CronTabList","shortNames":["ct"]},"versions":[
+        {"name":"v1beta1","served":true,"storage":false,"deprecated":true,"schema":{"openAPIV3Schema":{"type":"object"}}},
+        {"name":"v1","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object"}},
+         "subresources":{"status":{},"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n"}}},
+        {"name":"v2","served":true,"storage":true,"selectableFields":[{"jsonPath":".spec.color"}],
+         "schema":{"openAPIV3Schema":{"type":"object"}}}]}}"#;
+
+    #[test]
+    fn a_definition_is_read() {
+        let definition = definition(SAMPLE);
+        assert!(definition.namespaced && definition.names.is_complete());
+        assert_eq!(definition.position("v1"), Some(1));
+        let [beta, v1, v2] = &definition.versions[..] else { panic!("three versions") };
+        assert_eq!(
+            beta.deprecation.as_deref(),
+            Some("example.com/v1beta1 CronTab is deprecated; use example.com/v2 CronTab")
+        );
+        assert!(v1.has_status && !v2.has_status);
+        assert_eq!(v1.scale.as_ref().map(|s| s.spec.steps()), Some(vec!["spec", "n"]));
+        assert_eq!(v2.selectable, [".spec.color"]);
+        assert_eq!(beta.schema.stamp(), v1.schema.stamp(), "equal schemas are the same");
+        assert_ne!(v1.schema.stamp(), v2.schema.stamp(), "selectable fields are part of what is stored");
+    }
+
+    #[test]
+    fn the_fingerprint_follows_the_spec_and_not_the_status() {
+        let other = SAMPLE.replace("\"ct\"", "\"cr\"");
+        let status = SAMPLE.replacen('{', r#"{"status":{"storedVersions":["v2"]},"#, 1);
+        let base = definition(SAMPLE).fingerprint;
+        assert_ne!(base, definition(&other).fingerprint);
+        assert_eq!(base, definition(&status).fingerprint);
+    }
+}

@@ -1,0 +1,127 @@
+//! Which names a definition gets: first come, first served, within an API group
+//! (k8s.io/apiextensions-apiserver, `pkg/controller/status/naming_controller.go`).
+
+use std::collections::HashSet;
+
+use smol_str::SmolStr;
+
+use super::definition::Names;
+
+/// The names that are taken in a group: what its definitions have been granted.
+#[derive(Debug, Default)]
+pub struct Taken {
+    resources: HashSet<SmolStr>,
+    kinds: HashSet<SmolStr>,
+}
+
+impl Taken {
+    /// Adds the names of a definition, the one in question among them: its own are never in its way.
+    pub fn add(&mut self, names: &Names) {
+        let resources = [&names.plural, &names.singular].into_iter().chain(&names.short_names);
+        self.resources.extend(resources.filter(|n| !n.is_empty()).cloned());
+        let kinds = [&names.kind, &names.list_kind].into_iter();
+        self.kinds.extend(kinds.filter(|n| !n.is_empty()).cloned());
+    }
+}
+
+/// What is in the way of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameConflict {
+    /// The reason of the condition, like `PluralConflict`.
+    pub reason: &'static str,
+    /// Its message.
+    pub message: String,
+}
+
+/// The names that a definition gets, and what is in the way of the others. Of several conflicts the last one is told, as
+/// upstream does.
+pub fn accept(wanted: &Names, granted: &Names, taken: &Taken) -> (Names, Option<NameConflict>) {
+    let mut names = granted.clone();
+    let mut conflict = None;
+    let mut one = |wanted: &SmolStr, granted: &mut SmolStr, taken: &HashSet<SmolStr>, reason| match wanted
+        != granted
+        && taken.contains(wanted)
+    {
+        true => conflict = Some(NameConflict { reason, message: format!("{wanted:?} is already in use") }),
+        false => granted.clone_from(wanted),
+    };
+    one(&wanted.plural, &mut names.plural, &taken.resources, "PluralConflict");
+    one(&wanted.singular, &mut names.singular, &taken.resources, "SingularConflict");
+    if wanted.short_names != granted.short_names {
+        let in_use: Vec<String> = wanted
+            .short_names
+            .iter()
+            .filter(|name| !granted.short_names.contains(name) && taken.resources.contains(*name))
+            .map(|name| format!("{name:?} is already in use"))
+            .collect();
+        match in_use.as_slice() {
+            [] => names.short_names.clone_from(&wanted.short_names),
+            [message] => {
+                conflict = Some(NameConflict { reason: "ShortNamesConflict", message: message.clone() });
+            }
+            several => {
+                let message = format!("[{}]", several.join(", "));
+                conflict = Some(NameConflict { reason: "ShortNamesConflict", message });
+            }
+        }
+    }
+    let mut one = |wanted: &SmolStr, granted: &mut SmolStr, reason| match wanted != granted
+        && taken.kinds.contains(wanted)
+    {
+        true => conflict = Some(NameConflict { reason, message: format!("{wanted:?} is already in use") }),
+        false => granted.clone_from(wanted),
+    };
+    one(&wanted.kind, &mut names.kind, "KindConflict");
+    one(&wanted.list_kind, &mut names.list_kind, "ListKindConflict");
+    names.categories.clone_from(&wanted.categories);
+    (names, conflict)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(plural: &str, singular: &str, kind: &str, short: &[&str]) -> Names {
+        Names {
+            plural: plural.into(),
+            singular: singular.into(),
+            kind: kind.into(),
+            list_kind: format!("{kind}List").into(),
+            short_names: short.iter().map(|s| SmolStr::new(s)).collect(),
+            categories: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn names_by_table() {
+        let mut taken = Taken::default();
+        taken.add(&names("cars", "car", "Car", &["c"]));
+        let rows = [
+            (names("boats", "boat", "Boat", &["b"]), None),
+            (names("cars", "boat", "Boat", &[]), Some("PluralConflict")),
+            (names("boats", "car", "Boat", &[]), Some("SingularConflict")),
+            (names("boats", "boat", "Boat", &["c"]), Some("ShortNamesConflict")),
+            (names("boats", "boat", "Car", &[]), Some("ListKindConflict")),
+            // A short name may not be another's plural.
+            (names("boats", "boat", "Boat", &["cars"]), Some("ShortNamesConflict")),
+        ];
+        for (wanted, expected) in rows {
+            let (granted, conflict) = accept(&wanted, &Names::default(), &taken);
+            assert_eq!(conflict.as_ref().map(|c| c.reason), expected, "{wanted:?}");
+            assert_eq!(granted == wanted, expected.is_none(), "{wanted:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_granted_stays_when_another_name_is_refused() {
+        let own = names("boats", "boat", "Boat", &["b"]);
+        let mut taken = Taken::default();
+        taken.add(&own);
+        taken.add(&names("cars", "car", "Car", &["c"]));
+        let wanted = names("boats", "boat", "Boat", &["b", "c"]);
+        let (granted, conflict) = accept(&wanted, &own, &taken);
+        assert_eq!(granted, own);
+        assert_eq!(conflict.unwrap().message, "\"c\" is already in use");
+        assert_eq!(accept(&own, &own, &taken), (own.clone(), None), "own names are in nobody's way");
+    }
+}

@@ -1,0 +1,195 @@
+//! The life of definitions: established, in conflict, changed, deleted, kept over a restart.
+
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use http::Method;
+use kube::api::{Api, ApiResource, DynamicObject, WatchEvent, WatchParams};
+use kube::core::GroupVersionKind;
+use plinth_tests::definitions::{
+    call, condition, definition, establish, fields, until, until_established, with_versions, DEFINITIONS,
+};
+use plinth_tests::server::{namespace, shared_with_apis, unique, TestServer};
+use serde_json::{json, Value};
+
+/// How long something may take that has to come; only reached when it does not.
+const WITHIN: Duration = Duration::from_secs(60);
+
+fn open_schema() -> Value {
+    json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
+#[tokio::test]
+async fn a_definition_opens_an_api_and_its_deletion_closes_it() {
+    let client = shared_with_apis().await.client().await;
+    let group = format!("{}.example.com", unique("life"));
+    let namespace = namespace(&client, "life").await;
+    let definition = definition(&group, "Car", "Namespaced", open_schema());
+    establish(&client, &definition).await;
+    let name = format!("cars.{group}");
+    let path = format!("/apis/{group}/v1/namespaces/{namespace}/cars");
+
+    let (code, list) = call(&client, Method::GET, &format!("/apis/{group}/v1"), None).await;
+    assert_eq!((code, list["resources"][0]["name"].as_str()), (200, Some("cars")));
+    let (code, group_list) = call(&client, Method::GET, "/apis", None).await;
+    assert_eq!(code, 200);
+    assert!(group_list["groups"].as_array().is_some_and(|g| g.iter().any(|g| g["name"] == group.as_str())));
+    let (code, openapi) = call(&client, Method::GET, &format!("/openapi/v3/apis/{group}/v1"), None).await;
+    let schemas = openapi["components"]["schemas"].as_object().map(|s| s.len()).unwrap_or_default();
+    assert!(code == 200 && schemas > 2, "{code} {schemas}");
+
+    let car = json!({"apiVersion": format!("{group}/v1"), "kind": "Car", "metadata": {"name": "a"}, "spec": {"x": 1}});
+    assert_eq!(call(&client, Method::POST, &path, Some(&car)).await.0, 201);
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(&group, "v1", "Car"));
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
+    let mut events = Box::pin(api.watch(&WatchParams::default(), "0").await.expect("watch"));
+
+    // Objects in the way of a finalizer hold the definition.
+    let held = json!({"apiVersion": format!("{group}/v1"), "kind": "Car",
+        "metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
+    assert_eq!(call(&client, Method::POST, &path, Some(&held)).await.0, 201);
+    let (code, answer) = call(&client, Method::DELETE, &format!("{DEFINITIONS}/{name}"), None).await;
+    assert_eq!(code, 200, "{answer}");
+    assert_eq!(condition(&answer, "Terminating"), "True");
+    until(&client, &name, |d| {
+        let conditions = d["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|c| c["reason"] == "InstanceDeletionInProgress")
+    })
+    .await;
+    let late = json!({"apiVersion": format!("{group}/v1"), "kind": "Car", "metadata": {"name": "late"}});
+    let (code, refused) = call(&client, Method::POST, &path, Some(&late)).await;
+    assert_eq!(code, 403, "{refused}");
+    let patch = Request::merge(json!({"metadata": {"finalizers": null}}));
+    assert_eq!(patch.send(&client, &format!("{path}/held")).await, 200);
+
+    let gone = until(&client, &name, |d| d["code"] == 404).await;
+    assert_eq!(gone["reason"], "NotFound");
+    assert_eq!(call(&client, Method::GET, &path, None).await.0, 404);
+    // The watch told of the ends of both objects, then ended.
+    let seen = tokio::time::timeout(WITHIN, async {
+        let mut deleted = Vec::new();
+        while let Some(event) = events.try_next().await.expect("events") {
+            if let WatchEvent::Deleted(object) = event {
+                deleted.push(object.metadata.name.unwrap_or_default());
+            }
+        }
+        deleted
+    });
+    assert_eq!(seen.await.expect("the end of the watch"), ["a", "held"]);
+    // A definition of the same name begins anew.
+    establish(&client, &definition).await;
+    let (code, list) = call(&client, Method::GET, &path, None).await;
+    assert_eq!((code, list["items"].as_array().map(Vec::len)), (200, Some(0)));
+}
+
+/// A merge patch.
+struct Request(Value);
+
+impl Request {
+    fn merge(patch: Value) -> Request {
+        Request(patch)
+    }
+
+    async fn send(self, client: &kube::Client, path: &str) -> u16 {
+        let body = self.0.to_string();
+        plinth_tests::definitions::call_as(client, Method::PATCH, path, "application/merge-patch+json", body)
+            .await
+            .0
+    }
+}
+
+#[tokio::test]
+async fn names_belong_to_who_came_first_until_they_are_given_up() {
+    let client = shared_with_apis().await.client().await;
+    let group = format!("{}.example.com", unique("names"));
+    let first = definition(&group, "Boat", "Cluster", open_schema());
+    establish(&client, &first).await;
+    let mut second = definition(&group, "Ship", "Cluster", open_schema());
+    second["spec"]["names"]["kind"] = json!("Boat");
+    second["spec"]["names"]["listKind"] = json!("BoatList");
+    assert_eq!(call(&client, Method::POST, DEFINITIONS, Some(&second)).await.0, 201);
+    let name = format!("ships.{group}");
+    let refused = until(&client, &name, |d| condition(d, "NamesAccepted") == "False").await;
+    assert_eq!(condition(&refused, "Established"), "False");
+    assert_eq!(refused["status"]["acceptedNames"]["plural"], "ships");
+    assert_eq!(call(&client, Method::GET, &format!("/apis/{group}/v1/ships"), None).await.0, 404);
+    // The first one goes; the second gets the name.
+    assert_eq!(call(&client, Method::DELETE, &format!("{DEFINITIONS}/boats.{group}"), None).await.0, 200);
+    until_established(&client, &name).await;
+    assert_eq!(call(&client, Method::GET, &format!("/apis/{group}/v1/ships"), None).await.0, 200);
+}
+
+#[tokio::test]
+async fn what_is_immutable_stays_and_the_rest_may_change() {
+    let client = shared_with_apis().await.client().await;
+    let group = format!("{}.example.com", unique("change"));
+    establish(&client, &definition(&group, "Train", "Namespaced", open_schema())).await;
+    let path = format!("{DEFINITIONS}/trains.{group}");
+    let patch = |patch: Value| {
+        let (client, path) = (client.clone(), path.clone());
+        async move {
+            let media = "application/merge-patch+json";
+            plinth_tests::definitions::call_as(&client, Method::PATCH, &path, media, patch.to_string()).await
+        }
+    };
+    for (change, field) in [
+        (json!({"spec": {"scope": "Cluster"}}), "spec.scope"),
+        (json!({"spec": {"names": {"kind": "Tram"}}}), "spec.names.kind"),
+        (json!({"spec": {"group": "other.example.com"}}), "spec.group"),
+    ] {
+        let (code, refused) = patch(change).await;
+        assert_eq!(code, 422, "{refused}");
+        assert!(fields(&refused).contains(&field), "{refused}");
+    }
+    let (code, changed) =
+        patch(json!({"spec": {"names": {"shortNames": ["tr"], "categories": ["rail"]}}})).await;
+    assert_eq!(code, 200, "{changed}");
+    until(&client, &format!("trains.{group}"), |d| {
+        d["status"]["acceptedNames"]["shortNames"] == json!(["tr"])
+    })
+    .await;
+    let discovered = async {
+        loop {
+            let (_, list) = call(&client, Method::GET, &format!("/apis/{group}/v1"), None).await;
+            if list["resources"][0]["shortNames"] == json!(["tr"]) {
+                return list;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let list = tokio::time::timeout(WITHIN, discovered).await.expect("discovery follows");
+    assert_eq!(list["resources"][0]["categories"], json!(["rail"]));
+}
+
+#[tokio::test]
+async fn definitions_and_objects_are_there_after_a_restart() {
+    let mut server = TestServer::start(&[]).await;
+    let client = server.client().await;
+    let versions = json!([
+        {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object",
+            "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer", "default": 3}}}}}}},
+    ]);
+    establish(&client, &with_versions("restart.example.com", "Lamp", "Cluster", versions)).await;
+    let lamp = json!({"apiVersion": "restart.example.com/v1", "kind": "Lamp", "metadata": {"name": "a"}, "spec": {}});
+    let (code, made) = call(&client, Method::POST, "/apis/restart.example.com/v1/lamps", Some(&lamp)).await;
+    assert_eq!((code, &made["spec"]["n"]), (201, &json!(3)));
+    // A definition whose deletion a restart interrupts is deleted after it.
+    let held = definition("held.example.com", "Held", "Cluster", open_schema());
+    establish(&client, &held).await;
+    let object = json!({"apiVersion": "held.example.com/v1", "kind": "Held",
+        "metadata": {"name": "h", "finalizers": ["example.com/hold"]}});
+    assert_eq!(call(&client, Method::POST, "/apis/held.example.com/v1/helds", Some(&object)).await.0, 201);
+    let held_path = format!("{DEFINITIONS}/helds.held.example.com");
+    assert_eq!(call(&client, Method::DELETE, &held_path, None).await.0, 200);
+
+    server.kill();
+    server.restart().await;
+    let client = server.client().await;
+    // Served at once: nobody has to wait for definitions after a start.
+    let (code, again) = call(&client, Method::GET, "/apis/restart.example.com/v1/lamps/a", None).await;
+    assert_eq!(code, 200, "{again}");
+    assert_eq!((&again["spec"], &again["metadata"]["uid"]), (&made["spec"], &made["metadata"]["uid"]));
+    let patch = Request::merge(json!({"metadata": {"finalizers": null}}));
+    assert_eq!(patch.send(&client, "/apis/held.example.com/v1/helds/h").await, 200);
+    until(&client, "helds.held.example.com", |d| d["code"] == 404).await;
+}

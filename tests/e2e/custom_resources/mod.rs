@@ -1,0 +1,11 @@
+//! CustomResourceDefinitions and their objects. Tests work on a server that they share, each with an API group of its
+//! own; those that restart it or fill it have their own.
+
+mod bad_input;
+mod kubectl;
+mod lifecycle;
+mod many;
+mod objects;
+mod operator;
+mod published;
+mod versions;
