@@ -3,6 +3,7 @@
 
 mod authorization;
 mod bad_input;
+mod certificates;
 mod concurrency;
 mod controllers;
 mod discovery;
@@ -10,6 +11,7 @@ mod durability;
 mod every_kind;
 mod guards;
 mod hostile;
+mod identity;
 mod kubectl;
 mod outward;
 mod process;
