@@ -3,6 +3,7 @@
 
 mod authorization;
 mod bad_input;
+mod certificates;
 mod concurrency;
 mod controllers;
 mod custom_resources;
@@ -11,6 +12,7 @@ mod durability;
 mod every_kind;
 mod guards;
 mod hostile;
+mod identity;
 mod kubectl;
 mod outward;
 mod process;

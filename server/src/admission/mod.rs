@@ -9,6 +9,7 @@
 //! | nothing is created in a namespace that is absent or going; some namespaces stay | `namespace_lifecycle` |
 //! | defaults and bounds of requests and limits | `limit_ranger` |
 //! | a kubelet changes what is its own | `node_restriction` |
+//! | a pod's account and its token | `service_account` |
 //! | a new node is not ready | `taint_nodes_by_condition` |
 //! | the Pod Security Standards | `pod_security` |
 //! | a pod's priority | `priority` |
@@ -37,6 +38,7 @@ mod pod_topology_labels;
 mod priority;
 pub(crate) mod resource_quota;
 mod runtime_class;
+mod service_account;
 mod signers;
 pub(crate) mod storage;
 mod taint_nodes_by_condition;
@@ -223,6 +225,13 @@ pub static PLUGINS: &[Plugin] = &[
         ],
         mutate: Some(|call, object| Box::pin(limit_ranger::admit(call, object))),
         validate: Some(|call, object| Box::pin(limit_ranger::validate(call, object))),
+    },
+    Plugin {
+        name: "ServiceAccount",
+        on: true,
+        sees: &[PODS, ("", "pods", "ephemeralcontainers", &[Update])],
+        mutate: Some(|call, pod| Box::pin(service_account::admit(call, pod))),
+        validate: Some(|call, pod| Box::pin(service_account::validate(call, pod))),
     },
     Plugin {
         name: "NodeRestriction",

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | a front proxy's certificate and headers | [`request_header`] |
 //! | client certificate | [`x509`] |
-//! | bearer token: of a file, of a service account, of a Secret for new nodes | [`tokens`] |
+//! | bearer token: of a file, of a service account, of a Secret for new nodes, of an OpenID Connect issuer, of a service elsewhere | [`tokens`] |
 //! | none | [`anonymous`] |
 //!
 //! [`impersonation`] is the step after: a user who acts as another one.
@@ -18,12 +18,14 @@ pub mod anonymous;
 pub mod bootstrap_token;
 pub mod impersonation;
 pub mod jwt;
+pub mod oidc;
 mod options;
 pub mod request_header;
 pub mod service_account;
 pub mod token_file;
 pub mod tokens;
 pub mod user;
+pub mod webhook;
 pub mod x509;
 
 use std::path::Path;
@@ -58,6 +60,12 @@ pub enum AuthnError {
     /// A service-account token that is wrong, has ended or was revoked.
     #[error(transparent)]
     ServiceAccount(#[from] service_account::TokenError),
+    /// An ID token that is wrong or cannot be checked.
+    #[error(transparent)]
+    Oidc(#[from] oidc::OidcError),
+    /// A service elsewhere could not be asked, or refuses a token.
+    #[error(transparent)]
+    Webhook(#[from] webhook::WebhookError),
     /// What credentials are checked against could not be read.
     #[error("{0}")]
     Storage(String),
@@ -125,6 +133,12 @@ pub enum SetupError {
     /// A token file.
     #[error(transparent)]
     TokenFile(#[from] token_file::TokenFileError),
+    /// Issuers of ID tokens.
+    #[error(transparent)]
+    Oidc(#[from] oidc::config::ConfigError),
+    /// The kubeconfig of the authentication webhook.
+    #[error(transparent)]
+    Webhook(#[from] crate::http::client::KubeconfigError),
     /// A header of the front proxy that no request can have.
     #[error("{0:?} is no name of a header")]
     HeaderName(String),
@@ -165,6 +179,14 @@ impl Authenticator {
         let settings = options.service_accounts(on.own_signing_key);
         let accounts = Arc::new(ServiceAccounts::new(settings, on.store.clone())?);
         let jwks_uri = options.service_account_jwks_uri.as_deref();
+        let configuration = options.configuration()?;
+        let anonymous = match &configuration.anonymous {
+            Some(anonymous) => {
+                let paths = anonymous.conditions.iter().map(|condition| condition.path.clone()).collect();
+                Anonymous::new(anonymous.enabled).only_at(paths)
+            }
+            None => Anonymous::new(options.anonymous_auth.unwrap_or(true)),
+        };
         Ok(Authenticator {
             proxy: request_header::RequestHeaders::new(options)?,
             certificates: CertificateAuthenticator::new(client_ca)?,
@@ -176,8 +198,10 @@ impl Authenticator {
                 bootstrap: options
                     .enable_bootstrap_token_auth
                     .then(|| bootstrap_token::BootstrapTokens::new(on.store.clone())),
+                oidc: oidc::Issuers::new(&configuration)?,
+                webhook: options.webhook()?,
             },
-            anonymous: Anonymous::new(options.anonymous_auth),
+            anonymous,
         })
     }
 
@@ -257,6 +281,12 @@ pub fn watched(server: &Arc<Server>, options: &AuthenticationOptions) -> Vec<Wat
         let server = server.clone();
         watched.push(Watched::new("front proxy authorities", vec![file.clone()], move || {
             server.authenticator.proxy.as_ref().map_or(Ok(()), |proxy| proxy.reload(&file))
+        }));
+    }
+    if let Some(file) = options.oidc.authentication_config.clone() {
+        let (server, own) = (server.clone(), options.service_account_issuer.clone());
+        watched.push(Watched::new("authentication configuration", vec![file.clone()], move || {
+            server.authenticator.tokens.oidc.reload(&file, &own)
         }));
     }
     watched

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
+use super::oidc::config::{self, Configuration};
+use super::oidc::OidcOptions;
+use super::webhook::{ReviewVersion, Webhook};
 use super::{service_account, SetupError};
 
 /// Who may send requests, and by which credentials they are known.
@@ -13,10 +16,10 @@ pub struct AuthenticationOptions {
     /// Authorities whose client certificates are trusted, PEM; the server's own authority when not given
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
-    /// Serve requests without credentials, as system:anonymous
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
+    /// Serve requests without credentials, as system:anonymous; true when not given
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1,
         default_missing_value = "true", require_equals = true)]
-    pub anonymous_auth: bool,
+    pub anonymous_auth: Option<bool>,
     /// Audiences of the API; the first service-account issuer when not given
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub api_audiences: Vec<String>,
@@ -68,6 +71,18 @@ pub struct AuthenticationOptions {
     /// What headers with the user's extra values start with
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "X-Remote-Extra-")]
     pub requestheader_extra_headers_prefix: Vec<String>,
+    /// Kubeconfig of a service that is asked about bearer tokens
+    #[arg(long, value_name = "FILE")]
+    pub authentication_token_webhook_config_file: Option<PathBuf>,
+    /// The form in which it is asked; upstream's default is v1beta1, too
+    #[arg(long, value_name = "VERSION", default_value = "v1beta1")]
+    pub authentication_token_webhook_version: ReviewVersion,
+    /// How long its answers are kept
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = crate::cli::duration)]
+    pub authentication_token_webhook_cache_ttl: Duration,
+    /// Issuers of ID tokens
+    #[command(flatten)]
+    pub oidc: OidcOptions,
 }
 
 /// The shortest and the longest `--service-account-max-token-expiration`, in seconds.
@@ -102,17 +117,48 @@ impl AuthenticationOptions {
         Ok(())
     }
 
+    /// Issuers of ID tokens and where anonymous requests are served: of the file, or of the flags.
+    pub(super) fn configuration(&self) -> Result<Configuration, SetupError> {
+        let flags = config::of_flags(&self.oidc, &self.service_account_issuer)?;
+        let Some(file) = &self.oidc.authentication_config else { return Ok(flags.unwrap_or_default()) };
+        let mut configuration = Configuration::read(file, &self.service_account_issuer)?;
+        let both = |what: &str| {
+            SetupError::Flag(format!("authentication-config file and {what} are mutually exclusive"))
+        };
+        if let Some(flags) = flags {
+            if !configuration.jwt.is_empty() {
+                return Err(both("oidc-* flags"));
+            }
+            configuration.jwt = flags.jwt;
+        }
+        if configuration.anonymous.is_some() && self.anonymous_auth.is_some() {
+            return Err(both("anonymous-auth flag"));
+        }
+        Ok(configuration)
+    }
+
+    /// The service that is asked about tokens.
+    pub(super) fn webhook(&self) -> Result<Option<Webhook>, SetupError> {
+        let Some(file) = &self.authentication_token_webhook_config_file else { return Ok(None) };
+        let (version, ttl) =
+            (self.authentication_token_webhook_version, self.authentication_token_webhook_cache_ttl);
+        Ok(Some(Webhook::new(file, version, ttl, self.audiences())?))
+    }
+
+    /// The audiences of this server: as given, or its first issuer.
+    fn audiences(&self) -> Vec<String> {
+        match self.api_audiences.is_empty() {
+            true => self.service_account_issuer.iter().take(1).cloned().collect(),
+            false => self.api_audiences.clone(),
+        }
+    }
+
     /// The settings of service-account tokens. `own_key` signs when no flag names another key.
     pub(super) fn service_accounts(&self, own_key: &Path) -> service_account::Settings {
-        let first_issuer = self.service_account_issuer.iter().take(1);
-        let audiences = match self.api_audiences.is_empty() {
-            true => first_issuer.cloned().collect(),
-            false => self.api_audiences.clone(),
-        };
         let longest = self.service_account_max_token_expiration.as_secs();
         service_account::Settings {
             issuers: self.service_account_issuer.clone(),
-            audiences,
+            audiences: self.audiences(),
             signing_key_file: self
                 .service_account_signing_key_file
                 .clone()

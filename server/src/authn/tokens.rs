@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use super::bootstrap_token::BootstrapTokens;
+use super::oidc::Issuers;
 use super::service_account::ServiceAccounts;
 use super::token_file::TokenFile;
+use super::webhook::Webhook;
 use super::{Authenticated, AuthnError, User};
 
 /// The kinds of tokens that are known. Each locks for itself.
@@ -14,6 +16,8 @@ pub struct Tokens {
     pub(super) file: Option<TokenFile>,
     pub(super) accounts: Arc<ServiceAccounts>,
     pub(super) bootstrap: Option<BootstrapTokens>,
+    pub(super) oidc: Issuers,
+    pub(super) webhook: Option<Webhook>,
 }
 
 impl Tokens {
@@ -40,6 +44,20 @@ impl Tokens {
                 Ok(Some(user)) => return Ok(agnostic(user)),
                 Ok(None) => {}
                 Err(fault) => faults.push(AuthnError::Storage(fault.to_string())),
+            }
+        }
+        if ours {
+            match self.oidc.authenticate(token).await {
+                Ok(Some(user)) => return Ok(agnostic(user)),
+                Ok(None) => {}
+                Err(fault) => faults.push(AuthnError::Oidc(fault)),
+            }
+        }
+        if let Some(webhook) = &self.webhook {
+            match webhook.authenticate(token, wanted).await {
+                Ok(Some(authenticated)) => return Ok(authenticated),
+                Ok(None) => {}
+                Err(fault) => faults.push(AuthnError::Webhook(fault)),
             }
         }
         Err(AuthnError::together(faults).unwrap_or(AuthnError::InvalidToken))

@@ -112,6 +112,15 @@ pub struct ServeOptions {
     /// Admission plugins
     #[command(flatten, next_help_heading = "Admission")]
     pub admission: AdmissionOptions,
+    /// Authority that signs CertificateSigningRequests, PEM; the server's own when not given
+    #[arg(long, value_name = "FILE", requires = "cluster_signing_key_file")]
+    pub cluster_signing_cert_file: Option<PathBuf>,
+    /// Its private key, PEM
+    #[arg(long, value_name = "FILE", requires = "cluster_signing_cert_file")]
+    pub cluster_signing_key_file: Option<PathBuf>,
+    /// The longest life of the certificates that it signs
+    #[arg(long, default_value = "8760h", value_name = "DURATION", value_parser = duration)]
+    pub cluster_signing_duration: Duration,
     /// Credentials that are known
     #[command(flatten, next_help_heading = "Authentication")]
     pub authentication: AuthenticationOptions,
@@ -299,7 +308,12 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     }
     ensure_kubernetes_service(&server, address).await?;
     let root_ca = read_text(pki.ca_cert())?;
-    let settings = controllers::Settings { controllers: options.controllers.clone(), root_ca };
+    let signing = controllers::SigningOptions {
+        certificate: options.cluster_signing_cert_file.clone().unwrap_or_else(|| pki.ca_cert()),
+        key: options.cluster_signing_key_file.clone().unwrap_or_else(|| pki.ca_key()),
+        lifetime: options.cluster_signing_duration,
+    };
+    let settings = controllers::Settings { controllers: options.controllers.clone(), root_ca, signing };
     controllers::start(&server, &settings);
     write_kubeconfig(&dir, &pki, address)?;
     say_ready(&dir, address);

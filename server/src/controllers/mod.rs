@@ -9,6 +9,7 @@
 //! | dependents of deleted owners | `collector` |
 //! | claims, volumes and classes that are still used | `protection` |
 //! | usage of quotas | `quota` |
+//! | requests for certificates: approval, signature, end | `certificates` |
 //! | cluster roles that are made of others | `aggregation` |
 //! | ServiceAccount `default` and ConfigMap `kube-root-ca.crt` in each namespace | `furnish` |
 //!
@@ -16,6 +17,7 @@
 //! kube-controller-manager's. `queue` and `workers` are what the newer ones stand on.
 
 mod aggregation;
+mod certificates;
 mod collector;
 mod enabled;
 mod furnish;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 
 use crate::server::Server;
 
+pub use certificates::SigningOptions;
 pub use enabled::{Controllers, UnknownController};
 
 /// What controllers need beside the server.
@@ -39,6 +42,8 @@ pub struct Settings {
     pub controllers: Controllers,
     /// The authority that clients inside of the cluster trust, PEM.
     pub root_ca: String,
+    /// What signs requests for certificates.
+    pub signing: SigningOptions,
 }
 
 /// Starts a controller.
@@ -63,6 +68,18 @@ const ALL: &[(&str, Start)] = &[
     }),
     ("root-ca-certificate-publisher-controller", |server, settings| {
         spawn(server.clone(), furnish::lead(server, furnish::root_ca(&settings.root_ca)));
+    }),
+    ("certificatesigningrequest-approving-controller", |server, _| {
+        spawn(server.clone(), certificates::lead(server, "csr-approving", None, certificates::approve));
+    }),
+    ("certificatesigningrequest-signing-controller", |server, settings| {
+        let signing = settings.signing.clone();
+        let sign = move |server, name| certificates::sign(server, signing.clone(), name);
+        spawn(server.clone(), certificates::lead(server, "csr-signing", None, sign));
+    }),
+    ("certificatesigningrequest-cleaner-controller", |server, _| {
+        let period = Some(certificates::PERIOD);
+        spawn(server.clone(), certificates::lead(server, "csr-cleaner", period, certificates::clean));
     }),
 ];
 

@@ -123,6 +123,7 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
     refuse_escalation(cx, &tree, None).await?;
     metadata::prepare_create(&cx.resource, &mut tree, &moment)?;
     (strategy.prepare_for_create)(&mut tree);
+    (strategy.stamp)(&mut tree, &cx.user);
     let reserved = allocation::reserve(cx, None, &mut tree).await?;
     let mut faults = strategy.faults(&tree);
     faults.extend((strategy.validate_create)(&tree));
@@ -326,6 +327,7 @@ async fn update_once(
         None => strategy.update_faults(&new, &old),
     });
     faults.extend(custom_faults(cx, &new, Some(&old))?);
+    faults.extend((strategy.subresource_faults)(&cx.info.subresource, &new, &old));
     refuse_faults(cx, &new, faults)?;
     warn(cx, &new, Some(&old));
     admission::validate(&call, &new).await?;
@@ -418,6 +420,17 @@ fn keep_other_part(cx: &Context, new: &mut Value, old: &Value) {
         "" if cx.resource.strategy.deletion == Deletion::Namespace => {
             for part in ["spec", "status"] {
                 object.insert(part, old.get(part).cloned().unwrap_or_default());
+            }
+        }
+        // A decision is the conditions, and nothing else of the status.
+        "approval" => {
+            let conditions = object.get("status").and_then(|status| status.get("conditions")).cloned();
+            object.insert("status", old.get("status").cloned().unwrap_or_else(Value::object));
+            if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+                match conditions {
+                    Some(conditions) => status.insert("conditions", conditions),
+                    None => status.remove("conditions"),
+                };
             }
         }
         "finalize" => {

@@ -4,6 +4,7 @@
 //! strategies (kubernetes `pkg/registry/*/strategy.go`).
 
 pub mod allocation;
+pub mod certificates;
 pub mod core;
 pub mod defaults;
 pub mod definitions;
@@ -14,6 +15,7 @@ pub mod workloads;
 
 use plinth_codec::Value;
 
+use crate::authn::User;
 use crate::status::Cause;
 use defaults::Rule;
 use faces::Face;
@@ -70,6 +72,8 @@ pub struct Strategy {
     pub defaults: &'static [Rule],
     /// Clears what a client may not set at create and fills what the server sets.
     pub prepare_for_create: fn(&mut Value),
+    /// Writes down who creates it, where that is part of the object.
+    pub stamp: fn(&mut Value, &User),
     /// Clears what a client may not change; `new` and `old` are in the storage version.
     pub prepare_for_update: fn(new: &mut Value, old: &Value),
     /// Checks of an object as it stands.
@@ -92,6 +96,8 @@ pub struct Strategy {
     pub refuses_delete: fn(&str) -> Option<&'static str>,
     /// What whoever uses the resource is warned of.
     pub warning: Option<&'static str>,
+    /// Faults of a change that depend on the subresource which it comes through; empty for the object itself.
+    pub subresource_faults: fn(subresource: &str, new: &Value, old: &Value) -> Vec<Cause>,
 }
 
 /// What most resources do.
@@ -107,6 +113,7 @@ pub const BASE: Strategy = Strategy {
     orphans_by_default: false,
     defaults: &[],
     prepare_for_create: |_| {},
+    stamp: |_, _| {},
     prepare_for_update: |_, _| {},
     checks: &[],
     immutable: &[],
@@ -118,6 +125,7 @@ pub const BASE: Strategy = Strategy {
     status_keeps: &[],
     refuses_delete: |_| None,
     warning: None,
+    subresource_faults: |_, _, _| Vec::new(),
 };
 
 /// What custom resources do; the rest is said by their definition.

@@ -6,7 +6,7 @@ use super::validation::{
     cluster as check_cluster, event as check_event, fixed, pod as check_pod, rbac as check_rbac,
     service as check_service, update, workloads as check_work,
 };
-use super::{definitions, faces, workloads, Deletion, NameRule, Strategy, BASE};
+use super::{certificates, definitions, faces, workloads, Deletion, NameRule, Strategy, BASE};
 
 const ANSWERING: Strategy = Strategy { answers_deleted_object: true, ..BASE };
 const GENERATION: Strategy = Strategy { generation: true, ..BASE };
@@ -233,6 +233,18 @@ pub(super) static ROWS: &[Row] = &[
             validate_update: fixed::job,
             prepare_for_create: workloads::prepare_job_for_create,
             ..ANSWERING_GENERATION
+        },
+    ),
+    (
+        "certificates.k8s.io",
+        "certificatesigningrequests",
+        Strategy {
+            name: NameRule::PathSegment,
+            stamp: certificates::stamp,
+            prepare_for_update: certificates::prepare_for_update,
+            validate: certificates::validate,
+            subresource_faults: certificates::subresource_faults,
+            ..BASE
         },
     ),
     (

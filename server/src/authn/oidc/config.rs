@@ -1,0 +1,390 @@
+//! Whose ID tokens are trusted, and what their claims mean: the flags `--oidc-*` and the file of
+//! `--authentication-config` (k8s.io/apiserver `pkg/apis/apiserver`, AuthenticationConfiguration).
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use plinth_codec::{json, yaml};
+use serde::Deserialize;
+
+/// A configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is no AuthenticationConfiguration.
+    #[error("{path}: {what}")]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// Rules that are broken, each with the field.
+    #[error("invalid authentication configuration: {}", .0.join(", "))]
+    Invalid(Vec<String>),
+}
+
+/// The file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Configuration {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    /// Issuers of ID tokens.
+    #[serde(default)]
+    pub jwt: Vec<JwtAuthenticator>,
+    /// Requests without credentials.
+    #[serde(default)]
+    pub anonymous: Option<AnonymousConfig>,
+}
+
+/// Where requests without credentials are served.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AnonymousConfig {
+    /// Whether at all.
+    #[serde(default)]
+    pub enabled: bool,
+    /// Where; everywhere when there are none.
+    #[serde(default)]
+    pub conditions: Vec<AnonymousCondition>,
+}
+
+/// One path.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AnonymousCondition {
+    /// The path, whole.
+    pub path: String,
+}
+
+/// An issuer and what its claims mean.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct JwtAuthenticator {
+    /// Who issues.
+    #[serde(default)]
+    pub issuer: Issuer,
+    /// What must be true of the claims.
+    #[serde(default)]
+    pub claim_validation_rules: Vec<ClaimRule>,
+    /// Which claims make the user.
+    #[serde(default)]
+    pub claim_mappings: ClaimMappings,
+    /// What must be true of the user.
+    #[serde(default)]
+    pub user_validation_rules: Vec<serde_json::Value>,
+    /// Signature algorithms; only the flags can name others than RS256.
+    #[serde(skip)]
+    pub algorithms: Vec<String>,
+}
+
+/// Who issues.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Issuer {
+    /// The claim `iss`.
+    #[serde(default)]
+    pub url: String,
+    /// Where the issuer's configuration is, when not below its URL.
+    #[serde(default, rename = "discoveryURL")]
+    pub discovery_url: String,
+    /// Authorities that the issuer's server is trusted by, PEM; the machine's when empty.
+    #[serde(default)]
+    pub certificate_authority: String,
+    /// Audiences, of which a token must name one.
+    #[serde(default)]
+    pub audiences: Vec<String>,
+    /// `MatchAny` or nothing.
+    #[serde(default)]
+    pub audience_match_policy: String,
+    /// Not supported: there is no proxy to choose.
+    #[serde(default)]
+    pub egress_selector_type: String,
+}
+
+/// A claim that must have a value.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClaimRule {
+    /// The claim.
+    #[serde(default)]
+    pub claim: String,
+    /// Its value.
+    #[serde(default)]
+    pub required_value: String,
+    /// CEL.
+    #[serde(default)]
+    pub expression: String,
+    /// What is said when the expression is false.
+    #[serde(default)]
+    pub message: String,
+}
+
+/// Which claims make the user.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClaimMappings {
+    /// The name.
+    #[serde(default)]
+    pub username: PrefixedClaim,
+    /// The groups.
+    #[serde(default)]
+    pub groups: PrefixedClaim,
+    /// The UID.
+    #[serde(default)]
+    pub uid: PrefixedClaim,
+    /// Extra values; each is a CEL expression.
+    #[serde(default)]
+    pub extra: Vec<serde_json::Value>,
+}
+
+/// A claim and what is put before its value.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PrefixedClaim {
+    /// The claim.
+    #[serde(default)]
+    pub claim: String,
+    /// The prefix; required where a claim of a name or groups is given, empty text included.
+    #[serde(default)]
+    pub prefix: Option<String>,
+    /// CEL.
+    #[serde(default)]
+    pub expression: String,
+}
+
+/// What is said of expressions.
+const NO_CEL: &str = "CEL expressions are not supported by this version of plinth; map claims";
+/// The versions of the file that are understood; they do not differ in what is here.
+const VERSIONS: [&str; 3] =
+    ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"];
+
+impl Configuration {
+    /// Reads and checks the file. `own_issuers` issue service-account tokens: nobody else may speak for them.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn read(path: &Path, own_issuers: &[String]) -> Result<Configuration, ConfigError> {
+        let text = std::fs::read(path).map_err(|source| ConfigError::Io { path: path.to_owned(), source })?;
+        let format = |what: String| ConfigError::Format { path: path.to_owned(), what };
+        let (tree, faults) = yaml::to_value(&text).map_err(|fault| format(fault.to_string()))?;
+        if let Some(fault) = faults.first() {
+            return Err(format(fault.to_string()));
+        }
+        let mut document = Vec::new();
+        json::write_untyped(&tree, &mut document);
+        let configuration: Configuration =
+            serde_json::from_slice(&document).map_err(|fault| format(fault.to_string()))?;
+        if configuration.kind != "AuthenticationConfiguration"
+            || !VERSIONS.contains(&configuration.api_version.as_str())
+        {
+            return Err(format(format!(
+                "no AuthenticationConfiguration of {}: {}, Kind={}",
+                VERSIONS.join(", "),
+                configuration.api_version,
+                configuration.kind
+            )));
+        }
+        configuration.check(own_issuers)?;
+        Ok(configuration)
+    }
+
+    fn check(&self, own_issuers: &[String]) -> Result<(), ConfigError> {
+        let mut faults = Vec::new();
+        if self.jwt.len() > 64 {
+            faults.push(format!("jwt: Too many: {}: must have at most 64 items", self.jwt.len()));
+        }
+        let (mut issuers, mut discoveries) = (BTreeSet::new(), BTreeSet::new());
+        for (i, jwt) in self.jwt.iter().enumerate() {
+            let place = format!("jwt[{i}]");
+            jwt.check(&place, own_issuers, &mut faults);
+            if !issuers.insert(&jwt.issuer.url) {
+                faults.push(format!("{place}.issuer.url: Duplicate value: {:?}", jwt.issuer.url));
+            }
+            let discovery = &jwt.issuer.discovery_url;
+            if !discovery.is_empty() && !discoveries.insert(discovery) {
+                faults.push(format!("{place}.issuer.discoveryURL: Duplicate value: {discovery:?}"));
+            }
+        }
+        if self.anonymous.as_ref().is_some_and(|a| !a.enabled && !a.conditions.is_empty()) {
+            faults.push(
+                "anonymous.conditions: enabled should be set to true when conditions are defined".into(),
+            );
+        }
+        match faults.is_empty() {
+            true => Ok(()),
+            false => Err(ConfigError::Invalid(faults)),
+        }
+    }
+}
+
+impl JwtAuthenticator {
+    fn check(&self, place: &str, own_issuers: &[String], faults: &mut Vec<String>) {
+        let issuer = &self.issuer;
+        let mut fault = |field: &str, what: &str| faults.push(format!("{place}.{field}: {what}"));
+        if issuer.url.is_empty() {
+            fault("issuer.url", "Required value");
+        } else if own_issuers.contains(&issuer.url) {
+            fault(
+                "issuer.url",
+                &format!(
+                    "Invalid value: {:?}: URL must not overlap with disallowed issuers: [{}]",
+                    issuer.url,
+                    own_issuers.join(" ")
+                ),
+            );
+        }
+        for (field, url) in [("issuer.url", &issuer.url), ("issuer.discoveryURL", &issuer.discovery_url)] {
+            if !url.is_empty() {
+                if let Some(why) = url_fault(url) {
+                    fault(field, &format!("Invalid value: {url:?}: {why}"));
+                }
+            }
+        }
+        if !issuer.discovery_url.is_empty()
+            && issuer.url.trim_end_matches('/') == issuer.discovery_url.trim_end_matches('/')
+        {
+            fault("issuer.discoveryURL", "discoveryURL must be different from URL");
+        }
+        if issuer.audiences.is_empty() {
+            fault("issuer.audiences", "Required value: at least one issuer.audiences is required");
+        }
+        if issuer.audiences.iter().any(String::is_empty) {
+            fault("issuer.audiences", "Required value");
+        }
+        let any = issuer.audience_match_policy == "MatchAny";
+        if issuer.audiences.len() > 1 && !any {
+            fault(
+                "issuer.audienceMatchPolicy",
+                "audienceMatchPolicy must be MatchAny for multiple audiences",
+            );
+        } else if !any && !issuer.audience_match_policy.is_empty() {
+            fault(
+                "issuer.audienceMatchPolicy",
+                "audienceMatchPolicy must be empty or MatchAny for single audience",
+            );
+        }
+        if !issuer.certificate_authority.is_empty() {
+            if let Err(why) = super::fetch::roots(&issuer.certificate_authority) {
+                fault("issuer.certificateAuthority", &format!("Invalid value: \"<omitted>\": {why}"));
+            }
+        }
+        if !issuer.egress_selector_type.is_empty() {
+            fault("issuer.egressSelectorType", "egress selectors are not supported");
+        }
+        for rule in &self.claim_validation_rules {
+            match (rule.claim.is_empty(), rule.expression.is_empty()) {
+                (true, true) => fault("claimValidationRules", "claim or expression is required"),
+                (_, false) => fault("claimValidationRules", NO_CEL),
+                (false, true) if !rule.message.is_empty() => {
+                    fault("claimValidationRules", "message may not be specified when claim is set");
+                }
+                (false, true) => {}
+            }
+        }
+        let mappings = &self.claim_mappings;
+        let prefixed = [("username", &mappings.username, true), ("groups", &mappings.groups, false)];
+        for (name, mapping, required) in prefixed {
+            let field = format!("claimMappings.{name}");
+            match (mapping.claim.is_empty(), mapping.prefix.is_some()) {
+                (true, _) if !mapping.expression.is_empty() => fault(&field, NO_CEL),
+                (true, true) => fault(&format!("{field}.claim"), "non-empty claim name is required when prefix is set"),
+                (true, false) if required => fault(&field, "Required value: claim or expression is required"),
+                (false, false) => fault(&format!("{field}.prefix"), "Required value: prefix is required when claim is set. It can be set to an empty string to disable prefixing"),
+                (false, true) if !mapping.expression.is_empty() => fault(&field, "claim and expression can't both be set"),
+                _ => {}
+            }
+        }
+        if !mappings.uid.expression.is_empty() {
+            fault("claimMappings.uid", NO_CEL);
+        }
+        if !mappings.extra.is_empty() {
+            fault("claimMappings.extra", NO_CEL);
+        }
+        if !self.user_validation_rules.is_empty() {
+            fault("userValidationRules", NO_CEL);
+        }
+        if let Some(bad) = self.algorithms.iter().find(|name| super::algorithm(name).is_none()) {
+            fault("signing-algs", &format!("oidc: unsupported signing alg: {bad:?}"));
+        }
+    }
+}
+
+fn url_fault(url: &str) -> Option<&'static str> {
+    let Ok(parsed) = url.parse::<hyper::Uri>() else { return Some("no URL") };
+    if parsed.scheme_str() != Some("https") {
+        return Some("URL scheme must be https");
+    }
+    if parsed.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Some("URL must not contain a username or password");
+    }
+    if parsed.query().is_some() {
+        return Some("URL must not contain a query");
+    }
+    url.contains('#').then_some("URL must not contain a fragment")
+}
+
+/// The configuration that the flags stand for; `None` without an issuer.
+///
+/// # Errors
+/// [`ConfigError`].
+pub fn of_flags(
+    options: &super::OidcOptions,
+    own_issuers: &[String],
+) -> Result<Option<Configuration>, ConfigError> {
+    let invalid = |what: &str| ConfigError::Invalid(vec![what.to_owned()]);
+    let (url, client) =
+        match (&options.oidc_issuer_url, &options.oidc_client_id) {
+            (None, None) => return Ok(None),
+            (Some(url), Some(client)) => (url.clone(), client.clone()),
+            _ => return Err(invalid(
+                "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set",
+            )),
+        };
+    let certificate_authority = match &options.oidc_ca_file {
+        None => String::new(),
+        Some(path) => {
+            std::fs::read_to_string(path).map_err(|source| ConfigError::Io { path: path.clone(), source })?
+        }
+    };
+    // Names of several issuers must not meet: without a prefix of one's own the issuer is the prefix.
+    let prefix = match options.oidc_username_prefix.as_str() {
+        "-" => String::new(),
+        "" if options.oidc_username_claim != "email" => format!("{url}#"),
+        prefix => prefix.to_owned(),
+    };
+    let claim = |claim: &str, prefix: String| PrefixedClaim {
+        claim: claim.to_owned(),
+        prefix: Some(prefix),
+        expression: String::new(),
+    };
+    let groups = options.oidc_groups_claim.as_deref();
+    let rules = options.oidc_required_claim.iter().map(|pair| {
+        let (claim, value) = pair.split_once('=').unwrap_or((pair, ""));
+        ClaimRule { claim: claim.to_owned(), required_value: value.to_owned(), ..ClaimRule::default() }
+    });
+    let jwt = JwtAuthenticator {
+        issuer: Issuer { url, certificate_authority, audiences: vec![client], ..Issuer::default() },
+        claim_validation_rules: rules.collect(),
+        claim_mappings: ClaimMappings {
+            username: claim(&options.oidc_username_claim, prefix),
+            groups: groups.map(|name| claim(name, options.oidc_groups_prefix.clone())).unwrap_or_default(),
+            ..ClaimMappings::default()
+        },
+        algorithms: options.oidc_signing_algs.clone(),
+        ..JwtAuthenticator::default()
+    };
+    let configuration = Configuration { jwt: vec![jwt], ..Configuration::default() };
+    configuration.check(own_issuers)?;
+    Ok(Some(configuration))
+}

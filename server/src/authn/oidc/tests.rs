@@ -1,0 +1,186 @@
+use serde_json::json;
+
+use super::config::of_flags;
+use super::*;
+
+const ISSUER: &str = "https://issuer.example";
+
+fn write(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    file
+}
+
+/// An authority, as the configuration wants one that need not be the system's.
+fn authority() -> String {
+    let key = rcgen::KeyPair::generate().unwrap();
+    rcgen::CertificateParams::default().self_signed(&key).unwrap().pem()
+}
+
+fn file(jwt: &str) -> String {
+    format!("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n{jwt}")
+}
+
+fn jwt(issuer: &str, rest: &str) -> String {
+    let ca: String = authority().lines().map(|line| format!("      {line}\n")).collect();
+    file(&format!("jwt:\n- issuer:\n    {issuer}\n    certificateAuthority: |\n{ca}  {rest}\n"))
+}
+
+const MAPPINGS: &str = "claimMappings: {username: {claim: sub, prefix: 'x:'}, groups: {claim: groups, prefix: 'g:'}, uid: {claim: oid}}";
+
+fn issuer(rest: &str) -> Issuer {
+    let text = jwt(&format!("url: {ISSUER}\n    audiences: [a, b]\n    audienceMatchPolicy: MatchAny"), rest);
+    let configuration = Configuration::read(write(&text).path(), &[]).unwrap();
+    Issuer::new(configuration.jwt[0].clone()).unwrap()
+}
+
+#[test]
+fn configurations_by_table() {
+    let good = format!("url: {ISSUER}\n    audiences: [a]");
+    let rows = [
+        (jwt(&good, MAPPINGS), ""),
+        (file("anonymous: {enabled: true, conditions: [{path: /livez}]}"), ""),
+        (file("anonymous: {enabled: false, conditions: [{path: /livez}]}"), "enabled should be set to true"),
+        (file("jwts: []"), "unknown field `jwts`"),
+        ("kind: Pod\napiVersion: v1".into(), "no AuthenticationConfiguration"),
+        (jwt("url: http://issuer.example\n    audiences: [a]", MAPPINGS), "URL scheme must be https"),
+        (jwt("url: https://u:p@issuer.example\n    audiences: [a]", MAPPINGS), "must not contain a username"),
+        (jwt("url: https://issuer.example?x=1\n    audiences: [a]", MAPPINGS), "must not contain a query"),
+        (
+            jwt("url: https://own.example\n    audiences: [a]", MAPPINGS),
+            "must not overlap with disallowed issuers",
+        ),
+        (jwt(&format!("url: {ISSUER}\n    audiences: []"), MAPPINGS), "audiences is required"),
+        (
+            jwt(&format!("url: {ISSUER}\n    audiences: [a, b]"), MAPPINGS),
+            "must be MatchAny for multiple audiences",
+        ),
+        (
+            jwt(&format!("{good}\n    discoveryURL: {ISSUER}/"), MAPPINGS),
+            "discoveryURL must be different from URL",
+        ),
+        (jwt(&good, "claimMappings: {}"), "claim or expression is required"),
+        (jwt(&good, "claimMappings: {username: {claim: sub}}"), "prefix is required when claim is set"),
+        (jwt(&good, "claimMappings: {username: {prefix: x}}"), "non-empty claim name is required"),
+        (
+            jwt(&good, "claimMappings: {username: {expression: claims.sub}}"),
+            "CEL expressions are not supported",
+        ),
+        (
+            jwt(&good, &format!("{MAPPINGS}\n  userValidationRules: [{{expression: 'true'}}]")),
+            "CEL expressions are not supported",
+        ),
+        (
+            jwt(&good, &format!("{MAPPINGS}\n  claimValidationRules: [{{}}]")),
+            "claim or expression is required",
+        ),
+    ];
+    for (text, fault) in rows {
+        let outcome = Configuration::read(write(&text).path(), &["https://own.example".to_owned()]);
+        match (outcome, fault) {
+            (Ok(_), "") => {}
+            (Ok(_), fault) => panic!("{text} was taken without {fault}"),
+            (Err(error), fault) => {
+                assert!(!fault.is_empty() && error.to_string().contains(fault), "{text}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn flags_by_table() {
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        oidc: OidcOptions,
+    }
+    let ca = write(&authority());
+    let ca = format!("--oidc-ca-file={}", ca.path().display());
+    let name = |flags: &[&str]| {
+        use clap::Parser as _;
+        let all = ["plinth", "--oidc-issuer-url=https://issuer.example", "--oidc-client-id=me", &ca];
+        let flags = Flags::parse_from(all.iter().chain(flags));
+        let configuration = of_flags(&flags.oidc, &[]).unwrap().unwrap();
+        Issuer::new(configuration.jwt[0].clone())
+            .unwrap()
+            .name(&serde_json::from_value(json!({ "sub": "s", "email": "e@x" })).unwrap())
+    };
+    let rows: &[(&[&str], &str)] = &[
+        (&[], "https://issuer.example#s"),
+        (&["--oidc-username-prefix=p:"], "p:s"),
+        (&["--oidc-username-prefix=-"], "s"),
+        (&["--oidc-username-claim=email"], "e@x"),
+    ];
+    for (flags, expected) in rows {
+        assert_eq!(name(flags).unwrap(), *expected, "{flags:?}");
+    }
+    use clap::Parser as _;
+    assert!(of_flags(&Flags::parse_from(["plinth"]).oidc, &[]).unwrap().is_none());
+    assert!(of_flags(&Flags::parse_from(["plinth", "--oidc-client-id=me"]).oidc, &[]).is_err());
+    let bad =
+        ["plinth", "--oidc-issuer-url=https://x", "--oidc-client-id=me", &ca, "--oidc-signing-algs=HS256"];
+    assert!(of_flags(&Flags::parse_from(bad).oidc, &[])
+        .unwrap_err()
+        .to_string()
+        .contains("unsupported signing alg"));
+}
+
+#[test]
+fn claims_by_table() {
+    let issuer =
+        issuer(&format!("{MAPPINGS}\n  claimValidationRules: [{{claim: hd, requiredValue: example.com}}]"));
+    let good = json!({ "aud": "b", "exp": 2000, "sub": "jane", "oid": "u", "hd": "example.com", "groups": ["a", "b"], "jti": "j" });
+    let ask = |change: Value| {
+        let mut claims = good.clone();
+        for (key, value) in change.as_object().unwrap() {
+            claims[key] = value.clone();
+        }
+        issuer.user(&serde_json::from_value(claims).unwrap(), 1000)
+    };
+    let user = ask(json!({})).unwrap();
+    assert_eq!((user.name.as_str(), user.uid.as_str()), ("x:jane", "u"));
+    assert_eq!(user.groups, ["g:a", "g:b", "system:authenticated"]);
+    assert_eq!(user.credential_id(), Some("JTI=j"));
+    assert_eq!(ask(json!({ "groups": "a" })).unwrap().groups, ["g:a", "system:authenticated"]);
+    assert_eq!(ask(json!({ "groups": null })).unwrap().groups, ["system:authenticated"]);
+    let rows = [
+        (json!({ "aud": "c" }), "expected audience"),
+        (json!({ "aud": [] }), "expected audience"),
+        (json!({ "exp": 900 }), "expired"),
+        (json!({ "exp": null }), "parse claims"),
+        (json!({ "nbf": 1100 }), "not valid yet"),
+        (json!({ "hd": "other" }), "required claim hd value does not match"),
+        (json!({ "sub": 1 }), "parse claims"),
+        (json!({ "sub": "" }), "empty username"),
+        (json!({ "groups": [1] }), "parse groups claim"),
+        (json!({ "oid": 1 }), "parse uid claim"),
+    ];
+    for (change, fault) in rows {
+        let error = ask(change.clone()).unwrap_err().to_string();
+        assert!(error.contains(fault), "{change}: {error}");
+    }
+}
+
+#[test]
+fn unverified_mail_is_no_name() {
+    let issuer = issuer("claimMappings: {username: {claim: email, prefix: ''}}");
+    for (verified, named) in [(json!(true), true), (json!(false), false), (json!("true"), false)] {
+        let claims = serde_json::from_value(json!({ "email": "e@x", "email_verified": verified })).unwrap();
+        assert_eq!(issuer.name(&claims).is_ok(), named, "{verified}");
+    }
+}
+
+#[tokio::test]
+async fn tokens_of_others_are_left_to_others() {
+    let configuration =
+        Configuration::read(write(&jwt(&format!("url: {ISSUER}\n    audiences: [a]"), MAPPINGS)).path(), &[])
+            .unwrap();
+    let issuers = Issuers::new(&configuration).unwrap();
+    assert_eq!(issuers.authenticate("abc").await, Ok(None));
+    let key = jwt::SigningKey::from_pkcs8(&rcgen::KeyPair::generate().unwrap().serialize_der()).unwrap();
+    let other = jwt::sign(&key, &json!({ "iss": "https://other.example" })).unwrap();
+    assert_eq!(issuers.authenticate(&other).await, Ok(None));
+    // ES256 was not asked for: the keys are not even fetched.
+    let ours = jwt::sign(&key, &json!({ "iss": ISSUER })).unwrap();
+    assert_eq!(issuers.authenticate(&ours).await, Err(OidcError::Jwt(JwtError::Signature)));
+}

@@ -1,0 +1,79 @@
+//! Nodes' requests for their own client certificates are approved when their sender may ask for them.
+
+use std::sync::Arc;
+
+use plinth_codec::Value;
+
+use super::{add_condition, get, update};
+use crate::authn::User;
+use crate::authz::{Attributes, ResourceTarget};
+use crate::certificates::{signers, CertificateRequest};
+use crate::server::Server;
+use crate::status::ApiError;
+use crate::strategy::certificates as csr;
+
+/// Approves one request, when one of the two permissions allows it.
+pub(in crate::controllers) async fn approve(server: Arc<Server>, name: String) -> Result<(), ApiError> {
+    let Some(request) = get(&server, &name).await? else { return Ok(()) };
+    let decided = csr::has(&request, "Approved") || csr::has(&request, "Denied");
+    if decided || !is_for_a_node(&request) {
+        return Ok(());
+    }
+    let sender = sender(&request);
+    let own = common_name(&request).is_some_and(|name| name == sender.name);
+    let permissions = [
+        (own, "selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."),
+        (true, "nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."),
+    ];
+    for (_, subresource, message) in permissions.iter().filter(|(applies, ..)| *applies) {
+        let target = ResourceTarget {
+            group: "certificates.k8s.io",
+            version: "*",
+            resource: "certificatesigningrequests",
+            subresource,
+            ..ResourceTarget::default()
+        };
+        if server.authorizer.authorize(&Attributes::resource(&sender, "create", target)).await.allowed() {
+            return update(&server, &request, "approval", |request| {
+                add_condition(request, "Approved", "AutoApproved", message);
+            })
+            .await;
+        }
+    }
+    Ok(())
+}
+
+fn parse(request: &Value) -> Option<CertificateRequest> {
+    CertificateRequest::read(&csr::pem(request)?).ok()
+}
+
+fn common_name(request: &Value) -> Option<String> {
+    parse(request).map(|request| request.common_name)
+}
+
+fn is_for_a_node(request: &Value) -> bool {
+    let signer = request.str_at(&["spec", "signerName"]) == Some(signers::KUBELET_CLIENT);
+    let fits =
+        |parsed: CertificateRequest| signers::kubelet_client_fault(&parsed, &csr::usages(request)).is_none();
+    signer && parse(request).is_some_and(fits)
+}
+
+/// Who made the request, as it was written down then.
+fn sender(request: &Value) -> User {
+    let text = |key: &str| request.str_at(&["spec", key]).unwrap_or_default().to_owned();
+    let texts = |list: Option<&Value>| -> Vec<String> {
+        let list = list.and_then(Value::as_array).unwrap_or_default();
+        list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let extra = request.at(&["spec", "extra"]).and_then(Value::as_object);
+    User {
+        name: text("username"),
+        uid: text("uid"),
+        groups: texts(request.at(&["spec", "groups"])),
+        extra: extra
+            .into_iter()
+            .flat_map(plinth_codec::Map::iter)
+            .map(|(key, values)| (key.to_string(), texts(Some(values))))
+            .collect(),
+    }
+}

@@ -1,0 +1,103 @@
+//! Requests that are decided or that nobody decides are deleted after a while.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::engine::general_purpose::STANDARD;
+use base64::Engine as _;
+use plinth_codec::Value;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::CertificateDer;
+use time::format_description::well_known::Rfc3339;
+use time::OffsetDateTime;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::{get, RESOURCE};
+use crate::handlers::{delete, Context};
+use crate::metadata;
+use crate::request_info::Verb;
+use crate::server::Server;
+use crate::status::ApiError;
+
+/// How often all requests are looked at.
+pub(in crate::controllers) const PERIOD: Duration = Duration::from_secs(3600);
+/// How long what is decided stays, in seconds.
+const DECIDED: i64 = 3600;
+/// How long what nobody decides or signs stays.
+const PENDING: i64 = 24 * 3600;
+
+/// Deletes one request when its time has come.
+pub(in crate::controllers) async fn clean(server: Arc<Server>, name: String) -> Result<(), ApiError> {
+    let Some(request) = get(&server, &name).await? else { return Ok(()) };
+    if !is_over(&request, OffsetDateTime::now_utc()) {
+        return Ok(());
+    }
+    let cx = Context::internal(&server, RESOURCE, "", &name, Verb::Delete)?;
+    match delete::delete_one(&cx, "Background", metadata::text(&request, "uid"), None).await {
+        // Gone, or another one of that name.
+        Err(error) if matches!(error.code, 404 | 409) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+fn is_over(request: &Value, now: OffsetDateTime) -> bool {
+    let older = |time: &str, seconds: i64| {
+        OffsetDateTime::parse(time, &Rfc3339).is_ok_and(|then| (now - then).whole_seconds() > seconds)
+    };
+    let conditions = request.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
+    let certificate = request.str_at(&["status", "certificate"]).filter(|text| !text.is_empty());
+    if conditions.is_empty() {
+        return older(metadata::text(request, "creationTimestamp"), PENDING);
+    }
+    conditions.iter().any(|condition| {
+        let updated = condition.str_at(&["lastUpdateTime"]).unwrap_or_default();
+        match condition.str_at(&["type"]).unwrap_or_default() {
+            "Denied" | "Failed" => older(updated, DECIDED),
+            "Approved" => match certificate {
+                Some(certificate) => older(updated, DECIDED) || has_ended(certificate, now),
+                None => older(updated, PENDING),
+            },
+            _ => false,
+        }
+    })
+}
+
+fn has_ended(certificate: &str, now: OffsetDateTime) -> bool {
+    let pem = STANDARD.decode(certificate).unwrap_or_default();
+    let Ok(der) = CertificateDer::from_pem_slice(&pem) else { return false };
+    let parsed = X509Certificate::from_der(&der);
+    parsed.is_ok_and(|(_, cert)| cert.validity().not_after.to_datetime() < now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::json;
+
+    #[test]
+    fn what_is_over_by_table() {
+        let now = OffsetDateTime::parse("2026-01-02T00:00:00Z", &Rfc3339).unwrap();
+        let rows = [
+            ("[]", "2025-12-31T23:00:00Z", "", true),
+            ("[]", "2026-01-01T01:00:00Z", "", false),
+            (r#"[{"type":"Denied","lastUpdateTime":"2026-01-01T22:00:00Z"}]"#, "", "", true),
+            (r#"[{"type":"Denied","lastUpdateTime":"2026-01-01T23:30:00Z"}]"#, "", "", false),
+            (r#"[{"type":"Failed","lastUpdateTime":"2026-01-01T22:00:00Z"}]"#, "", "", true),
+            (r#"[{"type":"Approved","lastUpdateTime":"2026-01-01T22:00:00Z"}]"#, "", "eA==", true),
+            (r#"[{"type":"Approved","lastUpdateTime":"2026-01-01T22:00:00Z"}]"#, "", "", false),
+            (r#"[{"type":"Approved","lastUpdateTime":"2025-12-31T22:00:00Z"}]"#, "", "", true),
+            (
+                r#"[{"type":"Other","lastUpdateTime":"2020-01-01T22:00:00Z"}]"#,
+                "2020-01-01T00:00:00Z",
+                "",
+                false,
+            ),
+        ];
+        for (conditions, created, certificate, over) in rows {
+            let text = format!(
+                r#"{{"metadata":{{"creationTimestamp":"{created}"}},"status":{{"conditions":{conditions},"certificate":"{certificate}"}}}}"#
+            );
+            assert_eq!(is_over(&json::parse(text.as_bytes()).unwrap(), now), over, "{text}");
+        }
+    }
+}

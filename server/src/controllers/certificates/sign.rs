@@ -1,0 +1,101 @@
+//! What was approved for a built-in signer is signed by the server's authority.
+
+use std::sync::Arc;
+
+use base64::engine::general_purpose::STANDARD;
+use base64::Engine as _;
+use plinth_codec::Value;
+use time::{Duration, OffsetDateTime};
+
+use super::{add_condition, get, update, SigningOptions};
+use crate::certificates::{signers, Authority, CertificateRequest, Template};
+use crate::server::Server;
+use crate::status::ApiError;
+use crate::strategy::certificates as csr;
+
+/// How far the begin of a certificate lies back, for clocks that are behind.
+const BACKDATE: Duration = Duration::minutes(5);
+/// Certificates that live shorter than this do not end earlier because they begin earlier.
+const SHORT: Duration = Duration::hours(8);
+/// The shortest life.
+const LEAST: Duration = Duration::minutes(10);
+
+/// Signs one request when it is approved and has no certificate yet. The authority is read from its files each time:
+/// a signature is rare, and the files may be replaced.
+pub(in crate::controllers) async fn sign(
+    server: Arc<Server>,
+    options: SigningOptions,
+    name: String,
+) -> Result<(), ApiError> {
+    let Some(request) = get(&server, &name).await? else { return Ok(()) };
+    let is_signed = request.str_at(&["status", "certificate"]).is_some_and(|text| !text.is_empty());
+    if is_signed
+        || !csr::has(&request, "Approved")
+        || csr::has(&request, "Denied")
+        || csr::has(&request, "Failed")
+    {
+        return Ok(());
+    }
+    let wanted = request.str_at(&["spec", "signerName"]).unwrap_or_default();
+    let Some(signer) = signers::SIGNERS.iter().find(|signer| signer.name == wanted) else { return Ok(()) };
+    let pem = csr::pem(&request).unwrap_or_default();
+    let parsed = match CertificateRequest::read(&pem) {
+        Ok(parsed) => parsed,
+        Err(fault) => return fail(&server, &request, &fault.to_string()).await,
+    };
+    let usages = csr::usages(&request);
+    if let Some(fault) = (signer.fault)(&parsed, &usages) {
+        return fail(&server, &request, &fault).await;
+    }
+    let Some(uses) = signers::uses(&usages) else {
+        return fail(&server, &request, "unrecognized usage values").await;
+    };
+    let asked = request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int);
+    let lives = lives(asked, Duration::try_from(options.lifetime).unwrap_or(Duration::days(365)));
+    let now = OffsetDateTime::now_utc();
+    let signed = tokio::task::spawn_blocking(move || {
+        Authority::read(&options.certificate, &options.key)?.sign(&Template {
+            subject: &parsed.subject,
+            public_key: &parsed.public_key,
+            alternative_names: parsed.alternative_names.as_deref(),
+            uses,
+            not_before: now - BACKDATE,
+            not_after: now + if lives < SHORT { lives } else { lives - BACKDATE },
+        })
+    })
+    .await
+    .map_err(ApiError::internal)?;
+    let certificate = STANDARD.encode(signed.map_err(ApiError::internal)?);
+    update(&server, &request, "status", |request| {
+        if let Some(status) = request.object_at_mut(&["status"]) {
+            status.insert("certificate", certificate.as_str());
+        }
+    })
+    .await
+}
+
+/// A request that breaks its signer's rule is told so.
+async fn fail(server: &Arc<Server>, request: &Value, why: &str) -> Result<(), ApiError> {
+    update(server, request, "status", |request| {
+        add_condition(request, "Failed", "SignerValidationFailure", why);
+    })
+    .await
+}
+
+/// How long a certificate lives: as asked for, between the least and the most.
+fn lives(asked: Option<i64>, most: Duration) -> Duration {
+    asked.map_or(most, |seconds| Duration::seconds(seconds).min(most).max(LEAST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lives_by_table() {
+        let most = Duration::hours(1);
+        for (asked, seconds) in [(None, 3600), (Some(1), 600), (Some(900), 900), (Some(7200), 3600)] {
+            assert_eq!(lives(asked, most).whole_seconds(), seconds, "{asked:?}");
+        }
+    }
+}

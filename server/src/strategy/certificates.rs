@@ -1,0 +1,421 @@
+//! CertificateSigningRequests: what a request may be, and which of its parts each subresource may change
+//! (kubernetes `pkg/registry/certificates` and `pkg/apis/certificates/validation`).
+
+use std::collections::BTreeSet;
+
+use base64::engine::general_purpose::STANDARD;
+use base64::Engine as _;
+use plinth_codec::{names, Value};
+use rustls::pki_types::pem::{PemObject, SectionKind};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::authn::User;
+use crate::certificates::{signers, CertificateRequest};
+use crate::field;
+use crate::metadata::Moment;
+use crate::status::Cause;
+
+/// The shortest life that can be asked for, in seconds.
+const LEAST_EXPIRATION: i64 = 600;
+/// The conditions that say what was decided; they can only be true and are never taken back.
+const DECISIONS: [&str; 3] = ["Approved", "Denied", "Failed"];
+
+/// Writes down who asks: approvers and signers rely on it.
+pub fn stamp(request: &mut Value, user: &User) {
+    let Some(spec) = request.object_at_mut(&["spec"]) else { return };
+    for key in ["username", "uid", "groups", "extra"] {
+        spec.remove(key);
+    }
+    if let Value::Object(info) = user.to_user_info() {
+        for (key, value) in info.iter() {
+            spec.insert(key.clone(), value.clone());
+        }
+    }
+}
+
+/// What is asked for never changes; conditions get their times.
+pub fn prepare_for_update(new: &mut Value, old: &Value) {
+    if let (Some(object), Some(spec)) = (new.as_object_mut(), old.get("spec")) {
+        object.insert("spec", spec.clone());
+    }
+    let now = Moment::present().now;
+    let before = conditions(old).to_vec();
+    let list = new.get_mut("status").and_then(|s| s.get_mut("conditions")).and_then(Value::as_array_mut);
+    for condition in list.into_iter().flatten().filter_map(Value::as_object_mut) {
+        let absent = |condition: &plinth_codec::Map, key: &str| condition.get(key).is_none_or(Value::is_null);
+        if absent(condition, "lastUpdateTime") {
+            condition.insert("lastUpdateTime", now.as_str());
+        }
+        if absent(condition, "lastTransitionTime") {
+            let same = |key: &str, other: &Value| condition.get(key) == other.get(key);
+            let earlier = before.iter().find(|other| same("type", other) && same("status", other));
+            let time =
+                earlier.and_then(|other| other.str_at(&["lastTransitionTime"])).unwrap_or(&now).to_owned();
+            condition.insert("lastTransitionTime", time);
+        }
+    }
+}
+
+fn conditions(request: &Value) -> &[Value] {
+    request.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default()
+}
+
+fn texts(list: Option<&Value>) -> Vec<&str> {
+    list.and_then(Value::as_array).unwrap_or_default().iter().filter_map(Value::as_str).collect()
+}
+
+/// The usages that a request asks for.
+pub fn usages(request: &Value) -> Vec<&str> {
+    texts(request.at(&["spec", "usages"]))
+}
+
+/// Whether a condition of a type is there.
+pub fn has(request: &Value, kind: &str) -> bool {
+    conditions(request).iter().any(|condition| condition.str_at(&["type"]) == Some(kind))
+}
+
+/// The PKCS#10 request within, in PEM.
+pub fn pem(request: &Value) -> Option<Vec<u8>> {
+    STANDARD.decode(request.str_at(&["spec", "request"])?).ok()
+}
+
+/// Faults of a request as it stands.
+pub fn validate(request: &Value) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    let spec = |key: &str| request.str_at(&["spec", key]).unwrap_or_default();
+    if let Err(why) = CertificateRequest::read(&pem(request).unwrap_or_default()) {
+        faults.push(field::invalid("spec.request", spec("request"), &why.to_string()));
+    }
+    let usages = usages(request);
+    if usages.is_empty() {
+        faults.push(field::required("spec.usages", ""));
+    }
+    let allowed: Vec<&str> = signers::allowed_usages().collect();
+    let mut seen = BTreeSet::new();
+    for (i, usage) in usages.iter().enumerate() {
+        let place = format!("spec.usages[{i}]");
+        if !allowed.contains(usage) {
+            faults.push(field::not_supported(place.clone(), *usage, &allowed));
+        }
+        if !seen.insert(*usage) {
+            faults.push(field::duplicate(place, *usage));
+        }
+    }
+    faults.extend(signer_name_faults("spec.signerName", spec("signerName")));
+    let expiration = request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int);
+    if let Some(seconds) = expiration.filter(|seconds| *seconds < LEAST_EXPIRATION) {
+        let why = "may not specify a duration less than 600 seconds (10 minutes)";
+        faults.push(field::invalid("spec.expirationSeconds", seconds, why));
+    }
+    faults.extend(condition_faults(request));
+    if let Some(why) = certificate_fault(request) {
+        faults.push(field::invalid("status.certificate", "<certificate data>", &why));
+    }
+    faults
+}
+
+/// `example.com/signer` (kubernetes `pkg/apis/core/validation/names.go`).
+pub fn signer_name_faults(field: &str, name: &str) -> Vec<Cause> {
+    let invalid = |value: &str, why: &str| field::invalid(field, value, why);
+    if name.is_empty() {
+        return vec![field::required(field, "")];
+    }
+    if name == signers::LEGACY_UNKNOWN {
+        return vec![invalid(name, "the legacy signerName is not allowed via this API version")];
+    }
+    let parts: Vec<&str> = name.split('/').collect();
+    let [domain, path] = parts.as_slice() else {
+        let why = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        return vec![invalid(name, why)];
+    };
+    let mut faults = Vec::new();
+    let label_faults = |value: &str, check: fn(&str) -> Vec<String>| {
+        let bad = value.split('.').map(|label| (label, check(label))).find(|(_, faults)| !faults.is_empty());
+        bad.map(|(label, faults)| {
+            faults.iter().map(|why| invalid(value, &format!("validating label {label:?}: {why}"))).collect()
+        })
+        .unwrap_or_else(Vec::new)
+    };
+    faults.extend(label_faults(domain, names::dns1123_label_faults));
+    if !domain.contains('.') {
+        faults.push(invalid(domain, "should be a domain with at least two segments separated by dots"));
+    }
+    faults.extend(label_faults(path, names::dns1123_subdomain_faults));
+    faults
+}
+
+fn condition_faults(request: &Value) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    let mut seen = BTreeSet::new();
+    let (mut approved, mut denied) = (false, false);
+    for (i, condition) in conditions(request).iter().enumerate() {
+        let text = |key: &str| condition.str_at(&[key]).unwrap_or_default();
+        let place = |key: &str| format!("status.conditions[{i}].{key}");
+        let kind = text("type");
+        if kind.is_empty() {
+            faults.push(field::required(place("type"), ""));
+        }
+        let values: &[&str] =
+            if DECISIONS.contains(&kind) { &["True"] } else { &["False", "True", "Unknown"] };
+        match text("status") {
+            "" => faults.push(field::required(place("status"), "")),
+            status if !values.contains(&status) => {
+                faults.push(field::not_supported(place("status"), status, values));
+            }
+            _ => {}
+        }
+        approved |= kind == "Approved";
+        denied |= kind == "Denied";
+        if approved && denied && matches!(kind, "Approved" | "Denied") {
+            let why = "Approved and Denied conditions are mutually exclusive";
+            faults.push(field::invalid("status.conditions", kind, why));
+        }
+        if !seen.insert(kind.to_owned()) {
+            faults.push(field::duplicate(place("type"), kind));
+        }
+    }
+    faults
+}
+
+/// What is wrong with what a signer put there.
+fn certificate_fault(request: &Value) -> Option<String> {
+    let text = request.str_at(&["status", "certificate"]).filter(|text| !text.is_empty())?;
+    let pem = STANDARD.decode(text).unwrap_or_default();
+    let mut blocks = 0;
+    for block in <(SectionKind, Vec<u8>)>::pem_slice_iter(&pem) {
+        match block {
+            Ok((SectionKind::Certificate, der)) => {
+                if let Err(fault) = X509Certificate::from_der(&der) {
+                    return Some(format!("x509: malformed certificate: {fault}"));
+                }
+                blocks += 1;
+            }
+            Ok((kind, _)) => return Some(format!("only CERTIFICATE PEM blocks are allowed, found {kind:?}")),
+            Err(_) => return Some("must contain at least one CERTIFICATE PEM block".into()),
+        }
+    }
+    (blocks == 0).then(|| "must contain at least one CERTIFICATE PEM block".into())
+}
+
+/// Faults of a change through a subresource: decisions are made through `approval`, certificates are put through
+/// `status`, and neither is taken back.
+pub fn subresource_faults(subresource: &str, new: &Value, old: &Value) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    let of = |request: &Value, kind: &str| -> Vec<Value> {
+        let of_kind = conditions(request).iter().filter(|c| c.str_at(&["type"]) == Some(kind));
+        of_kind.cloned().collect()
+    };
+    for kind in DECISIONS {
+        let (before, after) = (of(old, kind), of(new, kind));
+        let forbid = |what: &str| {
+            let why = format!("updates may not {what} a condition of type {kind:?}");
+            field::forbidden("status.conditions", &why)
+        };
+        if after.len() < before.len() {
+            faults.push(forbid("remove"));
+        } else if kind != "Failed" && subresource != "approval" {
+            if after.len() > before.len() {
+                faults.push(forbid("add"));
+            } else if after != before {
+                faults.push(forbid("modify"));
+            }
+        }
+    }
+    let certificate =
+        |request: &Value| request.str_at(&["status", "certificate"]).unwrap_or_default().to_owned();
+    let (before, after) = (certificate(old), certificate(new));
+    if before != after && subresource != "status" {
+        faults.push(field::forbidden("status.certificate", "updates may not set certificate content"));
+    } else if before != after && !before.is_empty() {
+        faults.push(field::forbidden(
+            "status.certificate",
+            "updates may not modify existing certificate content",
+        ));
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::{json, tree};
+
+    fn request(change: impl FnOnce(&mut Value)) -> Value {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let pem = rcgen::CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
+        let mut request = tree!({
+            "spec": tree!({
+                "request": STANDARD.encode(pem),
+                "signerName": "example.com/signer",
+                "usages": tree!(["client auth"]),
+            }),
+            "status": tree!({}),
+        });
+        change(&mut request);
+        request
+    }
+
+    fn set(request: &mut Value, part: &str, key: &str, text: &str) {
+        let value = json::parse(text.as_bytes()).unwrap();
+        request.object_at_mut(&[part]).unwrap().insert(key, value);
+    }
+
+    #[test]
+    fn requests_by_table() {
+        assert_eq!(validate(&request(|_| {})), []);
+        let rows = [
+            ("spec", "request", r#""bm8=""#, "spec.request", "PEM block type must be CERTIFICATE REQUEST"),
+            ("spec", "usages", "[]", "spec.usages", "Required value"),
+            ("spec", "usages", r#"["nothing"]"#, "spec.usages[0]", "Unsupported value: \"nothing\""),
+            ("spec", "usages", r#"["any","any"]"#, "spec.usages[1]", "Duplicate value"),
+            ("spec", "signerName", r#""""#, "spec.signerName", "Required value"),
+            (
+                "spec",
+                "signerName",
+                r#""kubernetes.io/legacy-unknown""#,
+                "spec.signerName",
+                "legacy signerName is not allowed",
+            ),
+            (
+                "spec",
+                "signerName",
+                r#""nothing""#,
+                "spec.signerName",
+                "must be a fully qualified domain and path",
+            ),
+            ("spec", "signerName", r#""local/x""#, "spec.signerName", "at least two segments"),
+            ("spec", "signerName", r#""a.b/-""#, "spec.signerName", "validating label \"-\""),
+            ("spec", "expirationSeconds", "599", "spec.expirationSeconds", "less than 600 seconds"),
+            (
+                "status",
+                "certificate",
+                r#""bm8=""#,
+                "status.certificate",
+                "at least one CERTIFICATE PEM block",
+            ),
+            (
+                "status",
+                "conditions",
+                r#"[{"type":"Approved","status":"False"}]"#,
+                "status.conditions[0].status",
+                "Unsupported value",
+            ),
+            (
+                "status",
+                "conditions",
+                r#"[{"type":"","status":"True"}]"#,
+                "status.conditions[0].type",
+                "Required value",
+            ),
+            (
+                "status",
+                "conditions",
+                r#"[{"type":"X","status":"True"},{"type":"X","status":"True"}]"#,
+                "status.conditions[1].type",
+                "Duplicate value",
+            ),
+            (
+                "status",
+                "conditions",
+                r#"[{"type":"Approved","status":"True"},{"type":"Denied","status":"True"}]"#,
+                "status.conditions",
+                "mutually exclusive",
+            ),
+        ];
+        for (part, key, value, field, message) in rows {
+            let faults = validate(&request(|r| set(r, part, key, value)));
+            let found = faults.iter().any(|f| f.field == field && f.message.contains(message));
+            assert!(found, "{key}={value}: {faults:?}");
+        }
+    }
+
+    #[test]
+    fn a_changed_request_does_not_verify() {
+        let damaged = request(|r| {
+            let pem = pem(r).unwrap();
+            let (_, mut der) = <(SectionKind, Vec<u8>)>::pem_slice_iter(&pem).next().unwrap().unwrap();
+            let last = der.len() - 1;
+            der[last] ^= 1;
+            let pem = crate::certificates::authority::pem("CERTIFICATE REQUEST", &der);
+            r.object_at_mut(&["spec"]).unwrap().insert("request", STANDARD.encode(pem));
+        });
+        assert!(validate(&damaged)[0].message.contains("signature"), "{:?}", validate(&damaged));
+    }
+
+    #[test]
+    fn subresources_by_table() {
+        let with = |conditions: &str, certificate: &str| {
+            let text = format!(r#"{{"status":{{"conditions":{conditions},"certificate":"{certificate}"}}}}"#);
+            json::parse(text.as_bytes()).unwrap()
+        };
+        let approved = r#"[{"type":"Approved","status":"True","reason":"a"}]"#;
+        let changed = r#"[{"type":"Approved","status":"True","reason":"b"}]"#;
+        let failed = r#"[{"type":"Failed","status":"True"}]"#;
+        // subresource, old, new, what is refused
+        let rows = [
+            ("approval", with("[]", ""), with(approved, ""), None),
+            ("approval", with(approved, ""), with(changed, ""), None),
+            (
+                "approval",
+                with(approved, ""),
+                with("[]", ""),
+                Some("updates may not remove a condition of type \"Approved\""),
+            ),
+            ("approval", with("[]", ""), with("[]", "x"), Some("updates may not set certificate content")),
+            (
+                "status",
+                with("[]", ""),
+                with(approved, ""),
+                Some("updates may not add a condition of type \"Approved\""),
+            ),
+            (
+                "status",
+                with(approved, ""),
+                with(changed, ""),
+                Some("updates may not modify a condition of type \"Approved\""),
+            ),
+            ("status", with(approved, ""), with(approved, "x"), None),
+            (
+                "status",
+                with(approved, "x"),
+                with(approved, "y"),
+                Some("updates may not modify existing certificate content"),
+            ),
+            ("status", with("[]", ""), with(failed, ""), None),
+            (
+                "status",
+                with(failed, ""),
+                with("[]", ""),
+                Some("updates may not remove a condition of type \"Failed\""),
+            ),
+        ];
+        for (subresource, old, new, refused) in rows {
+            let faults = subresource_faults(subresource, &new, &old);
+            let messages: Vec<&str> =
+                faults.iter().map(|f| f.message.trim_start_matches("Forbidden: ")).collect();
+            assert_eq!(messages, refused.into_iter().collect::<Vec<_>>(), "{subresource}");
+        }
+    }
+
+    #[test]
+    fn who_asks_is_written_down() {
+        let mut request = request(|r| set(r, "spec", "groups", r#"["system:masters"]"#));
+        stamp(&mut request, &User { uid: "u".into(), ..User::new("jane", &["dev"]) });
+        assert_eq!(request.str_at(&["spec", "username"]), Some("jane"));
+        assert_eq!(texts(request.at(&["spec", "groups"])), ["dev"]);
+        stamp(&mut request, &User::new("joe", &[]));
+        assert_eq!(request.at(&["spec", "groups"]), None);
+    }
+
+    #[test]
+    fn conditions_get_their_times_once() {
+        let old = json::parse(br#"{"spec":{"a":1},"status":{"conditions":[{"type":"A","status":"True","lastTransitionTime":"t"}]}}"#).unwrap();
+        let mut new = json::parse(br#"{"spec":{"a":2},"status":{"conditions":[{"type":"A","status":"True"},{"type":"B","status":"True"}]}}"#).unwrap();
+        prepare_for_update(&mut new, &old);
+        assert_eq!(new.get("spec"), old.get("spec"));
+        let [a, b] = conditions(&new) else { panic!("two conditions") };
+        assert_eq!(a.str_at(&["lastTransitionTime"]), Some("t"));
+        assert!(b.str_at(&["lastTransitionTime"]).is_some_and(|t| t.ends_with('Z')));
+        assert!(a.str_at(&["lastUpdateTime"]).is_some());
+    }
+}
