@@ -449,7 +449,7 @@ fn validate(expr: &Expr, checked: &Checked, mixed: bool, issues: &mut Vec<Issue>
                 ("matches", _, args) => {
                     let pattern = args.get(usize::from(call.target.is_none()));
                     if let (Some(text), Some(arg)) = (literal(pattern), pattern) {
-                        if library::regex::compile(&text).is_err() {
+                        if crate::regexp::compile(&text).is_err() {
                             issue(arg, "invalid matches argument".to_owned());
                         }
                     }

@@ -17,11 +17,12 @@ use super::check::{check, Checked, Name};
 use super::cost::{Cost, LIST, MAP, SELECT};
 use super::declare::Declared;
 use super::estimate::estimate;
-use super::library::{self, Function};
+use super::library::Function;
 use super::limits::PER_CALL_LIMIT;
 use super::parse::{describe, parse};
 use super::types::Type;
 use super::value::{self, Entries, Key, List, Table, Text, Val};
+use crate::regexp;
 
 /// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -247,9 +248,9 @@ impl Compiler<'_> {
             _ => None,
         };
         if let (Cost::Matches | Cost::Find, Some(pattern)) = (function.cost, literal) {
-            match library::regex::compile(pattern) {
+            match regexp::compile(pattern) {
                 Ok(regex) => return Op::Regex(function, args.into(), regex),
-                Err(why) => drop(self.fault.get_or_insert(why)),
+                Err(why) => drop(self.fault.get_or_insert(why.to_string())),
             }
         }
         if let (true, [Op::Const(value)]) = (CONVERSIONS.contains(&function.name), args.as_slice()) {
@@ -444,7 +445,7 @@ impl<'a> Context<'a> {
             return Ok(regex.clone());
         }
         self.charge(REGEX_COMPILE.saturating_add(pattern.len() as u64))?;
-        let regex = library::regex::compile(pattern).map_err(|why| EvalError::Other(why.into()))?;
+        let regex = regexp::compile(pattern).map_err(|why| EvalError::Other(why.to_string().into()))?;
         if self.regexes.len() < REGEXES {
             self.regexes.insert(SmolStr::new(pattern), regex.clone());
         }

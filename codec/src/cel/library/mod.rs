@@ -20,7 +20,7 @@ mod net;
 pub(crate) mod opaque;
 mod optional;
 mod quantity;
-pub(crate) mod regex;
+mod regex;
 mod semver;
 mod standard;
 mod strings;
