@@ -239,8 +239,8 @@ impl Builder {
         if let Some(not) = props.not() {
             all.push(Constraint::Not(self.nested(not, depth)?));
         }
-        let counts: [(&str, fn(i64) -> Constraint); 6] = [
-            ("maxLength", Constraint::MaxLength),
+        let counts = [
+            ("maxLength", Constraint::MaxLength as fn(i64) -> Constraint),
             ("minLength", Constraint::MinLength),
             ("minItems", Constraint::MinItems),
             ("maxItems", Constraint::MaxItems),

@@ -66,6 +66,12 @@ impl Walk<'_> {
         self.faults.push(FieldError::invalid(path, value, why));
     }
 
+    fn group_version(&mut self, path: Path<'_>, value: &Value, text: &str) {
+        if text.matches('/').count() > 1 {
+            self.invalid(path, value, format_args!("unexpected GroupVersion string: {text}"));
+        }
+    }
+
     fn object(&mut self, path: &Path<'_>, object: &Map) {
         for name in ["apiVersion", "kind"] {
             if !object.contains(name) {
@@ -80,9 +86,7 @@ impl Walk<'_> {
                     self.invalid(path, &"".into(), "must not be empty");
                 }
                 Some(value @ Value::String(text)) if name == "apiVersion" => {
-                    if text.matches('/').count() > 1 {
-                        self.invalid(path, value, format_args!("unexpected GroupVersion string: {text}"));
-                    }
+                    self.group_version(path, value, text);
                 }
                 Some(value @ Value::String(text)) => {
                     let faults = names::dns1035_label_faults(&text.to_lowercase());

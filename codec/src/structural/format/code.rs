@@ -12,7 +12,7 @@ pub(super) fn is_base64(text: &str) -> bool {
     let body = text.trim_end_matches('=');
     let padding = text.len() - body.len();
     text.len() >= 4
-        && text.len() % 4 == 0
+        && text.len().is_multiple_of(4)
         && padding <= 2
         && body.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'\\'))
 }
@@ -80,14 +80,14 @@ pub(super) fn is_isbn10(text: &str) -> bool {
         _ => return false,
     };
     let sum: u32 = first.iter().zip(1..).map(|(b, n)| n * u32::from(b.wrapping_sub(b'0'))).sum();
-    first.iter().all(u8::is_ascii_digit) && (sum + 10 * last) % 11 == 0
+    first.iter().all(u8::is_ascii_digit) && (sum + 10 * last).is_multiple_of(11)
 }
 
 pub(super) fn is_isbn13(text: &str) -> bool {
     let digits = without_separators(text);
     let sum: u32 =
         digits.iter().zip([1, 3].into_iter().cycle()).map(|(b, n)| n * u32::from(b.wrapping_sub(b'0'))).sum();
-    digits.len() == 13 && digits.iter().all(u8::is_ascii_digit) && sum % 10 == 0
+    digits.len() == 13 && digits.iter().all(u8::is_ascii_digit) && sum.is_multiple_of(10)
 }
 
 /// A number of one of the known issuers, with Luhn's checksum; everything but digits does not count.
@@ -106,5 +106,5 @@ pub(super) fn is_credit_card(text: &str) -> bool {
             (n, _) => n / 5 + n * 2 % 10,
         })
         .sum();
-    sum % 10 == 0
+    sum.is_multiple_of(10)
 }

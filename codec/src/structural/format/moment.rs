@@ -80,7 +80,7 @@ pub(super) fn is_duration(text: &str) -> bool {
         let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
         let (number, after) = digits.split_at(end);
         rest = after;
-        let word = after.trim_start_matches(|c| matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0c'));
+        let word = after.trim_start_matches([' ', '\t', '\n', '\r', '\x0c']);
         let end = word.find(|c: char| !c.is_ascii_alphabetic() && c != 'µ').unwrap_or(word.len());
         let (unit, after) = word.split_at(end);
         if unit.is_empty() {

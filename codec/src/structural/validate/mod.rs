@@ -262,11 +262,10 @@ impl<'a> Walk<'a> {
         if let Some(format) = node.format() {
             match value {
                 // Whatever comes in the place of a text with a format passes here when it is a list.
-                Value::String(_) | Value::Array(_) => {
-                    if !allows(Kind::Number) && !allows(Kind::Integer) {
-                        return None;
-                    }
+                Value::String(_) | Value::Array(_) if !allows(Kind::Number) && !allows(Kind::Integer) => {
+                    return None;
                 }
+                Value::String(_) | Value::Array(_) => {}
                 _ if !fits && found_format != format => {
                     return Some(self.wrong_type(path, format, found_format));
                 }
