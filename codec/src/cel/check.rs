@@ -244,7 +244,7 @@ impl Checker<'_> {
         }
         let name = TYPE_NAMES.iter().find(|t| **t == name)?;
         self.checked.names[expr.id] = Some(Name::Type(SmolStr::new_static(name)));
-        Some(Type::Type)
+        Some(Type::Kind)
     }
 
     fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, optional: bool) -> Type {

@@ -27,7 +27,7 @@ pub(crate) enum Type {
     Object(Declared),
     Optional(Arc<Type>),
     /// The type of types.
-    Type,
+    Kind,
     /// A type of the libraries.
     Opaque(Opaque),
     /// A type parameter of a function, or a type that is not known yet.
@@ -108,7 +108,7 @@ impl Type {
             Type::List(_) => "list",
             Type::Map(_) | Type::Object(_) => "map",
             Type::Optional(_) => "optional_type",
-            Type::Type => "type",
+            Type::Kind => "type",
             Type::Opaque(opaque) => opaque.name(),
         })
     }
@@ -155,7 +155,7 @@ impl Display for Type {
             Type::Bytes => "bytes",
             Type::Duration => "duration",
             Type::Timestamp => "timestamp",
-            Type::Type => "type",
+            Type::Kind => "type",
             Type::Object(_) => "object",
             Type::Opaque(opaque) => opaque.name(),
             Type::List(element) => return write!(f, "list({element})"),

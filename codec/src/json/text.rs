@@ -311,7 +311,7 @@ fn plain_len(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
     for (i, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
-        let (quote, backslash) = (word ^ ONES * b'"' as u64, word ^ ONES * b'\\' as u64);
+        let (quote, backslash) = (word ^ (ONES * b'"' as u64), word ^ (ONES * b'\\' as u64));
         // The top bit of each byte that is zero in the first two and below 0x20 in the third. A borrow can set bits
         // above the first such byte, never below it.
         let special = (quote.wrapping_sub(ONES) & !quote)

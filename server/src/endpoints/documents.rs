@@ -32,8 +32,11 @@ const KEEP: &str = "public, immutable, max-age=31536000";
 /// last changed. So a new definition costs the documents of its own group versions and the two that name everything.
 #[derive(Default)]
 pub struct Documents {
-    made: Mutex<HashMap<(String, Form), (u64, Arc<Document>)>>,
+    made: Mutex<HashMap<(String, Form), Made>>,
 }
+
+/// A document and the generation of what it was made of.
+type Made = (u64, Arc<Document>);
 
 /// What a document is encoded in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -26,7 +26,7 @@ pub struct Level {
 
 enum Kind {
     Exempt { executing: AtomicU32, most: AtomicU32 },
-    Limited { queues: Mutex<QueueSet<oneshot::Sender<Ticket>>>, widest: AtomicU32 },
+    Limited { queues: Box<Mutex<QueueSet<oneshot::Sender<Ticket>>>>, widest: AtomicU32 },
 }
 
 /// What a request occupies on a level, for [`Level::finish`].
@@ -47,7 +47,7 @@ impl Level {
 
     /// A level of so many seats.
     pub fn limited(name: &str, queuing: Queuing, seats: u32, clock: Instant) -> Level {
-        let queues = Mutex::new(QueueSet::new(queuing, seats, nanos(clock)));
+        let queues = Box::new(Mutex::new(QueueSet::new(queuing, seats, nanos(clock))));
         let kind = Kind::Limited { queues, widest: AtomicU32::new(1) };
         Level { name: name.to_owned(), clock, retry: RetryAfter::default(), kind }
     }

@@ -80,7 +80,7 @@ async fn the_account(cx: &Context, request: &mut Value) -> Result<Reference, Api
             true => Ok(()),
             false => {
                 let why = format!("must match the service account {what} if specified");
-                let cause = field::invalid(&format!("metadata.{key}"), given, &why);
+                let cause = field::invalid(format!("metadata.{key}"), given, &why);
                 Err(ApiError::invalid(GROUP, KIND, name, vec![cause]))
             }
         }

@@ -20,7 +20,7 @@ pub(super) async fn create(cx: Context, incoming: Incoming) -> Result<Response<B
     cx.query.check_write_options("CreateOptions")?;
     let bytes = body::read(&cx, incoming).await?;
     let resource = cx.resource.clone();
-    let decoded = body::decode(&cx, &bytes, &resource.schema, resource.root, &resource.row.gvk())?;
+    let decoded = body::decode(&cx, &bytes, resource.schema, resource.root, &resource.row.gvk())?;
     let mut review = decoded.tree;
     metadata::match_namespace(&resource, &cx.info, &mut review)?;
     let now = Moment::present().now;

@@ -598,7 +598,7 @@ pub async fn create_together(server: &Arc<Server>, births: Vec<Birth>) -> Result
     let mut transaction = Transaction::new();
     for Birth { cx, tree } in births {
         let (resource, form) = (&cx.resource, storage(&cx)?);
-        let conform = plinth_codec::json::conform(tree, &resource.schema, resource.root, &Default::default());
+        let conform = plinth_codec::json::conform(tree, resource.schema, resource.root, &Default::default());
         let mut tree = conform.map_err(ApiError::internal)?.value;
         let moment = Moment::present();
         metadata::prepare_create(resource, &mut tree, &moment)?;

@@ -153,7 +153,7 @@ fn simple_type(name: &str) -> Option<Type> {
         "bytes" => Type::Bytes,
         "duration" => Type::Duration,
         "timestamp" => Type::Timestamp,
-        "type" => Type::Type,
+        "type" => Type::Kind,
         "quantity" => Type::Opaque(Opaque::Quantity),
         "url" => Type::Opaque(Opaque::Url),
         "ip" => Type::Opaque(Opaque::Ip),

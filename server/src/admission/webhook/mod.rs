@@ -352,7 +352,7 @@ fn apply(
     let mut new = match is_own_kind {
         true => {
             let options = DecodeOptions::default();
-            json::conform(patched, &matched.schema, matched.root, &options).map_err(ApiError::internal)?.value
+            json::conform(patched, matched.schema, matched.root, &options).map_err(ApiError::internal)?.value
         }
         false => patched,
     };

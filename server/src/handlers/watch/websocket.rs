@@ -47,33 +47,33 @@ pub(super) fn answer(
             tokio::spawn(serve(upgrade, encoding, watch));
             response
         }
-        Err(refusal) => refusal,
+        Err(refusal) => *refusal,
     }
 }
 
 /// 101, or why not.
-fn accept(headers: &HeaderMap) -> Result<Response<Body>, Response<Body>> {
+fn accept(headers: &HeaderMap) -> Result<Response<Body>, Box<Response<Body>>> {
     let text = |name: HeaderName| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().trim();
     let key = text(SEC_WEBSOCKET_KEY);
     if key.is_empty() {
-        return Err(refusal(StatusCode::BAD_REQUEST, "mismatch challenge/response"));
+        return Err(refusal(StatusCode::BAD_REQUEST, "mismatch challenge/response").into());
     }
     if text(SEC_WEBSOCKET_VERSION) != VERSION {
         let mut refusal = refusal(StatusCode::BAD_REQUEST, "missing or bad WebSocket Version");
         refusal.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static(VERSION));
-        return Err(refusal);
+        return Err(refusal.into());
     }
     // A key is 16 bytes; Go's library fails when it is no base64 and does not ask for its length.
     if STANDARD.decode(key).is_err() {
-        return Err(refusal(StatusCode::BAD_REQUEST, "mismatch challenge/response"));
+        return Err(refusal(StatusCode::BAD_REQUEST, "mismatch challenge/response").into());
     }
     let origin = text(ORIGIN);
     if origin.is_empty() || origin == "null" || origin.parse::<Uri>().is_err() {
-        return Err(refusal(StatusCode::FORBIDDEN, ""));
+        return Err(refusal(StatusCode::FORBIDDEN, "").into());
     }
     let protocol = text(SEC_WEBSOCKET_PROTOCOL);
     if protocol.contains(',') {
-        return Err(refusal(StatusCode::BAD_REQUEST, ""));
+        return Err(refusal(StatusCode::BAD_REQUEST, "").into());
     }
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -157,7 +157,7 @@ mod tests {
         for (name, value) in headers {
             map.insert(*name, value.parse().unwrap());
         }
-        let response = accept(&map).unwrap_or_else(|refusal| refusal);
+        let response = accept(&map).unwrap_or_else(|refusal| *refusal);
         let protocol = response.headers().get(SEC_WEBSOCKET_PROTOCOL).map(|p| p.to_str().unwrap().to_owned());
         (response.status().as_u16(), protocol.unwrap_or_default())
     }
@@ -191,7 +191,7 @@ mod tests {
         {
             map.insert(name, value.parse().unwrap());
         }
-        let response = accept(&map).unwrap_or_else(|refusal| refusal);
+        let response = accept(&map).unwrap_or_else(|refusal| *refusal);
         assert_eq!(response.headers()[SEC_WEBSOCKET_ACCEPT], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
