@@ -7,7 +7,7 @@ use crate::Value;
 /// A longer print is cut here: error texts end up in statuses and logs.
 const MAX_PRINT: usize = 4096;
 
-/// The value as `%v` prints it: `map[a:1 b:[x y]]`, cut after [`MAX_PRINT`] bytes.
+/// The value as `%v` prints it: `map[a:1 b:[x y]]`, cut after `MAX_PRINT` bytes.
 pub fn value(v: &Value) -> String {
     let mut out = String::new();
     print(v, &mut out);

@@ -1,7 +1,7 @@
 //! Audit: who did what, when, and what came of it.
 //!
-//! A policy says what is recorded of which requests ([`policy`]); events are lines of JSON ([`event`]) that a thread
-//! of its own writes ([`log`]). A request carries a [`Recorder`], through which its steps say what they know. Without a
+//! A policy says what is recorded of which requests ([`policy`]); events are lines of JSON (`event`) that a thread
+//! of its own writes (`log`). A request carries a [`Recorder`], through which its steps say what they know. Without a
 //! policy a recorder is a null pointer, and nothing is made, copied or asked.
 //!
 //! Every request has an audit ID, the client's own when it sends one.

@@ -87,7 +87,7 @@ mod tests {
             singular: singular.into(),
             kind: kind.into(),
             list_kind: format!("{kind}List").into(),
-            short_names: short.iter().map(|s| SmolStr::new(s)).collect(),
+            short_names: short.iter().map(SmolStr::new).collect(),
             categories: Vec::new(),
         }
     }

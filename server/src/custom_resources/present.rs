@@ -98,7 +98,7 @@ pub fn now(store: &Store, resource: &ResourceType, key: &[u8], value: &Bytes) ->
 
 /// Calls `each` with key, value and revision of the selected objects that a walk passes, as the resource serves them,
 /// until it says `false`. Gives the number of objects that it passed, selected or not; `None` when it was stopped. What
-/// is not selected is not decrypted. Blocks: a webhook is asked for [`BATCH`] objects at a time.
+/// is not selected is not decrypted. Blocks: a webhook is asked for `BATCH` objects at a time.
 ///
 /// # Errors
 /// 500 when a value cannot be read or converted.

@@ -184,7 +184,7 @@ impl Levels {
     }
 
     /// Divides the seats anew by what was wanted since the last time. To be called every
-    /// [`super::keeper::BORROWING_PERIOD`].
+    /// `BORROWING_PERIOD`.
     pub fn rebalance(&mut self) {
         for graded in self.levels.values_mut() {
             graded.claim.wanted.take_in(graded.level.reset_demand());

@@ -1,10 +1,10 @@
 //! How many requests are served at once, who waits, and who is refused: API priority and fairness.
 //!
-//! A FlowSchema says which requests belong together and which flows they are ([`classify`]); its
-//! PriorityLevelConfiguration has a share of the server's seats ([`allocation`]) and queues ([`queues`]), in which each
-//! flow has a few places of its own ([`shuffle`]), so that one noisy client fills its own queues and nobody else's.
-//! [`keeper`] keeps the objects and what follows from them. With `--enable-priority-and-fairness=false` there are the
-//! two plain limits of [`in_flight`].
+//! A FlowSchema says which requests belong together and which flows they are (`classify`); its
+//! PriorityLevelConfiguration has a share of the server's seats (`allocation`) and queues (`queues`), in which each
+//! flow has a few places of its own (`shuffle`), so that one noisy client fills its own queues and nobody else's.
+//! `keeper` keeps the objects and what follows from them. With `--enable-priority-and-fairness=false` there are the
+//! two plain limits of `in_flight`.
 //!
 //! A request costs a look at the configuration (a read lock for the time of copying an `Arc`), a few comparisons of
 //! strings, and two short turns of its level's mutex; requests of the exempt level take no lock but the first.

@@ -5,7 +5,7 @@
 //! changes of those four resources forgets what changes. A token is dead as soon as that task has seen the deletion:
 //! it runs behind a commit by the time that it takes to wake it.
 //!
-//! Only objects that tokens in use are bound to are kept, at most [`MOST`].
+//! Only objects that tokens in use are bound to are kept, at most `MOST`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

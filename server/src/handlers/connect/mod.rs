@@ -1,6 +1,6 @@
 //! Requests that go on to a kubelet, a pod or a service: log, exec, attach, portforward and proxy.
 //!
-//! [`location`] says where to, [`forward`] carries the bytes, HTTP or whatever an `Upgrade` makes of the connection (SPDY,
+//! `location` says where to, `forward` carries the bytes, HTTP or whatever an `Upgrade` makes of the connection (SPDY,
 //! WebSocket). What comes back is passed on as it is: links in proxied HTML are not rewritten. Upstream: kubernetes
 //! `pkg/registry/core/pod/rest` and k8s.io/apimachinery `pkg/util/proxy`.
 
