@@ -19,7 +19,7 @@ const FLOODS: usize = 8;
 const STREAMS: usize = 50;
 /// Connections that open requests and drop them.
 const RESETTING: usize = 4;
-/// Watches that nobody reads.
+/// Watches that nobody reads, of a collection without objects: what floods of initial states do is a matter of their own.
 const WATCHES: usize = 2000;
 const WATCHES_PER_CONNECTION: usize = 200;
 /// Pause of an attacker that was shut out.
@@ -86,7 +86,7 @@ async fn attack(endpoint: &Endpoint) -> Result<JoinSet<()>, Error> {
         let mut watches = Vec::new();
         for _ in 0..WATCHES_PER_CONNECTION {
             let Some(mut connection) = connection.share() else { break };
-            watches.push(connection.open(&Call::get("/api/v1/configmaps?watch=1&limit=1")).await?);
+            watches.push(connection.open(&Call::get("/api/v1/pods?watch=1")).await?);
         }
         attackers.spawn(async move {
             std::future::pending::<()>().await;
