@@ -401,7 +401,7 @@ mod tests {
                 true,
             ),
             (
-                "{level: Request, resources: [{group: '', resources: [pods], resourceNames: [y]}]}",
+                "{level: Request, resources: [{group: '', resources: [pods], resourceNames: ['y']}]}",
                 "GET",
                 pods,
                 false,
