@@ -64,7 +64,7 @@ async fn a_restart_keeps_every_object_as_it_was() {
             Err(error) => panic!("{types:?}: {error}"),
         }
     }
-    let before = everything(&client).await;
+    let before = settled(&client).await;
     assert!(before.len() > 60, "{}", before.len());
 
     server.terminate().await;
@@ -73,6 +73,20 @@ async fn a_restart_keeps_every_object_as_it_was() {
     server.kill();
     server.restart().await;
     assert_same(&before, &everything(&server.client().await).await);
+}
+
+/// Everything, once the controllers have written what they had to say about it.
+async fn settled(client: &Client) -> BTreeMap<String, Value> {
+    let mut last = everything(client).await;
+    for _ in 0..30 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let now = everything(client).await;
+        if now == last {
+            break;
+        }
+        last = now;
+    }
+    last
 }
 
 /// Fails with the objects that differ, not with all that there are.
