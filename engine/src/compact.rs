@@ -75,6 +75,11 @@ impl Compactor {
         Ok(())
     }
 
+    /// The newest revision.
+    pub(crate) fn head(&self) -> Revision {
+        self.hub.head()
+    }
+
     /// How many revisions below the floor wait to be swept.
     pub(crate) fn debt(&self) -> Result<u64> {
         let swept = self.store.number(meta::SWEPT)?.unwrap_or(0);

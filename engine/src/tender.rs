@@ -20,6 +20,16 @@ use crate::transaction::{Condition, Transaction};
 
 /// Expired keys that are deleted before other work gets its turn.
 const EXPIRE_STEP: usize = 256;
+/// While others write, each step of sweeping is followed by a rest of this many times its length: their synced
+/// writes share the disk, the write-ahead log and two cores with what a sweep deletes, and each flush of that is a
+/// pause for them. Alone, a sweep does not rest.
+const REST: u32 = 20;
+/// The same when much waits to be swept: history must not grow faster than it is let go.
+const SHORT_REST: u32 = 4;
+/// Revisions that count as much.
+const MUCH: u64 = 1 << 20;
+/// No rest is longer.
+const MOST_REST: Duration = Duration::from_millis(100);
 /// After a failure the thread waits this long before it tries again.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -102,6 +112,9 @@ impl Tender {
         self.state.lock().sweep = true;
         let mut next_expiry = Some(0);
         let mut pause_until: Option<Instant> = None;
+        let mut rest_until: Option<Instant> = None;
+        // The newest revision when the thread worked last: whether others write.
+        let mut swept_at = duties.compactor.head();
         loop {
             let sweep = {
                 let mut state = self.state.lock();
@@ -114,9 +127,13 @@ impl Tender {
                     if pause_until.is_some_and(|until| now >= until) {
                         pause_until = None;
                     }
+                    if rest_until.is_some_and(|until| now >= until) {
+                        rest_until = None;
+                    }
+                    let sweep_due = state.sweep && rest_until.is_none();
                     let expiry_due = duties.expire && next_expiry.is_some_and(|ms| ms <= now_ms());
                     let retention_due = next_retention.is_some_and(|at| now >= at);
-                    if pause_until.is_none() && (state.sweep || expiry_due || retention_due) {
+                    if pause_until.is_none() && (sweep_due || expiry_due || retention_due) {
                         break;
                     }
                     let mut timeout = duties.expire.then_some(next_expiry).flatten().map(|ms| {
@@ -124,6 +141,9 @@ impl Tender {
                         Duration::from_millis(ms.saturating_sub(now_ms())).min(Duration::from_secs(60))
                     });
                     timeout = earlier(timeout, next_retention.map(|at| at.saturating_duration_since(now)));
+                    if let Some(until) = rest_until.filter(|_| state.sweep) {
+                        timeout = earlier(timeout, Some(until.saturating_duration_since(now)));
+                    }
                     if let Some(until) = pause_until {
                         timeout = Some(until.saturating_duration_since(now));
                     }
@@ -134,11 +154,18 @@ impl Tender {
                         None => self.changed.wait(&mut state),
                     }
                 }
-                state.sweeping = state.sweep;
-                state.sweep = false;
+                state.sweeping = state.sweep && rest_until.is_none();
+                state.sweep &= !state.sweeping;
                 state.sweeping
             };
+            let (started, head) = (Instant::now(), duties.compactor.head());
             let outcome = self.turn(duties, sweep, &mut next_expiry, &mut next_retention);
+            if sweep && head != swept_at {
+                let much = duties.compactor.debt().is_ok_and(|debt| debt > MUCH);
+                let rest = started.elapsed() * if much { SHORT_REST } else { REST };
+                rest_until = Some(Instant::now() + rest.min(MOST_REST));
+            }
+            swept_at = head;
             let mut state = self.state.lock();
             state.sweeping = false;
             match outcome {

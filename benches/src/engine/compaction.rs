@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plinth_engine::{Engine, Transaction};
+use plinth_engine::{Engine, Proposal, Transaction};
 
 use super::report::{Goal, Report};
 use super::{key, reads, Error, Options};
@@ -14,7 +14,8 @@ const KEYS: u64 = 10_000;
 /// Writes per second that go on meanwhile.
 const RATE: u32 = 1000;
 
-/// Writes at a steady rate until told to stop; latencies in microseconds, sorted.
+/// Writes at a steady rate until told to stop, without waiting for the writes before, as independent clients do;
+/// latencies in microseconds, sorted.
 fn steady(
     engine: &Engine,
     options: &Options,
@@ -23,8 +24,17 @@ fn steady(
     at_least: Duration,
 ) -> Result<Vec<u32>, Error> {
     let value = bytes::Bytes::from(options.value(3));
+    let (under_way, written) = std::sync::mpsc::channel::<(Instant, Proposal)>();
+    // Writes are acknowledged in the order in which they were handed over.
+    let collector = std::thread::spawn(move || {
+        let wait = |(due, proposal): (Instant, Proposal)| {
+            proposal.wait()?;
+            // From when it was due: a stall counts for all whom it delays.
+            Ok(due.elapsed().as_micros().try_into().unwrap_or(u32::MAX))
+        };
+        written.into_iter().map(wait).collect::<Result<Vec<u32>, plinth_engine::Error>>()
+    });
     let started = Instant::now();
-    let mut micros = Vec::new();
     let mut n = 0u32;
     while !stop.load(Ordering::Relaxed) || started.elapsed() < at_least {
         let due = started + Duration::from_secs(1) / RATE * n;
@@ -32,11 +42,14 @@ fn steady(
         if !wait.is_zero() {
             std::thread::park_timeout(wait);
         }
-        engine.transact(Transaction::new().put(key(first + u64::from(n)), value.clone())).wait()?;
-        // From when it was due: a stall counts for all whom it delays.
-        micros.push(due.elapsed().as_micros().try_into().unwrap_or(u32::MAX));
+        let put = Transaction::new().put(key(first + u64::from(n)), value.clone());
+        if under_way.send((due, engine.transact(put))).is_err() {
+            break;
+        }
         n += 1;
     }
+    drop(under_way);
+    let mut micros = collector.join().unwrap_or(Ok(Vec::new()))?;
     micros.sort_unstable();
     Ok(micros)
 }

@@ -132,6 +132,7 @@ pub struct Workload {
 
 /// All workloads, in the order in which they run.
 pub const WORKLOADS: &[Workload] = &[
+    Workload { name: "idle", about: "memory of idle subscribers", run: feeds::idle },
     Workload { name: "memory", about: "memory, start and speed by number of keys", run: memory::run },
     Workload { name: "limits", about: "fdatasync rate and memory copy speed", run: limits::run },
     Workload { name: "writes", about: "synced transactions with 1 to 1,000 writers", run: writes::run },
