@@ -53,7 +53,9 @@ pub async fn handle(
     let _in_flight = server.metrics.in_flight(label.verb.mutates());
     let mut told = Told::default();
     let came_from = Origin { peer: &peer, remote, audit_id: &audit_id };
-    let outcome = recover(answer(&server, &came_from, route, request, &mut told)).await;
+    // On the heap: what is handed on by value has room in the state of both.
+    let answer = Box::pin(answer(&server, &came_from, route, request, &mut told));
+    let outcome = recover(answer).await;
     let (mut response, error) = match outcome {
         Ok(Ok(response)) => (response, None),
         Ok(Err(error)) => (refuse(&error, accept.as_ref(), http1), Some(error)),
@@ -109,7 +111,8 @@ async fn answer(
         true => None,
         false => Some(server.flow_control.limit(request.uri().query())?),
     };
-    let served = serve(server, user, route, request, seat, told.audit.clone());
+    // On the heap: the two ways of waiting for it would each have room for its whole state.
+    let served = Box::pin(serve(server, user, route, request, seat, told.audit.clone()));
     match limit {
         None => served.await,
         Some(limit) => tokio::time::timeout(limit, served).await.unwrap_or_else(|_| Err(ApiError::timeout())),
@@ -383,4 +386,20 @@ fn refuse(error: &ApiError, accept: Option<&HeaderValue>, http1: bool) -> Respon
         headers.insert(hyper::header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state_of<A, B, C, D, F>(_: impl Fn(A, B, C, D) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// The state of a request is moved into its connection's task, so what only some requests need lies on the heap.
+    #[test]
+    fn the_state_of_a_request_is_small() {
+        let state = state_of(handle);
+        assert!(state < 8 << 10, "{state} bytes");
+    }
 }

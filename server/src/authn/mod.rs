@@ -239,7 +239,7 @@ impl Authenticator {
             Err(fault) => faults.push(fault),
         }
         if let Some(token) = bearer_token(headers) {
-            match self.tokens.authenticate(token, &self.tokens.audiences).await {
+            match Box::pin(self.tokens.authenticate(token, &self.tokens.audiences)).await {
                 Ok(authenticated) => return Ok(authenticated.user),
                 Err(fault) => faults.push(fault),
             }

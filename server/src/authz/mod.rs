@@ -18,7 +18,6 @@
 pub mod attributes;
 pub mod config;
 pub mod decision;
-pub mod follow;
 pub mod node;
 pub mod options;
 pub mod rbac;
@@ -99,9 +98,9 @@ impl Authorizer {
 
     async fn ask(&self, link: &Link, attributes: &Attributes<'_>) -> Decision {
         match link {
-            Link::Node(nodes) => nodes.authorize(attributes).await,
+            Link::Node(nodes) => Box::pin(nodes.authorize(attributes)).await,
             Link::Rbac => self.rbac.authorize(attributes).await,
-            Link::Webhook(webhook) => webhook.authorize(attributes).await,
+            Link::Webhook(webhook) => Box::pin(webhook.authorize(attributes)).await,
             Link::AlwaysAllow => simple::always_allow(attributes),
             Link::AlwaysDeny => simple::always_deny(),
         }

@@ -253,25 +253,29 @@ async fn answer(cx: Context, body: hyper::body::Incoming) -> Result<Response<Bod
     }
     if cx.resource.storage.is_none() {
         return match (cx.resource.row.kind.as_str(), cx.info.verb) {
-            ("ComponentStatus", Verb::Get | Verb::List) => virtual_resources::component_statuses(cx).await,
-            ("Binding", Verb::Create) => binding::bind(cx, body).await,
-            (_, Verb::Create) => virtual_resources::create(cx, body).await,
+            ("ComponentStatus", Verb::Get | Verb::List) => {
+                Box::pin(virtual_resources::component_statuses(cx)).await
+            }
+            ("Binding", Verb::Create) => Box::pin(binding::bind(cx, body)).await,
+            (_, Verb::Create) => Box::pin(virtual_resources::create(cx, body)).await,
             _ => Err(ApiError::method_not_allowed()),
         };
     }
+    // Each verb's own state is put on the heap once: here it would make the state of every request as large as the
+    // largest, and that is moved several times on its way into the connection's task.
     match cx.info.verb {
         Verb::Get => {
             let gzip = cx.accepts_gzip();
-            let response = get::get(cx).await?;
+            let response = Box::pin(get::get(cx)).await?;
             Ok(if gzip { compression::compress(response).await } else { response })
         }
-        Verb::List => list::list(cx).await,
-        Verb::Watch => watch::watch(cx).await,
-        Verb::Create => create::create(cx, body).await,
-        Verb::Update => update::update(cx, body).await,
-        Verb::Patch => patch::patch(cx, body).await,
-        Verb::Delete => delete::delete(cx, body).await,
-        Verb::DeleteCollection => delete::delete_collection(cx, body).await,
+        Verb::List => Box::pin(list::list(cx)).await,
+        Verb::Watch => Box::pin(watch::watch(cx)).await,
+        Verb::Create => Box::pin(create::create(cx, body)).await,
+        Verb::Update => Box::pin(update::update(cx, body)).await,
+        Verb::Patch => Box::pin(patch::patch(cx, body)).await,
+        Verb::Delete => Box::pin(delete::delete(cx, body)).await,
+        Verb::DeleteCollection => Box::pin(delete::delete_collection(cx, body)).await,
         Verb::Other => Err(ApiError::method_not_allowed()),
     }
 }
@@ -286,24 +290,24 @@ async fn subresource(cx: Context, body: hyper::body::Incoming) -> Result<Respons
         return Err(ApiError::method_not_allowed());
     }
     if connect::SUBRESOURCES.contains(&cx.info.subresource.as_str()) {
-        return connect::connect(cx, body).await;
+        return Box::pin(connect::connect(cx, body)).await;
     }
     if row.gvk.kind == "Scale" {
-        return scale::scale(cx, body).await;
+        return Box::pin(scale::scale(cx, body)).await;
     }
     match row.gvk.kind.as_str() {
-        "Binding" => return binding::bind(cx, body).await,
-        "Eviction" => return eviction::evict(cx, body).await,
-        "TokenRequest" => return tokens::request(cx, body).await,
+        "Binding" => return Box::pin(binding::bind(cx, body)).await,
+        "Eviction" => return Box::pin(eviction::evict(cx, body)).await,
+        "TokenRequest" => return Box::pin(tokens::request(cx, body)).await,
         _ => {}
     }
     if row.gvk != cx.resource.row.gvk() {
         return Err(not_served(&cx.info.subresource));
     }
     match cx.info.verb {
-        Verb::Get => get::get(cx).await,
-        Verb::Update => update::update(cx, body).await,
-        Verb::Patch => patch::patch(cx, body).await,
+        Verb::Get => Box::pin(get::get(cx)).await,
+        Verb::Update => Box::pin(update::update(cx, body)).await,
+        Verb::Patch => Box::pin(patch::patch(cx, body)).await,
         _ => Err(ApiError::method_not_allowed()),
     }
 }

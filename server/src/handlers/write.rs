@@ -319,8 +319,9 @@ async fn update_once(
     metadata::count_generation(&cx.resource, &mut new, &old);
     let mut faults = metadata::validate(&cx.resource, &new, false);
     // Upstream asks twice, before the kind's own rules and as part of them, and tells the causes twice.
-    faults.extend(metadata::validate_update(&new, &old));
-    faults.extend(metadata::validate_update(&new, &old));
+    let twice = metadata::validate_update(&new, &old);
+    faults.extend(twice.clone());
+    faults.extend(twice);
     faults.extend(strategy.faults(&new));
     faults.extend(match face {
         Some(face) => (face.validate)(&new, &old),

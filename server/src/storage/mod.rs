@@ -2,6 +2,7 @@
 
 pub mod continue_token;
 pub mod counts;
+pub mod follow;
 pub mod key;
 pub mod lengths;
 pub mod mirror;

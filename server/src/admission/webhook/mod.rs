@@ -32,6 +32,8 @@ use crate::registry::ResourceType;
 use crate::status::{ApiError, Reason};
 use crate::storage::stored::Head;
 
+/// The plugin that asks the mutating ones.
+pub(super) const MUTATING: &str = "MutatingAdmissionWebhook";
 /// How long a webhook may take that says nothing of it, in seconds.
 const TIMEOUT: i64 = 10;
 /// The group whose configurations no webhook is asked about, so that a bad one can be mended.

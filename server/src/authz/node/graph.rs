@@ -10,8 +10,8 @@ use plinth_codec::Value;
 use smol_str::SmolStr;
 
 use super::references::{self, Named};
-use crate::authz::follow::{Change, Collection};
 use crate::status::ApiError;
+use crate::storage::follow::{Change, Collection};
 use crate::storage::key;
 
 /// Namespace and name.
@@ -92,7 +92,11 @@ const RESOURCES: [(&str, &str, bool, Apply); 5] = [
 ];
 
 impl Collection for Graph {
-    fn prefixes() -> Vec<String> {
+    fn empty(&self) -> Graph {
+        Graph::default()
+    }
+
+    fn prefixes(&self) -> Vec<String> {
         RESOURCES.iter().map(|(group, plural, ..)| key::resource_prefix(group, plural)).collect()
     }
 

@@ -13,11 +13,11 @@ pub mod references;
 
 use std::sync::OnceLock;
 
-use super::follow::Followed;
 use super::rbac::bootstrap;
 use super::rbac::rules::PolicyRule;
 use super::{Attributes, Decision, ResourceTarget, Target};
 use crate::authn::User;
+use crate::storage::follow::Followed;
 use crate::storage::Store;
 use graph::{Graph, Wanted};
 use references::Named;
@@ -47,7 +47,7 @@ enum Answer {
 impl NodeAuthorizer {
     /// An authorizer over the pods in that store.
     pub fn new(store: Store) -> NodeAuthorizer {
-        NodeAuthorizer { graph: Followed::new(store) }
+        NodeAuthorizer { graph: Followed::new(store, Graph::default()) }
     }
 
     /// Decides about requests of nodes; has no opinion about others.

@@ -17,10 +17,10 @@ pub mod rules;
 
 use std::sync::Arc;
 
-use super::follow::{Change, Collection, Followed};
 use super::{aggregate, Attributes, Decision, Reason, Target, Verdict};
 use crate::authn::User;
 use crate::status::ApiError;
+use crate::storage::follow::{Change, Collection, Followed};
 use crate::storage::{key, Store};
 use index::{Index, RoleKey};
 use rules::PolicyRule;
@@ -41,7 +41,11 @@ pub struct Rbac {
 }
 
 impl Collection for Index {
-    fn prefixes() -> Vec<String> {
+    fn empty(&self) -> Index {
+        Index::default()
+    }
+
+    fn prefixes(&self) -> Vec<String> {
         // One range for the four resources: they come in one order.
         vec![format!("{GROUP}/")]
     }
@@ -65,7 +69,7 @@ impl Collection for Index {
 impl Rbac {
     /// An authorizer over the roles and bindings in that store; they are read at the first question.
     pub fn new(store: Store) -> Rbac {
-        Rbac { followed: Followed::new(store) }
+        Rbac { followed: Followed::new(store, Index::default()) }
     }
 
     /// Decides. Costs a look-up for the user and each group, and a comparison for each rule that is bound to them.

@@ -80,6 +80,9 @@ pub fn pod(new: &Value, old: &Value) -> Vec<Cause> {
             }
         }
     }
+    if new.get("spec") == old.get("spec") {
+        return faults;
+    }
     if deadline(new, old, &mut faults) {
         return faults;
     }

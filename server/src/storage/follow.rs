@@ -5,19 +5,22 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use plinth_codec::{json, Value};
 use plinth_engine::{At, EventKind, Feed, Revision, Subscribe, Subscription};
 
+use super::stored::Stored;
+use super::{key, Store};
 use crate::status::ApiError;
-use crate::storage::stored::Stored;
-use crate::storage::{key, Store};
 
 /// A change of one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
     /// The key.
-    pub key: &'a [u8],
+    pub key: &'a Bytes,
+    /// The revision that made it.
+    pub revision: Revision,
     /// What lies there now, in plain text; `None` when it was deleted.
     pub value: Option<&'a [u8]>,
 }
@@ -35,9 +38,12 @@ impl Change<'_> {
 }
 
 /// What is made of stored objects.
-pub trait Collection: Default + Send + Sync + 'static {
+pub trait Collection: Send + Sync + 'static {
+    /// The same without anything in it.
+    fn empty(&self) -> Self;
+
     /// The prefixes of the keys that it is made of.
-    fn prefixes() -> Vec<String>;
+    fn prefixes(&self) -> Vec<String>;
 
     /// Takes a change in.
     ///
@@ -60,11 +66,11 @@ pub struct Followed<C> {
 }
 
 impl<C: Collection> Followed<C> {
-    /// An empty one; it is filled at the first look.
-    pub fn new(store: Store) -> Followed<C> {
+    /// One that is filled at the first look.
+    pub fn new(store: Store, empty: C) -> Followed<C> {
         Followed {
             store,
-            collection: RwLock::default(),
+            collection: RwLock::new(empty),
             feeds: Mutex::default(),
             position: AtomicU64::new(0),
         }
@@ -78,7 +84,7 @@ impl<C: Collection> Followed<C> {
         let wanted = self.store.engine().current_revision().get();
         // Revision 0 is a store that nothing was ever written to.
         if self.position.load(Ordering::Acquire) < wanted && !self.catch_up(wanted) {
-            self.fill().await?;
+            Box::pin(self.fill()).await?;
         }
         Ok(ask(&self.collection.read()))
     }
@@ -93,7 +99,7 @@ impl<C: Collection> Followed<C> {
             match self.drain(feed) {
                 Ok(position) => reached = reached.min(position.get()),
                 Err(fault) => {
-                    tracing::warn!(%fault, "roles, bindings or what nodes use are read anew");
+                    tracing::warn!(%fault, prefixes = ?self.collection.read().prefixes(), "what is held of stored objects is read anew");
                     reached = 0;
                 }
             }
@@ -115,7 +121,8 @@ impl<C: Collection> Followed<C> {
                     EventKind::Put { value, .. } => Some(self.store.open(&event.key, value)?),
                     EventKind::Delete => None,
                 };
-                collection.change(Change { key: &event.key, value: value.as_deref() })?;
+                let (key, revision) = (&event.key, event.revision);
+                collection.change(Change { key, revision, value: value.as_deref() })?;
             }
         }
         Ok(feed.position())
@@ -124,8 +131,8 @@ impl<C: Collection> Followed<C> {
     /// Makes the collection anew of what is stored, where blocking is allowed.
     async fn fill(&self) -> Result<(), ApiError> {
         loop {
-            let store = self.store.clone();
-            let made = tokio::task::spawn_blocking(move || read::<C>(&store)).await;
+            let (store, empty) = (self.store.clone(), self.collection.read().empty());
+            let made = tokio::task::spawn_blocking(move || read(&store, empty)).await;
             let (collection, feeds, revision) = made.map_err(ApiError::internal)??;
             let mut held = self.feeds.lock();
             // Others may have gone further meanwhile: what was true then must not come back.
@@ -142,17 +149,20 @@ impl<C: Collection> Followed<C> {
     }
 }
 
-fn read<C: Collection>(store: &Store) -> Result<(C, Vec<Subscription>, Revision), ApiError> {
+fn read<C: Collection>(
+    store: &Store,
+    mut collection: C,
+) -> Result<(C, Vec<Subscription>, Revision), ApiError> {
     let engine = store.engine();
     let snapshot = engine.snapshot(At::Latest)?;
-    let mut collection = C::default();
     let mut feeds = Vec::new();
-    for prefix in C::prefixes() {
+    for prefix in collection.prefixes() {
         let range = key::range(prefix.as_bytes());
         let mut entries = snapshot.range(&range);
         while let Some(entry) = entries.next()? {
             let value = store.open(entry.key, entry.value)?;
-            collection.change(Change { key: entry.key, value: Some(&value) })?;
+            let (key, revision) = (&Bytes::copy_from_slice(entry.key), entry.mod_revision);
+            collection.change(Change { key, revision, value: Some(&value) })?;
         }
         feeds.push(engine.subscribe(Subscribe::new(range).after(snapshot.revision()))?);
     }
