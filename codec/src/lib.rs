@@ -46,6 +46,7 @@ pub mod table;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod time;
+mod url;
 pub mod value;
 pub mod yaml;
 

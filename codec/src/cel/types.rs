@@ -143,26 +143,16 @@ impl Type {
 
 impl Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Type::Dyn => "dyn",
-            Type::Error => "!error!",
-            Type::Null => "null",
-            Type::Bool => "bool",
-            Type::Int => "int",
-            Type::Uint => "uint",
-            Type::Double => "double",
-            Type::String => "string",
-            Type::Bytes => "bytes",
-            Type::Duration => "duration",
-            Type::Timestamp => "timestamp",
-            Type::Kind => "type",
-            Type::Object(_) => "object",
-            Type::Opaque(opaque) => opaque.name(),
-            Type::List(element) => return write!(f, "list({element})"),
-            Type::Map(both) => return write!(f, "map({}, {})", both.0, both.1),
-            Type::Optional(inner) => return write!(f, "optional_type({inner})"),
-            Type::Param(id) => return write!(f, "_var{id}"),
-        })
+        match self {
+            Type::Dyn => f.write_str("dyn"),
+            Type::Error => f.write_str("!error!"),
+            Type::Object(_) => f.write_str("object"),
+            Type::List(element) => write!(f, "list({element})"),
+            Type::Map(both) => write!(f, "map({}, {})", both.0, both.1),
+            Type::Optional(inner) => write!(f, "optional_type({inner})"),
+            Type::Param(id) => write!(f, "_var{id}"),
+            plain => f.write_str(plain.literal_name().unwrap_or_default()),
+        }
     }
 }
 

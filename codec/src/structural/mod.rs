@@ -52,7 +52,6 @@ mod prune;
 mod rules;
 #[cfg(test)]
 mod tests;
-mod url;
 mod validate;
 
 pub use compile::{CompileError, MAX_DEPTH, MAX_SCHEMAS};

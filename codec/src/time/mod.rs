@@ -9,6 +9,7 @@ mod timestamp;
 
 pub use duration::{format_duration, human, parse_duration};
 pub use timestamp::Timestamp;
+pub(crate) use timestamp::{civil, days};
 
 /// Why a text is no time or duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -60,9 +60,9 @@ impl Timestamp {
         // Years beyond four digits exist only in protobuf bodies made to be odd.
         put(out, 0, year.clamp(0, 9999) as u64, 4);
         out[4] = b'-';
-        put(out, 5, month, 2);
+        put(out, 5, month as u64, 2);
         out[7] = b'-';
-        put(out, 8, day, 2);
+        put(out, 8, day as u64, 2);
         out[10] = b'T';
         put(out, 11, second / 3600, 2);
         out[13] = b':';
@@ -101,7 +101,7 @@ fn finish(out: &mut [u8; 28], end: usize) -> SmolStr {
 }
 
 /// Year, month and day of a day counted from 1970 (Howard Hinnant's `civil_from_days`).
-fn civil(days: i64) -> (i64, u64, u64) {
+pub(crate) fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
@@ -110,11 +110,11 @@ fn civil(days: i64) -> (i64, u64, u64) {
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month as u64, day as u64)
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
 /// The inverse of [`civil`].
-fn days(year: i64, month: i64, day: i64) -> i64 {
+pub(crate) fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = year - i64::from(month <= 2);
     let era = year.div_euclid(400);
     let year_of_era = year.rem_euclid(400);

@@ -11,15 +11,12 @@ use plinth_codec::{json, tree, Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::{Authenticated, User};
-use crate::http::client::{CallError, Client, KubeconfigError};
+use crate::http::client::{Client, KubeconfigError};
 
 /// How long one question may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Answers that are kept; beyond them all are forgotten.
 const KEPT: usize = 4096;
-/// How often a service is asked, and the first pause between; each later one is half as long again.
-const ATTEMPTS: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// Which form of TokenReview the service understands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -112,30 +109,11 @@ impl Webhook {
             tree!({ "apiVersion": api_version, "kind": "TokenReview", "metadata": Map::new(), "spec": spec });
         let mut question = Vec::with_capacity(2048);
         json::write_untyped(&review, &mut question);
-        let fault = |fault: String| WebhookError::Call(fault);
-        let mut pause = PAUSE;
-        let mut attempt = 1;
-        loop {
-            match self.client.post(question.clone()).await {
-                Ok(answer) => return json::parse(&answer).map_err(|why| fault(why.to_string())),
-                Err(why) if attempt == ATTEMPTS || !is_worth_another_try(&why) => {
-                    tracing::error!(%why, "the authentication webhook failed");
-                    return Err(fault(why.to_string()));
-                }
-                Err(_) => {}
-            }
-            attempt += 1;
-            tokio::time::sleep(pause).await;
-            pause = pause * 3 / 2;
-        }
-    }
-}
-
-fn is_worth_another_try(fault: &CallError) -> bool {
-    match fault {
-        CallError::Unreachable { .. } => true,
-        CallError::Timeout { .. } => false,
-        CallError::Refused(status, _) => status.as_u16() == 429 || status.is_server_error(),
+        let answer = self.client.post_patiently(question.into()).await.map_err(|fault| {
+            tracing::error!(%fault, "the authentication webhook failed");
+            WebhookError::Call(fault.to_string())
+        })?;
+        json::parse(&answer).map_err(|fault| WebhookError::Call(fault.to_string()))
     }
 }
 

@@ -30,6 +30,9 @@ use super::tls;
 const CONCURRENCY: usize = 64;
 /// Largest answer, in bytes.
 const ANSWER: usize = 3 << 20;
+/// How often a service is asked, and the first pause between; each later one is half as long again.
+const ATTEMPTS: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(500);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Why a kubeconfig gives no client.
@@ -64,6 +67,17 @@ pub enum CallError {
     Refused(StatusCode, String),
 }
 
+impl CallError {
+    /// Whether it may go better in a moment (k8s.io/apiserver `pkg/util/webhook`, `DefaultShouldRetry`).
+    fn is_worth_another_try(&self) -> bool {
+        match self {
+            CallError::Unreachable { .. } => true,
+            CallError::Timeout { .. } => false,
+            CallError::Refused(status, _) => status.as_u16() == 429 || status.is_server_error(),
+        }
+    }
+}
+
 /// One service. Cheap to share behind an `Arc`; the lock of the idle connections is held to take and to put back.
 pub struct Client {
     server: Uri,
@@ -88,11 +102,28 @@ impl Client {
     ///
     /// # Errors
     /// [`CallError`].
-    pub async fn post(&self, document: Vec<u8>) -> Result<Bytes, CallError> {
-        match tokio::time::timeout(self.timeout, self.send(document.into())).await {
+    pub async fn post(&self, document: Bytes) -> Result<Bytes, CallError> {
+        match tokio::time::timeout(self.timeout, self.send(document)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(CallError::Timeout { server: self.server.to_string(), limit: self.timeout }),
         }
+    }
+
+    /// The same, tried again a few times when that may help.
+    ///
+    /// # Errors
+    /// That of the last attempt.
+    pub async fn post_patiently(&self, document: Bytes) -> Result<Bytes, CallError> {
+        let mut pause = PAUSE;
+        for _ in 1..ATTEMPTS {
+            match self.post(document.clone()).await {
+                Err(fault) if fault.is_worth_another_try() => {}
+                outcome => return outcome,
+            }
+            tokio::time::sleep(pause).await;
+            pause = pause * 3 / 2;
+        }
+        self.post(document).await
     }
 
     async fn send(&self, document: Bytes) -> Result<Bytes, CallError> {

@@ -8,7 +8,7 @@ use smol_str::SmolStr;
 use crate::cel::declare::ListKind;
 use crate::cel::program::{Context, EvalError};
 use crate::cel::value::{find_by_keys, List, Table, Text, Val};
-use crate::time::{parse_duration, Timestamp};
+use crate::time::{civil, days, parse_duration, Timestamp};
 
 use super::opaque::Thing;
 
@@ -527,7 +527,7 @@ pub(super) fn part_of_time<'a>(_: &mut Context<'a>, args: &[Val<'a>], part: &str
         "getMonth" => month - 1,
         "getDayOfMonth" => of_month - 1,
         "getDate" => of_month,
-        "getDayOfYear" => day - days_before(year),
+        "getDayOfYear" => day - days(year, 1, 1),
         "getDayOfWeek" => (day + 4).rem_euclid(7),
         "getHours" => second / 3600,
         "getMinutes" => second / 60 % 60,
@@ -552,24 +552,4 @@ fn offset_of(zone: &Text<'_>) -> Result<i64, EvalError> {
     let number = |text: &str| text.parse::<u8>().map(i64::from).map_err(|_| unknown());
     let seconds = number(hours)? * 3600 + number(minutes)? * 60;
     Ok(if negative { -seconds } else { seconds })
-}
-
-/// Days from 1970 to the first of January.
-fn days_before(year: i64) -> i64 {
-    let before = year - 1;
-    before * 365 + before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400) - 719_162
-}
-
-/// Year, month and day of month of a day since 1970 (proleptic Gregorian).
-fn civil(day: i64) -> (i64, i64, i64) {
-    let shifted = day + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * of_year + 2) / 153;
-    let of_month = of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month, of_month)
 }

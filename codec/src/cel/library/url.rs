@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::cel::program::{Context, EvalError};
 use crate::cel::value::{Key, Table, Val};
-use crate::error::quoted;
 
 use super::opaque::Thing;
 
@@ -24,103 +23,14 @@ pub(crate) struct Url {
 impl Url {
     /// Reads an absolute URL or an absolute path.
     pub(crate) fn parse_request(text: &str) -> Result<Url, String> {
-        parse(text).map_err(|why| format!("parse {}: {why}", quoted(text)))
+        let url = crate::url::parse(text, true)?;
+        Ok(Url {
+            scheme: url.scheme,
+            host: unescape(url.host),
+            path: escape_path(url.path),
+            query: url.query.to_owned(),
+        })
     }
-}
-
-fn parse(text: &str) -> Result<Url, String> {
-    if text.bytes().any(|b| b < 0x20 || b == 0x7f) {
-        return Err("net/url: invalid control character in URL".into());
-    }
-    if text.is_empty() {
-        return Err("empty url".into());
-    }
-    let mut url =
-        Url { scheme: String::new(), host: String::new(), path: String::new(), query: String::new() };
-    if text == "*" {
-        url.path = text.to_owned();
-        return Ok(url);
-    }
-    let (scheme, rest) = scheme(text)?;
-    url.scheme = scheme.to_ascii_lowercase();
-    let rest = rest.split_once('#').map_or(rest, |(before, _)| before);
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    url.query = query.to_owned();
-    if !rest.starts_with('/') {
-        // What follows a scheme without a slash is opaque.
-        return match scheme.is_empty() {
-            true => Err("invalid URI for request".into()),
-            false => Ok(url),
-        };
-    }
-    let path = match rest.strip_prefix("//").filter(|_| !scheme.is_empty()) {
-        Some(after) => {
-            let end = after.find('/').unwrap_or(after.len());
-            let (authority, path) = after.split_at(end);
-            url.host = host(authority)?;
-            path
-        }
-        None => rest,
-    };
-    check_escapes(path)?;
-    url.path = escape_path(path);
-    Ok(url)
-}
-
-fn scheme(text: &str) -> Result<(&str, &str), String> {
-    for (i, b) in text.bytes().enumerate() {
-        match b {
-            b'a'..=b'z' | b'A'..=b'Z' => {}
-            b'0'..=b'9' | b'+' | b'-' | b'.' if i > 0 => {}
-            b':' if i == 0 => return Err("missing protocol scheme".into()),
-            b':' => return Ok((&text[..i], &text[i + 1..])),
-            _ => break,
-        }
-    }
-    Ok(("", text))
-}
-
-fn host(authority: &str) -> Result<String, String> {
-    let host = match authority.rsplit_once('@') {
-        Some((user, host)) => {
-            let fine = |b: u8| b.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&b);
-            if !user.bytes().all(fine) {
-                return Err("net/url: invalid userinfo".into());
-            }
-            check_escapes(user)?;
-            host
-        }
-        None => authority,
-    };
-    let port = match host.strip_prefix('[') {
-        Some(rest) => {
-            let (_, port) = rest.rsplit_once(']').ok_or("missing ']' in host")?;
-            port
-        }
-        None => host.rfind(':').map_or("", |i| &host[i..]),
-    };
-    let fine = port.is_empty() || (port.starts_with(':') && port[1..].bytes().all(|b| b.is_ascii_digit()));
-    if !fine {
-        return Err(format!("invalid port {} after host", quoted(port)));
-    }
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]<>\"%".contains(&b) || b >= 0x80;
-    if let Some(bad) = host.chars().find(|c| c.is_ascii() && !allowed(*c as u8)) {
-        return Err(format!("invalid character {} in host name", quoted(&bad.to_string())));
-    }
-    check_escapes(host)?;
-    Ok(unescape(host))
-}
-
-fn check_escapes(text: &str) -> Result<(), String> {
-    let bytes = text.as_bytes();
-    for (i, _) in text.match_indices('%') {
-        let digits = bytes.get(i + 1..i + 3).unwrap_or_default();
-        if digits.len() < 2 || !digits.iter().all(u8::is_ascii_hexdigit) {
-            let end = (i + 3).min(bytes.len());
-            return Err(format!("invalid URL escape {}", quoted(&String::from_utf8_lossy(&bytes[i..end]))));
-        }
-    }
-    Ok(())
 }
 
 fn unescape(text: &str) -> String {
@@ -219,7 +129,7 @@ pub(super) fn query<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<
     let mut lists: BTreeMap<String, Vec<Val<'a>>> = BTreeMap::new();
     for pair in query.split('&').filter(|p| !p.is_empty()) {
         // Go drops what it cannot read.
-        if pair.contains(';') || check_escapes(pair).is_err() {
+        if pair.contains(';') || crate::url::escapes(pair).is_err() {
             continue;
         }
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));

@@ -6,7 +6,7 @@ use super::schema::Options;
 use super::view::View;
 use crate::field::{FieldError, Path};
 use crate::names;
-use crate::structural::url;
+use crate::url;
 use crate::value::Value;
 
 /// Versions of ConversionReview that this server speaks.

@@ -288,7 +288,7 @@ impl Approval {
         match approval(definition) {
             "" => Approval::Missing,
             text if text.starts_with("unapproved") => Approval::Bypassed,
-            text => match super::url::parse(text, true) {
+            text => match crate::url::parse(text, true) {
                 Ok(url) if !url.host.is_empty() && !url.scheme.is_empty() => Approval::Approved,
                 _ => Approval::Invalid,
             },

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::regexp;
-use crate::structural::url;
+use crate::url;
 
 /// An absolute URI or an absolute path.
 pub(in crate::structural) fn is_uri(text: &str) -> bool {

@@ -13,16 +13,13 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::{Attributes, Decision, Reason, Target, Verdict};
-use crate::http::client::{CallError, Client};
+use crate::http::client::Client;
 use review::Answer;
 
 /// Answers that are kept.
 const CACHE: usize = 8192;
 /// Questions with longer texts than this are not kept, in bytes: a client chooses them freely.
 const CACHED_TEXTS: usize = 10_000;
-/// How often a service is asked, and the first pause between; each later one is half as long again.
-const ATTEMPTS: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// Which form of SubjectAccessReview the service understands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -100,28 +97,8 @@ impl Webhook {
     }
 
     async fn ask(&self, question: &Bytes) -> Result<Answer, String> {
-        let mut pause = PAUSE;
-        for attempt in 1.. {
-            let fault = match self.client.post(question.to_vec()).await {
-                Ok(answer) => return review::answer(&answer),
-                Err(fault) => fault,
-            };
-            if attempt == ATTEMPTS || !is_worth_another_try(&fault) {
-                return Err(fault.to_string());
-            }
-            tokio::time::sleep(pause).await;
-            pause = pause * 3 / 2;
-        }
-        Err("the authorization webhook was not asked".into())
-    }
-}
-
-/// What may go better in a moment (k8s.io/apiserver `pkg/util/webhook`, `DefaultShouldRetry`).
-fn is_worth_another_try(fault: &CallError) -> bool {
-    match fault {
-        CallError::Unreachable { .. } => true,
-        CallError::Timeout { .. } => false,
-        CallError::Refused(status, _) => status.as_u16() == 429 || status.is_server_error(),
+        let answer = self.client.post_patiently(question.clone()).await.map_err(|fault| fault.to_string())?;
+        review::answer(&answer)
     }
 }
 

@@ -106,7 +106,7 @@ fn capacity(volume: &Value, _: &str, faults: &mut Vec<Cause>) {
 }
 
 /// Everything in the spec of a volume that is no source.
-const NO_SOURCES: [&str; 9] = [
+pub(super) const NO_SOURCES: [&str; 9] = [
     "accessModes",
     "capacity",
     "claimRef",

@@ -200,26 +200,13 @@ pub fn claim(new: &Value, old: &Value) -> Vec<Cause> {
     faults
 }
 
-/// Members of a volume's spec that say something else than where it is.
-const NOT_A_SOURCE: [&str; 9] = [
-    "accessModes",
-    "capacity",
-    "claimRef",
-    "mountOptions",
-    "nodeAffinity",
-    "persistentVolumeReclaimPolicy",
-    "storageClassName",
-    "volumeAttributesClassName",
-    "volumeMode",
-];
-
 /// A volume: where it is and what it looks like are fixed.
 pub fn volume(new: &Value, old: &Value) -> Vec<Cause> {
     let mut faults = Vec::new();
     let source = |volume: &Value| {
         let mut source = volume.get("spec").cloned().unwrap_or_default();
         if let Some(object) = source.as_object_mut() {
-            object.retain(|key, _| !NOT_A_SOURCE.contains(&key.as_str()));
+            object.retain(|key, _| !super::cluster::NO_SOURCES.contains(&key.as_str()));
         }
         source
     };

@@ -1,13 +1,14 @@
-//! URLs as Go's `net/url` reads them.
+//! URLs as Go's `net/url` reads them, for rules of definitions and for CEL.
 
 use crate::error::quoted;
 
 /// The parts of a URL that rules ask for.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Url<'a> {
+pub(crate) struct Url<'a> {
     pub scheme: String,
     pub host: &'a str,
     pub user: Option<&'a str>,
+    pub path: &'a str,
     pub query: &'a str,
     pub fragment: &'a str,
 }
@@ -16,7 +17,7 @@ pub(super) struct Url<'a> {
 ///
 /// # Errors
 /// In Go's words.
-pub(super) fn parse(text: &str, request: bool) -> Result<Url<'_>, String> {
+pub(crate) fn parse(text: &str, request: bool) -> Result<Url<'_>, String> {
     let (main, fragment) = match text.split_once('#') {
         Some(parts) if !request => parts,
         _ => (text, ""),
@@ -37,6 +38,7 @@ fn read(text: &str, request: bool) -> Result<Url<'_>, String> {
     }
     let mut url = Url::default();
     if text == "*" {
+        url.path = text;
         return Ok(url);
     }
     let (scheme, rest) = scheme(text)?;
@@ -76,6 +78,7 @@ fn read(text: &str, request: bool) -> Result<Url<'_>, String> {
         None => rest,
     };
     escapes(path)?;
+    url.path = path;
     Ok(url)
 }
 
@@ -93,7 +96,7 @@ fn scheme(text: &str) -> Result<(&str, &str), String> {
 }
 
 /// Percent signs come before two hexadecimal digits.
-fn escapes(text: &str) -> Result<(), String> {
+pub(crate) fn escapes(text: &str) -> Result<(), String> {
     let mut rest = text.as_bytes();
     while let Some(at) = rest.iter().position(|b| *b == b'%') {
         let escape = &rest[at..rest.len().min(at + 3)];
@@ -138,6 +141,7 @@ mod tests {
             scheme: "https".into(),
             host: "example.com:8443",
             user: Some("u:p"),
+            path: "/a%20b",
             query: "q=1",
             fragment: "f",
         };
