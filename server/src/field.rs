@@ -5,16 +5,26 @@ use plinth_codec::{json, Value};
 
 use crate::status::Cause;
 
-/// How a bad value appears in a message: text quoted, everything else as JSON.
+/// Faults that are told of one object; a body of 3 MiB can have a million.
+pub const MOST_FAULTS: usize = 1000;
+/// Bytes of a bad value that are shown: each fault may show the whole object.
+const SHOWN: usize = 16 << 10;
+
+/// How a bad value appears in a message: text quoted, everything else as JSON; cut where it is very long.
 pub fn shown(value: &Value) -> String {
-    match value {
+    let mut shown = match value {
         Value::String(s) => format!("{:?}", s.as_str()),
         other => {
             let mut out = Vec::new();
             json::write_untyped(other, &mut out);
             String::from_utf8_lossy(&out).into_owned()
         }
+    };
+    if shown.len() > SHOWN {
+        shown.truncate(shown.floor_char_boundary(SHOWN));
+        shown.push_str("...");
     }
+    shown
 }
 
 impl From<plinth_codec::field::FieldError> for Cause {

@@ -3,9 +3,12 @@
 //! Upstream: k8s.io/apiserver `pkg/registry/rest` (`BeforeCreate`, `BeforeUpdate`) and k8s.io/apimachinery
 //! `pkg/api/validation/objectmeta.go`.
 
-use plinth_codec::{names, Map, Value};
+use std::cell::OnceCell;
+use std::collections::HashSet;
 
-use crate::field;
+use plinth_codec::{json, names, Map, Value};
+
+use crate::field::{self, MOST_FAULTS};
 use crate::registry::ResourceType;
 use crate::request_info::RequestInfo;
 use crate::status::{ApiError, Cause};
@@ -133,13 +136,17 @@ pub fn dedup_owners(object: &mut Value) -> Vec<String> {
     };
     let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
     let mut twice: Vec<String> = Vec::new();
+    // There may be as many as fit into a body, so each is looked up and not compared with all others.
+    let (mut seen, mut told) = (HashSet::new(), HashSet::new());
     for owner in owners.drain(..) {
-        if !kept.contains(&owner) {
+        let mut text = Vec::with_capacity(256);
+        json::write_untyped(&owner, &mut text);
+        if seen.insert(text) {
             kept.push(owner);
             continue;
         }
         let uid = owner.str_at(&["uid"]).unwrap_or_default().to_owned();
-        if !twice.contains(&uid) {
+        if told.insert(uid.clone()) {
             twice.push(uid);
         }
     }
@@ -278,7 +285,7 @@ pub fn validate_update(object: &Value, old: &Value) -> Vec<Cause> {
         }
     }
     if is_deleting(old) {
-        let before = finalizers(old);
+        let before: HashSet<&str> = finalizers(old).into_iter().collect();
         let mut extra: Vec<&str> = finalizers(object).into_iter().filter(|f| !before.contains(f)).collect();
         extra.sort_unstable();
         if !extra.is_empty() {
@@ -308,6 +315,9 @@ fn name_faults(rule: NameRule, name: &str) -> Vec<String> {
 pub fn label_faults(labels: Option<&Value>, path: &str) -> Vec<Cause> {
     let mut faults = Vec::new();
     for (key, value) in labels.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
+        if faults.len() >= MOST_FAULTS {
+            break;
+        }
         faults.extend(names::qualified_name_faults(key).iter().map(|m| field::invalid(path, key.clone(), m)));
         let value = value.as_str().unwrap_or_default();
         faults.extend(names::label_value_faults(value).iter().map(|m| field::invalid(path, value, m)));
@@ -321,10 +331,10 @@ pub fn annotation_faults(annotations: Option<&Value>) -> Vec<Cause> {
     let mut faults = Vec::new();
     let mut size = 0usize;
     for (key, value) in annotations.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
-        let lower = key.to_lowercase();
-        faults.extend(
-            names::qualified_name_faults(&lower).iter().map(|m| field::invalid(PATH, key.clone(), m)),
-        );
+        if faults.len() < MOST_FAULTS {
+            let messages = names::qualified_name_faults(&key.to_lowercase());
+            faults.extend(messages.iter().map(|m| field::invalid(PATH, key.clone(), m)));
+        }
         size += key.len() + value.as_str().map_or(0, str::len);
     }
     if size > ANNOTATIONS_MAX {
@@ -338,7 +348,13 @@ fn owner_faults(owners: Option<&Value>) -> Vec<Cause> {
     const PATH: &str = "metadata.ownerReferences";
     let mut faults = Vec::new();
     let mut controller: Option<String> = None;
+    // Shown once for all: each of many faults would copy the whole list.
+    let all = OnceCell::new();
+    let all = || all.get_or_init(|| owners.map(field::shown).unwrap_or_default());
     for owner in owners.and_then(Value::as_array).unwrap_or_default() {
+        if faults.len() >= MOST_FAULTS {
+            break;
+        }
         let text = |key: &str| owner.str_at(&[key]).unwrap_or_default();
         let api_version = text("apiVersion");
         if api_version.is_empty() {
@@ -364,7 +380,7 @@ fn owner_faults(owners: Option<&Value>) -> Vec<Cause> {
                     let why = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                     );
-                    faults.push(field::invalid(PATH, owners.cloned().unwrap_or_default(), &why));
+                    faults.push(field::invalid_shown(PATH, all(), &why));
                 }
                 None => controller = Some(this),
             }
@@ -379,12 +395,13 @@ fn finalizer_faults(finalizers: &[&str], is_builtin: bool) -> Vec<Cause> {
     let mut faults: Vec<Cause> = finalizers
         .iter()
         .flat_map(|f| names::qualified_name_faults(f).into_iter().map(move |m| field::invalid(PATH, *f, &m)))
+        .take(MOST_FAULTS)
         .collect();
     if is_builtin {
         let standard = ["kubernetes", FINALIZER_ORPHAN, FINALIZER_FOREGROUND];
         let why = "name is neither a standard finalizer name nor is it fully qualified";
         let odd = finalizers.iter().enumerate().filter(|(_, f)| !f.contains('/') && !standard.contains(*f));
-        faults.extend(odd.map(|(i, f)| field::invalid(format!("{PATH}[{i}]"), *f, why)));
+        faults.extend(odd.take(MOST_FAULTS).map(|(i, f)| field::invalid(format!("{PATH}[{i}]"), *f, why)));
     }
     if finalizers.contains(&FINALIZER_ORPHAN) && finalizers.contains(&FINALIZER_FOREGROUND) {
         let all: Vec<Value> = finalizers.iter().map(|f| Value::from(*f)).collect();
@@ -397,7 +414,6 @@ fn finalizer_faults(finalizers: &[&str], is_builtin: bool) -> Vec<Cause> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plinth_codec::json;
 
     #[test]
     fn an_owner_is_there_once() {

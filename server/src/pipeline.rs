@@ -12,7 +12,7 @@ use plinth_codec::negotiate::{self, Shape};
 use plinth_codec::schema;
 
 use crate::audit::{self, Recorder};
-use crate::authn::{impersonation, Identity, Peer, User};
+use crate::authn::{impersonation, websocket, Identity, Peer, User};
 use crate::authz::{self, Attributes, RequestAttributes};
 use crate::endpoints;
 use crate::flow_control::{self, Digest, Refused, Schema, Seat};
@@ -96,11 +96,12 @@ async fn answer(
     told: &mut Told,
 ) -> Result<Response<Body>, ApiError> {
     let sender = identify(server, origin.peer, &request).await;
+    websocket::hide(request.headers_mut());
     told.audit = record(server, origin, sender.as_ref().ok().map(|user| &**user), &route, &request);
     told.audit.received(request.headers_mut()).await?;
     let identity = impersonate(server, sender?, &route, &request).await?;
-    if identity.impersonator.is_some() {
-        told.audit.impersonated(&identity.user);
+    if let Some(constraint) = &identity.impersonated {
+        told.audit.impersonated(&identity.user, constraint);
     }
     let user = identity.user;
     let seat = match admit(server, &user, &route, &request, &mut told.class).await {
@@ -130,13 +131,16 @@ fn record(
     if !server.audit.is_on() {
         return Recorder::default();
     }
+    let asked = read_attributes(route, request);
+    let (verb, name) = match route {
+        Route::Resource(info) => (asked.verb(info), asked.name(info)),
+        Route::NonResource => (lower_case(request.method()), ""),
+    };
     server.audit.begin(&audit::Came {
         user,
         route,
-        verb: match route {
-            Route::Resource(info) if info.verb != Verb::Other => info.verb.as_str(),
-            _ => lower_case(request.method()),
-        },
+        verb,
+        name,
         uri: request.uri(),
         headers: request.headers(),
         remote: origin.remote,
@@ -250,12 +254,12 @@ async fn impersonate(
     request: &Request<Incoming>,
 ) -> Result<Identity, ApiError> {
     let Some(wanted) = impersonation::wanted(request.headers())? else {
-        return Ok(Identity { user: sender, impersonator: None });
+        return Ok(Identity { user: sender, impersonated: None });
     };
     let asked = read_attributes(route, request);
     let attributes = attributes(&asked, &sender, route, request.uri().path());
-    let user = impersonation::impersonate(&server.authorizer, &attributes, &wanted).await?;
-    Ok(Identity { user, impersonator: Some(sender) })
+    let impersonated = impersonation::impersonate(&server.authorizer, &attributes, &wanted).await?;
+    Ok(Identity { user: impersonated.user, impersonated: Some(impersonated.constraint) })
 }
 
 async fn serve(

@@ -3,10 +3,13 @@
 //! Codes, reasons and message forms are those of k8s.io/apimachinery `pkg/api/errors`, because clients
 //! match on them.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use plinth_codec::{tree, Map, Value};
 use plinth_engine::Error as EngineError;
+
+use crate::field::MOST_FAULTS;
 
 /// `metav1.StatusReason`: the machine-readable word for what went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,20 +232,22 @@ impl ApiError {
         ApiError::conflict(group, resource, name, why)
     }
 
-    /// 422 with a cause per fault; `kind` is the bare kind, as kubectl expects.
-    pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> ApiError {
+    /// 422 with a cause per fault, [`MOST_FAULTS`] at the most; `kind` is the bare kind, as kubectl expects.
+    pub fn invalid(group: &str, kind: &str, name: &str, mut causes: Vec<Cause>) -> ApiError {
+        causes.truncate(MOST_FAULTS);
         let mut what = kind.to_owned();
         if !group.is_empty() {
             let _ = write!(what, ".{group}");
         }
         let mut faults: Vec<String> = Vec::with_capacity(causes.len());
+        let mut told = HashSet::with_capacity(causes.len());
         for cause in &causes {
             let fault = match cause.field.is_empty() {
                 true => cause.message.clone(),
                 false => format!("{}: {}", cause.field, cause.message),
             };
             // What two rules are against is told once.
-            if !faults.contains(&fault) {
+            if told.insert(fault.clone()) {
                 faults.push(fault);
             }
         }

@@ -460,3 +460,66 @@ async fn kubectl_asks_who_it_is_makes_tokens_and_acts_as_others() {
     assert_eq!(other["status"]["userInfo"]["groups"], json!(["dev", "system:authenticated"]));
     assert!(kubectl.fails("get pods --as=jane").contains("User \"jane\" cannot list resource \"pods\""));
 }
+
+#[tokio::test]
+async fn secrets_get_the_token_of_their_account_and_go_with_it() {
+    let server = TestServer::start(&[]).await;
+    let account = create_account(&server, "default").await;
+    let path = "/api/v1/namespaces/default/secrets";
+    let secret = |name: &str, account: &str| {
+        json!({
+            "metadata": { "name": name, "annotations": { "kubernetes.io/service-account.name": account } },
+            "type": "kubernetes.io/service-account-token",
+        })
+    };
+    let until = async |name: &str, wanted: &dyn Fn(StatusCode, &Value) -> bool| {
+        for _ in 0..500 {
+            let (status, body) = admin(&server, &Call::get(format!("{path}/{name}"))).await;
+            if wanted(status, &body) {
+                return body;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        panic!("{name} is not as wanted");
+    };
+    let is_full = |_: StatusCode, secret: &Value| secret["data"]["token"].is_string();
+    let is_gone = |status: StatusCode, _: &Value| status == StatusCode::NOT_FOUND;
+    let text = |secret: &Value, key: &str| {
+        let bytes = STANDARD.decode(secret["data"][key].as_str().expect("a text")).expect("base64");
+        String::from_utf8(bytes).expect("text")
+    };
+    for name in ["first", "second"] {
+        let (status, body) = admin(&server, &post(path, secret(name, &account))).await;
+        assert_eq!(status, StatusCode::CREATED, "{body}");
+    }
+    let first = until("first", &is_full).await;
+    let ca = std::fs::read_to_string(server.data().join("pki/ca.crt")).expect("the authority");
+    assert_eq!((text(&first, "ca.crt"), text(&first, "namespace")), (ca, "default".to_owned()));
+    let token = text(&first, "token");
+    let (status, user) = whoami(&server, &token).await;
+    assert_eq!(status, StatusCode::CREATED);
+    assert_eq!(user["username"], format!("system:serviceaccount:default:{account}"));
+    let uid = &first["metadata"]["annotations"]["kubernetes.io/service-account.uid"];
+    assert_eq!((&user["uid"], claims(&token).get("exp")), (uid, None), "it has no end");
+    // What is taken out of it is put back; a token that is there stays.
+    let patch = Call::new(Method::PATCH, format!("{path}/first"))
+        .body("application/merge-patch+json", r#"{"data":{"namespace":null}}"#);
+    assert_eq!(admin(&server, &patch).await.0, StatusCode::OK);
+    let healed = until("first", &|_, secret| secret["data"]["namespace"].is_string()).await;
+    assert_eq!(text(&healed, "token"), token);
+    // It ends with its Secret, and the Secrets end with their account.
+    admin(&server, &Call::new(Method::DELETE, format!("{path}/first"))).await;
+    until_refused(&server, &token).await;
+    let second = text(&until("second", &is_full).await, "token");
+    assert_eq!(whoami(&server, &second).await.0, StatusCode::CREATED);
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    admin(&server, &Call::new(Method::DELETE, format!("{accounts}/{account}"))).await;
+    until("second", &is_gone).await;
+    until_refused(&server, &second).await;
+    // One that names nobody does not stay.
+    admin(&server, &post(path, secret("nobodys", "nobody"))).await;
+    until("nobodys", &is_gone).await;
+    // What is no such Secret is left alone.
+    admin(&server, &post(path, json!({ "metadata": { "name": "own" } }))).await;
+    assert_eq!(admin(&server, &Call::get(format!("{path}/own"))).await.0, StatusCode::OK);
+}

@@ -1,6 +1,7 @@
 //! End-to-end tests: the real binary, real clients, one module for each subject. See the harness
 //! (`plinth_tests`) for how servers are started.
 
+mod audit;
 mod authorization;
 mod bad_input;
 mod certificates;
@@ -14,6 +15,7 @@ mod guards;
 mod hostile;
 mod identity;
 mod kubectl;
+mod oidc;
 mod outward;
 mod process;
 mod protocols;

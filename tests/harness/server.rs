@@ -21,7 +21,7 @@ use tokio::sync::OnceCell;
 /// An argument of servers whose namespaces hold what a test puts there and nothing else, as those of a kube-apiserver
 /// without a controller manager.
 pub const BARE_NAMESPACES: &str =
-    "--controllers=*,-serviceaccount-controller,-root-ca-certificate-publisher-controller";
+    "--controllers=*,-serviceaccount-controller,-serviceaccount-token-controller,-root-ca-certificate-publisher-controller";
 
 /// A running server. Dropping it kills the process and removes its data.
 pub struct TestServer {

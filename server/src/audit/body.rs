@@ -33,7 +33,7 @@ impl RecordedBody {
                 kept.extend_from_slice(data);
             } else {
                 self.kept = None;
-                self.recording.event.lock().annotations.insert(TRUNCATED, "true".into());
+                self.recording.event.lock().annotations.insert(TRUNCATED.into(), "true".into());
             }
         }
         frame

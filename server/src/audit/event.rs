@@ -1,5 +1,6 @@
 //! One request's event, and its JSON (`Event` of audit.k8s.io/v1, members in upstream's order).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -17,6 +18,17 @@ pub const LARGEST_OBJECT: usize = 10 << 20;
 /// Said of an event whose objects were left out.
 pub const TRUNCATED: &str = "audit.k8s.io/truncated";
 
+/// What an event looks like in a sink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// An object of its own, on a line.
+    Line,
+    /// An item of an `EventList`, which says the kind for all.
+    Item,
+    /// One line of text, upstream's older format.
+    Legacy,
+}
+
 /// What is known of a request so far.
 #[derive(Debug)]
 pub struct Event {
@@ -32,6 +44,8 @@ pub struct Event {
     pub user: Option<User>,
     /// Who the request is made as, where that is somebody else.
     pub impersonated: Option<User>,
+    /// The constrained form of permission by which it is made as somebody else; empty for the old one.
+    pub constraint: String,
     /// The client and the proxies before it, the client first.
     pub source_ips: Vec<IpAddr>,
     /// `User-Agent`.
@@ -47,7 +61,7 @@ pub struct Event {
     /// When it came.
     pub received: SystemTime,
     /// What steps of the request have to say.
-    pub annotations: BTreeMap<&'static str, String>,
+    pub annotations: BTreeMap<Cow<'static, str>, String>,
 }
 
 /// `ObjectReference` of audit.k8s.io/v1.
@@ -114,14 +128,28 @@ impl<'a> Members<'a> {
 }
 
 impl Event {
-    /// The line of the log for a stage, with its newline.
-    pub fn line(&self, stage: Stage, now: SystemTime) -> Vec<u8> {
+    /// The event of a stage in that form; with `largest` without its objects where it is larger, and `None` where it still is.
+    pub fn text(&self, form: Form, stage: Stage, now: SystemTime, largest: Option<usize>) -> Option<Vec<u8>> {
+        if form == Form::Legacy {
+            return Some(self.legacy(stage));
+        }
+        let fits = |text: &Vec<u8>| largest.is_none_or(|largest| text.len() <= largest);
+        let whole = self.json(form, stage, now, false);
+        if fits(&whole) {
+            return Some(whole);
+        }
+        Some(self.json(form, stage, now, true)).filter(fits)
+    }
+
+    fn json(&self, form: Form, stage: Stage, now: SystemTime, truncated: bool) -> Vec<u8> {
         let objects = [&self.request_object, &self.response_object];
         let size: usize = objects.iter().filter_map(|o| o.as_ref().map(Vec::len)).sum();
-        let mut out = Vec::with_capacity(1024 + size);
+        let mut out = Vec::with_capacity(1024 + if truncated { 0 } else { size });
         let mut event = Members::begin(&mut out);
-        event.text("kind", "Event");
-        event.text("apiVersion", "audit.k8s.io/v1");
+        if form == Form::Line {
+            event.text("kind", "Event");
+            event.text("apiVersion", "audit.k8s.io/v1");
+        }
         event.text("level", self.depth.level.as_str());
         event.text("auditID", &self.audit_id);
         event.text("stage", stage.as_str());
@@ -130,6 +158,11 @@ impl Event {
         write_user(event.key("user"), self.user.as_ref());
         if let Some(user) = &self.impersonated {
             write_user(event.key("impersonatedUser"), Some(user));
+        }
+        if !self.constraint.is_empty() {
+            let mut metadata = Members::begin(event.key("authenticationMetadata"));
+            metadata.text("impersonationConstraint", &self.constraint);
+            metadata.end();
         }
         let ips: Vec<String> = self.source_ips.iter().map(ToString::to_string).collect();
         event.texts("sourceIPs", ips.iter().map(String::as_str));
@@ -141,25 +174,65 @@ impl Event {
             if let Some((code, status)) = &self.response {
                 write_status(event.key("responseStatus"), *code, status.as_ref());
             }
-            if let Some(object) = self.request_object.as_ref().filter(|_| self.depth.level >= Level::Request)
-            {
+            let level = if truncated { Level::Metadata } else { self.depth.level };
+            if let Some(object) = self.request_object.as_ref().filter(|_| level >= Level::Request) {
                 event.key("requestObject").extend_from_slice(object);
             }
-            let answered = self.depth.level >= Level::RequestResponse;
-            if let Some(object) = self.response_object.as_ref().filter(|_| answered) {
+            if let Some(object) = self.response_object.as_ref().filter(|_| level >= Level::RequestResponse) {
                 event.key("responseObject").extend_from_slice(object);
             }
         }
         event.text("requestReceivedTimestamp", &micro_time(self.received));
         event.text("stageTimestamp", &micro_time(now));
-        if !self.annotations.is_empty() {
+        if truncated || !self.annotations.is_empty() {
             let mut annotations = Members::begin(event.key("annotations"));
             self.annotations.iter().for_each(|(key, value)| annotations.text(key, value));
+            if truncated && !self.annotations.contains_key(TRUNCATED) {
+                annotations.text(TRUNCATED, "true");
+            }
             annotations.end();
         }
         event.end();
-        out.push(b'\n');
+        if form == Form::Line {
+            out.push(b'\n');
+        }
         out
+    }
+
+    /// The line of upstream's older format (k8s.io/apiserver `pkg/audit/format.go`).
+    fn legacy(&self, stage: Stage) -> Vec<u8> {
+        let list = |texts: &[String]| texts.iter().map(|t| format!("{t:?}")).collect::<Vec<_>>().join(",");
+        let groups = |user: &User, none: &str| match user.groups.is_empty() {
+            true => none.to_owned(),
+            false => list(&user.groups),
+        };
+        let or =
+            |text: &str, none: &'static str| if text.is_empty() { none.to_owned() } else { text.to_owned() };
+        let user = self.user.as_ref().filter(|user| !user.name.is_empty());
+        let (name, user_groups) =
+            user.map_or(("<none>".into(), "<none>".into()), |u| (u.name.clone(), groups(u, "<none>")));
+        let (as_user, as_groups) = self
+            .impersonated
+            .as_ref()
+            .map_or(("<self>".into(), "<lookup>".into()), |u| (u.name.clone(), groups(u, "<lookup>")));
+        let response = self.response.as_ref().filter(|_| stage != Stage::RequestReceived);
+        let line = format!(
+            "{} AUDIT: id={:?} stage={:?} ip={:?} method={:?} user={:?} groups={:?} as={:?} asgroups={:?} user-agent={:?} namespace={:?} uri={:?} response=\"{}\"\n",
+            micro_time(self.received),
+            self.audit_id,
+            stage.as_str(),
+            self.source_ips.first().map_or_else(|| "<unknown>".to_owned(), ToString::to_string),
+            self.verb,
+            name,
+            user_groups,
+            as_user,
+            as_groups,
+            self.user_agent,
+            or(self.object.as_ref().map_or("", |object| object.namespace.as_str()), "<none>"),
+            self.request_uri,
+            response.map_or_else(|| "<deferred>".to_owned(), |(code, _)| code.to_string()),
+        );
+        line.into_bytes()
     }
 
     /// Takes note of what the request's object says about itself.
@@ -190,7 +263,7 @@ impl Event {
             false => json::write_untyped(object, &mut out),
         }
         if out.len() > LARGEST_OBJECT {
-            self.annotations.insert(TRUNCATED, "true".into());
+            self.annotations.insert(TRUNCATED.into(), "true".into());
             return None;
         }
         Some(out)
@@ -199,19 +272,21 @@ impl Event {
 
 /// Takes `managedFields` out of an object, of the items of a list, and of the objects in a Table's rows.
 fn without_managed_fields(object: &mut Value) {
-    if let Some(metadata) = object.object_at_mut(&["metadata"]) {
-        metadata.remove("managedFields");
-    }
+    remove_managed_fields(object);
     for (list, inner) in [("items", None), ("rows", Some("object"))] {
         for item in object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             let item = match inner {
                 Some(key) => item.get_mut(key),
                 None => Some(item),
             };
-            if let Some(metadata) = item.and_then(|item| item.object_at_mut(&["metadata"])) {
-                metadata.remove("managedFields");
-            }
+            item.into_iter().for_each(remove_managed_fields);
         }
+    }
+}
+
+fn remove_managed_fields(object: &mut Value) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
     }
 }
 
@@ -289,6 +364,7 @@ mod tests {
             verb: "create".into(),
             user: Some(User { name: "jane".into(), groups: vec!["g".into()], ..User::default() }),
             impersonated: None,
+            constraint: String::new(),
             source_ips: vec![[127, 0, 0, 1].into()],
             user_agent: "test".into(),
             object: Some(ObjectRef {
@@ -301,13 +377,55 @@ mod tests {
             request_object: None,
             response_object: None,
             received: SystemTime::UNIX_EPOCH,
-            annotations: BTreeMap::from([("authorization.k8s.io/decision", "allow".to_owned())]),
+            annotations: BTreeMap::from([("authorization.k8s.io/decision".into(), "allow".to_owned())]),
         }
+    }
+
+    fn line(event: &Event, stage: Stage) -> Vec<u8> {
+        event.text(Form::Line, stage, SystemTime::UNIX_EPOCH, None).unwrap()
+    }
+
+    #[test]
+    fn the_older_format_is_upstreams() {
+        let mut event = event(Level::Metadata);
+        let text = |event: &Event, stage| {
+            String::from_utf8(event.text(Form::Legacy, stage, SystemTime::UNIX_EPOCH, None).unwrap()).unwrap()
+        };
+        let head = r#"1970-01-01T00:00:00.000000Z AUDIT: id="id""#;
+        let tail = r#"user-agent="test" namespace="n" uri="/api/v1/namespaces/n/pods?a=\"b\"""#;
+        assert_eq!(
+            text(&event, Stage::RequestReceived),
+            format!(
+                r#"{head} stage="RequestReceived" ip="127.0.0.1" method="create" user="jane" groups="\"g\"" as="<self>" asgroups="<lookup>" {tail} response="<deferred>""#
+            ) + "\n"
+        );
+        event.impersonated = Some(User { name: "joe".into(), ..User::default() });
+        event.user = None;
+        assert_eq!(
+            text(&event, Stage::ResponseComplete),
+            format!(
+                r#"{head} stage="ResponseComplete" ip="127.0.0.1" method="create" user="<none>" groups="<none>" as="joe" asgroups="<lookup>" {tail} response="201""#
+            ) + "\n"
+        );
+    }
+
+    #[test]
+    fn large_events_lose_their_objects_and_then_are_lost() {
+        let mut event = event(Level::RequestResponse);
+        event.request_object = Some(format!("{:?}", "x".repeat(2000)).into_bytes());
+        event.response_object = event.request_object.clone();
+        let text = |largest| event.text(Form::Item, Stage::ResponseComplete, SystemTime::UNIX_EPOCH, largest);
+        assert!(text(None).unwrap().len() > 4000);
+        let cut = json::parse(&text(Some(1000)).unwrap()).unwrap();
+        assert_eq!((cut.get("requestObject"), cut.get("responseObject")), (None, None));
+        assert_eq!(cut.str_at(&["annotations", TRUNCATED]), Some("true"));
+        assert_eq!(cut.get("kind"), None, "an item");
+        assert_eq!(text(Some(100)), None);
     }
 
     #[test]
     fn the_line_is_upstreams() {
-        let line = event(Level::Metadata).line(Stage::ResponseComplete, SystemTime::UNIX_EPOCH);
+        let line = line(&event(Level::Metadata), Stage::ResponseComplete);
         let expected = r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"id","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/n/pods?a=\"b\"","verb":"create","user":{"username":"jane","groups":["g"]},"sourceIPs":["127.0.0.1"],"userAgent":"test","objectRef":{"resource":"pods","namespace":"n","apiVersion":"v1"},"responseStatus":{"metadata":{},"code":201},"requestReceivedTimestamp":"1970-01-01T00:00:00.000000Z","stageTimestamp":"1970-01-01T00:00:00.000000Z","annotations":{"authorization.k8s.io/decision":"allow"}}"#;
         assert_eq!(String::from_utf8(line).unwrap(), format!("{expected}\n"));
     }
@@ -328,7 +446,7 @@ mod tests {
             event.request_object = event.recorded(&object);
             event.response_object = event.recorded(&object);
             for stage in [Stage::RequestReceived, Stage::ResponseComplete] {
-                let line = json::parse(&event.line(stage, SystemTime::UNIX_EPOCH)).unwrap();
+                let line = json::parse(&line(&event, stage)).unwrap();
                 let complete = stage == Stage::ResponseComplete;
                 assert_eq!(line.get("requestObject").is_some(), request && complete, "{level:?} {stage:?}");
                 assert_eq!(line.get("responseObject").is_some(), response && complete, "{level:?} {stage:?}");

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use prometheus::{IntCounter, IntCounterVec, Opts};
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 use tokio::sync::{mpsc, OwnedSemaphorePermit, Semaphore};
 
 use super::options::{AuditMode, AuditOptions};
+use super::sinks::{Counters, Lost};
 
 /// Bytes of events that may wait to be written.
 const QUEUE: usize = 32 << 20;
@@ -32,8 +32,7 @@ pub struct Log {
     lines: mpsc::UnboundedSender<Line>,
     room: Arc<Semaphore>,
     mode: AuditMode,
-    events: IntCounter,
-    errors: IntCounterVec,
+    counters: Counters,
 }
 
 /// A line and the room in the queue that it takes.
@@ -42,34 +41,25 @@ struct Line {
     _room: OwnedSemaphorePermit,
 }
 
-/// The event could not be taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost;
-
 impl Log {
+    /// Its name in metrics.
+    pub const NAME: &'static str = "log";
+
     /// Starts the thread that writes.
     ///
     /// # Errors
     /// When the file cannot be opened.
-    pub fn start(path: &Path, options: &AuditOptions, registry: &prometheus::Registry) -> io::Result<Log> {
-        let events = IntCounter::new("apiserver_audit_event_total", "Audit events taken to be written.");
-        let labels = ["plugin"];
-        let opts = Opts::new("apiserver_audit_error_total", "Audit events that were lost.");
-        let errors = IntCounterVec::new(opts, &labels).map_err(io::Error::other)?;
-        let events = events.map_err(io::Error::other)?;
-        registry.register(Box::new(events.clone())).map_err(io::Error::other)?;
-        registry.register(Box::new(errors.clone())).map_err(io::Error::other)?;
-        errors.with_label_values(&["log"]);
+    pub fn start(path: &Path, options: &AuditOptions, counters: Counters) -> io::Result<Log> {
         let file: Box<dyn Write + Send> = match path.as_os_str() == "-" {
             true => Box::new(io::stdout()),
             false => Box::new(RotatingFile::open(path, Limits::of(options))?),
         };
         let (lines, queue) = mpsc::unbounded_channel();
-        let lost = errors.clone();
+        let lost = counters.clone();
         std::thread::Builder::new()
             .name("audit-log".into())
             .spawn(move || write_lines(queue, file, &lost))?;
-        Ok(Log { lines, room: Arc::new(Semaphore::new(QUEUE)), mode: options.audit_log_mode, events, errors })
+        Ok(Log { lines, room: Arc::new(Semaphore::new(QUEUE)), mode: options.audit_log_mode, counters })
     }
 
     fn size(text: &[u8]) -> u32 {
@@ -99,9 +89,8 @@ impl Log {
 
     fn hand_over(&self, text: Vec<u8>, room: Result<OwnedSemaphorePermit, Lost>) -> Result<(), Lost> {
         let handed = room.and_then(|room| self.lines.send(Line { text, _room: room }).map_err(|_| Lost));
-        match handed {
-            Ok(()) => self.events.inc(),
-            Err(Lost) => self.errors.with_label_values(&["log"]).inc(),
+        if handed.is_err() {
+            self.counters.lost(Log::NAME, 1);
         }
         handed
     }
@@ -122,13 +111,13 @@ impl Log {
 
 /// Writes until the last sender has gone; flushes when the queue is empty. The last line gives its room back after that,
 /// which [`Log::drain`] goes by.
-fn write_lines(mut queue: mpsc::UnboundedReceiver<Line>, file: Box<dyn Write + Send>, lost: &IntCounterVec) {
+fn write_lines(mut queue: mpsc::UnboundedReceiver<Line>, file: Box<dyn Write + Send>, lost: &Counters) {
     // A line is one write below, so that rotation falls between lines.
     let mut out = file;
     while let Some(mut line) = queue.blocking_recv() {
         loop {
             if let Err(fault) = out.write_all(&line.text) {
-                lost.with_label_values(&["log"]).inc();
+                lost.lost(Log::NAME, 1);
                 tracing::error!(%fault, "an audit event cannot be written");
             }
             match queue.try_recv() {
@@ -296,19 +285,16 @@ fn compress(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::parsed;
     use super::*;
     use std::io::Read;
 
     fn options(mode: AuditMode) -> AuditOptions {
-        AuditOptions {
-            audit_policy_file: None,
-            audit_log_path: None,
-            audit_log_maxsize: 0,
-            audit_log_maxage: 0,
-            audit_log_maxbackup: 0,
-            audit_log_compress: false,
-            audit_log_mode: mode,
-        }
+        AuditOptions { audit_log_mode: mode, ..parsed::<&str>([]) }
+    }
+
+    fn counters() -> Counters {
+        Counters::new(&prometheus::Registry::new()).unwrap()
     }
 
     fn names(dir: &Path) -> Vec<String> {
@@ -370,14 +356,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_queue_drops_or_waits_as_the_mode_says() {
-        let registry = prometheus::Registry::new();
         for (mode, drops) in [(AuditMode::Batch, true), (AuditMode::Blocking, false)] {
             let dir = tempfile::tempdir().unwrap();
-            let registry = match drops {
-                true => registry.clone(),
-                false => prometheus::Registry::new(),
-            };
-            let mut log = Log::start(&dir.path().join("audit.log"), &options(mode), &registry).unwrap();
+            let mut log = Log::start(&dir.path().join("audit.log"), &options(mode), counters()).unwrap();
             // Room for one line only, which somebody holds.
             log.room = Arc::new(Semaphore::new(10));
             let held = log.room.clone().try_acquire_many_owned(5).unwrap();
@@ -392,7 +373,7 @@ mod tests {
                     write.await.unwrap();
                 }
             }
-            let lost = log.errors.with_label_values(&["log"]).get();
+            let lost = log.counters.lost_by(Log::NAME);
             assert_eq!(lost, u64::from(drops));
         }
     }
@@ -401,7 +382,7 @@ mod tests {
     async fn lines_are_written_by_the_thread() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("deep").join("audit.log");
-        let log = Log::start(&path, &options(AuditMode::Blocking), &prometheus::Registry::new()).unwrap();
+        let log = Log::start(&path, &options(AuditMode::Blocking), counters()).unwrap();
         for n in 0..100 {
             log.write(format!("{n}\n").into_bytes()).await.unwrap();
         }

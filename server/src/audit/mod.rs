@@ -1,7 +1,7 @@
 //! Audit: who did what, when, and what came of it.
 //!
-//! A policy says what is recorded of which requests ([`policy`]); events are lines of JSON (`event`) that a thread
-//! of its own writes (`log`). A request carries a [`Recorder`], through which its steps say what they know. Without a
+//! A policy says what is recorded of which requests ([`policy`]); events are JSON (`event`) that a thread of its own writes
+//! to a file (`log`) and a task of its own sends to a service (`webhook`), or both (`sinks`). A request carries a [`Recorder`], through which its steps say what they know. Without a
 //! policy a recorder is a null pointer, and nothing is made, copied or asked.
 //!
 //! Every request has an audit ID, the client's own when it sends one.
@@ -11,7 +11,10 @@ mod event;
 mod log;
 pub mod options;
 pub mod policy;
+mod sinks;
+mod webhook;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -32,9 +35,12 @@ use crate::flow_control;
 use crate::http::body::Body;
 use crate::request_info::Route;
 use crate::status::ApiError;
-use event::{Event, ObjectRef, LARGEST_OBJECT, TRUNCATED};
+use event::{Event, Form, ObjectRef, LARGEST_OBJECT, TRUNCATED};
 use log::Log;
+use options::LogFormat;
 use policy::{Asked, Level, Policy, Stage};
+use sinks::{Counters, Sinks};
+use webhook::Webhook;
 
 /// The header that carries a request's audit ID, both ways.
 pub const HEADER: HeaderName = HeaderName::from_static("audit-id");
@@ -42,6 +48,15 @@ pub const HEADER: HeaderName = HeaderName::from_static("audit-id");
 pub const DECISION: &str = "authorization.k8s.io/decision";
 /// Why.
 pub const REASON: &str = "authorization.k8s.io/reason";
+
+/// The ID of the token that a TokenRequest was answered with.
+pub const ISSUED_CREDENTIAL: &str = "authentication.kubernetes.io/issued-credential-id";
+/// Said of requests for a resource that is on its way out.
+pub const DEPRECATED: &str = "k8s.io/deprecated";
+/// The Pod Security Standard by which a pod was judged.
+pub const ENFORCED_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
+/// In what a pod violates the standard that is audited.
+pub const AUDIT_VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
 
 /// Where a user agent is cut, in bytes; upstream's.
 const LONGEST_USER_AGENT: usize = 1024;
@@ -74,11 +89,17 @@ pub enum AuditError {
         /// Why.
         source: std::io::Error,
     },
+    /// The kubeconfig of the service.
+    #[error("audit webhook: {0}")]
+    Webhook(#[from] crate::http::client::KubeconfigError),
+    /// The counters.
+    #[error("audit metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
 }
 
 /// Records requests, or nothing. Immutable.
 #[derive(Default)]
-pub struct Audit(Option<(Policy, Log)>);
+pub struct Audit(Option<(Policy, Arc<Sinks>)>);
 
 /// A request as it came, for its event.
 pub struct Came<'a> {
@@ -86,8 +107,10 @@ pub struct Came<'a> {
     pub user: Option<&'a User>,
     /// What it is about.
     pub route: &'a Route,
-    /// Its verb, in lower case.
+    /// Its verb, in lower case; empty for a method that resources do not have.
     pub verb: &'a str,
+    /// The name of the object, also where a selector names it.
+    pub name: &'a str,
     /// Path and query.
     pub uri: &'a Uri,
     /// Its headers.
@@ -101,33 +124,48 @@ pub struct Came<'a> {
 }
 
 impl Audit {
-    /// Audit by these options; none without a policy and a log.
+    /// Audit by these options; none without a policy, and none without a place for events.
     ///
     /// # Errors
     /// [`AuditError`].
     pub fn start(options: &AuditOptions, registry: &prometheus::Registry) -> Result<Audit, AuditError> {
-        let (policy, path) = match (&options.audit_policy_file, &options.audit_log_path) {
-            (None, Some(_)) => {
-                tracing::warn!("no audit policy file provided, no events will be recorded for the log");
-                return Ok(Audit(None));
-            }
-            (Some(policy), Some(path)) => (Policy::read(policy)?, path),
-            (policy, None) => {
-                if let Some(policy) = policy {
-                    Policy::read(policy)?;
-                }
-                return Ok(Audit(None));
+        let policy = options.audit_policy_file.as_deref().map(Policy::read).transpose()?;
+        let (path, kubeconfig) = (&options.audit_log_path, &options.audit_webhook_config_file);
+        if path.is_none() && kubeconfig.is_none() {
+            return Ok(Audit(None));
+        }
+        let Some(policy) = policy else {
+            tracing::warn!("no audit policy file provided, no events will be recorded");
+            return Ok(Audit(None));
+        };
+        let counters = Counters::new(registry)?;
+        let log = match path {
+            None => None,
+            Some(path) => {
+                let fault = |source| AuditError::Log { path: path.display().to_string(), source };
+                let log = Log::start(path, options, counters.clone()).map_err(fault)?;
+                let form = match options.audit_log_format {
+                    LogFormat::Json => Form::Line,
+                    LogFormat::Legacy => Form::Legacy,
+                };
+                Some((log, form, options.log_truncate()))
             }
         };
-        let log = Log::start(path, options, registry)
-            .map_err(|source| AuditError::Log { path: path.display().to_string(), source })?;
-        Ok(Audit(Some((policy, log))))
+        let webhook = match kubeconfig {
+            None => None,
+            Some(kubeconfig) => {
+                let (mode, pause) = (options.audit_webhook_mode, options.audit_webhook_initial_backoff);
+                let webhook = Webhook::start(kubeconfig, mode, pause, options.batching(), counters.clone())?;
+                Some((webhook, options.webhook_truncate()))
+            }
+        };
+        Ok(Audit(Some((policy, Arc::new(Sinks { log, webhook, counters })))))
     }
 
-    /// Waits until all events so far are on disk, for a while at the most.
+    /// Waits until all events so far are on disk and delivered, for a while at the most.
     pub async fn drain(&self) {
-        if let Some((_, log)) = &self.0 {
-            log.drain().await;
+        if let Some((_, sinks)) = &self.0 {
+            sinks.drain().await;
         }
     }
 
@@ -138,20 +176,19 @@ impl Audit {
 
     /// The recorder of a request; one that does nothing where nothing is to be recorded.
     pub fn begin(&self, came: &Came<'_>) -> Recorder {
-        let Some((policy, log)) = &self.0 else { return Recorder(None) };
+        let Some((policy, sinks)) = &self.0 else { return Recorder(None) };
         let path = came.uri.path();
         let asked = Asked { user: came.user, route: came.route, verb: came.verb, path };
         let depth = policy.depth(&asked);
         if depth.level == Level::None {
             return Recorder(None);
         }
-        let text =
-            |name: HeaderName| came.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let agent = came.headers.get(USER_AGENT).map(|v| String::from_utf8_lossy(v.as_bytes()));
         let object = match came.route {
             Route::Resource(info) => Some(ObjectRef {
                 resource: info.resource.clone(),
                 namespace: info.namespace.clone(),
-                name: info.name.clone(),
+                name: came.name.to_owned(),
                 group: info.group.clone(),
                 version: info.version.clone(),
                 subresource: info.subresource.clone(),
@@ -166,8 +203,9 @@ impl Audit {
             verb: came.verb.to_owned(),
             user: came.user.cloned(),
             impersonated: None,
+            constraint: String::new(),
             source_ips: source_ips(came.headers, came.remote),
-            user_agent: cut_user_agent(text(USER_AGENT)),
+            user_agent: cut_user_agent(&agent.unwrap_or_default()),
             object,
             response: None,
             request_object: None,
@@ -176,30 +214,29 @@ impl Audit {
             annotations: BTreeMap::new(),
         };
         let runs_long = flow_control::runs_long(came.route);
-        Recorder(Some(Arc::new(Recording { log: log.clone(), runs_long, event: Mutex::new(event) })))
+        let (sinks, stranger) = (sinks.clone(), came.user.is_none());
+        Recorder(Some(Arc::new(Recording { sinks, runs_long, stranger, event: Mutex::new(event) })))
     }
 }
 
 /// A request that is recorded. The lock is held to note something or to write the event, never across an await.
 struct Recording {
-    log: Log,
+    sinks: Arc<Sinks>,
     runs_long: bool,
+    /// Whether its credentials are wrong. Then there is one event alone, of stage ResponseStarted, as upstream's.
+    stranger: bool,
     event: Mutex<Event>,
 }
 
 impl Recording {
-    /// The line of a stage, unless the policy leaves it out.
-    fn line(&self, stage: Stage) -> Option<Vec<u8>> {
-        let event = self.event.lock();
-        (!event.depth.omit_stages.has(stage)).then(|| event.line(stage, SystemTime::now()))
+    async fn write(&self, stage: Stage) -> Result<(), sinks::Lost> {
+        // On the heap, since most requests are not recorded.
+        Box::pin(self.sinks.write(&self.event, stage)).await
     }
 
     /// The last word, from where nothing can be waited for.
     fn finish_now(&self) {
-        if let Some(line) = self.line(Stage::ResponseComplete) {
-            // The log has counted it when it was lost.
-            let _ = self.log.write_now(line);
-        }
+        self.sinks.write_now(&self.event, Stage::ResponseComplete);
     }
 }
 
@@ -219,26 +256,31 @@ impl Recorder {
     }
 
     /// Notes something beside the request's own data.
-    pub fn annotate(&self, key: &'static str, value: impl Into<String>) {
+    pub fn annotate(&self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
         if let Some(recording) = &self.0 {
-            recording.event.lock().annotations.insert(key, value.into());
+            recording.event.lock().annotations.insert(key.into(), value.into());
         }
     }
 
-    /// Notes that the request is made as somebody else.
-    pub fn impersonated(&self, user: &User) {
+    /// Notes that the request is made as somebody else, and by which constrained form of permission, if by one.
+    pub fn impersonated(&self, user: &User, constraint: &str) {
         if let Some(recording) = &self.0 {
-            recording.event.lock().impersonated = Some(user.clone());
+            let mut event = recording.event.lock();
+            event.impersonated = Some(user.clone());
+            constraint.clone_into(&mut event.constraint);
         }
     }
 
-    /// Notes the object that the request brought. Costs a serialization where its content is recorded.
-    pub fn request_object(&self, object: &Value) {
+    /// Notes the object that the request brought, once `complete` has filled in its defaults. Costs a copy and a
+    /// serialization where its content is recorded.
+    pub fn request_object(&self, object: &Value, complete: impl FnOnce(&mut Value)) {
         let Some(recording) = &self.0 else { return };
         let mut event = recording.event.lock();
         event.refer_to(object);
         if event.depth.level >= Level::Request {
-            event.request_object = event.recorded(object);
+            let mut object = object.clone();
+            complete(&mut object);
+            event.request_object = event.recorded(&object);
         }
     }
 
@@ -250,8 +292,10 @@ impl Recorder {
         }
         let tree = json::parse(patch).ok().or_else(|| yaml::to_value(patch).ok().map(|(tree, _)| tree));
         if let Some(tree) = tree {
-            let mut event = recording.event.lock();
-            event.request_object = event.recorded(&tree);
+            // A patch is no object: nothing is left out of it.
+            let mut text = Vec::with_capacity(patch.len());
+            json::write_untyped(&tree, &mut text);
+            recording.event.lock().request_object = Some(text);
         }
     }
 
@@ -265,11 +309,11 @@ impl Recorder {
         if self.records_answer() {
             headers.remove(ACCEPT_ENCODING);
         }
-        let Some(line) = recording.line(Stage::RequestReceived) else { return Ok(()) };
-        match recording.log.write(line).await {
-            Err(_) if recording.log.is_strict() => Err(ApiError::internal("failed to store audit event")),
-            _ => Ok(()),
+        if recording.stranger {
+            return Ok(());
         }
+        let written = recording.write(Stage::RequestReceived).await;
+        written.map_err(|_| ApiError::internal("failed to store audit event"))
     }
 
     /// The answer: what became of the request is recorded when its body has been sent.
@@ -291,15 +335,15 @@ impl Recorder {
             let status = answer.take().filter(is_status);
             event.response = Some((response.status().as_u16(), status));
         }
-        if recording.runs_long {
-            if let Some(line) = recording.line(Stage::ResponseStarted) {
-                let _ = recording.log.write(line).await;
-            }
+        // What a strict sink loses from here on it has counted: the request has been served.
+        if recording.runs_long || recording.stranger {
+            let _ = recording.write(Stage::ResponseStarted).await;
+        }
+        if recording.stranger {
+            return response;
         }
         if let Body::Full(_) = response.body() {
-            if let Some(line) = recording.line(Stage::ResponseComplete) {
-                let _ = recording.log.write(line).await;
-            }
+            let _ = recording.write(Stage::ResponseComplete).await;
             return response;
         }
         let kept = (self.records_answer() && !recording.runs_long).then(Vec::new);
@@ -314,17 +358,15 @@ impl Recorder {
         let error =
             ApiError::new(500, crate::status::Reason::InternalError, format!("APIServer panic'd: {what}"));
         recording.event.lock().response = Some((500, Some(error.to_status())));
-        if let Some(line) = recording.line(Stage::Panic) {
-            let _ = recording.log.write(line).await;
-        }
+        let _ = recording.write(Stage::Panic).await;
     }
 }
 
-/// The object of an answer, whatever its encoding; none for what is no object.
+/// The object of an answer, whatever its encoding; none for what is no object of the API, as a version or a document.
 fn answered_object(bytes: &[u8], headers: &HeaderMap) -> Option<Value> {
     let content_type = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let media = content_type.split(';').next().unwrap_or_default().trim();
-    match media {
+    let object = match media {
         "application/json" => json::parse(bytes).ok(),
         "application/yaml" => yaml::to_value(bytes).ok().map(|(tree, _)| tree),
         "application/cbor" => cbor::decode(bytes).ok(),
@@ -337,7 +379,8 @@ fn answered_object(bytes: &[u8], headers: &HeaderMap) -> Option<Value> {
             protobuf::decode_object(envelope.raw, Some(&gvk), schema, schema.kind(&gvk)?).ok()
         }
         _ => None,
-    }
+    };
+    object.filter(|object: &Value| object.get("kind").is_some())
 }
 
 /// The client first, then the proxies that name it (k8s.io/apimachinery `util/net.SourceIPs`).

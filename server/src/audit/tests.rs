@@ -8,15 +8,10 @@ use plinth_codec::tree;
 fn audit(dir: &std::path::Path, rules: &str) -> Audit {
     let policy = dir.join("policy.yaml");
     std::fs::write(&policy, format!("kind: Policy\napiVersion: audit.k8s.io/v1\n{rules}")).unwrap();
-    let options = AuditOptions {
-        audit_policy_file: Some(policy),
-        audit_log_path: Some(dir.join("audit.log")),
-        audit_log_maxsize: 0,
-        audit_log_maxage: 0,
-        audit_log_maxbackup: 0,
-        audit_log_compress: false,
-        audit_log_mode: options::AuditMode::Blocking,
-    };
+    let options = options::parsed([
+        format!("--audit-policy-file={}", policy.display()),
+        format!("--audit-log-path={}", dir.join("audit.log").display()),
+    ]);
     Audit::start(&options, &prometheus::Registry::new()).unwrap()
 }
 
@@ -46,6 +41,10 @@ fn begin(audit: &Audit, method: &str, uri: &str, headers: &HeaderMap) -> Recorde
         user: Some(&jane),
         route: &route,
         verb,
+        name: match &route {
+            Route::Resource(info) => &info.name,
+            Route::NonResource => "",
+        },
         uri: &uri,
         headers,
         remote: [127, 0, 0, 1].into(),
@@ -67,7 +66,12 @@ async fn a_create_is_recorded_with_both_objects() {
     recorder.received(&mut headers).await.unwrap();
     assert!(!headers.contains_key(ACCEPT_ENCODING), "what is recorded is not compressed");
     recorder.annotate(DECISION, "allow");
-    recorder.request_object(&tree!({ "metadata": tree!({ "name": "x" }), "data": tree!({ "a": "b" }) }));
+    recorder.request_object(
+        &tree!({ "metadata": tree!({ "name": "x" }), "data": tree!({ "a": "b" }) }),
+        |object| {
+            object.as_object_mut().unwrap().insert("immutable", false);
+        },
+    );
     let mut response =
         Response::new(Body::from(br#"{"kind":"ConfigMap","metadata":{"name":"x","uid":"u"}}"#.to_vec()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -84,6 +88,7 @@ async fn a_create_is_recorded_with_both_objects() {
     assert_eq!((text(1, &["verb"]), text(1, &["user", "username"])), ("create".into(), "jane".into()));
     assert_eq!(text(1, &["objectRef", "name"]), "x", "out of the body");
     assert_eq!(text(1, &["requestObject", "data", "a"]), "b");
+    assert_eq!(events[1].at(&["requestObject", "immutable"]), Some(&Value::from(false)), "a default");
     assert_eq!(text(1, &["responseObject", "metadata", "uid"]), "u");
     assert_eq!(text(1, &["annotations", DECISION]), "allow");
     let ips: Vec<_> = events[1]

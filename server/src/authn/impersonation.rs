@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use hyper::header::HeaderMap;
+use hyper::header::{HeaderMap, HeaderValue};
 use plinth_codec::names;
 
 use super::request_header::extra_key;
@@ -45,16 +45,19 @@ impl Judge for Authorizer {
 /// Whom a request wants to act as; `None` when it does not ask for it.
 ///
 /// # Errors
-/// 400 for anything but a user without a user.
+/// 400 for anything but a user without a user, and for what is no text: to overlook it would make the request its
+/// sender's own.
 pub fn wanted(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
-    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
-    let mut user = User { name: text(USER), uid: text(UID), ..User::default() };
-    user.groups =
-        headers.get_all(GROUP).iter().map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned()).collect();
+    let text = |name: &str, value: &HeaderValue| {
+        let no_text = |_| ApiError::bad_request(format!("{name}: no UTF-8"));
+        std::str::from_utf8(value.as_bytes()).map(str::to_owned).map_err(no_text)
+    };
+    let first = |name: &str| headers.get(name).map_or(Ok(String::new()), |value| text(name, value));
+    let mut user = User { name: first(USER)?, uid: first(UID)?, ..User::default() };
+    user.groups = headers.get_all(GROUP).iter().map(|value| text(GROUP, value)).collect::<Result<_, _>>()?;
     for (name, value) in headers {
         if let Some(key) = name.as_str().strip_prefix(EXTRA_PREFIX) {
-            let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
-            user.extra.entry(extra_key(key)).or_default().push(value);
+            user.extra.entry(extra_key(key)).or_default().push(text(name.as_str(), value)?);
         }
     }
     match (user.name.is_empty(), user == User::default()) {
@@ -83,6 +86,15 @@ fn go(user: &User) -> String {
     format!("&user.DefaultInfo{{Name:{:?}, UID:{:?}, Groups:{groups}, Extra:{extra}}}", user.name, user.uid)
 }
 
+/// Whom a request goes on as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Impersonated {
+    /// The user.
+    pub user: Arc<User>,
+    /// The verb of the constrained permission that allowed it; empty for the old one. For audit.
+    pub constraint: String,
+}
+
 /// The user that a request goes on as, when its sender may. `attributes` are the request's own, as its sender.
 ///
 /// # Errors
@@ -91,11 +103,17 @@ pub async fn impersonate<J: Judge>(
     judge: &J,
     attributes: &Attributes<'_>,
     wanted: &User,
-) -> Result<Arc<User>, ApiError> {
+) -> Result<Impersonated, ApiError> {
     let mut denial = None;
     for mode in MODES.iter().filter(|mode| (mode.applies)(wanted, attributes.user)) {
         match mode.check(judge, attributes, wanted).await {
-            Ok(user) => return Ok(Arc::new(user)),
+            Ok(user) => {
+                let constraint = match mode.name {
+                    "" => String::new(),
+                    name => format!("impersonate:{name}"),
+                };
+                return Ok(Impersonated { user: Arc::new(user), constraint });
+            }
             Err(error) => {
                 denial.get_or_insert(error);
             }

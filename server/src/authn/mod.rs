@@ -10,6 +10,7 @@
 //! | a front proxy's certificate and headers | [`request_header`] |
 //! | client certificate | [`x509`] |
 //! | bearer token: of a file, of a service account, of a Secret for new nodes, of an OpenID Connect issuer, of a service elsewhere | [`tokens`] |
+//! | bearer token among the subprotocols of a WebSocket | [`websocket`] |
 //! | none | [`anonymous`] |
 //!
 //! [`impersonation`] is the step after: a user who acts as another one.
@@ -26,8 +27,10 @@ pub mod token_file;
 pub mod tokens;
 pub mod user;
 pub mod webhook;
+pub mod websocket;
 pub mod x509;
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -66,6 +69,9 @@ pub enum AuthnError {
     /// A service elsewhere could not be asked, or refuses a token.
     #[error(transparent)]
     Webhook(#[from] webhook::WebhookError),
+    /// Subprotocols of a WebSocket that should be a token and are none.
+    #[error(transparent)]
+    WebSocket(#[from] websocket::ProtocolError),
     /// What credentials are checked against could not be read.
     #[error("{0}")]
     Storage(String),
@@ -108,8 +114,9 @@ impl AuthnError {
 pub struct Identity {
     /// Who it is made as: what authorization and everything after it looks at.
     pub user: Arc<User>,
-    /// Whose credentials they are, when they act as another user; for audit.
-    pub impersonator: Option<Arc<User>>,
+    /// When the credentials are somebody else's: the constrained permission by which they act as this user, empty for the
+    /// old form. For audit.
+    pub impersonated: Option<String>,
 }
 
 /// A user, and for which of the audiences that were asked for.
@@ -239,10 +246,23 @@ impl Authenticator {
             Err(fault) => faults.push(fault),
         }
         if let Some(token) = bearer_token(headers) {
-            match Box::pin(self.tokens.authenticate(token, &self.tokens.audiences)).await {
+            match Box::pin(self.tokens.authenticate(&token, &self.tokens.audiences)).await {
                 Ok(authenticated) => return Ok(authenticated.user),
                 Err(fault) => faults.push(fault),
             }
+        }
+        let offered = match websocket::token(headers) {
+            Ok(Some(token)) => {
+                let authenticated = Box::pin(self.tokens.authenticate(&token, &self.tokens.audiences)).await;
+                authenticated.map(|authenticated| Some(authenticated.user))
+            }
+            Ok(None) => Ok(None),
+            Err(fault) => Err(fault.into()),
+        };
+        match offered {
+            Ok(Some(user)) => return Ok(user),
+            Ok(None) => {}
+            Err(fault) => faults.push(fault),
         }
         match AuthnError::together(faults) {
             // Wrong credentials are refused even where nobody needs any, as upstream does.
@@ -292,18 +312,20 @@ pub fn watched(server: &Arc<Server>, options: &AuthenticationOptions) -> Vec<Wat
     watched
 }
 
-/// The token of `Authorization: Bearer TOKEN`; `None` for another scheme and for an empty token.
-fn bearer_token(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(AUTHORIZATION)?.to_str().ok()?.trim();
-    let mut parts = value.splitn(3, ' ');
+/// The token of `Authorization: Bearer TOKEN`; `None` for another scheme and for an empty token. One that is no text
+/// stays wrong: it must not pass for none.
+fn bearer_token(headers: &HeaderMap) -> Option<Cow<'_, str>> {
+    let value = headers.get(AUTHORIZATION)?.as_bytes().trim_ascii();
+    let mut parts = value.splitn(3, |byte| *byte == b' ');
     let scheme = parts.next()?;
     let token = parts.next()?;
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+    (scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty()).then(|| String::from_utf8_lossy(token))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hyper::header::HeaderValue;
 
     #[test]
     fn bearer_tokens_by_table() {
@@ -321,8 +343,11 @@ mod tests {
         for (header, token) in rows {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, header.parse().unwrap());
-            assert_eq!(bearer_token(&headers), token, "{header:?}");
+            assert_eq!(bearer_token(&headers).as_deref(), token, "{header:?}");
         }
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, HeaderValue::from_bytes(b"Bearer a\xff").unwrap());
+        assert_eq!(bearer_token(&headers).as_deref(), Some("a\u{fffd}"));
         assert_eq!(bearer_token(&HeaderMap::new()), None);
     }
 }

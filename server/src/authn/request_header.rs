@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use hyper::header::{HeaderMap, HeaderName};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -77,30 +77,37 @@ impl RequestHeaders {
             let why = format!("x509: subject with cn={name} is not in the allowed list");
             return Err(AuthnError::Proxy(why));
         }
-        Ok(self.headers.user(headers).map(Arc::new))
+        Ok(self.headers.user(headers)?.map(Arc::new))
     }
 }
 
 impl Names {
-    fn user(&self, headers: &HeaderMap) -> Option<User> {
-        let text =
-            |name: &HeaderName| headers.get(name).and_then(|v| v.to_str().ok()).filter(|v| !v.is_empty());
-        let first = |names: &[HeaderName]| names.iter().find_map(text).map(str::to_owned);
-        let mut user = User { name: first(&self.user)?, ..User::default() };
-        user.uid = first(&self.uid).unwrap_or_default();
-        let groups = self.group.iter().flat_map(|name| headers.get_all(name));
-        user.groups =
-            groups.filter_map(|v| v.to_str().ok()).filter(|v| !v.is_empty()).map(str::to_owned).collect();
-        for prefix in &self.extra_prefix {
-            for (name, value) in headers {
-                let (Some(key), Ok(value)) = (name.as_str().strip_prefix(prefix.as_str()), value.to_str())
-                else {
-                    continue;
-                };
-                user.extra.entry(extra_key(key)).or_default().push(value.to_owned());
+    /// What is no text is refused: to overlook it would make the request the proxy's own, or another user's.
+    fn user(&self, headers: &HeaderMap) -> Result<Option<User>, AuthnError> {
+        let text = |name: &HeaderName, value: &HeaderValue| {
+            let no_text = |_| AuthnError::Proxy(format!("{name}: no UTF-8"));
+            std::str::from_utf8(value.as_bytes()).map(str::to_owned).map_err(no_text)
+        };
+        let first = |names: &[HeaderName]| {
+            let found =
+                names.iter().find_map(|name| Some((name, headers.get(name).filter(|v| !v.is_empty())?)));
+            found.map(|(name, value)| text(name, value)).transpose()
+        };
+        let Some(name) = first(&self.user)? else { return Ok(None) };
+        let mut user = User { name, uid: first(&self.uid)?.unwrap_or_default(), ..User::default() };
+        for name in &self.group {
+            for value in headers.get_all(name).iter().filter(|v| !v.is_empty()) {
+                user.groups.push(text(name, value)?);
             }
         }
-        Some(user.authenticated())
+        for prefix in &self.extra_prefix {
+            for (name, value) in headers {
+                if let Some(key) = name.as_str().strip_prefix(prefix.as_str()) {
+                    user.extra.entry(extra_key(key)).or_default().push(text(name, value)?);
+                }
+            }
+        }
+        Ok(Some(user.authenticated()))
     }
 }
 
@@ -167,7 +174,18 @@ mod tests {
             for (name, value) in *given {
                 headers.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
             }
-            assert_eq!(names().user(&headers), *expected, "{given:?}");
+            assert_eq!(names().user(&headers).unwrap(), *expected, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_utf8_or_nobodys() {
+        for name in ["x-remote-user", "x-remote-uid", "x-remote-group", "x-remote-extra-scope"] {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-remote-user", HeaderValue::from_bytes("jörg".as_bytes()).unwrap());
+            assert_eq!(names().user(&headers).unwrap().unwrap().name, "jörg");
+            headers.insert(name, HeaderValue::from_bytes(b"j\xf6rg").unwrap());
+            assert!(names().user(&headers).is_err(), "{name}");
         }
     }
 }

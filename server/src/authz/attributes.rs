@@ -104,24 +104,37 @@ impl RequestAttributes {
     /// The attributes of a request for a resource. A collection that is narrowed to one name is that object
     /// (k8s.io/apiserver `pkg/endpoints/request/requestinfo.go`), so that a rule with resource names can allow it.
     pub fn of_resource<'a>(&'a self, user: &'a User, info: &'a RequestInfo) -> Attributes<'a> {
-        let selected = self.selectors.as_ref().and_then(|s| s.exact_field("metadata.name"));
-        let selected = selected.filter(|name| names::path_segment_faults(name).is_empty());
         let target = ResourceTarget {
             group: &info.group,
             version: &info.version,
             resource: &info.resource,
             subresource: &info.subresource,
-            name: if info.name.is_empty() { selected.unwrap_or_default() } else { &info.name },
+            name: self.name(info),
             namespace: &info.namespace,
             selectors: self.selectors.as_ref(),
         };
-        let verb = match info.verb {
-            // HEAD is a get to authorizers; other methods have no verb, and no rule names that.
+        Attributes { user, verb: self.verb(info), target: Target::Resource(target) }
+    }
+
+    /// The verb of a request for a resource. HEAD is what GET would be; other methods have none, and no rule names that.
+    pub fn verb(&self, info: &RequestInfo) -> &'static str {
+        match info.verb {
+            Verb::Other if self.method == "head" && info.name.is_empty() => "list",
             Verb::Other if self.method == "head" => "get",
             Verb::Other => "",
             verb => verb.as_str(),
-        };
-        Attributes { user, verb, target: Target::Resource(target) }
+        }
+    }
+
+    /// The name of the object: that of the path, or the one that the field selector asks for.
+    pub fn name<'a>(&'a self, info: &'a RequestInfo) -> &'a str {
+        let selected = self.selectors.as_ref().and_then(|s| s.exact_field("metadata.name"));
+        let selected = selected.filter(|name| names::path_segment_faults(name).is_empty());
+        if info.name.is_empty() {
+            selected.unwrap_or_default()
+        } else {
+            &info.name
+        }
     }
 
     /// The attributes of a request for another path.

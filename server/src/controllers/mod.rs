@@ -11,6 +11,7 @@
 //! | usage of quotas | `quota` |
 //! | requests for certificates: approval, signature, end | `certificates` |
 //! | cluster roles that are made of others | `aggregation` |
+//! | Secrets with tokens of service accounts | `tokens` |
 //! | ServiceAccount `default` and ConfigMap `kube-root-ca.crt` in each namespace | `furnish` |
 //!
 //! Their names, and the form of `--controllers` that switches them on and off ([`Controllers`]), are
@@ -25,6 +26,7 @@ mod namespace;
 mod protection;
 mod queue;
 mod quota;
+mod tokens;
 mod workers;
 
 use std::future::Future;
@@ -65,6 +67,9 @@ const ALL: &[(&str, Start)] = &[
     ("clusterrole-aggregation-controller", |server, _| spawn(server.clone(), aggregation::lead(server))),
     ("serviceaccount-controller", |server, _| {
         spawn(server.clone(), furnish::lead(server, furnish::default_service_account()));
+    }),
+    (tokens::NAME, |server, settings| {
+        spawn(server.clone(), tokens::lead(server, settings.root_ca.clone()));
     }),
     ("root-ca-certificate-publisher-controller", |server, settings| {
         spawn(server.clone(), furnish::lead(server, furnish::root_ca(&settings.root_ca)));

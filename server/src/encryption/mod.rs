@@ -29,6 +29,7 @@ pub use options::EncryptionOptions;
 use crate::status::ApiError;
 use crate::storage::stored::{self, Damaged};
 use config::{ResourceRule, Selector};
+use kms::Kms;
 use provider::Providers;
 
 /// How often a configuration that is reloaded is looked at.
@@ -77,6 +78,8 @@ impl From<EncryptionError> for ApiError {
 #[derive(Default)]
 pub struct Encryption {
     rules: Option<RwLock<Arc<Rules>>>,
+    /// Whether the configuration is read again.
+    reloads: bool,
 }
 
 /// A configuration in use.
@@ -97,8 +100,9 @@ impl Encryption {
         let Some(path) = &options.encryption_provider_config else { return Ok(Arc::default()) };
         let (rules, text) = config::read(path)?;
         let rules = RwLock::new(Arc::new(Rules::new(rules).await));
-        let encryption = Arc::new(Encryption { rules: Some(rules) });
-        if options.encryption_provider_config_automatic_reload {
+        let reloads = options.encryption_provider_config_automatic_reload;
+        let encryption = Arc::new(Encryption { rules: Some(rules), reloads });
+        if reloads {
             tokio::spawn(reload(Arc::downgrade(&encryption), path.clone(), text, RELOAD_PERIOD));
         }
         Ok(encryption)
@@ -111,6 +115,21 @@ impl Encryption {
             *current.write() = rules;
         }
         Ok(())
+    }
+
+    /// The health checks of plugins: upstream's names, and whether what they name is well. One for each plugin in the order of
+    /// the configuration, or one for all where it is read again.
+    pub fn health(&self) -> Vec<(String, bool)> {
+        let Some(rules) = &self.rules else { return Vec::new() };
+        let rules = rules.read().clone();
+        let well: Vec<bool> =
+            rules.rules.iter().flat_map(|(_, providers)| providers.plugins().map(Kms::is_well)).collect();
+        match self.reloads {
+            true => vec![("kms-providers".to_owned(), well.into_iter().all(|well| well))],
+            false => {
+                well.into_iter().enumerate().map(|(n, well)| (format!("kms-provider-{n}"), well)).collect()
+            }
+        }
     }
 
     /// The providers of a key's resource; `None` where nothing is configured for it.

@@ -39,6 +39,14 @@ impl Providers {
         Providers { providers }
     }
 
+    /// The plugins among them.
+    pub fn plugins(&self) -> impl Iterator<Item = &Kms> {
+        self.providers.iter().filter_map(|provider| match provider {
+            Provider::Kms(kms) => Some(kms),
+            Provider::Identity | Provider::Local(..) => None,
+        })
+    }
+
     /// Whether new values are encrypted.
     pub fn encrypts(&self) -> bool {
         !matches!(self.providers.first(), None | Some(Provider::Identity))

@@ -26,7 +26,7 @@ async fn encryption(rules: &[(&str, &str)]) -> Encryption {
         text.push_str(&format!("- resources: [{resources}]\n  providers: [{providers}]\n"));
     }
     let rules = Rules::new(config::parse(text.as_bytes()).unwrap()).await;
-    Encryption { rules: Some(RwLock::new(Arc::new(rules))) }
+    Encryption { rules: Some(RwLock::new(Arc::new(rules))), reloads: false }
 }
 
 fn reads(encryption: &Encryption, key: &[u8], sealed: &[u8]) -> Result<Vec<u8>, String> {
@@ -175,4 +175,36 @@ async fn a_changed_file_is_taken_over_and_a_bad_one_is_not() {
     assert_eq!(reads(&e, KEY, &sealed).unwrap(), value());
     std::fs::write(&path, file(&[("a", KEY_A)])).unwrap();
     until(false).await;
+}
+
+#[tokio::test]
+async fn plugins_that_are_away_are_told_by_health() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("encryption.yaml");
+    let plugin = |name: &str| {
+        let socket = dir.path().join(name);
+        format!(
+            "{{kms: {{apiVersion: v2, name: {name}, endpoint: 'unix://{}', timeout: 1s}}}}",
+            socket.display()
+        )
+    };
+    let text = format!(
+        "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n\
+         - resources: [secrets]\n  providers: [{}, {}]\n",
+        plugin("a"),
+        plugin("b")
+    );
+    std::fs::write(&config, text).unwrap();
+    let rows: [(bool, &[&str]); 2] =
+        [(false, &["kms-provider-0", "kms-provider-1"]), (true, &["kms-providers"])];
+    for (reload, names) in rows {
+        let options = EncryptionOptions {
+            encryption_provider_config: Some(config.clone()),
+            encryption_provider_config_automatic_reload: reload,
+        };
+        let encryption = Encryption::start(&options).await.unwrap();
+        let expected: Vec<(String, bool)> = names.iter().map(|name| ((*name).to_owned(), false)).collect();
+        assert_eq!(encryption.health(), expected);
+    }
+    assert!(Encryption::default().health().is_empty());
 }

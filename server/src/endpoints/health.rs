@@ -39,21 +39,25 @@ pub(super) fn serve(server: &Server, segments: &[&str], query: Option<&str>) -> 
         }
     }
     let ready = *probe == "readyz";
-    let checks = CHECKS.iter().filter(|c| (ready || !c.readiness) && !excluded.iter().any(|e| e == c.name));
+    let own = CHECKS.iter().filter(|check| ready || !check.readiness);
+    let own = own.map(|check| (check.name.to_owned(), (check.passes)(server)));
+    let plugins = server.store.encryption().health();
+    let mut checks = own.chain(plugins).filter(|(name, _)| !excluded.contains(name));
     if let [name] = rest {
-        return match checks.into_iter().find(|c| c.name == *name) {
-            Some(check) if (check.passes)(server) => answer(StatusCode::OK, "ok"),
-            Some(_) => answer(StatusCode::INTERNAL_SERVER_ERROR, "internal server error: check failed"),
+        return match checks.find(|(known, _)| known == name) {
+            Some((_, true)) => answer(StatusCode::OK, "ok"),
+            Some((_, false)) => {
+                answer(StatusCode::INTERNAL_SERVER_ERROR, "internal server error: check failed")
+            }
             None => super::not_found_text(),
         };
     }
     let mut lines = String::new();
     let mut passed = true;
-    for check in checks {
-        let ok = (check.passes)(server);
+    for (name, ok) in checks {
         passed &= ok;
         let (mark, word) = if ok { ("+", "ok") } else { ("-", "failed: reason withheld") };
-        lines.push_str(&format!("[{mark}]{} {word}\n", check.name));
+        lines.push_str(&format!("[{mark}]{name} {word}\n"));
     }
     match (passed, verbose) {
         (true, false) => answer(StatusCode::OK, "ok"),

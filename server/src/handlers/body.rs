@@ -88,7 +88,11 @@ pub fn decode(
         object.insert("apiVersion", expected.api_version());
         object.insert("kind", expected.kind.clone());
     }
-    cx.audit.request_object(&tree);
+    cx.audit.request_object(&tree, |tree| {
+        if *expected == cx.resource.row.gvk() {
+            cx.resource.strategy.default(tree);
+        }
+    });
     let faults: Vec<String> = strict.iter().map(ToString::to_string).collect();
     let warnings = judge_strict(cx, expected, faults)?;
     Ok(Decoded { tree, warnings })

@@ -65,7 +65,13 @@ impl Options {
         let tree = body::parse(bytes, encoding, builtin, root, &read, |_| Ok(None))
             .map_err(body::Unread::plain)?
             .value;
-        cx.audit.request_object(&tree);
+        // Recorded in the words of upstream, which names its own form of it.
+        cx.audit.request_object(&tree, |tree| {
+            if let Some(options) = tree.as_object_mut() {
+                options.insert("kind", "DeleteOptions");
+                options.insert("apiVersion", "meta.k8s.io/__internal");
+            }
+        });
         let kind = tree.str_at(&["kind"]).unwrap_or_default();
         if !matches!(kind, "" | "DeleteOptions") {
             let what = format!("decoded object cannot be converted to DeleteOptions: {kind}");

@@ -34,6 +34,7 @@ use plinth_codec::resources::Resource;
 use plinth_codec::table::IncludeObject;
 use plinth_codec::Value;
 
+use crate::audit;
 use crate::authn::User;
 use crate::custom_resources::{object, present};
 use crate::http::body::Body;
@@ -85,11 +86,14 @@ pub struct Context {
 pub struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
+    /// Texts that are told: each is a header, and clients (hyper's among them) take a hundred lines of headers.
+    pub(super) const MOST: usize = 64;
+
     /// Adds a text, once.
     pub fn add(&self, text: impl Into<String>) {
         let text = text.into();
         let mut texts = self.0.lock();
-        if !texts.contains(&text) {
+        if texts.len() < Warnings::MOST && !texts.contains(&text) {
             texts.push(text);
         }
     }
@@ -234,9 +238,11 @@ pub async fn dispatch(cx: Context, body: hyper::body::Incoming) -> Result<Respon
 }
 
 async fn answer(cx: Context, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
-    cx.resource.strategy.warning.into_iter().for_each(|text| cx.warnings.add(text));
     let deprecation = cx.resource.custom.as_ref().and_then(|custom| custom.version().deprecation.clone());
-    deprecation.into_iter().for_each(|text| cx.warnings.add(text));
+    for text in cx.resource.strategy.warning.map(str::to_owned).into_iter().chain(deprecation) {
+        cx.warnings.add(text);
+        cx.audit.annotate(audit::DEPRECATED, "true");
+    }
     check_scope(&cx)?;
     check_name(&cx.info.name)?;
     if !cx.info.subresource.is_empty() {

@@ -12,6 +12,7 @@ use plinth_codec::{tree, Map, Value};
 use super::write::add_warnings;
 use super::{body, respond, Context};
 use crate::admission::{self, Call, Operation};
+use crate::audit;
 use crate::authn::service_account::claims::{Kubernetes, Reference};
 use crate::field;
 use crate::http::body::Body;
@@ -58,6 +59,7 @@ pub(super) async fn request(cx: Context, incoming: Incoming) -> Result<Response<
         set_spec(&mut request, "expirationSeconds", most.into());
     }
     let issued = accounts.issue(claims, audiences(&request), lives)?;
+    cx.audit.annotate(audit::ISSUED_CREDENTIAL, issued.credential_id.as_str());
     let expires = time::OffsetDateTime::from_unix_timestamp(issued.expires).map_err(ApiError::internal)?;
     let expires =
         expires.format(&time::format_description::well_known::Rfc3339).map_err(ApiError::internal)?;

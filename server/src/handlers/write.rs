@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::{HeaderValue, WARNING};
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_codec::Value;
 use plinth_engine::{Condition, Revision, Transaction};
 
-use super::{key_namespace, respond, Context};
+use super::{key_namespace, respond, Context, Warnings};
 use crate::admission::{self, Call, Operation};
 use crate::authz::rbac::{self, escalation};
 use crate::custom_resources::validate;
@@ -494,19 +494,25 @@ pub(super) fn respond_written(
     Ok(response)
 }
 
-/// `Warning: 299 - "text"`, one header each; the total is bounded as upstream's.
+/// `Warning: 299 - "text"`, one header each. Where all are more than the total allows, each is cut, and what does not fit
+/// then is left out (k8s.io/apiserver `pkg/endpoints/filters/warning.go`).
 pub(super) fn add_warnings(response: &mut Response<Body>, warnings: &[String]) {
-    const MOST: usize = 4096;
-    let mut left = MOST;
-    for warning in warnings {
-        let text: String = warning.chars().filter(|c| !c.is_control()).collect();
-        let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
-        if quoted.len() > left {
+    /// Characters of all together, and of one where they are too many.
+    const TOTAL: usize = 4096;
+    const ONE: usize = 256;
+    let size = |text: &String| text.chars().count();
+    let there = response.headers().get_all(WARNING).iter().count();
+    let most = if warnings.iter().map(size).sum::<usize>() > TOTAL { ONE } else { TOTAL };
+    let mut written = 0;
+    for warning in warnings.iter().take(Warnings::MOST.saturating_sub(there)) {
+        if written >= TOTAL {
             break;
         }
-        left -= quoted.len();
+        let text: String = warning.chars().take(most).filter(|c| !c.is_control()).collect();
+        written += size(&text);
+        let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::try_from(format!("299 - \"{quoted}\"")) {
-            response.headers_mut().append(HeaderName::from_static("warning"), value);
+            response.headers_mut().append(WARNING, value);
         }
     }
 }

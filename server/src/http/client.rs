@@ -62,7 +62,7 @@ pub enum CallError {
         /// How long was waited.
         limit: Duration,
     },
-    /// Another code than 200 and 201.
+    /// A code that is no success.
     #[error("the server answered {0}: {1}")]
     Refused(StatusCode, String),
 }
@@ -161,7 +161,7 @@ impl Client {
             let body = body.map_err(|fault| unreachable(fault.to_string()))?.to_bytes();
             self.idle.lock().push(sender);
             return match status {
-                StatusCode::OK | StatusCode::CREATED => Ok(body),
+                good if good.is_success() => Ok(body),
                 other => {
                     const SHOWN: usize = 512;
                     let shown = String::from_utf8_lossy(&body[..body.len().min(SHOWN)]).into_owned();

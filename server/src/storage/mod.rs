@@ -65,6 +65,11 @@ impl Store {
         Store { engine, encryption }
     }
 
+    /// What is encrypted on disk, and how.
+    pub fn encryption(&self) -> &Encryption {
+        &self.encryption
+    }
+
     /// The value that stored bytes stand for: the bytes themselves where they are not encrypted.
     ///
     /// # Errors

@@ -179,3 +179,39 @@ async fn a_stop_of_the_server_closes_properly() {
     server.terminate().await;
     assert_eq!(ending.await.expect("the client"), Some(CloseCode::Normal));
 }
+
+/// A browser has no other way to say who it is. The token is not answered.
+#[tokio::test]
+async fn a_token_among_the_subprotocols_says_who_asks() {
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use base64::Engine as _;
+    let dir = tempfile::tempdir().expect("directory");
+    let tokens = dir.path().join("tokens.csv");
+    std::fs::write(&tokens, "janes-token,jane,1,\"system:masters\"\n").expect("tokens");
+    let server = TestServer::start(&[&format!("--token-auth-file={}", tokens.display())]).await;
+    let offer = |token: &str| {
+        format!("base64url.bearer.authorization.k8s.io.{}, v4.example.com", URL_SAFE_NO_PAD.encode(token))
+    };
+    let path = "/api/v1/namespaces?watch=1&timeoutSeconds=30";
+    let ask = async |protocols: String| {
+        let mut asked = request(&server, path);
+        asked.headers_mut().insert("sec-websocket-protocol", protocols.parse().expect("a header"));
+        let endpoint = server.endpoint().with_identity(plinth_benches::api::client::Identity::Anonymous);
+        let stream = endpoint.stream(Protocol::Http1).await.expect("a connection");
+        client_async(asked, stream).await
+    };
+    let (mut socket, response) = ask(offer("janes-token")).await.expect("a WebSocket");
+    assert_eq!(response.headers()["sec-websocket-protocol"], "v4.example.com");
+    assert_eq!(event(&next(&mut socket).await)["type"], "ADDED");
+    for (protocols, code) in [
+        (offer("guessed"), 401),
+        (offer("janes-token").replace(", v4.example.com", ""), 401),
+        (format!("{}, {}", offer("janes-token"), offer("janes-token")), 401),
+        ("v4.example.com".to_owned(), 403),
+    ] {
+        match ask(protocols.clone()).await {
+            Err(Error::Http(refusal)) => assert_eq!(refusal.status().as_u16(), code, "{protocols}"),
+            other => panic!("{protocols}: {:?}", other.map(|_| ())),
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! `PodSecurity`: a namespace's labels say how much its pods may do (the Pod Security Standards).
 //!
 //! Upstream: k8s.io/pod-security-admission. Violations of the enforced level refuse pods; those of the warned-of level are told to
-//! whoever makes pods, or what makes pods. Violations of the audited level would go into an audit log.
+//! whoever makes pods, or what makes pods; those of the audited level are annotations of audit events.
 
 mod checks;
 mod policy;
@@ -13,6 +13,7 @@ use plinth_codec::Value;
 use self::checks::{detail, violations, Pod};
 use self::policy::{Level, Policy, Standard};
 use super::{Call, Operation};
+use crate::audit;
 use crate::metadata;
 use crate::status::{ApiError, Cause};
 use crate::storage::stored::Head;
@@ -42,6 +43,7 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
         plural => match object.at(template_path(plural)) {
             Some(template) if call.cx.info.subresource.is_empty() => {
                 let policy = policy_of(call).await?;
+                note(call, template, policy.audit);
                 warn(call, template, policy.warn);
                 Ok(())
             }
@@ -67,6 +69,19 @@ fn pod_of(object: &Value) -> Option<Pod<'_>> {
     Some(Pod { annotations, spec: object.get("spec")? })
 }
 
+/// Notes violations of the audited standard for audit, where that is on.
+fn note(call: &Call<'_>, object: &Value, standard: Standard) {
+    if !call.cx.audit.is_on() {
+        return;
+    }
+    let Some(pod) = pod_of(object) else { return };
+    let found = violations(&pod, standard);
+    if !found.is_empty() {
+        let text = format!("would violate PodSecurity \"{standard}\": {}", detail(&found));
+        call.cx.audit.annotate(audit::AUDIT_VIOLATIONS, text);
+    }
+}
+
 fn warn(call: &Call<'_>, object: &Value, standard: Standard) {
     let Some(pod) = pod_of(object) else { return };
     let found = violations(&pod, standard);
@@ -82,8 +97,12 @@ async fn validate_pod(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     if call.operation == Operation::Update && !call.old.is_none_or(|old| images_differ(object, old)) {
         return Ok(());
     }
-    let Policy { enforce, warn: warned } = policy_of(call).await?;
+    let Policy { enforce, audit: audited, warn: warned } = policy_of(call).await?;
     let Some(pod) = pod_of(object) else { return Ok(()) };
+    if call.cx.audit.is_on() {
+        call.cx.audit.annotate(audit::ENFORCED_POLICY, enforce.to_string());
+        note(call, object, audited);
+    }
     let found = violations(&pod, enforce);
     if !found.is_empty() {
         let why = format!("violates PodSecurity \"{enforce}\": {}", detail(&found));

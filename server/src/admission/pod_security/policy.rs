@@ -47,6 +47,8 @@ impl fmt::Display for Standard {
 pub(super) struct Policy {
     /// Violations are refused.
     pub enforce: Standard,
+    /// Violations are recorded.
+    pub audit: Standard,
     /// Violations are warned of.
     pub warn: Standard,
 }
@@ -83,7 +85,10 @@ impl Policy {
             (standard, is_level, given.is_some())
         };
         let (enforce, enforce_is_level, _) = read("enforce");
-        let _ = read("audit");
+        let (mut audit, audit_is_level, _) = read("audit");
+        if audit_is_level == Some(false) {
+            audit.level = Level::Privileged;
+        }
         let (mut warn, warn_is_level, warns_of_version) = read("warn");
         if warn_is_level == Some(false) {
             warn.level = Level::Privileged;
@@ -95,7 +100,7 @@ impl Policy {
                 warn.version = enforce.version;
             }
         }
-        (Policy { enforce, warn }, faults)
+        (Policy { enforce, audit, warn }, faults)
     }
 }
 

@@ -41,7 +41,19 @@ fn ask(rules: &[&'static str], sender: &User, wanted: &User) -> (Result<Arc<User
     let attributes = Attributes::resource(sender, "list", pods);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let outcome = runtime.block_on(impersonate(&judge, &attributes, wanted));
-    (outcome, judge.1.into_inner())
+    let user = outcome.map(|impersonated| {
+        // What allowed it is the last question that was asked.
+        let last = judge.1.lock().last().cloned().unwrap_or_default();
+        let verb = last.split(' ').next().unwrap_or_default();
+        let expected = match verb.strip_prefix("impersonate-on:") {
+            Some(rest) => format!("impersonate:{}", rest.rsplit_once(':').unwrap().0),
+            None if verb == "impersonate" => String::new(),
+            None => verb.to_owned(),
+        };
+        assert_eq!(impersonated.constraint, expected, "{last}");
+        impersonated.user
+    });
+    (user, judge.1.into_inner())
 }
 
 fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
@@ -235,5 +247,16 @@ fn denials_name_the_first_form_that_applied() {
         [("acme.io/k", "v", true), ("k", "v", false), ("acme.io/k", "", false), ("-/k", "v", false)]
     {
         assert_eq!(extra_fault(&extra(key, value).extra).is_none(), ok, "{key}={value}");
+    }
+}
+
+#[test]
+fn names_are_utf8_or_refused() {
+    for name in ["impersonate-user", "impersonate-uid", "impersonate-group", "impersonate-extra-scope"] {
+        let mut all = headers(&[]);
+        all.insert("impersonate-user", HeaderValue::from_bytes("jörg".as_bytes()).unwrap());
+        assert_eq!(wanted(&all).unwrap().unwrap().name, "jörg");
+        all.insert(name, HeaderValue::from_bytes(b"j\xf6rg").unwrap());
+        assert_eq!(wanted(&all).unwrap_err().code, 400, "{name}");
     }
 }

@@ -83,7 +83,7 @@ pub struct JwtAuthenticator {
     /// What must be true of the user.
     #[serde(default)]
     pub user_validation_rules: Vec<serde_json::Value>,
-    /// Signature algorithms; only the flags can name others than RS256.
+    /// Signature algorithms, which only the flags can name; all when there are none.
     #[serde(skip)]
     pub algorithms: Vec<String>,
 }

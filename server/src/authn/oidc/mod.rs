@@ -99,20 +99,21 @@ struct Keys {
     fault: Option<String>,
 }
 
+/// Algorithms that issuers may use, by their names.
+const ALGORITHMS: [(&str, Algorithm); 8] = [
+    ("RS256", Algorithm::RS256),
+    ("RS384", Algorithm::RS384),
+    ("RS512", Algorithm::RS512),
+    ("ES256", Algorithm::ES256),
+    ("ES384", Algorithm::ES384),
+    ("PS256", Algorithm::PS256),
+    ("PS384", Algorithm::PS384),
+    ("PS512", Algorithm::PS512),
+];
+
 /// The algorithm of a name, of those that issuers may use.
 pub(super) fn algorithm(name: &str) -> Option<Algorithm> {
-    use Algorithm::*;
-    let known = [
-        ("RS256", RS256),
-        ("RS384", RS384),
-        ("RS512", RS512),
-        ("ES256", ES256),
-        ("ES384", ES384),
-        ("PS256", PS256),
-        ("PS384", PS384),
-        ("PS512", PS512),
-    ];
-    known.into_iter().find(|(known, _)| *known == name).map(|(_, algorithm)| algorithm)
+    ALGORITHMS.into_iter().find(|(known, _)| *known == name).map(|(_, algorithm)| algorithm)
 }
 
 impl Issuers {
@@ -163,10 +164,13 @@ impl Issuers {
 impl Issuer {
     fn new(config: JwtAuthenticator) -> Result<Issuer, ConfigError> {
         let invalid = |why: String| ConfigError::Invalid(vec![format!("issuer.certificateAuthority: {why}")]);
-        let names =
-            if config.algorithms.is_empty() { vec!["RS256".to_owned()] } else { config.algorithms.clone() };
+        // The flags name some; a file names none and may use all, as upstream.
+        let algorithms = match config.algorithms.is_empty() {
+            true => ALGORITHMS.map(|(_, algorithm)| algorithm).to_vec(),
+            false => config.algorithms.iter().filter_map(|name| algorithm(name)).collect(),
+        };
         Ok(Issuer {
-            algorithms: names.iter().filter_map(|name| algorithm(name)).collect(),
+            algorithms,
             tls: fetch::client(&config.issuer.certificate_authority).map_err(invalid)?,
             keys: Mutex::default(),
             fetching: tokio::sync::Mutex::default(),

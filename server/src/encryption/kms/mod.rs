@@ -10,6 +10,7 @@ mod client;
 mod hkdf;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,8 @@ struct Shared {
     name: String,
     client: Client,
     runtime: Handle,
+    /// Whether the plugin was well when it was last asked.
+    well: AtomicBool,
     /// What writes now; held to copy or to put.
     current: RwLock<Option<Arc<Current>>>,
     /// Seeds by their encrypted form, key ID and annotations; held for a lookup.
@@ -68,6 +71,7 @@ impl Kms {
             name,
             client: Client::new(socket, timeout),
             runtime: Handle::current(),
+            well: AtomicBool::new(false),
             current: RwLock::default(),
             seeds: Mutex::default(),
         });
@@ -86,6 +90,11 @@ impl Kms {
     /// The plugin's name in the configuration.
     pub fn name(&self) -> &str {
         &self.shared.name
+    }
+
+    /// Whether the plugin was well when it was last asked, at most a minute ago.
+    pub fn is_well(&self) -> bool {
+        self.shared.well.load(Ordering::Relaxed)
     }
 
     /// Appends the encrypted form of a body.
@@ -147,7 +156,9 @@ impl Shared {
 
     /// Asks for the plugin's health and makes a new seed when it names another key. Gives when to ask again.
     async fn look_after(&self) -> Duration {
-        match self.check().await {
+        let checked = self.check().await;
+        self.well.store(checked.is_ok(), Ordering::Relaxed);
+        match checked {
             Ok(()) => HEALTHY_PERIOD,
             Err(fault) => {
                 tracing::warn!(provider = %self.name, %fault, "a KMS plugin is unwell");

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -171,10 +171,14 @@ async fn a_plugin_that_is_away_stops_writing_and_not_what_is_known() {
     let early = start(&socket).await;
     let mut out = Vec::new();
     assert!(early.seal(b"place", b"x", &mut out).unwrap_err().to_string().contains("no key yet"));
+    assert!(!early.is_well());
     let plugin = Plugin::serve(&socket);
-    early.shared.check().await.unwrap();
+    assert_eq!(early.shared.look_after().await, HEALTHY_PERIOD);
+    assert!(early.is_well());
     let body = seal(&early, b"x");
     plugin.well.store(false, Ordering::SeqCst);
+    assert_eq!(early.shared.look_after().await, UNHEALTHY_PERIOD);
+    assert!(!early.is_well());
     assert!(early.shared.check().await.unwrap_err().to_string().contains("unwell"));
     seal(&early, b"the seed holds for a while");
     assert_eq!(open(&early, &body).unwrap(), b"x");

@@ -1,0 +1,393 @@
+//! What is recorded of requests: events as kube-apiserver v1.36 records them of the same requests, in the log and at a service.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::prelude::{Engine as _, BASE64_STANDARD};
+use bytes::Bytes;
+use http::{Method, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use parking_lot::Mutex;
+use plinth_benches::api::client::{Call, Connection, Identity, Protocol, JSON};
+use plinth_tests::https::HttpsServer;
+use plinth_tests::server::TestServer;
+use serde_json::{json, Value};
+
+/// Everything, but for what the server does by itself and what makes sure that it lives.
+const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n\
+    - {level: None, users: ['system:apiserver']}\n\
+    - {level: None, nonResourceURLs: ['/livez*', '/readyz*']}\n\
+    - {level: RequestResponse, omitManagedFields: true}\n";
+
+struct Audited {
+    server: TestServer,
+    dir: tempfile::TempDir,
+}
+
+impl Audited {
+    async fn start(flags: &[&str]) -> Audited {
+        let dir = tempfile::tempdir().expect("directory");
+        std::fs::write(dir.path().join("policy.yaml"), POLICY).expect("policy");
+        let policy = format!("--audit-policy-file={}", dir.path().join("policy.yaml").display());
+        let log = format!("--audit-log-path={}", dir.path().join("audit.log").display());
+        let server = TestServer::start(&[&[policy.as_str(), log.as_str()][..], flags].concat()).await;
+        Audited { server, dir }
+    }
+
+    /// The events in the log, in their order, once the server has stopped.
+    async fn events(&mut self) -> Vec<Value> {
+        self.server.terminate().await;
+        let text = std::fs::read_to_string(self.dir.path().join("audit.log")).expect("log");
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+}
+
+/// Sends a request with an audit ID of its own and further headers.
+async fn send(connection: &mut Connection, id: &str, call: &Call, headers: &[(&str, &str)]) -> StatusCode {
+    let mut request =
+        http::Request::builder().method(call.method.clone()).uri(&call.path).header("audit-id", id);
+    if let Some(content_type) = call.content_type {
+        request = request.header("content-type", content_type);
+    }
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::new(call.body.clone())).expect("request");
+    let response = connection.send(request, &call.path).await.expect("answer");
+    let status = response.status();
+    response.into_body().collect().await.expect("body");
+    status
+}
+
+fn post(path: &str, body: Value) -> Call {
+    Call::new(Method::POST, path).body(JSON, body.to_string())
+}
+
+fn patch(path: &str, body: Value) -> Call {
+    Call::new(Method::PATCH, path).body("application/merge-patch+json", body.to_string())
+}
+
+/// A request, and what its last event must have at these places; `null` is absent. The values are kube-apiserver's.
+struct Row {
+    id: &'static str,
+    call: Call,
+    headers: &'static [(&'static str, &'static str)],
+    stages: &'static [&'static str],
+    expected: Vec<(&'static str, Value)>,
+}
+
+const USUAL: &[&str] = &["RequestReceived", "ResponseComplete"];
+const LONG: &[&str] = &["RequestReceived", "ResponseStarted", "ResponseComplete"];
+const DECISION: &str = "/annotations/authorization.k8s.io~1decision";
+const VIOLATIONS: &str = "/annotations/pod-security.kubernetes.io~1audit-violations";
+const ENFORCED: &str = "/annotations/pod-security.kubernetes.io~1enforce-policy";
+
+fn rows() -> Vec<Row> {
+    let row = |id, call, expected: Vec<(&'static str, Value)>| Row {
+        id,
+        call,
+        headers: &[],
+        stages: USUAL,
+        expected,
+    };
+    let maps = "/api/v1/namespaces/aud/configmaps";
+    let pods = "/api/v1/namespaces/aud/pods";
+    let pod = |name: &str, privileged: bool| {
+        let container = json!({"name": "c", "image": "i", "securityContext": {"privileged": privileged}});
+        json!({"metadata": {"name": name}, "spec": {"containers": [container], "automountServiceAccountToken": false}})
+    };
+    let labels = json!({"metadata": {"labels": {
+        "pod-security.kubernetes.io/enforce": "baseline",
+        "pod-security.kubernetes.io/audit": "restricted",
+    }}});
+    vec![
+        row("namespace", post("/api/v1/namespaces", json!({"metadata": {"name": "aud"}})), vec![
+            ("/verb", json!("create")),
+            ("/objectRef", json!({"resource": "namespaces", "name": "aud", "apiVersion": "v1"})),
+            ("/responseStatus", json!({"metadata": {}, "code": 201})),
+            (DECISION, json!("allow")),
+        ]),
+        row("account", post("/api/v1/namespaces/aud/serviceaccounts", json!({"metadata": {"name": "acc"}})), vec![]),
+        row("secret", post("/api/v1/namespaces/aud/secrets", json!({"metadata": {"name": "s"}, "stringData": {"a": "b"}})), vec![
+            // As it is after defaults.
+            ("/requestObject/data", json!({"a": "Yg=="})),
+            ("/requestObject/type", json!("Opaque")),
+            ("/requestObject/stringData", Value::Null),
+        ]),
+        row("map", post(maps, json!({"metadata": {"name": "c"}, "data": {"a": "b"}})), vec![
+            ("/responseObject/metadata/managedFields", Value::Null),
+            ("/requestObject/data/a", json!("b")),
+        ]),
+        row("patch", patch(&format!("{maps}/c"), json!({"data": {"a": "c"}})), vec![
+            ("/requestObject", json!({"data": {"a": "c"}})),
+            ("/responseObject/data/a", json!("c")),
+        ]),
+        row("list", Call::get(maps), vec![("/responseObject/kind", json!("ConfigMapList")), ("/requestObject", Value::Null)]),
+        Row { stages: LONG, ..row("watch", Call::get(format!("{maps}?watch=1&timeoutSeconds=1")), vec![
+            ("/verb", json!("watch")), ("/responseObject", Value::Null), ("/responseStatus/code", json!(200)),
+        ]) },
+        row("one", Call::get(format!("{maps}?fieldSelector=metadata.name%3Dc")), vec![
+            ("/verb", json!("list")), ("/objectRef/name", json!("c")),
+        ]),
+        row("head", Call::new(Method::HEAD, maps), vec![("/verb", json!("list")), ("/responseStatus/code", json!(405))]),
+        row("options", Call::new(Method::OPTIONS, maps), vec![("/verb", json!(""))]),
+        row("absent", Call::get(format!("{maps}/none")), vec![
+            ("/responseStatus/reason", json!("NotFound")), ("/responseObject/kind", json!("Status")),
+        ]),
+        row("again", post(maps, json!({"metadata": {"name": "c"}})), vec![("/responseStatus/reason", json!("AlreadyExists"))]),
+        row("unreadable", Call::new(Method::POST, maps).body(JSON, "{bad"), vec![
+            ("/responseStatus/code", json!(400)), ("/requestObject", Value::Null),
+        ]),
+        row("delete", Call::new(Method::DELETE, format!("{maps}/c")).body(JSON, r#"{"propagationPolicy":"Background"}"#), vec![
+            ("/requestObject", json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/__internal", "propagationPolicy": "Background"})),
+        ]),
+        Row { headers: &[("impersonate-user", "jane"), ("impersonate-group", "dev")], ..row("jane", Call::get(maps), vec![
+            ("/user/username", json!("kubernetes-admin")),
+            ("/impersonatedUser", json!({"username": "jane", "groups": ["dev", "system:authenticated"]})),
+            ("/authenticationMetadata", json!({"impersonationConstraint": "impersonate:user-info"})),
+            (DECISION, json!("forbid")),
+            ("/annotations/authorization.k8s.io~1reason", json!("")),
+            ("/responseStatus/reason", json!("Forbidden")),
+        ]) },
+        Row { headers: &[("impersonate-user", "jane"), ("impersonate-group", "system:masters")], ..row("master", Call::get(maps), vec![
+            ("/impersonatedUser/groups", json!(["system:masters", "system:authenticated"])),
+            ("/authenticationMetadata", Value::Null),
+            (DECISION, json!("allow")),
+        ]) },
+        Row { headers: &[("x-forwarded-for", "10.1.2.3, 10.4.5.6"), ("x-real-ip", "10.9.9.9")], ..row("proxied", Call::get(maps), vec![
+            ("/sourceIPs", json!(["10.1.2.3", "10.4.5.6", "10.9.9.9", "127.0.0.1"])),
+        ]) },
+        row("token", post("/api/v1/namespaces/aud/serviceaccounts/acc/token", json!({"spec": {}})), vec![
+            ("/objectRef/subresource", json!("token")),
+        ]),
+        row("version", Call::get("/version"), vec![("/responseObject", Value::Null), ("/objectRef", Value::Null)]),
+        row("old", Call::get("/api/v1/namespaces/aud/endpoints"), vec![("/annotations/k8s.io~1deprecated", json!("true"))]),
+        row("privileged", post(pods, pod("p", true)), vec![(ENFORCED, json!("privileged:latest")), (VIOLATIONS, Value::Null)]),
+        row("label", patch("/api/v1/namespaces/aud", labels), vec![(ENFORCED, Value::Null)]),
+        row("refused", post(pods, pod("q", true)), vec![
+            ("/responseStatus/code", json!(403)),
+            (ENFORCED, json!("baseline:latest")),
+            // Authorization had nothing against it.
+            (DECISION, json!("allow")),
+        ]),
+        row("violating", post(pods, pod("r", false)), vec![
+            ("/responseStatus/code", json!(201)),
+            (ENFORCED, json!("baseline:latest")),
+            (VIOLATIONS, json!("would violate PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false (container \"c\" must set securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (container \"c\" must set securityContext.capabilities.drop=[\"ALL\"]), runAsNonRoot != true (pod or container \"c\" must set securityContext.runAsNonRoot=true), seccompProfile (pod or container \"c\" must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\")")),
+        ]),
+    ]
+}
+
+#[tokio::test]
+async fn events_are_those_of_the_reference() {
+    let mut audited = Audited::start(&[]).await;
+    let mut admin = audited.server.connect(Protocol::Http1).await;
+    for row in rows() {
+        // The account that pods run as comes with the namespace, a moment later.
+        if row.id == "privileged" {
+            let path = "/api/v1/namespaces/aud/serviceaccounts/default";
+            while admin.call(&Call::get(path)).await.expect("answer").status != StatusCode::OK {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        send(&mut admin, row.id, &row.call, row.headers).await;
+    }
+    // Wrong credentials: one event, of nobody.
+    let endpoint = audited.server.endpoint().with_identity(Identity::Anonymous);
+    let mut stranger = endpoint.connect(Protocol::Http1).await.expect("connection");
+    let call = Call::get("/api/v1/secrets");
+    let code = send(&mut stranger, "wrong", &call, &[("authorization", "Bearer wrong")]).await;
+    assert_eq!(code, StatusCode::UNAUTHORIZED);
+    let events = audited.events().await;
+    let of = |id: &str| events.iter().filter(|event| event["auditID"] == id).collect::<Vec<_>>();
+    let stages = |events: &[&Value]| {
+        events.iter().map(|e| e["stage"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let mut failures = Vec::new();
+    for row in rows() {
+        let events = of(row.id);
+        if stages(&events) != row.stages {
+            failures.push(format!("{}: {:?}", row.id, stages(&events)));
+        }
+        let Some(last) = events.last() else { continue };
+        for (place, expected) in &row.expected {
+            let found = last.pointer(place).unwrap_or(&Value::Null);
+            if found != expected {
+                failures.push(format!("{} {place}: {found}, not {expected}", row.id));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    let token = of("token").last().unwrap()["annotations"]
+        ["authentication.kubernetes.io/issued-credential-id"]
+        .clone();
+    assert!(token.as_str().is_some_and(|id| id.starts_with("JTI=")), "{token}");
+    let wrong = of("wrong");
+    assert_eq!(stages(&wrong), ["ResponseStarted"]);
+    assert_eq!(
+        (&wrong[0]["user"], &wrong[0]["responseStatus"]["reason"]),
+        (&json!({}), &json!("Unauthorized"))
+    );
+}
+
+#[tokio::test]
+async fn logs_are_rotated_and_have_the_older_form() {
+    let flags = [
+        "--audit-log-maxsize=1",
+        "--audit-log-maxbackup=2",
+        "--audit-log-compress",
+        "--audit-log-truncate-enabled",
+        "--audit-log-truncate-max-event-size=600000",
+    ];
+    let audited = Audited::start(&flags).await;
+    let mut admin = audited.server.connect(Protocol::Http2).await;
+    for n in 0..12 {
+        let size = if n == 11 { 700_000 } else { 250_000 };
+        let map = json!({"metadata": {"name": format!("m-{n}")}, "data": {"x": "y".repeat(size)}});
+        admin.must(&post("/api/v1/namespaces/default/configmaps", map)).await.expect("create");
+    }
+    let mut audited = audited;
+    let last = audited.events().await;
+    // Each is 500 kB, so two fit; the last one is too large and lost its objects.
+    let truncated =
+        last.iter().find(|e| e["objectRef"]["name"] == "m-11" && e["stage"] == "ResponseComplete");
+    let truncated = truncated.expect("the last event");
+    assert_eq!(truncated["annotations"]["audit.k8s.io/truncated"], "true");
+    assert_eq!(truncated.get("responseObject"), None);
+    let names: Vec<String> = std::fs::read_dir(audited.dir.path())
+        .expect("directory")
+        .map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("audit-"))
+        .collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(names.iter().all(|name| name.ends_with(".log.gz")), "{names:?}");
+
+    let mut older = Audited::start(&["--audit-log-format=legacy"]).await;
+    let mut admin = older.server.connect(Protocol::Http1).await;
+    send(&mut admin, "legacy-1", &Call::get("/api/v1/namespaces/default/pods?limit=1"), &[]).await;
+    older.server.terminate().await;
+    let text = std::fs::read_to_string(older.dir.path().join("audit.log")).expect("log");
+    let line = text.lines().rfind(|line| line.contains("legacy-1")).expect("a line");
+    assert!(line.contains(r#" AUDIT: id="legacy-1" stage="ResponseComplete" ip="127.0.0.1" method="list" user="kubernetes-admin" groups="\"system:masters\",\"system:authenticated\"" as="<self>" asgroups="<lookup>""#), "{line}");
+    assert!(
+        line.ends_with(r#"namespace="default" uri="/api/v1/namespaces/default/pods?limit=1" response="200""#),
+        "{line}"
+    );
+}
+
+/// A service that keeps the lists it gets, and fails at first.
+struct Service {
+    server: HttpsServer,
+    lists: Arc<Mutex<Vec<Value>>>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Service {
+    async fn start(failures: usize) -> Service {
+        let lists: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let calls = Arc::new(AtomicUsize::new(0));
+        let (kept, count) = (lists.clone(), calls.clone());
+        let server = HttpsServer::start(move |request: http::Request<hyper::body::Incoming>| {
+            let (kept, count) = (kept.clone(), count.clone());
+            async move {
+                let authorized =
+                    request.headers().get("authorization").is_some_and(|v| v == "Bearer of-the-server");
+                let path = request.uri().path().to_owned();
+                let body = request.into_body().collect().await.expect("body").to_bytes();
+                let mut response = Response::new(Full::new(Bytes::new()));
+                if count.fetch_add(1, Ordering::SeqCst) < failures || !authorized || path != "/events" {
+                    *response.status_mut() = StatusCode::BAD_REQUEST;
+                } else {
+                    kept.lock().push(serde_json::from_slice(&body).expect("a list"));
+                    *response.status_mut() = StatusCode::NO_CONTENT;
+                }
+                response
+            }
+        })
+        .await;
+        Service { server, lists, calls }
+    }
+
+    fn kubeconfig(&self, dir: &Path) -> String {
+        let path = dir.join("webhook.kubeconfig");
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
+             clusters: [{{name: a, cluster: {{server: 'https://127.0.0.1:{}/events', certificate-authority-data: {}}}}}]\n\
+             users: [{{name: a, user: {{token: of-the-server}}}}]\n",
+            self.server.port,
+            BASE64_STANDARD.encode(&self.server.certificate),
+        );
+        std::fs::write(&path, text).expect("kubeconfig");
+        format!("--audit-webhook-config-file={}", path.display())
+    }
+
+    fn lists(&self) -> Vec<Value> {
+        self.lists.lock().clone()
+    }
+
+    fn items(&self) -> Vec<Value> {
+        self.lists().iter().flat_map(|list| list["items"].as_array().expect("items").clone()).collect()
+    }
+}
+
+#[tokio::test]
+async fn events_are_sent_in_batches_until_they_arrive() {
+    let service = Service::start(3).await;
+    let dir = tempfile::tempdir().expect("directory");
+    let flag = service.kubeconfig(dir.path());
+    let flags = [
+        flag.as_str(),
+        "--audit-webhook-initial-backoff=20ms",
+        "--audit-webhook-batch-max-size=5",
+        "--audit-webhook-batch-max-wait=100ms",
+    ];
+    let mut audited = Audited::start(&flags).await;
+    let mut admin = audited.server.connect(Protocol::Http1).await;
+    for n in 0..20 {
+        send(&mut admin, &format!("sent-{n}"), &Call::get("/api/v1/namespaces/default"), &[]).await;
+    }
+    // A server that stops sends what it has.
+    let logged = audited.events().await;
+    let lists = service.lists();
+    assert!(lists.iter().all(|list| list["kind"] == "EventList" && list["apiVersion"] == "audit.k8s.io/v1"));
+    assert!(lists.iter().all(|list| (1..=5).contains(&list["items"].as_array().expect("items").len())));
+    let items = service.items();
+    for n in 0..20 {
+        let id = format!("sent-{n}");
+        let stages: Vec<&Value> = items.iter().filter(|e| e["auditID"] == *id).map(|e| &e["stage"]).collect();
+        assert_eq!(stages.len(), 2, "{id}: {stages:?}");
+    }
+    // The same events as in the log, which are objects of their own there.
+    let last =
+        items.iter().find(|e| e["auditID"] == "sent-19" && e["stage"] == "ResponseComplete").expect("it");
+    let line =
+        logged.iter().find(|e| e["auditID"] == "sent-19" && e["stage"] == "ResponseComplete").expect("it");
+    let (mut line, last) = (line.clone(), last.clone());
+    assert_eq!(last.get("kind"), None);
+    for (key, value) in [("kind", "Event"), ("apiVersion", "audit.k8s.io/v1")] {
+        assert_eq!(line.as_object_mut().expect("an object").remove(key), Some(json!(value)));
+    }
+    assert_eq!(line, last);
+    assert!(service.calls.load(Ordering::SeqCst) > lists.len(), "some calls failed");
+}
+
+#[tokio::test]
+async fn a_service_that_is_away_stops_strict_servers_alone() {
+    let service = Service::start(usize::MAX).await;
+    let dir = tempfile::tempdir().expect("directory");
+    let flag = service.kubeconfig(dir.path());
+    for (mode, served) in [("batch", true), ("blocking", true), ("blocking-strict", false)] {
+        let mode = format!("--audit-webhook-mode={mode}");
+        let audited =
+            Audited::start(&[flag.as_str(), mode.as_str(), "--audit-webhook-initial-backoff=1ms"]).await;
+        let mut admin = audited.server.connect(Protocol::Http1).await;
+        let reply = admin.call(&Call::get("/api/v1/namespaces/default")).await.expect("answer");
+        assert_eq!(reply.status == StatusCode::OK, served, "{mode}: {}", reply.text());
+        if !served {
+            assert_eq!(reply.status, StatusCode::INTERNAL_SERVER_ERROR);
+            assert!(reply.text().contains("failed to store audit event"), "{}", reply.text());
+        }
+    }
+}

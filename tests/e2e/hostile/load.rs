@@ -1,0 +1,137 @@
+//! Requests, watches and slow readers in numbers.
+
+use futures::future::join_all;
+use http::{Method, StatusCode};
+use plinth_benches::api::client::{Call, Identity, Protocol, JSON};
+use serde_json::json;
+
+use super::Target;
+
+/// Watches at once, on connections of 200 each.
+const WATCHES: usize = 10_000;
+
+/// What is flooded with: by whom, with what, and how each request may be answered. Nobody gets more than that.
+struct Flood {
+    name: &'static str,
+    identity: Identity,
+    call: Call,
+    codes: &'static [u16],
+}
+
+/// A thousand requests at once, again and again, of one client at a time; others are served meanwhile, among them one of
+/// the same priority level.
+#[tokio::test]
+async fn a_flood_of_one_client_is_turned_away_and_others_are_served() {
+    let dir = tempfile::tempdir().expect("directory");
+    let tokens = dir.path().join("tokens.csv");
+    std::fs::write(&tokens, "greedy-token,greedy,1\nmodest-token,modest,2\n").expect("tokens");
+    let target = Target::start_with(&[&format!("--token-auth-file={}", tokens.display())]).await;
+    let mut admin = target.server.connect(Protocol::Http2).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for n in 0..20 {
+        let body = json!({"metadata": {"name": format!("large-{n}")}, "data": {"x": "y".repeat(100_000)}});
+        admin.must(&Call::new(Method::POST, maps).body(JSON, body.to_string())).await.expect("create");
+    }
+    let group = "rbac.authorization.k8s.io";
+    let subjects = ["greedy", "modest"].map(|name| json!({"apiGroup": group, "kind": "User", "name": name}));
+    let binding = json!({
+        "metadata": {"name": "flood"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "edit"},
+        "subjects": subjects,
+    });
+    let path = format!("/apis/{group}/v1/namespaces/default/rolebindings");
+    admin.must(&Call::new(Method::POST, path).body(JSON, binding.to_string())).await.expect("a binding");
+    let token = |token: &str| Identity::Token(token.to_owned());
+    let create = Call::new(Method::POST, maps).body(JSON, r#"{"metadata":{"generateName":"flood-"}}"#);
+    let floods = [
+        Flood {
+            name: "strangers",
+            identity: Identity::Anonymous,
+            call: Call::get("/api/v1/pods"),
+            codes: &[403, 429],
+        },
+        Flood { name: "wrong tokens", identity: token("guessed"), call: Call::get("/livez"), codes: &[401] },
+        Flood {
+            name: "what may not be had",
+            identity: token("greedy-token"),
+            call: Call::get("/api/v1/secrets"),
+            codes: &[403, 429],
+        },
+        Flood {
+            name: "long lists",
+            identity: token("greedy-token"),
+            call: Call::get(maps),
+            codes: &[200, 429],
+        },
+        Flood { name: "writes", identity: token("greedy-token"), call: create, codes: &[201, 429] },
+    ];
+    let modest = target.server.endpoint().with_identity(token("modest-token"));
+    for Flood { name, identity, call, codes: allowed } in floods {
+        let endpoint = target.server.endpoint().with_identity(identity);
+        let mut flood = Vec::new();
+        for _ in 0..10 {
+            let connection = endpoint.connect(Protocol::Http2).await.expect("connection");
+            for _ in 0..100 {
+                let mut connection = connection.share().expect("a shared connection");
+                let call = call.clone();
+                flood.push(async move {
+                    let mut codes = Vec::new();
+                    for _ in 0..4 {
+                        match connection.call(&call).await {
+                            Ok(reply) => codes.push(reply.status.as_u16()),
+                            Err(_) => break,
+                        }
+                    }
+                    codes
+                });
+            }
+        }
+        let flood = tokio::spawn(join_all(flood));
+        for _ in 0..3 {
+            target.serves(name).await;
+            let mut connection = modest.connect(Protocol::Http1).await.expect("connection");
+            let reply = connection.call(&Call::get(format!("{maps}/large-1"))).await.expect("an answer");
+            assert_eq!(reply.status, StatusCode::OK, "{name}: {}", reply.text());
+        }
+        let codes: Vec<u16> = flood.await.expect("the flood").into_iter().flatten().collect();
+        assert!(!codes.is_empty(), "{name}");
+        assert!(codes.iter().all(|code| allowed.contains(code)), "{name}: {codes:?}");
+    }
+}
+
+#[tokio::test]
+async fn thousands_of_watches_and_slow_readers_leave_room_for_others() {
+    let target = Target::start().await;
+    let mut admin = target.server.connect(Protocol::Http2).await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    for n in 0..20 {
+        let body = json!({"metadata": {"name": format!("large-{n}")}, "data": {"x": "y".repeat(500_000)}});
+        admin.must(&Call::new(Method::POST, path).body(JSON, body.to_string())).await.expect("create");
+    }
+    let mut watches = Vec::new();
+    for _ in 0..WATCHES / 200 {
+        let connection = target.server.connect(Protocol::Http2).await;
+        for _ in 0..200 {
+            let mut connection = connection.share().expect("a shared connection");
+            let call = Call::get("/api/v1/namespaces/default/secrets?watch=1&resourceVersion=1");
+            watches.push(async move { connection.open(&call).await.expect("a watch") });
+        }
+    }
+    let watches = join_all(watches).await;
+    assert!(watches.iter().all(|w| w.status() == StatusCode::OK || w.status() == StatusCode::GONE));
+    target.serves("ten thousand watches").await;
+    // Lists and watches of ten megabytes whose readers never read.
+    let mut slow = Vec::new();
+    for n in 0..100 {
+        let mut connection = target.server.connect(Protocol::Http1).await;
+        let query = if n % 2 == 0 { "" } else { "?watch=1" };
+        let response = connection.open(&Call::get(format!("{path}{query}"))).await.expect("an answer");
+        assert_eq!(response.status(), StatusCode::OK);
+        slow.push((connection, response));
+        if n % 25 == 24 {
+            target.serves("slow readers").await;
+        }
+    }
+    drop((slow, watches));
+    target.serves("after the watches").await;
+}
