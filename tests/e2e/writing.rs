@@ -111,6 +111,24 @@ async fn a_pod_is_bound_once() {
 }
 
 #[tokio::test]
+async fn a_node_registers_with_its_status() {
+    let client = shared().await.client().await;
+    let name = unique("node");
+    let status =
+        json!({ "allocatable": { "cpu": "8" }, "conditions": [{ "type": "Ready", "status": "True" }] });
+    let node = json!({ "metadata": { "name": name }, "status": status });
+    let made = make(&client, "/api/v1/nodes", &node).await;
+    assert_eq!(made.pointer("/status/allocatable/cpu"), Some(&json!("8")), "{made}");
+    assert_eq!(made.pointer("/status/conditions/0/type"), Some(&json!("Ready")), "{made}");
+    // A change of the node is not one of its status.
+    let mut changed = made.clone();
+    changed["status"]["allocatable"]["cpu"] = json!("16");
+    let put = send(&client, "PUT", &format!("/api/v1/nodes/{name}"), &changed).await;
+    assert_eq!(put.text("/status/allocatable/cpu"), "8");
+    send(&client, "DELETE", &format!("/api/v1/nodes/{name}"), &Value::Null).await;
+}
+
+#[tokio::test]
 async fn a_budget_lets_evictions_pass_one_by_one() {
     let access = shared().await;
     let client = access.client().await;

@@ -195,7 +195,8 @@ fn put(cx: &Context, transaction: Transaction, key: Vec<u8>, value: Bytes) -> Re
 
 /// At create the status belongs to the server where it is a subresource.
 fn clear_status(cx: &Context, tree: &mut Value) {
-    if cx.resource.row.subresource("status").is_some() {
+    let strategy = cx.resource.strategy;
+    if cx.resource.row.subresource("status").is_some() && !strategy.status_at_create {
         if let Some(object) = tree.as_object_mut() {
             match &cx.resource.zero_status {
                 Some(status) => object.insert("status", status.clone()),

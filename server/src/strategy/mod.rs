@@ -70,6 +70,8 @@ pub struct Strategy {
     pub orphans_by_default: bool,
     /// What the client may leave out; filled in on create, update and before every comparison.
     pub defaults: &'static [Rule],
+    /// Whether a create may bring a status though that is a subresource: a kubelet registers its node with one.
+    pub status_at_create: bool,
     /// Clears what a client may not set at create and fills what the server sets.
     pub prepare_for_create: fn(&mut Value),
     /// Writes down who creates it, where that is part of the object.
@@ -112,6 +114,7 @@ pub const BASE: Strategy = Strategy {
     collected: true,
     orphans_by_default: false,
     defaults: &[],
+    status_at_create: false,
     prepare_for_create: |_| {},
     stamp: |_, _| {},
     prepare_for_update: |_, _| {},

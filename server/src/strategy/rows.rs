@@ -55,7 +55,13 @@ pub(super) static ROWS: &[Row] = &[
     (
         "",
         "nodes",
-        Strategy { defaults: core::NODE, checks: check_cluster::NODE, validate_update: fixed::node, ..BASE },
+        Strategy {
+            defaults: core::NODE,
+            status_at_create: true,
+            checks: check_cluster::NODE,
+            validate_update: fixed::node,
+            ..BASE
+        },
     ),
     (
         "",
