@@ -1,5 +1,6 @@
 //! `plinth serve`.
 
+use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -220,7 +221,10 @@ fn start_logging(options: &ServeOptions) {
         2..=5 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let logs = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level);
+    // Colours are for people at a terminal, not for files and journals.
+    let colours = std::io::stderr().is_terminal();
+    let logs =
+        tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(colours).with_max_level(level);
     // An embedding program may have its own subscriber; then that one stays.
     let _ = match options.logging_format {
         LoggingFormat::Text => logs.try_init(),

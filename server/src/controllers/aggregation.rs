@@ -39,11 +39,7 @@ type Roles = BTreeMap<SmolStr, Role>;
 
 /// Keeps aggregated roles up to date; starts again from the present state when the feed breaks off.
 pub(super) async fn lead(server: Arc<Server>) {
-    loop {
-        let Err(fault) = follow(&server).await;
-        tracing::warn!(%fault, "aggregated cluster roles are looked at again");
-        tokio::time::sleep(RETRY).await;
-    }
+    super::again("clusterrole-aggregation-controller", RETRY, || follow(&server)).await;
 }
 
 async fn follow(server: &Arc<Server>) -> Result<Infallible, ApiError> {

@@ -61,11 +61,7 @@ pub(super) fn root_ca(pem: &str) -> Furniture {
 /// Furnishes namespaces; starts again from the present state when a feed breaks off.
 pub(super) async fn lead(server: Arc<Server>, furniture: Furniture) {
     let furniture = Arc::new(furniture);
-    loop {
-        let Err(fault) = follow(&server, &furniture).await;
-        tracing::warn!(%fault, object = furniture.name, "the controller starts again");
-        tokio::time::sleep(RETRY.1).await;
-    }
+    super::again(furniture.name, RETRY.1, || follow(&server, &furniture)).await;
 }
 
 async fn follow(server: &Arc<Server>, furniture: &Arc<Furniture>) -> Result<Infallible, ApiError> {

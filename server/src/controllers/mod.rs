@@ -29,10 +29,13 @@ mod quota;
 mod tokens;
 mod workers;
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::server::Server;
+use crate::status::ApiError;
 
 pub use certificates::SigningOptions;
 pub use enabled::{Controllers, UnknownController};
@@ -105,4 +108,16 @@ fn spawn(server: Arc<Server>, lead: impl Future<Output = ()> + Send + 'static) {
             () = lead => {}
         }
     });
+}
+
+/// Follows something, again from the present state each time that this breaks off, until its task is ended.
+async fn again<F>(name: &'static str, pause: Duration, follow: impl Fn() -> F)
+where
+    F: Future<Output = Result<Infallible, ApiError>>,
+{
+    loop {
+        let Err(fault) = follow().await;
+        tracing::warn!(%fault, controller = name, "the controller starts again");
+        tokio::time::sleep(pause).await;
+    }
 }

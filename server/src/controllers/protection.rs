@@ -99,11 +99,7 @@ fn claim_uses_class(claim: &Value, name: &str) -> bool {
 
 /// Follows the objects of a kind; starts again from the present state when the feed breaks off.
 pub(super) async fn lead(server: Arc<Server>, protected: Protected) {
-    loop {
-        let Err(fault) = follow(&server, protected).await;
-        tracing::warn!(%fault, controller = protected.name, "the controller starts again");
-        tokio::time::sleep(RESTART).await;
-    }
+    super::again(protected.name, RESTART, || follow(&server, protected)).await;
 }
 
 async fn follow(server: &Arc<Server>, protected: Protected) -> Result<Infallible, ApiError> {

@@ -28,17 +28,15 @@ const REST: Duration = Duration::from_millis(100);
 /// Pause before the controller starts again after its feed broke off.
 const RESTART: Duration = Duration::from_secs(1);
 
+const NAME: &str = "resourcequota-controller";
+
 /// Counts; starts again from the present state when the feed breaks off.
 pub(super) async fn lead(server: Arc<Server>) {
-    loop {
-        let Err(fault) = follow(&server).await;
-        tracing::warn!(%fault, "the quota controller starts again");
-        tokio::time::sleep(RESTART).await;
-    }
+    super::again(NAME, RESTART, || follow(&server)).await;
 }
 
 async fn follow(server: &Arc<Server>) -> Result<Infallible, ApiError> {
-    let mut workers = Workers::new("resourcequota-controller", WORKERS, RETRY);
+    let mut workers = Workers::new(NAME, WORKERS, RETRY);
     let prefix = key::resource_prefix("", "resourcequotas");
     let (quotas, revision) = server.store.records(key::range(prefix.as_bytes())).await?;
     for quota in quotas {

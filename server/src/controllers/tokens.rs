@@ -44,11 +44,7 @@ type Key = (String, String);
 /// Follows Secrets and accounts; starts again from the present state when a feed breaks off.
 pub(super) async fn lead(server: Arc<Server>, root_ca: String) {
     let root_ca: Arc<str> = root_ca.into();
-    loop {
-        let Err(fault) = follow(&server, &root_ca).await;
-        tracing::warn!(%fault, controller = NAME, "the controller starts again");
-        tokio::time::sleep(RETRY.1).await;
-    }
+    super::again(NAME, RETRY.1, || follow(&server, &root_ca)).await;
 }
 
 async fn follow(server: &Arc<Server>, root_ca: &Arc<str>) -> Result<Infallible, ApiError> {

@@ -40,17 +40,22 @@ pub async fn start(server: &Arc<Server>, mut levels: Levels) -> Result<(), ApiEr
     heal(server).await?;
     take_over(server, &mut levels).await?;
     let server = server.clone();
+    let mut stopping = server.stopping.clone();
     tokio::spawn(async move {
-        loop {
-            let fault = match keep(&server, &mut levels).await {
-                Err(fault) => fault,
-                Ok(never) => match never {},
-            };
-            tracing::warn!(%fault, "the keeper of flow control starts again");
-            tokio::time::sleep(RETRY).await;
+        tokio::select! {
+            _ = stopping.wait_for(|stop| *stop) => {}
+            () = keep_on(&server, &mut levels) => {}
         }
     });
     Ok(())
+}
+
+async fn keep_on(server: &Arc<Server>, levels: &mut Levels) {
+    loop {
+        let Err(fault) = keep(server, levels).await;
+        tracing::warn!(%fault, "the keeper of flow control starts again");
+        tokio::time::sleep(RETRY).await;
+    }
 }
 
 async fn keep(server: &Arc<Server>, levels: &mut Levels) -> Result<std::convert::Infallible, ApiError> {

@@ -60,11 +60,7 @@ pub(super) async fn lead<F>(
 ) where
     F: Future<Output = Result<(), ApiError>> + Send + 'static,
 {
-    loop {
-        let Err(fault) = follow(&server, name, period, &work).await;
-        tracing::warn!(%fault, controller = name, "the controller starts again");
-        tokio::time::sleep(RETRY.1).await;
-    }
+    super::again(name, RETRY.1, || follow(&server, name, period, &work)).await;
 }
 
 async fn follow<F>(

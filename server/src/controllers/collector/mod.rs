@@ -44,11 +44,7 @@ const IGNORED: &[u8] = b"core/events/";
 
 /// Collects; starts again from the present state when the feed breaks off.
 pub(super) async fn lead(server: Arc<Server>) {
-    loop {
-        let Err(fault) = follow(&server).await;
-        tracing::warn!(%fault, "the garbage collector starts again");
-        tokio::time::sleep(RESTART).await;
-    }
+    super::again("garbage-collector-controller", RESTART, || follow(&server)).await;
 }
 
 async fn follow(server: &Arc<Server>) -> Result<Infallible, ApiError> {
