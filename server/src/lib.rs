@@ -18,6 +18,27 @@
 //! [`registry`] says what is served, [`endpoints`] and [`discovery`] answer the paths that are no resource,
 //! [`bootstrap`] makes what a first start needs, [`controllers`] keep promises that outlast a request, [`cli`]
 //! is the command line.
+//!
+//! # In a program of your own
+//!
+//! ```
+//! use plinth_server::cli::{runtime, start, ServeOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let data_dir = dir.path().join("data");
+//! let data_dir = data_dir.to_str().ok_or("not UTF-8")?;
+//! let options = ServeOptions::from_arguments(["--data-dir", data_dir, "--secure-port", "0"])?;
+//! runtime()?.block_on(async {
+//!     let running = start(options).await?;
+//!     assert!(running.address().ip().is_loopback());
+//!     // Whatever speaks to Kubernetes finds its way by this file.
+//!     assert!(running.kubeconfig().is_file());
+//!     running.stop().await
+//! })?;
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod admission;
 pub mod audit;

@@ -9,7 +9,7 @@ mod store;
 use clap::{Parser, Subcommand};
 
 pub(crate) use serve::duration;
-pub use serve::{ServeError, ServeOptions};
+pub use serve::{runtime, start, Running, ServeError, ServeOptions};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]

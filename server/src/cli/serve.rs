@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, FromArgMatches, ValueEnum};
 use ipnet::IpNet;
 use plinth_engine::{Engine, Options};
 use tokio::signal::unix::{signal, SignalKind};
@@ -203,14 +203,36 @@ pub enum ServeError {
 /// When it cannot start; the text is one line for people.
 pub fn run(options: ServeOptions) -> Result<(), ServeError> {
     start_logging(&options);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    runtime()?.block_on(serve(options))
+}
+
+/// A runtime that a server can live in: its threads have the stack that deeply nested objects need.
+///
+/// # Errors
+/// When the system has no threads to give.
+pub fn runtime() -> Result<tokio::runtime::Runtime, ServeError> {
+    tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_stack_size(THREAD_STACK)
         .max_blocking_threads(BLOCKING_THREADS)
         .thread_keep_alive(BLOCKING_THREAD_IDLE)
         .build()
-        .map_err(|source| ServeError::Io { what: "cannot start the runtime", source })?;
-    runtime.block_on(serve(options))
+        .map_err(|source| ServeError::Io { what: "cannot start the runtime", source })
+}
+
+impl ServeOptions {
+    /// Options from arguments as on the command line, without the name of a program.
+    ///
+    /// # Errors
+    /// When an argument is unknown, missing or of no use; the text is for people.
+    pub fn from_arguments<I, T>(arguments: I) -> Result<ServeOptions, clap::Error>
+    where
+        I: IntoIterator<Item = T>,
+        T: Into<std::ffi::OsString> + Clone,
+    {
+        let command = ServeOptions::augment_args(clap::Command::new("plinth serve").no_binary_name(true));
+        ServeOptions::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    }
 }
 
 fn start_logging(options: &ServeOptions) {
@@ -237,6 +259,63 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         |kind| signal(kind).map_err(|source| ServeError::Io { what: "cannot handle signals", source });
     let (mut terminate, mut interrupt) =
         (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
+    let running = start(options).await?;
+    say_ready(&running);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    running.stop().await
+}
+
+/// A server that is ready, within this process. Dropped, it goes on until the runtime ends, and then stops as if killed:
+/// nothing that was acknowledged is lost.
+pub struct Running {
+    address: SocketAddr,
+    kubeconfig: PathBuf,
+    stop: watch::Sender<bool>,
+    serving: tokio::task::JoinHandle<()>,
+    server: Arc<Server>,
+    /// Held for its lock on the directory.
+    _dir: DataDir,
+}
+
+impl Running {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The file by which clients reach it as the administrator.
+    pub fn kubeconfig(&self) -> &std::path::Path {
+        &self.kubeconfig
+    }
+
+    /// Stops it: what is under way ends, the store is closed.
+    ///
+    /// # Errors
+    /// When the store cannot be closed.
+    pub async fn stop(self) -> Result<(), ServeError> {
+        // Nobody listening any more is no fault: then the listener has ended already.
+        let _ = self.stop.send(true);
+        if let Err(fault) = self.serving.await {
+            tracing::error!(%fault, "the listener failed");
+        }
+        self.server.audit.drain().await;
+        let engine = self.server.store.engine().clone();
+        tokio::task::spawn_blocking(move || engine.close()).await.map_err(|fault| ServeError::Io {
+            what: "cannot close the store",
+            source: std::io::Error::other(fault),
+        })??;
+        Ok(())
+    }
+}
+
+/// Starts a server in the [`runtime`] that this is called in; it is ready when this returns.
+///
+/// # Errors
+/// When it cannot start; the text is one line for people.
+pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     let admission = options.admission.admission()?;
     let kubelets = Kubelets::new(&options.kubelets)?;
     let dir = DataDir::open(&options.data_dir)?;
@@ -263,7 +342,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     let metrics = Metrics::new()?;
     let (flow_control, levels) = FlowControl::new(&options.flow_control, metrics.registry())?;
     let encryption = Encryption::start(&options.encryption).await?;
-    let store = Store::new(engine.clone(), encryption);
+    let store = Store::new(engine, encryption);
     let authenticator = Authenticator::new(
         &options.authentication,
         authn::Foundation {
@@ -320,23 +399,9 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     let settings = controllers::Settings { controllers: options.controllers.clone(), root_ca, signing };
     controllers::start(&server, &settings);
     write_kubeconfig(&dir, &pki, address)?;
-    say_ready(&dir, address);
+    let kubeconfig = dir.admin_kubeconfig();
     let serving = tokio::spawn(http::serve(listener, tls, server.clone(), options.http, stopping));
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    // Nobody listening any more is no fault: then the listener has ended already.
-    let _ = stop.send(true);
-    if let Err(fault) = serving.await {
-        tracing::error!(%fault, "the listener failed");
-    }
-    server.audit.drain().await;
-    tokio::task::spawn_blocking(move || engine.close()).await.map_err(|fault| ServeError::Io {
-        what: "cannot close the store",
-        source: std::io::Error::other(fault),
-    })??;
-    Ok(())
+    Ok(Running { address, kubeconfig, stop, serving, server, _dir: dir })
 }
 
 /// Runs a task beside the requests until the server stops.
@@ -370,7 +435,7 @@ fn write_kubeconfig(dir: &DataDir, pki: &Pki, address: SocketAddr) -> Result<(),
     Ok(())
 }
 
-fn say_ready(dir: &DataDir, address: SocketAddr) {
-    println!("plinth {} is ready on https://{address}", env!("CARGO_PKG_VERSION"));
-    println!("  export KUBECONFIG={}", dir.admin_kubeconfig().display());
+fn say_ready(running: &Running) {
+    println!("plinth {} is ready on https://{}", env!("CARGO_PKG_VERSION"), running.address());
+    println!("  export KUBECONFIG={}", running.kubeconfig().display());
 }
