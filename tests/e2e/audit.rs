@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::prelude::{Engine as _, BASE64_STANDARD};
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -312,14 +311,7 @@ impl Service {
 
     fn kubeconfig(&self, dir: &Path) -> String {
         let path = dir.join("webhook.kubeconfig");
-        let text = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
-             clusters: [{{name: a, cluster: {{server: 'https://127.0.0.1:{}/events', certificate-authority-data: {}}}}}]\n\
-             users: [{{name: a, user: {{token: of-the-server}}}}]\n",
-            self.server.port,
-            BASE64_STANDARD.encode(&self.server.certificate),
-        );
-        std::fs::write(&path, text).expect("kubeconfig");
+        std::fs::write(&path, self.server.kubeconfig("/events", "of-the-server")).expect("kubeconfig");
         format!("--audit-webhook-config-file={}", path.display())
     }
 

@@ -67,6 +67,20 @@ impl HttpsServer {
     }
 }
 
+impl HttpsServer {
+    /// A kubeconfig that leads a server here, to this path, with that bearer token.
+    pub fn kubeconfig(&self, path: &str, token: &str) -> String {
+        use base64::prelude::{Engine as _, BASE64_STANDARD};
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
+             clusters: [{{name: a, cluster: {{server: 'https://127.0.0.1:{}{path}', certificate-authority-data: {}}}}}]\n\
+             users: [{{name: a, user: {{token: {token}}}}}]\n",
+            self.port,
+            BASE64_STANDARD.encode(&self.certificate),
+        )
+    }
+}
+
 impl Drop for HttpsServer {
     fn drop(&mut self) {
         self.task.abort();
