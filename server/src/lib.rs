@@ -41,6 +41,7 @@
 //! ```
 
 pub mod admission;
+pub mod api_services;
 pub mod audit;
 pub mod authn;
 pub mod authz;

@@ -11,14 +11,14 @@ use super::workloads::{fill_config_maps, fill_pods, Workload, NAMESPACE};
 use super::{Error, Options};
 
 /// Starts measured for each case.
-const STARTS: usize = 5;
+pub(super) const STARTS: usize = 5;
 /// ConfigMaps that the loaded server holds when it starts.
 const LOADED: usize = 100_000;
 /// What the full server holds when it is weighed.
 const FULL_CONFIG_MAPS: usize = 40_000;
 const FULL_PODS: usize = 10_000;
 /// Between the end of the work and the weighing.
-const SETTLE: Duration = Duration::from_secs(2);
+pub(super) const SETTLE: Duration = Duration::from_secs(2);
 
 /// Time from the start of the process until `/readyz` answers 200: on a directory that does not exist
 /// (keys and certificates are made), on one that has keys and no objects of ours, and on one with 100,000 objects.
@@ -58,7 +58,7 @@ pub async fn start(
     Ok(results)
 }
 
-async fn timed_start(launch: &Launch, dir: &Path, times: &mut Vec<u32>) -> Result<Usage, Error> {
+pub(super) async fn timed_start(launch: &Launch, dir: &Path, times: &mut Vec<u32>) -> Result<Usage, Error> {
     let begin = Instant::now();
     let mut server = launch.start(dir, &[]).await?;
     server.ready(READY_WITHIN).await?;
@@ -97,7 +97,7 @@ async fn target(options: &Options, server: &Server) -> Result<Target, Error> {
     Ok(target)
 }
 
-fn measurement(workload: String, times: Vec<u32>, used: Usage) -> Measurement {
+pub(super) fn measurement(workload: String, times: Vec<u32>, used: Usage) -> Measurement {
     let seconds = times.iter().map(|&micros| f64::from(micros) / 1e6).sum();
     Measurement {
         workload,

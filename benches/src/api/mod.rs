@@ -12,6 +12,7 @@
 //! | [`drive`] | many sessions at once for a time, every latency kept |
 //! | [`watch`] | few writers, many watchers; idle watchers |
 //! | [`lifecycle`] | time to start, memory held |
+//! | [`definitions`] | hundreds of custom resource definitions |
 //! | [`report`] | the table and the file that a run ends in |
 //!
 //! The generator shares the machine with the server that it measures, so it runs on one thread by
@@ -21,6 +22,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub mod client;
+pub mod definitions;
 pub mod drive;
 mod hostile;
 pub mod kubeconfig;
@@ -152,6 +154,9 @@ pub struct Options {
     /// Seed of all contents.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// A CustomResourceDefinition in JSON for the workload `definitions`; one of 75 KiB by default.
+    #[arg(long)]
+    pub definition: Option<PathBuf>,
     /// A server to measure instead of one started here.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
@@ -233,6 +238,10 @@ async fn run_one(workload: &'static Workload, options: &Options) -> Result<Vec<M
         Run::Memory => {
             refuse_given_server(workload, options)?;
             lifecycle::memory(workload, options, &launch).await
+        }
+        Run::Definitions => {
+            refuse_given_server(workload, options)?;
+            definitions::measure(workload, options, &launch).await
         }
         Run::Sessions(prepare) => {
             with_server(options, &launch, async |endpoint, pids| {

@@ -29,6 +29,8 @@ pub enum Run {
     Start,
     /// Starts a server and weighs it, empty and full.
     Memory,
+    /// Starts a server and fills it with definitions of custom resources.
+    Definitions,
     /// Clients that send request after request for a time.
     Sessions(Prepare),
     /// Few writers and many watchers.
@@ -62,6 +64,12 @@ pub const WORKLOADS: &[Workload] = &[
         run: Run::Start,
     },
     Workload { name: "memory", about: "resident memory, idle and loaded", clients: 1, run: Run::Memory },
+    Workload {
+        name: "definitions",
+        about: "500 definitions: create until served, memory, time to ready",
+        clients: 1,
+        run: Run::Definitions,
+    },
     Workload {
         name: "create-single",
         about: "create ConfigMaps, one client",

@@ -128,6 +128,9 @@ impl Checker<'_> {
                     }
                 }
                 let t = self.select(expr, operand, field, false);
+                if let (true, Some(prefix)) = (*test, operand.qualified_name()) {
+                    self.name_variable(expr, &format!("{prefix}.{field}"));
+                }
                 match test {
                     true => Type::Bool,
                     false => self.known(&t),
@@ -238,13 +241,19 @@ impl Checker<'_> {
         if name.contains('.') && self.locals.iter().any(|(local, _)| local == root) {
             return None;
         }
-        if let Some(i) = self.variables.iter().position(|(variable, _)| *variable == name) {
-            self.checked.names[expr.id] = Some(Name::Variable(i));
+        if let Some(i) = self.name_variable(expr, name) {
             return Some(self.variables[i].1.clone());
         }
         let name = TYPE_NAMES.iter().find(|t| **t == name)?;
         self.checked.names[expr.id] = Some(Name::Type(SmolStr::new_static(name)));
         Some(Type::Kind)
+    }
+
+    /// Notes which variable of the caller an expression names. Of variables of one name the last one counts.
+    fn name_variable(&mut self, expr: &Expr, name: &str) -> Option<usize> {
+        let i = self.variables.iter().rposition(|(variable, _)| *variable == name)?;
+        self.checked.names[expr.id] = Some(Name::Variable(i));
+        Some(i)
     }
 
     fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, optional: bool) -> Type {
@@ -265,6 +274,10 @@ impl Checker<'_> {
                 Type::Dyn
             }
             t if t.is_dyn_or_error() => Type::Dyn,
+            Type::Opaque(_) => {
+                self.issue(expr, format!("unexpected failed resolution of '{target}'"));
+                Type::Error
+            }
             t => {
                 self.issue(expr, format!("type '{t}' does not support field selection"));
                 Type::Dyn

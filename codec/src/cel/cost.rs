@@ -67,6 +67,10 @@ pub(crate) enum Cost {
     SelfCompare(u8),
     /// Elements of two lists are compared, so many times.
     Sets(u8),
+    /// The authorizers are asked: two questions an evaluation.
+    Check,
+    /// A selector is read.
+    Selector,
 }
 
 /// Per byte or code point of a text that is traversed.
@@ -79,8 +83,18 @@ pub(crate) const SELECT: u64 = 1;
 pub(crate) const LIST: u64 = 10;
 /// A map literal.
 pub(crate) const MAP: u64 = 30;
+/// A question to the authorizers.
+pub(crate) const CHECK: u64 = 350_000;
 /// The call of a list function and the list that it makes.
 pub(crate) const LIST_CALL: u64 = 1 + LIST;
+
+/// The cost of reading a selector of that size.
+pub(crate) fn selector(size: u64) -> u64 {
+    /// For each requirement, which takes two bytes at least.
+    const REQUIREMENT: u64 = LIST + 40;
+    let requirements = scaled(size, 0.5).saturating_mul(REQUIREMENT);
+    LIST.saturating_add(scaled(size, TRAVERSAL)).saturating_add(requirements)
+}
 
 /// `size * factor`, rounded up; saturates.
 pub(crate) fn scaled(size: u64, factor: f64) -> u64 {
@@ -181,6 +195,8 @@ impl Cost {
                 };
                 LIST_CALL.saturating_add((n.saturating_mul(n) as f64 * factor) as u64)
             }
+            Cost::Check => CHECK,
+            Cost::Selector => selector(size(1)),
             Cost::Sets(times) => {
                 1u64.saturating_add(size(0).saturating_mul(size(1)).saturating_mul(u64::from(times)))
             }

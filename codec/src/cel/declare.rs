@@ -45,6 +45,8 @@ pub(crate) enum Shape {
     },
     Map(Declared),
     Object(Vec<Field>),
+    /// Nothing of data: what an expression makes.
+    Made(Type),
 }
 
 /// How lists compare and add up.
@@ -82,6 +84,18 @@ impl Declared {
     fn new(shape: Shape, max_elements: i64, min_bytes: i64) -> Declared {
         let max_elements = u64::try_from(max_elements).unwrap_or(0);
         Declared(Arc::new(Node { shape, max_elements, min_bytes }))
+    }
+
+    /// An object whose members are made by expressions of these types. Of members of one name the last one counts.
+    pub(crate) fn of_made(members: impl Iterator<Item = (SmolStr, Type)>) -> Declared {
+        let mut fields: Vec<Field> = Vec::new();
+        for (name, made) in members {
+            fields.retain(|field| field.name != name);
+            let declared = Declared::new(Shape::Made(made), 0, 0);
+            fields.push(Field { identifier: name.clone(), name, declared });
+        }
+        fields.sort_by(|a, b| a.identifier.cmp(&b.identifier));
+        Declared::new(Shape::Object(fields), 0, 0)
     }
 
     /// The property of this name; `None` when there is none that expressions can name.
@@ -134,6 +148,7 @@ impl Declared {
             Shape::List { element, .. } => Type::list(element.to_type()),
             Shape::Map(element) => Type::map(Type::String, element.to_type()),
             Shape::Object(_) => Type::Object(self.clone()),
+            Shape::Made(made) => made.clone(),
         }
     }
 

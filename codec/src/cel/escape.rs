@@ -31,6 +31,12 @@ pub(super) fn is_reserved(word: &str) -> bool {
     RESERVED.contains(&word)
 }
 
+/// Whether a name can be written as an identifier as it is.
+pub fn is_identifier(name: &str) -> bool {
+    let starts = name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic());
+    starts && name.bytes().all(|c| c == b'_' || c.is_ascii_alphanumeric()) && !is_reserved(name)
+}
+
 /// The identifier for a property: `a-b` is `a__dash__b`. `None` when the name has characters that no identifier
 /// can stand for.
 pub fn escape(name: &str) -> Option<Cow<'_, str>> {

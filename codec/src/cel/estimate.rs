@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::ast::{Call, Comprehension, Expr, Kind, Literal};
 use super::check::{Checked, Name};
-use super::cost::{scaled, Cost, LIST, LIST_CALL, MAP, REGEX_LENGTH, SELECT, TRAVERSAL};
+use super::cost::{scaled, selector, Cost, CHECK, LIST, LIST_CALL, MAP, REGEX_LENGTH, SELECT, TRAVERSAL};
 use super::declare::Declared;
 use super::library::{Function, Overload};
 use super::types::{Opaque, Type};
@@ -539,6 +539,11 @@ impl Estimator<'_> {
                 let size = self.size_or_unknown(compared);
                 let texts = id.starts_with("list_string_") || id.starts_with("list_bytes_");
                 made_list(if texts { 2.0 + TRAVERSAL } else { 2.0 }, size.times(size))
+            }
+            Cost::Check => (Range::exactly(CHECK), None),
+            Cost::Selector => {
+                let size = self.size_or_unknown(arg(0)?);
+                (Range { min: selector(size.min), max: selector(size.max) }, None)
             }
             Cost::Sets(times) => {
                 let size = self.size_or_unknown(arg(0)?).times(self.size_or_unknown(arg(1)?));

@@ -13,6 +13,7 @@
 //! | `cost`, `estimate` | what calls cost, and what an expression costs at most |
 //! | `program`, `value` | evaluation |
 //! | `library` | the functions |
+//! | `expression` | expressions over variables that the caller names: conditions, policies |
 //! | `rules` | the rules of one schema node: faults, messages, evaluation |
 //! | `limits` | bounds of cost and size |
 //!
@@ -25,6 +26,7 @@ mod cost;
 mod declare;
 mod escape;
 mod estimate;
+mod expression;
 mod library;
 mod limits;
 mod parse;
@@ -35,7 +37,11 @@ mod types;
 mod value;
 
 pub use declare::Declared;
-pub use escape::escape;
+pub use escape::{escape, is_identifier};
+pub use expression::{
+    Activation, Environment, Expression, Interruption, Output, VariableType, OUT_OF_BUDGET,
+};
+pub use library::authz::{Answer, Principal, Question, QuestionTarget, ResourceQuestion};
 pub use limits::{
     Budget, ESTIMATED_RULE_LIMIT, ESTIMATED_SCHEMA_LIMIT, MATCH_CONDITIONS_BUDGET, OBJECT_BUDGET,
     PER_CALL_LIMIT,

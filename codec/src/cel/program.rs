@@ -17,6 +17,8 @@ use super::check::{check, Checked, Name};
 use super::cost::{Cost, LIST, MAP, SELECT};
 use super::declare::Declared;
 use super::estimate::estimate;
+use super::expression::Activation;
+use super::library::authz::{Answer, Question};
 use super::library::Function;
 use super::limits::PER_CALL_LIMIT;
 use super::parse::{describe, parse};
@@ -37,11 +39,18 @@ pub(crate) enum EvalError {
     Overflow(&'static str),
     /// In a function's own words.
     Other(Box<str>),
+    /// It hangs on an answer of the authorizers that nobody has given yet.
+    Unanswered(Box<Question>),
 }
 
 impl EvalError {
     pub(crate) fn is_no_such_overload(&self) -> bool {
         matches!(self, EvalError::NoSuchOverload)
+    }
+
+    /// Whether the evaluation ends, whatever an operator would make of a fault.
+    fn ends_evaluation(&self) -> bool {
+        matches!(self, EvalError::CostLimit | EvalError::Unanswered(_))
     }
 }
 
@@ -53,6 +62,7 @@ impl Display for EvalError {
             EvalError::NoSuchKey(key) => write!(f, "no such key: {key}"),
             EvalError::Overflow(what) => write!(f, "{what} overflow"),
             EvalError::Other(why) => f.write_str(why),
+            EvalError::Unanswered(_) => f.write_str("the authorizers were not asked"),
         }
     }
 }
@@ -118,7 +128,12 @@ impl Program {
         variables: &'a [Option<Val<'a>>],
         limit: u64,
     ) -> (Result<Val<'a>, EvalError>, u64) {
-        let mut context = Context::new(variables, limit);
+        self.run(Source::Values(variables), limit)
+    }
+
+    /// As [`Program::evaluate`], with variables that may be expressions themselves.
+    pub(crate) fn run<'a>(&'a self, source: Source<'a>, limit: u64) -> (Result<Val<'a>, EvalError>, u64) {
+        let mut context = Context::new(source, limit);
         let outcome = context.eval(&self.root);
         // A fault may hide that the limit was passed: `true || x` goes on after one.
         let outcome = if context.exhausted() { Err(EvalError::CostLimit) } else { outcome };
@@ -134,6 +149,8 @@ enum Op {
     Local(usize),
     Select(Box<Op>, SmolStr),
     Has(Box<Op>, SmolStr),
+    /// `has(a.b)` where `a.b` is one variable: it is there when it has a value.
+    Present(usize, SmolStr),
     OptionalSelect(Box<Op>, SmolStr),
     And(Box<[Op; 2]>),
     Or(Box<[Op; 2]>),
@@ -194,6 +211,12 @@ impl Compiler<'_> {
     }
 
     fn op_here(&mut self, expr: &Expr) -> Op {
+        if let (Some(Name::Variable(i)), Kind::Select { field, test: true, .. }) =
+            (&self.checked.names[expr.id], &expr.kind)
+        {
+            self.used[*i] = true;
+            return Op::Present(*i, field.clone());
+        }
         if let Some(name) = &self.checked.names[expr.id] {
             return match name {
                 Name::Variable(i) => {
@@ -254,7 +277,7 @@ impl Compiler<'_> {
             }
         }
         if let (true, [Op::Const(value)]) = (CONVERSIONS.contains(&function.name), args.as_slice()) {
-            let mut context = Context::new(&[], PER_CALL_LIMIT);
+            let mut context = Context::new(Source::Values(&[]), PER_CALL_LIMIT);
             match (function.call)(&mut context, std::slice::from_ref(value)) {
                 Ok(value) => return Op::Const(value),
                 Err(why) => drop(self.fault.get_or_insert(why.to_string())),
@@ -344,9 +367,27 @@ const REGEX_COMPILE: u64 = 200;
 /// How many compiled regular expressions an evaluation keeps.
 const REGEXES: usize = 16;
 
+/// Where an evaluation finds the values of its variables.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    /// By number; absent ones are faults.
+    Values(&'a [Option<Val<'a>>]),
+    /// Values and expressions, and what the authorizers answered.
+    Activation(&'a Activation<'a>),
+}
+
+impl<'a> Source<'a> {
+    fn value(&self, variable: usize) -> Result<Option<Val<'a>>, EvalError> {
+        match self {
+            Source::Values(values) => Ok(values.get(variable).cloned().flatten()),
+            Source::Activation(activation) => activation.value(variable),
+        }
+    }
+}
+
 /// The state of one evaluation.
 pub(crate) struct Context<'a> {
-    variables: &'a [Option<Val<'a>>],
+    source: Source<'a>,
     /// The variables of comprehensions.
     stack: Vec<Val<'a>>,
     cost: u64,
@@ -358,8 +399,8 @@ pub(crate) struct Context<'a> {
 type Outcome<'a> = Result<Val<'a>, EvalError>;
 
 impl<'a> Context<'a> {
-    fn new(variables: &'a [Option<Val<'a>>], limit: u64) -> Context<'a> {
-        Context { variables, stack: Vec::new(), cost: 0, work: 0, limit, regexes: HashMap::new() }
+    fn new(source: Source<'a>, limit: u64) -> Context<'a> {
+        Context { source, stack: Vec::new(), cost: 0, work: 0, limit, regexes: HashMap::new() }
     }
 
     fn spent(&self) -> u64 {
@@ -452,6 +493,15 @@ impl<'a> Context<'a> {
         Ok(regex)
     }
 
+    /// What the authorizers say.
+    pub(crate) fn answer(&self, question: Question) -> Result<Arc<Answer>, EvalError> {
+        let known = match self.source {
+            Source::Values(_) => None,
+            Source::Activation(activation) => activation.known(&question),
+        };
+        known.ok_or_else(|| EvalError::Unanswered(Box::new(question)))
+    }
+
     fn eval(&mut self, op: &'a Op) -> Outcome<'a> {
         crate::value::level(|| self.eval_here(op))
     }
@@ -461,9 +511,9 @@ impl<'a> Context<'a> {
             Op::Const(value) => Ok(value.clone()),
             Op::Variable(i, name) => {
                 self.charge(SELECT)?;
-                match self.variables.get(*i) {
-                    Some(Some(value)) => Ok(value.clone()),
-                    _ => Err(EvalError::Other(format!("no such attribute(s): {name}").into())),
+                match self.source.value(*i)? {
+                    Some(value) => Ok(value),
+                    None => Err(EvalError::Other(format!("no such attribute(s): {name}").into())),
                 }
             }
             Op::Local(i) => {
@@ -488,6 +538,10 @@ impl<'a> Context<'a> {
                 };
                 Ok(Val::Bool(present))
             }
+            Op::Present(i, name) => match self.source.value(*i)? {
+                Some(_) => Ok(Val::Bool(true)),
+                None => Err(EvalError::Other(format!("no such attribute(s): {name}").into())),
+            },
             Op::OptionalSelect(operand, field) => {
                 let value = self.eval(operand)?;
                 self.charge(SELECT)?;
@@ -595,15 +649,14 @@ impl<'a> Context<'a> {
     /// `&&` and `||`: a decisive side counts even if the other has no value.
     fn logical(&mut self, both: &'a [Op; 2], decisive: bool) -> Outcome<'a> {
         let [left, right] = both;
-        let left = self.eval(left);
-        match left {
+        let left = match self.eval(left) {
             Ok(Val::Bool(b)) if b == decisive => return Ok(Val::Bool(decisive)),
-            Err(EvalError::CostLimit) => return left,
-            _ => {}
-        }
+            Err(e) if e.ends_evaluation() => return Err(e),
+            left => left,
+        };
         match (left, self.eval(right)) {
             (_, Ok(Val::Bool(b))) if b == decisive => Ok(Val::Bool(decisive)),
-            (_, Err(EvalError::CostLimit)) => Err(EvalError::CostLimit),
+            (_, Err(e)) if e.ends_evaluation() => Err(e),
             (Ok(Val::Bool(_)), Ok(Val::Bool(_))) => Ok(Val::Bool(!decisive)),
             (Err(e), _) | (_, Err(e)) => Err(e),
             _ => Err(EvalError::NoSuchOverload),
@@ -699,7 +752,9 @@ fn field_of<'a>(value: &Val<'a>, field: &SmolStr) -> Result<Option<Val<'a>>, Eva
             Ok(declared.field(field).and_then(|f| members.get(&f.name).map(|v| Val::of_data(v, &f.declared))))
         }
         Val::Map(table) => Ok(table.get_text(field)),
-        _ => Err(EvalError::NoSuchOverload),
+        Val::List(_) => Err(EvalError::NoSuchOverload),
+        // Nothing has no fields, and so have numbers and texts where the type was not known before.
+        _ => Ok(None),
     }
 }
 
@@ -737,7 +792,7 @@ impl<'a> State<'a> {
                 match context.eval(predicate) {
                     Ok(Val::Bool(b)) => *decided = b == *decisive,
                     Ok(_) => drop(fault.get_or_insert(EvalError::NoSuchOverload)),
-                    Err(EvalError::CostLimit) => return Err(EvalError::CostLimit),
+                    Err(e) if e.ends_evaluation() => return Err(e),
                     Err(e) => drop(fault.get_or_insert(e)),
                 }
                 return Ok(*decided);

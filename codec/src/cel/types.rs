@@ -43,6 +43,11 @@ pub(crate) enum Opaque {
     Cidr,
     Format,
     Semver,
+    Authorizer,
+    PathCheck,
+    GroupCheck,
+    ResourceCheck,
+    Decision,
 }
 
 impl Opaque {
@@ -54,6 +59,11 @@ impl Opaque {
             Opaque::Cidr => "net.CIDR",
             Opaque::Format => "kubernetes.NamedFormat",
             Opaque::Semver => "kubernetes.Semver",
+            Opaque::Authorizer => "kubernetes.authorization.Authorizer",
+            Opaque::PathCheck => "kubernetes.authorization.PathCheck",
+            Opaque::GroupCheck => "kubernetes.authorization.GroupCheck",
+            Opaque::ResourceCheck => "kubernetes.authorization.ResourceCheck",
+            Opaque::Decision => "kubernetes.authorization.Decision",
         }
     }
 }

@@ -255,6 +255,38 @@ impl<'a> Val<'a> {
         Val::List(List::made(elements))
     }
 
+    /// The value as data: times as texts, bytes as base64. `None` for what data cannot be, and when it has more
+    /// parts than `left`, from which they are taken: an expression can name one list a thousand times.
+    pub(crate) fn to_value(&self, left: &mut usize) -> Option<Value> {
+        *left = left.checked_sub(1)?;
+        crate::value::level(|| {
+            Some(match self {
+                Val::Null | Val::Optional(None) => Value::Null,
+                Val::Bool(b) => Value::Bool(*b),
+                Val::Int(n) => Value::Int(*n),
+                Val::Uint(n) => Value::Int(i64::try_from(*n).ok()?),
+                Val::Double(n) => Value::Float(*n),
+                Val::String(text) => Value::String(SmolStr::new(text.as_str())),
+                Val::Bytes(bytes) => Value::from(BASE64_STANDARD.encode(bytes)),
+                Val::Duration(nanoseconds) => Value::from(crate::time::format_duration(*nanoseconds)),
+                Val::Timestamp(time) => Value::String(time.to_rfc3339()),
+                Val::List(list) => {
+                    Value::Array(list.iter().map(|v| v.to_value(left)).collect::<Option<Vec<_>>>()?)
+                }
+                Val::Map(table) => {
+                    let mut map = Map::new();
+                    for (key, value) in table.iter() {
+                        map.insert(key.as_str()?, value.to_value(left)?);
+                    }
+                    Value::Object(map)
+                }
+                Val::Object(members, _) => Value::Object((*members).clone()),
+                Val::Optional(Some(inner)) => inner.to_value(left)?,
+                Val::Type(_) | Val::Thing(_) => return None,
+            })
+        })
+    }
+
     pub(crate) fn into_text(self) -> Option<String> {
         match self {
             Val::String(text) => Some(text.as_str().to_owned()),

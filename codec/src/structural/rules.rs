@@ -234,8 +234,9 @@ pub(super) fn definition_faults(
     root: NodeId,
     path: &Path<'_>,
     all_else_is_well: bool,
+    lets_pass: bool,
 ) -> Vec<FieldError> {
-    let mut check = Check { faults: Vec::new(), cost: SchemaCost::default() };
+    let mut check = Check { faults: Vec::new(), cost: SchemaCost::new(lets_pass) };
     let Some(at) = NodeRef::new(nodes, root).filter(|at| at.node.rules_below) else { return Vec::new() };
     check.texts(at, path);
     if check.faults.is_empty() && all_else_is_well {

@@ -21,7 +21,10 @@
 //! | class of an Ingress | `default_ingress_class` |
 //! | zone and region on bound pods | `pod_topology_labels` |
 //! | services of others | `webhook` |
+//! | policies in CEL | `policy` |
 //! | what a namespace may use | `resource_quota` |
+//!
+//! `matching` says which requests webhooks and policies concern, `expressions` evaluates what they say in CEL.
 //!
 //! A plugin that reads a small collection on every write takes it from a [`crate::storage::mirror::Mirror`].
 
@@ -29,12 +32,15 @@ mod amounts;
 mod certificate_subject_restriction;
 mod default_ingress_class;
 mod default_toleration_seconds;
+pub(crate) mod expressions;
 mod limit_ranger;
+mod matching;
 mod namespace_lifecycle;
 mod node_restriction;
 pub mod options;
 mod pod_security;
 mod pod_topology_labels;
+pub mod policy;
 mod priority;
 pub(crate) mod resource_quota;
 mod runtime_class;
@@ -54,7 +60,7 @@ use plinth_engine::{Condition, Transaction};
 
 use crate::handlers::Context;
 use crate::status::ApiError;
-use crate::storage::mirror::Mirror;
+use crate::storage::mirror::{Derived, Mirror};
 
 pub use options::AdmissionOptions;
 
@@ -139,6 +145,27 @@ impl<'a> Call<'a> {
             dry_run: cx.query.is_dry_run(),
             effects: Mutex::default(),
             rounds: Mutex::default(),
+        }
+    }
+
+    /// The name as webhooks and policies see it: empty when the server has not generated it yet.
+    pub fn object_name<'v>(&'v self, object: &'v Value) -> &'v str {
+        match crate::metadata::text(object, "name") {
+            "" => self.name,
+            name => name,
+        }
+    }
+
+    /// Whether the request is about a namespace.
+    pub fn is_about_namespace(&self) -> bool {
+        self.cx.resource.plural() == "namespaces" && self.cx.resource.group().is_empty()
+    }
+
+    /// The namespace as webhooks and policies see it: a namespace is in itself.
+    pub fn request_namespace<'v>(&'v self, object: &'v Value) -> &'v str {
+        match self.is_about_namespace() {
+            true => self.object_name(object),
+            false => self.namespace,
         }
     }
 
@@ -383,6 +410,13 @@ pub static PLUGINS: &[Plugin] = &[
         validate: None,
     },
     Plugin {
+        name: "ValidatingAdmissionPolicy",
+        on: true,
+        sees: EVERYTHING,
+        mutate: None,
+        validate: Some(|call, object| Box::pin(policy::validate(call, object))),
+    },
+    Plugin {
         name: "ValidatingAdmissionWebhook",
         on: true,
         sees: EVERYTHING,
@@ -431,9 +465,13 @@ pub struct Admission {
     /// IngressClasses.
     pub ingress_classes: Mirror,
     /// MutatingWebhookConfigurations.
-    pub mutating_webhooks: Mirror,
+    pub mutating_webhooks: Derived<webhook::Hooks>,
     /// ValidatingWebhookConfigurations.
-    pub validating_webhooks: Mirror,
+    pub validating_webhooks: Derived<webhook::Hooks>,
+    /// ValidatingAdmissionPolicies.
+    pub validating_policies: Derived<policy::Policy>,
+    /// ValidatingAdmissionPolicyBindings.
+    pub validating_bindings: Mirror,
     /// TLS towards webhooks.
     pub webhook_settings: webhook::client::Settings,
 }
@@ -443,7 +481,8 @@ const TOLERATION_SECONDS: i64 = 300;
 
 impl Default for Admission {
     fn default() -> Admission {
-        const WEBHOOKS: &str = "admissionregistration.k8s.io";
+        const GROUP: &str = "admissionregistration.k8s.io";
+        let hooks = |plural| Derived::new(Mirror::new(GROUP, "v1", plural), webhook::Hooks::read);
         Admission {
             plugins: PLUGINS.iter().filter(|plugin| plugin.on).collect(),
             not_ready_toleration_seconds: TOLERATION_SECONDS,
@@ -454,8 +493,13 @@ impl Default for Admission {
             runtime_classes: Mirror::new("node.k8s.io", "v1", "runtimeclasses"),
             storage_classes: Mirror::new("storage.k8s.io", "v1", "storageclasses"),
             ingress_classes: Mirror::new("networking.k8s.io", "v1", "ingressclasses"),
-            mutating_webhooks: Mirror::new(WEBHOOKS, "v1", "mutatingwebhookconfigurations"),
-            validating_webhooks: Mirror::new(WEBHOOKS, "v1", "validatingwebhookconfigurations"),
+            mutating_webhooks: hooks("mutatingwebhookconfigurations"),
+            validating_webhooks: hooks("validatingwebhookconfigurations"),
+            validating_policies: Derived::new(
+                Mirror::new(GROUP, "v1", "validatingadmissionpolicies"),
+                policy::Policy::read,
+            ),
+            validating_bindings: Mirror::new(GROUP, "v1", "validatingadmissionpolicybindings"),
             webhook_settings: webhook::client::Settings::default(),
         }
     }

@@ -16,6 +16,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::admission::options::BadPlugins;
 use crate::admission::AdmissionOptions;
+use crate::api_services;
 use crate::audit::{Audit, AuditError, AuditOptions};
 use crate::authn::{self, AuthenticationOptions, Authenticator};
 use crate::authz::{self, rbac, AuthorizationOptions, Authorizer};
@@ -390,6 +391,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         flow_control::start(&server, levels).await?;
     }
     ensure_kubernetes_service(&server, address).await?;
+    api_services::start(&server);
     let root_ca = read_text(pki.ca_cert())?;
     let signing = controllers::SigningOptions {
         certificate: options.cluster_signing_cert_file.clone().unwrap_or_else(|| pki.ca_cert()),

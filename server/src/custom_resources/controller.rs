@@ -18,7 +18,7 @@ use plinth_engine::{At, Engine, EventKind, Feed, KeyRange, Revision, Subscribe};
 use smol_str::SmolStr;
 
 use super::approval::{approval, is_protected_group, Approval};
-use super::definition::{fingerprint, is_condition_true, Definition, Names, RESOURCE};
+use super::definition::{fingerprint, is_condition_true, spec_digest, Definition, Names, RESOURCE};
 use super::naming::{self, NameConflict, Taken};
 use super::rows;
 use super::webhook::ca_bundle_fault;
@@ -42,8 +42,14 @@ const RESTART: Duration = Duration::from_secs(1);
 
 /// A definition as it was last seen, and what was made of it.
 struct Known {
+    /// Without the schemas of its versions once there are rows, which keep them compressed: as trees they would be most
+    /// of what a definition takes.
     tree: Value,
+    /// Whether the schemas have been taken out.
+    bare: bool,
     revision: Revision,
+    /// Of the UID and the whole spec.
+    spec_digest: [u8; 32],
     /// The names that it has been granted.
     granted: Names,
     conflict: Option<NameConflict>,
@@ -201,13 +207,29 @@ impl Definitions {
                 if metadata::text(&known.tree, "uid") != metadata::text(&tree, "uid") {
                     known.granted = Names::default();
                 }
+                known.spec_digest = spec_digest(&tree);
                 known.tree = tree;
+                known.bare = false;
                 known.revision = revision;
+                // The same spec makes the same rows.
+                if known.rows.is_some()
+                    && known.fingerprint == fingerprint(&known.spec_digest, &known.granted)
+                {
+                    known.take_schemas();
+                }
             }
             None => {
                 let granted = Names::of(tree.at(&["status", "acceptedNames"]));
-                let known =
-                    Known { tree, revision, granted, conflict: None, fingerprint: [0; 32], rows: None };
+                let known = Known {
+                    spec_digest: spec_digest(&tree),
+                    tree,
+                    bare: false,
+                    revision,
+                    granted,
+                    conflict: None,
+                    fingerprint: [0; 32],
+                    rows: None,
+                };
                 self.known.insert(name.into(), known);
             }
         }
@@ -304,6 +326,12 @@ impl Definitions {
     }
 }
 
+fn versions_mut(tree: &mut Value) -> impl Iterator<Item = &mut Map> {
+    let versions = tree.object_at_mut(&["spec"]).and_then(|spec| spec.get_mut("versions"));
+    let versions = versions.and_then(Value::as_array_mut);
+    versions.into_iter().flatten().filter_map(Value::as_object_mut)
+}
+
 impl Known {
     fn storage_version(&self) -> Option<&str> {
         let versions = self.tree.at(&["spec", "versions"]).and_then(Value::as_array)?;
@@ -328,12 +356,14 @@ impl Known {
     /// Brings the rows up to date; whether they are others now.
     fn make_rows(&mut self) -> bool {
         if !self.is_served() {
+            self.put_schemas_back();
             return self.rows.take().is_some();
         }
-        let fingerprint = fingerprint(&self.tree, &self.granted);
+        let fingerprint = fingerprint(&self.spec_digest, &self.granted);
         if self.rows.is_some() && fingerprint == self.fingerprint {
             return false;
         }
+        self.put_schemas_back();
         let definition = Arc::new(Definition::new(&self.tree, self.granted.clone()));
         if let Some((old, _)) = &self.rows {
             for version in &definition.versions {
@@ -346,7 +376,30 @@ impl Known {
         let made = self.storage_version().and_then(|storage| rows::of(&definition, storage));
         self.fingerprint = fingerprint;
         self.rows = made.map(|rows| (definition, rows));
+        if self.rows.is_some() {
+            self.take_schemas();
+        }
         true
+    }
+
+    /// Takes the schemas out of the tree: the rows have them.
+    fn take_schemas(&mut self) {
+        for version in versions_mut(&mut self.tree) {
+            version.remove("schema");
+        }
+        self.bare = true;
+    }
+
+    /// Puts back into the tree what was taken out of it.
+    fn put_schemas_back(&mut self) {
+        let (true, Some((definition, _))) = (std::mem::take(&mut self.bare), &self.rows) else { return };
+        for version in versions_mut(&mut self.tree) {
+            let name = version.get("name").and_then(Value::as_str).unwrap_or_default();
+            let made = definition.position(name).and_then(|i| definition.versions.get(i));
+            if let Some(source) = made.and_then(|made| made.schema.source()) {
+                version.insert("schema", tree!({ "openAPIV3Schema": source }));
+            }
+        }
     }
 
     /// The status that the definition should have.
@@ -536,7 +589,16 @@ mod tests {
     fn known(text: &str) -> Known {
         let tree = plinth_codec::json::parse(text.as_bytes()).unwrap();
         let granted = Names::of(tree.at(&["spec", "names"]));
-        Known { tree, revision: Revision::ZERO, granted, conflict: None, fingerprint: [0; 32], rows: None }
+        Known {
+            spec_digest: spec_digest(&tree),
+            tree,
+            bare: false,
+            revision: Revision::ZERO,
+            granted,
+            conflict: None,
+            fingerprint: [0; 32],
+            rows: None,
+        }
     }
 
     const SAMPLE: &str = r#"{"metadata":{"name":"cars.example.com"},"spec":{"group":"example.com","scope":"Cluster",

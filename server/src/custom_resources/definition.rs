@@ -177,7 +177,7 @@ impl Definition {
             namespaced: spec.str_at(&["scope"]) == Some("Namespaced"),
             conversion,
             preserves_unknown,
-            fingerprint: fingerprint(tree, &accepted),
+            fingerprint: fingerprint(&spec_digest(tree), &accepted),
             names: accepted,
             group,
             terminating: AtomicBool::new(is_condition_true(tree, "Terminating")),
@@ -200,12 +200,18 @@ impl Definition {
     }
 }
 
-/// The UID, `spec` and accepted names of a definition, in 32 bytes.
-pub fn fingerprint(tree: &Value, accepted: &Names) -> [u8; 32] {
+/// The UID and `spec` of a definition, in 32 bytes.
+pub fn spec_digest(tree: &Value) -> [u8; 32] {
     let mut text = Vec::with_capacity(4096);
     plinth_codec::json::write_untyped(tree.get("spec").unwrap_or(&Value::Null), &mut text);
-    plinth_codec::json::write_untyped(&accepted.to_value(), &mut text);
     text.extend_from_slice(tree.str_at(&["metadata", "uid"]).unwrap_or_default().as_bytes());
+    Sha256::digest(&text).into()
+}
+
+/// The UID, `spec` and accepted names of a definition, in 32 bytes.
+pub fn fingerprint(spec_digest: &[u8; 32], accepted: &Names) -> [u8; 32] {
+    let mut text = spec_digest.to_vec();
+    plinth_codec::json::write_untyped(&accepted.to_value(), &mut text);
     Sha256::digest(&text).into()
 }
 

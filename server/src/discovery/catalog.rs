@@ -24,8 +24,10 @@ pub struct Version<'a> {
     pub custom: bool,
     /// Its rows.
     pub resources: Vec<&'a Resource>,
-    priority: u32,
-    group_priority: u32,
+    /// Rank within the group (`versionPriority`).
+    pub priority: u32,
+    /// Rank of the group (`groupPriorityMinimum`).
+    pub group_priority: u32,
 }
 
 /// A group and its versions, the preferred one first.

@@ -14,7 +14,7 @@ use crate::http::body::Body;
 use crate::server::Server;
 use crate::status::ApiError;
 
-pub use discovered::Discovered;
+pub use discovered::{catalog, Discovered};
 pub use documents::Documents;
 
 /// Paths that `/` lists besides the API itself.

@@ -1,9 +1,10 @@
 //! Small collections held in memory, for what every write has to look at: limit ranges, quotas, classes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use plinth_codec::Value;
 
 use super::follow::{Change, Collection, Followed};
@@ -70,6 +71,51 @@ impl Mirror {
         let prefix = prefix.ok_or_else(ApiError::no_such_resource)?;
         let objects = Objects { resource, prefix, by_key: BTreeMap::new() };
         Ok(self.objects.get_or_init(|| Followed::new(server.store.clone(), objects)))
+    }
+}
+
+/// What is made of each object of a mirror, once for each version of the object: compiled expressions. The lock is held
+/// to look and to replace, never while something is made.
+pub struct Derived<T> {
+    mirror: Mirror,
+    make: fn(&Value) -> T,
+    made: Mutex<Entries<T>>,
+}
+
+/// Objects and what was made of them, in the order of the objects' names.
+pub type Entries<T> = Arc<[(Arc<Value>, Arc<T>)]>;
+
+impl<T> Derived<T> {
+    /// Of a mirror that is still empty.
+    pub fn new(mirror: Mirror, make: fn(&Value) -> T) -> Derived<T> {
+        Derived { mirror, make, made: Mutex::new(Arc::new([])) }
+    }
+
+    /// The objects and what is made of them, as fresh as a read.
+    ///
+    /// # Errors
+    /// When the collection cannot be read.
+    pub async fn entries(&self, server: &Server) -> Result<Entries<T>, ApiError> {
+        let objects = self.mirror.objects(server, "").await?;
+        let known = self.made.lock().clone();
+        let same = |(object, _): &(Arc<Value>, _), other: &Arc<Value>| Arc::ptr_eq(object, other);
+        if known.len() == objects.len() && known.iter().zip(&objects).all(|(entry, other)| same(entry, other))
+        {
+            return Ok(known);
+        }
+        // An object in the old list stays where it is as long as that is held, so its address is its own.
+        let by_address: HashMap<*const Value, &Arc<T>> =
+            known.iter().map(|(object, made)| (Arc::as_ptr(object), made)).collect();
+        let entries: Entries<T> = objects
+            .into_iter()
+            .map(|object| {
+                let made = by_address.get(&Arc::as_ptr(&object)).map(|made| (*made).clone());
+                let made = made.unwrap_or_else(|| Arc::new((self.make)(&object)));
+                (object, made)
+            })
+            .collect();
+        *self.made.lock() = entries.clone();
+        Ok(entries)
     }
 }
 

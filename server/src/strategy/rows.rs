@@ -3,8 +3,8 @@
 use super::core::{data, namespace, pod, service, storage};
 use super::defaults::{cluster, core, pod as pods, workloads as work};
 use super::validation::{
-    cluster as check_cluster, event as check_event, fixed, pod as check_pod, rbac as check_rbac,
-    service as check_service, update, workloads as check_work,
+    cluster as check_cluster, event as check_event, fixed, pod as check_pod, policies as check_policies,
+    rbac as check_rbac, service as check_service, update, workloads as check_work,
 };
 use super::{certificates, definitions, faces, workloads, Deletion, NameRule, Strategy, BASE};
 
@@ -19,6 +19,12 @@ const ROLE_BINDING: Strategy =
     Strategy { defaults: cluster::ROLE_BINDING, validate_update: update::role_binding, ..RBAC };
 const CREATE_ON_UPDATE: Strategy = Strategy { create_on_update: true, ..BASE };
 const ADMISSION_POLICY: Strategy = Strategy { defaults: cluster::ADMISSION_POLICY, ..POLICY };
+/// Webhooks have match conditions.
+const CONDITIONAL_WEBHOOKS: Strategy = Strategy {
+    validate_create: check_policies::new_webhooks,
+    validate_update: check_policies::changed_webhooks,
+    ..POLICY
+};
 const ADMISSION_POLICY_BINDING: Strategy = Strategy { defaults: cluster::ADMISSION_POLICY_BINDING, ..POLICY };
 /// What most statuses that a controller writes keep of the metadata (`rest.ResetObjectMetaForStatus`).
 const STATUS_KEEPS_METADATA: &[&str] = &["labels", "annotations", "finalizers", "ownerReferences"];
@@ -141,14 +147,35 @@ pub(super) static ROWS: &[Row] = &[
     (
         "admissionregistration.k8s.io",
         "mutatingwebhookconfigurations",
-        Strategy { defaults: cluster::MUTATING_WEBHOOKS, checks: check_cluster::WEBHOOKS, ..POLICY },
+        Strategy {
+            defaults: cluster::MUTATING_WEBHOOKS,
+            checks: check_cluster::WEBHOOKS,
+            ..CONDITIONAL_WEBHOOKS
+        },
     ),
-    ("admissionregistration.k8s.io", "validatingadmissionpolicies", ADMISSION_POLICY),
-    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", ADMISSION_POLICY_BINDING),
+    (
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicies",
+        Strategy {
+            checks: check_policies::VALIDATING_POLICY,
+            validate_create: check_policies::new_policy,
+            validate_update: check_policies::changed_policy,
+            ..ADMISSION_POLICY
+        },
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings",
+        Strategy { checks: check_policies::VALIDATING_BINDING, ..ADMISSION_POLICY_BINDING },
+    ),
     (
         "admissionregistration.k8s.io",
         "validatingwebhookconfigurations",
-        Strategy { defaults: cluster::VALIDATING_WEBHOOKS, checks: check_cluster::WEBHOOKS, ..POLICY },
+        Strategy {
+            defaults: cluster::VALIDATING_WEBHOOKS,
+            checks: check_cluster::WEBHOOKS,
+            ..CONDITIONAL_WEBHOOKS
+        },
     ),
     (
         "apiextensions.k8s.io",

@@ -193,3 +193,37 @@ async fn definitions_and_objects_are_there_after_a_restart() {
     assert_eq!(patch.send(&client, "/apis/held.example.com/v1/helds/h").await, 200);
     until(&client, "helds.held.example.com", |d| d["code"] == 404).await;
 }
+
+#[tokio::test]
+async fn api_services_follow_what_is_served() {
+    const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+    let client = shared_with_apis().await.client().await;
+    let group = format!("{}.example.com", unique("registered"));
+    let (code, apps) = call(&client, Method::GET, &format!("{API_SERVICES}/v1.apps"), None).await;
+    assert_eq!((code, &apps["spec"]["groupPriorityMinimum"]), (200, &json!(17_800)), "{apps}");
+    assert_eq!(apps["status"]["conditions"][0]["reason"], "Local");
+    let schema = json!({"type": "object"});
+    establish(&client, &definition(&group, "Listed", "Cluster", schema)).await;
+    let path = format!("{API_SERVICES}/v1.{group}");
+    let wait = async |wanted: u16| {
+        let look = async {
+            loop {
+                let (code, found) = call(&client, Method::GET, &path, None).await;
+                if code == wanted {
+                    return found;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), look).await.expect("the APIService follows")
+    };
+    let found = wait(200).await;
+    assert_eq!(found["metadata"]["labels"], json!({"kube-aggregator.kubernetes.io/automanaged": "true"}));
+    assert_eq!(
+        found["spec"],
+        json!({"group": group, "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 100})
+    );
+    let (code, _) = call(&client, Method::DELETE, &format!("{DEFINITIONS}/listeds.{group}"), None).await;
+    assert_eq!(code, 200);
+    wait(404).await;
+}

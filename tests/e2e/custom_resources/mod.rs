@@ -2,6 +2,7 @@
 //! own; those that restart it or fill it have their own.
 
 mod bad_input;
+mod conversion;
 mod kubectl;
 mod lifecycle;
 mod many;

@@ -12,7 +12,9 @@
 //! | `regex` | `matches`, `find`, `findAll` in RE2's syntax |
 //! | `net`, `url` | IP addresses, networks, URLs |
 //! | `quantity`, `semver`, `format` | the types of these names |
+//! | `authz` | what a user may do |
 
+pub(crate) mod authz;
 mod format;
 pub(crate) mod formatting;
 mod lists;
@@ -160,6 +162,11 @@ fn simple_type(name: &str) -> Option<Type> {
         "cidr" => Type::Opaque(Opaque::Cidr),
         "format" => Type::Opaque(Opaque::Format),
         "semver" => Type::Opaque(Opaque::Semver),
+        "authorizer" => Type::Opaque(Opaque::Authorizer),
+        "pathcheck" => Type::Opaque(Opaque::PathCheck),
+        "groupcheck" => Type::Opaque(Opaque::GroupCheck),
+        "resourcecheck" => Type::Opaque(Opaque::ResourceCheck),
+        "decision" => Type::Opaque(Opaque::Decision),
         _ => return None,
     })
 }
@@ -380,6 +387,28 @@ static ROWS: &[Row] = &[
     ("format.uri", Cost::One, |_, _| format::get("uri"), FORMAT),
     ("format.uuid", Cost::One, |_, _| format::get("uuid"), FORMAT),
     ("format.byte", Cost::One, |_, _| format::get("byte"), FORMAT),
+    // Authorization.
+    ("path", Cost::One, authz::path, ".authorizer_path (authorizer, string) pathcheck"),
+    ("group", Cost::One, authz::group, ".authorizer_group (authorizer, string) groupcheck"),
+    ("serviceAccount", Cost::One, authz::service_account,
+        ".authorizer_serviceaccount (authorizer, string, string) authorizer"),
+    ("resource", Cost::One, authz::resource, ".groupcheck_resource (groupcheck, string) resourcecheck"),
+    ("subresource", Cost::One, |_, a| authz::narrow(a, |r| &mut r.subresource),
+        ".resourcecheck_subresource (resourcecheck, string) resourcecheck"),
+    ("namespace", Cost::One, |_, a| authz::narrow(a, |r| &mut r.namespace),
+        ".resourcecheck_namespace (resourcecheck, string) resourcecheck"),
+    ("name", Cost::One, |_, a| authz::narrow(a, |r| &mut r.name),
+        ".resourcecheck_name (resourcecheck, string) resourcecheck"),
+    ("fieldSelector", Cost::Selector, |_, a| authz::narrow(a, |r| &mut r.field_selector),
+        ".authorizer_fieldselector (resourcecheck, string) resourcecheck"),
+    ("labelSelector", Cost::Selector, |_, a| authz::narrow(a, |r| &mut r.label_selector),
+        ".authorizer_labelselector (resourcecheck, string) resourcecheck"),
+    ("check", Cost::Check, authz::check,
+        ".pathcheck_check (pathcheck, string) decision; .resourcecheck_check (resourcecheck, string) decision"),
+    ("allowed", Cost::One, |_, a| authz::allowed(a), ".decision_allowed (decision) bool"),
+    ("reason", Cost::One, |_, a| authz::reason(a), ".decision_reason (decision) string"),
+    ("errored", Cost::One, |_, a| authz::errored(a), ".decision_errored (decision) bool"),
+    ("error", Cost::One, |_, a| authz::error(a), ".decision_error (decision) string"),
     ("format.date", Cost::One, |_, _| format::get("date"), FORMAT),
     ("format.datetime", Cost::One, |_, _| format::get("datetime"), FORMAT),
 ];

@@ -1,10 +1,14 @@
 //! Values of the types that the libraries add.
 
 use std::net::IpAddr;
+use std::sync::Arc;
+
+use smol_str::SmolStr;
 
 use crate::cel::types::Opaque;
 use crate::quantity::Quantity;
 
+use super::authz::{Answer, Principal, ResourceQuestion};
 use super::format::NamedFormat;
 use super::net::Network;
 use super::semver::Version;
@@ -19,6 +23,11 @@ pub(crate) enum Thing {
     Network(Network),
     Format(&'static NamedFormat),
     Version(Version),
+    Authorizer(Principal),
+    PathCheck(Principal, SmolStr),
+    GroupCheck(Principal, SmolStr),
+    ResourceCheck(Principal, ResourceQuestion),
+    Decision(Arc<Answer>),
 }
 
 impl Thing {
@@ -30,6 +39,11 @@ impl Thing {
             Thing::Network(_) => Opaque::Cidr,
             Thing::Format(_) => Opaque::Format,
             Thing::Version(_) => Opaque::Semver,
+            Thing::Authorizer(_) => Opaque::Authorizer,
+            Thing::PathCheck(..) => Opaque::PathCheck,
+            Thing::GroupCheck(..) => Opaque::GroupCheck,
+            Thing::ResourceCheck(..) => Opaque::ResourceCheck,
+            Thing::Decision(_) => Opaque::Decision,
         }
     }
 
@@ -52,6 +66,11 @@ impl PartialEq for Thing {
             (Thing::Network(a), Thing::Network(b)) => a == b,
             (Thing::Format(a), Thing::Format(b)) => a.name == b.name,
             (Thing::Version(a), Thing::Version(b)) => a.compare(b).is_eq(),
+            (Thing::Authorizer(a), Thing::Authorizer(b)) => a == b,
+            (Thing::PathCheck(a, x), Thing::PathCheck(b, y)) => a == b && x == y,
+            (Thing::GroupCheck(a, x), Thing::GroupCheck(b, y)) => a == b && x == y,
+            (Thing::ResourceCheck(a, x), Thing::ResourceCheck(b, y)) => a == b && x == y,
+            (Thing::Decision(a), Thing::Decision(b)) => a == b,
             _ => false,
         }
     }

@@ -158,7 +158,7 @@ fn spec_faults(view: &View<'_>, options: &Options) -> Vec<FieldError> {
         faults.extend(parts::deprecation_faults(&path, version));
         if let Some(validation) = version.validation {
             let status = view.subresources_of(version).is_some_and(parts::has_status);
-            faults.extend(schema::faults(&path.child("schema"), validation, status, options));
+            faults.extend(schema::faults(&path.child("schema"), validation, version.name, status, options));
         }
         faults.extend(
             version.subresources.into_iter().flat_map(|subresources| {
@@ -206,7 +206,8 @@ fn spec_faults(view: &View<'_>, options: &Options) -> Vec<FieldError> {
     faults.extend(parts::name_faults(&names_path, view.names));
     if let Some(validation) = view.validation {
         let status = view.all_subresources().any(parts::has_status);
-        faults.extend(schema::faults(&path.child("validation"), validation, status, options));
+        let first = view.versions.first().map_or("", |version| version.name);
+        faults.extend(schema::faults(&path.child("validation"), validation, first, status, options));
     }
     faults.extend(
         view.subresources

@@ -22,6 +22,8 @@ pub(super) struct Options {
     pub known_review_version: bool,
     /// The CA bundle of the webhook may be malformed.
     pub any_ca_bundle: bool,
+    /// Versions whose schema is as it was: single rules that cost too much may stay.
+    pub costs_kept: Vec<String>,
     /// Versions that may keep too many selectable fields; empty text for all versions together.
     pub selectable_kept: Vec<String>,
 }
@@ -36,6 +38,7 @@ impl Options {
             keywords: keywords::Rules { valid_type: true, atomic_set: true, map_keys: true },
             known_review_version: true,
             any_ca_bundle: true,
+            costs_kept: Vec::new(),
             selectable_kept: Vec::new(),
         }
     }
@@ -62,6 +65,7 @@ impl Options {
             },
             known_review_version: conversion::has_known_review_version(old),
             any_ca_bundle: !super::is_established(old_definition) || conversion::has_bad_ca_bundle(old),
+            costs_kept: costs_kept(new, old),
             selectable_kept: selectable_kept(new, old),
         }
     }
@@ -90,6 +94,15 @@ fn has_unpruned_defaults(root: Props<'_>) -> bool {
     let Ok((nodes, id)) = compile::compile(root) else { return false };
     let all = defaults::faults(&nodes, id, &Path::Root, root, true);
     all.iter().any(|fault| fault.message.ends_with(": must not have unknown fields"))
+}
+
+/// Versions whose schema is what it was.
+fn costs_kept(new: &View<'_>, old: &View<'_>) -> Vec<String> {
+    let same = |version: &&Version<'_>| {
+        old.versions.iter().any(|before| before.name == version.name)
+            && new.schema_of(version.name) == old.schema_of(version.name)
+    };
+    new.versions.iter().filter(same).map(|version| version.name.to_owned()).collect()
 }
 
 /// Versions whose selectable fields were too many before and are the same now.
@@ -134,10 +147,12 @@ const AT_ROOT: &[(&str, &str)] = &[
     ("x-kubernetes-validations", "XValidations"),
 ];
 
-/// What is wrong with the schema of a version. `path` leads to its `schema`, or to `spec.validation`.
+/// What is wrong with the schema of a version. `path` leads to its `schema`, or to `spec.validation`, which counts as the
+/// first version's.
 pub(super) fn faults(
     path: &Path<'_>,
     validation: Validation<'_>,
+    version: &str,
     has_status: bool,
     options: &Options,
 ) -> Vec<FieldError> {
@@ -168,7 +183,8 @@ pub(super) fn faults(
     faults.extend(keywords::faults(&at, schema, options.keywords));
     if let Some((nodes, root)) = compiled {
         let all_else_is_well = faults.is_empty();
-        faults.extend(rules::definition_faults(&nodes, root, &at, all_else_is_well));
+        let lets_pass = options.costs_kept.iter().any(|kept| kept == version);
+        faults.extend(rules::definition_faults(&nodes, root, &at, all_else_is_well, lets_pass));
     }
     if let (true, Some(error)) = (faults.is_empty(), not_compiled) {
         faults.push(FieldError::invalid(at, &"".into(), error));

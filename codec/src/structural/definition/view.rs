@@ -50,6 +50,12 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
+    /// The schema of the version of that name, its own or that of all.
+    pub fn schema_of(&self, name: &str) -> Option<&'a Value> {
+        let own = self.versions.iter().find(|version| version.name == name)?.validation;
+        own.or(self.validation).and_then(Validation::value)
+    }
+
     pub fn new(definition: &'a Value) -> View<'a> {
         let spec = members(definition.get("spec"), &EMPTY);
         let given = spec.get("versions").and_then(Value::as_array).unwrap_or_default();

@@ -422,3 +422,27 @@ fn hostile_schemas_end_with_a_fault() {
     assert_ne!(validate(&value("{spec: 7, status: [], metadata: x}")), []);
     assert_ne!(validate(&value("{spec: {versions: [7, {schema: 7}], names: 7, group: 7}}")), []);
 }
+
+#[test]
+fn rules_that_cost_too_much_may_stay_where_they_are() {
+    let with_rule = |rule: &str, short_name: &str| {
+        let schema = format!(
+            "{{type: object, properties: {{spec: {{type: object, properties: {{l: {{type: array, items: {{type: string}}, \
+             x-kubernetes-validations: [{{rule: \"{rule}\"}}]}}}}}}}}}}"
+        );
+        let versions =
+            format!("[{{name: v1, served: true, storage: true, schema: {{openAPIV3Schema: {schema}}}}}]");
+        changed(
+            &value(BASE),
+            &format!("{{spec: {{names: {{shortNames: [{short_name}]}}, versions: {versions}}}}}"),
+        )
+    };
+    let too_costly = |faults: Vec<_>| {
+        texts(&faults).iter().filter(|fault| fault.contains("estimated rule cost exceeds budget")).count()
+    };
+    let costly = "self.all(x, x.contains('abcdefghijklmnop'))";
+    let old = with_rule(costly, "a");
+    assert_eq!(too_costly(validate(&old)), 1);
+    assert_eq!(too_costly(validate_update(&with_rule(costly, "b"), &old)), 0, "as it was");
+    assert_eq!(too_costly(validate_update(&old, &with_rule("true", "a"))), 1, "new");
+}

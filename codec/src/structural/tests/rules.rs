@@ -60,7 +60,7 @@ fn rules_of_definitions_are_checked() {
         let schema = value(&with(schema));
         let (nodes, root) = compile::compile(Props::of(&schema)).unwrap();
         let path = Path::Root;
-        texts(&rules::definition_faults(&nodes, root, &path.child("s"), true))
+        texts(&rules::definition_faults(&nodes, root, &path.child("s"), true, false))
     };
     assert_eq!(faults(SCHEMA), [""; 0]);
     let found = faults("f: {type: string, x-kubernetes-validations: [{rule: ' '}]}");

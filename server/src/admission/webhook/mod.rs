@@ -2,18 +2,17 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | `matching` | which webhooks a request concerns |
 //! | `review` | the question and the answer (`AdmissionReview` v1) |
 //! | `client` | the way there and back |
 //!
 //! Mutating webhooks are asked one after the other, in the order of their configurations' names; each sees what those before
 //! it made of the object. Those that ask for it (`reinvocationPolicy: IfNeeded`) are asked once more when a later one has
-//! changed something. Validating webhooks are asked all at once. Match conditions are CEL; until that is there a
-//! webhook that has some fails as its `failurePolicy` says. Upstream: k8s.io/apiserver `pkg/admission/plugin/webhook`.
+//! changed something. Validating webhooks are asked all at once. Which webhooks a request concerns is said by rules and
+//! selectors (`super::matching`), and by match conditions (`super::expressions`), which are compiled once for each version of
+//! a configuration. Upstream: k8s.io/apiserver `pkg/admission/plugin/webhook`.
 
 pub mod client;
-mod matching;
-mod review;
+pub(super) mod review;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,21 +22,30 @@ use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::{patch, Value};
 use tokio::task::JoinSet;
 
-use self::matching::Asked;
 use self::review::Answer;
-use super::Call;
+use super::expressions::{environment, Asker, Conditions, Subject};
+use super::{matching, Call};
 use crate::conversion;
 use crate::metadata;
 use crate::registry::ResourceType;
 use crate::status::{ApiError, Reason};
-use crate::storage::stored::Head;
 
 /// The plugin that asks the mutating ones.
 pub(super) const MUTATING: &str = "MutatingAdmissionWebhook";
 /// How long a webhook may take that says nothing of it, in seconds.
 const TIMEOUT: i64 = 10;
-/// The group whose configurations no webhook is asked about, so that a bad one can be mended.
-const EXEMPT_GROUP: &str = "admissionregistration.k8s.io";
+
+/// The compiled match conditions of a configuration's webhooks, in their order. Immutable.
+#[derive(Debug)]
+pub struct Hooks(Vec<Conditions>);
+
+impl Hooks {
+    /// Compiles; a fault shows when the condition is asked.
+    pub fn read(configuration: &Value) -> Hooks {
+        let environment = environment(false, true);
+        Hooks(hooks(configuration).iter().map(|hook| Conditions::read(hook, environment)).collect())
+    }
+}
 
 /// What a request remembers of its first round of mutating webhooks.
 #[derive(Debug, Default)]
@@ -87,7 +95,7 @@ impl Invocation {
         ApiError::internal(format!("failed calling webhook {:?}: {why}", self.name()))
     }
 
-    /// What stands against asking: side effects in a dry run, versions and conditions that nobody here knows.
+    /// What stands against asking: side effects in a dry run, versions that nobody here knows.
     fn obstacle(&self, dry_run: bool) -> Option<Result<String, ApiError>> {
         if dry_run && !matches!(self.text("sideEffects"), "None" | "NoneOnDryRun") {
             let what = format!("admission webhook {:?} does not support dry run", self.name());
@@ -98,8 +106,7 @@ impl Invocation {
             let why = "could not create admission objects: webhook does not accept known AdmissionReview versions (v1)";
             return Some(Ok(why.to_owned()));
         }
-        let conditions = !list("matchConditions").is_empty();
-        conditions.then(|| Ok("match conditions are not evaluated by this version of plinth".to_owned()))
+        None
     }
 }
 
@@ -109,13 +116,15 @@ impl Invocation {
 /// What a webhook refuses with; 500 when one that must be asked cannot be.
 pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), ApiError> {
     let server = &call.cx.server;
-    let configurations = server.admission.mutating_webhooks.objects(server, "").await?;
-    if configurations.is_empty() {
+    let configurations = server.admission.mutating_webhooks.entries(server).await?;
+    if configurations.is_empty() || matching::is_exempt(call) {
         return Ok(());
     }
-    for configuration in &configurations {
-        for hook in hooks(configuration) {
-            let Some(invocation) = concerned(call, configuration, hook, object).await? else { continue };
+    let asker = Asker::new(call.cx);
+    for (configuration, compiled) in configurations.iter() {
+        for (hook, conditions) in hooks(configuration).iter().zip(&compiled.0) {
+            let hook = Hook { configuration, hook, conditions };
+            let Some(invocation) = concerned(call, hook, object, &asker).await? else { continue };
             let id = invocation.id();
             let skip = {
                 let rounds = call.rounds.lock();
@@ -148,15 +157,17 @@ pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), Ap
 /// As [`mutate`].
 pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     let server = &call.cx.server;
-    let configurations = server.admission.validating_webhooks.objects(server, "").await?;
-    if configurations.is_empty() {
+    let configurations = server.admission.validating_webhooks.entries(server).await?;
+    if configurations.is_empty() || matching::is_exempt(call) {
         return Ok(());
     }
+    let asker = Asker::new(call.cx);
     let mut running = JoinSet::new();
     let mut outcomes: Vec<Result<(), ApiError>> = Vec::new();
-    for configuration in &configurations {
-        for hook in hooks(configuration) {
-            let Some(invocation) = concerned(call, configuration, hook, object).await? else { continue };
+    for (configuration, compiled) in configurations.iter() {
+        for (hook, conditions) in hooks(configuration).iter().zip(&compiled.0) {
+            let hook = Hook { configuration, hook, conditions };
+            let Some(invocation) = concerned(call, hook, object, &asker).await? else { continue };
             let place = outcomes.len();
             outcomes.push(Ok(()));
             match prepare(call, &invocation, object)? {
@@ -190,69 +201,60 @@ fn hooks(configuration: &Value) -> &[Value] {
     configuration.get("webhooks").and_then(Value::as_array).unwrap_or_default()
 }
 
+/// A webhook of a configuration.
+struct Hook<'h> {
+    configuration: &'h Value,
+    hook: &'h Value,
+    conditions: &'h Conditions,
+}
+
 /// The webhook with the version that it is asked in, if the request concerns it.
 async fn concerned(
     call: &Call<'_>,
-    configuration: &Value,
-    hook: &Value,
+    hook: Hook<'_>,
     object: &Value,
+    asker: &Asker<'_>,
 ) -> Result<Option<Invocation>, ApiError> {
-    let resource = &call.cx.resource;
-    if resource.group() == EXEMPT_GROUP {
-        return Ok(None);
-    }
-    let Some(matched) = matched_version(call, hook) else { return Ok(None) };
-    if !matching::object_selected(hook, object, call.old) || !namespace_selected(call, hook, object).await? {
-        return Ok(None);
-    }
-    Ok(Some(Invocation {
-        configuration: metadata::text(configuration, "name").to_owned(),
-        hook: hook.clone(),
+    let Some(matched) = matching::by_webhook(call, hook.hook, object).await? else { return Ok(None) };
+    let invocation = Invocation {
+        configuration: metadata::text(hook.configuration, "name").to_owned(),
+        hook: hook.hook.clone(),
         resource: matched,
-    }))
-}
-
-/// The resource as the request names it, or in another version that a rule names.
-fn matched_version(call: &Call<'_>, hook: &Value) -> Option<Arc<ResourceType>> {
-    let resource = &call.cx.resource;
-    let matches = |resource: &ResourceType| {
-        let asked = Asked {
-            operation: call.operation,
-            group: resource.group(),
-            version: &resource.row.version,
-            resource: resource.plural(),
-            subresource: &call.cx.info.subresource,
-            namespaced: resource.row.namespaced,
-        };
-        matching::rules_match(hook, &asked)
     };
-    if matches(resource) {
-        return Some(resource.clone());
-    }
-    if hook.str_at(&["matchPolicy"]) == Some("Exact") {
-        return None;
-    }
-    let prefix = &resource.storage.as_ref()?.prefix;
-    let same = |other: &&Arc<ResourceType>| other.storage.as_ref().is_some_and(|s| s.prefix == *prefix);
-    call.cx.registry.resources.iter().filter(same).find(|other| matches(other)).cloned()
+    let holds = hook.conditions.is_empty()
+        || conditions_hold(call, &invocation, hook.conditions, object, asker).await?;
+    Ok(holds.then_some(invocation))
 }
 
-/// A namespace is selected by its own labels, what is in it by those of the namespace, everything else always.
-async fn namespace_selected(call: &Call<'_>, hook: &Value, object: &Value) -> Result<bool, ApiError> {
-    const KEY: &str = "namespaceSelector";
-    if call.cx.resource.plural() == "namespaces" && call.cx.resource.group().is_empty() {
-        let object = if object.is_null() { call.old.unwrap_or(object) } else { object };
-        return Ok(matching::selects(hook, KEY, |key| object.str_at(&["metadata", "labels", key])));
-    }
-    if call.namespace.is_empty() || hook.get(KEY).is_none_or(Value::is_null) {
-        return Ok(true);
-    }
-    let namespaces = call.cx.registry.get("", "v1", "namespaces").ok_or_else(ApiError::no_such_resource)?;
-    let Some(form) = &namespaces.storage else { return Ok(true) };
-    let record = call.cx.server.store.get(form, "", call.namespace).await?;
-    let record = record.ok_or_else(|| ApiError::not_found("", "namespaces", call.namespace))?;
-    let head = Head::parse(&record.value).map_err(ApiError::internal)?;
-    Ok(matching::selects(hook, KEY, |key| head.labels().find(|(k, _)| *k == key).map(|(_, v)| v)))
+async fn conditions_hold(
+    call: &Call<'_>,
+    invocation: &Invocation,
+    conditions: &Conditions,
+    object: &Value,
+    asker: &Asker<'_>,
+) -> Result<bool, ApiError> {
+    let matched = &invocation.resource;
+    let new = matching::converted(call, matched, object)?;
+    let old = matching::converted(call, matched, call.old.unwrap_or(&Value::Null))?;
+    let request = review::attributes(call, matched, &new);
+    let subject = Subject {
+        call,
+        request: &request,
+        object: &new,
+        old: &old,
+        namespace: &Value::Null,
+        params: &Value::Null,
+    };
+    let activation = subject.asking(environment(false, true));
+    conditions.hold(&activation, asker, !invocation.ignores_failure()).await.map_err(|why| {
+        tracing::warn!(
+            webhook = invocation.name(),
+            why,
+            "match conditions cannot be evaluated, failing closed"
+        );
+        let (group, plural) = (call.cx.resource.group(), call.cx.resource.plural());
+        ApiError::forbidden(group, plural, call.object_name(object), &why)
+    })
 }
 
 enum Prepared {
@@ -273,13 +275,9 @@ fn prepare(call: &Call<'_>, invocation: &Invocation, object: &Value) -> Result<P
     }
     let uid = uuid::Uuid::new_v4().to_string();
     let matched = &invocation.resource;
-    let converted =
-        |object: &Value| match matched.api_version == call.cx.resource.api_version || object.is_null() {
-            true => Ok(object.clone()),
-            false => conversion::between(object.clone(), &call.cx.resource, matched),
-        };
-    let (new, old) = (converted(object)?, call.old.map(converted).transpose()?);
-    let review = review::request(call, matched, &uid, &new, old.as_ref());
+    let new = matching::converted(call, matched, object)?;
+    let old = matching::converted(call, matched, call.old.unwrap_or(&Value::Null))?;
+    let review = review::request(call, matched, &uid, &new, &old);
     Ok(Prepared::Ask { uid, review })
 }
 

@@ -17,8 +17,19 @@ pub(super) fn request(
     matched: &ResourceType,
     uid: &str,
     object: &Value,
-    old: Option<&Value>,
+    old: &Value,
 ) -> Value {
+    let mut request = attributes(call, matched, object);
+    if let Some(map) = request.as_object_mut() {
+        map.insert("uid", uid);
+        map.insert("object", object.clone());
+        map.insert("oldObject", old.clone());
+    }
+    tree!({ "kind": KIND, "apiVersion": API_VERSION, "request": request })
+}
+
+/// What is asked, without the objects: the `request` of expressions, too.
+pub(in crate::admission) fn attributes(call: &Call<'_>, matched: &ResourceType, object: &Value) -> Value {
     let (info, asked) = (&call.cx.info, &call.cx.resource);
     let kind_of = |resource: &ResourceType| {
         let row = &resource.row;
@@ -33,36 +44,27 @@ pub(super) fn request(
         tree!({ "group": row.group.as_str(), "version": row.version.as_str(), "resource": row.plural.as_str() })
     };
     let mut request = tree!({
-        "uid": uid,
         "kind": kind_of(matched),
         "resource": resource_of(matched),
         "requestKind": kind_of(asked),
         "requestResource": resource_of(asked),
         "operation": call.operation.as_str(),
         "userInfo": call.cx.user.to_user_info(),
-        "object": object.clone(),
-        "oldObject": old.cloned().unwrap_or_default(),
         "dryRun": call.dry_run,
         "options": options(call),
     });
     if let Some(map) = request.as_object_mut() {
-        let name = match crate::metadata::text(object, "name") {
-            "" => call.name,
-            name => name,
-        };
-        // A namespace is in itself.
-        let namespace = if asked.plural() == "namespaces" { name } else { call.namespace };
         let texts = [
             ("subResource", info.subresource.as_str()),
             ("requestSubResource", info.subresource.as_str()),
-            ("name", name),
-            ("namespace", namespace),
+            ("name", call.object_name(object)),
+            ("namespace", call.request_namespace(object)),
         ];
         for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
             map.insert(key, text);
         }
     }
-    tree!({ "kind": KIND, "apiVersion": API_VERSION, "request": request })
+    request
 }
 
 fn options(call: &Call<'_>) -> Value {

@@ -82,7 +82,7 @@ pub struct JwtAuthenticator {
     pub claim_mappings: ClaimMappings,
     /// What must be true of the user.
     #[serde(default)]
-    pub user_validation_rules: Vec<serde_json::Value>,
+    pub user_validation_rules: Vec<UserRule>,
     /// Signature algorithms, which only the flags can name; all when there are none.
     #[serde(skip)]
     pub algorithms: Vec<String>,
@@ -130,6 +130,30 @@ pub struct ClaimRule {
     pub message: String,
 }
 
+/// Something that must be true of the user.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct UserRule {
+    /// CEL over `user`.
+    #[serde(default)]
+    pub expression: String,
+    /// What is said when it is false.
+    #[serde(default)]
+    pub message: String,
+}
+
+/// An extra value of the user.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ExtraMapping {
+    /// Its key: a domain and a path.
+    #[serde(default)]
+    pub key: String,
+    /// CEL over `claims`.
+    #[serde(default)]
+    pub value_expression: String,
+}
+
 /// Which claims make the user.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -145,7 +169,7 @@ pub struct ClaimMappings {
     pub uid: PrefixedClaim,
     /// Extra values; each is a CEL expression.
     #[serde(default)]
-    pub extra: Vec<serde_json::Value>,
+    pub extra: Vec<ExtraMapping>,
 }
 
 /// A claim and what is put before its value.
@@ -163,8 +187,6 @@ pub struct PrefixedClaim {
     pub expression: String,
 }
 
-/// What is said of expressions.
-const NO_CEL: &str = "CEL expressions are not supported by this version of plinth; map claims";
 /// The versions of the file that are understood; they do not differ in what is here.
 const VERSIONS: [&str; 3] =
     ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"];
@@ -285,7 +307,8 @@ impl JwtAuthenticator {
         for rule in &self.claim_validation_rules {
             match (rule.claim.is_empty(), rule.expression.is_empty()) {
                 (true, true) => fault("claimValidationRules", "claim or expression is required"),
-                (_, false) => fault("claimValidationRules", NO_CEL),
+                (false, false) => fault("claimValidationRules", "claim and expression can't both be set"),
+                (true, false) => {}
                 (false, true) if !rule.message.is_empty() => {
                     fault("claimValidationRules", "message may not be specified when claim is set");
                 }
@@ -297,7 +320,8 @@ impl JwtAuthenticator {
         for (name, mapping, required) in prefixed {
             let field = format!("claimMappings.{name}");
             match (mapping.claim.is_empty(), mapping.prefix.is_some()) {
-                (true, _) if !mapping.expression.is_empty() => fault(&field, NO_CEL),
+                (true, true) if !mapping.expression.is_empty() => fault(&format!("{field}.prefix"), "prefix may not be specified when expression is set"),
+                (true, false) if !mapping.expression.is_empty() => {}
                 (true, true) => fault(&format!("{field}.claim"), "non-empty claim name is required when prefix is set"),
                 (true, false) if required => fault(&field, "Required value: claim or expression is required"),
                 (false, false) => fault(&format!("{field}.prefix"), "Required value: prefix is required when claim is set. It can be set to an empty string to disable prefixing"),
@@ -305,18 +329,13 @@ impl JwtAuthenticator {
                 _ => {}
             }
         }
-        if !mappings.uid.expression.is_empty() {
-            fault("claimMappings.uid", NO_CEL);
-        }
-        if !mappings.extra.is_empty() {
-            fault("claimMappings.extra", NO_CEL);
-        }
-        if !self.user_validation_rules.is_empty() {
-            fault("userValidationRules", NO_CEL);
+        if !mappings.uid.claim.is_empty() && !mappings.uid.expression.is_empty() {
+            fault("claimMappings.uid", "claim and expression can't both be set");
         }
         if let Some(bad) = self.algorithms.iter().find(|name| super::algorithm(name).is_none()) {
             fault("signing-algs", &format!("oidc: unsupported signing alg: {bad:?}"));
         }
+        super::expressions::Expressions::compile(self, place, faults);
     }
 }
 

@@ -4,6 +4,7 @@
 //! most every ten seconds; a server that cannot be reached makes tokens invalid, never the start fail.
 
 pub mod config;
+mod expressions;
 mod fetch;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use serde_json::Value;
 use super::jwt::{self, JwtError, Registered, VerifyingKey};
 use super::{user, User};
 use config::{ConfigError, Configuration, JwtAuthenticator, PrefixedClaim};
+use expressions::Expressions;
 
 /// The least time between two fetches of an issuer's keys.
 const FETCH_PAUSE: Duration = Duration::from_secs(10);
@@ -85,6 +87,7 @@ pub struct Issuers {
 /// One issuer. Its keys are behind a lock that is held to look and to put, never across a fetch.
 struct Issuer {
     config: JwtAuthenticator,
+    expressions: Expressions,
     algorithms: Vec<Algorithm>,
     tls: Arc<ClientConfig>,
     keys: Mutex<Keys>,
@@ -169,7 +172,10 @@ impl Issuer {
             true => ALGORITHMS.map(|(_, algorithm)| algorithm).to_vec(),
             false => config.algorithms.iter().filter_map(|name| algorithm(name)).collect(),
         };
+        // Faults were told when the configuration was checked.
+        let expressions = Expressions::compile(&config, "", &mut Vec::new());
         Ok(Issuer {
+            expressions,
             algorithms,
             tls: fetch::client(&config.issuer.certificate_authority).map_err(invalid)?,
             keys: Mutex::default(),
@@ -277,7 +283,7 @@ impl Issuer {
         }
         registered.check_time(now)?;
         let fault = |what: String| Err(OidcError::Claims(what));
-        for rule in &self.config.claim_validation_rules {
+        for rule in self.config.claim_validation_rules.iter().filter(|rule| !rule.claim.is_empty()) {
             match claims.get(&rule.claim) {
                 None => return fault(format!("required claim {} not present in ID token", rule.claim)),
                 Some(Value::String(value)) if *value == rule.required_value => {}
@@ -285,8 +291,17 @@ impl Issuer {
             }
         }
         let mappings = &self.config.claim_mappings;
-        let mut user = User { name: self.name(claims)?, ..User::default() };
-        user.groups = groups(&mappings.groups, claims)?;
+        let tree = to_tree(claims)?;
+        let name = match self.expressions.username(&tree)? {
+            Some(name) => name,
+            None => self.name(claims)?,
+        };
+        let mut user = User { name, ..User::default() };
+        user.groups = match self.expressions.groups(&tree)? {
+            Some(groups) => groups,
+            None => groups(&mappings.groups, claims)?,
+        };
+        user.uid = self.expressions.uid(&tree)?.unwrap_or_default();
         if !mappings.uid.claim.is_empty() {
             match claims.get(&mappings.uid.claim) {
                 Some(Value::String(uid)) => user.uid.clone_from(uid),
@@ -296,6 +311,9 @@ impl Issuer {
         if !registered.jti.is_empty() {
             user.extra.insert(user::CREDENTIAL_ID.to_owned(), vec![format!("JTI={}", registered.jti)]);
         }
+        self.expressions.extra(&tree, &mut user.extra)?;
+        self.expressions.check_claims(&tree)?;
+        self.expressions.check_user(&user)?;
         Ok(user.authenticated())
     }
 
@@ -318,6 +336,13 @@ impl Issuer {
         }
         Ok(format!("{}{name}", mapping.prefix.as_deref().unwrap_or_default()))
     }
+}
+
+/// The claims as expressions see them.
+fn to_tree(claims: &BTreeMap<String, Value>) -> Result<plinth_codec::Value, OidcError> {
+    let fault = |what: String| OidcError::Claims(format!("parse claims: {what}"));
+    let text = serde_json::to_vec(claims).map_err(|e| fault(e.to_string()))?;
+    plinth_codec::json::parse(&text).map_err(|e| fault(e.to_string()))
 }
 
 /// Groups are a list of texts, or one text.

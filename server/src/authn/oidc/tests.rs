@@ -62,13 +62,43 @@ fn configurations_by_table() {
         (jwt(&good, "claimMappings: {}"), "claim or expression is required"),
         (jwt(&good, "claimMappings: {username: {claim: sub}}"), "prefix is required when claim is set"),
         (jwt(&good, "claimMappings: {username: {prefix: x}}"), "non-empty claim name is required"),
+        (jwt(&good, "claimMappings: {username: {expression: claims.sub}}"), ""),
         (
-            jwt(&good, "claimMappings: {username: {expression: claims.sub}}"),
-            "CEL expressions are not supported",
+            jwt(&good, "claimMappings: {username: {expression: claims.sub, prefix: x}}"),
+            "prefix may not be specified when expression is set",
         ),
         (
-            jwt(&good, &format!("{MAPPINGS}\n  userValidationRules: [{{expression: 'true'}}]")),
-            "CEL expressions are not supported",
+            jwt(&good, "claimMappings: {username: {expression: claims.email}}"),
+            "claims.email_verified must be used in",
+        ),
+        (
+            jwt(&good, "claimMappings: {username: {expression: 'claims.email_verified ? claims.email : claims.sub'}}"),
+            "",
+        ),
+        (
+            jwt(&good, "claimMappings: {username: {expression: nope}}"),
+            "claimMappings.username.expression: Invalid value: \"nope\": compilation failed: ERROR",
+        ),
+        (jwt(&good, &format!("{MAPPINGS}\n  userValidationRules: [{{expression: 'true'}}]")), ""),
+        (
+            jwt(&good, &format!("{MAPPINGS}\n  userValidationRules: [{{expression: user.name}}]")),
+            "undefined field 'name'",
+        ),
+        (
+            jwt(&good, &format!("{MAPPINGS}\n  userValidationRules: [{{expression: 'user.username'}}]")),
+            "must evaluate to bool but got string",
+        ),
+        (
+            jwt(&good, &format!("{MAPPINGS}\n  claimValidationRules: [{{claim: a, expression: 'true'}}]")),
+            "claim and expression can't both be set",
+        ),
+        (
+            jwt(&good, "claimMappings: {username: {claim: sub, prefix: ''}, extra: [{key: A.example/x, valueExpression: claims.a}]}"),
+            "must be lowercase",
+        ),
+        (
+            jwt(&good, "claimMappings: {username: {claim: sub, prefix: ''}, extra: [{key: a.k8s.io/x, valueExpression: claims.a}]}"),
+            "are reserved for Kubernetes use",
         ),
         (
             jwt(&good, &format!("{MAPPINGS}\n  claimValidationRules: [{{}}]")),
@@ -154,6 +184,48 @@ fn claims_by_table() {
         (json!({ "sub": "" }), "empty username"),
         (json!({ "groups": [1] }), "parse groups claim"),
         (json!({ "oid": 1 }), "parse uid claim"),
+    ];
+    for (change, fault) in rows {
+        let error = ask(change.clone()).unwrap_err().to_string();
+        assert!(error.contains(fault), "{change}: {error}");
+    }
+}
+
+#[test]
+fn expressions_make_and_check_users() {
+    let rest = "claimMappings:
+    username: {expression: \"'x:' + claims.sub\"}
+    groups: {expression: \"claims.roles.split(',').map(r, 'r:' + r)\"}
+    uid: {expression: claims.oid}
+    extra:
+    - {key: example.com/tenant, valueExpression: claims.tenant}
+    - {key: example.com/none, valueExpression: \"has(claims.none) ? claims.none : ''\"}
+  claimValidationRules:
+  - {expression: claims.exp - claims.iat <= 3600, message: too long a life}
+  userValidationRules:
+  - {expression: \"!user.username.startsWith('x:system:')\", message: reserved}
+  - {expression: \"user.groups.all(g, g != 'r:root')\", message: no root}";
+    let issuer = issuer(rest);
+    let good = json!({ "aud": "b", "iat": 1000, "exp": 2000, "sub": "jane", "oid": "u", "roles": "a,b", "tenant": ["t"] });
+    let ask = |change: Value| {
+        let mut claims = good.clone();
+        for (key, value) in change.as_object().unwrap() {
+            claims[key] = value.clone();
+        }
+        issuer.user(&serde_json::from_value(claims).unwrap(), 1500)
+    };
+    let user = ask(json!({})).unwrap();
+    assert_eq!((user.name.as_str(), user.uid.as_str()), ("x:jane", "u"));
+    assert_eq!(user.groups, ["r:a", "r:b", "system:authenticated"]);
+    assert_eq!(user.extra, BTreeMap::from([("example.com/tenant".to_owned(), vec!["t".to_owned()])]));
+    let rows = [
+        (json!({ "sub": 1 }), "error evaluating username claim expression: expression ''x:' + claims.sub' resulted in error: no such overload"),
+        (json!({ "oid": 1 }), "uid claim expression must return a string"),
+        (json!({ "roles": ["a"] }), "error evaluating group claim expression"),
+        (json!({ "tenant": 1 }), "must return a string or a list of strings"),
+        (json!({ "iat": 1 , "exp": 9000}), "validation expression 'claims.exp - claims.iat <= 3600' failed: too long a life"),
+        (json!({ "sub": "system:admin" }), "error evaluating user info validation rule: validation expression '!user.username.startsWith('x:system:')' failed: reserved"),
+        (json!({ "roles": "root" }), "failed: no root"),
     ];
     for (change, fault) in rows {
         let error = ask(change.clone()).unwrap_err().to_string();

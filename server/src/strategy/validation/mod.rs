@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod event;
 pub mod fixed;
 pub mod pod;
+pub mod policies;
 pub mod rbac;
 pub mod service;
 pub mod update;

@@ -1,0 +1,323 @@
+//! CEL in admission: the variables that expressions see, the authorizers behind them, and match conditions.
+//!
+//! Upstream: k8s.io/apiserver `pkg/admission/plugin/cel` and `pkg/admission/plugin/webhook/matchconditions`.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use parking_lot::Mutex;
+use plinth_codec::cel::{
+    Activation, Answer, Budget, Declared, Environment, Expression, Interruption, JsonSchema, Output,
+    Principal, Question, QuestionTarget, ResourceQuestion, VariableType, MATCH_CONDITIONS_BUDGET,
+    OUT_OF_BUDGET,
+};
+use plinth_codec::selector::{FieldSelector, LabelSelector};
+use plinth_codec::{json, Value};
+
+use super::matching::list;
+use super::Call;
+use crate::authn::user::{service_account_groups, service_account_name};
+use crate::authn::User;
+use crate::authz::{aggregate, Attributes, ResourceTarget, Selectors};
+use crate::handlers::Context;
+
+/// What `request` has.
+const REQUEST: &str = r#"{"type":"object","properties":{
+    "kind":{"type":"object","properties":{
+        "group":{"type":"string"},"version":{"type":"string"},"kind":{"type":"string"}}},
+    "resource":{"type":"object","properties":{
+        "group":{"type":"string"},"version":{"type":"string"},"resource":{"type":"string"}}},
+    "subResource":{"type":"string"},
+    "requestKind":{"type":"object","properties":{
+        "group":{"type":"string"},"version":{"type":"string"},"kind":{"type":"string"}}},
+    "requestResource":{"type":"object","properties":{
+        "group":{"type":"string"},"version":{"type":"string"},"resource":{"type":"string"}}},
+    "requestSubResource":{"type":"string"},
+    "name":{"type":"string"},
+    "namespace":{"type":"string"},
+    "operation":{"type":"string"},
+    "userInfo":{"type":"object","properties":{
+        "username":{"type":"string"},
+        "uid":{"type":"string"},
+        "groups":{"type":"array","items":{"type":"string"}},
+        "extra":{"type":"object","additionalProperties":{"type":"array","items":{"type":"string"}}}}},
+    "dryRun":{"type":"boolean"},
+    "options":{"x-kubernetes-int-or-string":true}}}"#;
+
+/// What `namespaceObject` has; everything else of a namespace is not shown.
+const NAMESPACE: &str = r#"{"type":"object","properties":{
+    "metadata":{"type":"object","properties":{
+        "name":{"type":"string"},
+        "generateName":{"type":"string"},
+        "namespace":{"type":"string"},
+        "labels":{"type":"object","additionalProperties":{"type":"string"}},
+        "annotations":{"type":"object","additionalProperties":{"type":"string"}},
+        "UID":{"type":"string"},
+        "creationTimestamp":{"type":"string","format":"date-time"},
+        "deletionGracePeriodSeconds":{"type":"integer"},
+        "deletionTimestamp":{"type":"string","format":"date-time"},
+        "generation":{"type":"integer"},
+        "resourceVersion":{"type":"string"},
+        "finalizers":{"type":"array","items":{"type":"string"}}}},
+    "spec":{"type":"object","properties":{"finalizers":{"type":"array","items":{"type":"string"}}}},
+    "status":{"type":"object","properties":{
+        "conditions":{"type":"array","items":{"type":"object","properties":{
+            "status":{"type":"string"},
+            "type":{"type":"string"},
+            "lastTransitionTime":{"type":"string","format":"date-time"},
+            "message":{"type":"string"},
+            "reason":{"type":"string"}}}},
+        "phase":{"type":"string"}}}}}"#;
+
+/// A variable of that schema; one of the two texts above, so that the last case is none.
+fn declared(schema: &str) -> VariableType {
+    let schema = json::parse(schema.as_bytes()).unwrap_or_default();
+    Declared::of(JsonSchema(&schema), false).map_or(VariableType::Any, VariableType::Of)
+}
+
+/// The variables of expressions; those of `params` may name `params`, those of `authorizer` may ask the authorizers.
+pub(crate) fn environment(params: bool, authorizer: bool) -> &'static Environment {
+    type Lazy = LazyLock<Environment>;
+    static BARE: Lazy = Lazy::new(|| {
+        Environment::default()
+            .with("object", VariableType::Any)
+            .with("oldObject", VariableType::Any)
+            .with("namespaceObject", declared(NAMESPACE))
+            .with("request", declared(REQUEST))
+    });
+    static PARAMS: Lazy = Lazy::new(|| BARE.clone().with("params", VariableType::Any));
+    static AUTHORIZER: Lazy = Lazy::new(|| asking(&BARE));
+    static BOTH: Lazy = Lazy::new(|| asking(&PARAMS));
+    match (params, authorizer) {
+        (false, false) => &BARE,
+        (true, false) => &PARAMS,
+        (false, true) => &AUTHORIZER,
+        (true, true) => &BOTH,
+    }
+}
+
+fn asking(bare: &Environment) -> Environment {
+    let with_authorizer = bare.clone().with("authorizer", VariableType::Authorizer);
+    with_authorizer.with("authorizer.requestResource", VariableType::ResourceCheck)
+}
+
+/// What the expressions about one request see.
+#[derive(Clone, Copy)]
+pub(super) struct Subject<'c> {
+    pub call: &'c Call<'c>,
+    /// `request`, without the objects.
+    pub request: &'c Value,
+    /// The new object in the version that the webhook or policy wants; null at a deletion.
+    pub object: &'c Value,
+    /// The old one; null at create.
+    pub old: &'c Value,
+    /// `namespaceObject`; null where it is not shown.
+    pub namespace: &'c Value,
+    /// `params`; null when there are none.
+    pub params: &'c Value,
+}
+
+impl<'c> Subject<'c> {
+    /// The values of the variables, without the authorizers.
+    pub fn activation(&self, environment: &'c Environment) -> Activation<'c> {
+        Activation::new(environment)
+            .with("object", self.object)
+            .with("oldObject", self.old)
+            .with("namespaceObject", self.namespace)
+            .with("request", self.request)
+            .with("params", self.params)
+    }
+
+    /// The values of the variables, with the authorizers.
+    pub fn asking(&self, environment: &'c Environment) -> Activation<'c> {
+        let info = &self.call.cx.info;
+        let resource = ResourceQuestion {
+            group: info.group.as_str().into(),
+            resource: info.resource.as_str().into(),
+            subresource: info.subresource.as_str().into(),
+            namespace: self.call.request_namespace(self.object).into(),
+            name: self.call.object_name(self.object).into(),
+            ..ResourceQuestion::default()
+        };
+        let activation = self.activation(environment).with_authorizer("authorizer");
+        activation.with_resource("authorizer.requestResource", resource)
+    }
+}
+
+/// Asks the authorizers for expressions, each question once a request. The lock is held to look up and to put.
+pub(super) struct Asker<'c> {
+    cx: &'c Context,
+    known: Mutex<HashMap<Question, Answer>>,
+}
+
+impl<'c> Asker<'c> {
+    pub fn new(cx: &'c Context) -> Asker<'c> {
+        Asker { cx, known: Mutex::default() }
+    }
+
+    async fn answer(&self, question: &Question) -> Answer {
+        if let Some(known) = self.known.lock().get(question) {
+            return known.clone();
+        }
+        let account;
+        let user = match &question.principal {
+            Principal::Requester => self.cx.user.as_ref(),
+            Principal::ServiceAccount { namespace, name } => {
+                account = User {
+                    name: service_account_name(namespace, name),
+                    groups: service_account_groups(namespace),
+                    ..User::default()
+                };
+                &account
+            }
+        };
+        let selectors;
+        let attributes = match &question.target {
+            QuestionTarget::Path(path) => Attributes::path(user, &question.verb, path),
+            QuestionTarget::Resource(resource) => {
+                selectors = selectors_of(resource);
+                let target = ResourceTarget {
+                    group: &resource.group,
+                    version: "*",
+                    resource: &resource.resource,
+                    subresource: &resource.subresource,
+                    name: &resource.name,
+                    namespace: &resource.namespace,
+                    selectors: selectors.as_ref(),
+                };
+                Attributes::resource(user, &question.verb, target)
+            }
+        };
+        let decision = self.cx.server.authorizer.authorize(&attributes).await;
+        let answer = Answer {
+            allowed: decision.allowed(),
+            reason: decision.reason.to_string(),
+            error: decision.error,
+        };
+        self.known.lock().insert(question.clone(), answer.clone());
+        answer
+    }
+}
+
+/// The selectors of a question; one that cannot be read limits nothing.
+fn selectors_of(resource: &ResourceQuestion) -> Option<Selectors> {
+    let fields = FieldSelector::parse(&resource.field_selector).ok();
+    let labels = LabelSelector::parse(&resource.label_selector).ok();
+    let selectors = Selectors {
+        fields: fields.map(|s| s.requirements().to_vec()).unwrap_or_default(),
+        labels: labels.map(|s| s.requirements().to_vec()).unwrap_or_default(),
+    };
+    (!selectors.fields.is_empty() || !selectors.labels.is_empty()).then_some(selectors)
+}
+
+/// The expressions of a request have used up what they may cost.
+pub(super) struct OutOfBudget;
+
+impl OutOfBudget {
+    pub fn message(&self) -> String {
+        OUT_OF_BUDGET.to_owned()
+    }
+}
+
+/// Evaluates an expression, asking the authorizers what it wants to know. An expression can afford two questions,
+/// so this ends.
+pub(super) async fn evaluate<'a>(
+    expression: &'a Result<Expression, String>,
+    activation: &'a Activation<'a>,
+    budget: &mut Budget,
+    asker: &Asker<'_>,
+) -> Result<Result<Value, String>, OutOfBudget> {
+    let expression = match expression {
+        Ok(expression) => expression,
+        Err(why) => return Ok(Err(format!("compilation error: {why}"))),
+    };
+    loop {
+        match expression.evaluate(activation, budget) {
+            Ok(outcome) => return Ok(outcome),
+            Err(Interruption::OutOfBudget) => return Err(OutOfBudget),
+            Err(Interruption::Question(question)) => {
+                let answer = asker.answer(&question).await;
+                activation.answer(*question, answer);
+            }
+        }
+    }
+}
+
+/// Match conditions, compiled: all must hold for a webhook or policy to be asked.
+#[derive(Debug)]
+pub(super) struct Conditions(Vec<Result<Expression, String>>);
+
+impl Conditions {
+    /// The `matchConditions` of a webhook or of the spec of a policy.
+    pub fn read(owner: &Value, environment: &Environment) -> Conditions {
+        let conditions = list(owner, "matchConditions").iter();
+        let compile = |condition: &Value| {
+            environment.compile(condition.str_at(&["expression"]).unwrap_or_default(), &[Output::Bool])
+        };
+        Conditions(conditions.map(compile).collect())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether all hold. One that does not decides, whatever is wrong with others.
+    ///
+    /// # Errors
+    /// What is wrong, when none says no and faults count (`fails`); where they do not, the conditions do not hold.
+    pub async fn hold<'a>(
+        &'a self,
+        activation: &'a Activation<'a>,
+        asker: &Asker<'_>,
+        fails: bool,
+    ) -> Result<bool, String> {
+        let mut budget = Budget::new(MATCH_CONDITIONS_BUDGET);
+        let mut faults = Vec::new();
+        let mut holds = true;
+        for condition in &self.0 {
+            match evaluate(condition, activation, &mut budget, asker).await {
+                Ok(Ok(value)) => holds &= value.as_bool() != Some(false),
+                Ok(Err(why)) => faults.push(why),
+                Err(out) if fails => return Err(out.message()),
+                Err(_) => return Ok(false),
+            }
+        }
+        match (holds, faults.is_empty(), fails) {
+            (false, ..) | (true, false, false) => Ok(false),
+            (true, true, _) => Ok(true),
+            (true, false, true) => Err(aggregate(&faults)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_declared() {
+        // expression, params, authorizer, what is wrong with it
+        let rows = [
+            ("request.userInfo.groups.exists(g, g == 'a') && request.namespace == 'b'", false, false, ""),
+            ("request.options.dryRun == ['All'] && request.userInfo.extra['k'][0] == ''", false, false, ""),
+            ("request.nope == ''", false, false, "undefined field 'nope'"),
+            ("namespaceObject.metadata.labels['a'] == 'b' || namespaceObject == null", false, false, ""),
+            ("namespaceObject.metadata.managedFields == []", false, false, "undefined field 'managedFields'"),
+            ("params.a == 1", false, true, "undeclared reference to 'params'"),
+            ("params.a == 1", true, false, ""),
+            (
+                "authorizer.requestResource.check('get').allowed()",
+                true,
+                false,
+                "undeclared reference to 'authorizer'",
+            ),
+            ("authorizer.requestResource.check('get').allowed()", false, true, ""),
+            ("params.a == authorizer.path('/').check('get').reason()", true, true, ""),
+        ];
+        for (source, params, authorizer, fault) in rows {
+            let found =
+                environment(params, authorizer).compile(source, &[Output::Bool]).err().unwrap_or_default();
+            assert!(found.contains(fault) && found.is_empty() == fault.is_empty(), "{source}: {found}");
+        }
+    }
+}

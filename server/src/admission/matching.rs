@@ -1,0 +1,255 @@
+//! Which requests a webhook or policy concerns: rules, scope, selectors, and the version that it sees objects in.
+//!
+//! Upstream: k8s.io/apiserver `pkg/admission/plugin/webhook/predicates` and `pkg/admission/plugin/policy/matching`.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use plinth_codec::selector::LabelSelector;
+use plinth_codec::Value;
+
+use super::{Call, Operation};
+use crate::conversion;
+use crate::registry::ResourceType;
+use crate::status::ApiError;
+use crate::storage::stored::Head;
+
+/// The group of what configures admission. No webhook or policy is asked about it, so that a bad one can be mended.
+const EXEMPT_GROUP: &str = "admissionregistration.k8s.io";
+
+/// Whether nobody is asked about the request.
+pub(super) fn is_exempt(call: &Call<'_>) -> bool {
+    call.cx.resource.group() == EXEMPT_GROUP
+}
+
+/// What a request is about, as rules name it.
+#[derive(Clone, Copy, Debug)]
+struct Asked<'a> {
+    operation: Operation,
+    group: &'a str,
+    version: &'a str,
+    resource: &'a str,
+    subresource: &'a str,
+    namespaced: bool,
+    /// Name of the object; empty at create while the server has not generated it.
+    name: &'a str,
+}
+
+fn texts<'a>(rule: &'a Value, key: &str) -> impl Iterator<Item = &'a str> {
+    rule.get(key).and_then(Value::as_array).unwrap_or_default().iter().filter_map(Value::as_str)
+}
+
+/// Whether a rule names the request.
+fn rule_matches(rule: &Value, asked: &Asked<'_>) -> bool {
+    let has = |key: &str, given: &str| texts(rule, key).any(|text| text == "*" || text == given);
+    let scope = match rule.str_at(&["scope"]) {
+        Some("Namespaced") => asked.namespaced,
+        Some("Cluster") => !asked.namespaced,
+        _ => true,
+    };
+    scope
+        && has("operations", asked.operation.as_str())
+        && has("apiGroups", asked.group)
+        && has("apiVersions", asked.version)
+        && texts(rule, "resources").any(|pattern| resource_matches(pattern, asked))
+        && (texts(rule, "resourceNames").next().is_none()
+            || texts(rule, "resourceNames").any(|name| name == asked.name))
+}
+
+/// `pods`, `pods/log`, `pods/*`, `*/scale`, `*` (no subresource), `*/*`.
+fn resource_matches(pattern: &str, asked: &Asked<'_>) -> bool {
+    let (resource, subresource) = pattern.split_once('/').unwrap_or((pattern, ""));
+    (resource == "*" || resource == asked.resource)
+        && (subresource == "*" || subresource == asked.subresource)
+}
+
+/// The resource as the request names it, or in another version that a rule names; `None` when no rule does.
+pub(super) fn matched_version(
+    call: &Call<'_>,
+    rules: &[Value],
+    exact: bool,
+    object: &Value,
+) -> Option<Arc<ResourceType>> {
+    let resource = &call.cx.resource;
+    let name = call.object_name(object);
+    let matches = |rule: &Value, resource: &ResourceType| {
+        let asked = Asked {
+            operation: call.operation,
+            group: resource.group(),
+            version: &resource.row.version,
+            resource: resource.plural(),
+            subresource: &call.cx.info.subresource,
+            namespaced: resource.row.namespaced,
+            name,
+        };
+        rule_matches(rule, &asked)
+    };
+    if rules.iter().any(|rule| matches(rule, resource)) {
+        return Some(resource.clone());
+    }
+    if exact {
+        return None;
+    }
+    let prefix = &resource.storage.as_ref()?.prefix;
+    let others = &call.cx.registry.resources;
+    let mut same = others.iter().filter(|o| o.storage.as_ref().is_some_and(|s| s.prefix == *prefix));
+    same.find(|other| rules.iter().any(|rule| matches(rule, other))).cloned()
+}
+
+/// The elements of a list; none when it is absent.
+pub(super) fn list<'v>(owner: &'v Value, key: &str) -> &'v [Value] {
+    owner.get(key).and_then(Value::as_array).unwrap_or_default()
+}
+
+/// The version that a webhook sees the request in, if the request concerns it.
+///
+/// # Errors
+/// When the namespace cannot be read.
+pub(super) async fn by_webhook(
+    call: &Call<'_>,
+    hook: &Value,
+    object: &Value,
+) -> Result<Option<Arc<ResourceType>>, ApiError> {
+    let exact = hook.str_at(&["matchPolicy"]) == Some("Exact");
+    let Some(matched) = matched_version(call, list(hook, "rules"), exact, object) else { return Ok(None) };
+    let selected = object_selected(hook, object, call.old) && namespace_selected(call, hook, object).await?;
+    Ok(selected.then_some(matched))
+}
+
+/// The version that a policy sees the request in, if its `matchConstraints` or the `matchResources` of a binding take it
+/// in. Without rules they take in everything.
+///
+/// # Errors
+/// When the namespace cannot be read.
+pub(super) async fn by_constraints(
+    call: &Call<'_>,
+    constraints: &Value,
+    object: &Value,
+) -> Result<Option<Arc<ResourceType>>, ApiError> {
+    let exact = constraints.str_at(&["matchPolicy"]) == Some("Exact");
+    if !object_selected(constraints, object, call.old)
+        || matched_version(call, list(constraints, "excludeResourceRules"), exact, object).is_some()
+    {
+        return Ok(None);
+    }
+    let matched = match list(constraints, "resourceRules") {
+        [] => Some(call.cx.resource.clone()),
+        rules => matched_version(call, rules, exact, object),
+    };
+    let Some(matched) = matched else { return Ok(None) };
+    Ok(namespace_selected(call, constraints, object).await?.then_some(matched))
+}
+
+/// An object of the request in the version of `matched`.
+///
+/// # Errors
+/// 500 when it cannot be converted.
+pub(super) fn converted<'v>(
+    call: &Call<'_>,
+    matched: &ResourceType,
+    object: &'v Value,
+) -> Result<Cow<'v, Value>, ApiError> {
+    match matched.api_version == call.cx.resource.api_version || object.is_null() {
+        true => Ok(Cow::Borrowed(object)),
+        false => conversion::between(object.clone(), &call.cx.resource, matched).map(Cow::Owned),
+    }
+}
+
+/// A namespace is selected by its own labels, what is in it by those of the namespace, everything else always.
+async fn namespace_selected(call: &Call<'_>, owner: &Value, object: &Value) -> Result<bool, ApiError> {
+    const KEY: &str = "namespaceSelector";
+    if call.is_about_namespace() {
+        let object = if object.is_null() { call.old.unwrap_or(object) } else { object };
+        return Ok(selects(owner, KEY, |key| object.str_at(&["metadata", "labels", key])));
+    }
+    let everything = |selector: &Value| {
+        selector.is_null() || (list(selector, "matchExpressions").is_empty() && no_labels(selector))
+    };
+    if call.namespace.is_empty() || owner.get(KEY).is_none_or(everything) {
+        return Ok(true);
+    }
+    let namespaces = call.cx.registry.get("", "v1", "namespaces").ok_or_else(ApiError::no_such_resource)?;
+    let Some(form) = &namespaces.storage else { return Ok(true) };
+    let record = call.cx.server.store.get(form, "", call.namespace).await?;
+    let record = record.ok_or_else(|| ApiError::not_found("", "namespaces", call.namespace))?;
+    let head = Head::parse(&record.value).map_err(ApiError::internal)?;
+    Ok(selects(owner, KEY, |key| head.labels().find(|(k, _)| *k == key).map(|(_, v)| v)))
+}
+
+fn no_labels(selector: &Value) -> bool {
+    selector.get("matchLabels").and_then(Value::as_object).is_none_or(plinth_codec::Map::is_empty)
+}
+
+/// Whether a selector of a webhook or policy takes in an object with these labels; one that cannot be read takes in nothing.
+fn selects<'a>(owner: &Value, key: &str, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+    match owner.get(key).filter(|selector| !selector.is_null()) {
+        None => true,
+        selector => LabelSelector::from_object(selector).is_ok_and(|selector| selector.matches(label)),
+    }
+}
+
+/// Whether the object, or what it was before, is selected.
+fn object_selected(owner: &Value, object: &Value, old: Option<&Value>) -> bool {
+    let of =
+        |object: &Value| selects(owner, "objectSelector", |key| object.str_at(&["metadata", "labels", key]));
+    (!object.is_null() && of(object)) || old.is_some_and(of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::json;
+
+    const PODS: Asked<'_> = Asked {
+        operation: Operation::Create,
+        group: "",
+        version: "v1",
+        resource: "pods",
+        subresource: "",
+        namespaced: true,
+        name: "p",
+    };
+
+    #[test]
+    fn rules_name_requests() {
+        let rule = |resources: &str, more: &str| {
+            let text = format!(
+                r#"{{"operations":["CREATE"],"apiGroups":[""],"apiVersions":["*"],"resources":[{resources}]{more}}}"#
+            );
+            json::parse(text.as_bytes()).unwrap()
+        };
+        let status = Asked { subresource: "status", ..PODS };
+        // resources, more of the rule, request, matches
+        let rows = [
+            (r#""pods""#, "", PODS, true),
+            (r#""pods""#, "", status, false),
+            (r#""pods/*""#, "", status, true),
+            (r#""*""#, "", PODS, true),
+            (r#""*""#, "", status, false),
+            (r#""*/*""#, "", status, true),
+            (r#""*/status""#, "", status, true),
+            (r#""services""#, "", PODS, false),
+            (r#""pods""#, r#","scope":"Cluster""#, PODS, false),
+            (r#""pods""#, r#","scope":"Namespaced""#, PODS, true),
+            (r#""pods""#, r#","resourceNames":["p"]"#, PODS, true),
+            (r#""pods""#, r#","resourceNames":["q"]"#, PODS, false),
+            (r#""pods""#, "", Asked { operation: Operation::Delete, ..PODS }, false),
+            (r#""pods""#, "", Asked { group: "apps", ..PODS }, false),
+        ];
+        for (resources, more, asked, matches) in rows {
+            assert_eq!(rule_matches(&rule(resources, more), &asked), matches, "{resources} {more} {asked:?}");
+        }
+    }
+
+    #[test]
+    fn either_state_of_an_object_is_selected() {
+        let hook = json::parse(br#"{"objectSelector":{"matchLabels":{"a":"b"}}}"#).unwrap();
+        let with = json::parse(br#"{"metadata":{"labels":{"a":"b"}}}"#).unwrap();
+        let without = json::parse(b"{}").unwrap();
+        assert!(object_selected(&hook, &with, None));
+        assert!(object_selected(&hook, &without, Some(&with)));
+        assert!(object_selected(&hook, &Value::Null, Some(&with)));
+        assert!(!object_selected(&hook, &without, None));
+        assert!(object_selected(&without, &without, None));
+    }
+}

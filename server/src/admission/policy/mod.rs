@@ -1,0 +1,279 @@
+//! `ValidatingAdmissionPolicy`: what policies written in CEL say of a request.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `compiled` | a policy and its evaluation |
+//! | `params` | the objects that parameterize it |
+//!
+//! A policy does something where a binding names it. Both have rules and selectors, and a request must fit both. Of all
+//! refusals the first one is told. Upstream: k8s.io/apiserver `pkg/admission/plugin/policy/validating`.
+
+mod compiled;
+mod params;
+
+use std::collections::BTreeMap;
+
+use plinth_codec::{json, tree, Map, Value};
+
+pub use self::compiled::Policy;
+use self::compiled::{Denial, Verdict};
+use super::expressions::{Asker, Subject};
+use super::matching::{self, list};
+use super::webhook::review;
+use super::Call;
+use crate::metadata;
+use crate::status::{ApiError, Cause, Reason};
+use crate::storage::object;
+
+/// Most bytes of an audit annotation.
+const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
+/// The audit annotation of what a binding with the action `Audit` found.
+const VALIDATION_FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
+
+/// A refusal on its way to the client.
+struct Refusal {
+    message: String,
+    reason: Reason,
+}
+
+/// Asks the policies.
+///
+/// # Errors
+/// The first refusal; what cannot be read.
+pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
+    let server = &call.cx.server;
+    if matching::is_exempt(call) {
+        return Ok(());
+    }
+    let bindings = server.admission.validating_bindings.objects(server, "").await?;
+    if bindings.is_empty() {
+        return Ok(());
+    }
+    let policies = server.admission.validating_policies.entries(server).await?;
+    let mut request =
+        Request { call, object, asker: Asker::new(call.cx), refusals: Vec::new(), failure: None };
+    for (_, policy) in policies.iter() {
+        let names = |binding: &&Value| binding.str_at(&["spec", "policyName"]) == Some(&policy.name);
+        let bound: Vec<&Value> = bindings.iter().map(AsRef::as_ref).filter(names).collect();
+        if !bound.is_empty() {
+            request.ask(policy, &bound).await?;
+        }
+    }
+    if let Some(failure) = request.failure {
+        call.cx.audit.annotate(VALIDATION_FAILURE, failure);
+    }
+    request.refusals.into_iter().next().map_or(Ok(()), |refusal| Err(refused(call, object, refusal)))
+}
+
+/// The answer of a refusal: a 403 in form, with the code and the reason of the validation.
+fn refused(call: &Call<'_>, object: &Value, refusal: Refusal) -> ApiError {
+    let mut error = call.forbidden(object, &refusal.message);
+    (error.code, error.reason) = match refusal.reason {
+        Reason::Forbidden => (403, Reason::Forbidden),
+        Reason::RequestEntityTooLarge => (413, Reason::RequestEntityTooLarge),
+        _ => (422, Reason::Invalid),
+    };
+    error.with_causes(vec![Cause { reason: "", message: refusal.message, field: String::new() }])
+}
+
+/// One request on its way through the policies.
+struct Request<'r> {
+    call: &'r Call<'r>,
+    object: &'r Value,
+    asker: Asker<'r>,
+    refusals: Vec<Refusal>,
+    /// The first finding for the audit log; upstream lets none overwrite it.
+    failure: Option<String>,
+}
+
+impl Request<'_> {
+    /// What stands against using a policy or binding refuses the request unless the policy ignores failures.
+    fn misconfigured(&mut self, policy: &Policy, binding: Option<&Value>, why: &str) {
+        if !policy.fails {
+            return;
+        }
+        let message = match binding {
+            None => denied(policy, None, &format!("failed to configure policy: {why}")),
+            Some(binding) => denied(policy, Some(binding), &format!("failed to configure binding: {why}")),
+        };
+        self.refusals.push(Refusal { message, reason: Reason::Invalid });
+    }
+
+    async fn ask(&mut self, policy: &Policy, bindings: &[&Value]) -> Result<(), ApiError> {
+        let (call, object) = (self.call, self.object);
+        let matched = match matching::by_constraints(call, &policy.constraints, object).await {
+            Ok(Some(matched)) => matched,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                self.misconfigured(policy, None, &error.message);
+                return Ok(());
+            }
+        };
+        let params = match policy.param_kind.as_ref().map(|kind| kind.resource(call)).transpose() {
+            Ok(params) => params,
+            Err(why) => {
+                self.misconfigured(policy, None, &why);
+                return Ok(());
+            }
+        };
+        let new = matching::converted(call, &matched, object)?;
+        let old = matching::converted(call, &matched, call.old.unwrap_or(&Value::Null))?;
+        let attributes = review::attributes(call, &matched, &new);
+        let namespace = namespace_object(call).await?;
+        let mut annotations = BTreeMap::new();
+        for binding in bindings {
+            match bound(call, binding, object).await {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(error) => {
+                    self.misconfigured(policy, Some(binding), &error.message);
+                    continue;
+                }
+            }
+            let params = match params::collect(call, params.as_deref(), binding).await {
+                Ok(params) => params,
+                Err(why) => {
+                    self.misconfigured(policy, Some(binding), &why);
+                    continue;
+                }
+            };
+            for params in &params {
+                let subject = Subject {
+                    call,
+                    request: &attributes,
+                    object: &new,
+                    old: &old,
+                    namespace: &namespace,
+                    params,
+                };
+                let verdict = policy.decide(subject, &self.asker).await;
+                self.take(policy, binding, verdict, &mut annotations);
+            }
+        }
+        for (key, values) in annotations {
+            call.cx.audit.annotate(format!("{}/{key}", policy.name), values.join(", "));
+        }
+        Ok(())
+    }
+
+    /// Does what the binding wants done with what the policy found.
+    fn take(
+        &mut self,
+        policy: &Policy,
+        binding: &Value,
+        verdict: Verdict,
+        annotations: &mut BTreeMap<String, Vec<String>>,
+    ) {
+        let name = metadata::text(binding, "name");
+        let actions = binding.get("spec").map(|spec| list(spec, "validationActions")).unwrap_or_default();
+        for denial in verdict.denials {
+            for action in actions.iter().filter_map(Value::as_str) {
+                match action {
+                    "Deny" => self.refuse(policy, binding, &denial),
+                    "Warn" => self.call.cx.warnings.add(format!(
+                        "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{name}': {}",
+                        policy.name, denial.message
+                    )),
+                    _ => {
+                        let found = || finding(policy, name, actions, &denial);
+                        self.failure.get_or_insert_with(found);
+                    }
+                }
+            }
+        }
+        for fault in verdict.faults {
+            self.refuse(policy, binding, &fault);
+        }
+        for (key, mut value) in verdict.annotations {
+            value.truncate(floor_boundary(&value, MAX_ANNOTATION_BYTES));
+            let values = annotations.entry(key).or_default();
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+    }
+
+    fn refuse(&mut self, policy: &Policy, binding: &Value, denial: &Denial) {
+        let message = denied(policy, Some(binding), &denial.message);
+        self.refusals.push(Refusal { message, reason: denial.reason });
+    }
+}
+
+fn denied(policy: &Policy, binding: Option<&Value>, why: &str) -> String {
+    match binding {
+        None => format!("ValidatingAdmissionPolicy '{}' denied request: {why}", policy.name),
+        Some(binding) => format!(
+            "ValidatingAdmissionPolicy '{}' with binding '{}' denied request: {why}",
+            policy.name,
+            metadata::text(binding, "name")
+        ),
+    }
+}
+
+/// The last place at or before `most` where a text can be cut.
+fn floor_boundary(text: &str, most: usize) -> usize {
+    (0..=most.min(text.len())).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0)
+}
+
+/// What the audit log is told of a denial.
+fn finding(policy: &Policy, binding: &str, actions: &[Value], denial: &Denial) -> String {
+    let finding = tree!({
+        "message": denial.message.as_str(),
+        "policy": policy.name.as_str(),
+        "binding": binding,
+        "expressionIndex": denial.index as i64,
+        "validationActions": Value::Array(actions.to_vec()),
+    });
+    let mut text = Vec::new();
+    json::write_untyped(&Value::Array(vec![finding]), &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Whether a binding takes in the request; one that says nothing takes in what its policy does.
+async fn bound(call: &Call<'_>, binding: &Value, object: &Value) -> Result<bool, ApiError> {
+    let resources = binding.get("spec").and_then(|spec| spec.get("matchResources"));
+    match resources.filter(|resources| !resources.is_null()) {
+        None => Ok(true),
+        Some(resources) => Ok(matching::by_constraints(call, resources, object).await?.is_some()),
+    }
+}
+
+/// What `namespaceObject` shows of the metadata.
+const NAMESPACE_METADATA: [&str; 12] = [
+    "annotations",
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "generation",
+    "labels",
+    "name",
+    "namespace",
+    "resourceVersion",
+    "uid",
+];
+
+/// The namespace of the request; null for what is in none, and for namespaces.
+async fn namespace_object(call: &Call<'_>) -> Result<Value, ApiError> {
+    if call.namespace.is_empty() || call.is_about_namespace() {
+        return Ok(Value::Null);
+    }
+    let namespaces = call.cx.registry.get("", "v1", "namespaces").ok_or_else(ApiError::no_such_resource)?;
+    let Some(form) = &namespaces.storage else { return Ok(Value::Null) };
+    let record = call.cx.server.store.get(form, "", call.namespace).await?;
+    let record = record.ok_or_else(|| ApiError::not_found("", "namespaces", call.namespace))?;
+    let namespace = object::to_tree(namespaces, &record)?;
+    let mut shown = Map::new();
+    for key in ["spec", "status"] {
+        shown.insert(key, namespace.get(key).cloned().unwrap_or_default());
+    }
+    let metadata = namespace.get("metadata").and_then(Value::as_object);
+    let members = metadata.into_iter().flat_map(Map::iter);
+    let mut kept = Map::new();
+    for (key, value) in members.filter(|(key, _)| NAMESPACE_METADATA.contains(&key.as_str())) {
+        kept.insert(key.clone(), value.clone());
+    }
+    shown.insert("metadata", Value::Object(kept));
+    Ok(Value::Object(shown))
+}

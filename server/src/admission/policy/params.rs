@@ -1,0 +1,130 @@
+//! The objects that parameterize a policy: `paramKind` of the policy, `paramRef` of its binding
+//! (k8s.io/apiserver `pkg/admission/plugin/policy/generic`).
+
+use std::sync::Arc;
+
+use plinth_codec::selector::LabelSelector;
+use plinth_codec::Value;
+
+use super::super::Call;
+use crate::custom_resources::present;
+use crate::registry::ResourceType;
+use crate::status::ApiError;
+use crate::storage::stored::Head;
+use crate::storage::{key, object, Fetched};
+
+/// `paramKind`.
+#[derive(Clone, Debug)]
+pub(super) struct ParamKind {
+    api_version: String,
+    kind: String,
+}
+
+impl ParamKind {
+    /// Of the spec of a policy; `None` when it has no parameters.
+    pub fn read(spec: &Value) -> Option<ParamKind> {
+        let kind = spec.get("paramKind").filter(|kind| !kind.is_null())?;
+        let text = |key: &str| kind.str_at(&[key]).unwrap_or_default().to_owned();
+        Some(ParamKind { api_version: text("apiVersion"), kind: text("kind") })
+    }
+
+    /// The resource whose objects are the parameters.
+    ///
+    /// # Errors
+    /// In upstream's words, when none is served.
+    pub fn resource(&self, call: &Call<'_>) -> Result<Arc<ResourceType>, String> {
+        let is_it = |r: &&Arc<ResourceType>| {
+            r.api_version == self.api_version.as_str()
+                && r.row.kind == self.kind.as_str()
+                && r.storage.is_some()
+        };
+        call.cx.registry.resources.iter().find(is_it).cloned().ok_or_else(|| {
+            let (group, version) = self.api_version.rsplit_once('/').unwrap_or(("", &self.api_version));
+            format!(
+                "failed to find resource referenced by paramKind: '{group}/{version}, Kind={}'",
+                self.kind
+            )
+        })
+    }
+}
+
+/// The parameters that a binding names; none of them, when it lets the request pass then. A policy without parameters, and
+/// a binding without a reference, are evaluated once, with null.
+///
+/// # Errors
+/// Why the binding cannot be used, in upstream's words.
+pub(super) async fn collect(
+    call: &Call<'_>,
+    resource: Option<&ResourceType>,
+    binding: &Value,
+) -> Result<Vec<Value>, String> {
+    let reference = binding.get("spec").and_then(|spec| spec.get("paramRef")).filter(|r| !r.is_null());
+    let (Some(resource), Some(reference)) = (resource, reference) else { return Ok(vec![Value::Null]) };
+    let text = |key: &str| reference.str_at(&[key]).unwrap_or_default();
+    let namespace = match (resource.row.namespaced, text("namespace")) {
+        (false, "") => "",
+        (false, _) => {
+            return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".to_owned())
+        }
+        (true, "") if call.namespace.is_empty() => {
+            return Err(
+                "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
+                    .to_owned(),
+            )
+        }
+        (true, "") => call.namespace,
+        (true, given) => given,
+    };
+    let selector = reference.get("selector").filter(|selector| !selector.is_null());
+    let found = match text("name") {
+        "" => selected(call, resource, namespace, selector).await,
+        name => named(call, resource, namespace, name).await,
+    };
+    let found = found.map_err(|error| error.message)?;
+    match found.is_empty() && text("parameterNotFoundAction") == "Deny" {
+        true => Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned()),
+        false => Ok(found),
+    }
+}
+
+async fn named(
+    call: &Call<'_>,
+    resource: &ResourceType,
+    namespace: &str,
+    name: &str,
+) -> Result<Vec<Value>, ApiError> {
+    let Some(form) = &resource.storage else { return Ok(Vec::new()) };
+    match call.cx.server.store.get(form, namespace, name).await? {
+        Some(record) => served(call, resource, vec![record]).await,
+        None => Ok(Vec::new()),
+    }
+}
+
+async fn selected(
+    call: &Call<'_>,
+    resource: &ResourceType,
+    namespace: &str,
+    selector: Option<&Value>,
+) -> Result<Vec<Value>, ApiError> {
+    let Some(form) = &resource.storage else { return Ok(Vec::new()) };
+    let selector = LabelSelector::from_object(selector).map_err(ApiError::internal)?;
+    let range = key::range(&key::collection(&form.prefix, namespace));
+    let (records, _) = call.cx.server.store.records(range).await?;
+    let mut chosen = Vec::new();
+    for record in records {
+        let head = Head::parse(&record.value).map_err(ApiError::internal)?;
+        if selector.matches(|key| head.label(key)) {
+            chosen.push(record);
+        }
+    }
+    served(call, resource, chosen).await
+}
+
+async fn served(
+    call: &Call<'_>,
+    resource: &ResourceType,
+    records: Vec<Fetched>,
+) -> Result<Vec<Value>, ApiError> {
+    let records = present::all(&call.cx.server, resource, records).await?;
+    records.iter().map(|record| object::to_tree(resource, record)).collect()
+}

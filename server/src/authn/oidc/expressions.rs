@@ -1,0 +1,311 @@
+//! CEL of a JWT authenticator: what claims become, and what must be true of claims and user
+//! (k8s.io/apiserver `pkg/authentication/cel`, `plugin/pkg/authenticator/token/oidc`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use plinth_codec::cel::{
+    Activation, Budget, Declared, Environment, Expression, JsonSchema, Output, VariableType, OUT_OF_BUDGET,
+};
+use plinth_codec::{json, tree, Value};
+
+use super::config::{JwtAuthenticator, PrefixedClaim};
+use super::OidcError;
+use crate::authn::User;
+
+const USER: &str = r#"{"type":"object","properties":{
+    "username":{"type":"string"},
+    "uid":{"type":"string"},
+    "groups":{"type":"array","items":{"type":"string"}},
+    "extra":{"type":"object","additionalProperties":{"type":"array","items":{"type":"string"}}}}}"#;
+
+static CLAIMS: LazyLock<Environment> =
+    LazyLock::new(|| Environment::default().with("claims", VariableType::Any));
+static USERS: LazyLock<Environment> = LazyLock::new(|| {
+    let schema = json::parse(USER.as_bytes()).unwrap_or_default();
+    let user = Declared::of(JsonSchema(&schema), false).map_or(VariableType::Any, VariableType::Of);
+    Environment::default().with("user", user)
+});
+
+/// Something that must be true, and what is said when it is not.
+#[derive(Debug)]
+struct Rule {
+    expression: Expression,
+    message: String,
+}
+
+/// The expressions of an authenticator, compiled. Immutable.
+#[derive(Debug, Default)]
+pub(super) struct Expressions {
+    username: Option<Expression>,
+    groups: Option<Expression>,
+    uid: Option<Expression>,
+    extra: Vec<(String, Expression)>,
+    claim_rules: Vec<Rule>,
+    user_rules: Vec<Rule>,
+}
+
+impl Expressions {
+    /// Compiles what the configuration says in CEL, and tells its faults, each with its field below `place`.
+    pub fn compile(jwt: &JwtAuthenticator, place: &str, faults: &mut Vec<String>) -> Expressions {
+        let mut compiler = Compiler { place, faults, seen: BTreeSet::new() };
+        let mut made = Expressions::default();
+        for (i, rule) in jwt.claim_validation_rules.iter().enumerate() {
+            if rule.expression.is_empty() || !rule.claim.is_empty() {
+                continue;
+            }
+            let field = format!("claimValidationRules[{i}]");
+            if !rule.required_value.is_empty() {
+                let why = "may not be specified when expression is set";
+                compiler.fault(&format!("{field}.requiredValue"), &rule.required_value, why);
+            }
+            made.claim_rules.extend(compiler.rule(&CLAIMS, &field, &rule.expression, &rule.message));
+        }
+        let mappings = &jwt.claim_mappings;
+        let mut mapped = |name: &str, mapping: &PrefixedClaim| {
+            let source =
+                Some(mapping.expression.as_str()).filter(|s| !s.is_empty() && mapping.claim.is_empty());
+            compiler.compile(&CLAIMS, &format!("claimMappings.{name}.expression"), source?, Output::Any)
+        };
+        made.username = mapped("username", &mappings.username);
+        made.groups = mapped("groups", &mappings.groups);
+        made.uid = mapped("uid", &mappings.uid);
+        let mut keys = BTreeSet::new();
+        for (i, mapping) in mappings.extra.iter().enumerate() {
+            let field = format!("claimMappings.extra[{i}]");
+            if let Some(why) = key_fault(&mapping.key) {
+                compiler.fault(&format!("{field}.key"), &mapping.key, why);
+            }
+            if !keys.insert(&mapping.key) {
+                compiler.faults.push(format!("{place}.{field}.key: Duplicate value: {:?}", mapping.key));
+                continue;
+            }
+            let field = format!("{field}.valueExpression");
+            match mapping.value_expression.as_str() {
+                "" => compiler.faults.push(format!("{place}.{field}: Required value")),
+                source => {
+                    let compiled = compiler.compile(&CLAIMS, &field, source, Output::Any);
+                    made.extra.extend(compiled.map(|expression| (mapping.key.clone(), expression)));
+                }
+            }
+        }
+        compiler.seen.clear();
+        for (i, rule) in jwt.user_validation_rules.iter().enumerate() {
+            let field = format!("userValidationRules[{i}]");
+            match rule.expression.as_str() {
+                "" => compiler.faults.push(format!("{place}.{field}.expression: Required value")),
+                source => made.user_rules.extend(compiler.rule(&USERS, &field, source, &rule.message)),
+            }
+        }
+        if made.uses_unverified_mail() {
+            let why = "claims.email_verified must be used in claimMappings.username.expression or claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when claims.email is used in claimMappings.username.expression";
+            compiler.fault("claimMappings.username.expression", &mappings.username.expression, why);
+        }
+        made
+    }
+
+    /// Whether a name is made of an address that nobody has to have verified.
+    fn uses_unverified_mail(&self) -> bool {
+        let of_extra = self.extra.iter().map(|(_, expression)| expression);
+        let of_rules = self.claim_rules.iter().map(|rule| &rule.expression);
+        let mut all = self.username.iter().chain(of_extra).chain(of_rules);
+        self.username.as_ref().is_some_and(|e| e.selects("claims.email"))
+            && !all.any(|e| e.selects("claims.email_verified"))
+    }
+
+    /// The name, where an expression makes it.
+    ///
+    /// # Errors
+    /// When it makes none.
+    pub fn username(&self, claims: &Value) -> Result<Option<String>, OidcError> {
+        let Some(expression) = &self.username else { return Ok(None) };
+        let failed = |why: &str| claim_fault("error evaluating username claim expression", why);
+        match made(&CLAIMS, expression, "claims", claims).map_err(|why| failed(&why))? {
+            Value::String(name) if name.is_empty() => {
+                Err(OidcError::Claims("empty username via CEL expression is not allowed".to_owned()))
+            }
+            Value::String(name) => Ok(Some(name.to_string())),
+            _ => Err(failed("username claim expression must return a string")),
+        }
+    }
+
+    /// The groups, where an expression makes them.
+    ///
+    /// # Errors
+    /// When it makes something else.
+    pub fn groups(&self, claims: &Value) -> Result<Option<Vec<String>>, OidcError> {
+        let Some(expression) = &self.groups else { return Ok(None) };
+        let value = made(&CLAIMS, expression, "claims", claims);
+        let groups = value.and_then(|value| texts(&value));
+        groups.map(Some).map_err(|why| claim_fault("error evaluating group claim expression", &why))
+    }
+
+    /// The UID, where an expression makes it.
+    ///
+    /// # Errors
+    /// When it makes none.
+    pub fn uid(&self, claims: &Value) -> Result<Option<String>, OidcError> {
+        let Some(expression) = &self.uid else { return Ok(None) };
+        let failed = |why: &str| claim_fault("error evaluating uid claim expression", why);
+        match made(&CLAIMS, expression, "claims", claims).map_err(|why| failed(&why))? {
+            Value::String(uid) => Ok(Some(uid.to_string())),
+            _ => Err(failed("uid claim expression must return a string")),
+        }
+    }
+
+    /// Adds extra values; empty ones are left out.
+    ///
+    /// # Errors
+    /// When an expression makes something else than texts.
+    pub fn extra(&self, claims: &Value, extra: &mut BTreeMap<String, Vec<String>>) -> Result<(), OidcError> {
+        for (key, expression) in &self.extra {
+            let values = made(&CLAIMS, expression, "claims", claims).and_then(|value| texts(&value));
+            let values = values.map_err(|why| {
+                let what = format!("error evaluating extra claim expression: {}", expression.source());
+                claim_fault(&what, &why)
+            })?;
+            if !values.is_empty() {
+                extra.insert(key.clone(), values);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the claims.
+    ///
+    /// # Errors
+    /// The first rule that is not true.
+    pub fn check_claims(&self, claims: &Value) -> Result<(), OidcError> {
+        check(&CLAIMS, &self.claim_rules, "claims", claims)
+            .map_err(|why| claim_fault("error evaluating claim validation expression", &why))
+    }
+
+    /// Checks the user.
+    ///
+    /// # Errors
+    /// The first rule that is not true.
+    pub fn check_user(&self, user: &User) -> Result<(), OidcError> {
+        if self.user_rules.is_empty() {
+            return Ok(());
+        }
+        let texts = |texts: &[String]| Value::Array(texts.iter().map(|t| Value::from(t.as_str())).collect());
+        let mut extra = plinth_codec::Map::new();
+        for (key, values) in &user.extra {
+            extra.insert(key.as_str(), texts(values));
+        }
+        let value = tree!({
+            "username": user.name.as_str(),
+            "uid": user.uid.as_str(),
+            "groups": texts(&user.groups),
+            "extra": Value::Object(extra),
+        });
+        check(&USERS, &self.user_rules, "user", &value)
+            .map_err(|why| claim_fault("error evaluating user info validation rule", &why))
+    }
+}
+
+struct Compiler<'c> {
+    place: &'c str,
+    faults: &'c mut Vec<String>,
+    /// Rules so far.
+    seen: BTreeSet<String>,
+}
+
+impl Compiler<'_> {
+    fn fault(&mut self, field: &str, value: &str, why: &str) {
+        self.faults.push(format!("{}.{field}: Invalid value: {value:?}: {why}", self.place));
+    }
+
+    fn compile(
+        &mut self,
+        environment: &Environment,
+        field: &str,
+        source: &str,
+        output: Output,
+    ) -> Option<Expression> {
+        match environment.compile(source, &[output]) {
+            Ok(expression) => Some(expression),
+            Err(why) => {
+                self.fault(field, source, &why);
+                None
+            }
+        }
+    }
+
+    fn rule(&mut self, environment: &Environment, field: &str, source: &str, message: &str) -> Option<Rule> {
+        let field = format!("{field}.expression");
+        if !self.seen.insert(source.to_owned()) {
+            self.faults.push(format!("{}.{field}: Duplicate value: {source:?}", self.place));
+            return None;
+        }
+        let expression = self.compile(environment, &field, source, Output::Bool)?;
+        Some(Rule { expression, message: message.to_owned() })
+    }
+}
+
+/// What is wrong with the key of an extra value: it is a domain and a path, in lower case, and nobody else's.
+fn key_fault(key: &str) -> Option<&'static str> {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    let path = key.split_once('/').map_or("", |(_, path)| path);
+    if domain.is_empty() || path.is_empty() {
+        return Some("must be a domain-prefixed path (such as \"acme.io/foo\")");
+    }
+    if !plinth_codec::names::dns1123_subdomain_faults(&domain.to_lowercase()).is_empty() {
+        return Some("the domain is not valid");
+    }
+    if key != key.to_lowercase() {
+        return Some("must be lowercase");
+    }
+    let reserved = ["kubernetes.io", "k8s.io"];
+    let is_reserved = |of: &str| domain == of || domain.ends_with(&format!(".{of}"));
+    reserved
+        .iter()
+        .any(|of| is_reserved(of))
+        .then_some("k8s.io, kubernetes.io and their subdomains are reserved for Kubernetes use")
+}
+
+fn claim_fault(what: &str, why: &str) -> OidcError {
+    OidcError::Claims(format!("{what}: {why}"))
+}
+
+fn made(
+    environment: &Environment,
+    expression: &Expression,
+    variable: &str,
+    value: &Value,
+) -> Result<Value, String> {
+    let activation = Activation::new(environment).with(variable, value);
+    match expression.evaluate(&activation, &mut Budget::default()) {
+        Ok(outcome) => outcome,
+        // These environments have no authorizers to ask.
+        Err(_) => Err(OUT_OF_BUDGET.to_owned()),
+    }
+}
+
+fn check(environment: &Environment, rules: &[Rule], variable: &str, value: &Value) -> Result<(), String> {
+    for rule in rules {
+        match made(environment, &rule.expression, variable, value)? {
+            Value::Bool(true) => {}
+            _ => {
+                return Err(format!(
+                    "validation expression '{}' failed: {}",
+                    rule.expression.source(),
+                    rule.message
+                ))
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A text or a list of texts; what is empty or null is nothing.
+fn texts(value: &Value) -> Result<Vec<String>, String> {
+    const WHY: &str = "expression must return a string or a list of strings";
+    let text = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(|| WHY.to_owned());
+    let all = match value {
+        Value::Null => return Ok(Vec::new()),
+        Value::Array(list) => list.iter().map(text).collect::<Result<Vec<_>, _>>()?,
+        one => vec![text(one)?],
+    };
+    Ok(all.into_iter().filter(|text| !text.is_empty()).collect())
+}

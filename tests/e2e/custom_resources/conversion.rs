@@ -1,0 +1,320 @@
+//! Definitions whose versions a webhook converts: objects are seen in each version whatever they were written in, and a
+//! webhook that fails, lies or hangs spoils one answer and nothing that is stored.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use base64::prelude::{Engine as _, BASE64_STANDARD};
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use http::Method;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, WatchEvent, WatchParams};
+use kube::{Api, Client};
+use plinth_benches::api::client::{Call, Protocol};
+use plinth_tests::definitions::{call, call_as, establish, with_versions};
+use plinth_tests::https::HttpsServer;
+use plinth_tests::server::{shared_with_apis, unique};
+use serde_json::{json, Value};
+
+/// What is wrong with the webhook at the moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mood {
+    Honest,
+    /// Says that it failed.
+    Fails,
+    /// Answers another question.
+    OtherUid,
+    /// Loses an object.
+    Loses,
+    /// Answers in the version that it was asked in.
+    Keeps,
+    /// Gives the object another name.
+    Renames,
+    NoJson,
+    Status500,
+    /// Never answers.
+    Hangs,
+}
+
+/// A webhook, and how often it was asked.
+struct Converter {
+    server: HttpsServer,
+    mood: Arc<Mutex<Mood>>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Converter {
+    async fn start() -> Converter {
+        let (mood, asked) = (Arc::new(Mutex::new(Mood::Honest)), Arc::new(AtomicUsize::new(0)));
+        let (its_mood, its_asked) = (mood.clone(), asked.clone());
+        let server = HttpsServer::start(move |request: Request<Incoming>| {
+            let mood = *its_mood.lock().expect("mood");
+            its_asked.fetch_add(1, Ordering::Relaxed);
+            async move { answer(request, mood).await }
+        })
+        .await;
+        Converter { server, mood, asked }
+    }
+
+    fn is(&self, mood: Mood) {
+        *self.mood.lock().expect("mood") = mood;
+    }
+
+    /// The definition of `Box`: `size: 3x4` in v1, `width` and `height` in v2, which is stored.
+    fn definition(&self, group: &str) -> Value {
+        let version = |name: &str, storage: bool, fields: Value| {
+            json!({"name": name, "served": true, "storage": storage, "subresources": {"status": {}},
+                   "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                       "spec": {"type": "object", "properties": fields}}}}})
+        };
+        let versions = json!([
+            version(
+                "v1",
+                false,
+                json!({"size": {"type": "string", "pattern": "^[0-9]+x[0-9]+$"}, "colour": {"type": "string", "default": "red"}})
+            ),
+            version(
+                "v2",
+                true,
+                json!({"width": {"type": "integer", "maximum": 100}, "height": {"type": "integer"}, "colour": {"type": "string"}})
+            ),
+        ]);
+        let mut definition = with_versions(group, "Box", "Namespaced", versions);
+        definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+            "conversionReviewVersions": ["v1"],
+            "clientConfig": {
+                "url": format!("https://localhost:{}/convert", self.server.port),
+                "caBundle": BASE64_STANDARD.encode(&self.server.certificate),
+            },
+        }});
+        definition
+    }
+}
+
+async fn answer(request: Request<Incoming>, mood: Mood) -> Response<Full<Bytes>> {
+    let body = request.into_body().collect().await.expect("body").to_bytes();
+    let review: Value = serde_json::from_slice(&body).expect("a review");
+    let wanted = review["request"]["desiredAPIVersion"].as_str().unwrap_or_default();
+    let mut converted: Vec<Value> =
+        review["request"]["objects"].as_array().into_iter().flatten().map(|o| converted(o, wanted)).collect();
+    let mut uid = review["request"]["uid"].clone();
+    let mut result = json!({"status": "Success"});
+    match mood {
+        Mood::Honest => {}
+        Mood::Fails => result = json!({"status": "Failure", "message": "boxes cannot be converted today"}),
+        Mood::OtherUid => uid = json!("other"),
+        Mood::Loses => drop(converted.pop()),
+        Mood::Keeps => converted = review["request"]["objects"].as_array().cloned().unwrap_or_default(),
+        Mood::Renames => converted.iter_mut().for_each(|o| o["metadata"]["name"] = json!("other")),
+        Mood::NoJson => return Response::new(Full::new(Bytes::from("nonsense"))),
+        Mood::Status500 => {
+            let mut response = Response::new(Full::new(Bytes::new()));
+            *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+            return response;
+        }
+        Mood::Hangs => std::future::pending().await,
+    }
+    let review = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+        "response": {"uid": uid, "convertedObjects": converted, "result": result}});
+    Response::new(Full::new(Bytes::from(review.to_string())))
+}
+
+fn converted(object: &Value, wanted: &str) -> Value {
+    let mut new = object.clone();
+    new["apiVersion"] = json!(wanted);
+    let spec = &object["spec"];
+    let mut made = json!({"colour": spec["colour"]});
+    if wanted.ends_with("/v2") {
+        let (width, height) = spec["size"].as_str().and_then(|s| s.split_once('x')).unwrap_or(("0", "0"));
+        made["width"] = json!(width.parse::<i64>().unwrap_or_default());
+        made["height"] = json!(height.parse::<i64>().unwrap_or_default());
+    } else {
+        made["size"] = json!(format!("{}x{}", spec["width"], spec["height"]));
+    }
+    new["spec"] = made;
+    // Metadata are the server's; of what a webhook changes there only labels and annotations count.
+    new["metadata"]["labels"] = json!({"converted-to": wanted.rsplit('/').next()});
+    new["metadata"]["finalizers"] = json!(["never.example.com/kept"]);
+    new
+}
+
+struct Boxes {
+    client: Client,
+    converter: Converter,
+    group: String,
+}
+
+impl Boxes {
+    async fn established(prefix: &str) -> Boxes {
+        let client = shared_with_apis().await.client().await;
+        let converter = Converter::start().await;
+        let group = format!("{}.example.com", unique(prefix));
+        establish(&client, &converter.definition(&group)).await;
+        Boxes { client, converter, group }
+    }
+
+    fn path(&self, version: &str) -> String {
+        format!("/apis/{}/{version}/namespaces/default/boxs", self.group)
+    }
+
+    fn object(&self, version: &str, name: &str, spec: Value) -> Value {
+        json!({"apiVersion": format!("{}/{version}", self.group), "kind": "Box", "metadata": {"name": name}, "spec": spec})
+    }
+
+    async fn get(&self, version: &str, name: &str) -> (u16, Value) {
+        call(&self.client, Method::GET, &format!("{}/{name}", self.path(version)), None).await
+    }
+
+    async fn post(&self, version: &str, object: &Value) -> (u16, Value) {
+        call(&self.client, Method::POST, &self.path(version), Some(object)).await
+    }
+
+    fn api(&self, version: &str) -> Api<DynamicObject> {
+        let mut resource = ApiResource::from_gvk(&GroupVersionKind::gvk(&self.group, version, "Box"));
+        resource.plural = "boxs".to_owned();
+        Api::namespaced_with(self.client.clone(), "default", &resource)
+    }
+}
+
+#[tokio::test]
+async fn objects_are_seen_in_each_version() {
+    let boxes = Boxes::established("round").await;
+    let (code, made) = boxes.post("v1", &boxes.object("v1", "a", json!({"size": "3x4"}))).await;
+    // The default of the version that it was written in comes before the conversion.
+    assert_eq!((code, &made["spec"]), (201, &json!({"size": "3x4", "colour": "red"})), "{made}");
+    assert_eq!(made["metadata"].get("finalizers"), None, "{made}");
+    let (_, stored) = boxes.get("v2", "a").await;
+    assert_eq!(stored["spec"], json!({"width": 3, "height": 4, "colour": "red"}));
+    assert_eq!(stored["apiVersion"], json!(format!("{}/v2", boxes.group)));
+    let asked = boxes.converter.asked.load(Ordering::Relaxed);
+    boxes.get("v2", "a").await;
+    assert_eq!(boxes.converter.asked.load(Ordering::Relaxed), asked, "what is stored needs no conversion");
+    let (code, made) = boxes.post("v2", &boxes.object("v2", "b", json!({"width": 5, "height": 6}))).await;
+    assert_eq!(code, 201, "{made}");
+    assert_eq!(boxes.get("v1", "b").await.1["spec"]["size"], "5x6");
+    // One question for a whole list.
+    let asked = boxes.converter.asked.load(Ordering::Relaxed);
+    let (_, list) = call(&boxes.client, Method::GET, &boxes.path("v1"), None).await;
+    let sizes: Vec<&str> =
+        list["items"].as_array().into_iter().flatten().filter_map(|i| i["spec"]["size"].as_str()).collect();
+    assert_eq!(sizes, ["3x4", "5x6"], "{list}");
+    assert_eq!(boxes.converter.asked.load(Ordering::Relaxed), asked + 1);
+    // Changes through the version that is not stored.
+    let path = format!("{}/b", boxes.path("v1"));
+    let patch = json!({"spec": {"size": "7x8"}}).to_string();
+    let (code, patched) =
+        call_as(&boxes.client, Method::PATCH, &path, "application/merge-patch+json", patch).await;
+    assert_eq!((code, &patched["spec"]["size"]), (200, &json!("7x8")), "{patched}");
+    assert_eq!(boxes.get("v2", "b").await.1["spec"]["width"], 7);
+    let applied = boxes.object("v1", "c", json!({"size": "1x1"}));
+    let path = format!("{}/c?fieldManager=m", boxes.path("v1"));
+    for code in [201, 200] {
+        let (found, answer) =
+            call_as(&boxes.client, Method::PATCH, &path, "application/apply-patch+yaml", applied.to_string())
+                .await;
+        assert_eq!(found, code, "{answer}");
+    }
+    // The rules of the version that it was written in count.
+    let (code, refused) = boxes.post("v1", &boxes.object("v1", "d", json!({"size": "large"}))).await;
+    assert_eq!(code, 422, "{refused}");
+    assert_eq!(call(&boxes.client, Method::DELETE, &format!("{}/a", boxes.path("v1")), None).await.0, 200);
+}
+
+#[tokio::test]
+async fn watches_tell_of_changes_in_their_own_version() {
+    let boxes = Boxes::established("watched").await;
+    assert_eq!(boxes.post("v2", &boxes.object("v2", "a", json!({"width": 1, "height": 2}))).await.0, 201);
+    let mut events = boxes.api("v1").watch(&WatchParams::default(), "0").await.expect("a watch").boxed();
+    let mut next = async || loop {
+        let event = tokio::time::timeout(Duration::from_secs(60), events.try_next()).await;
+        let size = |object: DynamicObject| object.data["spec"]["size"].clone();
+        match event.expect("an event in time").expect("no error").expect("no end") {
+            WatchEvent::Added(object) => break ("ADDED", size(object)),
+            WatchEvent::Modified(object) => break ("MODIFIED", size(object)),
+            WatchEvent::Deleted(object) => break ("DELETED", size(object)),
+            WatchEvent::Bookmark(_) => {}
+            WatchEvent::Error(error) => panic!("{error:?}"),
+        }
+    };
+    assert_eq!(next().await, ("ADDED", json!("1x2")));
+    assert_eq!(boxes.post("v2", &boxes.object("v2", "b", json!({"width": 3, "height": 4}))).await.0, 201);
+    assert_eq!(next().await, ("ADDED", json!("3x4")));
+    let path = format!("{}/b", boxes.path("v2"));
+    let patch = json!({"spec": {"width": 9}}).to_string();
+    let (code, _) = call_as(&boxes.client, Method::PATCH, &path, "application/merge-patch+json", patch).await;
+    assert_eq!(code, 200);
+    assert_eq!(next().await, ("MODIFIED", json!("9x4")));
+    assert_eq!(call(&boxes.client, Method::DELETE, &path, None).await.0, 200);
+    assert_eq!(next().await, ("DELETED", json!("9x4")));
+}
+
+#[tokio::test]
+async fn a_bad_webhook_spoils_one_answer_and_nothing_stored() {
+    let boxes = Boxes::established("lying").await;
+    let original = boxes.object("v2", "a", json!({"width": 1, "height": 2}));
+    assert_eq!(boxes.post("v2", &original).await.0, 201);
+    let failed = |why: &str| format!("conversion webhook for {}/v2, Kind=Box failed: {why}", boxes.group);
+    let lied = |why: &str| {
+        format!(
+            "conversion webhook for {}/v2, Kind=Box returned invalid converted object at index 0: {why}",
+            boxes.group
+        )
+    };
+    // mood, the end of what a reader is told
+    let rows = [
+        (Mood::Fails, failed("boxes cannot be converted today")),
+        (Mood::OtherUid, "got \"other\"".to_owned()),
+        (
+            Mood::Loses,
+            format!("conversion webhook for {}/v2, Kind=Box returned 0 objects, expected 1", boxes.group),
+        ),
+        (Mood::Keeps, lied(&format!("invalid groupVersion (expected {0}/v1, received {0}/v2)", boxes.group))),
+        (Mood::Renames, lied("must have the same name: a != other")),
+        (Mood::NoJson, String::new()),
+        (Mood::Status500, String::new()),
+    ];
+    for (mood, end) in rows {
+        boxes.converter.is(mood);
+        for path in [format!("{}/a", boxes.path("v1")), boxes.path("v1")] {
+            let (code, answer) = call(&boxes.client, Method::GET, &path, None).await;
+            let message = answer["message"].as_str().unwrap_or_default();
+            assert_eq!(code, 500, "{mood:?} {path}: {answer}");
+            assert!(message.starts_with("conversion webhook for "), "{mood:?} {path}: {message}");
+            assert!(message.ends_with(&end), "{mood:?} {path}: {message}");
+        }
+        let new = boxes.object("v1", "new", json!({"size": "1x1"}));
+        let (code, answer) = boxes.post("v1", &new).await;
+        assert_eq!(code, 500, "{mood:?}: {answer}");
+        let patch = json!({"spec": {"size": "9x9"}}).to_string();
+        let path = format!("{}/a", boxes.path("v1"));
+        let (code, answer) =
+            call_as(&boxes.client, Method::PATCH, &path, "application/merge-patch+json", patch).await;
+        assert_eq!(code, 500, "{mood:?}: {answer}");
+        // The version that is stored needs no webhook, and has what it had.
+        assert_eq!(boxes.get("v2", "new").await.0, 404, "{mood:?}");
+        assert_eq!(boxes.get("v2", "a").await.1["spec"], original["spec"], "{mood:?}");
+    }
+    // A request that gives itself a second gets its answer, however long the webhook takes. (The client of the other
+    // requests would ask again and again.)
+    boxes.converter.is(Mood::Hangs);
+    let mut connection = shared_with_apis().await.connect(Protocol::Http1).await;
+    let new = boxes.object("v1", "new", json!({"size": "1x1"}));
+    let slow = [
+        Call::get(format!("{}/a?timeout=1s", boxes.path("v1"))),
+        Call::new(Method::POST, format!("{}?timeout=1s", boxes.path("v1")))
+            .body("application/json", new.to_string()),
+    ];
+    for call in slow {
+        let reply = connection.call(&call).await.expect("an answer");
+        assert_eq!(reply.status, 504, "{}", reply.text());
+    }
+    assert_eq!(boxes.get("v2", "new").await.0, 404);
+
+    boxes.converter.is(Mood::Honest);
+    assert_eq!(boxes.get("v1", "a").await.1["spec"]["size"], "1x2");
+    assert_eq!(boxes.post("v1", &new).await.0, 201);
+}
