@@ -121,7 +121,7 @@ enum Source {
     /// All of a range.
     Range {
         range: KeyRange,
-        cursor: Range,
+        cursor: Box<Range>,
     },
     /// A few of it, which were found otherwise.
     Picked {
@@ -169,7 +169,7 @@ impl Walk {
         snapshot: &Snapshot,
         range: KeyRange,
     ) -> Walk {
-        let cursor = snapshot.range(&range);
+        let cursor = Box::new(snapshot.range(&range));
         Walk::new(server, resource, snapshot.revision(), Source::Range { range, cursor })
     }
 
@@ -317,7 +317,7 @@ impl Walk {
         match &mut self.source {
             Source::Range { .. } | Source::Picked { .. } => {}
             Source::RestingRange(range) => {
-                let (range, cursor) = (range.clone(), again(self.revision)?.range(range));
+                let (range, cursor) = (range.clone(), Box::new(again(self.revision)?.range(range)));
                 self.source = Source::Range { range, cursor };
             }
             Source::RestingPicked(keys) => {

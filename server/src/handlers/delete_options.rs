@@ -47,7 +47,6 @@ impl Options {
                 // Preconditions, also of a collection, where the same parameter says which list is meant.
                 uid: cx.query.uid.clone(),
                 resource_version: Some(cx.query.resource_version.clone()).filter(|text| !text.is_empty()),
-                ..Options::default()
             },
             false => Options::of_body(cx, &bytes)?,
         };

@@ -6,6 +6,8 @@
 //! before it acknowledges it; so a look is at a revision that covers every write acknowledged before it. What is
 //! found is read from a snapshot of exactly that revision.
 //!
+//! That revision, and bodies that stay encrypted, are what sets this apart from [`super::follow`].
+//!
 //! All of it is bounded: the heads of the collections looked at longest ago go when there are more than [`BUDGET`] bytes, and a
 //! collection with more than that is read instead.
 
@@ -269,11 +271,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::open(Options::new(dir.path()).event_ring_bytes(1 << 10)).unwrap();
         let heads = Heads::default();
-        (0..100).for_each(|n| drop(put(&engine, &format!("pods/{n:03}"), "common")));
+        for n in 0..100 {
+            put(&engine, &format!("pods/{n:03}"), "common");
+        }
         fill(&heads, &engine, b"pods/");
-        (100..200).for_each(|n| {
-            drop(put(&engine, &format!("pods/{n:03}"), if n == 150 { "rare" } else { "common" }))
-        });
+        for n in 100..200 {
+            put(&engine, &format!("pods/{n:03}"), if n == 150 { "rare" } else { "common" });
+        }
         // The ring does not reach back so far: either all of it was read by now, or nothing is said.
         if let Some(found) = find(&heads, &engine, "pods/", "rare") {
             assert_eq!(found, ["pods/150"]);

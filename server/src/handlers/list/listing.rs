@@ -37,7 +37,7 @@ enum Stage {
     Begin,
     /// Items go out as the walk passes them.
     Items {
-        walk: Walk,
+        walk: Box<Walk>,
         page: Page,
         known: bool,
     },
@@ -188,7 +188,7 @@ impl Listing {
             // Without a limit there is no next page, so the metadata is known beforehand.
             let known = if plan.limit == 0 { Some(plan.meta(revision, None)?) } else { None };
             list.start(known.as_ref(), Totals::default(), buffer)?;
-            self.stage = Stage::Items { walk, page: Page::default(), known: known.is_some() };
+            self.stage = Stage::Items { walk: Box::new(walk), page: Page::default(), known: known.is_some() };
             return Ok(());
         }
         // The snapshot does not change between the walks.
