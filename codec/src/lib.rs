@@ -21,10 +21,12 @@
 //! | [`names`] | name rules: DNS labels and subdomains, label keys and values |
 //! | [`regexp`] | regular expressions in Go's syntax |
 //! | [`quantity`] and [`time`] | the scalars with a canonical form |
+//! | `blocks` | stepping over strings and containers, many bytes at a time |
 //! | [`error`] | what can be wrong with a body, in upstream's words |
 //! | [`field`] | what can be wrong with a field: paths and causes |
 
 pub mod apply;
+mod blocks;
 pub mod cbor;
 pub mod cel;
 pub mod convert;

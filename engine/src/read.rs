@@ -285,6 +285,15 @@ impl Range {
         Ok(self.entry())
     }
 
+    /// The key of the last entry, from where [`KeyRange::after`] leads on in another snapshot of the same revision. None before
+    /// the first entry and at the end.
+    pub fn last_key(&self) -> Option<&[u8]> {
+        match self.at {
+            Position::Start => None,
+            Position::Current(_) | Position::History(_) => self.current.as_ref()?.key(),
+        }
+    }
+
     /// Moves to the next key that exists in the snapshot; false at the end.
     fn advance(&mut self) -> Result<bool> {
         self.become_long_scan();

@@ -34,6 +34,31 @@ fn list(engine: &Engine, range: &KeyRange, at: At) -> Vec<(String, String)> {
 }
 
 #[test]
+fn a_range_goes_on_in_another_snapshot_of_the_same_revision() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(&dir);
+    for key in ["a", "b", "c", "d"] {
+        put(&engine, key, "1");
+    }
+    delete(&engine, "b");
+    let keys = KeyRange::all();
+    let snapshot = engine.snapshot(At::Latest).unwrap();
+    let (revision, mut range) = (snapshot.revision(), snapshot.range(&keys));
+    assert_eq!(range.last_key(), None, "nothing was read yet");
+    range.next().unwrap();
+    range.next().unwrap();
+    assert_eq!(range.last_key(), Some(&b"c"[..]));
+    let rest = keys.after(range.last_key().unwrap());
+    drop((snapshot, range));
+    put(&engine, "d", "2");
+    put(&engine, "e", "1");
+    assert_eq!(list(&engine, &rest, At::Exact(revision)), [("d".into(), "1".into())]);
+    let mut range = engine.snapshot(At::Latest).unwrap().range(&rest);
+    while range.next().unwrap().is_some() {}
+    assert_eq!(range.last_key(), None, "it was read to its end");
+}
+
+#[test]
 fn every_revision_stays_readable() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(&dir);

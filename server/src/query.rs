@@ -45,6 +45,8 @@ pub struct Query {
     pub propagation_policy: Option<String>,
     /// The older form of it.
     pub orphan_dependents: Option<bool>,
+    /// Delete only the object with this UID.
+    pub uid: Option<String>,
     /// Unsafe deletion of an unreadable object.
     pub ignore_store_read_error: Option<bool>,
 }
@@ -87,6 +89,7 @@ impl Query {
                 "includeObject" => q.include_object = Some(value.into_owned()),
                 "gracePeriodSeconds" => q.grace_period_seconds = integer(&value)?,
                 "propagationPolicy" => q.propagation_policy = Some(value.into_owned()),
+                "uid" => q.uid = Some(value.into_owned()).filter(|uid| !uid.is_empty()),
                 "orphanDependents" => q.orphan_dependents = Some(boolean(&value)),
                 "ignoreStoreReadErrorWithClusterBreakingPotential" => {
                     q.ignore_store_read_error = Some(boolean(&value));

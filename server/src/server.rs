@@ -10,10 +10,12 @@ use crate::authz::Authorizer;
 use crate::endpoints::{Discovered, Documents};
 use crate::flow_control::FlowControl;
 use crate::handlers::connect::options::Kubelets;
+use crate::handlers::list::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::registry::{self, Registry};
 use crate::storage::continue_token::ContinueTokens;
 use crate::storage::counts::Counts;
+use crate::storage::heads::Heads;
 use crate::storage::lengths::Lengths;
 use crate::storage::Store;
 
@@ -27,6 +29,10 @@ pub struct Server {
     pub tokens: ContinueTokens,
     /// Sizes of collections that are listed in pages.
     pub counts: Counts,
+    /// Heads of collections that are searched by selectors.
+    pub heads: Heads,
+    /// What collections come to in encodings that state it in front.
+    pub ledger: Ledger,
     /// Lengths of objects in long protobuf lists.
     pub lengths: Lengths,
     /// Who sends a request.

@@ -10,6 +10,7 @@ use plinth_codec::{tree, Map, Value};
 use plinth_engine::Error as EngineError;
 
 use crate::field::MOST_FAULTS;
+use crate::http::pull::Cut;
 
 /// `metav1.StatusReason`: the machine-readable word for what went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -364,9 +365,12 @@ pub fn qualified(group: &str, resource: &str) -> String {
     }
 }
 
-impl From<crate::http::chunks::TooSlow> for ApiError {
-    fn from(slow: crate::http::chunks::TooSlow) -> ApiError {
-        ApiError::new(504, Reason::Timeout, slow.to_string())
+impl From<Cut> for ApiError {
+    fn from(cut: Cut) -> ApiError {
+        match cut {
+            Cut::TooSlow => ApiError::new(504, Reason::Timeout, cut.to_string()),
+            Cut::Failed => ApiError::internal(cut),
+        }
     }
 }
 

@@ -22,6 +22,8 @@ use super::Error;
 /// Receive windows of HTTP/2: large enough that a list of 60 MB never waits for an update.
 const STREAM_WINDOW: u32 = 16 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
+/// The windows that HTTP/2 begins with where nothing else is said (RFC 9113, 6.9.2).
+const NARROW: u32 = 65_535;
 
 /// Which HTTP a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -92,6 +94,20 @@ impl Endpoint {
 
     /// Opens a connection.
     pub async fn connect(&self, protocol: Protocol) -> Result<Connection, Error> {
+        self.connect_with(protocol, STREAM_WINDOW, CONNECTION_WINDOW).await
+    }
+
+    /// Opens an HTTP/2 connection with the smallest windows: what is not read stays with the server.
+    pub async fn connect_narrow(&self) -> Result<Connection, Error> {
+        self.connect_with(Protocol::Http2, NARROW, NARROW).await
+    }
+
+    async fn connect_with(
+        &self,
+        protocol: Protocol,
+        stream_window: u32,
+        connection_window: u32,
+    ) -> Result<Connection, Error> {
         let stream = TokioIo::new(self.stream(protocol).await?);
         // The connection's task ends by itself when the last sender is dropped; its error, if
         // any, reaches the requests in flight.
@@ -103,8 +119,8 @@ impl Endpoint {
             }
             Protocol::Http2 => {
                 let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-                    .initial_stream_window_size(STREAM_WINDOW)
-                    .initial_connection_window_size(CONNECTION_WINDOW)
+                    .initial_stream_window_size(stream_window)
+                    .initial_connection_window_size(connection_window)
                     .handshake(stream)
                     .await?;
                 tokio::spawn(connection);

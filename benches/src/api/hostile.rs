@@ -1,29 +1,65 @@
 //! Honest clients beside hostile ones: the same sessions twice, first alone, then while others attack.
+//!
+//! The attackers are a table ([`ATTACKS`]) and run on a thread of their own, so that what they cost the load generator is not
+//! taken for what they cost the server. They do share the machine's cores with both. That thread has a low priority:
+//! on a machine of its own it would take no processor time from the server at all.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
+use http::Method;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::client::{Call, Endpoint, Identity, Protocol};
+use super::client::{Call, Endpoint, Identity, Protocol, JSON};
 use super::drive::{measure, Target};
 use super::report::Measurement;
 use super::workloads::Prepare;
 use super::{Error, Options};
 
-/// Sockets that send half of a handshake, and TLS connections that send half of a head.
-const HALF_OPEN: usize = 300;
-/// Connections of strangers that ask for what they may not have, and how often each does so at once.
-const FLOODS: usize = 8;
-const STREAMS: usize = 50;
-/// Connections that open requests and drop them.
-const RESETTING: usize = 4;
-/// Watches that nobody reads, of a collection without objects: what floods of initial states do is a matter of their own.
-const WATCHES: usize = 2000;
-const WATCHES_PER_CONNECTION: usize = 200;
-/// Pause of an attacker that was shut out.
+/// One kind of attack: how many attackers there are, and what each does again and again.
+struct Attack {
+    name: &'static str,
+    attackers: usize,
+    /// Done once before the measurement begins, and then over and over.
+    round: for<'a> fn(&'a Endpoint, usize) -> Round<'a>,
+    /// Whether the measurement waits until the first round of each attacker is under way.
+    opens: bool,
+}
+
+type Round<'a> = Pin<Box<dyn Future<Output = Result<Holds, Error>> + Send + 'a>>;
+/// What an attacker keeps open until the end.
+type Holds = Vec<hyper::body::Incoming>;
+
+/// Streams of connections on which nothing is read.
+const STREAMS: usize = 200;
+/// Pause of an attacker between two rounds, or when it was shut out.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long half a request is held.
+const HOLD: Duration = Duration::from_secs(30);
+
+const ATTACKS: &[Attack] = &[
+    Attack { name: "half of a TLS handshake", attackers: 150, round: half_handshake, opens: false },
+    Attack { name: "half of a request's head", attackers: 150, round: half_head, opens: false },
+    Attack { name: "one user asks for secrets, 50 at once", attackers: 8, round: flood, opens: false },
+    Attack { name: "requests that are opened and reset", attackers: 4, round: rapid_reset, opens: false },
+    Attack { name: "HTTP/2 settings without an end", attackers: 4, round: settings, opens: false },
+    Attack { name: "heads of a megabyte", attackers: 2, round: large_head, opens: false },
+    Attack { name: "bodies of 4 MiB", attackers: 4, round: large_body, opens: false },
+    Attack {
+        name: "watches, 200 of a connection, 10,000 in all",
+        attackers: 50,
+        round: watches,
+        opens: true,
+    },
+    Attack { name: "lists that nobody reads, 200 of a connection", attackers: 2, round: lists, opens: true },
+    Attack { name: "first states that nobody reads, likewise", attackers: 2, round: states, opens: true },
+];
 
 /// Measures the sessions of `prepare` twice; the first row is called `WORKLOAD-calm`.
 pub async fn compare(
@@ -38,92 +74,207 @@ pub async fn compare(
     let sessions = prepare(&target, options, clients).await?;
     let calm = measure(&format!("{workload}-calm"), &target, sessions, options, pids).await?;
     // The attackers end with this value.
-    let _attack = attack(&endpoint).await?;
+    let attackers = Attackers::start(endpoint.clone()).await?;
     let target = Target::new(endpoint, options, clients).await?;
     let sessions = prepare(&target, options, clients).await?;
     let disturbed = measure(workload, &target, sessions, options, pids).await?;
+    attackers.print();
+    if let (Some(calm), Some(disturbed)) = (&calm.latency_ms, &disturbed.latency_ms) {
+        println!("{workload}: p99 is {:.1} times the undisturbed one", disturbed.p99 / calm.p99);
+    }
     Ok(vec![calm, disturbed])
 }
 
-async fn attack(endpoint: &Endpoint) -> Result<JoinSet<()>, Error> {
-    let mut attackers = JoinSet::new();
-    let stranger = endpoint.with_identity(Identity::Anonymous);
-    for at in 0..HALF_OPEN {
-        let stranger = stranger.clone();
-        attackers.spawn(async move {
-            loop {
-                if at % 2 == 0 {
-                    hold_half_open(stranger.authority()).await;
-                } else if let Ok(mut stream) = stranger.stream(Protocol::Http1).await {
-                    let _ = stream.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: ").await;
-                    tokio::time::sleep(Duration::from_secs(30)).await;
-                }
-                tokio::time::sleep(PAUSE).await;
-            }
-        });
-    }
-    for _ in 0..FLOODS {
-        let stranger = stranger.clone();
-        attackers.spawn(async move {
-            loop {
-                if flood(&stranger).await.is_err() {
-                    tokio::time::sleep(PAUSE).await;
-                }
-            }
-        });
-    }
-    for _ in 0..RESETTING {
-        let stranger = stranger.clone();
-        attackers.spawn(async move {
-            loop {
-                let _ = open_and_drop(&stranger).await;
-                tokio::time::sleep(PAUSE).await;
-            }
-        });
-    }
-    for _ in 0..WATCHES / WATCHES_PER_CONNECTION {
-        let connection = endpoint.connect(Protocol::Http2).await?;
-        let mut watches = Vec::new();
-        for _ in 0..WATCHES_PER_CONNECTION {
-            let Some(mut connection) = connection.share() else { break };
-            watches.push(connection.open(&Call::get("/api/v1/pods?watch=1")).await?);
-        }
-        attackers.spawn(async move {
-            std::future::pending::<()>().await;
-            drop(watches);
-        });
-    }
-    Ok(attackers)
+/// The thread on which the attackers run; they end when this is dropped.
+struct Attackers {
+    _end: oneshot::Sender<()>,
+    rounds: Arc<[AtomicU64]>,
 }
 
-async fn hold_half_open(authority: &str) {
-    let Ok(mut stream) = TcpStream::connect(authority).await else { return };
-    let _ = stream.write_all(b"\x16\x03\x01\x02\x00").await;
-    tokio::time::sleep(Duration::from_secs(30)).await;
+impl Attackers {
+    /// Starts them all; returns when those that hold something open do.
+    async fn start(endpoint: Endpoint) -> Result<Attackers, Error> {
+        let rounds: Arc<[AtomicU64]> = ATTACKS.iter().map(|_| AtomicU64::new(0)).collect();
+        let wanted = ATTACKS.iter().filter(|attack| attack.opens).map(|attack| attack.attackers).sum();
+        let ((_end, end), (opened, open)) = (oneshot::channel(), oneshot::channel());
+        let counts = rounds.clone();
+        let work = move || {
+            // Linux counts priorities by thread. Without the right to it the figures are upper bounds.
+            let _ = rustix::process::setpriority_process(None, 10);
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            if let Ok(runtime) = runtime {
+                runtime.block_on(attack(endpoint, counts, wanted, opened, end));
+            }
+        };
+        std::thread::Builder::new()
+            .name("attackers".into())
+            .spawn(work)
+            .map_err(Error::io("starting attackers"))?;
+        open.await.map_err(|_| Error::Server("the attackers ended".into()))?;
+        Ok(Attackers { _end, rounds })
+    }
+
+    fn print(&self) {
+        for (attack, rounds) in ATTACKS.iter().zip(self.rounds.iter()) {
+            println!(
+                "    {:>4} x {:<50} {:>8} rounds",
+                attack.attackers,
+                attack.name,
+                rounds.load(Ordering::Relaxed)
+            );
+        }
+    }
+}
+
+async fn attack(
+    endpoint: Endpoint,
+    rounds: Arc<[AtomicU64]>,
+    wanted: usize,
+    opened: oneshot::Sender<()>,
+    end: oneshot::Receiver<()>,
+) {
+    let mut attackers = JoinSet::new();
+    let (open, all_open) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokio::sync::Notify::new()));
+    for (place, attack) in ATTACKS.iter().enumerate() {
+        for number in 0..attack.attackers {
+            let (endpoint, rounds) = (endpoint.clone(), rounds.clone());
+            let (open, all_open) = (open.clone(), all_open.clone());
+            attackers.spawn(async move {
+                let mut held = Vec::new();
+                loop {
+                    let round = (attack.round)(&endpoint, number).await;
+                    rounds.get(place).map(|count| count.fetch_add(1, Ordering::Relaxed));
+                    if !attack.opens {
+                        tokio::time::sleep(PAUSE).await;
+                        continue;
+                    }
+                    if let Ok(bodies) = round {
+                        held.push(bodies);
+                        if open.fetch_add(1, Ordering::AcqRel) + 1 == wanted {
+                            all_open.notify_one();
+                        }
+                        return std::future::pending::<()>().await;
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+            });
+        }
+    }
+    all_open.notified().await;
+    if opened.send(()).is_ok() {
+        // The other end is never used, only dropped.
+        let _ = end.await;
+    }
+}
+
+fn stranger(endpoint: &Endpoint) -> Endpoint {
+    endpoint.with_identity(Identity::Anonymous)
+}
+
+fn half_handshake(endpoint: &Endpoint, _: usize) -> Round<'_> {
+    Box::pin(async move {
+        let connecting = TcpStream::connect(endpoint.authority());
+        let mut stream = connecting.await.map_err(Error::io("connecting"))?;
+        let _ = stream.write_all(b"\x16\x03\x01\x02\x00").await;
+        let _ = tokio::time::timeout(HOLD, stream.read_u8()).await;
+        Ok(Vec::new())
+    })
+}
+
+fn half_head(endpoint: &Endpoint, _: usize) -> Round<'_> {
+    Box::pin(async move {
+        let mut stream = stranger(endpoint).stream(Protocol::Http1).await?;
+        let _ = stream.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: ").await;
+        let _ = tokio::time::timeout(HOLD, stream.read_u8()).await;
+        Ok(Vec::new())
+    })
 }
 
 /// Asks for secrets on many streams until the connection ends.
-async fn flood(stranger: &Endpoint) -> Result<(), Error> {
-    let connection = stranger.connect(Protocol::Http2).await?;
-    let mut streams = JoinSet::new();
-    for _ in 0..STREAMS {
-        let Some(mut connection) = connection.share() else { break };
-        streams.spawn(async move {
-            let call = Call::get("/api/v1/secrets");
-            while connection.call(&call).await.is_ok() {}
-        });
-    }
-    while streams.join_next().await.is_some() {}
-    Ok(())
+fn flood(endpoint: &Endpoint, _: usize) -> Round<'_> {
+    Box::pin(async move {
+        let connection = stranger(endpoint).connect(Protocol::Http2).await?;
+        let mut streams = JoinSet::new();
+        for _ in 0..50 {
+            let Some(mut connection) = connection.share() else { break };
+            streams.spawn(async move {
+                let call = Call::get("/api/v1/secrets");
+                while connection.call(&call).await.is_ok() {}
+            });
+        }
+        while streams.join_next().await.is_some() {}
+        Ok(Vec::new())
+    })
 }
 
 /// Opens requests and drops them before they are answered, which resets their streams.
-async fn open_and_drop(stranger: &Endpoint) -> Result<(), Error> {
-    let connection = stranger.connect(Protocol::Http2).await?;
-    for _ in 0..200 {
-        let Some(mut connection) = connection.share() else { break };
-        let call = Call::get("/livez");
-        let _ = tokio::time::timeout(Duration::from_micros(50), connection.open(&call)).await;
-    }
-    Ok(())
+fn rapid_reset(endpoint: &Endpoint, _: usize) -> Round<'_> {
+    Box::pin(async move {
+        let connection = stranger(endpoint).connect(Protocol::Http2).await?;
+        for _ in 0..200 {
+            let Some(mut connection) = connection.share() else { break };
+            let call = Call::get("/livez");
+            let _ = tokio::time::timeout(Duration::from_micros(50), connection.open(&call)).await;
+        }
+        Ok(Vec::new())
+    })
+}
+
+/// Sends empty SETTINGS frames, each of which is to be acknowledged, and reads no acknowledgement.
+fn settings(endpoint: &Endpoint, _: usize) -> Round<'_> {
+    Box::pin(async move {
+        let mut stream = stranger(endpoint).stream(Protocol::Http2).await?;
+        let _ = stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+        // Length 0, type 4, no flags, stream 0.
+        let frames = [0, 0, 0, 4, 0, 0, 0, 0, 0].repeat(1000);
+        let send = async { while stream.write_all(&frames).await.is_ok() {} };
+        // The server stops reading when its acknowledgements are not taken.
+        let _ = tokio::time::timeout(Duration::from_secs(1), send).await;
+        Ok(Vec::new())
+    })
+}
+
+fn large_head(endpoint: &Endpoint, _: usize) -> Round<'_> {
+    Box::pin(async move {
+        let mut stream = stranger(endpoint).stream(Protocol::Http1).await?;
+        let _ = stream.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Large: ").await;
+        let _ = stream.write_all(&vec![b'x'; 2 << 20]).await;
+        let _ = tokio::time::timeout(HOLD, stream.read_u8()).await;
+        Ok(Vec::new())
+    })
+}
+
+fn large_body(endpoint: &Endpoint, _: usize) -> Round<'_> {
+    Box::pin(async move {
+        let mut connection = endpoint.connect(Protocol::Http2).await?;
+        let path = "/api/v1/namespaces/default/configmaps";
+        let call = Call::new(Method::POST, path).body(JSON, vec![b' '; 4 << 20]);
+        connection.call(&call).await.map(|_| Vec::new())
+    })
+}
+
+/// Opens requests on one connection whose answers are not read.
+fn unread<'a>(endpoint: &'a Endpoint, path: &'static str) -> Round<'a> {
+    Box::pin(async move {
+        let connection = endpoint.connect_narrow().await?;
+        let mut bodies = Vec::new();
+        for _ in 0..STREAMS {
+            let Some(mut connection) = connection.share() else { break };
+            bodies.push(connection.open(&Call::get(path)).await?.into_body());
+        }
+        Ok(bodies)
+    })
+}
+
+/// Watches of a collection to which nothing happens.
+fn watches(endpoint: &Endpoint, _: usize) -> Round<'_> {
+    unread(endpoint, "/api/v1/nodes?watch=1")
+}
+
+fn lists(endpoint: &Endpoint, _: usize) -> Round<'_> {
+    unread(endpoint, "/api/v1/configmaps")
+}
+
+fn states(endpoint: &Endpoint, _: usize) -> Round<'_> {
+    unread(endpoint, "/api/v1/configmaps?watch=1")
 }

@@ -239,6 +239,20 @@ pub fn transcode_json_message(
     Ok(())
 }
 
+/// Appends an object as an item of a list (see [`ListFrame`]), with what stands before it, straight from stored JSON; see
+/// [`transcode_json`].
+pub fn transcode_json_item(
+    json: &[u8],
+    schema: &Schema,
+    id: TypeId,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    let mut body = encode_stored(json, schema, id)?;
+    ListFrame::close_item(&mut body);
+    out.extend_from_slice(body.as_slice());
+    Ok(())
+}
+
 /// The message of an object in stored JSON.
 fn encode_stored(json: &[u8], schema: &Schema, id: TypeId) -> Result<ReverseBuffer, EncodeError> {
     let encode = |tape: &Tape<'_>| {

@@ -8,6 +8,7 @@
 //! `#` at the end asks for the number of elements only. Keys that hold dots are not reachable; ask for the
 //! map that has them.
 
+use crate::blocks::{container_len, quote_or_backslash};
 use crate::{Map, Value};
 use smol_str::SmolStr;
 
@@ -275,25 +276,21 @@ impl<'a> Reader<'a> {
 
     /// Steps over a value without looking into it: to the `,`, `}` or `]` behind it.
     fn skip(&mut self) -> Result<(), Malformed> {
-        let mut open = 0usize;
-        let mut at = self.at;
-        while let Some(byte) = self.json.get(at) {
-            match byte {
-                b'"' => match string_end(self.json, at + 1) {
-                    Some((end, _)) => at = end,
-                    None => break,
-                },
-                b'{' | b'[' => open += 1,
-                b',' | b'}' | b']' if open == 0 => {
-                    self.at = at;
-                    return Ok(());
-                }
-                b'}' | b']' => open -= 1,
-                _ => {}
+        match self.peek() {
+            b'{' | b'[' => match container_len(&self.json[self.at..]) {
+                Some(len) => self.at += len,
+                None => return self.malformed(),
+            },
+            b'"' => drop(self.string()?),
+            _ => {
+                let scalar = |byte: &u8| !matches!(byte, b',' | b'}' | b']');
+                self.at += self.json[self.at..].iter().take_while(|byte| scalar(byte)).count();
             }
-            at += 1;
         }
-        self.malformed()
+        match self.peek() {
+            b',' | b'}' | b']' => Ok(()),
+            _ => self.malformed(),
+        }
     }
 }
 
@@ -309,26 +306,6 @@ fn string_end(json: &[u8], mut at: usize) -> Option<(usize, bool)> {
         }
         escaped = true;
     }
-}
-
-/// How many bytes precede the first quote or backslash. Eight at a time: the strings of an object are
-/// mostly of that order, too short for a search routine with a setup.
-#[inline]
-fn quote_or_backslash(bytes: &[u8]) -> usize {
-    const LOW: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    // The high bit of each byte that is zero; a byte after a zero one may show it too, so only the first counts.
-    let zeros = |word: u64| word.wrapping_sub(LOW) & !word & HIGH;
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (i, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        let found = zeros(word ^ (LOW * u64::from(b'"'))) | zeros(word ^ (LOW * u64::from(b'\\')));
-        if found != 0 {
-            return i * 8 + found.trailing_zeros() as usize / 8;
-        }
-    }
-    let tail = words.len() * 8;
-    tail + rest.iter().position(|b| matches!(b, b'"' | b'\\')).unwrap_or(rest.len())
 }
 
 /// What stands between the quotes of a string.

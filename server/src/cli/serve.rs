@@ -31,6 +31,7 @@ use crate::encryption::{ConfigError, Encryption, EncryptionOptions};
 use crate::endpoints::{Discovered, Documents};
 use crate::flow_control::{self, FlowControl, FlowControlOptions};
 use crate::handlers::connect::options::{KubeletOptions, KubeletSetupError, Kubelets};
+use crate::handlers::list::ledger::Ledger;
 use crate::http::options::HttpOptions;
 use crate::http::tls::TlsError;
 use crate::http::{self, BindError};
@@ -41,6 +42,7 @@ use crate::server::{Limits, Server};
 use crate::status::ApiError;
 use crate::storage::continue_token::ContinueTokens;
 use crate::storage::counts::Counts;
+use crate::storage::heads::Heads;
 use crate::storage::lengths::Lengths;
 use crate::storage::Store;
 use crate::strategy::allocation::Ranges;
@@ -361,6 +363,8 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         counts: Counts::default(),
         admission,
         kubelets,
+        heads: Heads::default(),
+        ledger: Ledger::default(),
         lengths: Lengths::default(),
         authenticator,
         audit: Audit::start(&options.audit, metrics.registry())?,

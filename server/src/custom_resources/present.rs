@@ -2,16 +2,18 @@
 //! stored under another schema or in another version.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use plinth_engine::{Event, EventKind, Range, Revision};
+use plinth_engine::{At, Entry, Event, EventKind, KeyRange, Range, Record, Revision, Snapshot};
 
 use super::object::{self, Reading};
 use super::CustomVersion;
 use crate::registry::ResourceType;
 use crate::server::Server;
 use crate::status::ApiError;
+use crate::storage::heads::Filling;
 use crate::storage::stored::Head;
 use crate::storage::{Fetched, Store};
 
@@ -96,74 +98,234 @@ pub fn now(store: &Store, resource: &ResourceType, key: &[u8], value: &Bytes) ->
     }
 }
 
-/// Calls `each` with key, value and revision of the selected objects that a walk passes, as the resource serves them,
-/// until it says `false`. Gives the number of objects that it passed, selected or not; `None` when it was stopped. What
-/// is not selected is not decrypted. Blocks: a webhook is asked for `BATCH` objects at a time.
-///
-/// # Errors
-/// 500 when a value cannot be read or converted.
-pub fn for_each(
-    server: &Server,
-    resource: &ResourceType,
-    entries: &mut Range,
-    selects: &dyn Fn(&[u8], &Head<'_>) -> bool,
-    mut each: impl FnMut(&[u8], &[u8], Revision) -> Result<bool, ApiError>,
-) -> Result<Option<u64>, ApiError> {
-    let custom = resource.custom.as_deref();
-    if let Some(custom) = custom.filter(|custom| !custom.converts_by_name()) {
-        return for_each_converted(server, custom, entries, selects, each);
-    }
-    let mut seen = 0;
-    while let Some(entry) = entries.next()? {
-        seen += 1;
-        let head = Head::parse(entry.value).map_err(ApiError::internal)?;
-        let current = custom.is_none_or(|custom| object::is_current(custom, &head));
-        if current && !selects(entry.key, &head) {
-            continue;
-        }
-        let mut value = server.store.open(entry.key, entry.value)?;
-        if let Some(custom) = custom.filter(|_| !current) {
-            if let Reading::Made(made) = object::read(custom, &value)? {
-                value = Cow::Owned(made.into());
-            }
-            if !selects(entry.key, &Head::parse(&value).map_err(ApiError::internal)?) {
-                continue;
-            }
-        }
-        if !each(entry.key, &value, entry.mod_revision)? {
-            return Ok(None);
-        }
-    }
-    Ok(Some(seen))
+/// A walk over the objects of a range at one revision, as the resource serves them. It can be stopped after any object, put
+/// aside, and gone on with by another thread. Blocks: a webhook is asked for `BATCH` objects at a time.
+pub struct Walk {
+    server: Arc<Server>,
+    resource: Arc<ResourceType>,
+    revision: Revision,
+    source: Source,
+    /// Objects that a webhook has converted and that were not looked at yet.
+    converted: VecDeque<(Fetched, Bytes)>,
+    /// Objects passed so far, selected or not.
+    seen: u64,
+    /// Takes in what the walk passes, where that is wanted.
+    filling: Option<Filling>,
 }
 
-fn for_each_converted(
-    server: &Server,
-    custom: &CustomVersion,
-    entries: &mut Range,
-    selects: &dyn Fn(&[u8], &Head<'_>) -> bool,
-    mut each: impl FnMut(&[u8], &[u8], Revision) -> Result<bool, ApiError>,
-) -> Result<Option<u64>, ApiError> {
-    let mut seen = 0;
-    let handle = tokio::runtime::Handle::try_current().map_err(ApiError::internal)?;
-    loop {
-        let mut batch = Vec::new();
-        while batch.len() < BATCH {
-            let Some(entry) = entries.next()? else { break };
-            batch.push(server.store.fetched(entry.to_record())?);
+/// Which objects of a walk are meant, by key and head; none for all.
+pub type Selects<'s> = Option<&'s dyn Fn(&[u8], &Head<'_>) -> bool>;
+
+/// Where a walk takes its objects from.
+enum Source {
+    /// All of a range.
+    Range {
+        range: KeyRange,
+        cursor: Box<Range>,
+    },
+    /// A few of it, which were found otherwise.
+    Picked {
+        keys: std::vec::IntoIter<Bytes>,
+        snapshot: Snapshot,
+        record: Option<Record>,
+    },
+    /// Nothing is held; the walk goes on with this range or these keys.
+    RestingRange(KeyRange),
+    RestingPicked(std::vec::IntoIter<Bytes>),
+}
+
+impl Source {
+    /// The next object; none at the end, and none while the source rests.
+    fn next(&mut self) -> Result<Option<Entry<'_>>, plinth_engine::Error> {
+        match self {
+            Source::Range { cursor, .. } => cursor.next(),
+            Source::Picked { keys, snapshot, record } => {
+                *record = None;
+                for key in keys {
+                    *record = snapshot.get(&key)?;
+                    if record.is_some() {
+                        break;
+                    }
+                }
+                Ok(record.as_ref().map(|record| Entry {
+                    key: &record.key,
+                    value: &record.value,
+                    create_revision: record.create_revision,
+                    mod_revision: record.mod_revision,
+                    version: record.version,
+                    expires_at_ms: record.expires_at_ms,
+                }))
+            }
+            Source::RestingRange(_) | Source::RestingPicked(_) => Ok(None),
         }
-        if batch.is_empty() {
-            return Ok(Some(seen));
+    }
+}
+
+impl Walk {
+    /// Over all objects of a range.
+    pub fn over(
+        server: Arc<Server>,
+        resource: Arc<ResourceType>,
+        snapshot: &Snapshot,
+        range: KeyRange,
+    ) -> Walk {
+        let cursor = Box::new(snapshot.range(&range));
+        Walk::new(server, resource, snapshot.revision(), Source::Range { range, cursor })
+    }
+
+    /// Over the objects with these keys, as far as they are there.
+    pub fn over_keys(
+        server: Arc<Server>,
+        resource: Arc<ResourceType>,
+        snapshot: Snapshot,
+        keys: Vec<Bytes>,
+    ) -> Walk {
+        let revision = snapshot.revision();
+        let source = Source::Picked { keys: keys.into_iter(), snapshot, record: None };
+        Walk::new(server, resource, revision, source)
+    }
+
+    fn new(server: Arc<Server>, resource: Arc<ResourceType>, revision: Revision, source: Source) -> Walk {
+        Walk { server, resource, revision, source, converted: VecDeque::new(), seen: 0, filling: None }
+    }
+
+    /// Has the heads of all objects that the walk passes taken in.
+    pub fn fill(&mut self, filling: Option<Filling>) {
+        self.filling = filling;
+    }
+
+    /// The revision whose state is shown.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// Whether it looks at some objects alone.
+    pub fn is_picked(&self) -> bool {
+        matches!(self.source, Source::Picked { .. } | Source::RestingPicked(_))
+    }
+
+    /// How many objects the walk has passed, selected or not.
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// Calls `each` with key, value and revision of the selected objects, or of all, until it says `false` or the end is
+    /// reached; true at the end. Another call goes on behind the last object. What is not selected is not decrypted.
+    ///
+    /// # Errors
+    /// 500 when a value cannot be read or converted; 410 when the walk has rested for so long that its revision is gone.
+    pub fn for_each(
+        &mut self,
+        selects: Selects<'_>,
+        mut each: impl FnMut(&[u8], &[u8], Revision) -> Result<bool, ApiError>,
+    ) -> Result<bool, ApiError> {
+        self.wake_up()?;
+        let custom = self.resource.custom.clone();
+        if let Some(custom) = custom.as_deref().filter(|custom| !custom.converts_by_name()) {
+            return self.for_each_converted(custom, selects, each);
         }
-        seen += batch.len() as u64;
-        let made =
-            handle.block_on(values(server, custom, batch.iter().map(|r| r.value.clone()).collect()))?;
-        for (record, value) in batch.iter().zip(made) {
-            let head = Head::parse(&value).map_err(ApiError::internal)?;
-            if selects(&record.key, &head) && !each(&record.key, &value, record.mod_revision)? {
-                return Ok(None);
+        let custom = custom.as_deref();
+        while let Some(entry) = self.source.next()? {
+            self.seen += 1;
+            if let Some(filling) = &mut self.filling {
+                filling.add(entry.key, entry.value).map_err(ApiError::internal)?;
+            }
+            let mut current = true;
+            if selects.is_some() || custom.is_some() {
+                let head = Head::parse(entry.value).map_err(ApiError::internal)?;
+                current = custom.is_none_or(|custom| object::is_current(custom, &head));
+                if current && selects.is_some_and(|selects| !selects(entry.key, &head)) {
+                    continue;
+                }
+            }
+            let mut value = self.server.store.open(entry.key, entry.value)?;
+            if let Some(custom) = custom.filter(|_| !current) {
+                if let Reading::Made(made) = object::read(custom, &value)? {
+                    value = Cow::Owned(made.into());
+                }
+                let head = Head::parse(&value).map_err(ApiError::internal)?;
+                if selects.is_some_and(|selects| !selects(entry.key, &head)) {
+                    continue;
+                }
+            }
+            if !each(entry.key, &value, entry.mod_revision)? {
+                return Ok(false);
             }
         }
+        if let Some(filling) = self.filling.take() {
+            self.server.heads.keep(filling);
+        }
+        Ok(true)
+    }
+
+    fn for_each_converted(
+        &mut self,
+        custom: &CustomVersion,
+        selects: Selects<'_>,
+        mut each: impl FnMut(&[u8], &[u8], Revision) -> Result<bool, ApiError>,
+    ) -> Result<bool, ApiError> {
+        let handle = tokio::runtime::Handle::try_current().map_err(ApiError::internal)?;
+        loop {
+            while let Some((record, value)) = self.converted.pop_front() {
+                let head = Head::parse(&value).map_err(ApiError::internal)?;
+                let selected = selects.is_none_or(|selects| selects(&record.key, &head));
+                if selected && !each(&record.key, &value, record.mod_revision)? {
+                    return Ok(false);
+                }
+            }
+            let mut batch = Vec::new();
+            while batch.len() < BATCH {
+                let Some(entry) = self.source.next()? else { break };
+                batch.push(self.server.store.fetched(entry.to_record())?);
+            }
+            if batch.is_empty() {
+                return Ok(true);
+            }
+            self.seen += batch.len() as u64;
+            let plain = batch.iter().map(|r| r.value.clone()).collect();
+            let made = handle.block_on(values(&self.server, custom, plain))?;
+            self.converted.extend(batch.into_iter().zip(made));
+        }
+    }
+
+    /// Lets go of the snapshot and of all that can be read again. The walk goes on as long as its revision is retained.
+    pub fn rest(&mut self) {
+        let undone = self.converted.front().map(|(record, _)| record.key.clone());
+        self.seen -= self.converted.len() as u64;
+        self.converted.clear();
+        self.filling = None;
+        match &mut self.source {
+            Source::Range { range, cursor } => {
+                let from = |key: Bytes| match range.end() {
+                    Some(end) => KeyRange::between(key, end.clone()),
+                    None => KeyRange::from(key),
+                };
+                let passed = cursor.last_key().map(|key| range.after(key));
+                let rest = undone.map(from).or(passed).unwrap_or_else(|| range.clone());
+                self.source = Source::RestingRange(rest);
+            }
+            Source::Picked { keys, .. } => {
+                let keys = std::mem::take(keys);
+                self.source = Source::RestingPicked(keys);
+            }
+            Source::RestingRange(_) | Source::RestingPicked(_) => {}
+        }
+    }
+
+    fn wake_up(&mut self) -> Result<(), ApiError> {
+        let again = |revision| self.server.store.engine().snapshot(At::Exact(revision));
+        match &mut self.source {
+            Source::Range { .. } | Source::Picked { .. } => {}
+            Source::RestingRange(range) => {
+                let (range, cursor) = (range.clone(), Box::new(again(self.revision)?.range(range)));
+                self.source = Source::Range { range, cursor };
+            }
+            Source::RestingPicked(keys) => {
+                let snapshot = again(self.revision)?;
+                self.source = Source::Picked { keys: std::mem::take(keys), snapshot, record: None };
+            }
+        }
+        Ok(())
     }
 }
 

@@ -9,11 +9,11 @@ use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Map, Value};
-use plinth_engine::{At, Record, Transaction};
+use plinth_engine::{At, Record, Snapshot, Transaction};
 use std::time::{Duration, SystemTime};
 
 use super::delete_options::Options;
-use super::{key_namespace, respond, write, Context};
+use super::{key_namespace, list, respond, write, Context};
 use crate::admission::{self, Call, Operation};
 use crate::authz::{Attributes, ResourceTarget};
 use crate::custom_resources::present;
@@ -21,7 +21,7 @@ use crate::field;
 use crate::http::body::Body;
 use crate::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 use crate::registry::StorageForm;
-use crate::representation::{Item, ListMeta, Representation};
+use crate::representation::{Item, Representation};
 use crate::selection::Selection;
 use crate::status::ApiError;
 use crate::storage::stored::Head;
@@ -378,14 +378,26 @@ fn set_collector_finalizers(cx: &Context, options: &Options, object: &mut Value)
 
 pub(super) async fn delete_collection(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::List)?;
-    let options = Options::of(&cx, incoming).await?;
+    // The objects are those of a list with the same options: at one revision, a page of it where there is a limit.
+    list::validate_options(&cx)?;
     let selection = Selection::parse(&cx.resource, &cx.query, "")?;
+    let plan = list::plan(&cx, selection).await?;
+    let options = Options::of(&cx, incoming).await?;
     let form = write::storage(&cx)?;
-    let mut range = key::range(&key::collection(&form.prefix, key_namespace(&cx)));
+    let (mut range, limit) = (plan.range.clone(), plan.limit);
+    let snapshot = plan.snapshot(plan.at)?;
     let mut values: Vec<(Bytes, plinth_engine::Revision)> = Vec::new();
-    loop {
-        let (found, next) = step(&cx, &range, &selection).await?;
+    // The key of the last object of the page, once it is full; and whether there is another one.
+    let (mut taken, mut last, mut cut) = (0, Bytes::new(), false);
+    'page: loop {
+        let (found, next) = step(&cx, &snapshot, &range, &plan.selection).await?;
         for (object_key, record) in found {
+            cut = limit > 0 && taken == limit;
+            if cut {
+                break 'page;
+            }
+            taken += 1;
+            last = object_key.clone();
             let Some((namespace, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key)
             else {
                 continue;
@@ -404,11 +416,11 @@ pub(super) async fn delete_collection(cx: Context, incoming: Incoming) -> Result
             None => break,
         }
     }
+    let revision = snapshot.revision();
+    drop(snapshot);
+    let meta = tokio::task::spawn_blocking(move || plan.meta(revision, cut.then_some(&last[..])));
+    let meta = meta.await.map_err(ApiError::internal)??;
     let items = values.iter().map(|(v, r)| Item::new(v, *r)).collect::<Result<Vec<_>, _>>()?;
-    let meta = ListMeta {
-        resource_version: cx.server.store.engine().current_revision().to_string(),
-        ..ListMeta::default()
-    };
     let mut out = Vec::with_capacity(4096);
     representation.whole_list(&meta, &items, &mut out)?;
     Ok(respond(StatusCode::OK, representation.content_type(Shape::List), out))
@@ -425,7 +437,8 @@ pub(crate) async fn delete_all(cx: &Context) -> Result<u64, ApiError> {
     let mut range = key::range(&key::collection(&form.prefix, key_namespace(cx)));
     let mut held = 0;
     loop {
-        let (found, next) = step(cx, &range, &Selection::everything()).await?;
+        let snapshot = cx.server.store.engine().snapshot(At::Latest)?;
+        let (found, next) = step(cx, &snapshot, &range, &Selection::everything()).await?;
         for (object_key, _) in found {
             let Some((namespace, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key)
             else {
@@ -471,15 +484,16 @@ type Found = Vec<(Bytes, Fetched)>;
 /// The next selected objects of a collection, and where to go on.
 async fn step(
     cx: &Context,
+    snapshot: &Snapshot,
     range: &plinth_engine::KeyRange,
     selection: &Selection,
 ) -> Result<(Found, Option<plinth_engine::KeyRange>), ApiError> {
-    let wanted = range.clone();
+    let (snapshot, wanted) = (snapshot.clone(), range.clone());
     let found: Vec<Record> = cx
         .server
         .store
-        .read(move |engine| {
-            let mut entries = engine.snapshot(At::Latest)?.range(&wanted);
+        .read(move |_| {
+            let mut entries = snapshot.range(&wanted);
             let mut found = Vec::new();
             while found.len() < COLLECTION_STEP {
                 match entries.next()? {

@@ -44,7 +44,9 @@ impl Options {
                 orphan_dependents: cx.query.orphan_dependents,
                 dry_run: cx.query.dry_run.clone(),
                 ignore_store_read_error: cx.query.ignore_store_read_error == Some(true),
-                ..Options::default()
+                // Preconditions, also of a collection, where the same parameter says which list is meant.
+                uid: cx.query.uid.clone(),
+                resource_version: Some(cx.query.resource_version.clone()).filter(|text| !text.is_empty()),
             },
             false => Options::of_body(cx, &bytes)?,
         };

@@ -13,7 +13,7 @@ pub(crate) mod delete;
 mod delete_options;
 mod eviction;
 mod get;
-mod list;
+pub mod list;
 mod patch;
 mod scale;
 mod tokens;

@@ -7,26 +7,52 @@ use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::chunks;
+use super::pull::{Producer, Reader};
 
 /// A source of body chunks that is polled by the connection's own task, so that an idle watch costs no
 /// task of its own.
 pub trait ChunkStream: Send {
     /// The next chunk; `None` ends the body cleanly.
-    fn poll_chunk(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>>;
+    fn poll_chunk(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>>;
 }
+
+/// A long answer whose first piece was made before its head was sent.
+pub struct Pulled<P: Producer> {
+    /// That piece.
+    pub first: Option<Bytes>,
+    /// What follows.
+    pub rest: Reader<P>,
+}
+
+impl<P> ChunkStream for Pulled<P>
+where
+    P: Producer<Piece = Bytes>,
+    P::Error: Into<BodyError>,
+{
+    fn poll_chunk(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        let pulled = self.get_mut();
+        match pulled.first.take() {
+            Some(first) => Poll::Ready(Some(Ok(first))),
+            None => pulled.rest.poll_next(cx).map(|piece| piece.map(|piece| piece.map_err(Into::into))),
+        }
+    }
+}
+
+// Nothing in it is pinned.
+impl<P: Producer> Unpin for Pulled<P> {}
 
 /// What a handler answers with.
 pub enum Body {
     /// Known as a whole; sent with `Content-Length`.
     Full(Bytes),
-    /// Made by a blocking task while it is sent; the channel's capacity bounds what is in memory.
+    /// Made by another task while it is sent; the channel's capacity bounds what is in memory.
     Channel {
         /// The chunk that was made before the head was sent.
         first: Option<Bytes>,
         /// What follows.
         rest: chunks::Receiver<Bytes, BodyError>,
     },
-    /// Made on demand by the connection's task.
+    /// Made on demand: by the connection's task itself, or at its request.
     Stream(Pin<Box<dyn ChunkStream>>),
     /// Another body whose end is recorded by audit.
     Recorded(Box<crate::audit::RecordedBody>),
@@ -41,6 +67,12 @@ pub struct BodyError(pub String);
 impl From<chunks::TooSlow> for BodyError {
     fn from(slow: chunks::TooSlow) -> BodyError {
         BodyError(slow.to_string())
+    }
+}
+
+impl From<crate::status::ApiError> for BodyError {
+    fn from(error: crate::status::ApiError) -> BodyError {
+        BodyError(error.message)
     }
 }
 
@@ -72,7 +104,7 @@ impl HttpBody for Body {
                 Some(chunk) => Poll::Ready(Some(Ok(Frame::data(chunk)))),
                 None => rest.poll_recv(cx).map(|c| c.map(|c| c.map(Frame::data))),
             },
-            Body::Stream(stream) => stream.as_mut().poll_chunk(cx).map(|c| c.map(|c| Ok(Frame::data(c)))),
+            Body::Stream(stream) => stream.as_mut().poll_chunk(cx).map(|c| c.map(|c| c.map(Frame::data))),
             Body::Recorded(body) => body.poll_frame(cx),
         }
     }

@@ -176,7 +176,9 @@ pub async fn serve(
         if request.version() == hyper::Version::HTTP_2 && settings.sends_away() {
             sent_away.notify_one();
         }
-        async move { Ok::<_, Infallible>(pipeline::handle(server, peer, remote, request).await) }
+        // On the heap, so that it goes when the answer begins: the task of a stream is as large as the largest state that it
+        // goes through, and that of a watch would keep the room of its request for as long as it lasts.
+        Box::pin(async move { Ok::<_, Infallible>(pipeline::handle(server, peer, remote, request).await) })
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER).max_buf_size(HEADER_BYTES);

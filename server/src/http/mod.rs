@@ -9,6 +9,7 @@ mod connection;
 mod connections;
 mod listener;
 pub mod options;
+pub mod pull;
 pub mod tls;
 pub mod upgrade;
 

@@ -9,6 +9,8 @@
 //!
 //! For the last row the caller walks over the collection twice: see [`Ahead`].
 
+use std::ops::Deref;
+
 use bytes::Bytes;
 use plinth_codec::json::Indenter;
 use plinth_codec::negotiate::{Encoding, Transform};
@@ -21,28 +23,27 @@ use crate::status::ApiError;
 use crate::storage::lengths::Lengths;
 
 /// Writes one list: [`start`](ListWriter::start), [`item`](ListWriter::item) for each, [`end`](ListWriter::end), all into
-/// a buffer that the caller empties as it likes.
-pub struct ListWriter<'r> {
-    representation: &'r Representation,
-    form: Form<'r>,
+/// a buffer that the caller empties as it likes. It holds the representation by reference or by reference count.
+pub struct ListWriter<R> {
+    representation: R,
+    form: Form,
     /// Whether no item was written yet.
     first: bool,
     /// Rows of a Table that wait for all others because they are not sorted by key, with what they are sorted by. Few
     /// kinds have such rows, and few objects.
     waiting: Vec<((i64, String), Vec<u8>)>,
-    /// Hold the JSON and the message of one item on the way to another encoding.
+    /// Holds the JSON of one item on the way to another encoding.
     json: Vec<u8>,
-    message: Vec<u8>,
 }
 
-enum Form<'r> {
+enum Form {
     Json,
     Indented(Indenter),
     Yaml,
     /// The type of an item.
-    Protobuf(&'r Schema, TypeId),
+    Protobuf(&'static Schema, TypeId),
     /// The type of an item, where it has one.
-    Cbor(Option<(&'r Schema, TypeId)>),
+    Cbor(Option<(&'static Schema, TypeId)>),
 }
 
 /// What the bytes in front of a list say of all of its items.
@@ -54,13 +55,13 @@ pub struct Totals {
     pub bytes: usize,
 }
 
-impl<'r> ListWriter<'r> {
+impl<R: Deref<Target = Representation>> ListWriter<R> {
     /// A list in that representation.
     ///
     /// # Errors
     /// 500 when the kind has no protobuf form.
-    pub fn new(representation: &'r Representation) -> Result<ListWriter<'r>, ApiError> {
-        let r = representation;
+    pub fn new(representation: R) -> Result<ListWriter<R>, ApiError> {
+        let r = &*representation;
         let form = match (r.accepted.encoding, r.accepted.transform) {
             (Encoding::Json, _) if r.pretty => Form::Indented(Indenter::default()),
             (Encoding::Json, _) => Form::Json,
@@ -77,13 +78,18 @@ impl<'r> ListWriter<'r> {
             }
             (Encoding::Cbor, _) => Form::Cbor(r.served_type()),
         };
-        let (waiting, json, message) = Default::default();
-        Ok(ListWriter { representation, form, first: true, waiting, json, message })
+        let (waiting, json) = Default::default();
+        Ok(ListWriter { representation, form, first: true, waiting, json })
     }
 
     /// Whether [`start`](ListWriter::start) needs the totals, and the metadata with them.
     pub fn looks_ahead(&self) -> bool {
         matches!(self.form, Form::Protobuf(..) | Form::Cbor(_))
+    }
+
+    /// Whether the bytes of the items are among those totals; if not, their number is all.
+    pub fn states_bytes(&self) -> bool {
+        matches!(self.form, Form::Protobuf(..))
     }
 
     /// Appends what stands before the items. Metadata that is known goes here, so that the list reads as upstream's;
@@ -97,7 +103,7 @@ impl<'r> ListWriter<'r> {
         totals: Totals,
         out: &mut Vec<u8>,
     ) -> Result<(), ApiError> {
-        let r = self.representation;
+        let r = &*self.representation;
         match &mut self.form {
             Form::Json => json_start(r, meta, out),
             Form::Indented(indenter) => {
@@ -124,7 +130,7 @@ impl<'r> ListWriter<'r> {
     /// # Errors
     /// 500 when the stored bytes cannot be read or converted.
     pub fn item(&mut self, item: &Item<'_>, out: &mut Vec<u8>) -> Result<(), ApiError> {
-        let r = self.representation;
+        let r = &*self.representation;
         if let Transform::Table(_) = r.accepted.transform {
             if let Some(rank) = table::rank(r, item)? {
                 let mut row = Vec::new();
@@ -151,13 +157,7 @@ impl<'r> ListWriter<'r> {
             }
             Form::Protobuf(schema, id) => {
                 json_item(r, item, true, &mut self.json)?;
-                self.message.clear();
-                protobuf::transcode_json_message(&self.json, schema, *id, &mut self.message)
-                    .map_err(ApiError::internal)?;
-                let (prefix, used) = ListFrame::item_prefix(self.message.len());
-                out.reserve(used + self.message.len());
-                out.extend_from_slice(prefix.get(..used).unwrap_or_default());
-                out.extend_from_slice(&self.message);
+                protobuf::transcode_json_item(&self.json, schema, *id, out).map_err(ApiError::internal)?;
             }
             Form::Cbor(id) => {
                 json_item(r, item, true, &mut self.json)?;
@@ -205,8 +205,8 @@ impl<'r> ListWriter<'r> {
         totals: Totals,
         out: &mut Vec<u8>,
     ) -> Result<(), ApiError> {
-        let r = self.representation;
         self.waiting_rows(out)?;
+        let r = &*self.representation;
         match &mut self.form {
             Form::Json => json::list_end(late.then_some(meta), out),
             Form::Indented(indenter) => {
@@ -332,7 +332,12 @@ impl<'l> Ahead<'l> {
     ///
     /// # Errors
     /// As [`ListWriter::item`].
-    pub fn item(&mut self, key: &[u8], item: &Item<'_>, list: &mut ListWriter<'_>) -> Result<(), ApiError> {
+    pub fn item<R: Deref<Target = Representation>>(
+        &mut self,
+        key: &[u8],
+        item: &Item<'_>,
+        list: &mut ListWriter<R>,
+    ) -> Result<(), ApiError> {
         self.totals.items += 1;
         if self.full && matches!(list.form, Form::Cbor(_)) {
             // The number is all that its front says.

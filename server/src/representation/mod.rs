@@ -192,7 +192,7 @@ impl Representation {
     }
 
     /// The type of what goes out for one object, where the schema knows it.
-    fn served_type(&self) -> Option<(&Schema, TypeId)> {
+    fn served_type(&self) -> Option<(&'static Schema, TypeId)> {
         match self.accepted.transform {
             Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => {
                 let (group, version) = v.api_version().rsplit_once('/')?;

@@ -3,6 +3,7 @@
 pub mod continue_token;
 pub mod counts;
 pub mod follow;
+pub mod heads;
 pub mod key;
 pub mod lengths;
 pub mod mirror;

@@ -179,6 +179,15 @@ pub fn divide(value: &[u8]) -> Result<Divided<'_>, Damaged> {
     Ok(Divided { sealed, head, body })
 }
 
+/// The part of a stored value that [`Head::parse`] reads: all that stands before the body.
+///
+/// # Errors
+/// [`Damaged`] when the bytes are not a stored object.
+pub fn head_of(value: &[u8]) -> Result<&[u8], Damaged> {
+    let len = 1 + divide(value)?.head.len();
+    value.get(..len).ok_or(Damaged("too short"))
+}
+
 /// Puts a value together that [`divide`] took apart, with another body.
 pub fn join(sealed: bool, head: &[u8], body: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(1 + head.len() + body.len());

@@ -1,7 +1,9 @@
 //! The read API, row by row of the tables in the API's documentation: get, list, watch.
 
+mod delete_collection;
 mod gets;
 mod informers;
+mod large;
 mod lists;
 mod pages;
 mod selectors;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
@@ -95,5 +96,71 @@ async fn who_does_not_read_for_long_gets_everything_and_disturbs_nobody() {
     for (connection, body) in lazy {
         read_all(body, count).await;
         drop(connection);
+    }
+}
+
+/// Objects of the collection that nobody reads to its end, and bytes of each.
+const OBJECTS: usize = 150;
+const OBJECT: usize = 8 << 10;
+/// Readers that stall, half of them in lists and half in the first states of watches: several times as many as there are
+/// threads that may block.
+const STALLED: usize = 240;
+const STREAMS: usize = 60;
+/// What one of them may cost the server, in MiB: some chunks that wait.
+const EACH: f64 = 0.5;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stalls_in_lists_and_first_states_holds_nobody_up_and_gets_everything() {
+    let server = TestServer::start(&[BARE_NAMESPACES, "--request-timeout=600s"]).await;
+    let mut client = reader(&server, "stalled").await;
+    let filler = "x".repeat(OBJECT);
+    for n in 0..OBJECTS {
+        let object = json!({"metadata": {"name": format!("cm-{n:03}")}, "data": {"filler": filler}});
+        let path = client.collection.clone();
+        client.write(Method::POST, &path, object).await;
+    }
+    let whole = client.connection.must(&Call::get(client.collection.as_str())).await.expect("a list").body;
+    let before = process::usage(&[server.pid()]).rss_mib;
+
+    let mut connections = Vec::new();
+    let mut stalled = Vec::new();
+    for n in 0..STALLED {
+        if n % STREAMS == 0 {
+            connections.push(server.endpoint().connect_narrow().await.expect("a connection"));
+        }
+        let query = if n % 2 == 0 { "" } else { "?watch=1" };
+        let call = Call::get(format!("{}{query}", client.collection));
+        let mut connection = connections.last().and_then(|c| c.share()).expect("another stream");
+        stalled.push(connection.open(&call).await.expect("an answer begins").into_body());
+    }
+    // They stall for long enough to be told that they do.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+
+    // Lists, pages, selections and first states of others come whole.
+    for query in ["", "?limit=100", "?labelSelector=none%3Dsuch", "?resourceVersion=1"] {
+        let call = Call::get(format!("{}{query}", client.collection));
+        client.connection.must(&call).await.expect("a list beside those who stall");
+    }
+    let (_, events) = client.watch("timeoutSeconds=1").await;
+    assert_eq!(events.len(), OBJECTS);
+    let grown = process::usage(&[server.pid()]).rss_mib - before;
+    let bound = EACH * STALLED as f64;
+    assert!(grown < bound, "the server grew by {grown:.0} MiB for {STALLED} who do not read");
+
+    // What changes now is not in what they began to read.
+    client.delete("cm-149").await;
+    let mut reading = tokio::task::JoinSet::new();
+    for (n, body) in stalled.into_iter().enumerate() {
+        let whole = whole.clone();
+        reading.spawn(async move {
+            if n % 2 == 1 {
+                return read_all(body, OBJECTS as u64).await;
+            }
+            let list = body.collect().await.expect("the list goes on where it stopped").to_bytes();
+            assert_eq!(list, whole);
+        });
+    }
+    while let Some(read) = reading.join_next().await {
+        read.expect("a reader that reads on");
     }
 }

@@ -7,9 +7,11 @@
 //! | module | subject |
 //! |---|---|
 //! | this one | what is asked for, and how a watch begins |
+//! | [`initial`] | the state that it may begin with |
 //! | [`stream`] | a watch under way |
 //! | [`websocket`] | the same as messages |
 
+mod initial;
 mod stream;
 mod websocket;
 
@@ -18,25 +20,21 @@ use std::time::Duration;
 
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
-use plinth_engine::{At, KeyRange, Revision, Subscribe};
+use plinth_engine::{KeyRange, Revision, Subscribe};
 use tokio::time::Instant;
 
-use self::stream::{Batch, InitialEvents, WatchStream, Watched, BATCH};
+use self::initial::State;
+use self::stream::{InitialEvents, WatchStream, Watched};
 use super::get::not_a_revision;
 use super::{key_namespace, respond, Context};
-use crate::custom_resources::present;
 use crate::field;
 use crate::http::body::Body;
-use crate::http::chunks;
+use crate::http::pull::Reader;
 use crate::http::upgrade::wants_websocket;
-use crate::representation::{EventType, Item, Representation};
+use crate::representation::Representation;
 use crate::selection::Selection;
 use crate::status::{ApiError, Cause, Reason};
-use crate::storage::stored::Head;
 use crate::storage::{key, parse_resource_version};
-
-/// Batches of synthetic ADDED events that may wait for a slow client.
-const INITIAL_BATCHES: usize = 4;
 
 pub(super) async fn watch(mut cx: Context) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Watch)?;
@@ -60,6 +58,7 @@ pub(super) async fn watch(mut cx: Context) -> Result<Response<Body>, ApiError> {
     let encoding = representation.accepted.encoding;
     let start = WatchStart {
         range,
+        collection,
         selection: Arc::new(selection),
         representation: Arc::new(representation),
         after: revision.filter(|r| *r > Revision::ZERO),
@@ -126,6 +125,8 @@ fn watch_length(cx: &Context) -> Duration {
 /// A watch that is about to begin.
 struct WatchStart {
     range: KeyRange,
+    /// What all keys of the collection start with.
+    collection: Vec<u8>,
     selection: Arc<Selection>,
     representation: Arc<Representation>,
     /// Deliver what happened after this revision; none for any state.
@@ -173,43 +174,20 @@ impl WatchStart {
         if let Some(revision) = self.after {
             super::get::wait_until_there(cx, revision).await?;
         }
-        let snapshot = cx.server.store.read(|engine| engine.snapshot(At::Latest)).await?;
-        let revision = snapshot.revision();
-        let limit = cx.server.flow_control.request_timeout;
-        let (send, batches) = chunks::channel(INITIAL_BATCHES, limit);
-        let seat = cx.seat.clone();
-        let (range, resource, server) = (self.range.clone(), cx.resource.clone(), cx.server.clone());
+        let (server, resource) = (cx.server.clone(), cx.resource.clone());
+        let (range, collection) = (self.range.clone(), self.collection.clone());
         let (selection, representation) = (self.selection.clone(), self.representation.clone());
-        tokio::task::spawn_blocking(move || {
-            // A watch has its place among the requests that are served until its state has been handed over.
-            let _seat = seat;
-            let mut batch = Batch::default();
-            let mut first = true;
-            let mut entries = snapshot.range(&range);
-            let mut gone = false;
-            let selects = |key: &[u8], head: &Head<'_>| selection.matches(&resource, key, head);
-            let outcome =
-                present::for_each(&server, &resource, &mut entries, &selects, |_, value, revision| {
-                    let item = Item::new(value, revision)?;
-                    batch.write(|out| representation.event(EventType::Added, &item, first, out))?;
-                    first = false;
-                    if batch.len() >= BATCH {
-                        gone = !send.send(Ok(std::mem::take(&mut batch)));
-                    }
-                    Ok(!gone)
-                });
-            if gone {
-                return;
-            }
-            // Nobody reading is no fault: the client went away.
-            if batch.len() > 0 && !send.send(Ok(batch)) {
-                return;
-            }
-            if let Err(fault) = outcome {
-                send.send(Err(fault));
-            }
+        let seat = cx.seat.clone();
+        let opened = tokio::task::spawn_blocking(move || {
+            State::open(server, resource, &collection, range, selection, representation, seat)
         });
-        Ok((batches, revision))
+        let state =
+            opened.await.map_err(|fault| ApiError::internal(format!("storage read failed: {fault}")))??;
+        let revision = state.revision();
+        let mut events = Reader::start(state);
+        // A slow client is not cut off: its state can be read as long as its history is retained.
+        events.keep(None);
+        Ok((events, revision))
     }
 }
 

@@ -12,10 +12,11 @@ use plinth_engine::{Event, EventKind, Feed, Revision, Subscription};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
+use super::initial::State;
 use super::watch_error;
 use crate::custom_resources::present::{self, Change};
-use crate::http::body::ChunkStream;
-use crate::http::chunks;
+use crate::http::body::{BodyError, ChunkStream};
+use crate::http::pull::Reader;
 use crate::registry::{Registry, ResourceType};
 use crate::representation::{EventType, Item, Representation, RepresentationKey};
 use crate::selection::Selection;
@@ -92,8 +93,8 @@ impl Batch {
     }
 }
 
-/// The present state as ADDED events, made by a task that may block.
-pub(super) type InitialEvents = chunks::Receiver<Batch, ApiError>;
+/// The present state as ADDED events.
+pub(super) type InitialEvents = Reader<State>;
 
 /// What a watch is about; everything that does not change while it lasts.
 pub(super) struct Watched {
@@ -199,7 +200,7 @@ impl WatchStream {
     /// The next part of the initial state; `Ready(None)` when it has ended.
     fn poll_initial(&mut self, cx: &mut TaskContext<'_>) -> Poll<Option<Batch>> {
         let Some(batches) = &mut self.initial else { return Poll::Ready(None) };
-        match batches.poll_recv(cx) {
+        match batches.poll_next(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(Ok(batch))) => Poll::Ready(Some(batch)),
             Poll::Ready(Some(Err(error))) => {
@@ -353,8 +354,8 @@ impl WatchStream {
 }
 
 impl ChunkStream for WatchStream {
-    fn poll_chunk(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Bytes>> {
-        self.get_mut().poll_events(cx).map(|batch| batch.map(Batch::into_bytes))
+    fn poll_chunk(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        self.get_mut().poll_events(cx).map(|batch| batch.map(|batch| Ok(batch.into_bytes())))
     }
 }
 
@@ -511,6 +512,17 @@ mod tests {
         let mut batch = Batch::default();
         batch.push(event.clone());
         assert_eq!(batch.into_bytes().as_ptr(), event.as_ptr());
+    }
+
+    #[test]
+    fn bookmarks_come_each_minute_and_shortly_before_the_end() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let ends = at(150);
+        for (now, next) in [(0, 60), (60, 120), (100, 148), (120, 148), (148, 150), (149, 150)] {
+            assert_eq!(next_bookmark(at(now), ends), at(next), "after {now} s");
+        }
+        assert_eq!(next_bookmark(begin, begin + Duration::from_secs(1)), at(1), "a watch too short for one");
     }
 
     #[tokio::test]
