@@ -29,8 +29,13 @@ pub(super) struct Patch {
 }
 
 impl Patch {
-    fn is_apply(&self) -> bool {
+    pub(super) fn is_apply(&self) -> bool {
         matches!(self.kind, ContentType::ApplyYaml | ContentType::ApplyCbor)
+    }
+
+    /// What was sent, parsed.
+    pub(super) fn document(&self) -> &Value {
+        &self.document
     }
 
     /// `live` with the changes of this patch, not decoded yet.

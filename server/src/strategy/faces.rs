@@ -208,7 +208,7 @@ pub fn ephemeral_containers(pod: &Value) -> Vec<Cause> {
     let mut seen: Vec<&str> = others.clone();
     for (i, container) in list(pod, &["spec", "ephemeralContainers"]).iter().enumerate() {
         let path = format!("spec.ephemeralContainers[{i}]");
-        validation::validate(validation::pod::EPHEMERAL, container, &format!("{path}."), &mut faults);
+        validation::pod::ephemeral(container, pod, &format!("{path}."), &mut faults);
         if seen.contains(&name(container)) {
             faults.push(field::duplicate(format!("{path}.name"), name(container)));
         }
