@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn what_an_ephemeral_container_cannot_have() {
         let pod = parse(
-            r#"{"spec":{"containers":[{"name":"a"}],"ephemeralContainers":[{"name":"a","image":"x"},{"name":"e","image":"x","targetContainerName":"z","ports":[{}],"resources":{}}]}}"#,
+            r#"{"spec":{"containers":[{"name":"a"}],"ephemeralContainers":[{"name":"a","image":"x"},{"name":"e","image":"x","targetContainerName":"z","ports":[{"containerPort":80}],"resources":{}}]}}"#,
         );
         let faults = ephemeral_containers(&pod);
         let found: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();

@@ -56,6 +56,7 @@ pub(super) static ROWS: &[Row] = &[
             name: NameRule::Label,
             deletion: Deletion::Namespace,
             defaults: core::NAMESPACE,
+            checks: check_cluster::NAMESPACE,
             prepare_for_create: namespace::prepare_for_create,
             ..ANSWERING
         },

@@ -40,6 +40,19 @@ fn pod_networks(node: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
+/// core/v1 Namespace.
+pub const NAMESPACE: &[Check] = &[By(|namespace, _, faults| {
+    const PATH: &str = "spec.finalizers";
+    const WHY: &str = "name is neither a standard finalizer name nor is it fully qualified";
+    const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+    for finalizer in super::texts(namespace, PATH) {
+        super::rule(PATH, finalizer, names::qualified_name_faults, faults);
+        if !finalizer.contains('/') && !STANDARD.contains(&finalizer) {
+            faults.push(field::invalid(PATH, finalizer, WHY));
+        }
+    }
+})];
+
 /// coordination.k8s.io/v1 Lease.
 pub const LEASE: &[Check] = &[By(lease_duration), AtLeast("spec.leaseTransitions", 0)];
 
@@ -57,7 +70,7 @@ pub const RUNTIME_CLASS: &[Check] = &[
                 &requirements,
                 super::amounts::Kind::Container,
                 &[],
-                "overhead.podFixed",
+                "overhead",
                 faults,
             );
         }

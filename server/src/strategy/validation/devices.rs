@@ -75,10 +75,7 @@ fn claim_spec(claim: &Value, path: &str, faults: &mut Vec<Cause>) {
 
 fn request(wanted: &Value, path: &str, known: &mut HashSet<String>, faults: &mut Vec<Cause>) {
     let name = text(wanted, "name");
-    match name {
-        "" => faults.push(field::required(format!("{path}.name"), "")),
-        _ => rule(&format!("{path}.name"), name, names::dns1123_label_faults, faults),
-    }
+    rule(&format!("{path}.name"), name, names::dns1123_label_faults, faults);
     if !known.insert(name.to_owned()) {
         faults.push(field::duplicate(path, name));
     }
@@ -104,7 +101,7 @@ fn request(wanted: &Value, path: &str, known: &mut HashSet<String>, faults: &mut
     for (j, alternative) in alternatives.iter().enumerate() {
         let here = format!("{path}.firstAvailable[{j}]");
         let inner = text(alternative, "name");
-        validate(&[Name("name", names::dns1123_label_faults)], alternative, &format!("{here}."), faults);
+        rule(&format!("{here}.name"), inner, names::dns1123_label_faults, faults);
         if !known.insert(format!("{name}/{inner}")) {
             faults.push(field::duplicate(here.as_str(), inner));
         }
@@ -216,7 +213,13 @@ pub const RESOURCE_SLICE: &[Check] = &[
     By(where_it_is),
     By(|slice, _, faults| driver_name(text(slice, "spec.driver"), "spec.driver", faults)),
     By(pool),
-    Each("spec.devices", &[Name("name", names::dns1123_label_faults), By(attributes)]),
+    Each(
+        "spec.devices",
+        &[
+            By(|d, p, f| rule(&format!("{p}name"), text(d, "name"), names::dns1123_label_faults, f)),
+            By(attributes),
+        ],
+    ),
     By(|slice, _, faults| {
         let mut seen = HashSet::new();
         for (i, device) in list(slice, "spec.devices").iter().enumerate() {

@@ -251,15 +251,6 @@ pub fn volume(new: &Value, old: &Value) -> Vec<Cause> {
         let shown = at(new, "spec.volumeMode").cloned().unwrap_or_default();
         faults.push(field::invalid("volumeMode", shown, "field is immutable"));
     }
-    let affinity = at(old, "spec.nodeAffinity");
-    if affinity.is_some() && !same(at(new, "spec.nodeAffinity"), affinity) {
-        let shown = at(new, "spec.nodeAffinity").cloned().unwrap_or_default();
-        faults.push(field::invalid(
-            "nodeAffinity",
-            shown,
-            "field is immutable, except for updating from beta label to GA",
-        ));
-    }
     faults
 }
 

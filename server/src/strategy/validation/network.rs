@@ -77,6 +77,9 @@ fn slice_address(kind: &str, given: &str, list_path: &str, i: usize, faults: &mu
         }
         return;
     }
+    if !matches!(kind, "IPv4" | "IPv6") {
+        return;
+    }
     let before = faults.len();
     address::legacy(given, &here, faults);
     if faults.len() != before {
@@ -224,6 +227,10 @@ fn paths(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
     for (i, given) in list(http, "paths").iter().enumerate() {
         let here = format!("{path}[{i}].");
         path_of_rule(given, &here, faults);
+        // Upstream looks no further without a type.
+        if at(given, "pathType").is_none() {
+            continue;
+        }
         // A path has a backend, be it an empty one.
         let nothing = Value::object();
         backend(at(given, "backend").unwrap_or(&nothing), &format!("{here}backend."), faults);

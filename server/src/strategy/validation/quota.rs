@@ -73,9 +73,8 @@ fn is_of_quotas(name: &str) -> bool {
 fn hard(quota: &Value, path: &str, faults: &mut Vec<Cause>) {
     for (name, shown) in at(quota, path).and_then(Value::as_object).into_iter().flat_map(Map::iter) {
         let here = format!("{path}[{name}]");
-        let before = faults.len();
         amounts::resource_name(name, &here, faults);
-        if faults.len() == before && !name.contains('/') && !is_of_quotas(name) {
+        if !name.contains('/') && !is_of_quotas(name) {
             let why = "must be a standard resource for quota";
             faults.push(field::invalid(here.as_str(), name.clone(), why));
         }

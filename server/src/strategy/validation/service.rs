@@ -130,7 +130,8 @@ fn session_affinity(service: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn families(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+/// What is wrong with the families that a Service asks for; also asked before addresses are found for it.
+pub fn families(service: &Value, _: &str, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.ipFamilies";
     let mut seen = Vec::new();
     for (i, family) in texts(service, PATH).iter().enumerate() {

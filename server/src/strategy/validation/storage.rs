@@ -273,6 +273,7 @@ fn token_requests(driver: &Value, _: &str, faults: &mut Vec<Cause>) {
         let audience = text(request, "audience");
         if !seen.insert(audience) {
             faults.push(field::duplicate(format!("{path}.audience"), audience));
+            continue;
         }
         let here = format!("{path}.expirationSeconds");
         match int(request, "expirationSeconds") {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use plinth_codec::{names, Value};
 
-use super::Check::{By, Each, Enum, MustBe, Need, OneOf, Selector};
+use super::Check::{By, Each, Enum, MustBe, OneOf, Selector};
 use super::{at, int, rule, text, texts, validate, Check};
 use crate::field;
 use crate::status::Cause;
@@ -178,7 +178,12 @@ fn webhook_url(url: &str, path: &str, faults: &mut Vec<Cause>) {
 }
 
 fn called_service(service: &Value, path: &str, faults: &mut Vec<Cause>) {
-    validate(&[Need("name", ""), Need("namespace", "")], service, &format!("{path}."), faults);
+    // Upstream mistakes the one for the other where one is missing.
+    for (key, shown) in [("name", "namespace"), ("namespace", "name")] {
+        if text(service, key).is_empty() {
+            faults.push(field::required(format!("{path}.{shown}"), ""));
+        }
+    }
     let port = int(service, "port").unwrap_or(443);
     if !super::is_port(port) {
         let why = format!("port is not valid: {}", super::PORT);

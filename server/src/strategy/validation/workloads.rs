@@ -37,7 +37,6 @@ pub const STATEFUL_SET: &[Check] = &[
     AtLeast("spec.ordinals.start", 0),
     By(selector_of_stateful_set),
     By(template_always),
-    By(claim_templates),
 ];
 /// apps/v1 DaemonSet.
 pub const DAEMON_SET: &[Check] = &[
@@ -342,21 +341,17 @@ fn set_policies(object: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-/// What a new StatefulSet cannot say of its claims: a set that is there keeps what it was let have.
-fn claim_templates(object: &Value, _: &str, faults: &mut Vec<Cause>) {
-    for (i, claim) in list(object, "spec.volumeClaimTemplates").iter().enumerate() {
-        let nothing = Value::object();
-        let spec = at(claim, "spec").unwrap_or(&nothing);
-        claims::spec(spec, &format!("spec.volumeClaimTemplates[{i}].spec."), faults);
-    }
-}
-
-/// What a new StatefulSet cannot be called.
+/// What a new StatefulSet cannot say of its service and its claims: neither can be changed later.
 pub fn stateful_set_create(set: &Value) -> Vec<Cause> {
     let mut faults = Vec::new();
     let service = text(set, "spec.serviceName");
     if !service.is_empty() {
         rule("spec.serviceName", service, names::dns1123_label_faults, &mut faults);
+    }
+    for (i, claim) in list(set, "spec.volumeClaimTemplates").iter().enumerate() {
+        let nothing = Value::object();
+        let spec = at(claim, "spec").unwrap_or(&nothing);
+        claims::spec(spec, &format!("spec.volumeClaimTemplates[{i}].spec."), &mut faults);
     }
     faults
 }

@@ -70,7 +70,7 @@ fn handler(of: &Value, kinds: &[&str], around: &Surroundings<'_>, path: &str, fa
     }
 }
 
-/// The probes and hooks of a container.
+/// The probes and hooks of a container. Upstream drops signals to stop with (a gate that is off).
 pub fn handlers(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
     lifecycle(container, around, path, faults);
     for part in ["livenessProbe", "readinessProbe", "startupProbe"] {
@@ -100,87 +100,4 @@ fn lifecycle(container: &Value, around: &Surroundings<'_>, path: &str, faults: &
             handler(action, &["exec", "httpGet", "tcpSocket", "sleep"], around, &path, faults);
         }
     }
-    let Some(signal) = at(container, "lifecycle.stopSignal").and_then(Value::as_str) else { return };
-    let here = format!("{path}lifecycle.stopSignal");
-    match around.os {
-        None => {
-            faults.push(field::forbidden(here, "may not be set for containers with empty `spec.os.name`"))
-        }
-        Some("windows") if !matches!(signal, "SIGKILL" | "SIGTERM") => {
-            faults.push(field::not_supported(here, signal, &["SIGKILL", "SIGTERM"]));
-        }
-        Some("linux") if !SIGNALS.contains(&signal) => {
-            faults.push(field::not_supported(here, signal, SIGNALS));
-        }
-        Some(_) => {}
-    }
 }
-
-/// The signals of Linux, in order of their names.
-const SIGNALS: &[&str] = &[
-    "SIGABRT",
-    "SIGALRM",
-    "SIGBUS",
-    "SIGCHLD",
-    "SIGCLD",
-    "SIGCONT",
-    "SIGFPE",
-    "SIGHUP",
-    "SIGILL",
-    "SIGINT",
-    "SIGIO",
-    "SIGIOT",
-    "SIGKILL",
-    "SIGPIPE",
-    "SIGPOLL",
-    "SIGPROF",
-    "SIGPWR",
-    "SIGQUIT",
-    "SIGRTMAX",
-    "SIGRTMAX-1",
-    "SIGRTMAX-10",
-    "SIGRTMAX-11",
-    "SIGRTMAX-12",
-    "SIGRTMAX-13",
-    "SIGRTMAX-14",
-    "SIGRTMAX-2",
-    "SIGRTMAX-3",
-    "SIGRTMAX-4",
-    "SIGRTMAX-5",
-    "SIGRTMAX-6",
-    "SIGRTMAX-7",
-    "SIGRTMAX-8",
-    "SIGRTMAX-9",
-    "SIGRTMIN",
-    "SIGRTMIN+1",
-    "SIGRTMIN+10",
-    "SIGRTMIN+11",
-    "SIGRTMIN+12",
-    "SIGRTMIN+13",
-    "SIGRTMIN+14",
-    "SIGRTMIN+15",
-    "SIGRTMIN+2",
-    "SIGRTMIN+3",
-    "SIGRTMIN+4",
-    "SIGRTMIN+5",
-    "SIGRTMIN+6",
-    "SIGRTMIN+7",
-    "SIGRTMIN+8",
-    "SIGRTMIN+9",
-    "SIGSEGV",
-    "SIGSTKFLT",
-    "SIGSTOP",
-    "SIGSYS",
-    "SIGTERM",
-    "SIGTRAP",
-    "SIGTSTP",
-    "SIGTTIN",
-    "SIGTTOU",
-    "SIGURG",
-    "SIGUSR1",
-    "SIGUSR2",
-    "SIGVTALRM",
-    "SIGWINCH",
-    "SIGXCPU",
-    "SIGXFSZ",
-];

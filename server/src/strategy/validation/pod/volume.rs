@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use plinth_codec::{names, Value};
 
 use super::super::Check::{By, Each, Enum, MustBe, Name, Need, Range};
-use super::super::{at, claims, forbid_more, int, is_empty, list, rule, text, validate, Check};
+use super::super::{at, claims, forbid_more, int, list, rule, text, validate, Check};
 use super::env;
 use crate::field;
 use crate::status::Cause;
@@ -355,6 +355,7 @@ fn azure_uri(source: &Value, path: &str, faults: &mut Vec<Cause>) {
     }
 }
 
+/// Sources behind gates that are off (authorities and certificates of pods) are upstream's to drop.
 fn projections(projected: &Value, path: &str, faults: &mut Vec<Cause>) {
     let (mut paths, here) = (HashSet::new(), path.trim_end_matches('.'));
     for (i, source) in list(projected, "sources").iter().enumerate() {
@@ -379,29 +380,6 @@ fn projections(projected: &Value, path: &str, faults: &mut Vec<Cause>) {
         if let Some(token) = at(source, "serviceAccountToken") {
             count += 1;
             account_token(token, path, &format!("{at_source}.serviceAccountToken"), faults);
-        }
-        if let Some(bundle) = at(source, "clusterTrustBundle") {
-            count += 1;
-            trust_bundle(bundle, &format!("{at_source}.clusterTrustBundle"), faults);
-            once(&mut paths, text(bundle, "path"), text(bundle, "path"), here, faults);
-        }
-        if let Some(certificate) = at(source, "podCertificate") {
-            count += 1;
-            let path = format!("{at_source}.podCertificate");
-            let keys = ["credentialBundlePath", "keyPath", "certificateChainPath"];
-            let named: Vec<(&str, &str)> = keys
-                .iter()
-                .map(|key| (*key, text(certificate, key)))
-                .filter(|(_, p)| !p.is_empty())
-                .collect();
-            for (key, given) in &named {
-                file_path(given, &format!("{path}.{key}"), faults);
-                once(&mut paths, given, given, here, faults);
-            }
-            if named.is_empty() {
-                let why = "specify at least one of credentialBundlePath, keyPath, and certificateChainPath";
-                faults.push(field::required(path, why));
-            }
         }
         if count > 1 {
             faults.push(field::forbidden(at_source, "may not specify more than 1 volume type per source"));
@@ -430,24 +408,6 @@ fn account_token(token: &Value, volume: &str, path: &str, faults: &mut Vec<Cause
         "" => faults.push(field::required(here, "")),
         given => file_path(given, &here, faults),
     }
-}
-
-fn trust_bundle(bundle: &Value, path: &str, faults: &mut Vec<Cause>) {
-    match (at(bundle, "name"), at(bundle, "signerName")) {
-        (Some(_), Some(_)) => {
-            let why = "only one of name and signerName may be used";
-            faults.push(field::invalid(path, bundle.clone(), why));
-        }
-        (None, None) => faults.push(field::required(path, "either name or signerName must be specified")),
-        (Some(name), None) if is_empty(Some(name)) => {
-            faults.push(field::required(format!("{path}.name"), "must be a valid object name"));
-        }
-        (None, Some(signer)) if is_empty(Some(signer)) => {
-            faults.push(field::required(format!("{path}.signerName"), "must be a valid signer name"));
-        }
-        _ => {}
-    }
-    validate(&[Need("path", ""), By(key_path)], bundle, &format!("{path}."), faults);
 }
 
 /// The name of a driver: a subdomain of at most 63 bytes, in any case.
