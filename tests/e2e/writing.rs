@@ -405,7 +405,7 @@ fn owners_of_replicas(deployment: &Value) -> Vec<(String, String, String)> {
 async fn replicas_are_owned_through_scale_as_through_the_parent() {
     let server = shared().await;
     let client = server.client().await;
-    let namespace = namespace(&client).await;
+    let namespace = namespace(&client, "scale").await;
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web");
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
@@ -495,7 +495,7 @@ async fn what_every_cluster_has_is_made_again_while_the_server_runs() {
 async fn a_pod_that_waits_for_gates_says_so_and_claims_name_their_source_twice() {
     let server = shared().await;
     let client = server.client().await;
-    let namespace = namespace(&client).await;
+    let namespace = namespace(&client, "gates").await;
     let mut waiting = pod("waiting");
     waiting["spec"]["schedulingGates"] = json!([{"name": "example.com/gate"}]);
     let made = make(&client, &format!("/api/v1/namespaces/{namespace}/pods"), &waiting).await;

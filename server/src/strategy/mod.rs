@@ -92,8 +92,6 @@ pub struct Strategy {
     pub validate_update: fn(new: &Value, old: &Value) -> Vec<Cause>,
     /// Subresources that let a part of the object be written.
     pub faces: &'static [Face],
-    /// Whether a new object comes with its status: what it stands for tells of itself.
-    pub created_with_status: bool,
     /// Metadata that a write of the status leaves as it is.
     pub status_keeps: &'static [&'static str],
     /// Why an object of that name cannot be deleted.
@@ -127,7 +125,6 @@ pub const BASE: Strategy = Strategy {
     warnings: |_, _| Vec::new(),
     validate_update: |_, _| Vec::new(),
     faces: &[],
-    created_with_status: false,
     status_keeps: &[],
     refuses_delete: |_| None,
     warning: None,
