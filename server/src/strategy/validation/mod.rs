@@ -73,6 +73,9 @@ pub enum Check {
 /// Appends the faults of an object; `path` is empty for the root and ends in a dot otherwise.
 pub fn validate(checks: &[Check], object: &Value, path: &str, faults: &mut Vec<Cause>) {
     for check in checks {
+        if faults.len() >= field::MOST_FAULTS {
+            return;
+        }
         match *check {
             Check::Need(key, why) => {
                 if is_empty(at(object, key)) {
