@@ -75,6 +75,11 @@ impl Cache {
     }
 }
 
+/// Whether the text matches a pattern of the program's own; a pattern that is none matches nothing.
+pub fn is_match(pattern: &str, text: &str) -> bool {
+    compile(pattern).is_ok_and(|regex| regex.is_match(text))
+}
+
 /// The compiled pattern, from the cache of the process if it is there. A few hundred are kept.
 ///
 /// # Errors

@@ -267,7 +267,7 @@ pub fn validate(resource: &ResourceType, object: &Value, creating: bool) -> Vec<
         faults.extend(messages.iter().map(|m| field::invalid("metadata.namespace", text("namespace"), m)));
     }
     faults.extend(label_faults(metadata.get("labels"), "metadata.labels"));
-    faults.extend(annotation_faults(metadata.get("annotations")));
+    faults.extend(annotation_faults(metadata.get("annotations"), "metadata.annotations"));
     faults.extend(owner_faults(metadata.get("ownerReferences")));
     // That of definitions has no slash, and theirs are checked as those of custom resources.
     let wants_domain = !resource.is_custom() && resource.strategy.deletion != Deletion::Definition;
@@ -326,19 +326,18 @@ pub fn label_faults(labels: Option<&Value>, path: &str) -> Vec<Cause> {
 }
 
 /// Faults of annotations.
-pub fn annotation_faults(annotations: Option<&Value>) -> Vec<Cause> {
-    const PATH: &str = "metadata.annotations";
+pub fn annotation_faults(annotations: Option<&Value>, path: &str) -> Vec<Cause> {
     let mut faults = Vec::new();
     let mut size = 0usize;
     for (key, value) in annotations.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
         if faults.len() < MOST_FAULTS {
             let messages = names::qualified_name_faults(&key.to_lowercase());
-            faults.extend(messages.iter().map(|m| field::invalid(PATH, key.clone(), m)));
+            faults.extend(messages.iter().map(|m| field::invalid(path, key.clone(), m)));
         }
         size += key.len() + value.as_str().map_or(0, str::len);
     }
     if size > ANNOTATIONS_MAX {
-        faults.push(field::too_long(PATH, ANNOTATIONS_MAX));
+        faults.push(field::too_long(path, ANNOTATIONS_MAX));
     }
     faults
 }

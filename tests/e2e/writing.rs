@@ -44,9 +44,10 @@ impl Answer {
 }
 
 async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Answer {
-    let kind = match method {
-        "PATCH" => "application/strategic-merge-patch+json",
-        _ => "application/json",
+    let (method, kind) = match method {
+        "APPLY" => ("PATCH", "application/apply-patch+yaml"),
+        "PATCH" => ("PATCH", "application/strategic-merge-patch+json"),
+        method => (method, "application/json"),
     };
     let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
     let request = http::Request::builder()
@@ -390,6 +391,133 @@ async fn a_claim_stays_while_a_pod_uses_it() {
         send(&client, "GET", &format!("{claims}/c"), &Value::Null).await.code == 404
     })
     .await;
+}
+
+/// Manager, operation and subresource of the owners of a deployment's replicas, and whether each owns anything else.
+fn owners_of_replicas(deployment: &Value) -> Vec<(String, String, String)> {
+    let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+    let entries = deployment["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    let owning = entries.iter().filter(|entry| entry["fieldsV1"]["f:spec"].get("f:replicas").is_some());
+    owning.map(|e| (text(e, "manager"), text(e, "operation"), text(e, "subresource"))).collect()
+}
+
+#[tokio::test]
+async fn replicas_are_owned_through_scale_as_through_the_parent() {
+    let server = shared().await;
+    let client = server.client().await;
+    let namespace = namespace(&client, "scale").await;
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web");
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"containers": [{"name": "c", "image": "registry.example/x:1"}]},
+            },
+        },
+    });
+    let scale = |replicas: u32| {
+        json!({
+            "apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web"},
+            "spec": {"replicas": replicas},
+        })
+    };
+    let owner = |manager: &str, operation: &str, subresource: &str| {
+        vec![(manager.to_owned(), operation.to_owned(), subresource.to_owned())]
+    };
+    let live = || async { send(&client, "GET", &path, &Value::Null).await.body };
+    let answer = send(&client, "APPLY", &format!("{path}?fieldManager=one"), &deployment).await;
+    assert_eq!(answer.code, 201, "{}", answer.body);
+    let refused = send(&client, "APPLY", &format!("{path}/scale?fieldManager=two"), &scale(5)).await;
+    assert_eq!((refused.code, refused.text("/details/causes/0/field")), (409, ".spec.replicas"));
+    assert_eq!(
+        refused.text("/message"),
+        "Apply failed with 1 conflict: conflict with \"one\": .spec.replicas"
+    );
+    assert_eq!(live().await["spec"]["replicas"], 3);
+    let forced = format!("{path}/scale?fieldManager=two&force=true");
+    let answer = send(&client, "APPLY", &forced, &scale(5)).await;
+    assert_eq!((answer.code, answer.text("/kind")), (200, "Scale"), "{}", answer.body);
+    assert_eq!(answer.body["spec"]["replicas"], 5);
+    assert!(answer.body["metadata"].get("managedFields").is_none());
+    let after = live().await;
+    assert_eq!(owners_of_replicas(&after), owner("two", "Apply", "scale"));
+    let again = send(&client, "APPLY", &forced, &scale(5)).await;
+    assert_eq!(again.code, 200);
+    assert_eq!(live().await["metadata"]["resourceVersion"], after["metadata"]["resourceVersion"]);
+    let answer = send(&client, "PUT", &format!("{path}/scale?fieldManager=three"), &scale(2)).await;
+    assert_eq!(answer.code, 200, "{}", answer.body);
+    assert_eq!(owners_of_replicas(&live().await), owner("three", "Update", "scale"));
+    let refused = send(&client, "APPLY", &format!("{path}?fieldManager=one"), &deployment).await;
+    assert_eq!(refused.code, 409);
+    assert!(refused.text("/message").contains("conflict with \"three\" with subresource \"scale\""));
+    let forced = format!("{path}?fieldManager=one&force=true");
+    assert_eq!(send(&client, "APPLY", &forced, &deployment).await.code, 200);
+    assert_eq!(owners_of_replicas(&live().await), owner("one", "Apply", ""));
+    let absent = format!("/apis/apps/v1/namespaces/{namespace}/deployments/none/scale?fieldManager=one");
+    assert_eq!(send(&client, "APPLY", &absent, &scale(1)).await.code, 404);
+}
+
+#[tokio::test]
+async fn what_every_cluster_has_is_made_again_while_the_server_runs() {
+    let server = TestServer::start(&[]).await;
+    let client = server.client().await;
+    let tracking =
+        "/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking";
+    let service = "/api/v1/namespaces/default/services/kubernetes";
+    let endpoints = "/api/v1/namespaces/default/endpoints/kubernetes";
+    let slice = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
+    let since = send(&client, "GET", tracking, &Value::Null).await;
+    assert_eq!(since.text("/data/since").len(), "2006-01-02".len(), "{}", since.body);
+    let address = send(&client, "GET", service, &Value::Null).await.text("/spec/clusterIP").to_owned();
+    let subsets = send(&client, "GET", endpoints, &Value::Null).await.body["subsets"].clone();
+    for path in [tracking, service, slice] {
+        assert_eq!(send(&client, "DELETE", path, &Value::Null).await.code, 200, "{path}");
+    }
+    let forged = json!({"subsets": [{"addresses": [{"ip": "10.9.9.9"}], "ports": [{"port": 1}]}]});
+    assert_eq!(send(&client, "PATCH", endpoints, &forged).await.code, 200);
+    eventually("everything is there again", || async {
+        let there = |path: &'static str| {
+            let client = client.clone();
+            async move { send(&client, "GET", path, &Value::Null).await }
+        };
+        there(tracking).await.code == 200
+            && there(slice).await.code == 200
+            && there(service).await.text("/spec/clusterIP") == address
+            && there(endpoints).await.body["subsets"] == subsets
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pod_that_waits_for_gates_says_so_and_claims_name_their_source_twice() {
+    let server = shared().await;
+    let client = server.client().await;
+    let namespace = namespace(&client, "gates").await;
+    let mut waiting = pod("waiting");
+    waiting["spec"]["schedulingGates"] = json!([{"name": "example.com/gate"}]);
+    let made = make(&client, &format!("/api/v1/namespaces/{namespace}/pods"), &waiting).await;
+    let condition = &made["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["status"]), (&json!("PodScheduled"), &json!("False")));
+    assert_eq!(condition["reason"], "SchedulingGated");
+    let snapshot = json!({"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s"});
+    let claim = |source: Value| {
+        json!({
+            "metadata": {"generateName": "c"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+                "dataSource": source["old"], "dataSourceRef": source["new"],
+            },
+        })
+    };
+    let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims");
+    for source in [json!({"old": snapshot}), json!({"new": snapshot})] {
+        let made = make(&client, &path, &claim(source)).await;
+        assert_eq!(made["spec"]["dataSource"], snapshot);
+        assert_eq!(made["spec"]["dataSourceRef"], snapshot);
+    }
 }
 
 #[tokio::test]

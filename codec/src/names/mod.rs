@@ -89,6 +89,26 @@ pub fn dns1123_subdomain_faults(text: &str) -> Vec<String> {
     faults
 }
 
+/// As [`dns1123_subdomain_faults`], with underscores: names that resolvers look up.
+pub fn underscored_subdomain_faults(text: &str) -> Vec<String> {
+    const LABEL: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
+    let is_label = |label: &str| {
+        is_made_of(label.strip_prefix('_').unwrap_or(label), lower, |b| lower_or_dash(b) || b == b'_')
+    };
+    let mut faults = Vec::new();
+    if text.len() > SUBDOMAIN_MAX {
+        faults.push(too_long(SUBDOMAIN_MAX, "characters"));
+    }
+    if !text.split('.').all(is_label) {
+        faults.push(broken(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character",
+            &format!("{LABEL}(\\.{LABEL})*"),
+            &["example.com"],
+        ));
+    }
+    faults
+}
+
 /// A DNS label as RFC 1035 has it: as [`dns1123_label_faults`], and starts with a letter.
 pub fn dns1035_label_faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();

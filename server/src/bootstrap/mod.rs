@@ -6,4 +6,6 @@ mod objects;
 pub mod pki;
 
 pub use datadir::{DataDir, DataDirError};
-pub use objects::{ensure_kubernetes_service, ensure_priority_classes, ensure_system_namespaces};
+pub use objects::{
+    ensure_kubernetes_service, ensure_priority_classes, ensure_system_namespaces, ensure_token_tracking, keep,
+};

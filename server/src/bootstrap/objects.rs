@@ -2,10 +2,15 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 
+use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Value};
 
-use crate::handlers::write::ensure;
+use crate::handlers::write::{ensure, update};
+use crate::handlers::Context;
+use crate::metadata;
+use crate::request_info::Verb;
 use crate::server::Server;
 use crate::status::ApiError;
 
@@ -104,7 +109,7 @@ pub async fn ensure_kubernetes_service(server: &Arc<Server>, listening: SocketAd
             "ports": tree!([endpoint_port.clone()]),
         })]),
     });
-    ensure(server, ("", "v1", "endpoints"), NAMESPACE, endpoints).await?;
+    hold(server, ("", "v1", "endpoints"), NAMESPACE, endpoints, &["subsets"]).await?;
     let slice = tree!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -116,7 +121,77 @@ pub async fn ensure_kubernetes_service(server: &Arc<Server>, listening: SocketAd
         })]),
         "ports": tree!([endpoint_port]),
     });
-    ensure(server, ("discovery.k8s.io", "v1", "endpointslices"), NAMESPACE, slice).await
+    hold(server, ("discovery.k8s.io", "v1", "endpointslices"), NAMESPACE, slice, &["endpoints", "ports"])
+        .await
+}
+
+/// Creates the ConfigMap that says since when the use of tokens in Secrets is written down: whoever cleans such Secrets up
+/// does not trust what was not yet looked at (kubernetes `pkg/controlplane/controller/legacytokentracking`).
+///
+/// # Errors
+/// When it cannot be written.
+pub async fn ensure_token_tracking(server: &Arc<Server>) -> Result<(), ApiError> {
+    const DATE: usize = "2006-01-02".len();
+    let today = Timestamp::now().to_rfc3339();
+    let data = tree!({ "since": today.get(..DATE).unwrap_or_default() });
+    let object = tree!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": tree!({
+            "name": "kube-apiserver-legacy-service-account-token-tracking",
+            "namespace": "kube-system",
+        }),
+        "data": data,
+    });
+    ensure(server, ("", "v1", "configmaps"), "kube-system", object).await
+}
+
+/// Creates an object that is missing and puts those parts of one that is there right.
+async fn hold(
+    server: &Arc<Server>,
+    resource: (&str, &str, &str),
+    namespace: &str,
+    object: Value,
+    parts: &[&str],
+) -> Result<(), ApiError> {
+    ensure(server, resource, namespace, object.clone()).await?;
+    let cx = Context::internal(server, resource, namespace, metadata::text(&object, "name"), Verb::Update)?;
+    let right = |live: &Value| parts.iter().all(|part| live.get(part) == object.get(part));
+    let put_right = |live: Option<&Value>| {
+        let mut new = live.cloned().unwrap_or_default();
+        let target = new.as_object_mut().filter(|_| live.is_some_and(|live| !right(live)));
+        if let Some(target) = target {
+            for part in parts {
+                target.insert(*part, object.get(part).cloned().unwrap_or_default());
+            }
+        }
+        Ok(new)
+    };
+    match update(&cx, &put_right).await {
+        // Deleted since: the next look makes it again.
+        Err(error) if error.code == 404 => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// How often the objects are looked at; as often as upstream looks at the endpoints of its own Service.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// Makes what every cluster has again when somebody deletes or changes it. Each round is a read per object while
+/// nothing is wrong. Roles and bindings and priority classes are looked at when the server starts, as upstream does.
+pub async fn keep(server: Arc<Server>, listening: SocketAddr) {
+    loop {
+        tokio::time::sleep(PERIOD).await;
+        if let Err(fault) = look(&server, listening).await {
+            tracing::warn!(%fault, "an object that every cluster has cannot be made again");
+        }
+    }
+}
+
+async fn look(server: &Arc<Server>, listening: SocketAddr) -> Result<(), ApiError> {
+    ensure_system_namespaces(server).await?;
+    ensure_token_tracking(server).await?;
+    ensure_kubernetes_service(server, listening).await
 }
 
 /// The address at which others reach this server: where it listens, and when that says nothing to others, this

@@ -22,8 +22,8 @@ use crate::authn::{self, AuthenticationOptions, Authenticator};
 use crate::authz::{self, rbac, AuthorizationOptions, Authorizer};
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{
-    ensure_kubernetes_service, ensure_priority_classes, ensure_system_namespaces, kubeconfig, DataDir,
-    DataDirError,
+    self, ensure_kubernetes_service, ensure_priority_classes, ensure_system_namespaces,
+    ensure_token_tracking, kubeconfig, DataDir, DataDirError,
 };
 use crate::controllers::{self, Controllers};
 use crate::custom_resources;
@@ -396,6 +396,8 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     }
     ensure_kubernetes_service(&server, address).await?;
     api_services::start(&server);
+    ensure_token_tracking(&server).await?;
+    tokio::spawn(until_stopped(stopping.clone(), bootstrap::keep(server.clone(), address)));
     let root_ca = read_text(pki.ca_cert())?;
     let signing = controllers::SigningOptions {
         certificate: options.cluster_signing_cert_file.clone().unwrap_or_else(|| pki.ca_cert()),

@@ -16,7 +16,7 @@ use crate::field;
 use crate::http::body::Body;
 use crate::metadata::{self, Moment};
 use crate::ownership;
-use crate::status::{ApiError, Cause, Reason};
+use crate::status::{ApiError, Reason};
 
 /// A patch as it was sent.
 pub(super) struct Patch {
@@ -29,8 +29,13 @@ pub(super) struct Patch {
 }
 
 impl Patch {
-    fn is_apply(&self) -> bool {
+    pub(super) fn is_apply(&self) -> bool {
         matches!(self.kind, ContentType::ApplyYaml | ContentType::ApplyCbor)
+    }
+
+    /// What was sent, parsed.
+    pub(super) fn document(&self) -> &Value {
+        &self.document
     }
 
     /// `live` with the changes of this patch, not decoded yet.
@@ -228,11 +233,11 @@ fn refusal(patch: &Patch, error: patch::PatchError) -> ApiError {
         413 => {
             ApiError::new(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {message}"))
         }
-        // What the operation ran into stays in the details: upstream's message says nothing of it.
+        // Upstream says nothing of what the operation ran into; it is in the log for whoever runs the server.
         422 if patch.kind == ContentType::JsonPatch => {
+            tracing::debug!(%message, "a JSON patch is refused");
             let text = "the server rejected our request due to an error in our request";
-            let cause = Cause { reason: "FieldValueInvalid", message, field: "patch".into() };
-            ApiError::new(422, Reason::Invalid, text).with_causes(vec![cause])
+            ApiError::new(422, Reason::Invalid, text).with_causes(Vec::new())
         }
         422 => invalid_patch(&patch.text, &message),
         _ => ApiError::bad_request(message),

@@ -2,8 +2,9 @@
 
 use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
+use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::negotiate::Shape;
-use plinth_codec::schema::{self, GVK};
+use plinth_codec::schema::{self, TypeId, GVK};
 use plinth_codec::selector::LabelSelector;
 use plinth_codec::{tree, Map, Value};
 
@@ -12,7 +13,8 @@ use super::write::{self, Ownership, Update, Updated};
 use super::{body, key_namespace, patch, respond, Context};
 use crate::field;
 use crate::http::body::Body;
-use crate::metadata;
+use crate::metadata::{self, Moment};
+use crate::ownership::ScaleOwners;
 use crate::registry::ResourceType;
 use crate::representation::{Item, Representation};
 use crate::request_info::Verb;
@@ -40,40 +42,83 @@ pub(super) async fn scale(cx: Context, incoming: Incoming) -> Result<Response<Bo
         Verb::Update => {
             cx.query.check_write_options("UpdateOptions")?;
             let bytes = body::read(&cx, incoming).await?;
-            let gvk = gvk();
-            let builtin = schema::builtin();
-            let root = builtin.kind(&gvk).ok_or_else(|| ApiError::internal("no type for Scale"))?;
-            let scale = body::decode(&cx, &bytes, builtin, root, &gvk)?.tree;
-            set(&cx, &representation, &|live| replace_replicas(&cx, live.unwrap_or(&Value::Null), &scale))
-                .await
+            let (gvk, root) = kind()?;
+            let scale = body::decode(&cx, &bytes, schema::builtin(), root, &gvk)?.tree;
+            set(&cx, &representation, Change::To(&scale)).await
         }
         Verb::Patch => {
             let patch = patch::read(&cx, incoming).await?;
-            let gvk = gvk();
-            let builtin = schema::builtin();
-            let root = builtin.kind(&gvk).ok_or_else(|| ApiError::internal("no type for Scale"))?;
-            let target = Target { schema: builtin, root, gvk: &gvk };
-            let transform = |live: Option<&Value>| {
-                let live = live.unwrap_or(&Value::Null);
-                let (scale, _) = patch::apply(&cx, &patch, &of(&cx.resource, live), &target)?;
-                replace_replicas(&cx, live, &scale)
-            };
-            set(&cx, &representation, &transform).await
+            set(&cx, &representation, Change::By(&patch)).await
         }
         _ => Err(ApiError::method_not_allowed()),
     }
 }
 
-fn gvk() -> GVK {
-    GVK::new("autoscaling", "v1", "Scale")
+/// What Scale is, and its type.
+fn kind() -> Result<(GVK, TypeId), ApiError> {
+    let gvk = GVK::new("autoscaling", "v1", "Scale");
+    let root = schema::builtin().kind(&gvk).ok_or_else(|| ApiError::internal("no type for Scale"))?;
+    Ok((gvk, root))
+}
+
+/// How a Scale is to become another one.
+#[derive(Clone, Copy)]
+enum Change<'a> {
+    /// That one.
+    To(&'a Value),
+    /// The old one with that done to it.
+    By(&'a patch::Patch),
+}
+
+impl Change<'_> {
+    /// The Scale after the change, with its owners, or `None` when nothing changes.
+    fn make(self, cx: &Context, owners: &ScaleOwners<'_>, before: &Value) -> Result<Option<Value>, ApiError> {
+        let (gvk, root) = kind()?;
+        let (kind, now) = ((&gvk, root), Moment::present().now);
+        let mut after = match self {
+            Change::To(scale) => scale.clone(),
+            Change::By(patch) if patch.is_apply() => {
+                let force = cx.query.force == Some(true);
+                let Some(scale) = owners.apply(before, patch.document(), force, kind, &now)? else {
+                    return Ok(None);
+                };
+                let decoded = json::conform(scale, schema::builtin(), root, &DecodeOptions::default());
+                return decoded.map(|d| Some(d.value)).map_err(|e| ApiError::bad_request(e.to_string()));
+            }
+            Change::By(patch) => {
+                let target = Target { schema: schema::builtin(), root, gvk: &gvk };
+                patch::apply(cx, patch, before, &target)?.0
+            }
+        };
+        owners.track(before, &mut after, kind, &now);
+        Ok(Some(after))
+    }
 }
 
 async fn set(
     cx: &Context,
     representation: &Representation,
-    transform: &(dyn Fn(Option<&Value>) -> Result<Value, ApiError> + Send + Sync),
+    change: Change<'_>,
 ) -> Result<Response<Body>, ApiError> {
-    let update = Update { transform, uid_is_precondition: true, creates: false, ownership: Ownership::Track };
+    let owners = ScaleOwners::new(cx, |resource| {
+        let scales = match &resource.custom {
+            Some(custom) => custom.scale().is_some(),
+            None => resource.row.subresource("scale").is_some(),
+        };
+        scales.then(|| paths(resource).spec)
+    });
+    let transform = |live: Option<&Value>| {
+        let live = live.unwrap_or(&Value::Null);
+        let mut before = of(&cx.resource, live);
+        owners.show(live, &mut before)?;
+        let Some(after) = change.make(cx, &owners, &before)? else { return Ok(live.clone()) };
+        let mut new = replace_replicas(cx, live, &after)?;
+        owners.keep(&after, &mut new)?;
+        Ok(new)
+    };
+    // The owners are written down by now, as those of the Scale.
+    let ownership = Ownership::Applied;
+    let update = Update { transform: &transform, uid_is_precondition: true, creates: false, ownership };
     let (Updated::Existing(written) | Updated::Created(written)) = write::update_object(cx, update).await?;
     let item = Item::new(&written.value, written.revision.unwrap_or_default())?;
     answer(representation, &of(&cx.resource, &representation.tree(&item)?))

@@ -208,7 +208,7 @@ pub fn ephemeral_containers(pod: &Value) -> Vec<Cause> {
     let mut seen: Vec<&str> = others.clone();
     for (i, container) in list(pod, &["spec", "ephemeralContainers"]).iter().enumerate() {
         let path = format!("spec.ephemeralContainers[{i}]");
-        validation::validate(validation::pod::EPHEMERAL, container, &format!("{path}."), &mut faults);
+        validation::pod::ephemeral(container, pod, &format!("{path}."), &mut faults);
         if seen.contains(&name(container)) {
             faults.push(field::duplicate(format!("{path}.name"), name(container)));
         }
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn what_an_ephemeral_container_cannot_have() {
         let pod = parse(
-            r#"{"spec":{"containers":[{"name":"a"}],"ephemeralContainers":[{"name":"a","image":"x"},{"name":"e","image":"x","targetContainerName":"z","ports":[{}],"resources":{}}]}}"#,
+            r#"{"spec":{"containers":[{"name":"a"}],"ephemeralContainers":[{"name":"a","image":"x"},{"name":"e","image":"x","targetContainerName":"z","ports":[{"containerPort":80}],"resources":{}}]}}"#,
         );
         let faults = ephemeral_containers(&pod);
         let found: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();

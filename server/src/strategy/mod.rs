@@ -140,6 +140,7 @@ impl Strategy {
         let mut faults = Vec::new();
         validation::validate(self.checks, object, "", &mut faults);
         faults.extend((self.validate)(object));
+        faults.truncate(crate::field::MOST_FAULTS);
         faults
     }
 

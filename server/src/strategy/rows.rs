@@ -3,8 +3,11 @@
 use super::core::{data, namespace, pod, service, storage};
 use super::defaults::{cluster, core, pod as pods, workloads as work};
 use super::validation::{
-    cluster as check_cluster, event as check_event, fixed, pod as check_pod, policies as check_policies,
-    rbac as check_rbac, service as check_service, update, workloads as check_work,
+    autoscaling as check_scaling, batch as check_batch, claims as check_claims, cluster as check_cluster,
+    devices as check_devices, event as check_event, fixed, flow_control as check_flow,
+    network as check_network, pod as check_pod, policies as check_policies, quota as check_quota,
+    rbac as check_rbac, service as check_service, storage as check_storage, update,
+    webhooks as check_webhooks, workloads as check_work,
 };
 use super::{certificates, definitions, faces, workloads, Deletion, NameRule, Strategy, BASE};
 
@@ -41,12 +44,17 @@ pub(super) static ROWS: &[Row] = &[
         "endpoints",
         Strategy {
             defaults: core::ENDPOINTS,
+            checks: check_network::ENDPOINTS,
             warning: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
             ..CREATE_ON_UPDATE
         },
     ),
     ("", "events", Strategy { validate: check_event::validate_core, ..EVENTS }),
-    ("", "limitranges", Strategy { defaults: core::LIMIT_RANGE, ..CREATE_ON_UPDATE }),
+    (
+        "",
+        "limitranges",
+        Strategy { defaults: core::LIMIT_RANGE, checks: check_quota::LIMIT_RANGE, ..CREATE_ON_UPDATE },
+    ),
     (
         "",
         "namespaces",
@@ -54,6 +62,7 @@ pub(super) static ROWS: &[Row] = &[
             name: NameRule::Label,
             deletion: Deletion::Namespace,
             defaults: core::NAMESPACE,
+            checks: check_cluster::NAMESPACE,
             prepare_for_create: namespace::prepare_for_create,
             ..ANSWERING
         },
@@ -74,7 +83,9 @@ pub(super) static ROWS: &[Row] = &[
         "persistentvolumeclaims",
         Strategy {
             defaults: core::PERSISTENT_VOLUME_CLAIM,
-            checks: check_cluster::PERSISTENT_VOLUME_CLAIM,
+            checks: check_claims::PERSISTENT_VOLUME_CLAIM,
+            prepare_for_create: storage::prepare_claim_for_create,
+            prepare_for_update: storage::prepare_claim_for_update,
             validate_update: fixed::claim,
             ..ANSWERING
         },
@@ -84,7 +95,7 @@ pub(super) static ROWS: &[Row] = &[
         "persistentvolumes",
         Strategy {
             defaults: core::PERSISTENT_VOLUME,
-            checks: check_cluster::PERSISTENT_VOLUME,
+            checks: check_storage::PERSISTENT_VOLUME,
             validate_update: fixed::volume,
             prepare_for_create: storage::prepare_volume_for_create,
             ..ANSWERING
@@ -99,13 +110,18 @@ pub(super) static ROWS: &[Row] = &[
             checks: check_pod::POD,
             prepare_for_create: pod::prepare_for_create,
             validate: faces::ephemeral_containers,
+            validate_create: check_pod::validate_create,
             validate_update: fixed::pod,
             faces: faces::POD,
             status_keeps: &["ownerReferences"],
             ..ANSWERING_GENERATION
         },
     ),
-    ("", "podtemplates", Strategy { defaults: work::POD_TEMPLATE, ..ANSWERING_GENERATION }),
+    (
+        "",
+        "podtemplates",
+        Strategy { defaults: work::POD_TEMPLATE, checks: check_work::POD_TEMPLATE, ..ANSWERING_GENERATION },
+    ),
     (
         "",
         "replicationcontrollers",
@@ -116,7 +132,15 @@ pub(super) static ROWS: &[Row] = &[
             ..ANSWERING_GENERATION
         },
     ),
-    ("", "resourcequotas", ANSWERING),
+    (
+        "",
+        "resourcequotas",
+        Strategy {
+            checks: check_quota::RESOURCE_QUOTA,
+            validate_update: check_quota::quota_update,
+            ..ANSWERING
+        },
+    ),
     (
         "",
         "secrets",
@@ -149,7 +173,7 @@ pub(super) static ROWS: &[Row] = &[
         "mutatingwebhookconfigurations",
         Strategy {
             defaults: cluster::MUTATING_WEBHOOKS,
-            checks: check_cluster::WEBHOOKS,
+            checks: check_webhooks::WEBHOOKS,
             ..CONDITIONAL_WEBHOOKS
         },
     ),
@@ -173,7 +197,7 @@ pub(super) static ROWS: &[Row] = &[
         "validatingwebhookconfigurations",
         Strategy {
             defaults: cluster::VALIDATING_WEBHOOKS,
-            checks: check_cluster::WEBHOOKS,
+            checks: check_webhooks::WEBHOOKS,
             ..CONDITIONAL_WEBHOOKS
         },
     ),
@@ -242,6 +266,7 @@ pub(super) static ROWS: &[Row] = &[
         Strategy {
             defaults: work::STATEFUL_SET,
             checks: check_work::STATEFUL_SET,
+            validate_create: check_work::stateful_set_create,
             validate_update: fixed::stateful_set,
             ..GENERATION
         },
@@ -251,18 +276,32 @@ pub(super) static ROWS: &[Row] = &[
         "horizontalpodautoscalers",
         Strategy {
             defaults: work::HORIZONTAL_POD_AUTOSCALER,
-            checks: check_work::HORIZONTAL_POD_AUTOSCALER,
+            checks: check_scaling::HORIZONTAL_POD_AUTOSCALER,
             ..BASE
         },
     ),
-    ("batch", "cronjobs", Strategy { defaults: work::CRON_JOB, checks: check_work::CRON_JOB, ..GENERATION }),
+    (
+        "apps",
+        "controllerrevisions",
+        Strategy { checks: check_work::CONTROLLER_REVISION, immutable: &["data"], ..BASE },
+    ),
+    (
+        "batch",
+        "cronjobs",
+        Strategy {
+            defaults: work::CRON_JOB,
+            checks: check_batch::CRON_JOB,
+            validate_create: check_batch::cron_job_create,
+            ..GENERATION
+        },
+    ),
     (
         "batch",
         "jobs",
         Strategy {
             orphans_by_default: true,
             defaults: work::JOB,
-            checks: check_work::JOB,
+            checks: check_batch::JOB,
             validate_update: fixed::job,
             prepare_for_create: workloads::prepare_job_for_create,
             ..ANSWERING_GENERATION
@@ -295,7 +334,7 @@ pub(super) static ROWS: &[Row] = &[
         "endpointslices",
         Strategy {
             defaults: cluster::ENDPOINT_SLICE,
-            checks: check_service::ENDPOINT_SLICE,
+            checks: check_network::ENDPOINT_SLICE,
             immutable: &["addressType"],
             ..GENERATION
         },
@@ -308,21 +347,53 @@ pub(super) static ROWS: &[Row] = &[
     (
         "flowcontrol.apiserver.k8s.io",
         "flowschemas",
-        Strategy { defaults: cluster::FLOW_SCHEMA, checks: check_cluster::FLOW_SCHEMA, ..GENERATION },
+        Strategy { defaults: cluster::FLOW_SCHEMA, checks: check_flow::FLOW_SCHEMA, ..GENERATION },
     ),
     (
         "flowcontrol.apiserver.k8s.io",
         "prioritylevelconfigurations",
-        Strategy { defaults: cluster::PRIORITY_LEVEL, ..GENERATION },
+        Strategy { defaults: cluster::PRIORITY_LEVEL, checks: check_flow::PRIORITY_LEVEL, ..GENERATION },
     ),
-    ("networking.k8s.io", "ingresses", Strategy { checks: check_service::INGRESS, ..GENERATION }),
-    ("networking.k8s.io", "ingressclasses", Strategy { defaults: cluster::INGRESS_CLASS, ..GENERATION }),
+    ("networking.k8s.io", "ingresses", Strategy { checks: check_network::INGRESS, ..GENERATION }),
+    (
+        "networking.k8s.io",
+        "ingressclasses",
+        Strategy {
+            defaults: cluster::INGRESS_CLASS,
+            checks: check_network::INGRESS_CLASS,
+            immutable: &["spec.controller"],
+            ..GENERATION
+        },
+    ),
+    (
+        "networking.k8s.io",
+        "ipaddresses",
+        Strategy {
+            name: NameRule::PathSegment,
+            checks: check_network::IP_ADDRESS,
+            immutable: &["spec.parentRef"],
+            ..BASE
+        },
+    ),
+    (
+        "networking.k8s.io",
+        "servicecidrs",
+        Strategy {
+            checks: check_network::SERVICE_CIDR,
+            validate_update: check_network::service_cidr_update,
+            ..BASE
+        },
+    ),
     (
         "networking.k8s.io",
         "networkpolicies",
-        Strategy { defaults: cluster::NETWORK_POLICY, checks: check_service::NETWORK_POLICY, ..GENERATION },
+        Strategy { defaults: cluster::NETWORK_POLICY, checks: check_network::NETWORK_POLICY, ..GENERATION },
     ),
-    ("node.k8s.io", "runtimeclasses", CONDITIONAL),
+    (
+        "node.k8s.io",
+        "runtimeclasses",
+        Strategy { checks: check_cluster::RUNTIME_CLASS, immutable: &["handler"], ..CONDITIONAL },
+    ),
     ("policy", "poddisruptionbudgets", Strategy { checks: check_work::POD_DISRUPTION_BUDGET, ..POLICY }),
     (
         "rbac.authorization.k8s.io",
@@ -336,14 +407,40 @@ pub(super) static ROWS: &[Row] = &[
         Strategy { checks: check_rbac::ROLE_BINDING, ..ROLE_BINDING },
     ),
     ("rbac.authorization.k8s.io", "roles", Strategy { checks: check_rbac::ROLE, ..RBAC }),
-    ("resource.k8s.io", "deviceclasses", ANSWERING_GENERATION),
-    ("resource.k8s.io", "resourceclaims", Strategy { defaults: work::RESOURCE_CLAIM, ..ANSWERING }),
+    (
+        "resource.k8s.io",
+        "deviceclasses",
+        Strategy { checks: check_devices::DEVICE_CLASS, ..ANSWERING_GENERATION },
+    ),
+    (
+        "resource.k8s.io",
+        "resourceclaims",
+        Strategy {
+            defaults: work::RESOURCE_CLAIM,
+            checks: check_devices::RESOURCE_CLAIM,
+            immutable: &["spec"],
+            ..ANSWERING
+        },
+    ),
     (
         "resource.k8s.io",
         "resourceclaimtemplates",
-        Strategy { defaults: work::RESOURCE_CLAIM_TEMPLATE, ..ANSWERING },
+        Strategy {
+            defaults: work::RESOURCE_CLAIM_TEMPLATE,
+            checks: check_devices::RESOURCE_CLAIM_TEMPLATE,
+            immutable: &["spec"],
+            ..ANSWERING
+        },
     ),
-    ("resource.k8s.io", "resourceslices", ANSWERING_GENERATION),
+    (
+        "resource.k8s.io",
+        "resourceslices",
+        Strategy {
+            checks: check_devices::RESOURCE_SLICE,
+            validate_update: check_devices::slice_update,
+            ..ANSWERING_GENERATION
+        },
+    ),
     (
         "scheduling.k8s.io",
         "priorityclasses",
@@ -355,15 +452,40 @@ pub(super) static ROWS: &[Row] = &[
             ..GENERATION
         },
     ),
-    ("storage.k8s.io", "csidrivers", Strategy { defaults: cluster::CSI_DRIVER, ..ANSWERING_CONDITIONAL }),
-    ("storage.k8s.io", "csinodes", ANSWERING_CONDITIONAL),
-    ("storage.k8s.io", "csistoragecapacities", CONDITIONAL),
+    (
+        "storage.k8s.io",
+        "csidrivers",
+        Strategy {
+            defaults: cluster::CSI_DRIVER,
+            checks: check_storage::CSI_DRIVER,
+            validate_update: check_storage::driver_update,
+            ..ANSWERING_CONDITIONAL
+        },
+    ),
+    (
+        "storage.k8s.io",
+        "csinodes",
+        Strategy {
+            checks: check_storage::CSI_NODE,
+            validate_update: check_storage::node_update,
+            ..ANSWERING_CONDITIONAL
+        },
+    ),
+    (
+        "storage.k8s.io",
+        "csistoragecapacities",
+        Strategy {
+            checks: check_storage::CSI_STORAGE_CAPACITY,
+            immutable: &["nodeTopology", "storageClassName"],
+            ..CONDITIONAL
+        },
+    ),
     (
         "storage.k8s.io",
         "storageclasses",
         Strategy {
             defaults: cluster::STORAGE_CLASS,
-            checks: check_cluster::STORAGE_CLASS,
+            checks: check_storage::STORAGE_CLASS,
             validate_update: update::storage_class,
             ..ANSWERING
         },
@@ -371,7 +493,20 @@ pub(super) static ROWS: &[Row] = &[
     (
         "storage.k8s.io",
         "volumeattachments",
-        Strategy { defaults: cluster::VOLUME_ATTACHMENT, ..ANSWERING_CONDITIONAL },
+        Strategy {
+            defaults: cluster::VOLUME_ATTACHMENT,
+            checks: check_storage::VOLUME_ATTACHMENT,
+            validate_update: check_storage::attachment_update,
+            ..ANSWERING_CONDITIONAL
+        },
     ),
-    ("storage.k8s.io", "volumeattributesclasses", ANSWERING),
+    (
+        "storage.k8s.io",
+        "volumeattributesclasses",
+        Strategy {
+            checks: check_storage::VOLUME_ATTRIBUTES_CLASS,
+            validate_update: check_storage::attributes_class_update,
+            ..ANSWERING
+        },
+    ),
 ];

@@ -15,6 +15,12 @@ const OLD_NAMES: [&str; 4] = ["configmaps", "resourcequotas", "replicationcontro
 const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const STORAGE_CLASS: &str = ".storageclass.storage.k8s.io/";
 const HUGE_PAGES: &str = "hugepages-";
+/// After the name of a class of devices.
+const DEVICES_OF_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
+/// Before the name of a class of devices: the same devices as containers ask for them.
+const REQUESTS_OF_CLASS: &str = "requests.deviceclass.resource.kubernetes.io/";
+/// What a request for all devices of a class may get at most.
+const MOST_DEVICES: i64 = 32;
 /// The annotation that named a claim's class before there was a field.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
@@ -50,6 +56,9 @@ pub(crate) fn is_about(group: &str, plural: &str, name: &str) -> bool {
         ("", "persistentvolumeclaims") => {
             let of_class = name.split_once(STORAGE_CLASS).map_or(name, |(_, rest)| rest);
             matches!(of_class, "persistentvolumeclaims" | "requests.storage")
+        }
+        ("resource.k8s.io", "resourceclaims") => {
+            name.ends_with(DEVICES_OF_CLASS) || name.starts_with(REQUESTS_OF_CLASS)
         }
         ("", plural) => OLD_NAMES.contains(&plural) && name == plural,
         _ => false,
@@ -88,6 +97,7 @@ pub(crate) fn of(group: &str, plural: &str, object: &Value) -> Amounts {
             used.insert("services.loadbalancers".to_owned(), count(usize::from(kind == "LoadBalancer")));
         }
         ("", "persistentvolumeclaims") => used.extend(of_claim(object)),
+        ("resource.k8s.io", "resourceclaims") => used.extend(of_device_claim(object)),
         ("", plural) if OLD_NAMES.contains(&plural) => {
             used.insert(plural.to_owned(), one());
         }
@@ -114,6 +124,34 @@ fn of_claim(claim: &Value) -> BTreeMap<String, Quantity> {
         }
     }
     used
+}
+
+/// Devices by class. Of requests that have alternatives the dearest one of each class counts.
+fn of_device_claim(claim: &Value) -> BTreeMap<String, Quantity> {
+    let mut devices: BTreeMap<&str, i64> = BTreeMap::new();
+    let requests = claim.at(&["spec", "devices", "requests"]).and_then(Value::as_array).unwrap_or_default();
+    for request in requests {
+        let alternatives = request.get("firstAvailable").and_then(Value::as_array).unwrap_or_default();
+        let wanted = alternatives.iter().chain(request.get("exactly").filter(|_| alternatives.is_empty()));
+        let mut dearest: BTreeMap<&str, i64> = BTreeMap::new();
+        for wanted in wanted {
+            let number = match wanted.str_at(&["allocationMode"]) {
+                Some("ExactCount") => wanted.get("count").and_then(Value::as_int).unwrap_or(0),
+                Some("All") => MOST_DEVICES,
+                _ => 0,
+            };
+            let class = dearest.entry(wanted.str_at(&["deviceClassName"]).unwrap_or_default()).or_default();
+            *class = number.max(*class);
+        }
+        for (class, number) in dearest {
+            *devices.entry(class).or_default() += number;
+        }
+    }
+    let named = devices.into_iter().flat_map(|(class, number)| {
+        let number = Quantity::of_int(number);
+        [(format!("{class}{DEVICES_OF_CLASS}"), number), (format!("{REQUESTS_OF_CLASS}{class}"), number)]
+    });
+    named.collect()
 }
 
 /// Requests and limits under the names that quotas have for them.
@@ -285,6 +323,12 @@ mod tests {
                 "persistentvolumeclaims",
                 r#"{"spec":{"storageClassName":"fast","resources":{"requests":{"storage":"1Gi"}}}}"#,
                 "count/persistentvolumeclaims=1,fast.storageclass.storage.k8s.io/persistentvolumeclaims=1,fast.storageclass.storage.k8s.io/requests.storage=1Gi,persistentvolumeclaims=1,requests.storage=1Gi",
+            ),
+            (
+                "resource.k8s.io",
+                "resourceclaims",
+                r#"{"spec":{"devices":{"requests":[{"exactly":{"deviceClassName":"g","allocationMode":"ExactCount","count":2}},{"firstAvailable":[{"deviceClassName":"g","allocationMode":"ExactCount","count":3},{"deviceClassName":"g","allocationMode":"ExactCount","count":1},{"deviceClassName":"h","allocationMode":"All"}]}]}}}"#,
+                "count/resourceclaims.resource.k8s.io=1,g.deviceclass.resource.k8s.io/devices=5,h.deviceclass.resource.k8s.io/devices=32,requests.deviceclass.resource.kubernetes.io/g=5,requests.deviceclass.resource.kubernetes.io/h=32",
             ),
         ];
         for (group, plural, object, usage) in rows {

@@ -9,6 +9,7 @@ use plinth_codec::{Map, Value};
 
 use crate::field;
 use crate::status::Cause;
+use crate::strategy::validation::service::families;
 
 /// The cluster IP of a Service that wants none.
 const NONE: &str = "None";
@@ -197,7 +198,8 @@ pub fn set_families(service: &mut Value, old: Option<&Value>, cluster: &[&str]) 
     if !ip.is_empty() && (!has_list || (stale && old_ip != Some(ip.as_str()))) {
         spec.insert("clusterIPs", vec![Value::from(ip)]);
     }
-    let faults = malformed(service);
+    let mut faults = malformed(service);
+    families(service, "", &mut faults);
     if !faults.is_empty() {
         return faults;
     }

@@ -10,3 +10,42 @@ pub fn prepare_volume_for_create(volume: &mut Value) {
         status.insert("lastPhaseTransitionTime", Timestamp::now().to_rfc3339());
     }
 }
+
+/// What a claim is filled from is said in an old field and in a new one; where one says it, the other says the same
+/// (kubernetes `pkg/api/persistentvolumeclaim`).
+pub fn prepare_claim_for_create(claim: &mut Value) {
+    agree_on_source(claim);
+}
+
+/// As [`prepare_claim_for_create`]; what a claim has been filled from stays.
+pub fn prepare_claim_for_update(new: &mut Value, _: &Value) {
+    agree_on_source(new);
+}
+
+fn agree_on_source(claim: &mut Value) {
+    let Some(spec) = claim.object_at_mut(&["spec"]) else { return };
+    let text = |source: &Value, key: &str| source.str_at(&[key]).unwrap_or_default().to_owned();
+    // The old field takes claims and snapshots, and forgets everything else.
+    let known = |source: &Value| {
+        let named = (text(source, "apiGroup"), text(source, "kind"));
+        let named = (named.0.as_str(), named.1.as_str());
+        matches!(named, ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot"))
+    };
+    if spec.get("dataSource").is_some_and(|source| !known(source)) {
+        spec.remove("dataSource");
+    }
+    let present = |value: Option<&Value>| value.filter(|value| !value.is_null()).cloned();
+    match (present(spec.get("dataSource")), present(spec.get("dataSourceRef"))) {
+        (Some(source), None) => {
+            spec.insert("dataSourceRef", source);
+        }
+        (None, Some(reference)) if text(&reference, "namespace").is_empty() => {
+            let mut source = reference;
+            if let Some(source) = source.as_object_mut() {
+                source.remove("namespace");
+            }
+            spec.insert("dataSource", source);
+        }
+        _ => {}
+    }
+}

@@ -1,47 +1,11 @@
-//! Storage, nodes, leases, priority classes, webhooks, flow control and Secrets.
+//! Nodes, leases, priority and runtime classes, APIServices and Secrets.
 
 use plinth_codec::{names, Value};
 
-use super::Check::{AtLeast, By, Each, Need, NeedOneOf, OneOf, Text};
+use super::Check::{AtLeast, By, Need, OneOf};
 use super::{at, is_empty, list, text, Check};
 use crate::field;
 use crate::status::Cause;
-
-const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-
-/// core/v1 PersistentVolume.
-pub const PERSISTENT_VOLUME: &[Check] = &[
-    Need("spec.accessModes", ""),
-    By(access_modes),
-    By(capacity),
-    OneOf("spec.persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"]),
-    OneOf("spec.volumeMode", &["Block", "Filesystem"]),
-    By(volume_source),
-    Text("spec.storageClassName", names::dns1123_subdomain_faults),
-];
-
-/// core/v1 PersistentVolumeClaim.
-pub const PERSISTENT_VOLUME_CLAIM: &[Check] = &[
-    Need("spec.accessModes", "at least 1 access mode is required"),
-    By(access_modes),
-    By(storage_request),
-    Text("spec.storageClassName", names::dns1123_subdomain_faults),
-    OneOf("spec.volumeMode", &["Block", "Filesystem"]),
-];
-
-/// Upstream names the field as it is kept in memory.
-fn storage_request(claim: &Value, _: &str, faults: &mut Vec<Cause>) {
-    if is_empty(at(claim, "spec.resources.requests.storage")) {
-        faults.push(field::required("spec.resources[storage]", ""));
-    }
-}
-
-/// storage.k8s.io/v1 StorageClass.
-pub const STORAGE_CLASS: &[Check] = &[
-    Need("provisioner", ""),
-    OneOf("reclaimPolicy", &["Delete", "Retain"]),
-    OneOf("volumeBindingMode", &["Immediate", "WaitForFirstConsumer"]),
-];
 
 /// The classes of what a cluster cannot do without are there for good.
 pub fn system_priority_class(name: &str) -> Option<&'static str> {
@@ -50,88 +14,87 @@ pub fn system_priority_class(name: &str) -> Option<&'static str> {
 }
 
 /// core/v1 Node.
-pub const NODE: &[Check] = &[By(taints)];
+pub const NODE: &[Check] = &[By(taints), By(amounts), By(pod_networks)];
+
+fn amounts(node: &Value, _: &str, faults: &mut Vec<Cause>) {
+    for part in ["capacity", "allocatable"] {
+        let given = node.at(&["status", part]).and_then(Value::as_object);
+        for (name, shown) in given.into_iter().flat_map(plinth_codec::Map::iter) {
+            let shown = shown.as_str().unwrap_or_default();
+            super::amounts::amount(name, shown, &format!("status.{part}.{name}"), faults);
+        }
+    }
+}
+
+/// Networks of pods: one of each family.
+fn pod_networks(node: &Value, _: &str, faults: &mut Vec<Cause>) {
+    let networks = super::texts(node, "spec.podCIDRs");
+    for (i, network) in networks.iter().enumerate() {
+        super::address::network(network, &format!("spec.podCIDRs[{i}]"), faults);
+    }
+    let is_6 = |network: &&str| network.contains(':');
+    let one_each = networks.len() == 2 && networks.iter().filter(|network| is_6(network)).count() == 1;
+    if networks.len() > 1 && !one_each {
+        let why = "may specify no more than one CIDR for each IP family";
+        faults.push(field::invalid("spec.podCIDRs", list(node, "spec.podCIDRs").to_vec(), why));
+    }
+}
+
+/// core/v1 Namespace.
+pub const NAMESPACE: &[Check] = &[By(|namespace, _, faults| {
+    const PATH: &str = "spec.finalizers";
+    const WHY: &str = "name is neither a standard finalizer name nor is it fully qualified";
+    const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+    for finalizer in super::texts(namespace, PATH) {
+        super::rule(PATH, finalizer, names::qualified_name_faults, faults);
+        if !finalizer.contains('/') && !STANDARD.contains(&finalizer) {
+            faults.push(field::invalid(PATH, finalizer, WHY));
+        }
+    }
+})];
 
 /// coordination.k8s.io/v1 Lease.
 pub const LEASE: &[Check] = &[By(lease_duration), AtLeast("spec.leaseTransitions", 0)];
 
 /// scheduling.k8s.io/v1 PriorityClass.
 pub const PRIORITY_CLASS: &[Check] =
-    &[By(priority), OneOf("preemptionPolicy", &["Never", "PreemptLowerPriority"])];
+    &[By(priority), OneOf("preemptionPolicy", &["PreemptLowerPriority", "Never"])];
 
-/// admissionregistration.k8s.io/v1 webhook configurations.
-pub const WEBHOOKS: &[Check] = &[Each(
-    "webhooks",
-    &[
-        By(webhook_name),
-        OneOf("failurePolicy", &["Fail", "Ignore"]),
-        OneOf("matchPolicy", &["Equivalent", "Exact"]),
-        NeedOneOf("sideEffects", &["None", "NoneOnDryRun"]),
-        By(webhook_timeout),
-        By(webhook_client),
-        Need("admissionReviewVersions", "must specify one of v1, v1beta1"),
-    ],
-)];
-
-/// flowcontrol.apiserver.k8s.io/v1 FlowSchema.
-pub const FLOW_SCHEMA: &[Check] =
-    &[By(precedence), Need("spec.priorityLevelConfiguration.name", "must reference a priority level")];
+/// node.k8s.io/v1 RuntimeClass.
+pub const RUNTIME_CLASS: &[Check] = &[
+    Check::Name("handler", names::dns1123_label_faults),
+    By(|class, _, faults| {
+        if let Some(amounts) = at(class, "overhead.podFixed") {
+            let requirements = plinth_codec::tree!({ "limits": amounts.clone() });
+            super::amounts::requirements(
+                &requirements,
+                super::amounts::Kind::Container,
+                &[],
+                "overhead",
+                faults,
+            );
+        }
+    }),
+    Check::Labels("scheduling.nodeSelector"),
+    By(|class, _, faults| {
+        if let Some(scheduling) = at(class, "scheduling") {
+            super::scheduling::tolerations(scheduling, "scheduling.", faults);
+            let all = list(scheduling, "tolerations");
+            for (i, toleration) in all.iter().enumerate() {
+                if all.iter().take(i).any(|earlier| earlier == toleration) {
+                    let here = format!("scheduling.tolerations[{i}]");
+                    faults.push(field::duplicate(here, toleration.clone()));
+                }
+            }
+        }
+    }),
+];
 
 /// apiregistration.k8s.io/v1 APIService.
 pub const API_SERVICE: &[Check] = &[By(api_service)];
 
 /// core/v1 Secret.
 pub const SECRET: &[Check] = &[By(secret)];
-
-fn access_modes(object: &Value, _: &str, faults: &mut Vec<Cause>) {
-    let modes: Vec<&str> = list(object, "spec.accessModes").iter().filter_map(Value::as_str).collect();
-    for mode in modes.iter().filter(|mode| !ACCESS_MODES.contains(mode)) {
-        faults.push(field::not_supported("spec.accessModes", *mode, ACCESS_MODES));
-    }
-    if modes.len() > 1 && modes.contains(&"ReadWriteOncePod") {
-        let why = "may not use ReadWriteOncePod with other access modes";
-        faults.push(field::forbidden("spec.accessModes", why));
-    }
-}
-
-fn capacity(volume: &Value, _: &str, faults: &mut Vec<Cause>) {
-    let capacity = at(volume, "spec.capacity").filter(|c| !is_empty(Some(c)));
-    if capacity.is_none() {
-        faults.push(field::required("spec.capacity", ""));
-    }
-    if capacity.is_none_or(|c| c.get("storage").is_none() || c.as_object().is_some_and(|m| m.len() > 1)) {
-        let shown = capacity.cloned().unwrap_or_default();
-        faults.push(field::not_supported("spec.capacity", shown, &["storage"]));
-    }
-}
-
-/// Everything in the spec of a volume that is no source.
-pub(super) const NO_SOURCES: [&str; 9] = [
-    "accessModes",
-    "capacity",
-    "claimRef",
-    "mountOptions",
-    "nodeAffinity",
-    "persistentVolumeReclaimPolicy",
-    "storageClassName",
-    "volumeAttributesClassName",
-    "volumeMode",
-];
-
-fn volume_source(volume: &Value, _: &str, faults: &mut Vec<Cause>) {
-    let spec = at(volume, "spec").and_then(Value::as_object);
-    let members = spec.into_iter().flat_map(plinth_codec::Map::iter);
-    let sources: Vec<&str> = members
-        .filter(|(key, value)| !NO_SOURCES.contains(&key.as_str()) && !value.is_null())
-        .map(|(key, _)| key.as_str())
-        .collect();
-    if sources.is_empty() {
-        faults.push(field::required("spec", "must specify a volume type"));
-    }
-    for extra in sources.iter().skip(1) {
-        faults.push(field::forbidden(format!("spec.{extra}"), "may not specify more than 1 volume type"));
-    }
-}
 
 /// Upstream names the taints of a node as if they were metadata.
 fn taints(node: &Value, _: &str, faults: &mut Vec<Cause>) {
@@ -143,6 +106,13 @@ fn taints(node: &Value, _: &str, faults: &mut Vec<Cause>) {
         let value = text(taint, "value");
         let bad = names::label_value_faults(value);
         faults.extend(bad.iter().map(|why| field::invalid(format!("{path}.value"), value, why)));
+        let same =
+            |other: &Value| text(other, "key") == key && text(other, "effect") == text(taint, "effect");
+        if list(node, "spec.taints").iter().take(i).any(same) {
+            let mut fault = field::duplicate(path.as_str(), taint.clone());
+            fault.message += ": taints must be unique by key and effect pair";
+            faults.push(fault);
+        }
         let effect = text(taint, "effect");
         let supported = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
         if effect.is_empty() {
@@ -180,63 +150,53 @@ fn priority(class: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn webhook_name(webhook: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let name = text(webhook, "name");
-    let path = format!("{path}name");
-    if name.is_empty() {
-        faults.push(field::required(path, ""));
-        return;
-    }
-    let bad = names::dns1123_subdomain_faults(name);
-    if bad.is_empty() && name.split('.').count() < 3 {
-        let why = "should be a domain with at least three segments separated by dots";
-        faults.push(field::invalid(path.as_str(), name, why));
-    }
-    faults.extend(bad.iter().map(|why| field::invalid(path.as_str(), name, why)));
-}
-
-fn webhook_timeout(webhook: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let seconds = at(webhook, "timeoutSeconds").and_then(Value::as_int);
-    if let Some(seconds) = seconds.filter(|s| !(1..=30).contains(s)) {
-        let why = "the timeout value must be between 1 and 30 seconds";
-        faults.push(field::invalid(format!("{path}timeoutSeconds"), seconds, why));
-    }
-}
-
-fn webhook_client(webhook: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let has = |key: &str| at(webhook, key).is_some();
-    if has("clientConfig.url") == has("clientConfig.service") {
-        faults.push(field::required(
-            format!("{path}clientConfig"),
-            "exactly one of url or service is required",
-        ));
-    }
-}
-
-fn precedence(schema: &Value, _: &str, faults: &mut Vec<Cause>) {
-    const MOST: i64 = 10_000;
-    let precedence = at(schema, "spec.matchingPrecedence").and_then(Value::as_int).unwrap_or(0);
-    if precedence <= 0 {
-        faults.push(field::invalid("spec.matchingPrecedence", precedence, "must be a positive value"));
-    }
-    if precedence > MOST {
-        let why = format!("must not be greater than {MOST}");
-        faults.push(field::invalid("spec.matchingPrecedence", precedence, &why));
-    }
-}
-
 fn api_service(service: &Value, _: &str, faults: &mut Vec<Cause>) {
     let name = text(service, "metadata.name");
-    let required = format!("{}.{}", text(service, "spec.version"), text(service, "spec.group"));
+    let (group, version) = (text(service, "spec.group"), text(service, "spec.version"));
+    let required = format!("{version}.{group}");
     if name != required {
+        // Upstream goes on only with one that is named after what it serves.
         let why = format!("must be `spec.version+\".\"+spec.group`: {required:?}");
         faults.push(field::invalid("metadata.name", name, &why));
+        return;
     }
+    match group {
+        "" if version != "v1" => {
+            let why = "only v1 may have an empty group and it better be legacy kube";
+            faults.push(field::required("spec.group", why));
+        }
+        "" => {}
+        group => super::rule("spec.group", group, names::dns1123_subdomain_faults, faults),
+    }
+    super::rule("spec.version", version, names::dns1035_label_faults, faults);
     for (path, most) in [("spec.groupPriorityMinimum", 20_000), ("spec.versionPriority", 1000)] {
         let number = at(service, path).and_then(Value::as_int).unwrap_or(0);
         if number <= 0 || number > most {
             faults.push(field::invalid(path, number, &format!("must be positive and less than {most}")));
         }
+    }
+    let skips = at(service, "spec.insecureSkipTLSVerify").and_then(Value::as_bool) == Some(true);
+    let authority = !text(service, "spec.caBundle").is_empty();
+    let Some(called) = at(service, "spec.service") else {
+        if authority {
+            let why = "local APIServices may not have a caBundle";
+            faults.push(field::invalid("spec.caBundle", text(service, "spec.caBundle"), why));
+        }
+        if skips {
+            let why = "local APIServices may not have insecureSkipTLSVerify";
+            faults.push(field::invalid("spec.insecureSkipTLSVerify", true, why));
+        }
+        return;
+    };
+    super::validate(&[Need("namespace", ""), Need("name", "")], called, "spec.service.", faults);
+    let port = super::int(called, "port").unwrap_or(443);
+    if !super::is_port(port) {
+        let why = format!("port is not valid: {}", super::PORT);
+        faults.push(field::invalid("spec.service.port", port, &why));
+    }
+    if skips && authority {
+        let why = "may not be true if caBundle is present";
+        faults.push(field::invalid("spec.insecureSkipTLSVerify", true, why));
     }
 }
 

@@ -93,7 +93,7 @@ pub fn pod(new: &Value, old: &Value) -> Vec<Cause> {
     let before = gates(old);
     for (i, gate) in gates(new).iter().enumerate().filter(|(_, gate)| !before.contains(gate)) {
         let why = format!("only deletion is allowed, but found new scheduling gate '{gate}'");
-        faults.push(field::forbidden(format!("spec.schedulingGates[{i}]"), &why));
+        faults.push(field::forbidden(format!("spec.schedulingGates[{i}].name"), &why));
     }
     if !same(Some(&allowed(new, old, !before.is_empty(), &mut faults)), old.get("spec")) {
         faults.push(field::forbidden("spec", POD));
@@ -122,14 +122,43 @@ fn allowed(new: &Value, old: &Value, gated: bool, faults: &mut Vec<Cause>) -> Va
             at(pod, "spec.nodeSelector").and_then(Value::as_object).cloned().unwrap_or_default()
         };
         let (now, before) = (selector(new), selector(old));
-        for _ in before.iter().filter(|(key, value)| now.get(key) != Some(*value)) {
-            let why = "only additions are allowed (no mutations or deletions)";
-            faults.push(field::invalid("spec.nodeSelector", before.clone(), why));
+        if before.iter().any(|(key, value)| now.get(key) != Some(value)) {
+            let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+            let shown = at(new, "spec.nodeSelector").cloned().unwrap_or_default();
+            faults.push(field::invalid("spec.nodeSelector", shown, why));
         }
+        node_affinity(new, old, faults);
         take(&mut munged, old, &["spec", "nodeSelector"]);
         take(&mut munged, old, &["spec", "affinity", "nodeAffinity"]);
     }
     munged.get("spec").cloned().unwrap_or_default()
+}
+
+/// What a waiting pod wants of nodes can become more, never less or something else.
+fn node_affinity(new: &Value, old: &Value, faults: &mut Vec<Cause>) {
+    const PATH: &str =
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+    let (now, before) = (list(new, PATH), list(old, PATH));
+    if !before.is_empty() && now.len() != before.len() {
+        let why = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        let shown = at(new, PATH).cloned().unwrap_or_default();
+        faults.push(field::invalid(PATH, shown, why));
+        return;
+    }
+    let only_adds = |now: &Value, before: &Value| {
+        let part = |term: &Value, key: &str| list(term, key).to_vec();
+        let keys = ["matchExpressions", "matchFields"];
+        let was_empty = keys.iter().all(|key| part(before, key).is_empty());
+        let is_empty = keys.iter().all(|key| part(now, key).is_empty());
+        let kept = |key: &&str| part(now, key).starts_with(&part(before, key));
+        (!was_empty || is_empty) && keys.iter().all(kept)
+    };
+    for (i, (now, _)) in
+        now.iter().zip(before).enumerate().filter(|(_, (now, before))| !only_adds(now, before))
+    {
+        let why = "only additions are allowed (no mutations or deletions)";
+        faults.push(field::invalid(format!("{PATH}[{i}]"), now.clone(), why));
+    }
 }
 
 /// A deadline can be set, and moved nearer; true when nothing else need be looked at.
@@ -206,7 +235,7 @@ pub fn volume(new: &Value, old: &Value) -> Vec<Cause> {
     let source = |volume: &Value| {
         let mut source = volume.get("spec").cloned().unwrap_or_default();
         if let Some(object) = source.as_object_mut() {
-            object.retain(|key, _| !super::cluster::NO_SOURCES.contains(&key.as_str()));
+            object.retain(|key, _| super::storage::is_source(key));
         }
         source
     };
@@ -221,15 +250,6 @@ pub fn volume(new: &Value, old: &Value) -> Vec<Cause> {
     if at(new, "spec.volumeMode") != at(old, "spec.volumeMode") {
         let shown = at(new, "spec.volumeMode").cloned().unwrap_or_default();
         faults.push(field::invalid("volumeMode", shown, "field is immutable"));
-    }
-    let affinity = at(old, "spec.nodeAffinity");
-    if affinity.is_some() && !same(at(new, "spec.nodeAffinity"), affinity) {
-        let shown = at(new, "spec.nodeAffinity").cloned().unwrap_or_default();
-        faults.push(field::invalid(
-            "nodeAffinity",
-            shown,
-            "field is immutable, except for updating from beta label to GA",
-        ));
     }
     faults
 }
@@ -374,7 +394,7 @@ mod tests {
             pod,
             r#"{"spec":{"schedulingGates":[{"name":"a"}]}}"#,
             r#"{"spec":{"schedulingGates":[{"name":"b"}],"nodeSelector":{"k":"v"}}}"#,
-            &["spec.schedulingGates[0]"],
+            &["spec.schedulingGates[0].name"],
         ),
         (
             pod,

@@ -3,14 +3,26 @@
 //! [`validate`] is the only code that reads the rows. What no row can say is a function, named in a [`Check::By`] row.
 //! Paths, reasons and messages are upstream's (kubernetes `pkg/apis/*/validation`), because clients match on them.
 
+pub mod address;
+pub mod amounts;
+pub mod autoscaling;
+pub mod batch;
+pub mod claims;
 pub mod cluster;
+pub mod devices;
 pub mod event;
 pub mod fixed;
+pub mod flow_control;
+pub mod network;
 pub mod pod;
 pub mod policies;
+pub mod quota;
 pub mod rbac;
+pub mod scheduling;
 pub mod service;
+pub mod storage;
 pub mod update;
+pub mod webhooks;
 pub mod workloads;
 
 use plinth_codec::{names, Map, Value};
@@ -27,6 +39,14 @@ pub enum Check {
     OneOf(&'static str, &'static [&'static str]),
     /// As `OneOf`, and the text must be there.
     NeedOneOf(&'static str, &'static [&'static str]),
+    /// A text that is there must be one of these, even an empty one.
+    Enum(&'static str, &'static [&'static str]),
+    /// A text must be one of these; an absent one is empty.
+    MustBe(&'static str, &'static [&'static str]),
+    /// A number that is there must lie between the two.
+    Range(&'static str, i64, i64),
+    /// A number must be above zero; an absent one is zero.
+    Positive(&'static str),
     /// A number that is there must not be smaller.
     AtLeast(&'static str, i64),
     /// A number that is there must be a port.
@@ -54,6 +74,9 @@ pub enum Check {
 /// Appends the faults of an object; `path` is empty for the root and ends in a dot otherwise.
 pub fn validate(checks: &[Check], object: &Value, path: &str, faults: &mut Vec<Cause>) {
     for check in checks {
+        if faults.len() >= field::MOST_FAULTS {
+            return;
+        }
         match *check {
             Check::Need(key, why) => {
                 if is_empty(at(object, key)) {
@@ -66,6 +89,24 @@ pub fn validate(checks: &[Check], object: &Value, path: &str, faults: &mut Vec<C
                     faults.push(field::required(format!("{path}{key}"), ""));
                 }
                 one_of(object, path, key, supported, faults);
+            }
+            Check::Enum(key, supported) => {
+                if at(object, key).is_some() {
+                    must_be(object, path, key, supported, faults);
+                }
+            }
+            Check::MustBe(key, supported) => must_be(object, path, key, supported, faults),
+            Check::Range(key, least, most) => {
+                if let Some(number) = int(object, key).filter(|n| !(least..=most).contains(n)) {
+                    let why = format!("must be between {least} and {most}, inclusive");
+                    faults.push(field::invalid(format!("{path}{key}"), number, &why));
+                }
+            }
+            Check::Positive(key) => {
+                let number = int(object, key).unwrap_or(0);
+                if number <= 0 {
+                    faults.push(field::invalid(format!("{path}{key}"), number, "must be greater than zero"));
+                }
             }
             Check::AtLeast(key, least) => {
                 if let Some(number) = at(object, key).and_then(Value::as_int).filter(|n| *n < least) {
@@ -130,6 +171,30 @@ fn list<'a>(object: &'a Value, path: &str) -> &'a [Value] {
     at(object, path).and_then(Value::as_array).unwrap_or_default()
 }
 
+fn int(object: &Value, path: &str) -> Option<i64> {
+    at(object, path).and_then(Value::as_int)
+}
+
+fn texts<'a>(object: &'a Value, path: &str) -> Vec<&'a str> {
+    list(object, path).iter().map(|text| text.as_str().unwrap_or_default()).collect()
+}
+
+/// Appends what a rule says of a text, be it empty.
+fn rule(path: &str, given: &str, rule: fn(&str) -> Vec<String>, faults: &mut Vec<Cause>) {
+    faults.extend(rule(given).iter().map(|why| field::invalid(path, given, why)));
+}
+
+/// One of a choice that is made already; `path` ends in a dot.
+fn forbid_more(path: &str, key: &str, why: &str, faults: &mut Vec<Cause>) {
+    // Two of the sources of volumes have names of their own here.
+    let shown = match key {
+        "cephfs" => "cephFS",
+        "downwardAPI" => "downwarAPI",
+        key => key,
+    };
+    faults.push(field::forbidden(format!("{path}{shown}"), why));
+}
+
 fn is_empty(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,
@@ -143,6 +208,13 @@ fn is_empty(value: Option<&Value>) -> bool {
 fn one_of(object: &Value, path: &str, key: &str, supported: &[&str], faults: &mut Vec<Cause>) {
     let given = text(object, key);
     if !given.is_empty() && !supported.contains(&given) {
+        faults.push(field::not_supported(format!("{path}{key}"), given, supported));
+    }
+}
+
+fn must_be(object: &Value, path: &str, key: &str, supported: &[&str], faults: &mut Vec<Cause>) {
+    let given = text(object, key);
+    if !supported.contains(&given) {
         faults.push(field::not_supported(format!("{path}{key}"), given, supported));
     }
 }
@@ -201,9 +273,10 @@ fn selector_faults(selector: &Value, path: &str, faults: &mut Vec<Cause>) {
                 ));
             }
         }
-        let key = text(term, "key");
-        let bad = names::qualified_name_faults(key);
-        faults.extend(bad.iter().map(|why| field::invalid(format!("{path}.key"), key, why)));
+        rule(&format!("{path}.key"), text(term, "key"), names::qualified_name_faults, faults);
+        for (j, value) in texts(term, "values").iter().enumerate() {
+            rule(&format!("{path}.values[{j}]"), value, names::label_value_faults, faults);
+        }
     }
 }
 

@@ -1,10 +1,10 @@
-//! Services, EndpointSlices, Ingresses and NetworkPolicies.
+//! Services.
 
 use plinth_codec::{names, Value};
 
-use super::pod::{port_name_faults, port_or_name};
-use super::Check::{By, Each, In, NeedOneOf, OneOf, Port, Selector};
-use super::{at, is_empty, list, text, Check};
+use super::pod::port_or_name;
+use super::Check::{By, Enum, NeedOneOf, OneOf};
+use super::{address, at, int, list, rule, text, texts, validate, Check};
 use crate::field;
 use crate::status::Cause;
 
@@ -12,30 +12,20 @@ use crate::status::Cause;
 pub const SERVICE: &[Check] = &[
     By(has_ports),
     By(ports),
+    Check::Labels("spec.selector"),
     OneOf("spec.sessionAffinity", &["ClientIP", "None"]),
+    By(session_affinity),
+    By(families),
+    By(external_ips),
     OneOf("spec.type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]),
     By(external_name),
-    OneOf("spec.externalTrafficPolicy", &["Cluster", "Local"]),
-    OneOf("spec.internalTrafficPolicy", &["Cluster", "Local"]),
-    By(node_ports_of_cluster_ip),
+    By(node_ports),
+    By(source_ranges),
+    By(load_balancer),
+    By(external_traffic),
+    Enum("spec.internalTrafficPolicy", &["Cluster", "Local"]),
+    Enum("spec.trafficDistribution", &["PreferClose", "PreferSameZone", "PreferSameNode"]),
 ];
-
-/// discovery.k8s.io/v1 EndpointSlice.
-pub const ENDPOINT_SLICE: &[Check] = &[
-    NeedOneOf("addressType", &["FQDN", "IPv4", "IPv6"]),
-    By(endpoint_addresses),
-    Each("ports", &[OneOf("protocol", &["SCTP", "TCP", "UDP"]), Port("port")]),
-];
-
-/// networking.k8s.io/v1 Ingress.
-pub const INGRESS: &[Check] = &[
-    By(ingress_says_something),
-    In("spec.defaultBackend", &[By(backend)]),
-    Each("spec.rules", &[By(host), Each("http.paths", &[By(path_of_rule), By(backend_of_path)])]),
-];
-
-/// networking.k8s.io/v1 NetworkPolicy.
-pub const NETWORK_POLICY: &[Check] = &[Selector("spec.podSelector"), By(policy_types)];
 
 fn has_ports(service: &Value, _: &str, faults: &mut Vec<Cause>) {
     let headless = text(service, "spec.clusterIP") == "None";
@@ -68,8 +58,11 @@ fn ports(service: &Value, _: &str, faults: &mut Vec<Cause>) {
             faults.push(field::invalid(format!("{path}.port"), number, super::PORT));
         }
         let supported = &["SCTP", "TCP", "UDP"];
-        super::validate(&[NeedOneOf("protocol", supported)], port, &format!("{path}."), faults);
+        validate(&[NeedOneOf("protocol", supported)], port, &format!("{path}."), faults);
         port_or_name(at(port, "targetPort"), &format!("{path}.targetPort"), faults);
+        if let Some(protocol) = at(port, "appProtocol").and_then(Value::as_str) {
+            rule(&format!("{path}.appProtocol"), protocol, names::qualified_name_faults, faults);
+        }
     }
     for (i, port) in all.iter().enumerate() {
         let alike = |other: &Value| {
@@ -100,138 +93,166 @@ fn external_name(service: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn node_ports_of_cluster_ip(service: &Value, _: &str, faults: &mut Vec<Cause>) {
-    if text(service, "spec.type") != "ClusterIP" {
-        return;
+fn is(service: &Value, kind: &str) -> bool {
+    text(service, "spec.type") == kind
+}
+
+fn session_affinity(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+    const PATH: &str = "spec.sessionAffinityConfig";
+    const LONGEST: i64 = 86_400;
+    const NEEDED: &str = "when session affinity type is ClientIP";
+    let config = at(service, PATH);
+    match text(service, "spec.sessionAffinity") {
+        "None" if config.is_some() => {
+            faults.push(field::forbidden(PATH, "must not be set when session affinity is None"));
+        }
+        "ClientIP" => {
+            if config.is_none() {
+                faults.push(field::required(PATH, NEEDED));
+                return;
+            }
+            let here = "spec.sessionAffinityConfig.clientIP";
+            if at(service, here).is_none() {
+                faults.push(field::required(here, NEEDED));
+                return;
+            }
+            let here = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
+            match int(service, here) {
+                None => faults.push(field::required(here, NEEDED)),
+                Some(seconds) if !(1..=LONGEST).contains(&seconds) => {
+                    let why = format!("must be greater than 0 and less than {LONGEST}");
+                    faults.push(field::invalid(here, seconds, &why));
+                }
+                Some(_) => {}
+            }
+        }
+        _ => {}
     }
+}
+
+/// What is wrong with the families that a Service asks for; also asked before addresses are found for it.
+pub fn families(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+    const PATH: &str = "spec.ipFamilies";
+    let mut seen = Vec::new();
+    for (i, family) in texts(service, PATH).iter().enumerate() {
+        let here = format!("{PATH}[{i}]");
+        if !matches!(*family, "IPv4" | "IPv6") {
+            faults.push(field::not_supported(here.as_str(), *family, &["IPv4", "IPv6"]));
+        }
+        if seen.contains(family) {
+            faults.push(field::duplicate(here, *family));
+        }
+        seen.push(*family);
+    }
+    let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
+    validate(&[Enum("spec.ipFamilyPolicy", policies)], service, "", faults);
+    if is(service, "ExternalName") {
+        for key in ["clusterIPs", "ipFamilies"]
+            .iter()
+            .filter(|key| !list(service, &format!("spec.{key}")).is_empty())
+        {
+            faults.push(field::forbidden(format!("spec.{key}"), "may not be set for ExternalName services"));
+        }
+        if at(service, "spec.ipFamilyPolicy").is_some() {
+            faults.push(field::forbidden("spec.ipFamilyPolicy", "may not be set for ExternalName services"));
+        }
+    }
+    let headless = texts(service, "spec.clusterIPs").first() == Some(&"None");
+    if headless && (is(service, "NodePort") || is(service, "LoadBalancer")) {
+        let why = format!("may not be set to 'None' for {} services", text(service, "spec.type"));
+        faults.push(field::invalid("spec.clusterIPs[0]", "None", &why));
+    }
+}
+
+fn external_ips(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+    for (i, ip) in texts(service, "spec.externalIPs").iter().enumerate() {
+        address::endpoint(ip, &format!("spec.externalIPs[{i}]"), faults);
+    }
+}
+
+fn node_ports(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+    let mut seen = Vec::new();
     for (i, port) in list(service, "spec.ports").iter().enumerate() {
-        if at(port, "nodePort").and_then(Value::as_int).is_some_and(|n| n != 0) {
+        let Some(number) = int(port, "nodePort").filter(|number| *number != 0) else { continue };
+        let here = format!("spec.ports[{i}].nodePort");
+        if is(service, "ClusterIP") {
             let why = "may not be used when `type` is 'ClusterIP'";
-            faults.push(field::forbidden(format!("spec.ports[{i}].nodePort"), why));
+            faults.push(field::forbidden(here.as_str(), why));
         }
+        let key = (text(port, "protocol"), number);
+        if seen.contains(&key) {
+            faults.push(field::duplicate(here, number));
+        }
+        seen.push(key);
     }
 }
 
-fn endpoint_addresses(slice: &Value, _: &str, faults: &mut Vec<Cause>) {
-    for (i, endpoint) in list(slice, "endpoints").iter().enumerate() {
-        let path = format!("endpoints[{i}].addresses");
-        let addresses = list(endpoint, "addresses");
-        if addresses.is_empty() {
-            faults.push(field::required(path.as_str(), "must contain at least 1 address"));
+/// Upstream names the field as its structs do.
+fn source_ranges(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+    const PATH: &str = "spec.LoadBalancerSourceRanges";
+    const WHY: &str = "may only be used when `type` is 'LoadBalancer'";
+    const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+    let ranges = texts(service, "spec.loadBalancerSourceRanges");
+    let balanced = is(service, "LoadBalancer");
+    if !ranges.is_empty() {
+        if !balanced {
+            faults.push(field::forbidden(PATH, WHY));
         }
-        for (j, address) in addresses.iter().enumerate() {
-            let address = address.as_str().unwrap_or_default();
-            let parsed = address.parse::<std::net::IpAddr>().ok();
-            let why = match text(slice, "addressType") {
-                "IPv4" if !parsed.is_some_and(|ip| ip.is_ipv4()) => "must be an IPv4 address",
-                "IPv6" if !parsed.is_some_and(|ip| ip.is_ipv6()) => "must be an IPv6 address",
-                _ => continue,
-            };
-            faults.push(field::invalid(format!("{path}[{j}]"), address, why));
+        for (i, range) in ranges.iter().enumerate() {
+            address::network(range.trim(), &format!("{PATH}[{i}]"), faults);
         }
-    }
-}
-
-fn ingress_says_something(ingress: &Value, _: &str, faults: &mut Vec<Cause>) {
-    if at(ingress, "spec.defaultBackend").is_none() && list(ingress, "spec.rules").is_empty() {
-        let why = "either `defaultBackend` or `rules` must be specified";
-        faults.push(field::invalid("spec", Value::Null, why));
-    }
-}
-
-fn host(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let host = text(rule, "host");
-    if host.is_empty() {
         return;
     }
-    let path = format!("{path}host");
-    if host.parse::<std::net::IpAddr>().is_ok() {
-        faults.push(field::invalid(path, host, "must be a DNS name, not an IP address"));
-        return;
+    let annotation = service.str_at(&["metadata", "annotations", ANNOTATION]);
+    let Some(annotation) = annotation else { return };
+    let here = format!("metadata.annotations[{ANNOTATION}]");
+    if !balanced {
+        faults.push(field::forbidden(here.as_str(), WHY));
     }
-    let name = host.strip_prefix("*.").unwrap_or(host);
-    let bad = names::dns1123_subdomain_faults(name);
-    faults.extend(bad.iter().map(|why| field::invalid(path.as_str(), host, why)));
-}
-
-fn path_of_rule(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let given = text(rule, "path");
-    match text(rule, "pathType") {
-        "" => faults.push(field::required(format!("{path}pathType"), "pathType must be specified")),
-        "Exact" | "Prefix" if !given.starts_with('/') => {
-            faults.push(field::invalid(format!("{path}path"), given, "must be an absolute path"));
-        }
-        "ImplementationSpecific" if !given.is_empty() && !given.starts_with('/') => {
-            faults.push(field::invalid(format!("{path}path"), given, "must be an absolute path"));
-        }
-        "Exact" | "Prefix" | "ImplementationSpecific" => {}
-        other => {
-            let supported = &["Exact", "ImplementationSpecific", "Prefix"];
-            faults.push(field::not_supported(format!("{path}pathType"), other, supported));
-        }
+    for range in annotation.split(',').map(str::trim).filter(|_| !annotation.trim().is_empty()) {
+        address::network(range, &here, faults);
     }
 }
 
-/// A path has a backend, be it an empty one.
-fn backend_of_path(path_of_rule: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let nothing = Value::object();
-    backend(at(path_of_rule, "backend").unwrap_or(&nothing), &format!("{path}backend."), faults);
-}
-
-fn backend(backend: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let parent = path.trim_end_matches('.');
-    match (at(backend, "service"), at(backend, "resource")) {
-        (Some(_), Some(_)) => {
-            faults.push(field::invalid(parent, "", "cannot set both resource and service backends"));
+fn load_balancer(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+    const WHY: &str = "may only be used when `type` is 'LoadBalancer'";
+    let balanced = is(service, "LoadBalancer");
+    if at(service, "spec.allocateLoadBalancerNodePorts").is_some() && !balanced {
+        faults.push(field::forbidden("spec.allocateLoadBalancerNodePorts", WHY));
+    }
+    match at(service, "spec.loadBalancerClass").and_then(Value::as_str) {
+        Some(class) if balanced => {
+            rule("spec.loadBalancerClass", class, names::qualified_name_faults, faults);
         }
-        (None, None) => faults.push(field::required(parent, "port name or number is required")),
-        (Some(service), None) => {
-            let name = text(service, "name");
-            if name.is_empty() {
-                faults.push(field::required(format!("{path}service.name"), ""));
-            }
-            let number = at(service, "port.number").and_then(Value::as_int).unwrap_or(0);
-            let port_name = text(service, "port.name");
-            match (number, port_name) {
-                (0, "") => faults.push(field::required(parent, "port name or number is required")),
-                (0, given) => faults.extend(
-                    port_name_faults(given)
-                        .iter()
-                        .map(|why| field::invalid(format!("{path}service.port.name"), given, why)),
-                ),
-                (_, given) if !given.is_empty() => {
-                    faults.push(field::invalid(parent, "", "cannot set both port name & port number"));
-                }
-                (number, _) if !super::is_port(number) => {
-                    faults.push(field::invalid(format!("{path}service.port.number"), number, super::PORT));
-                }
-                _ => {}
-            }
-        }
-        (None, Some(resource)) => {
-            for key in ["kind", "name"] {
-                if is_empty(at(resource, key)) {
-                    faults.push(field::required(format!("{path}resource.{key}"), ""));
-                }
-            }
-        }
+        Some(_) => faults.push(field::forbidden("spec.loadBalancerClass", WHY)),
+        None => {}
     }
 }
 
-fn policy_types(policy: &Value, _: &str, faults: &mut Vec<Cause>) {
-    let types = list(policy, "spec.policyTypes");
-    if types.len() > 2 {
-        let why = "may not specify more than two policyTypes";
-        faults.push(field::invalid("spec.policyTypes", types.to_vec(), why));
-        return;
-    }
-    for (i, given) in types.iter().filter_map(Value::as_str).enumerate() {
-        if !matches!(given, "Ingress" | "Egress") {
-            faults.push(field::not_supported(
-                format!("spec.policyTypes[{i}]"),
-                given,
-                &["Ingress", "Egress"],
-            ));
+/// Whether clients outside the cluster get to the Service.
+fn is_external(service: &Value) -> bool {
+    is(service, "LoadBalancer")
+        || is(service, "NodePort")
+        || is(service, "ClusterIP") && !list(service, "spec.externalIPs").is_empty()
+}
+
+fn external_traffic(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+    const PATH: &str = "spec.externalTrafficPolicy";
+    const HEALTH: &str = "spec.healthCheckNodePort";
+    let policy = text(service, PATH);
+    match (is_external(service), policy) {
+        (false, "") => {}
+        (false, given) => {
+            faults.push(field::invalid(PATH, given, "may only be set for externally-accessible services"));
         }
+        (true, _) => validate(&[OneOf(PATH, &["Cluster", "Local"])], service, "", faults),
+    }
+    let port = int(service, HEALTH).unwrap_or(0);
+    let checked = is(service, "LoadBalancer") && policy == "Local";
+    if port != 0 && !checked {
+        let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+        faults.push(field::invalid(HEALTH, port, why));
+    } else if port != 0 && !super::is_port(port) {
+        faults.push(field::invalid(HEALTH, port, super::PORT));
     }
 }

@@ -52,20 +52,31 @@ pub fn role_binding(new: &Value, old: &Value) -> Vec<Cause> {
 pub fn service(new: &Value, old: &Value) -> Vec<Cause> {
     let ip = |service: &Value| at(service, "spec.clusterIP").and_then(Value::as_str).map(str::to_owned);
     let external = |service: &Value| text(service, "spec.type") == "ExternalName";
-    let (Some(before), false, false) = (ip(old), external(new), external(old)) else { return Vec::new() };
-    if ip(new).as_deref() == Some(before.as_str()) {
-        return Vec::new();
+    let mut faults = Vec::new();
+    let balanced = |service: &Value| text(service, "spec.type") == "LoadBalancer";
+    let (now, before) = (at(new, "spec.loadBalancerClass"), at(old, "spec.loadBalancerClass"));
+    if balanced(new) && balanced(old) && now != before {
+        let shown = now.cloned().unwrap_or_default();
+        faults.push(field::invalid("spec.loadBalancerClass", shown, "may not change once set"));
     }
-    let shown = at(new, "spec.clusterIPs").cloned().unwrap_or_default();
-    vec![field::invalid("spec.clusterIPs[0]", shown, "may not change once set")]
+    let checked =
+        |service: &Value| balanced(service) && text(service, "spec.externalTrafficPolicy") == "Local";
+    let health = "spec.healthCheckNodePort";
+    if checked(new) && checked(old) && at(new, health) != at(old, health) {
+        faults.push(field::forbidden(health, IMMUTABLE));
+    }
+    let (Some(before), false, false) = (ip(old), external(new), external(old)) else { return faults };
+    if ip(new).as_deref() != Some(before.as_str()) {
+        let shown = at(new, "spec.clusterIPs").cloned().unwrap_or_default();
+        faults.push(field::invalid("spec.clusterIPs[0]", shown, "may not change once set"));
+    }
+    faults
 }
 
 /// What a class stands for.
 pub fn storage_class(new: &Value, old: &Value) -> Vec<Cause> {
-    let fields = ["parameters", "provisioner"].into_iter().filter(|key| at(new, key) != at(old, key));
-    let mut faults: Vec<Cause> =
-        fields.map(|key| field::forbidden(key, &format!("updates to {key} are forbidden."))).collect();
-    immutable(&["reclaimPolicy", "volumeBindingMode"], new, old, &mut faults);
+    let mut faults = Vec::new();
+    immutable(&["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"], new, old, &mut faults);
     faults
 }
 

@@ -1,11 +1,11 @@
-//! apps, batch, autoscaling, policy and core's ReplicationController.
+//! apps, policy and core's ReplicationController.
 
 use plinth_codec::selector::LabelSelector;
 use plinth_codec::{names, tree, Value};
 
 use super::pod::TEMPLATE;
-use super::Check::{AtLeast, By, In, OneOf, Selector};
-use super::{at, list, text, Check};
+use super::Check::{AtLeast, By, Enum, Selector};
+use super::{at, claims, int, list, rule, text, validate, Check};
 use crate::field;
 use crate::status::Cause;
 
@@ -17,7 +17,7 @@ pub const DEPLOYMENT: &[Check] = &[
     By(rolling_update),
     AtLeast("spec.minReadySeconds", 0),
     AtLeast("spec.revisionHistoryLimit", 0),
-    OneOf("spec.strategy.type", &["Recreate", "RollingUpdate"]),
+    By(progress_deadline),
 ];
 /// apps/v1 ReplicaSet.
 pub const REPLICA_SET: &[Check] = &[
@@ -28,9 +28,13 @@ pub const REPLICA_SET: &[Check] = &[
 ];
 /// apps/v1 StatefulSet.
 pub const STATEFUL_SET: &[Check] = &[
-    OneOf("spec.podManagementPolicy", &["OrderedReady", "Parallel"]),
+    By(set_policies),
+    AtLeast("spec.updateStrategy.rollingUpdate.partition", 0),
+    Enum("spec.persistentVolumeClaimRetentionPolicy.whenDeleted", &["Retain", "Delete"]),
+    Enum("spec.persistentVolumeClaimRetentionPolicy.whenScaled", &["Retain", "Delete"]),
     AtLeast("spec.replicas", 0),
     AtLeast("spec.minReadySeconds", 0),
+    AtLeast("spec.ordinals.start", 0),
     By(selector_of_stateful_set),
     By(template_always),
 ];
@@ -39,35 +43,32 @@ pub const DAEMON_SET: &[Check] = &[
     By(selector_of_daemon_set),
     By(template_always),
     AtLeast("spec.minReadySeconds", 0),
-    OneOf("spec.updateStrategy.type", &["OnDelete", "RollingUpdate"]),
+    AtLeast("spec.revisionHistoryLimit", 0),
+    By(daemon_update),
 ];
 /// core/v1 ReplicationController.
 pub const REPLICATION_CONTROLLER: &[Check] =
     &[AtLeast("spec.replicas", 0), AtLeast("spec.minReadySeconds", 0), By(plain_selector)];
-/// batch/v1 Job.
-pub const JOB: &[Check] = &[In("spec", JOB_SPEC)];
-const JOB_SPEC: &[Check] = &[
-    AtLeast("parallelism", 0),
-    AtLeast("completions", 0),
-    AtLeast("activeDeadlineSeconds", 0),
-    AtLeast("backoffLimit", 0),
-    AtLeast("ttlSecondsAfterFinished", 0),
-    OneOf("completionMode", &["Indexed", "NonIndexed"]),
-    By(job_template),
+/// core/v1 PodTemplate.
+pub const POD_TEMPLATE: &[Check] = &[By(|object, _, faults| {
+    let nothing = Value::object();
+    validate(TEMPLATE, at(object, "template").unwrap_or(&nothing), "template.", faults);
+})];
+/// apps/v1 ControllerRevision.
+pub const CONTROLLER_REVISION: &[Check] = &[
+    By(|revision, _, faults| {
+        if at(revision, "data").is_none() {
+            faults.push(field::required("data", "data is mandatory"));
+        }
+    }),
+    AtLeast("revision", 0),
 ];
-/// batch/v1 CronJob.
-pub const CRON_JOB: &[Check] = &[
-    By(schedule),
-    AtLeast("spec.startingDeadlineSeconds", 0),
-    OneOf("spec.concurrencyPolicy", &["Allow", "Forbid", "Replace"]),
-    In("spec.jobTemplate.spec", JOB_SPEC),
-    AtLeast("spec.successfulJobsHistoryLimit", 0),
-    AtLeast("spec.failedJobsHistoryLimit", 0),
-];
-/// autoscaling HorizontalPodAutoscaler.
-pub const HORIZONTAL_POD_AUTOSCALER: &[Check] = &[By(replicas), By(scale_target)];
 /// policy/v1 PodDisruptionBudget.
-pub const POD_DISRUPTION_BUDGET: &[Check] = &[By(budget), Selector("spec.selector")];
+pub const POD_DISRUPTION_BUDGET: &[Check] = &[
+    By(budget),
+    Selector("spec.selector"),
+    Enum("spec.unhealthyPodEvictionPolicy", &["AlwaysAllow", "IfHealthyBudget"]),
+];
 
 fn template(object: &Value, faults: &mut Vec<Cause>) {
     let nothing = Value::object();
@@ -82,12 +83,16 @@ fn template(object: &Value, faults: &mut Vec<Cause>) {
 /// The template of a StatefulSet as its pods will have it: with a volume for each claim that the set makes.
 fn with_claims(template: &Value, claims: &[Value]) -> Value {
     let mut template = template.clone();
+    let named =
+        |volume: &Value| claims.iter().any(|c| c.str_at(&["metadata", "name"]) == volume.str_at(&["name"]));
     let volumes = claims.iter().map(|claim| {
         let name = claim.str_at(&["metadata", "name"]).unwrap_or_default();
         plinth_codec::tree!({ "name": name, "persistentVolumeClaim": plinth_codec::tree!({ "claimName": name }) })
     });
     if let Some(spec) = template.object_at_mut(&["spec"]) {
         let mut all = spec.get("volumes").and_then(Value::as_array).unwrap_or_default().to_vec();
+        // The set's claim takes the place of a volume of that name.
+        all.retain(|volume| !named(volume));
         all.extend(volumes);
         spec.insert("volumes", all);
     }
@@ -110,11 +115,15 @@ fn selector_of_daemon_set(object: &Value, _: &str, faults: &mut Vec<Cause>) {
 /// The selector must be there, select something, and select what the template makes.
 fn selector(object: &Value, kind: &str, faults: &mut Vec<Cause>) {
     let given = at(object, "spec.selector");
+    let selects_nothing =
+        given.is_none_or(|s| at(s, "matchLabels").is_none() && list(s, "matchExpressions").is_empty());
     match given {
+        // Upstream leaves this out for the one kind.
+        None if kind == "daemonset" => {}
         None => faults.push(field::required("spec.selector", "")),
         Some(selector) => {
             super::selector_faults(selector, "spec.selector", faults);
-            if at(selector, "matchLabels").is_none() && list(selector, "matchExpressions").is_empty() {
+            if selects_nothing {
                 let why = format!("empty selector is invalid for {kind}");
                 faults.push(field::invalid("spec.selector", tree!({}), &why));
             }
@@ -122,29 +131,48 @@ fn selector(object: &Value, kind: &str, faults: &mut Vec<Cause>) {
     }
     let labels = at(object, "spec.template.metadata.labels");
     let label = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
-    let parsed = LabelSelector::from_object(given);
-    let selects_nothing =
-        given.is_none_or(|s| at(s, "matchLabels").is_none() && list(s, "matchExpressions").is_empty());
-    let matches = parsed.is_ok_and(|selector| selector.matches(label));
-    if given.is_none() || (!selects_nothing && !matches) {
+    let Ok(parsed) = LabelSelector::from_object(given) else {
+        let shown = given.cloned().unwrap_or_default();
+        match kind {
+            "daemonset" => {}
+            "statefulset" => {
+                let mut fault = field::invalid("spec.selector", shown, "");
+                fault.message.truncate(fault.message.trim_end_matches([':', ' ']).len());
+                faults.push(fault);
+            }
+            _ => faults.push(field::invalid("spec.selector", shown, "invalid label selector")),
+        }
+        return;
+    };
+    if given.is_none() || (!selects_nothing && !parsed.matches(label)) {
         let why = "`selector` does not match template `labels`";
-        faults.push(field::invalid(
-            "spec.template.metadata.labels",
-            labels.cloned().unwrap_or_default(),
-            why,
-        ));
+        let shown = labels.cloned().unwrap_or_default();
+        faults.push(field::invalid("spec.template.metadata.labels", shown, why));
     }
 }
 
 /// A controller that keeps pods running wants pods that run on.
 fn restarts_always(object: &Value, faults: &mut Vec<Cause>) {
     let policy = text(object, "spec.template.spec.restartPolicy");
-    if matches!(policy, "OnFailure" | "Never") {
+    if !matches!(policy, "" | "Always") {
         faults.push(field::not_supported("spec.template.spec.restartPolicy", policy, &["Always"]));
+    }
+    if int(object, "spec.template.spec.activeDeadlineSeconds").is_some() {
+        let what = match text(object, "kind") {
+            "" => "this kind",
+            kind => kind,
+        };
+        let why = format!("activeDeadlineSeconds in {what} is not Supported");
+        faults.push(field::forbidden("spec.template.spec.activeDeadlineSeconds", &why));
     }
 }
 
 fn template_always(object: &Value, _: &str, faults: &mut Vec<Cause>) {
+    // Upstream gives up on the template of what it cannot match with it.
+    let reads = LabelSelector::from_object(at(object, "spec.selector")).is_ok();
+    if !reads && matches!(text(object, "kind"), "Deployment" | "ReplicaSet") {
+        return;
+    }
     template(object, faults);
     restarts_always(object, faults);
 }
@@ -154,13 +182,17 @@ fn template_of_deployment(object: &Value, path: &str, faults: &mut Vec<Cause>) {
 }
 
 fn plain_selector(object: &Value, _: &str, faults: &mut Vec<Cause>) {
-    let Some(selector) = at(object, "spec.selector").and_then(Value::as_object).filter(|s| !s.is_empty())
-    else {
+    let selector = at(object, "spec.selector").and_then(Value::as_object).filter(|s| !s.is_empty());
+    if selector.is_none() {
         faults.push(field::required("spec.selector", ""));
+    }
+    if at(object, "spec.template").is_none() {
+        faults.push(field::required("spec.template", ""));
         return;
-    };
+    }
     let labels = at(object, "spec.template.metadata.labels");
-    if selector.iter().any(|(key, value)| labels.and_then(|l| l.get(key)) != Some(value)) {
+    let label = |key: &str| labels.and_then(|l| l.get(key));
+    if selector.is_some_and(|selector| selector.iter().any(|(key, value)| label(key) != Some(value))) {
         let why = "`selector` does not match template `labels`";
         faults.push(field::invalid(
             "spec.template.metadata.labels",
@@ -172,102 +204,156 @@ fn plain_selector(object: &Value, _: &str, faults: &mut Vec<Cause>) {
     restarts_always(object, faults);
 }
 
+/// A number of pods, or a share of them.
+fn count_or_share(value: &Value, path: &str, faults: &mut Vec<Cause>) {
+    const FORM: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
+    match value {
+        Value::Int(n) if *n < 0 => {
+            faults.push(field::invalid(path, *n, "must be greater than or equal to 0"));
+        }
+        Value::String(share) => {
+            let digits = share.strip_suffix('%').unwrap_or_default();
+            if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+                faults.push(field::invalid(path, share.clone(), FORM));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The number of percent, where it is a share.
+fn percent(value: &Value) -> Option<i64> {
+    value.as_str()?.strip_suffix('%')?.parse().ok()
+}
+
+fn at_most_all(value: &Value, path: &str, faults: &mut Vec<Cause>) {
+    if percent(value).is_some_and(|percent| percent > 100) {
+        faults.push(field::invalid(path, value.clone(), "must not be greater than 100%"));
+    }
+}
+
+fn is_zero(value: Option<&Value>) -> bool {
+    value.is_some_and(|value| value.as_int() == Some(0) || percent(value) == Some(0))
+}
+
 /// Neither more nor fewer pods than wanted: then no pod can be replaced.
 fn rolling_update(object: &Value, _: &str, faults: &mut Vec<Cause>) {
-    if text(object, "spec.strategy.type") == "Recreate" && at(object, "spec.strategy.rollingUpdate").is_some()
-    {
-        let why = "may not be specified when strategy `type` is 'Recreate'";
-        faults.push(field::forbidden("spec.strategy.rollingUpdate", why));
-        return;
+    const PATH: &str = "spec.strategy.rollingUpdate";
+    let update = at(object, PATH);
+    match text(object, "spec.strategy.type") {
+        "Recreate" => {
+            if update.is_some() {
+                let why = "may not be specified when strategy `type` is 'Recreate'";
+                faults.push(field::forbidden(PATH, why));
+            }
+        }
+        "RollingUpdate" => {
+            let part = |key: &str| update.and_then(|update| at(update, key));
+            for key in ["maxUnavailable", "maxSurge"] {
+                if let Some(value) = part(key) {
+                    count_or_share(value, &format!("{PATH}.{key}"), faults);
+                }
+            }
+            if let Some(unavailable) = part("maxUnavailable") {
+                if is_zero(Some(unavailable)) && is_zero(part("maxSurge")) {
+                    let why = "may not be 0 when `maxSurge` is 0";
+                    faults.push(field::invalid(format!("{PATH}.maxUnavailable"), unavailable.clone(), why));
+                }
+                at_most_all(unavailable, &format!("{PATH}.maxUnavailable"), faults);
+            }
+        }
+        // Upstream shows the whole strategy.
+        other if !other.is_empty() => {
+            let shown = at(object, "spec.strategy").cloned().unwrap_or_default();
+            faults.push(field::not_supported("spec.strategy", shown, &["Recreate", "RollingUpdate"]));
+        }
+        _ => {}
     }
-    let part = |key: &str| at(object, &format!("spec.strategy.rollingUpdate.{key}")).cloned();
-    let is_zero = |v: &Option<Value>| match v {
-        Some(Value::Int(0)) => true,
-        Some(Value::String(text)) => text == "0%",
-        _ => false,
-    };
-    if let (Some(unavailable), surge) = (part("maxUnavailable"), part("maxSurge")) {
-        if is_zero(&Some(unavailable.clone())) && is_zero(&surge) {
-            let why = "may not be 0 when `maxSurge` is 0";
-            faults.push(field::invalid("spec.strategy.rollingUpdate.maxUnavailable", unavailable, why));
+}
+
+fn progress_deadline(object: &Value, _: &str, faults: &mut Vec<Cause>) {
+    const PATH: &str = "spec.progressDeadlineSeconds";
+    validate(&[AtLeast(PATH, 0)], object, "", faults);
+    let ready = int(object, "spec.minReadySeconds").unwrap_or(0);
+    if let Some(seconds) = int(object, PATH).filter(|seconds| *seconds <= ready) {
+        faults.push(field::invalid(PATH, seconds, "must be greater than minReadySeconds"));
+    }
+}
+
+fn daemon_update(object: &Value, _: &str, faults: &mut Vec<Cause>) {
+    const PATH: &str = "spec.updateStrategy.rollingUpdate";
+    match text(object, "spec.updateStrategy.type") {
+        "OnDelete" | "" => {}
+        "RollingUpdate" => {
+            let part = |key: &str| at(object, &format!("{PATH}.{key}"));
+            let (unavailable, surge) = (part("maxUnavailable"), part("maxSurge"));
+            for (key, value) in [("maxUnavailable", unavailable), ("maxSurge", surge)] {
+                if let Some(value) = value {
+                    count_or_share(value, &format!("{PATH}.{key}"), faults);
+                    at_most_all(value, &format!("{PATH}.{key}"), faults);
+                }
+            }
+            let positive = |value: Option<&Value>| value.is_some() && !is_zero(value);
+            match (positive(unavailable), positive(surge)) {
+                (true, true) => {
+                    let shown = surge.cloned().unwrap_or_default();
+                    let why = "may not be set when maxUnavailable is non-zero";
+                    faults.push(field::invalid(format!("{PATH}.maxSurge"), shown, why));
+                }
+                (false, false) => {
+                    let why = "cannot be 0 when maxSurge is 0";
+                    faults.push(field::required(format!("{PATH}.maxUnavailable"), why));
+                }
+                _ => {}
+            }
+        }
+        _ => {
+            let shown = at(object, "spec.updateStrategy").cloned().unwrap_or_default();
+            let supported = &["RollingUpdate", "OnDelete"];
+            faults.push(field::not_supported("spec.updateStrategy", shown, supported));
         }
     }
 }
 
-fn job_template(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let nothing = Value::object();
-    super::validate(TEMPLATE, at(spec, "template").unwrap_or(&nothing), &format!("{path}template."), faults);
-    if text(spec, "template.spec.restartPolicy") == "Always" {
-        let why = "valid values: \"OnFailure\", \"Never\"";
-        faults.push(field::required(format!("{path}template.spec.restartPolicy"), why));
-    }
-}
-
-/// Five fields, or a descriptor such as `@hourly`.
-fn schedule(object: &Value, _: &str, faults: &mut Vec<Cause>) {
-    const PATH: &str = "spec.schedule";
-    let schedule = text(object, PATH);
-    if schedule.is_empty() {
-        faults.push(field::required(PATH, ""));
-        return;
-    }
-    if schedule.contains("TZ") {
-        let why = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
-        faults.push(field::invalid(PATH, schedule, why));
-        return;
-    }
-    let known = ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
-    if schedule.starts_with('@') {
-        if !known.contains(&schedule) && !schedule.starts_with("@every ") {
-            faults.push(field::invalid(PATH, schedule, &format!("unrecognized descriptor: {schedule}")));
-        }
-        return;
-    }
-    let parts: Vec<&str> = schedule.split_whitespace().collect();
-    if parts.len() != 5 {
-        let why = format!("expected exactly 5 fields, found {}: [{}]", parts.len(), parts.join(" "));
-        faults.push(field::invalid(PATH, schedule, &why));
-    }
-}
-
-fn replicas(object: &Value, _: &str, faults: &mut Vec<Cause>) {
-    let least = at(object, "spec.minReplicas").and_then(Value::as_int);
-    let most = at(object, "spec.maxReplicas").and_then(Value::as_int).unwrap_or(0);
-    if let Some(least) = least.filter(|n| *n < 1) {
-        faults.push(field::invalid("spec.minReplicas", least, "must be greater than or equal to 1"));
-    }
-    if most < 1 {
-        faults.push(field::invalid("spec.maxReplicas", most, "must be greater than 0"));
-    }
-    if least.is_some_and(|least| most < least) {
-        faults.push(field::invalid(
-            "spec.maxReplicas",
-            most,
-            "must be greater than or equal to `minReplicas`",
-        ));
-    }
-}
-
-fn scale_target(object: &Value, _: &str, faults: &mut Vec<Cause>) {
-    for key in ["kind", "name"] {
-        let path = format!("spec.scaleTargetRef.{key}");
-        match text(object, &path) {
-            "" => faults.push(field::required(path, "")),
-            given => faults.extend(
-                names::path_segment_faults(given).iter().map(|why| field::invalid(path.as_str(), given, why)),
-            ),
+fn set_policies(object: &Value, _: &str, faults: &mut Vec<Cause>) {
+    match text(object, "spec.podManagementPolicy") {
+        "OrderedReady" | "Parallel" => {}
+        "" => faults.push(field::required("spec.podManagementPolicy", "")),
+        other => {
+            let why = "must be 'OrderedReady' or 'Parallel'";
+            faults.push(field::invalid("spec.podManagementPolicy", other, why));
         }
     }
-    let version = text(object, "spec.scaleTargetRef.apiVersion");
-    let is_core =
-        !version.contains('/') && text(object, "spec.scaleTargetRef.kind") != "ReplicationController";
-    if is_core {
-        faults.push(field::invalid(
-            "spec.scaleTargetRef.apiVersion",
-            version,
-            "apiVersion must specify API group",
-        ));
+    match text(object, "spec.updateStrategy.type") {
+        "" => faults.push(field::required("spec.updateStrategy", "")),
+        "OnDelete" => {
+            if at(object, "spec.updateStrategy.rollingUpdate").is_some() {
+                let why = "only allowed for updateStrategy 'RollingUpdate'";
+                faults.push(field::invalid("spec.updateStrategy.rollingUpdate", Value::Null, why));
+            }
+        }
+        "RollingUpdate" => {}
+        _ => {
+            let shown = at(object, "spec.updateStrategy").cloned().unwrap_or_default();
+            let why = "must be 'RollingUpdate' or 'OnDelete'";
+            faults.push(field::invalid("spec.updateStrategy", shown, why));
+        }
     }
+}
+
+/// What a new StatefulSet cannot say of its service and its claims: neither can be changed later.
+pub fn stateful_set_create(set: &Value) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    let service = text(set, "spec.serviceName");
+    if !service.is_empty() {
+        rule("spec.serviceName", service, names::dns1123_label_faults, &mut faults);
+    }
+    for (i, claim) in list(set, "spec.volumeClaimTemplates").iter().enumerate() {
+        let nothing = Value::object();
+        let spec = at(claim, "spec").unwrap_or(&nothing);
+        claims::spec(spec, &format!("spec.volumeClaimTemplates[{i}].spec."), &mut faults);
+    }
+    faults
 }
 
 fn budget(object: &Value, _: &str, faults: &mut Vec<Cause>) {
@@ -286,24 +372,9 @@ fn budget(object: &Value, _: &str, faults: &mut Vec<Cause>) {
         faults.push(field::invalid_shown("spec", &shown, why));
     }
     for (path, value) in [("spec.minAvailable", least), ("spec.maxUnavailable", most)] {
-        match value {
-            Some(Value::Int(n)) if *n < 0 => {
-                faults.push(field::invalid(path, *n, "must be greater than or equal to 0"));
-            }
-            Some(Value::String(share)) => {
-                let percent = share.strip_suffix('%').and_then(|n| n.parse::<i64>().ok());
-                match percent {
-                    None => {
-                        let why = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
-                        faults.push(field::invalid(path, share.clone(), why));
-                    }
-                    Some(percent) if percent > 100 => {
-                        faults.push(field::invalid(path, share.clone(), "must not be greater than 100%"));
-                    }
-                    Some(_) => {}
-                }
-            }
-            _ => {}
+        if let Some(value) = value {
+            count_or_share(value, path, faults);
+            at_most_all(value, path, faults);
         }
     }
 }

@@ -1,0 +1,212 @@
+//! Amounts of resources: their names, their numbers, and requests against limits.
+
+use std::collections::HashSet;
+
+use plinth_codec::quantity::Quantity;
+use plinth_codec::{names, Map, Value};
+
+use super::{list, rule, text};
+use crate::field;
+use crate::status::Cause;
+
+/// Of what the amounts are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A container.
+    Container,
+    /// A pod as a whole.
+    Pod,
+}
+
+const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+/// Names that need no domain.
+const STANDARD: &[&str] = &[
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "storage",
+    "requests.storage",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+const COUNTED: &[&str] = &[
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+
+/// Whether a name needs no domain.
+pub fn is_standard(name: &str) -> bool {
+    STANDARD.contains(&name) || name.starts_with("requests.hugepages-") || is_huge(name)
+}
+
+/// Whether pages of memory of one size are meant.
+pub fn is_huge(name: &str) -> bool {
+    name.starts_with("hugepages-")
+}
+
+/// Whether Kubernetes itself knows the resource.
+pub fn is_native(name: &str) -> bool {
+    !name.contains('/') || name.contains("kubernetes.io/")
+}
+
+/// Whether a device plugin offers the resource.
+pub fn is_extended(name: &str) -> bool {
+    !is_native(name)
+        && !name.starts_with("requests.")
+        && names::qualified_name_faults(&format!("requests.{name}")).is_empty()
+}
+
+/// A name of a resource: qualified, and with a domain unless it is a standard one.
+pub fn resource_name(name: &str, path: &str, faults: &mut Vec<Cause>) {
+    let before = faults.len();
+    rule(path, name, names::qualified_name_faults, faults);
+    if faults.len() == before && !name.contains('/') && !is_standard(name) {
+        let why = "must be a standard resource type or fully qualified";
+        faults.push(field::invalid(path, name, why));
+    }
+}
+
+/// The name of a resource that containers have.
+pub fn container_resource_name(name: &str, path: &str, faults: &mut Vec<Cause>) {
+    resource_name(name, path, faults);
+    if !name.contains('/') {
+        if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !is_huge(name) {
+            faults.push(field::invalid(path, name, "must be a standard resource for containers"));
+        }
+    } else if !is_native(name) && !is_extended(name) {
+        faults.push(field::invalid(path, name, "doesn't follow extended resource name standard"));
+    }
+}
+
+/// An amount: not negative, and whole where things are counted.
+pub fn amount(name: &str, shown: &str, path: &str, faults: &mut Vec<Cause>) {
+    let Ok(amount) = Quantity::parse(shown) else { return };
+    if amount.sign() < 0 {
+        faults.push(field::invalid(path, shown, NOT_NEGATIVE));
+    }
+    if (COUNTED.contains(&name) || is_extended(name)) && amount.as_int().is_none() {
+        faults.push(field::invalid(path, shown, "must be an integer"));
+    }
+}
+
+/// What a container or a pod needs and what it may use; `path` is the requirements' own.
+pub fn requirements(given: &Value, kind: Kind, claims: &[&str], path: &str, faults: &mut Vec<Cause>) {
+    let amounts = |part: &str| given.get(part).and_then(Value::as_object);
+    for part in ["limits", "requests"] {
+        for (name, shown) in amounts(part).into_iter().flat_map(Map::iter) {
+            let here = format!("{path}.{part}[{name}]");
+            match kind {
+                Kind::Container => container_resource_name(name, &here, faults),
+                Kind::Pod => pod_resource_name(name, &here, faults),
+            }
+            let shown = shown.as_str().unwrap_or_default();
+            amount(name, shown, &here, faults);
+            if part == "requests" {
+                within_limit(name, shown, amounts("limits"), path, faults);
+            }
+            huge_pages(name, shown, &here, faults);
+        }
+    }
+    let has = |wanted: fn(&str) -> bool| {
+        let both = ["limits", "requests"].into_iter().filter_map(amounts);
+        both.flat_map(Map::iter).any(|(name, _)| wanted(name))
+    };
+    if has(is_huge) && !has(|name| matches!(name, "cpu" | "memory")) {
+        faults.push(field::forbidden(path, "HugePages require cpu or memory"));
+    }
+    claim_names(given, claims, path, faults);
+}
+
+fn pod_resource_name(name: &str, path: &str, faults: &mut Vec<Cause>) {
+    let before = faults.len();
+    resource_name(name, path, faults);
+    if faults.len() == before && !matches!(name, "cpu" | "memory") && !is_huge(name) {
+        faults.push(field::not_supported(path, name, &["cpu", "hugepages-", "memory"]));
+    }
+}
+
+fn within_limit(name: &str, shown: &str, limits: Option<&Map>, path: &str, faults: &mut Vec<Cause>) {
+    let may_exceed = is_native(name) && !is_huge(name);
+    let Some(limit) = limits.and_then(|limits| limits.get(name)).and_then(Value::as_str) else {
+        if !may_exceed {
+            let why = "Limit must be set for non overcommitable resources";
+            faults.push(field::required(format!("{path}.limits"), why));
+        }
+        return;
+    };
+    let (Ok(most), Ok(asked)) = (Quantity::parse(limit), Quantity::parse(shown)) else { return };
+    let relation = match may_exceed {
+        false if asked != most => "equal to",
+        true if asked > most => "less than or equal to",
+        _ => return,
+    };
+    let why = format!("must be {relation} {name} limit of {limit}");
+    faults.push(field::invalid(format!("{path}.requests"), shown, &why));
+}
+
+/// Huge pages come whole.
+fn huge_pages(name: &str, shown: &str, path: &str, faults: &mut Vec<Cause>) {
+    let Some(size) = name.strip_prefix("hugepages-") else { return };
+    let size = Quantity::parse(size).ok().and_then(|size| size.as_int()).filter(|size| *size > 0);
+    let Ok(amount) = Quantity::parse(shown) else { return };
+    if size.is_none_or(|size| amount.value(0) % size != 0) {
+        let why = format!("{shown} is not positive integer multiple of {name}");
+        faults.push(field::invalid(path, shown, &why));
+    }
+}
+
+fn claim_names(given: &Value, known: &[&str], path: &str, faults: &mut Vec<Cause>) {
+    let mut seen: HashSet<String> = HashSet::new();
+    for (i, claim) in list(given, "claims").iter().enumerate() {
+        let (name, request) = (text(claim, "name"), text(claim, "request"));
+        let here = format!("{path}.claims[{i}]");
+        if name.is_empty() {
+            faults.push(field::required(here, ""));
+            continue;
+        }
+        let key = match request {
+            "" => name.to_owned(),
+            request => {
+                rule(&format!("{here}.request"), request, names::dns1123_label_faults, faults);
+                format!("{name}/{request}")
+            }
+        };
+        let overlaps = request.is_empty() && seen.iter().any(|k| k.split('/').next() == Some(name));
+        if seen.contains(name) {
+            faults.push(field::duplicate(here.as_str(), name));
+        } else if overlaps || !seen.insert(key.clone()) {
+            faults.push(field::duplicate(here.as_str(), key));
+        }
+        if !known.contains(&name) {
+            let mut fault = field::not_found(here, name);
+            let mut names = known.to_vec();
+            names.sort_unstable();
+            fault.message += ": must be one of the names in pod.spec.resourceClaims";
+            match names.is_empty() {
+                true => fault.message += " which is empty",
+                false => fault.message += &format!(": {}", names.join(", ")),
+            }
+            faults.push(fault);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! HorizontalPodAutoscalers.
+
+use plinth_codec::quantity::Quantity;
+use plinth_codec::{names, Value};
+
+use super::Check::{By, Each, In, Need, Positive};
+use super::{amounts, at, int, list, rule, text, validate, Check};
+use crate::field;
+use crate::status::Cause;
+
+/// autoscaling HorizontalPodAutoscaler.
+pub const HORIZONTAL_POD_AUTOSCALER: &[Check] = &[
+    By(replicas),
+    By(|scaler, _, faults| reference(scaler, "spec.scaleTargetRef", true, faults)),
+    Each("spec.metrics", &[By(metric)]),
+    By(scales_to_zero),
+    In("spec.behavior.scaleUp", RULES),
+    In("spec.behavior.scaleDown", RULES),
+];
+
+/// What of an object's own the autoscaler measures by; each kind with its field and what its target needs.
+const SOURCES: [(&str, &str); 5] = [
+    ("Object", "object"),
+    ("External", "external"),
+    ("Pods", "pods"),
+    ("Resource", "resource"),
+    ("ContainerResource", "containerResource"),
+];
+const KINDS: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Resource"];
+
+fn replicas(scaler: &Value, _: &str, faults: &mut Vec<Cause>) {
+    let least = int(scaler, "spec.minReplicas");
+    let most = int(scaler, "spec.maxReplicas").unwrap_or(0);
+    let mut refuse = |path: &str, number: i64, why: &str| faults.push(field::invalid(path, number, why));
+    if let Some(least) = least.filter(|n| *n < 1) {
+        refuse("spec.minReplicas", least, "must be greater than or equal to 1");
+    }
+    if most < 0 {
+        refuse("spec.maxReplicas", most, "must be greater than or equal to 1");
+    }
+    if least.is_some_and(|least| most < least) {
+        refuse("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`");
+    }
+    if most == 0 {
+        faults.push(field::required("spec.maxReplicas", "must be set and greater than 0"));
+    }
+}
+
+/// A reference to an object of any version; what is scaled has a group.
+fn reference(holder: &Value, path: &str, needs_group: bool, faults: &mut Vec<Cause>) {
+    for key in ["kind", "name"] {
+        let path = format!("{path}.{key}");
+        match text(holder, &path) {
+            "" => faults.push(field::required(path, "")),
+            given => rule(&path, given, names::path_segment_faults, faults),
+        }
+    }
+    let here = format!("{path}.apiVersion");
+    let version = text(holder, &here);
+    let core = text(holder, &format!("{path}.kind")) == "ReplicationController";
+    let why = match version.matches('/').count() {
+        0 if needs_group && !core => "apiVersion must specify API group".to_owned(),
+        0 | 1 => return,
+        _ => format!("unexpected GroupVersion string: {version}"),
+    };
+    faults.push(field::invalid(here, version, &why));
+}
+
+fn scales_to_zero(scaler: &Value, _: &str, faults: &mut Vec<Cause>) {
+    let measured = |metric: &Value| matches!(text(metric, "type"), "Object" | "External");
+    if int(scaler, "spec.minReplicas") == Some(0) && !list(scaler, "spec.metrics").iter().any(measured) {
+        let why = "must specify at least one Object or External metric to support scaling to zero replicas";
+        faults.push(field::forbidden("spec.metrics", why));
+    }
+}
+
+fn metric(metric: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let kind = text(metric, "type");
+    let here = format!("{path}type");
+    if kind.is_empty() {
+        faults.push(field::required(here.as_str(), "must specify a metric source type"));
+    }
+    let expected = SOURCES.iter().find(|(known, _)| *known == kind).map(|(_, key)| *key);
+    if expected.is_none() {
+        // Upstream says it twice.
+        faults.push(field::not_supported(here.as_str(), kind, KINDS));
+        faults.push(field::not_supported(here.as_str(), kind, KINDS));
+    }
+    let present: Vec<&str> =
+        SOURCES.iter().map(|(_, key)| *key).filter(|key| at(metric, key).is_some()).collect();
+    if let Some((key, source)) = present.first().and_then(|key| Some((*key, at(metric, key)?))) {
+        one_source(key, source, &format!("{path}{key}."), faults);
+    }
+    if let Some(key) = expected.filter(|key| !present.contains(key)) {
+        let why = "must populate information for the given metric source";
+        faults.push(field::required(format!("{path}{key}"), why));
+    }
+    if present.len() > 1 {
+        for key in present.iter().filter(|key| Some(**key) != expected) {
+            let why = "must populate the given metric source only";
+            faults.push(field::forbidden(format!("{path}{key}"), why));
+        }
+    }
+}
+
+fn one_source(kind: &str, source: &Value, path: &str, faults: &mut Vec<Cause>) {
+    const PART: &str = "must specify a resource name";
+    match kind {
+        "object" => {
+            let mut found = Vec::new();
+            reference(source, "describedObject", false, &mut found);
+            faults.extend(found.into_iter().map(|mut fault| {
+                fault.field = format!("{path}{}", fault.field);
+                fault
+            }));
+        }
+        "containerResource" => {
+            match text(source, "name") {
+                "" => faults.push(field::required(format!("{path}name"), PART)),
+                name => amounts::container_resource_name(name, &format!("{path}name"), faults),
+            }
+            match text(source, "container") {
+                "" => faults.push(field::required(format!("{path}container"), "must specify a container")),
+                name => rule(&format!("{path}container"), name, names::dns1123_label_faults, faults),
+            }
+        }
+        "resource" => validate(&[Need("name", PART)], source, path, faults),
+        _ => {}
+    }
+    if matches!(kind, "object" | "external" | "pods") {
+        match text(source, "metric.name") {
+            "" => faults.push(field::required(format!("{path}metric.name"), "must specify a metric name")),
+            name => rule(&format!("{path}metric.name"), name, names::path_segment_faults, faults),
+        }
+    }
+    let nothing = Value::object();
+    target(at(source, "target").unwrap_or(&nothing), kind, &format!("{path}target."), faults);
+}
+
+fn target(target: &Value, kind: &str, path: &str, faults: &mut Vec<Cause>) {
+    let given = text(target, "type");
+    if given.is_empty() {
+        faults.push(field::required(format!("{path}type"), "must specify a metric target type"));
+    }
+    if !matches!(given, "Utilization" | "Value" | "AverageValue") {
+        let why = "must be either Utilization, Value, or AverageValue";
+        faults.push(field::invalid(format!("{path}type"), given, why));
+    }
+    for key in ["value", "averageValue"] {
+        let shown = text(target, key);
+        if Quantity::parse(shown).is_ok_and(|amount| amount.sign() <= 0) {
+            faults.push(field::invalid(format!("{path}{key}"), shown, "must be positive"));
+        }
+    }
+    if let Some(share) = int(target, "averageUtilization").filter(|share| *share < 1) {
+        faults.push(field::invalid(format!("{path}averageUtilization"), share, "must be greater than 0"));
+    }
+    let has = |key: &str| at(target, key).is_some();
+    let (either, or, needed, both) = match kind {
+        "object" => ("averageValue", "value", "must set either a target value or averageValue", None),
+        "external" => (
+            "averageValue",
+            "value",
+            "must set either a target value for metric or a per-pod target",
+            Some(("value", "may not set both a target value for metric and a per-pod target")),
+        ),
+        "pods" => ("averageValue", "averageValue", "must specify a positive target averageValue", None),
+        _ => (
+            "averageUtilization",
+            "averageValue",
+            "must set either a target raw value or a target utilization",
+            Some(("averageValue", "may not set both a target raw value and a target utilization")),
+        ),
+    };
+    match (has(either), has(or), both) {
+        (false, false, _) => faults.push(field::required(format!("{path}{either}"), needed)),
+        (true, true, Some((key, why))) => faults.push(field::forbidden(format!("{path}{key}"), why)),
+        _ => {}
+    }
+}
+
+const RULES: &[Check] = &[
+    By(|rules, path, faults| {
+        const LONGEST: i64 = 3600;
+        let here = format!("{path}stabilizationWindowSeconds");
+        match int(rules, "stabilizationWindowSeconds") {
+            Some(seconds) if seconds < 0 => {
+                faults.push(field::invalid(here, seconds, "must be greater than or equal to zero"));
+            }
+            Some(seconds) if seconds > LONGEST => {
+                faults.push(field::invalid(here, seconds, "must be less than or equal to 3600"));
+            }
+            _ => {}
+        }
+    }),
+    Check::Enum("selectPolicy", &["Disabled", "Max", "Min"]),
+    Need("policies", "must specify at least one Policy"),
+    Each(
+        "policies",
+        &[
+            Check::MustBe("type", &["Percent", "Pods"]),
+            Positive("value"),
+            Positive("periodSeconds"),
+            By(|policy, path, faults| {
+                const LONGEST: i64 = 1800;
+                if let Some(seconds) = int(policy, "periodSeconds").filter(|seconds| *seconds > LONGEST) {
+                    let why = "must be less than or equal to 1800";
+                    faults.push(field::invalid(format!("{path}periodSeconds"), seconds, why));
+                }
+            }),
+        ],
+    ),
+];

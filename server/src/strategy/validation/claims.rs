@@ -1,0 +1,94 @@
+//! Claims on volumes, of their own and within pods and sets.
+
+use plinth_codec::quantity::Quantity;
+use plinth_codec::{names, Value};
+
+use super::Check::{By, Enum, Need, Selector, Text};
+use super::{at, list, rule, text, validate, Check};
+use crate::field;
+use crate::status::Cause;
+
+/// How volumes are used.
+pub const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+
+/// core/v1 PersistentVolumeClaim.
+pub const PERSISTENT_VOLUME_CLAIM: &[Check] = &[By(|claim, _, faults| {
+    let nothing = Value::object();
+    spec(at(claim, "spec").unwrap_or(&nothing), "spec.", faults);
+})];
+
+const SPEC: &[Check] = &[
+    Need("accessModes", "at least 1 access mode is required"),
+    Selector("selector"),
+    By(access_modes),
+    By(storage_request),
+    Text("storageClassName", names::dns1123_subdomain_faults),
+    Enum("volumeMode", &["Block", "Filesystem"]),
+    By(|claim, path, faults| data_source(claim, "dataSource", path, faults)),
+    By(|claim, path, faults| data_source(claim, "dataSourceRef", path, faults)),
+    By(sources_agree),
+    Text("volumeAttributesClassName", names::dns1123_subdomain_faults),
+];
+
+/// The spec of a claim; `path` ends in a dot.
+pub fn spec(claim: &Value, path: &str, faults: &mut Vec<Cause>) {
+    validate(SPEC, claim, path, faults);
+}
+
+/// The modes of a claim or a volume.
+pub fn access_modes(object: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let path = format!("{path}accessModes");
+    let modes: Vec<&str> = list(object, "accessModes").iter().filter_map(Value::as_str).collect();
+    for mode in modes.iter().filter(|mode| !ACCESS_MODES.contains(mode)) {
+        faults.push(field::not_supported(path.as_str(), *mode, ACCESS_MODES));
+    }
+    let others = modes.iter().any(|mode| *mode != "ReadWriteOncePod" && ACCESS_MODES.contains(mode));
+    if others && modes.contains(&"ReadWriteOncePod") {
+        faults.push(field::forbidden(path, "may not use ReadWriteOncePod with other access modes"));
+    }
+}
+
+/// Upstream names the field as it is kept in memory.
+fn storage_request(claim: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let here = format!("{path}resources[storage]");
+    match at(claim, "resources.requests.storage").and_then(Value::as_str) {
+        None => faults.push(field::required(here, "")),
+        Some(shown) if Quantity::parse(shown).is_ok_and(|amount| amount.sign() <= 0) => {
+            faults.push(field::invalid(here, shown, "must be greater than zero"));
+        }
+        Some(_) => {}
+    }
+}
+
+fn data_source(claim: &Value, key: &str, path: &str, faults: &mut Vec<Cause>) {
+    let Some(source) = at(claim, key) else { return };
+    let here = format!("{path}{key}");
+    let (group, kind) = (text(source, "apiGroup"), text(source, "kind"));
+    validate(&[Need("name", ""), Need("kind", "")], source, &format!("{here}."), faults);
+    if group.is_empty() {
+        if kind != "PersistentVolumeClaim" {
+            let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+            faults.push(field::invalid(here.as_str(), kind, why));
+        }
+    } else {
+        rule(&format!("{here}.apiGroup"), group, names::dns1123_subdomain_faults, faults);
+    }
+    let namespace = text(source, "namespace");
+    if key == "dataSourceRef" && !namespace.is_empty() {
+        rule(&format!("{here}.namespace"), namespace, names::dns1123_label_faults, faults);
+    }
+}
+
+fn sources_agree(claim: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let (Some(source), Some(reference)) = (at(claim, "dataSource"), at(claim, "dataSourceRef")) else {
+        return;
+    };
+    let same = |key: &str| text(source, key) == text(reference, key);
+    let why = match text(reference, "namespace").is_empty() {
+        false => "may not be specified when dataSourceRef.namespace is specified",
+        true if same("apiGroup") && same("kind") && same("name") => return,
+        true => "must match dataSourceRef",
+    };
+    // Upstream shows the path where it means the value.
+    faults.push(field::invalid_shown(path.trim_end_matches('.'), &format!("\"{path}dataSource\""), why));
+}

@@ -1,0 +1,323 @@
+//! resource.k8s.io: claims on devices, their templates, classes and slices.
+
+use std::collections::HashSet;
+
+use plinth_codec::{names, Map, Value};
+
+use super::pod::volume::driver_name;
+use super::Check::{By, Each, Labels, Name, Positive};
+use super::{at, int, list, rule, text, texts, validate, Check};
+use crate::field;
+use crate::status::Cause;
+
+/// resource.k8s.io/v1 ResourceClaim.
+pub const RESOURCE_CLAIM: &[Check] = &[By(|claim, _, faults| claim_spec(claim, "spec.", faults))];
+/// resource.k8s.io/v1 ResourceClaimTemplate.
+pub const RESOURCE_CLAIM_TEMPLATE: &[Check] = &[
+    Labels("spec.metadata.labels"),
+    By(|template, _, faults| {
+        let nothing = Value::object();
+        claim_spec(at(template, "spec").unwrap_or(&nothing), "spec.spec.", faults);
+    }),
+];
+/// resource.k8s.io/v1 DeviceClass.
+pub const DEVICE_CLASS: &[Check] = &[
+    By(|class, _, faults| selectors(class, "spec.selectors", "spec.selectors", faults)),
+    By(|class, _, faults| {
+        for (i, config) in list(class, "spec.config").iter().enumerate() {
+            opaque(config, &format!("spec.config[{i}]"), faults);
+        }
+    }),
+];
+
+const MODES: &[&str] = &["All", "ExactCount"];
+const MOST_REQUESTS: usize = 32;
+const MOST_ALTERNATIVES: usize = 8;
+
+/// The spec of a claim; `path` ends in a dot.
+fn claim_spec(claim: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let requests = list(claim, "spec.devices.requests");
+    let here = format!("{path}devices.requests");
+    if requests.len() > MOST_REQUESTS {
+        faults.push(field::too_many(here.as_str(), requests.len(), MOST_REQUESTS));
+    }
+    let mut known: HashSet<String> = HashSet::new();
+    for (i, wanted) in requests.iter().enumerate() {
+        request(wanted, &format!("{here}[{i}]"), &mut known, faults);
+    }
+    for (i, constraint) in list(claim, "spec.devices.constraints").iter().enumerate() {
+        let here = format!("{path}devices.constraints[{i}]");
+        named_requests(constraint, &known, &here, faults);
+        let keys = ["matchAttribute", "distinctAttribute"];
+        match keys.iter().filter(|key| at(constraint, key).is_some()).count() {
+            0 => {
+                let why = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required";
+                faults.push(field::required(here.as_str(), why));
+            }
+            1 => {}
+            _ => {
+                let why = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set";
+                faults.push(field::invalid(here.as_str(), constraint.clone(), why));
+            }
+        }
+        for key in keys {
+            if let Some(name) = at(constraint, key).and_then(Value::as_str) {
+                attribute_name(name, true, &format!("{here}.{key}"), faults);
+            }
+        }
+    }
+    for (i, config) in list(claim, "spec.devices.config").iter().enumerate() {
+        let here = format!("{path}devices.config[{i}]");
+        named_requests(config, &known, &here, faults);
+        opaque(config, &here, faults);
+    }
+}
+
+fn request(wanted: &Value, path: &str, known: &mut HashSet<String>, faults: &mut Vec<Cause>) {
+    let name = text(wanted, "name");
+    rule(&format!("{path}.name"), name, names::dns1123_label_faults, faults);
+    if !known.insert(name.to_owned()) {
+        faults.push(field::duplicate(path, name));
+    }
+    let alternatives = list(wanted, "firstAvailable");
+    match (at(wanted, "exactly"), alternatives.is_empty()) {
+        (None, true) => {
+            let why = "exactly one of `exactly` or `firstAvailable` is required";
+            faults.push(field::required(path, why));
+        }
+        (Some(_), false) => {
+            let why = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
+            faults.push(field::invalid(path, Value::Null, why));
+        }
+        _ => {}
+    }
+    if let Some(exactly) = at(wanted, "exactly") {
+        one_request(exactly, &format!("{path}.exactly"), faults);
+    }
+    if alternatives.len() > MOST_ALTERNATIVES {
+        let here = format!("{path}.firstAvailable");
+        faults.push(field::too_many(here, alternatives.len(), MOST_ALTERNATIVES));
+    }
+    for (j, alternative) in alternatives.iter().enumerate() {
+        let here = format!("{path}.firstAvailable[{j}]");
+        let inner = text(alternative, "name");
+        rule(&format!("{here}.name"), inner, names::dns1123_label_faults, faults);
+        if !known.insert(format!("{name}/{inner}")) {
+            faults.push(field::duplicate(here.as_str(), inner));
+        }
+        one_request(alternative, &here, faults);
+    }
+}
+
+fn one_request(wanted: &Value, path: &str, faults: &mut Vec<Cause>) {
+    validate(
+        &[Name("deviceClassName", names::dns1123_subdomain_faults)],
+        wanted,
+        &format!("{path}."),
+        faults,
+    );
+    selectors(wanted, "selectors", &format!("{path}.selectors"), faults);
+    let count = int(wanted, "count").unwrap_or(0);
+    let here = format!("{path}.count");
+    match text(wanted, "allocationMode") {
+        "All" if count != 0 => {
+            let why = "must not be specified when allocationMode is 'All'";
+            faults.push(field::invalid(here, count, why));
+        }
+        "ExactCount" if count <= 0 => {
+            faults.push(field::invalid(here, count, "must be greater than zero"));
+        }
+        "All" | "ExactCount" => {}
+        other => faults.push(field::not_supported(format!("{path}.allocationMode"), other, MODES)),
+    }
+}
+
+fn selectors(holder: &Value, key: &str, path: &str, faults: &mut Vec<Cause>) {
+    for (i, selector) in list(holder, key).iter().enumerate() {
+        if at(selector, "cel").is_none() {
+            faults.push(field::required(format!("{path}[{i}].cel"), ""));
+        }
+    }
+}
+
+fn opaque(config: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let Some(opaque) = at(config, "opaque") else {
+        faults.push(field::required(format!("{path}.opaque"), ""));
+        return;
+    };
+    driver_name(text(opaque, "driver"), &format!("{path}.opaque.driver"), faults);
+    if at(opaque, "parameters").is_none() {
+        faults.push(field::required(format!("{path}.opaque.parameters"), ""));
+    }
+}
+
+fn named_requests(holder: &Value, known: &HashSet<String>, path: &str, faults: &mut Vec<Cause>) {
+    let mut seen = HashSet::new();
+    for (i, name) in texts(holder, "requests").iter().enumerate() {
+        let here = format!("{path}.requests[{i}]");
+        for part in name.splitn(2, '/') {
+            rule(&here, part, names::dns1123_label_faults, faults);
+        }
+        if !known.contains(*name) {
+            let why = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+            faults.push(field::invalid(here.as_str(), *name, why));
+        }
+        if !seen.insert(*name) {
+            faults.push(field::duplicate(here, *name));
+        }
+    }
+}
+
+/// The name of an attribute: a C identifier, after a domain and a slash where it is not the driver's own.
+fn attribute_name(name: &str, qualified: bool, path: &str, faults: &mut Vec<Cause>) {
+    const LONGEST_DOMAIN: usize = 63;
+    const LONGEST_NAME: usize = 32;
+    const IDENTIFIER: &str = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
+    if name.is_empty() {
+        faults.push(field::required(path, "name required"));
+        return;
+    }
+    let (domain, own) = match name.split_once('/') {
+        Some((domain, own)) => (Some(domain), own),
+        None => (None, name),
+    };
+    match domain {
+        None if qualified => {
+            let why = "a fully qualified name must be a domain and a name separated by a slash";
+            faults.push(field::invalid(path, name, why));
+        }
+        Some("") => faults.push(field::required(path, "the domain must not be empty")),
+        Some(domain) => {
+            if domain.len() > LONGEST_DOMAIN {
+                faults.push(field::too_long(path, LONGEST_DOMAIN));
+            }
+            rule(path, domain, names::dns1123_subdomain_faults, faults);
+        }
+        None => {}
+    }
+    if own.is_empty() {
+        faults.push(field::required(path, "the name must not be empty"));
+        return;
+    }
+    if own.len() > LONGEST_NAME {
+        faults.push(field::too_long(path, LONGEST_NAME));
+    }
+    let starts = own.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    if !starts || !own.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        faults.push(field::invalid(path, own, IDENTIFIER));
+    }
+}
+
+/// resource.k8s.io/v1 ResourceSlice.
+pub const RESOURCE_SLICE: &[Check] = &[
+    By(where_it_is),
+    By(|slice, _, faults| driver_name(text(slice, "spec.driver"), "spec.driver", faults)),
+    By(pool),
+    Each(
+        "spec.devices",
+        &[
+            By(|d, p, f| rule(&format!("{p}name"), text(d, "name"), names::dns1123_label_faults, f)),
+            By(attributes),
+        ],
+    ),
+    By(|slice, _, faults| {
+        let mut seen = HashSet::new();
+        for (i, device) in list(slice, "spec.devices").iter().enumerate() {
+            let name = text(device, "name");
+            if !seen.insert(name) {
+                faults.push(field::duplicate(format!("spec.devices[{i}]"), name));
+            }
+        }
+    }),
+];
+
+fn where_it_is(slice: &Value, _: &str, faults: &mut Vec<Cause>) {
+    let name = at(slice, "spec.nodeName").and_then(Value::as_str);
+    let flag = |key: &str| at(slice, key).and_then(Value::as_bool) == Some(true);
+    if let Some(name) = name {
+        if name.is_empty() {
+            let why = "must be either unset or set to a non-empty string";
+            faults.push(field::invalid("spec.nodeName", name, why));
+        } else {
+            rule("spec.nodeName", name, names::dns1123_subdomain_faults, faults);
+        }
+    }
+    let given = [
+        name.is_some(),
+        at(slice, "spec.nodeSelector").is_some(),
+        flag("spec.allNodes"),
+        flag("spec.perDeviceNodeSelection"),
+    ];
+    const WHY: &str =
+        "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
+    match given.iter().filter(|set| **set).count() {
+        0 => faults.push(field::required("spec", WHY)),
+        1 => {}
+        _ => {
+            let why = format!("{WHY}, but multiple fields are set");
+            faults.push(field::invalid("spec", Value::Null, &why));
+        }
+    }
+}
+
+fn pool(slice: &Value, _: &str, faults: &mut Vec<Cause>) {
+    const LONGEST: usize = 253;
+    const PATH: &str = "spec.pool.name";
+    let name = text(slice, PATH);
+    if name.is_empty() {
+        faults.push(field::required(PATH, ""));
+    } else {
+        if name.len() > LONGEST {
+            faults.push(field::too_long(PATH, LONGEST));
+        }
+        for part in name.split('/') {
+            rule(PATH, part, names::dns1123_subdomain_faults, faults);
+        }
+    }
+    validate(&[Positive("spec.pool.resourceSliceCount")], slice, "", faults);
+    if let Some(generation) = int(slice, "spec.pool.generation").filter(|generation| *generation < 0) {
+        faults.push(field::invalid(
+            "spec.pool.generation",
+            generation,
+            "must be greater than or equal to zero",
+        ));
+    }
+}
+
+fn attributes(device: &Value, path: &str, faults: &mut Vec<Cause>) {
+    const LONGEST: usize = 64;
+    const SEMVER: &str = "must be a string compatible with semver.org spec 2.0.0";
+    const PATTERN: &str = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$";
+    let all = at(device, "attributes").and_then(Value::as_object);
+    for (name, attribute) in all.into_iter().flat_map(Map::iter) {
+        let here = format!("{path}attributes[{name}]");
+        attribute_name(name, false, &here, faults);
+        let values = ["int", "bool", "string", "version"];
+        if values.iter().filter(|key| at(attribute, key).is_some()).count() != 1 {
+            faults.push(field::invalid(
+                here.as_str(),
+                attribute.clone(),
+                "exactly one value must be specified",
+            ));
+        }
+        for key in ["string", "version"] {
+            let given = at(attribute, key).and_then(Value::as_str).unwrap_or_default();
+            if given.len() > LONGEST {
+                faults.push(field::too_long(format!("{here}.{key}"), LONGEST));
+            }
+        }
+        if let Some(version) = at(attribute, "version").and_then(Value::as_str) {
+            if !plinth_codec::regexp::is_match(PATTERN, version) {
+                faults.push(field::invalid(format!("{here}.version"), version, SEMVER));
+            }
+        }
+    }
+}
+
+/// A slice stays of its driver, its pool and its node.
+pub fn slice_update(new: &Value, old: &Value) -> Vec<Cause> {
+    const FIXED: &[&str] = &["spec.driver", "spec.pool.name", "spec.nodeName"];
+    let mut faults = Vec::new();
+    super::update::immutable(FIXED, new, old, &mut faults);
+    faults
+}

@@ -1,0 +1,214 @@
+//! Variables of containers, and references to fields and resources.
+
+use plinth_codec::{names, Map, Value};
+
+use super::super::Check::{By, Name, Need, Text};
+use super::super::{at, int, rule, text, validate, Check};
+use super::volume::no_backsteps;
+use crate::field;
+use crate::status::Cause;
+
+/// One variable.
+pub const VARIABLE: &[Check] = &[Name("name", variable_faults), By(value_from)];
+
+/// What a variable can take from a pod.
+const FIELDS: &[&str] = &[
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+/// Every field of a pod that has a name for references.
+const LABELS: &[&str] = &[
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.serviceAccountName",
+    "spec.schedulerName",
+    "status.phase",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+const RESOURCES: &[&str] = &[
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
+
+/// A key of a ConfigMap or Secret; lists what is wrong.
+pub fn config_key_faults(key: &str) -> Vec<String> {
+    const MOST: usize = 253;
+    let mut faults = Vec::new();
+    if key.len() > MOST {
+        faults.push(format!("must be no more than {MOST} characters"));
+    }
+    let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    if key.is_empty() || !key.bytes().all(good) {
+        faults.push("a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')".into());
+    }
+    match key {
+        "." | ".." => faults.push(format!("must not be '{key}'")),
+        _ if key.starts_with("..") => faults.push("must not start with '..'".into()),
+        _ => {}
+    }
+    faults
+}
+
+/// The name of a variable; lists what is wrong.
+pub fn variable_faults(name: &str) -> Vec<String> {
+    const WHY: &str =
+        "a valid environment variable name must consist only of printable ASCII characters other than '='";
+    match name.contains('=') || !name.bytes().all(|b| b.is_ascii_graphic() || b == b' ') {
+        true => vec![WHY.into()],
+        false => Vec::new(),
+    }
+}
+
+fn value_from(variable: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let Some(source) = at(variable, "valueFrom") else { return };
+    let here = format!("{path}valueFrom");
+    if let Some(of_field) = at(source, "fieldRef") {
+        field_ref(of_field, FIELDS, &format!("{here}.fieldRef."), faults);
+    }
+    if let Some(of_resource) = at(source, "resourceFieldRef") {
+        resource_ref(of_resource, false, &format!("{here}.resourceFieldRef."), faults);
+    }
+    for part in ["configMapKeyRef", "secretKeyRef"] {
+        if let Some(key) = at(source, part) {
+            let path = format!("{here}.{part}.");
+            rule(&format!("{path}name"), text(key, "name"), names::dns1123_subdomain_faults, faults);
+            validate(&[Name("key", config_key_faults)], key, &path, faults);
+        }
+    }
+    if let Some(file) = at(source, "fileKeyRef") {
+        let path = format!("{here}.fileKeyRef.");
+        let checks = &[
+            Name("key", variable_faults),
+            Name("volumeName", names::dns1123_label_faults),
+            Need("path", ""),
+        ];
+        validate(checks, file, &path, faults);
+        no_backsteps(text(file, "path"), &format!("{path}path"), faults);
+    }
+    let count = source.as_object().into_iter().flat_map(Map::iter).filter(|(_, v)| !v.is_null()).count();
+    let why = match count {
+        0 => "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+        _ if !text(variable, "value").is_empty() => "may not be specified when `value` is not empty",
+        1 => return,
+        _ => "may not have more than one field specified at a time",
+    };
+    faults.push(field::invalid(here, "", why));
+}
+
+/// The part before a subscript and the subscript: `metadata.labels['a']`.
+fn subscripted(path: &str) -> Option<(&str, &str)> {
+    let rest = path.strip_suffix("']")?;
+    rest.split_once("['").filter(|(before, _)| !before.is_empty())
+}
+
+/// A reference to a field of the pod that it is in; `path` ends in a dot.
+pub fn field_ref(given: &Value, allowed: &[&str], path: &str, faults: &mut Vec<Cause>) {
+    let (version, name) = (text(given, "apiVersion"), text(given, "fieldPath"));
+    let here = format!("{path}fieldPath");
+    if version.is_empty() {
+        faults.push(field::required(format!("{path}apiVersion"), ""));
+    }
+    if name.is_empty() {
+        faults.push(field::required(here, ""));
+        return;
+    }
+    let subscript = subscripted(name);
+    let wrong = match subscript {
+        _ if version != "v1" => Some(format!("unsupported pod version: {version}")),
+        Some(("metadata.annotations" | "metadata.labels", _)) => None,
+        Some(_) => Some(format!("field label does not support subscript: {name}")),
+        None if name == "spec.host" || LABELS.contains(&name) => None,
+        None => Some(format!("field label not supported: {name}")),
+    };
+    if let Some(why) = wrong {
+        faults.push(field::invalid(here, name, &format!("error converting fieldPath: {why}")));
+        return;
+    }
+    let name = if name == "spec.host" { "spec.nodeName" } else { name };
+    let reference = path.trim_end_matches('.');
+    match subscript {
+        Some(("metadata.annotations", key)) => {
+            rule(reference, &key.to_lowercase(), names::qualified_name_faults, faults);
+        }
+        Some((_, key)) => rule(reference, key, names::qualified_name_faults, faults),
+        None if !allowed.contains(&name) => faults.push(field::not_supported(here, name, allowed)),
+        None => {}
+    }
+}
+
+/// A reference to what a container asks for; in a volume the container is to be named.
+pub fn resource_ref(given: &Value, in_volume: bool, path: &str, faults: &mut Vec<Cause>) {
+    let name = text(given, "resource");
+    let huge = name.starts_with("requests.hugepages-") || name.starts_with("limits.hugepages-");
+    if in_volume && text(given, "containerName").is_empty() {
+        faults.push(field::required(format!("{path}containerName"), ""));
+    } else if name.is_empty() {
+        faults.push(field::required(format!("{path}resource"), ""));
+    } else if !RESOURCES.contains(&name) && !huge {
+        faults.push(field::not_supported(format!("{path}resource"), name, RESOURCES));
+    }
+    divisor(given, name, huge, path, faults);
+}
+
+fn divisor(given: &Value, name: &str, huge: bool, path: &str, faults: &mut Vec<Cause>) {
+    const SIZES: &[&str] =
+        &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
+    let divisor = match at(given, "divisor") {
+        Some(Value::String(text)) => text.to_string(),
+        _ => int(given, "divisor").unwrap_or(0).to_string(),
+    };
+    let (what, allowed) = match name {
+        "limits.cpu" | "requests.cpu" => ("cpu", &["1m", "1"][..]),
+        "limits.memory" | "requests.memory" => ("memory", SIZES),
+        "limits.ephemeral-storage" | "requests.ephemeral-storage" => ("local ephemeral storage", SIZES),
+        _ if huge => ("hugepages", SIZES),
+        _ => return,
+    };
+    if matches!(divisor.as_str(), "0" | "") || allowed.contains(&divisor.as_str()) {
+        return;
+    }
+    let values = match what {
+        "cpu" => "1m and 1".to_owned(),
+        _ => allowed.join(", "),
+    };
+    let why = format!("only divisor's values {values} are supported with the {what} resource");
+    faults.push(field::invalid(format!("{path}divisor"), name, &why));
+}
+
+/// Variables from a whole ConfigMap or Secret; `path` is the list's.
+pub fn env_from(source: &Value, path: &str, index: usize, faults: &mut Vec<Cause>) {
+    validate(&[Text("prefix", variable_faults)], source, &format!("{path}[{index}]."), faults);
+    let mut count = 0;
+    for part in ["configMapRef", "secretRef"] {
+        if let Some(named) = at(source, part) {
+            count += 1;
+            let path = format!("{path}[{index}].{part}.");
+            validate(&[Name("name", names::dns1123_subdomain_faults)], named, &path, faults);
+        }
+    }
+    // Upstream names the list.
+    match count {
+        0 => faults.push(field::invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")),
+        1 => {}
+        _ => faults.push(field::invalid(path, "", "may not have more than one field specified at a time")),
+    }
+}

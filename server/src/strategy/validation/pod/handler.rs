@@ -1,0 +1,103 @@
+//! What the kubelet asks of a container while it runs: probes and hooks of its lifecycle.
+
+use plinth_codec::Value;
+
+use super::super::Check::{AtLeast, By, MustBe, Need};
+use super::super::{at, forbid_more, int, is_port, list, rule, text, validate, Check, PORT};
+use super::{port_or_name, Surroundings};
+use crate::field;
+use crate::status::Cause;
+
+const ONE_HANDLER: &str = "may not specify more than 1 handler type";
+const COUNTS: &[Check] = &[
+    AtLeast("initialDelaySeconds", 0),
+    AtLeast("timeoutSeconds", 0),
+    AtLeast("periodSeconds", 0),
+    AtLeast("successThreshold", 0),
+    AtLeast("failureThreshold", 0),
+];
+const HTTP_GET: &[Check] = &[
+    Need("path", ""),
+    By(|action, path, faults| port_or_name(at(action, "port"), &format!("{path}port"), faults)),
+    MustBe("scheme", &["HTTP", "HTTPS"]),
+    By(|action, path, faults| {
+        for header in list(action, "httpHeaders") {
+            rule(&format!("{path}httpHeaders"), text(header, "name"), header_faults, faults);
+        }
+    }),
+];
+
+fn header_faults(name: &str) -> Vec<String> {
+    match !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+        true => Vec::new(),
+        false => vec!["a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')".into()],
+    }
+}
+
+/// One handler and no more; `path` ends in a dot.
+fn handler(of: &Value, kinds: &[&str], around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
+    let mut count = 0;
+    for kind in kinds {
+        let Some(action) = at(of, kind) else { continue };
+        count += 1;
+        if count > 1 {
+            forbid_more(path, kind, ONE_HANDLER, faults);
+            continue;
+        }
+        let here = format!("{path}{kind}.");
+        match *kind {
+            "exec" => validate(&[Need("command", "")], action, &here, faults),
+            "httpGet" => validate(HTTP_GET, action, &here, faults),
+            "tcpSocket" => port_or_name(at(action, "port"), &format!("{here}port"), faults),
+            "grpc" => {
+                let port = int(action, "port").unwrap_or(0);
+                if !is_port(port) {
+                    faults.push(field::invalid(format!("{here}port"), port, PORT));
+                }
+            }
+            _ => {
+                let seconds = int(action, "seconds").unwrap_or(0);
+                if let Some(most) = around.grace.filter(|most| !(0..=*most).contains(&seconds)) {
+                    let why =
+                        format!("must be non-negative and less than terminationGracePeriodSeconds ({most})");
+                    faults.push(field::invalid(format!("{path}{kind}"), seconds, &why));
+                }
+            }
+        }
+    }
+    if count == 0 {
+        faults.push(field::required(path.trim_end_matches('.'), "must specify a handler type"));
+    }
+}
+
+/// The probes and hooks of a container. Upstream drops signals to stop with (a gate that is off).
+pub fn handlers(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
+    lifecycle(container, around, path, faults);
+    for part in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        let Some(probe) = at(container, part) else { continue };
+        let path = format!("{path}{part}.");
+        handler(probe, &["exec", "httpGet", "tcpSocket", "grpc"], around, &path, faults);
+        validate(COUNTS, probe, &path, faults);
+        let grace = int(probe, "terminationGracePeriodSeconds");
+        let here = format!("{path}terminationGracePeriodSeconds");
+        if let Some(grace) = grace.filter(|grace| *grace <= 0) {
+            faults.push(field::invalid(here.as_str(), grace, "must be greater than 0"));
+        }
+        if part == "readinessProbe" {
+            if let Some(grace) = grace {
+                faults.push(field::invalid(here, grace, "must not be set for readinessProbes"));
+            }
+        } else if let Some(successes) = int(probe, "successThreshold").filter(|n| *n != 1) {
+            faults.push(field::invalid(format!("{path}successThreshold"), successes, "must be 1"));
+        }
+    }
+}
+
+fn lifecycle(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
+    for hook in ["postStart", "preStop"] {
+        if let Some(action) = at(container, "lifecycle").and_then(|l| at(l, hook)) {
+            let path = format!("{path}lifecycle.{hook}.");
+            handler(action, &["exec", "httpGet", "tcpSocket", "sleep"], around, &path, faults);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Security contexts of pods and containers.
+
+use plinth_codec::Value;
+
+use super::super::Check::{By, Enum, In, Range};
+use super::super::{at, int, list, text, validate, Check};
+use super::volume::local_path;
+use crate::field;
+use crate::status::Cause;
+
+const NUMBER: i64 = i32::MAX as i64;
+
+/// The context of a container.
+pub fn container(container: &Value, host_users: bool, path: &str, faults: &mut Vec<Cause>) {
+    let Some(context) = at(container, "securityContext") else { return };
+    let here = format!("{path}securityContext");
+    let checks: &[Check] = &[
+        Range("runAsUser", 0, NUMBER),
+        Range("runAsGroup", 0, NUMBER),
+        Enum("procMount", &["Default", "Unmasked"]),
+    ];
+    validate(checks, context, &format!("{here}."), faults);
+    if host_users && text(context, "procMount") == "Unmasked" {
+        let why = "`hostUsers` must be false to use `Unmasked`";
+        faults.push(field::invalid(format!("{here}.procMount"), "Unmasked", why));
+    }
+    validate(&[In("seccompProfile", SECCOMP)], context, &format!("{here}."), faults);
+    let flag = |key: &str| at(context, key).and_then(Value::as_bool);
+    if flag("allowPrivilegeEscalation") == Some(false) {
+        let mut refuse = |why: &str| faults.push(field::invalid(here.as_str(), context.clone(), why));
+        if flag("privileged") == Some(true) {
+            refuse("cannot set `allowPrivilegeEscalation` to false and `privileged` to true");
+        }
+        let added = list(context, "capabilities.add").iter();
+        for _ in added.filter(|capability| capability.as_str() == Some("CAP_SYS_ADMIN")) {
+            refuse("cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN");
+        }
+    }
+    validate(&[In("appArmorProfile", APP_ARMOR)], context, &format!("{here}."), faults);
+}
+
+const PROFILES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
+const SECCOMP: &[Check] = &[By(|profile, path, faults| {
+    profile_type(profile, "type is required when seccompProfile is set", path, faults);
+    let file = at(profile, "localhostProfile").and_then(Value::as_str);
+    let here = format!("{path}localhostProfile");
+    match (text(profile, "type") == "Localhost", file) {
+        (true, None) => faults.push(field::required(here, "must be set when seccomp type is Localhost")),
+        (true, Some(file)) => local_path(file, &here, faults),
+        (false, Some(_)) => {
+            faults.push(field::invalid(
+                here,
+                profile.clone(),
+                "can only be set when seccomp type is Localhost",
+            ));
+        }
+        (false, None) => {}
+    }
+})];
+const APP_ARMOR: &[Check] = &[By(|profile, path, faults| {
+    const NEEDED: &str = "must be set when AppArmor type is Localhost";
+    const LONGEST: usize = 4095;
+    let file = at(profile, "localhostProfile").and_then(Value::as_str);
+    let here = format!("{path}localhostProfile");
+    match (text(profile, "type"), file) {
+        ("Localhost", None) => faults.push(field::required(here, NEEDED)),
+        ("Localhost", Some(file)) => {
+            if file.trim() != file {
+                faults.push(field::invalid(here.as_str(), file, "must not be padded with whitespace"));
+            } else if file.is_empty() {
+                faults.push(field::required(here.as_str(), NEEDED));
+            }
+            if file.len() > LONGEST {
+                faults.push(field::too_long(here, LONGEST));
+            }
+        }
+        ("RuntimeDefault" | "Unconfined", Some(file)) => {
+            faults.push(field::invalid(here, file, "can only be set when AppArmor type is Localhost"));
+        }
+        _ => {}
+    }
+    profile_type(profile, "type is required when appArmorProfile is set", path, faults);
+})];
+
+fn profile_type(profile: &Value, needed: &str, path: &str, faults: &mut Vec<Cause>) {
+    match text(profile, "type") {
+        "" => faults.push(field::required(format!("{path}type"), needed)),
+        given if !PROFILES.contains(&given) => {
+            faults.push(field::not_supported(format!("{path}type"), given, PROFILES));
+        }
+        _ => {}
+    }
+}
+
+/// The context of a pod.
+pub const POD: &[Check] = &[
+    Range("fsGroup", 0, NUMBER),
+    Range("runAsUser", 0, NUMBER),
+    Range("runAsGroup", 0, NUMBER),
+    By(supplemental_groups),
+    By(sysctls),
+    Enum("fsGroupChangePolicy", &["Always", "OnRootMismatch"]),
+    In("seccompProfile", SECCOMP),
+    In("appArmorProfile", APP_ARMOR),
+    Enum("supplementalGroupsPolicy", &["Merge", "Strict"]),
+    Enum("seLinuxChangePolicy", &["MountOption", "Recursive"]),
+];
+
+fn supplemental_groups(context: &Value, path: &str, faults: &mut Vec<Cause>) {
+    for (i, group) in list(context, "supplementalGroups").iter().enumerate() {
+        if let Some(group) = group.as_int().filter(|group| !(0..=NUMBER).contains(group)) {
+            let why = format!("must be between 0 and {NUMBER}, inclusive");
+            faults.push(field::invalid(format!("{path}supplementalGroups[{i}]"), group, &why));
+        }
+    }
+}
+
+fn sysctls(context: &Value, path: &str, faults: &mut Vec<Cause>) {
+    const PATTERN: &str = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+    const LONGEST: usize = 253;
+    let mut seen = Vec::new();
+    for (i, sysctl) in list(context, "sysctls").iter().enumerate() {
+        let (name, here) = (text(sysctl, "name"), format!("{path}sysctls[{i}].name"));
+        if name.is_empty() {
+            faults.push(field::required(here, ""));
+        } else if name.len() > LONGEST || !plinth_codec::regexp::is_match(PATTERN, name) {
+            let why = format!("must have at most {LONGEST} characters and match regex {PATTERN}");
+            faults.push(field::invalid(here, name, &why));
+        } else if seen.contains(&name) {
+            faults.push(field::duplicate(here, name));
+        }
+        seen.push(name);
+    }
+}
+
+/// What a pod that uses the node's namespaces cannot have.
+pub fn host_namespaces(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let flag = |key: &str| at(spec, key).and_then(Value::as_bool);
+    if flag("shareProcessNamespace") == Some(true) && flag("hostPID") == Some(true) {
+        let why = "ShareProcessNamespace and HostPID cannot both be enabled";
+        faults.push(field::invalid(format!("{path}securityContext.shareProcessNamespace"), true, why));
+    }
+    for (i, sysctl) in list(spec, "securityContext.sysctls").iter().enumerate() {
+        let name = text(sysctl, "name");
+        let here = format!("{path}securityContext.sysctls[{i}].name");
+        let of_ipc =
+            ["kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."].iter().any(|p| name.starts_with(p));
+        if flag("hostNetwork") == Some(true) && name.starts_with("net.") {
+            faults.push(field::invalid(here, name, "may not be specified when 'hostNetwork' is true"));
+        } else if flag("hostIPC") == Some(true) && of_ipc {
+            faults.push(field::invalid(here, name, "may not be specified when 'hostIPC' is true"));
+        }
+    }
+    if flag("hostUsers") == Some(false) {
+        // Upstream names two of the fields as its structs do.
+        for (key, shown) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
+            if flag(key) == Some(true) {
+                faults.push(field::forbidden(format!("{path}{shown}"), "when `hostUsers` is false"));
+            }
+        }
+    }
+    if flag("hostNetwork") != Some(true) {
+        return;
+    }
+    for (i, container) in list(spec, "containers").iter().enumerate() {
+        for (j, port) in list(container, "ports").iter().enumerate() {
+            let host = int(port, "hostPort").unwrap_or(0);
+            if host != 0 && int(port, "containerPort") != Some(host) {
+                let why = "must match `containerPort` when `hostNetwork` is true";
+                faults.push(field::invalid(format!("{path}containers[{i}].ports[{j}].hostPort"), host, why));
+            }
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! Volumes of pods: one row of checks per source, in upstream's order.
+
+use std::collections::HashSet;
+
+use plinth_codec::{names, Value};
+
+use super::super::Check::{By, Each, Enum, MustBe, Name, Need, Range};
+use super::super::{at, claims, forbid_more, int, list, rule, text, validate, Check};
+use super::env;
+use crate::field;
+use crate::status::Cause;
+
+/// What is said of a path on a volume that leads out of it.
+const BACKSTEPS: &str = "must not contain '..'";
+const MORE: &str = "may not specify more than 1 volume type";
+
+/// A source of volumes: its field, the field that upstream names when its content is wrong, and its checks.
+struct Source(&'static str, &'static str, &'static [Check]);
+
+/// Sources of pods' volumes, in the order in which upstream looks at them.
+const SOURCES: &[Source] = &[
+    Source("emptyDir", "emptyDir", &[]),
+    Source("hostPath", "hostPath", HOST_PATH),
+    Source("gitRepo", "gitRepo", &[Need("repository", ""), By(|v, p, f| descending(v, p, "directory", f))]),
+    Source("gcePersistentDisk", "persistentDisk", &[Need("pdName", ""), PARTITION]),
+    Source("awsElasticBlockStore", "awsElasticBlockStore", &[Need("volumeID", ""), PARTITION]),
+    Source("secret", "secret", &[Need("secretName", ""), MODE, Each("items", KEY_TO_PATH)]),
+    Source("nfs", "nfs", NFS),
+    Source("iscsi", "iscsi", &[Need("targetPortal", ""), By(iscsi), Range("lun", 0, 255)]),
+    Source("glusterfs", "glusterfs", &[Need("endpoints", ""), Need("path", "")]),
+    Source("flocker", "flocker", &[By(flocker)]),
+    Source("persistentVolumeClaim", "persistentVolumeClaim", &[Need("claimName", "")]),
+    Source("rbd", "rbd", &[Need("monitors", ""), Need("image", "")]),
+    Source("cinder", "cinder", &[Need("volumeID", ""), By(|v, p, f| secret_name(v, p, f))]),
+    Source("cephfs", "cephfs", &[Need("monitors", "")]),
+    Source("quobyte", "quobyte", &[By(quobyte), Need("volume", "")]),
+    Source("downwardAPI", "downwardAPI", &[MODE, By(downward)]),
+    Source("fc", "fc", &[By(fibre_channel)]),
+    Source("flexVolume", "flexVolume", &[Need("driver", ""), By(flex_options)]),
+    Source("configMap", "configMap", &[Need("name", ""), MODE, Each("items", KEY_TO_PATH)]),
+    Source("azureFile", "azureFile", &[Need("secretName", ""), Need("shareName", "")]),
+    Source("vsphereVolume", "vsphereVolume", &[Need("volumePath", "")]),
+    Source("photonPersistentDisk", "photonPersistentDisk", &[Need("pdID", "")]),
+    Source("portworxVolume", "portworxVolume", &[Need("volumeID", "")]),
+    Source("azureDisk", "azureDisk", AZURE_DISK),
+    Source("storageos", "storageos", STORAGE_OS),
+    Source("projected", "projected", &[MODE, By(projections)]),
+    Source("scaleIO", "scaleIO", SCALE_IO),
+    Source("csi", "csi", &[By(csi_driver), By(csi_secret)]),
+    Source("ephemeral", "ephemeral", &[By(ephemeral)]),
+    Source("image", "image", &[Need("reference", ""), MustBe("pullPolicy", super::container::PULL_POLICIES)]),
+];
+
+const PARTITION: Check = By(|source, path, faults| {
+    if let Some(number) = int(source, "partition").filter(|n| !(0..=255).contains(n)) {
+        faults.push(field::invalid(
+            format!("{path}partition"),
+            number,
+            "must be between 1 and 255, inclusive",
+        ));
+    }
+});
+const MODE: Check = By(|source, path, faults| mode(source, path, "defaultMode", faults));
+/// A path on the node.
+pub const HOST_PATH: &[Check] = &[
+    Need("path", ""),
+    By(|v, p, f| no_backsteps(text(v, "path"), &format!("{p}path"), f)),
+    Enum(
+        "type",
+        &[
+            "",
+            "BlockDevice",
+            "CharDevice",
+            "Directory",
+            "DirectoryOrCreate",
+            "File",
+            "FileOrCreate",
+            "Socket",
+        ],
+    ),
+];
+/// A directory that a server exports.
+pub const NFS: &[Check] = &[Need("server", ""), Need("path", ""), By(absolute)];
+const KEY_TO_PATH: &[Check] =
+    &[Need("key", ""), Need("path", ""), By(key_path), By(|v, p, f| mode(v, p, "mode", f))];
+/// A disk of Azure.
+pub const AZURE_DISK: &[Check] = &[
+    Need("diskName", ""),
+    Need("diskURI", ""),
+    Enum("cachingMode", &["None", "ReadOnly", "ReadWrite"]),
+    Enum("kind", &["Dedicated", "Managed", "Shared"]),
+    By(azure_uri),
+];
+const STORAGE_OS: &[Check] = &[
+    Name("volumeName", names::dns1123_label_faults),
+    Check::Text("volumeNamespace", names::dns1123_label_faults),
+    By(|v, p, f| secret_name(v, p, f)),
+];
+/// A volume of ScaleIO.
+pub const SCALE_IO: &[Check] = &[Need("gateway", ""), Need("system", ""), Need("volumeName", "")];
+
+/// The volumes of a pod: appends their faults and gives those that containers can name. `pod` is the name of the pod, when
+/// it has one by now.
+pub fn volumes<'a>(
+    spec: &'a Value,
+    pod: &str,
+    path: &str,
+    faults: &mut Vec<Cause>,
+) -> Vec<(&'a str, &'a Value)> {
+    let all = list(spec, "volumes");
+    let made: HashSet<String> = all
+        .iter()
+        .filter(|v| !pod.is_empty() && at(v, "ephemeral").is_some())
+        .map(|v| format!("{pod}-{}", text(v, "name")))
+        .collect();
+    let mut good: Vec<(&str, &Value)> = Vec::new();
+    for (i, volume) in all.iter().enumerate() {
+        let here = format!("{path}volumes[{i}].");
+        let (name, mut found) = (text(volume, "name"), Vec::new());
+        sources(volume, &here, &mut found);
+        if !pod.is_empty() && !name.is_empty() && at(volume, "ephemeral.volumeClaimTemplate").is_some() {
+            let claim = format!("{pod}-{name}");
+            for why in names::dns1123_subdomain_faults(&claim) {
+                let why = format!("PVC name \"{claim}\": {why}");
+                found.push(field::invalid(format!("{here}name"), name, &why));
+            }
+        }
+        validate(&[Name("name", names::dns1123_label_faults)], volume, &here, &mut found);
+        if good.iter().any(|(other, _)| *other == name) {
+            found.push(field::duplicate(format!("{here}name"), name));
+        }
+        if found.is_empty() {
+            good.push((name, volume));
+        }
+        faults.append(&mut found);
+        let claim = text(volume, "persistentVolumeClaim.claimName");
+        if made.contains(claim) {
+            let why = "must not reference a PVC that gets created for an ephemeral volume";
+            faults.push(field::invalid(format!("{here}persistentVolumeClaim.claimName"), claim, why));
+        }
+    }
+    good
+}
+
+fn sources(volume: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let mut named = 0;
+    for Source(key, shown, checks) in SOURCES {
+        let Some(source) = at(volume, key) else { continue };
+        named += 1;
+        if named > 1 {
+            forbid_more(path, key, MORE, faults);
+            continue;
+        }
+        validate(checks, source, &format!("{path}{shown}."), faults);
+    }
+    let limit = text(volume, "emptyDir.sizeLimit");
+    if limit.starts_with('-') {
+        let why = "SizeLimit field must be a valid resource quantity";
+        faults.push(field::forbidden(format!("{path}emptyDir.sizeLimit"), why));
+    }
+    if named == 0 {
+        faults.push(field::required(path.trim_end_matches('.'), "must specify a volume type"));
+    }
+}
+
+fn mode(source: &Value, path: &str, key: &str, faults: &mut Vec<Cause>) {
+    if let Some(mode) = int(source, key).filter(|mode| !(0..=0o777).contains(mode)) {
+        let why = "must be a number between 0 and 0777 (octal), both inclusive";
+        faults.push(field::invalid(format!("{path}{key}"), mode, why));
+    }
+}
+
+/// A path must not lead out of the volume.
+pub fn no_backsteps(given: &str, path: &str, faults: &mut Vec<Cause>) {
+    if given.split('/').any(|part| part == "..") {
+        faults.push(field::invalid(path, given, BACKSTEPS));
+    }
+}
+
+fn descending(source: &Value, path: &str, key: &str, faults: &mut Vec<Cause>) {
+    local_path(text(source, key), &format!("{path}{key}"), faults);
+}
+
+/// A path within something: relative, and never upwards.
+pub fn local_path(given: &str, path: &str, faults: &mut Vec<Cause>) {
+    if given.starts_with('/') {
+        faults.push(field::invalid(path, given, "must be a relative path"));
+    }
+    no_backsteps(given, path, faults);
+}
+
+/// As [`local_path`]; what starts with two dots is the kubelet's.
+fn file_path(given: &str, path: &str, faults: &mut Vec<Cause>) {
+    local_path(given, path, faults);
+    if given.starts_with("..") && !given.starts_with("../") {
+        faults.push(field::invalid(path, given, "must not start with '..'"));
+    }
+}
+
+fn key_path(item: &Value, path: &str, faults: &mut Vec<Cause>) {
+    file_path(text(item, "path"), &format!("{path}path"), faults);
+}
+
+fn absolute(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let given = text(source, "path");
+    if !given.starts_with('/') {
+        faults.push(field::invalid(format!("{path}path"), given, "must be an absolute path"));
+    }
+}
+
+/// A qualified name of iSCSI, in one of its three forms; lists what is wrong.
+pub fn iscsi_name_faults(name: &str) -> Vec<String> {
+    let matches = |pattern: &str| plinth_codec::regexp::is_match(pattern, name);
+    let (known, good) = match name.get(..3) {
+        Some("iqn") => (true, matches(r"iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$")),
+        Some("eui") => (true, matches(r"^eui.[[:alnum:]]{16}$")),
+        Some("naa") => (true, matches(r"^naa.[[:alnum:]]{32}$")),
+        _ => (false, false),
+    };
+    match (known, good) {
+        (true, true) => Vec::new(),
+        (true, false) => vec!["must be valid format".into()],
+        (false, _) => vec!["must be valid format starting with iqn, eui, or naa".into()],
+    }
+}
+
+fn iscsi(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+    validate(&[Name("iqn", iscsi_name_faults)], source, path, faults);
+    let authenticates = |key: &str| at(source, key).and_then(Value::as_bool) == Some(true);
+    if (authenticates("chapAuthDiscovery") || authenticates("chapAuthSession"))
+        && at(source, "secretRef").is_none()
+    {
+        faults.push(field::required(format!("{path}secretRef"), ""));
+    }
+    let initiator = text(source, "initiatorName");
+    if !initiator.is_empty() {
+        rule(&format!("{path}initiatorname"), initiator, iscsi_name_faults, faults);
+    }
+}
+
+fn flocker(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let (name, uuid, here) =
+        (text(source, "datasetName"), text(source, "datasetUUID"), path.trim_end_matches('.'));
+    if name.is_empty() && uuid.is_empty() {
+        faults.push(field::required(here, "one of datasetName and datasetUUID is required"));
+    }
+    if !name.is_empty() && !uuid.is_empty() {
+        let why = "datasetName and datasetUUID can not be specified simultaneously";
+        faults.push(field::invalid(here, "resource", why));
+    }
+    if name.contains('/') {
+        faults.push(field::invalid(format!("{path}datasetName"), name, "must not contain '/'"));
+    }
+}
+
+fn secret_name(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+    if at(source, "secretRef").is_some() && text(source, "secretRef.name").is_empty() {
+        faults.push(field::required(format!("{path}secretRef.name"), ""));
+    }
+}
+
+fn quobyte(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+    const WHY: &str = "must be a host:port pair or multiple pairs separated by commas";
+    let registry = text(source, "registry");
+    if registry.is_empty() {
+        faults.push(field::required(format!("{path}registry"), WHY));
+    } else if text(source, "tenant").len() >= 65 {
+        let why = "must be a UUID and may not exceed a length of 64 characters";
+        faults.push(field::required(format!("{path}tenant"), why));
+    } else {
+        for _ in registry.split(',').filter(|pair| !pair.contains(':')) {
+            faults.push(field::invalid(format!("{path}registry"), registry, WHY));
+        }
+    }
+}
+
+fn downward(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+    for file in list(source, "items") {
+        // Upstream names the volume's source and not the item.
+        downward_file(file, path, faults);
+    }
+}
+
+fn downward_file(file: &Value, path: &str, faults: &mut Vec<Cause>) {
+    const FIELDS: &[&str] =
+        &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
+    let here = path.trim_end_matches('.');
+    validate(&[Need("path", ""), By(key_path)], file, path, faults);
+    match (at(file, "fieldRef"), at(file, "resourceFieldRef")) {
+        (Some(of_field), other) => {
+            env::field_ref(of_field, FIELDS, &format!("{path}fieldRef."), faults);
+            if other.is_some() {
+                let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
+                faults.push(field::invalid(here, "resource", why));
+            }
+        }
+        (None, Some(of_resource)) => {
+            env::resource_ref(of_resource, true, &format!("{path}resourceFieldRef."), faults);
+        }
+        (None, None) => {
+            faults.push(field::required(here, "one of fieldRef and resourceFieldRef is required"));
+        }
+    }
+    mode(file, path, "mode", faults);
+}
+
+fn fibre_channel(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let (names, ids) = (list(source, "targetWWNs"), list(source, "wwids"));
+    let here = format!("{path}targetWWNs");
+    match (names.is_empty(), ids.is_empty()) {
+        (true, true) => {
+            faults.push(field::required(here, "must specify either targetWWNs or wwids, but not both"));
+        }
+        (false, false) => {
+            let why = "targetWWNs and wwids can not be specified simultaneously";
+            faults.push(field::invalid(here, names.to_vec(), why));
+        }
+        _ => {}
+    }
+    if names.is_empty() {
+        return;
+    }
+    match int(source, "lun") {
+        None => {
+            faults.push(field::required(format!("{path}lun"), "lun is required if targetWWNs is specified"));
+        }
+        Some(_) => validate(&[Range("lun", 0, 255)], source, path, faults),
+    }
+}
+
+fn flex_options(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+    for (key, _) in
+        at(source, "options").and_then(Value::as_object).into_iter().flat_map(plinth_codec::Map::iter)
+    {
+        let namespace = format!(".{}", key.split('/').next().unwrap_or_default().to_lowercase());
+        if namespace.ends_with(".kubernetes.io") || namespace.ends_with(".k8s.io") {
+            let why = "kubernetes.io and k8s.io namespaces are reserved";
+            faults.push(field::invalid(format!("{path}options[{key}]"), key.clone(), why));
+        }
+    }
+}
+
+fn azure_uri(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+    const MANAGED: &str =
+        "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
+    const BLOB: &str = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
+    let Some(kind) = at(source, "kind").and_then(Value::as_str) else { return };
+    let (start, form) = match kind {
+        "Managed" => ("/subscriptions/", MANAGED),
+        _ => ("https://", BLOB),
+    };
+    let uri = text(source, "diskURI");
+    if !uri.starts_with(start) {
+        faults.push(field::not_supported(format!("{path}diskURI"), uri, &[form]));
+    }
+}
+
+/// Sources behind gates that are off (authorities and certificates of pods) are upstream's to drop.
+fn projections(projected: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let (mut paths, here) = (HashSet::new(), path.trim_end_matches('.'));
+    for (i, source) in list(projected, "sources").iter().enumerate() {
+        let at_source = format!("{path}sources[{i}]");
+        let mut count = 0;
+        for part in ["secret", "configMap"] {
+            let Some(named) = at(source, part) else { continue };
+            count += 1;
+            let path = format!("{at_source}.{part}.");
+            validate(&[Need("name", ""), Each("items", KEY_TO_PATH)], named, &path, faults);
+            for item in list(named, "items") {
+                once(&mut paths, text(item, "path"), text(named, "name"), here, faults);
+            }
+        }
+        if let Some(part) = at(source, "downwardAPI") {
+            count += 1;
+            for file in list(part, "items") {
+                downward_file(file, &format!("{at_source}.downwardAPI."), faults);
+                once(&mut paths, text(file, "path"), text(file, "path"), here, faults);
+            }
+        }
+        if let Some(token) = at(source, "serviceAccountToken") {
+            count += 1;
+            account_token(token, path, &format!("{at_source}.serviceAccountToken"), faults);
+        }
+        if count > 1 {
+            faults.push(field::forbidden(at_source, "may not specify more than 1 volume type per source"));
+        }
+    }
+}
+
+/// Every file of a projected volume comes from one source.
+fn once<'a>(paths: &mut HashSet<&'a str>, path: &'a str, shown: &str, here: &str, faults: &mut Vec<Cause>) {
+    if !path.is_empty() && !paths.insert(path) {
+        faults.push(field::invalid(here, shown, "conflicting duplicate paths"));
+    }
+}
+
+fn account_token(token: &Value, volume: &str, path: &str, faults: &mut Vec<Cause>) {
+    let seconds = int(token, "expirationSeconds").unwrap_or(0);
+    let here = format!("{path}.expirationSeconds");
+    if seconds < 600 {
+        faults.push(field::invalid(here, seconds, "may not specify a duration less than 10 minutes"));
+    } else if seconds > 1 << 32 {
+        faults.push(field::invalid(here, seconds, "may not specify a duration larger than 2^32 seconds"));
+    }
+    // Upstream names the volume's path and not the source's.
+    let here = format!("{volume}path");
+    match text(token, "path") {
+        "" => faults.push(field::required(here, "")),
+        given => file_path(given, &here, faults),
+    }
+}
+
+/// The name of a driver: a subdomain of at most 63 bytes, in any case.
+pub fn csi_driver(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+    driver_name(text(source, "driver"), &format!("{path}driver"), faults);
+}
+
+/// As [`csi_driver`], for a name at any path.
+pub fn driver_name(driver: &str, path: &str, faults: &mut Vec<Cause>) {
+    const MOST: usize = 63;
+    if driver.is_empty() {
+        faults.push(field::required(path, ""));
+        return;
+    }
+    if driver.len() > MOST {
+        faults.push(field::too_long(path, MOST));
+    }
+    let why = names::dns1123_subdomain_faults(&driver.to_lowercase());
+    faults.extend(why.iter().map(|why| field::invalid(path, driver, why)));
+}
+
+fn csi_secret(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let Some(secret) = at(source, "nodePublishSecretRef") else { return };
+    match text(secret, "name") {
+        "" => faults.push(field::required(format!("{path}nodePublishSecretRef.name"), "")),
+        // Upstream leaves the reference out of the path.
+        name => rule(&format!("{path}name"), name, names::dns1123_subdomain_faults, faults),
+    }
+}
+
+fn ephemeral(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+    match at(source, "volumeClaimTemplate") {
+        None => faults.push(field::required(format!("{path}volumeClaimTemplate"), "")),
+        Some(template) => {
+            let nothing = Value::object();
+            let spec = at(template, "spec").unwrap_or(&nothing);
+            claims::spec(spec, &format!("{path}volumeClaimTemplate.spec."), faults);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Where pods may run: selectors of nodes, affinity, tolerations, spreading. Volumes and classes use the same selectors.
+
+use std::collections::HashSet;
+
+use plinth_codec::{names, Map, Value};
+
+use super::Check::{By, Each, Enum, In, MustBe, Selector};
+use super::{at, int, list, rule, text, texts, validate, Check};
+use crate::field;
+use crate::status::Cause;
+
+const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
+/// The affinity of a pod.
+pub const AFFINITY: &[Check] = &[
+    In(
+        "nodeAffinity",
+        &[
+            In("requiredDuringSchedulingIgnoredDuringExecution", NODE_SELECTOR),
+            Each(
+                "preferredDuringSchedulingIgnoredDuringExecution",
+                &[By(weight), In("preference", &[By(|t, p, f| node_term(t, false, p, f))])],
+            ),
+        ],
+    ),
+    In("podAffinity", POD_AFFINITY),
+    In("podAntiAffinity", POD_AFFINITY),
+];
+const POD_AFFINITY: &[Check] = &[
+    Each("requiredDuringSchedulingIgnoredDuringExecution", POD_TERM),
+    Each(
+        "preferredDuringSchedulingIgnoredDuringExecution",
+        &[
+            By(weight),
+            By(|weighted, path, faults| {
+                let nothing = Value::object();
+                let term = at(weighted, "podAffinityTerm").unwrap_or(&nothing);
+                validate(POD_TERM, term, &format!("{path}podAffinityTerm."), faults);
+            }),
+        ],
+    ),
+];
+/// Terms of which one must select a node.
+pub const NODE_SELECTOR: &[Check] = &[
+    Check::Need("nodeSelectorTerms", "must have at least one node selector term"),
+    Each("nodeSelectorTerms", &[By(|t, p, f| node_term(t, true, p, f))]),
+];
+const POD_TERM: &[Check] = &[
+    Selector("labelSelector"),
+    Selector("namespaceSelector"),
+    By(namespaces),
+    By(label_keys),
+    By(topology_key),
+];
+
+fn weight(term: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let weight = int(term, "weight").unwrap_or(0);
+    if !(1..=100).contains(&weight) {
+        faults.push(field::invalid(format!("{path}weight"), weight, "must be in the range 1-100"));
+    }
+}
+
+fn node_term(term: &Value, check_values: bool, path: &str, faults: &mut Vec<Cause>) {
+    for (i, wanted) in list(term, "matchExpressions").iter().enumerate() {
+        requirement(wanted, check_values, &format!("{path}matchExpressions[{i}]."), faults);
+    }
+    for (i, wanted) in list(term, "matchFields").iter().enumerate() {
+        let path = format!("{path}matchFields[{i}].");
+        let values = texts(wanted, "values");
+        match text(wanted, "operator") {
+            "In" | "NotIn" if values.len() != 1 => {
+                let why = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+                faults.push(field::required(format!("{path}values"), why));
+            }
+            "In" | "NotIn" => {}
+            other => bad_operator(other, &path, faults),
+        }
+        match text(wanted, "key") {
+            "metadata.name" => {
+                for (j, value) in values.iter().enumerate() {
+                    rule(&format!("{path}values[{j}]"), value, names::dns1123_subdomain_faults, faults);
+                }
+            }
+            other => {
+                faults.push(field::invalid(format!("{path}key"), other, "not a valid field selector key"));
+            }
+        }
+    }
+}
+
+fn bad_operator(operator: &str, path: &str, faults: &mut Vec<Cause>) {
+    faults.push(field::invalid(format!("{path}operator"), operator, "not a valid selector operator"));
+}
+
+fn requirement(wanted: &Value, check_values: bool, path: &str, faults: &mut Vec<Cause>) {
+    let values = texts(wanted, "values");
+    let here = format!("{path}values");
+    match (text(wanted, "operator"), values.len()) {
+        ("In" | "NotIn", 0) => {
+            let why = "must be specified when `operator` is 'In' or 'NotIn'";
+            faults.push(field::required(here.as_str(), why));
+        }
+        ("Exists" | "DoesNotExist", 1..) => {
+            let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            faults.push(field::forbidden(here.as_str(), why));
+        }
+        ("Gt" | "Lt", count) if count != 1 => {
+            let why = "must be specified single value when `operator` is 'Lt' or 'Gt'";
+            faults.push(field::required(here.as_str(), why));
+        }
+        ("In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt", _) => {}
+        (other, _) => bad_operator(other, path, faults),
+    }
+    rule(&format!("{path}key"), text(wanted, "key"), names::qualified_name_faults, faults);
+    for (i, value) in values.iter().enumerate().filter(|_| check_values) {
+        rule(&format!("{here}[{i}]"), value, names::label_value_faults, faults);
+    }
+}
+
+fn namespaces(term: &Value, path: &str, faults: &mut Vec<Cause>) {
+    for name in texts(term, "namespaces") {
+        rule(&format!("{path}namespace"), name, names::dns1123_label_faults, faults);
+    }
+}
+
+fn topology_key(term: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let (key, here) = (text(term, "topologyKey"), format!("{path}topologyKey"));
+    if key.is_empty() {
+        faults.push(field::required(here.as_str(), "can not be empty"));
+    }
+    rule(&here, key, names::qualified_name_faults, faults);
+}
+
+fn label_keys(term: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let selector = at(term, "labelSelector");
+    let mismatched = texts(term, "mismatchLabelKeys");
+    for part in ["matchLabelKeys", "mismatchLabelKeys"] {
+        let keys = texts(term, part);
+        if !keys.is_empty() && selector.is_none() {
+            let why = "must not be specified when labelSelector is not set";
+            faults.push(field::forbidden(format!("{path}{part}"), why));
+            continue;
+        }
+        for (i, key) in keys.iter().enumerate() {
+            rule(&format!("{path}{part}[{i}]"), key, names::qualified_name_faults, faults);
+        }
+    }
+    for (i, key) in texts(term, "matchLabelKeys").iter().enumerate() {
+        if mismatched.contains(key) {
+            let why = "exists in both matchLabelKeys and mismatchLabelKeys";
+            faults.push(field::invalid(format!("{path}matchLabelKeys[{i}]"), *key, why));
+        }
+    }
+}
+
+/// How pods are spread.
+pub fn spread_constraints(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+    const POLICIES: &[&str] = &["Honor", "Ignore"];
+    let all = list(spec, "topologySpreadConstraints");
+    for (i, constraint) in all.iter().enumerate() {
+        let path = format!("{path}topologySpreadConstraints[{i}].");
+        let (key, action) = (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"));
+        validate(
+            &[
+                Check::Positive("maxSkew"),
+                Check::Need("topologyKey", "can not be empty"),
+                MustBe("whenUnsatisfiable", &["DoNotSchedule", "ScheduleAnyway"]),
+            ],
+            constraint,
+            &path,
+            faults,
+        );
+        let alike =
+            |other: &Value| text(other, "topologyKey") == key && text(other, "whenUnsatisfiable") == action;
+        if all.iter().skip(i + 1).any(alike) {
+            let here = format!("{path}{{topologyKey, whenUnsatisfiable}}");
+            faults.push(field::duplicate(here, format!("{{{key}, {action}}}")));
+        }
+        if let Some(domains) = int(constraint, "minDomains") {
+            validate(&[Check::Positive("minDomains")], constraint, &path, faults);
+            if action != "DoNotSchedule" {
+                let why = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
+                faults.push(field::invalid(format!("{path}minDomains"), domains, &why));
+            }
+        }
+        validate(
+            &[
+                Enum("nodeAffinityPolicy", POLICIES),
+                Enum("nodeTaintsPolicy", POLICIES),
+                By(spread_keys),
+                Selector("labelSelector"),
+            ],
+            constraint,
+            &path,
+            faults,
+        );
+    }
+}
+
+fn spread_keys(constraint: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let keys = texts(constraint, "matchLabelKeys");
+    if keys.is_empty() {
+        return;
+    }
+    let selector = at(constraint, "labelSelector");
+    let labels = selector.and_then(|s| at(s, "matchLabels")).and_then(Value::as_object);
+    let mut selected: HashSet<&str> =
+        labels.into_iter().flat_map(Map::iter).map(|(key, _)| key.as_str()).collect();
+    selected.extend(selector.into_iter().flat_map(|s| list(s, "matchExpressions")).map(|e| text(e, "key")));
+    if selector.is_none() {
+        let why = "must not be specified when labelSelector is not set";
+        faults.push(field::forbidden(format!("{path}matchLabelKeys"), why));
+    }
+    for (i, key) in keys.iter().enumerate() {
+        let here = format!("{path}matchLabelKeys[{i}]");
+        rule(&here, key, names::qualified_name_faults, faults);
+        if selected.contains(key) {
+            faults.push(field::invalid(here, *key, "exists in both matchLabelKeys and labelSelector"));
+        }
+    }
+}
+
+/// Which taints a pod is fine with; also of a runtime class.
+pub fn tolerations(holder: &Value, path: &str, faults: &mut Vec<Cause>) {
+    for (i, toleration) in list(holder, "tolerations").iter().enumerate() {
+        let path = format!("{path}tolerations[{i}].");
+        let (key, value) = (text(toleration, "key"), text(toleration, "value"));
+        let (operator, effect) = (text(toleration, "operator"), text(toleration, "effect"));
+        let here = format!("{path}operator");
+        if !key.is_empty() {
+            rule(&format!("{path}key"), key, names::qualified_name_faults, faults);
+        } else if operator != "Exists" {
+            let why =
+                "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+            faults.push(field::invalid(here.as_str(), operator, why));
+        }
+        if at(toleration, "tolerationSeconds").is_some() && effect != "NoExecute" {
+            let why = "effect must be 'NoExecute' when `tolerationSeconds` is set";
+            faults.push(field::invalid(format!("{path}effect"), effect, why));
+        }
+        match operator {
+            "Equal" | "" => {
+                let bad = names::label_value_faults(value);
+                if !bad.is_empty() {
+                    faults.push(field::invalid(here, value, &bad.join(";")));
+                }
+            }
+            "Exists" if !value.is_empty() => {
+                faults.push(field::invalid(here, value, "value must be empty when `operator` is 'Exists'"));
+            }
+            "Exists" => {}
+            "Lt" | "Gt" => {
+                let supported = &["Equal", "Exists", "Lt", "Gt"];
+                faults.push(field::not_supported(here, operator, supported));
+            }
+            _ => faults.push(field::not_supported(here, operator, &["Equal", "Exists"])),
+        }
+        if !effect.is_empty() && !EFFECTS.contains(&effect) {
+            faults.push(field::not_supported(format!("{path}effect"), effect, EFFECTS));
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! Volumes, storage classes and what storage drivers say of themselves.
+
+use std::collections::HashSet;
+
+use plinth_codec::quantity::Quantity;
+use plinth_codec::{names, Map, Value};
+
+use super::claims::access_modes;
+use super::pod::volume::{
+    driver_name, iscsi_name_faults, no_backsteps, AZURE_DISK, HOST_PATH, NFS, SCALE_IO,
+};
+use super::Check::{By, Enum, In, Need, OneOf, Range, Text};
+use super::{at, forbid_more, int, is_empty, list, rule, scheduling, text, texts, validate, Check};
+use crate::field;
+use crate::status::Cause;
+
+/// core/v1 PersistentVolume.
+pub const PERSISTENT_VOLUME: &[Check] = &[By(|volume, _, faults| {
+    let nothing = Value::object();
+    validate(VOLUME, at(volume, "spec").unwrap_or(&nothing), "spec.", faults);
+})];
+
+const VOLUME: &[Check] = &[
+    Need("accessModes", ""),
+    By(access_modes),
+    By(capacity),
+    OneOf("persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"]),
+    By(node_affinity),
+    By(sources),
+    Text("storageClassName", names::dns1123_subdomain_faults),
+    Enum("volumeMode", &["Block", "Filesystem"]),
+    By(attributes_class),
+];
+
+/// Sources of volumes in upstream's order: field, field that is named in faults of its content, checks.
+const SOURCES: &[(&str, &str, &[Check])] = &[
+    ("hostPath", "hostPath", HOST_PATH),
+    ("gcePersistentDisk", "persistentDisk", &[Need("pdName", "")]),
+    ("awsElasticBlockStore", "awsElasticBlockStore", &[Need("volumeID", "")]),
+    ("glusterfs", "glusterfs", &[Need("endpoints", ""), Need("path", "")]),
+    ("flocker", "flocker", &[]),
+    ("nfs", "nfs", NFS),
+    ("rbd", "rbd", &[Need("monitors", ""), Need("image", "")]),
+    (
+        "quobyte",
+        "quobyte",
+        &[
+            Need("registry", "must be a host:port pair or multiple pairs separated by commas"),
+            Need("volume", ""),
+        ],
+    ),
+    ("cephfs", "cephfs", &[Need("monitors", "")]),
+    (
+        "iscsi",
+        "iscsi",
+        &[Need("targetPortal", ""), Check::Name("iqn", iscsi_name_faults), Range("lun", 0, 255)],
+    ),
+    ("cinder", "cinder", &[Need("volumeID", "")]),
+    ("fc", "fc", &[]),
+    ("flexVolume", "flexVolume", &[Need("driver", "")]),
+    ("azureFile", "azureFile", &[Need("secretName", ""), Need("shareName", "")]),
+    ("vsphereVolume", "vsphereVolume", &[Need("volumePath", "")]),
+    ("photonPersistentDisk", "photonPersistentDisk", &[Need("pdID", "")]),
+    ("portworxVolume", "portworxVolume", &[Need("volumeID", "")]),
+    ("azureDisk", "azureDisk", AZURE_DISK),
+    ("scaleIO", "scaleIO", SCALE_IO),
+    (
+        "local",
+        "local",
+        &[Need("path", ""), By(|v, p, f| no_backsteps(text(v, "path"), &format!("{p}path"), f))],
+    ),
+    ("storageos", "storageos", &[Check::Name("volumeName", names::dns1123_label_faults)]),
+    ("csi", "csi", CSI),
+];
+
+/// Whether a member of a volume's spec says where the volume is.
+pub fn is_source(key: &str) -> bool {
+    SOURCES.iter().any(|(known, ..)| *known == key)
+}
+
+const CSI: &[Check] = &[
+    By(|csi, path, faults| driver_name(text(csi, "driver"), &format!("{path}driver"), faults)),
+    Need("volumeHandle", ""),
+    In("controllerPublishSecretRef", SECRET),
+    In("controllerExpandSecretRef", SECRET),
+    In("nodePublishSecretRef", SECRET),
+    In("nodeExpandSecretRef", SECRET),
+];
+const SECRET: &[Check] = &[
+    Check::Name("name", names::dns1123_subdomain_faults),
+    Check::Name("namespace", names::dns1123_label_faults),
+];
+
+fn capacity(volume: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let here = format!("{path}capacity");
+    let capacity = at(volume, "capacity").filter(|c| !is_empty(Some(c)));
+    if capacity.is_none() {
+        faults.push(field::required(here.as_str(), ""));
+    }
+    if capacity.is_none_or(|c| c.get("storage").is_none() || c.as_object().is_some_and(|m| m.len() > 1)) {
+        let shown = capacity.cloned().unwrap_or_default();
+        faults.push(field::not_supported(here.as_str(), shown, &["storage"]));
+    }
+    for (name, shown) in capacity.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
+        let (here, shown) = (format!("{here}[{name}]"), shown.as_str().unwrap_or_default());
+        let Ok(amount) = Quantity::parse(shown) else { continue };
+        if amount.sign() < 0 {
+            faults.push(field::invalid(here.as_str(), amount.value(0), "must be a valid resource quantity"));
+        }
+        if amount.sign() <= 0 {
+            faults.push(field::invalid(here, shown, "must be greater than zero"));
+        }
+    }
+}
+
+fn node_affinity(volume: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let Some(affinity) = at(volume, "nodeAffinity") else { return };
+    let here = format!("{path}nodeAffinity.required");
+    match at(affinity, "required") {
+        None => faults.push(field::required(here, "must specify required node constraints")),
+        Some(required) => validate(scheduling::NODE_SELECTOR, required, &format!("{here}."), faults),
+    }
+}
+
+fn sources(volume: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let mut named = 0;
+    for (key, shown, checks) in SOURCES {
+        let Some(source) = at(volume, key) else { continue };
+        named += 1;
+        if named > 1 {
+            forbid_more(path, key, "may not specify more than 1 volume type", faults);
+            continue;
+        }
+        validate(checks, source, &format!("{path}{shown}."), faults);
+        if *key == "local" && at(volume, "nodeAffinity").is_none() {
+            let why = "Local volume requires node affinity";
+            faults.push(field::required(format!("{path}nodeAffinity"), why));
+        }
+    }
+    if named == 0 {
+        faults.push(field::required(path.trim_end_matches('.'), "must specify a volume type"));
+    }
+    let is_root = text(volume, "hostPath.path").trim_end_matches('/').is_empty();
+    if at(volume, "hostPath.path").is_some_and(|p| !is_empty(Some(p)))
+        && is_root
+        && text(volume, "persistentVolumeReclaimPolicy") == "Recycle"
+    {
+        let why = "may not be 'recycle' for a hostPath mount of '/'";
+        faults.push(field::forbidden(format!("{path}persistentVolumeReclaimPolicy"), why));
+    }
+}
+
+fn attributes_class(volume: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let Some(class) = at(volume, "volumeAttributesClassName").and_then(Value::as_str) else { return };
+    let here = format!("{path}volumeAttributesClassName");
+    match class {
+        "" => faults.push(field::required(here, "an empty string is disallowed")),
+        class => rule(&here, class, names::dns1123_subdomain_faults, faults),
+    }
+    if at(volume, "csi").is_none() {
+        let why = "has to be specified when using volumeAttributesClassName";
+        faults.push(field::required(format!("{path}csi"), why));
+    }
+}
+
+/// storage.k8s.io/v1 StorageClass.
+pub const STORAGE_CLASS: &[Check] = &[
+    By(|class, _, faults| provisioner(text(class, "provisioner"), "provisioner", faults)),
+    By(|class, _, faults| parameters(class, "parameters", true, faults)),
+    OneOf("reclaimPolicy", &["Delete", "Retain"]),
+    OneOf("volumeBindingMode", &["Immediate", "WaitForFirstConsumer"]),
+    By(topologies),
+];
+/// storage.k8s.io/v1 VolumeAttributesClass.
+pub const VOLUME_ATTRIBUTES_CLASS: &[Check] = &[
+    By(|class, _, faults| provisioner(text(class, "driverName"), "driverName", faults)),
+    By(|class, _, faults| parameters(class, "parameters", false, faults)),
+];
+
+fn provisioner(name: &str, path: &str, faults: &mut Vec<Cause>) {
+    match name {
+        "" => faults.push(field::required(path, "")),
+        name => rule(path, &name.to_lowercase(), names::qualified_name_faults, faults),
+    }
+}
+
+fn parameters(class: &Value, path: &str, may_be_absent: bool, faults: &mut Vec<Cause>) {
+    const MOST: usize = 512;
+    const LARGEST: usize = 256 * 1024;
+    let Some(given) = at(class, path).and_then(Value::as_object).filter(|m| !m.is_empty() || may_be_absent)
+    else {
+        if !may_be_absent {
+            faults.push(field::required(path, "must contain at least one key/value pair"));
+        }
+        return;
+    };
+    if given.len() > MOST {
+        let mut fault = field::too_many(path, given.len(), MOST);
+        fault.message = format!("Too long: may not be more than {MOST} bytes");
+        fault.reason = "FieldValueTooLong";
+        faults.push(fault);
+        return;
+    }
+    let mut size = 0;
+    for (key, value) in given.iter() {
+        if key.is_empty() {
+            faults.push(field::invalid(path, key.clone(), "field can not be empty."));
+        }
+        size += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if size > LARGEST {
+        faults.push(field::too_long(path, LARGEST));
+    }
+}
+
+fn topologies(class: &Value, _: &str, faults: &mut Vec<Cause>) {
+    let all = list(class, "allowedTopologies");
+    let mut seen: Vec<Vec<(&str, Vec<&str>)>> = Vec::new();
+    for (i, term) in all.iter().enumerate() {
+        let path = format!("allowedTopologies[{i}].matchLabelExpressions");
+        let mut keys: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (j, wanted) in list(term, "matchLabelExpressions").iter().enumerate() {
+            let (key, mut values) = (text(wanted, "key"), texts(wanted, "values"));
+            let here = format!("{path}[{j}]");
+            if values.is_empty() {
+                faults.push(field::required(format!("{here}.values"), ""));
+            }
+            let mut once = HashSet::new();
+            for (k, value) in values.iter().enumerate().filter(|(_, value)| !once.insert(**value)) {
+                faults.push(field::duplicate(format!("{here}.values[{k}]"), *value));
+            }
+            rule(&format!("{here}.key"), key, names::qualified_name_faults, faults);
+            if keys.iter().any(|(known, _)| *known == key) {
+                faults.push(field::duplicate(format!("{here}.key"), key));
+            }
+            values.sort_unstable();
+            values.dedup();
+            keys.push((key, values));
+        }
+        keys.sort_unstable();
+        // Upstream takes a term without expressions for a duplicate of nothing.
+        if keys.is_empty() || seen.contains(&keys) {
+            faults.push(field::duplicate(path, ""));
+        }
+        seen.push(keys);
+    }
+}
+
+/// storage.k8s.io/v1 CSIDriver.
+pub const CSI_DRIVER: &[Check] = &[
+    By(|driver, _, faults| {
+        const MODES: &[&str] = &["Persistent", "Ephemeral"];
+        for mode in texts(driver, "spec.volumeLifecycleModes") {
+            if !MODES.contains(&mode) {
+                faults.push(field::not_supported("spec.volumeLifecycleModes", mode, MODES));
+            }
+        }
+    }),
+    Enum("spec.fsGroupPolicy", &["File", "None", "ReadWriteOnceWithFSType"]),
+    By(token_requests),
+    By(|driver, _, faults| {
+        const PATH: &str = "spec.nodeAllocatableUpdatePeriodSeconds";
+        if let Some(seconds) = int(driver, PATH).filter(|seconds| *seconds < 10) {
+            faults.push(field::invalid(PATH, seconds, "must be greater than or equal to 10 seconds"));
+        }
+    }),
+];
+
+fn token_requests(driver: &Value, _: &str, faults: &mut Vec<Cause>) {
+    let mut seen = HashSet::new();
+    for (i, request) in list(driver, "spec.tokenRequests").iter().enumerate() {
+        let path = format!("spec.tokenRequests[{i}]");
+        let audience = text(request, "audience");
+        if !seen.insert(audience) {
+            faults.push(field::duplicate(format!("{path}.audience"), audience));
+            continue;
+        }
+        let here = format!("{path}.expirationSeconds");
+        match int(request, "expirationSeconds") {
+            Some(seconds) if seconds < 600 => {
+                faults.push(field::invalid(here, seconds, "may not specify a duration less than 10 minutes"));
+            }
+            Some(seconds) if seconds > 1 << 32 => {
+                let why = "may not specify a duration larger than 2^32 seconds";
+                faults.push(field::invalid(here, seconds, why));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// storage.k8s.io/v1 CSINode.
+pub const CSI_NODE: &[Check] = &[By(|node, _, faults| {
+    let mut seen = HashSet::new();
+    for (i, driver) in list(node, "spec.drivers").iter().enumerate() {
+        let path = format!("spec.drivers[{i}]");
+        let (name, id) = (text(driver, "name"), text(driver, "nodeID"));
+        driver_name(name, &format!("{path}.name"), faults);
+        match id.len() {
+            0 => faults.push(field::required(format!("{path}.nodeID"), "")),
+            257.. => {
+                faults.push(field::invalid(format!("{path}.nodeID"), id, "must be 256 characters or less"))
+            }
+            _ => {}
+        }
+        validate(&[Check::AtLeast("allocatable.count", 0)], driver, &format!("{path}."), faults);
+        if !seen.insert(name) {
+            faults.push(field::duplicate(format!("{path}.name"), name));
+        }
+        let mut keys = HashSet::new();
+        for key in texts(driver, "topologyKeys") {
+            // Upstream names the driver for each of its keys.
+            if key.is_empty() {
+                faults.push(field::required(path.as_str(), ""));
+            }
+            if !keys.insert(key) {
+                faults.push(field::duplicate(path.as_str(), key));
+            }
+            rule(&path, key, names::qualified_name_faults, faults);
+        }
+    }
+})];
+
+/// storage.k8s.io/v1 CSIStorageCapacity.
+pub const CSI_STORAGE_CAPACITY: &[Check] = &[
+    By(|capacity, _, faults| {
+        rule("storageClassName", text(capacity, "storageClassName"), names::dns1123_subdomain_faults, faults);
+    }),
+    Check::Selector("nodeTopology"),
+    By(|capacity, _, faults| {
+        let shown = text(capacity, "capacity");
+        if Quantity::parse(shown).is_ok_and(|amount| amount.sign() < 0) {
+            faults.push(field::invalid("capacity", shown, "must be greater than or equal to 0"));
+        }
+    }),
+];
+
+/// storage.k8s.io/v1 VolumeAttachment.
+pub const VOLUME_ATTACHMENT: &[Check] = &[
+    By(|attachment, _, faults| driver_name(text(attachment, "spec.attacher"), "spec.attacher", faults)),
+    By(|attachment, _, faults| {
+        const PATH: &str = "spec.source";
+        let (inline, name) = (
+            at(attachment, "spec.source.inlineVolumeSpec"),
+            at(attachment, "spec.source.persistentVolumeName"),
+        );
+        match (inline, name) {
+            (None, None) => {
+                let why = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+                faults.push(field::required(PATH, why));
+            }
+            (Some(_), Some(_)) => {
+                let shown = at(attachment, PATH).cloned().unwrap_or_default();
+                let why = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+                faults.push(field::invalid(PATH, shown, why));
+            }
+            (None, Some(name)) => {
+                let (here, name) =
+                    (format!("{PATH}.persistentVolumeName"), name.as_str().unwrap_or_default());
+                rule(&here, name, names::dns1123_subdomain_faults, faults);
+                if name.is_empty() {
+                    faults.push(field::required(here, "must specify non empty persistentVolumeName"));
+                }
+            }
+            _ => {}
+        }
+    }),
+    By(|attachment, _, faults| {
+        let name = text(attachment, "spec.nodeName");
+        rule("spec.nodeName", name, names::dns1123_subdomain_faults, faults);
+    }),
+];
+
+/// What is to be attached where is said once.
+pub fn attachment_update(new: &Value, old: &Value) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    super::update::immutable(&["spec"], new, old, &mut faults);
+    faults
+}
+
+/// A driver can be taken off a node, and added; what it says of itself stays.
+pub fn node_update(new: &Value, old: &Value) -> Vec<Cause> {
+    const PATH: &str = "spec.drivers";
+    let mut faults = Vec::new();
+    for before in list(old, PATH) {
+        let now = list(new, PATH).iter().find(|now| text(now, "name") == text(before, "name"));
+        let changed = now.is_some_and(|now| {
+            text(now, "nodeID") != text(before, "nodeID")
+                || texts(now, "topologyKeys") != texts(before, "topologyKeys")
+        });
+        if changed {
+            let shown = now.cloned().unwrap_or_default();
+            faults.push(field::invalid(PATH, shown, "field is immutable"));
+        }
+    }
+    faults
+}
+
+/// How volumes of a driver are attached stays.
+pub fn driver_update(new: &Value, old: &Value) -> Vec<Cause> {
+    const ROWS: [(&str, &str); 2] = [
+        // Upstream misspells the first.
+        ("spec.attachRequired", "spec.attachedRequired"),
+        ("spec.volumeLifecycleModes", "spec.volumeLifecycleModes"),
+    ];
+    let changed = ROWS.iter().filter(|(path, _)| at(new, path) != at(old, path));
+    changed
+        .map(|(path, shown)| {
+            field::invalid(*shown, at(new, path).cloned().unwrap_or_default(), "field is immutable")
+        })
+        .collect()
+}
+
+/// What of a class of attributes stays.
+pub fn attributes_class_update(new: &Value, old: &Value) -> Vec<Cause> {
+    let changed = ["driverName", "parameters"].into_iter().filter(|key| at(new, key) != at(old, key));
+    changed.map(|key| field::forbidden(key, &format!("updates to {key} are forbidden."))).collect()
+}

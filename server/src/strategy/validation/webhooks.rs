@@ -1,0 +1,232 @@
+//! Configurations of admission webhooks.
+
+use std::collections::HashSet;
+
+use plinth_codec::{names, Value};
+
+use super::Check::{By, Each, Enum, MustBe, OneOf, Selector};
+use super::{at, int, rule, text, texts, validate, Check};
+use crate::field;
+use crate::status::Cause;
+
+/// admissionregistration.k8s.io/v1 webhook configurations.
+pub const WEBHOOKS: &[Check] = &[
+    Check::Unique("webhooks", "name"),
+    Each(
+        "webhooks",
+        &[
+            By(name),
+            Each("rules", RULE),
+            OneOf("failurePolicy", &["Fail", "Ignore"]),
+            OneOf("matchPolicy", &["Equivalent", "Exact"]),
+            By(side_effects),
+            Enum("reinvocationPolicy", &["IfNeeded", "Never"]),
+            By(timeout),
+            Selector("namespaceSelector"),
+            Selector("objectSelector"),
+            By(client),
+            By(versions),
+        ],
+    ),
+];
+
+/// Which requests are meant; policies use the same.
+pub const RULE: &[Check] = &[
+    By(|r, p, f| wildcard(r, "apiGroups", false, "must not specify other API groups", p, f)),
+    By(|r, p, f| wildcard(r, "apiVersions", true, "must not specify other API versions", p, f)),
+    By(|r, p, f| wildcard(r, "operations", false, "must not specify other operations", p, f)),
+    By(operations),
+    By(resources),
+    Enum("scope", &["*", "Cluster", "Namespaced"]),
+];
+const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+
+fn wildcard(rule: &Value, key: &str, not_empty: bool, why: &str, path: &str, faults: &mut Vec<Cause>) {
+    let given = texts(rule, key);
+    if given.is_empty() {
+        faults.push(field::required(format!("{path}{key}"), ""));
+    }
+    if given.len() > 1 && given.contains(&"*") {
+        let shown = at(rule, key).cloned().unwrap_or_default();
+        faults.push(field::invalid(format!("{path}{key}"), shown, &format!("if '*' is present, {why}")));
+    }
+    for (i, _) in given.iter().enumerate().filter(|(_, given)| not_empty && given.is_empty()) {
+        faults.push(field::required(format!("{path}{key}[{i}]"), ""));
+    }
+}
+
+fn operations(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
+    for (i, given) in texts(rule, "operations").iter().enumerate() {
+        if !OPERATIONS.contains(given) {
+            faults.push(field::not_supported(format!("{path}operations[{i}]"), *given, OPERATIONS));
+        }
+    }
+}
+
+/// `*`, `*/*`, `pods`, `pods/*`, `*/status`: each once, and none within another.
+fn resources(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let given = texts(rule, "resources");
+    let here = format!("{path}resources");
+    if given.is_empty() {
+        faults.push(field::required(here.as_str(), ""));
+    }
+    let (mut with_all_parts, mut parts_of_all) = (HashSet::new(), HashSet::new());
+    let (mut all, mut everything) = (false, false);
+    for (i, resource) in given.iter().enumerate() {
+        let here = format!("{here}[{i}]");
+        match *resource {
+            "" => {
+                faults.push(field::required(here, ""));
+                continue;
+            }
+            "*/*" => everything = true,
+            "*" => all = true,
+            resource => {
+                let (name, part) = resource.split_once('/').unwrap_or((resource, ""));
+                if part == "*" {
+                    with_all_parts.insert(name);
+                } else if with_all_parts.contains(name) && !part.is_empty() {
+                    let why = format!("if '{name}/*' is present, must not specify {resource}");
+                    faults.push(field::invalid(here, resource, &why));
+                } else if parts_of_all.contains(part) && !part.is_empty() {
+                    let why = format!("if '*/{part}' is present, must not specify {resource}");
+                    faults.push(field::invalid(here, resource, &why));
+                } else if name == "*" {
+                    parts_of_all.insert(part);
+                }
+            }
+        }
+    }
+    let shown = || at(rule, "resources").cloned().unwrap_or_default();
+    if everything && given.len() > 1 {
+        let why = "if '*/*' is present, must not specify other resources";
+        faults.push(field::invalid(here.as_str(), shown(), why));
+    }
+    if all && given.iter().any(|resource| *resource != "*" && !resource.is_empty() && !resource.contains('/'))
+    {
+        let why = "if '*' is present, must not specify other resources without subresources";
+        faults.push(field::invalid(here, shown(), why));
+    }
+}
+
+fn name(webhook: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let name = text(webhook, "name");
+    let path = format!("{path}name");
+    if name.is_empty() {
+        faults.push(field::required(path, ""));
+        return;
+    }
+    let before = faults.len();
+    rule(&path, name, names::dns1123_subdomain_faults, faults);
+    if faults.len() == before && name.split('.').count() < 3 {
+        let why = "should be a domain with at least three segments separated by dots";
+        faults.push(field::invalid(path, name, why));
+    }
+}
+
+fn side_effects(webhook: &Value, path: &str, faults: &mut Vec<Cause>) {
+    match at(webhook, "sideEffects") {
+        None => {
+            let why = "must specify one of None, NoneOnDryRun";
+            faults.push(field::required(format!("{path}sideEffects"), why));
+        }
+        Some(_) => validate(&[MustBe("sideEffects", &["None", "NoneOnDryRun"])], webhook, path, faults),
+    }
+}
+
+fn timeout(webhook: &Value, path: &str, faults: &mut Vec<Cause>) {
+    if let Some(seconds) = int(webhook, "timeoutSeconds").filter(|s| !(1..=30).contains(s)) {
+        let why = "the timeout value must be between 1 and 30 seconds";
+        faults.push(field::invalid(format!("{path}timeoutSeconds"), seconds, why));
+    }
+}
+
+fn client(webhook: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let path = format!("{path}clientConfig");
+    match (at(webhook, "clientConfig.url").and_then(Value::as_str), at(webhook, "clientConfig.service")) {
+        (Some(url), None) => webhook_url(url, &format!("{path}.url"), faults),
+        (None, Some(service)) => called_service(service, &format!("{path}.service"), faults),
+        _ => faults.push(field::required(path, "exactly one of url or service is required")),
+    }
+}
+
+/// Where a webhook outside the cluster is asked (k8s.io/apiserver `pkg/util/webhook/validation.go`).
+fn webhook_url(url: &str, path: &str, faults: &mut Vec<Cause>) {
+    const FORM: &str = "; desired format: https://host[/path]";
+    let mut refuse =
+        |shown: &str, why: &str| faults.push(field::invalid(path, shown, &format!("{why}{FORM}")));
+    let (scheme, rest) = match url.split_once("://") {
+        Some((scheme, rest)) => (scheme, rest),
+        None => ("", ""),
+    };
+    let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    if scheme != "https" {
+        refuse(scheme, "'https' is the only allowed URL scheme");
+    }
+    if authority.is_empty() {
+        refuse(authority, "host must be specified");
+    }
+    if let Some((user, _)) = authority.rsplit_once('@') {
+        refuse(user, "user information is not permitted in the URL");
+    }
+    if let Some((_, fragment)) = tail.split_once('#') {
+        refuse(fragment, "fragments are not permitted in the URL");
+    }
+    if let Some((_, query)) = tail.split('#').next().unwrap_or_default().split_once('?') {
+        refuse(query, "query parameters are not permitted in the URL");
+    }
+}
+
+fn called_service(service: &Value, path: &str, faults: &mut Vec<Cause>) {
+    // Upstream mistakes the one for the other where one is missing.
+    for (key, shown) in [("name", "namespace"), ("namespace", "name")] {
+        if text(service, key).is_empty() {
+            faults.push(field::required(format!("{path}.{shown}"), ""));
+        }
+    }
+    let port = int(service, "port").unwrap_or(443);
+    if !super::is_port(port) {
+        let why = format!("port is not valid: {}", super::PORT);
+        faults.push(field::invalid(format!("{path}.port"), port, &why));
+    }
+    let (given, here) = (text(service, "path"), format!("{path}.path"));
+    if at(service, "path").is_none() || given == "/" {
+        return;
+    }
+    if !given.starts_with('/') {
+        faults.push(field::invalid(here.as_str(), given, "must start with a '/'"));
+    }
+    let inner = given.strip_prefix('/').unwrap_or(given);
+    let inner = inner.strip_suffix('/').unwrap_or(inner);
+    for (i, segment) in inner.split('/').enumerate() {
+        if segment.is_empty() {
+            let why = format!("segment[{i}] may not be empty");
+            faults.push(field::invalid(here.as_str(), given, &why));
+            continue;
+        }
+        for why in names::dns1123_subdomain_faults(segment) {
+            faults.push(field::invalid(here.as_str(), given, &format!("segment[{i}]: {why}")));
+        }
+    }
+}
+
+fn versions(webhook: &Value, path: &str, faults: &mut Vec<Cause>) {
+    let (given, here) = (texts(webhook, "admissionReviewVersions"), format!("{path}admissionReviewVersions"));
+    if given.is_empty() {
+        faults.push(field::required(here, "must specify one of v1, v1beta1"));
+        return;
+    }
+    let mut seen = HashSet::new();
+    for (i, version) in given.iter().enumerate() {
+        let here = format!("{here}[{i}]");
+        if !seen.insert(*version) {
+            faults.push(field::invalid(here.as_str(), *version, "duplicate version"));
+            continue;
+        }
+        rule(&here, version, names::dns1035_label_faults, faults);
+    }
+    if !given.iter().any(|version| matches!(*version, "v1" | "v1beta1")) {
+        let shown = at(webhook, "admissionReviewVersions").cloned().unwrap_or_default();
+        faults.push(field::invalid(here, shown, "must include at least one of v1, v1beta1"));
+    }
+}
