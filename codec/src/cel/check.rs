@@ -274,7 +274,8 @@ impl Checker<'_> {
                 Type::Dyn
             }
             t if t.is_dyn_or_error() => Type::Dyn,
-            Type::Opaque(_) => {
+            // Upstream declares those of its own as objects without fields, those of `net` as opaque.
+            Type::Opaque(opaque) if opaque.name().starts_with("kubernetes.") => {
                 self.issue(expr, format!("unexpected failed resolution of '{target}'"));
                 Type::Error
             }

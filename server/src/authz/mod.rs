@@ -8,7 +8,7 @@
 //! | [`attributes`] | the question |
 //! | [`decision`] | the answer |
 //! | [`options`] | flags |
-//! | [`follow`] | state in memory that follows the store |
+//! | [`crate::storage::follow`] | state in memory that follows the store |
 //! | [`node`] | kubelets: what their pods need |
 //! | [`rbac`] | roles and bindings |
 //! | [`webhook`] | a service elsewhere |

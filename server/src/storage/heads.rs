@@ -318,7 +318,7 @@ mod tests {
         large("b/", BUDGET / 4000);
         assert_eq!(kept(), ["a/", "b/"]);
         assert!(heads.find(&engine, b"a/", &key::range(b"a/"), |_, _| false).is_some());
-        large("c/", BUDGET / 2500);
+        large("c/", BUDGET / 2000);
         assert_eq!(kept(), ["a/", "c/"], "the one used longest ago has gone");
     }
 }

@@ -1,6 +1,6 @@
 //! Role-based access control: roles say what, bindings say who.
 //!
-//! Roles and bindings are held in memory ([`index`]) and follow the engine's feed ([`super::follow`]): whoever asks
+//! Roles and bindings are held in memory ([`index`]) and follow the engine's feed ([`crate::storage::follow`]): whoever asks
 //! after a write was acknowledged sees it.
 //!
 //! | module | subject |
