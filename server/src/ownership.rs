@@ -144,7 +144,7 @@ impl<'a> ScaleOwners<'a> {
     /// Applies a configuration of the Scale; `None` when nothing changes.
     ///
     /// # Errors
-    /// As [`apply`].
+    /// As [`apply()`].
     pub fn apply(
         &self,
         before: &Value,

@@ -8,7 +8,7 @@
 //!
 //! That revision, and bodies that stay encrypted, are what sets this apart from [`super::follow`].
 //!
-//! All of it is bounded: the heads of the collections looked at longest ago go when there are more than [`BUDGET`] bytes, and a
+//! All of it is bounded: the heads of the collections looked at longest ago go when there are more than `BUDGET` bytes, and a
 //! collection with more than that is read instead.
 
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 //! webhook that fails, lies or hangs spoils one answer and nothing that is stored.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{Engine as _, BASE64_STANDARD};
@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::{Request, Response};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, WatchEvent, WatchParams};
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use plinth_benches::api::client::{Call, Protocol};
 use plinth_tests::definitions::{call, call_as, establish, with_versions};
 use plinth_tests::https::HttpsServer;
@@ -52,7 +53,7 @@ impl Converter {
         let (mood, asked) = (Arc::new(Mutex::new(Mood::Honest)), Arc::new(AtomicUsize::new(0)));
         let (its_mood, its_asked) = (mood.clone(), asked.clone());
         let server = HttpsServer::start(move |request: Request<Incoming>| {
-            let mood = *its_mood.lock().expect("mood");
+            let mood = *its_mood.lock();
             its_asked.fetch_add(1, Ordering::Relaxed);
             async move { answer(request, mood).await }
         })
@@ -61,7 +62,7 @@ impl Converter {
     }
 
     fn is(&self, mood: Mood) {
-        *self.mood.lock().expect("mood") = mood;
+        *self.mood.lock() = mood;
     }
 
     /// The definition of `Box`: `size: 3x4` in v1, `width` and `height` in v2, which is stored.

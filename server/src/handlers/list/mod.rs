@@ -1,6 +1,6 @@
 //! list: a collection at one revision, whole or in chunks.
 //!
-//! A list is written from the engine's snapshot in chunks ([`Listing`]), on threads that may block and at the pace of its client
+//! A list is written from the engine's snapshot in chunks (`Listing`), on threads that may block and at the pace of its client
 //! ([`pull`](crate::http::pull)), so that memory does not grow with its length. A list that fits into the first chunk goes
 //! out with `Content-Length`. In a list with `limit` the metadata comes after the items where the encoding lets it, because
 //! where it ends and what remains is known only then. Protobuf states the length of a list in front and CBOR the

@@ -241,11 +241,9 @@ fn rolling_update(object: &Value, _: &str, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.strategy.rollingUpdate";
     let update = at(object, PATH);
     match text(object, "spec.strategy.type") {
-        "Recreate" => {
-            if update.is_some() {
-                let why = "may not be specified when strategy `type` is 'Recreate'";
-                faults.push(field::forbidden(PATH, why));
-            }
+        "Recreate" if update.is_some() => {
+            let why = "may not be specified when strategy `type` is 'Recreate'";
+            faults.push(field::forbidden(PATH, why));
         }
         "RollingUpdate" => {
             let part = |key: &str| update.and_then(|update| at(update, key));
@@ -262,12 +260,12 @@ fn rolling_update(object: &Value, _: &str, faults: &mut Vec<Cause>) {
                 at_most_all(unavailable, &format!("{PATH}.maxUnavailable"), faults);
             }
         }
+        "" | "Recreate" => {}
         // Upstream shows the whole strategy.
-        other if !other.is_empty() => {
+        _ => {
             let shown = at(object, "spec.strategy").cloned().unwrap_or_default();
             faults.push(field::not_supported("spec.strategy", shown, &["Recreate", "RollingUpdate"]));
         }
-        _ => {}
     }
 }
 

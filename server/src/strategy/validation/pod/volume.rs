@@ -31,7 +31,7 @@ const SOURCES: &[Source] = &[
     Source("flocker", "flocker", &[By(flocker)]),
     Source("persistentVolumeClaim", "persistentVolumeClaim", &[Need("claimName", "")]),
     Source("rbd", "rbd", &[Need("monitors", ""), Need("image", "")]),
-    Source("cinder", "cinder", &[Need("volumeID", ""), By(|v, p, f| secret_name(v, p, f))]),
+    Source("cinder", "cinder", &[Need("volumeID", ""), By(secret_name)]),
     Source("cephfs", "cephfs", &[Need("monitors", "")]),
     Source("quobyte", "quobyte", &[By(quobyte), Need("volume", "")]),
     Source("downwardAPI", "downwardAPI", &[MODE, By(downward)]),
@@ -94,7 +94,7 @@ pub const AZURE_DISK: &[Check] = &[
 const STORAGE_OS: &[Check] = &[
     Name("volumeName", names::dns1123_label_faults),
     Check::Text("volumeNamespace", names::dns1123_label_faults),
-    By(|v, p, f| secret_name(v, p, f)),
+    By(secret_name),
 ];
 /// A volume of ScaleIO.
 pub const SCALE_IO: &[Check] = &[Need("gateway", ""), Need("system", ""), Need("volumeName", "")];
