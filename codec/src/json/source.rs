@@ -4,6 +4,7 @@ use smol_str::SmolStr;
 
 use super::report::Report;
 use crate::error::DecodeError;
+use crate::schema::StructType;
 use crate::value::Value;
 
 /// The beginning of a value; a leaf is complete with it. `T` is the source's text.
@@ -25,6 +26,15 @@ pub(super) enum Number<'a> {
     Float(f64),
 }
 
+/// The key of a struct's member.
+#[derive(Debug)]
+pub(super) enum Key<T> {
+    /// That of a field, by its rank.
+    Field(usize),
+    /// Any other.
+    Unknown(T),
+}
+
 /// A walk along a value, in order.
 pub(super) trait Source<'a> {
     /// Text as the source has it, so that what is only looked at (the names of fields) is never copied.
@@ -38,6 +48,24 @@ pub(super) trait Source<'a> {
 
     /// The key of the next member of the object that was begun.
     fn key(&mut self, first: bool) -> Result<Option<Self::Text>, DecodeError>;
+
+    /// The same where the object is a struct; `after` is the rank of the field before plus one, 0 where there was none.
+    #[inline]
+    fn field(
+        &mut self,
+        first: bool,
+        _after: usize,
+        s: &StructType,
+    ) -> Result<Option<Key<Self::Text>>, DecodeError> {
+        let key = self.key(first)?;
+        Ok(key.map(|key| match s.rank(key.as_ref()) {
+            Some(rank) => Key::Field(rank),
+            None => Key::Unknown(key),
+        }))
+    }
+
+    /// Takes the next value if it is a string.
+    fn text(&mut self) -> Result<Option<SmolStr>, DecodeError>;
 
     /// Passes over the rest of the value that the token began.
     fn skip_rest(&mut self, begun: &Token<'a, Self::Text>) -> Result<(), DecodeError>;
@@ -111,6 +139,13 @@ impl<'a> Source<'a> for Tree {
             self.open.pop();
         }
         Ok(())
+    }
+
+    fn text(&mut self) -> Result<Option<SmolStr>, DecodeError> {
+        Ok(match &mut self.next {
+            Value::String(text) => Some(std::mem::take(text)),
+            _ => None,
+        })
     }
 
     fn untyped(&mut self, _report: &mut Report<'_>) -> Result<Value, DecodeError> {

@@ -5,13 +5,16 @@ use std::borrow::Cow;
 use smol_str::SmolStr;
 
 use super::report::{Report, Step};
-use super::source::{Number, Source, Token};
+use super::source::{Key, Number, Source, Token};
 use crate::error::{DecodeError, TypeError};
+use crate::schema::StructType;
 use crate::value::{level, Map, Value, MAX_DEPTH};
 
 /// A reader somewhere in a body.
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
+    /// The same where all of it is UTF-8, so that no string has to be looked at for that again.
+    text: Option<&'a str>,
     at: usize,
     depth: usize,
     /// Members and elements of the containers that are open, so that each finished one is allocated once, in its
@@ -37,7 +40,8 @@ pub(super) fn syntax_fault(body: &[u8]) -> Option<DecodeError> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, at: 0, depth: 0, members: Vec::new(), elements: Vec::new() }
+        let text = std::str::from_utf8(bytes).ok();
+        Reader { bytes, text, at: 0, depth: 0, members: Vec::new(), elements: Vec::new() }
     }
 
     /// Checks that nothing but space is left.
@@ -171,13 +175,53 @@ impl<'a> Reader<'a> {
         let plain = plain_len(rest);
         self.at += plain;
         if self.bytes.get(self.at) == Some(&b'"') {
-            if let Ok(text) = std::str::from_utf8(&rest[..plain]) {
+            if let Some(text) = self.text.and_then(|text| text.get(start..self.at)) {
                 self.at += 1;
                 return Ok(Cow::Borrowed(text));
             }
         }
         self.at = start;
         self.unusual_string().map(Cow::Owned)
+    }
+
+    /// Goes to the next key of an object, whose quote is at hand then; `false` at its end.
+    #[inline]
+    fn goes_to_key(&mut self, first: bool) -> Result<bool, DecodeError> {
+        match self.peek() {
+            Some(b'}') => {
+                self.close();
+                return Ok(false);
+            }
+            _ if first => {}
+            Some(b',') => self.at += 1,
+            _ => return Err(self.fault("after object key:value pair")),
+        }
+        match self.peek() {
+            Some(b'"') => Ok(true),
+            _ => Err(self.fault("looking for beginning of object key string")),
+        }
+    }
+
+    /// The key whose quote is at hand, and the colon behind it.
+    #[inline]
+    fn key_at_hand(&mut self) -> Result<Cow<'a, str>, DecodeError> {
+        let key = self.string()?;
+        if self.peek() != Some(b':') {
+            return Err(self.fault("after object key"));
+        }
+        self.at += 1;
+        Ok(key)
+    }
+
+    /// Takes the key whose quote is at hand if it is this one, without a space before its colon.
+    #[inline]
+    fn takes_key(&mut self, name: &str) -> bool {
+        let rest = &self.bytes[self.at + 1..];
+        let is_it = rest.starts_with(name.as_bytes()) && rest[name.len()..].starts_with(b"\":");
+        if is_it {
+            self.at += name.len() + 3;
+        }
+        is_it
     }
 
     /// A string with escapes or invalid UTF-8 in it, from behind its opening quote.
@@ -384,24 +428,41 @@ impl<'a> Source<'a> for Reader<'a> {
 
     #[inline]
     fn key(&mut self, first: bool) -> Result<Option<Cow<'a, str>>, DecodeError> {
-        match self.peek() {
-            Some(b'}') => {
-                self.close();
-                return Ok(None);
+        match self.goes_to_key(first)? {
+            true => self.key_at_hand().map(Some),
+            false => Ok(None),
+        }
+    }
+
+    #[inline]
+    fn field(
+        &mut self,
+        first: bool,
+        after: usize,
+        s: &StructType,
+    ) -> Result<Option<Key<Cow<'a, str>>>, DecodeError> {
+        if !self.goes_to_key(first)? {
+            return Ok(None);
+        }
+        if let Some(rank) = s.expected(after).filter(|rank| self.takes_key(&s.names[*rank])) {
+            return Ok(Some(Key::Field(rank)));
+        }
+        let key = self.key_at_hand()?;
+        Ok(Some(match s.rank(&key) {
+            Some(rank) => {
+                s.came(rank, after);
+                Key::Field(rank)
             }
-            _ if first => {}
-            Some(b',') => self.at += 1,
-            _ => return Err(self.fault("after object key:value pair")),
+            None => Key::Unknown(key),
+        }))
+    }
+
+    #[inline]
+    fn text(&mut self) -> Result<Option<SmolStr>, DecodeError> {
+        match self.peek() {
+            Some(b'"') => self.string().map(|text| Some(text.into())),
+            _ => Ok(None),
         }
-        if self.peek() != Some(b'"') {
-            return Err(self.fault("looking for beginning of object key string"));
-        }
-        let key = self.string()?;
-        if self.peek() != Some(b':') {
-            return Err(self.fault("after object key"));
-        }
-        self.at += 1;
-        Ok(Some(key))
     }
 
     fn skip_rest(&mut self, begun: &Token<'a, Cow<'a, str>>) -> Result<(), DecodeError> {

@@ -5,7 +5,7 @@ use smol_str::SmolStr;
 
 use super::peek::name;
 use super::report::{Report, Step};
-use super::source::{Number, Source, Token, Tree};
+use super::source::{Key, Number, Source, Token, Tree};
 use super::text::{syntax_fault, Reader};
 use super::writer::write_number;
 use super::{DecodeOptions, Decoded};
@@ -153,12 +153,12 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
     fn value(&mut self, id: TypeId) -> Result<(), DecodeError> {
         let schema = self.schema;
         let found = match schema.get(id) {
-            Type::Scalar(Scalar::String { .. }) => match self.source.token()? {
-                Token::String(text) => {
-                    self.values.push(Value::String(text.into()));
+            Type::Scalar(Scalar::String { .. }) => match self.source.text()? {
+                Some(text) => {
+                    self.values.push(Value::String(text));
                     return Ok(());
                 }
-                other => other,
+                None => self.source.token()?,
             },
             Type::Scalar(scalar) => {
                 let value = self.scalar(id, scalar)?;
@@ -193,16 +193,21 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
 
     fn structure(&mut self, s: &'s StructType) -> Result<(), DecodeError> {
         let (base, ranks) = (self.values.len(), self.ranks.len());
-        let mut first = true;
+        let (mut first, mut after) = (true, 0);
         let mut seen = Seen::default();
-        while let Some(key) = self.source.key(first)? {
+        while let Some(key) = self.source.field(first, after, s)? {
             first = false;
-            let Some((rank, field)) = s.lookup(key.as_ref()) else {
-                self.report.unknown(key.as_ref());
-                let token = self.source.token()?;
-                self.source.skip_rest(&token)?;
-                continue;
+            let rank = match key {
+                Key::Field(rank) => rank,
+                Key::Unknown(key) => {
+                    self.report.unknown(key.as_ref());
+                    let token = self.source.token()?;
+                    self.source.skip_rest(&token)?;
+                    continue;
+                }
             };
+            after = rank + 1;
+            let field = s.by_rank(rank);
             let again = seen.insert(rank);
             if again {
                 self.report.duplicate(&field.name);
@@ -239,7 +244,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         let fields = &self.ranks[ranks..];
         let mut members = Vec::with_capacity(fields.len() + s.always.len());
         let mut always = &s.always[..];
-        let named = |rank: u16, value| (s.by_rank(usize::from(rank)).name.clone(), value);
+        let named = |rank: u16, value| (s.names[usize::from(rank)].clone(), value);
         let mut push = |rank: u16, value: Value| {
             while let Some(((before, filled), rest)) = always.split_first().filter(|((r, _), _)| *r <= rank) {
                 always = rest;
@@ -529,7 +534,7 @@ fn none_if_empty(value: Value) -> Value {
 fn is_empty(s: &StructType, map: &Map) -> bool {
     map.len() == s.always.len()
         && map.iter().zip(&s.always).all(|((key, value), (rank, filled))| {
-            *key == s.by_rank(usize::from(*rank)).name && value == filled
+            *key == s.names[usize::from(*rank)] && value == filled
         })
 }
 

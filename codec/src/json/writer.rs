@@ -58,10 +58,10 @@ fn write_struct(map: &Map, schema: &Schema, s: &StructType, out: &mut Vec<u8>) {
     let mut unknown = Vec::new();
     let mut rank = 0;
     for (key, value) in map.iter() {
-        while rank < s.by_name.len() && s.by_rank(rank).name < *key {
+        while rank < s.by_name.len() && s.names[rank] < *key {
             rank += 1;
         }
-        if rank < s.by_name.len() && s.by_rank(rank).name == *key {
+        if rank < s.by_name.len() && s.names[rank] == *key {
             order.push((s.by_name[rank], value));
             rank += 1;
         } else {

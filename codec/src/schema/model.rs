@@ -1,6 +1,7 @@
 //! The types of the schema model.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::OnceLock;
 
 use smol_str::SmolStr;
@@ -283,8 +284,14 @@ pub struct StructType {
     /// Whether fields without a type of their own are kept (`x-kubernetes-preserve-unknown-fields`); server-side apply deduces
     /// their types.
     pub preserves_unknown: bool,
-    /// A hash table of ranks plus one and indices of `fields`; rank 0 where free. Made by [`StructType::index_fields`].
-    pub slots: Box<[(u16, u16)]>,
+    /// The names of the fields, sorted: by rank. Made by [`StructType::index_fields`].
+    pub names: Box<[SmolStr]>,
+    /// A hash table of ranks plus one; 0 where free. Made by [`StructType::index_fields`].
+    pub slots: Box<[u16]>,
+    /// Which field came after which when an object was read last: for each rank plus one (0 stands for the beginning of
+    /// the object), the rank plus one of the next field. Objects of one kind mostly have the same fields in the same order, so that a
+    /// reader needs one comparison to recognise a field. A guess and no more: threads overwrite each other's.
+    pub successors: Box<[AtomicU16]>,
 }
 
 /// A hash of a field's name from what mostly tells names apart: the length and three of the bytes.
@@ -315,13 +322,29 @@ impl StructType {
         self.by_name = order;
         // At most half full, so that a search for a free place ends soon.
         let size = (2 * self.fields.len()).next_power_of_two();
-        self.slots = vec![(0, 0); size].into_boxed_slice();
+        self.slots = vec![0; size].into_boxed_slice();
+        self.names = (0..self.by_name.len()).map(|rank| self.by_rank(rank).name.clone()).collect();
+        self.successors = (0..=self.by_name.len()).map(|_| AtomicU16::new(0)).collect();
         for rank in 0..self.by_name.len() {
-            let mut slot = hash(&self.by_rank(rank).name) & (size - 1);
-            while self.slots[slot].0 != 0 {
+            let mut slot = hash(&self.names[rank]) & (size - 1);
+            while self.slots[slot] != 0 {
                 slot = (slot + 1) & (size - 1);
             }
-            self.slots[slot] = (rank as u16 + 1, self.by_name[rank]);
+            self.slots[slot] = rank as u16 + 1;
+        }
+    }
+
+    /// The rank of the field that is expected behind the one of rank `after - 1`, 0 being the beginning of an object.
+    #[inline]
+    pub(crate) fn expected(&self, after: usize) -> Option<usize> {
+        usize::from(self.successors.get(after)?.load(Ordering::Relaxed)).checked_sub(1)
+    }
+
+    /// Remembers which field came behind another for [`StructType::expected`].
+    #[inline]
+    pub(crate) fn came(&self, rank: usize, after: usize) {
+        if let Some(successor) = self.successors.get(after) {
+            successor.store(rank as u16 + 1, Ordering::Relaxed);
         }
     }
 
@@ -337,11 +360,9 @@ impl StructType {
         let mask = self.slots.len().checked_sub(1)?;
         let mut slot = hash(name) & mask;
         loop {
-            let (rank, index) = self.slots[slot];
-            let rank = usize::from(rank).checked_sub(1)?;
-            let field = &self.fields[usize::from(index)];
-            if field.name == name {
-                return Some((rank, field));
+            let rank = usize::from(self.slots[slot]).checked_sub(1)?;
+            if self.names[rank] == name {
+                return Some((rank, self.by_rank(rank)));
             }
             slot = (slot + 1) & mask;
         }
