@@ -94,8 +94,7 @@ fn write_items(
             _ => None,
         };
         match node {
-            // The tapes that come here hold no raw objects.
-            Node::Null | Node::Raw(_) => out.push(0xf6),
+            Node::Null => out.push(0xf6),
             Node::Bool(b) => out.push(if b { 0xf5 } else { 0xf4 }),
             Node::Int(n) if matches!(ty, Some(Type::Scalar(Scalar::Double))) => push_float(out, n as f64),
             Node::Int(n) if n < 0 => push_head(out, 1, !n as u64),

@@ -6,6 +6,7 @@ use smol_str::SmolStr;
 
 use super::report::{Report, Step};
 use super::source::{Key, Number, Source, Token};
+use crate::blocks::plain_prefix;
 use crate::error::{DecodeError, TypeError};
 use crate::schema::StructType;
 use crate::value::{level, Map, Value, MAX_DEPTH};
@@ -172,7 +173,7 @@ impl<'a> Reader<'a> {
         self.at += 1;
         let start = self.at;
         let rest = &self.bytes[start..];
-        let plain = plain_len(rest);
+        let plain = plain_prefix(rest);
         self.at += plain;
         if self.bytes.get(self.at) == Some(&b'"') {
             if let Some(text) = self.text.and_then(|text| text.get(start..self.at)) {
@@ -230,7 +231,7 @@ impl<'a> Reader<'a> {
         let mut text = String::new();
         loop {
             let rest = &self.bytes[self.at..];
-            let plain = plain_len(rest);
+            let plain = plain_prefix(rest);
             push_lossy(&mut text, &rest[..plain]);
             self.at += plain;
             match self.bytes.get(self.at) {
@@ -334,41 +335,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Bytes that end the plain part of a string: the quote, the backslash and control characters.
-const SPECIAL: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 0x20 {
-        table[byte] = true;
-        byte += 1;
-    }
-    table[b'"' as usize] = true;
-    table[b'\\' as usize] = true;
-    table
-};
-
-/// How many bytes there are before the first special one, eight at a time.
-#[inline]
-fn plain_len(bytes: &[u8]) -> usize {
-    const ONES: u64 = u64::MAX / 255;
-    const TOP: u64 = ONES << 7;
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (i, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        let (quote, backslash) = (word ^ (ONES * b'"' as u64), word ^ (ONES * b'\\' as u64));
-        // The top bit of each byte that is zero in the first two and below 0x20 in the third. A borrow can set bits
-        // above the first such byte, never below it.
-        let special = (quote.wrapping_sub(ONES) & !quote)
-            | (backslash.wrapping_sub(ONES) & !backslash)
-            | (word.wrapping_sub(ONES * 0x20) & !word);
-        if special & TOP != 0 {
-            return i * 8 + ((special & TOP).trailing_zeros() / 8) as usize;
-        }
-    }
-    let tail = rest.iter().position(|&b| SPECIAL[usize::from(b)]).unwrap_or(rest.len());
-    words.len() * 8 + tail
-}
-
 /// Appends text, U+FFFD for each byte that is no valid UTF-8 (Go's rule; Rust's own lossy conversion writes one for
 /// a whole broken sequence).
 fn push_lossy(text: &mut String, mut bytes: &[u8]) {
@@ -444,13 +410,13 @@ impl<'a> Source<'a> for Reader<'a> {
         if !self.goes_to_key(first)? {
             return Ok(None);
         }
-        if let Some(rank) = s.expected(after).filter(|rank| self.takes_key(&s.names[*rank])) {
+        if let Some(rank) = s.successors.expected(after).filter(|rank| self.takes_key(&s.names[*rank])) {
             return Ok(Some(Key::Field(rank)));
         }
         let key = self.key_at_hand()?;
         Ok(Some(match s.rank(&key) {
             Some(rank) => {
-                s.came(rank, after);
+                s.successors.came(rank, after);
                 Key::Field(rank)
             }
             None => Key::Unknown(key),
@@ -512,26 +478,5 @@ impl<'a> Source<'a> for Reader<'a> {
             Token::Array => level(|| self.untyped_array(report))?,
             Token::Object => level(|| self.untyped_object(report))?,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_special_byte_is_found_wherever_it_is_and_whatever_follows() {
-        for special in (0..=255).filter(|b| SPECIAL[usize::from(*b)]) {
-            for plain in [b' ', b'!', b'#', b'a', 0x7f, 0x80, 0xa2, 0xdc, 0xff] {
-                for len in 0..20 {
-                    let mut text = vec![plain; len];
-                    assert_eq!(plain_len(&text), len);
-                    text.push(special);
-                    assert_eq!(plain_len(&text), len, "{special} behind {len} of {plain}");
-                    text.extend([special, plain, plain, special, plain, plain, plain, plain]);
-                    assert_eq!(plain_len(&text), len, "{special} behind {len} of {plain}");
-                }
-            }
-        }
     }
 }

@@ -533,9 +533,10 @@ fn none_if_empty(value: Value) -> Value {
 /// Whether a struct's object holds no more than upstream writes for an empty one.
 fn is_empty(s: &StructType, map: &Map) -> bool {
     map.len() == s.always.len()
-        && map.iter().zip(&s.always).all(|((key, value), (rank, filled))| {
-            *key == s.names[usize::from(*rank)] && value == filled
-        })
+        && map
+            .iter()
+            .zip(&s.always)
+            .all(|((key, value), (rank, filled))| *key == s.names[usize::from(*rank)] && value == filled)
 }
 
 /// Which fields of a struct were seen.

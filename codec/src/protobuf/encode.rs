@@ -4,15 +4,12 @@
 //! pointer is always written, zero or not; a pointer when it is set; lists and maps element by element,
 //! map entries by ascending key. Unknown members are left out, as Go leaves them out when it decodes.
 
-use base64::engine::general_purpose::STANDARD as BASE64;
-use base64::Engine;
-
 use super::layout::{FieldLayout, Form, Layouts, Message, Shape, Step};
+use super::leaf::mismatch;
 use super::tape::{Node, Tape};
-use super::wire::{ReverseBuffer, WireType};
+use super::wire::ReverseBuffer;
 use super::{EncodeError, MAX_DEPTH};
 use crate::schema::{SchemaOr, TypeId};
-use crate::time::{parse_duration, Timestamp};
 
 /// In a slot: the member is absent or `null`.
 const ABSENT: u32 = u32::MAX;
@@ -45,22 +42,28 @@ pub(super) fn empty_message(layouts: &Layouts, message: &Message) -> Vec<u8> {
     }
 }
 
+/// Encodes the root of a tape as a field.
+pub(super) fn encode_value(
+    layouts: &Layouts,
+    tape: &Tape<'_>,
+    number: u32,
+    shape: Shape,
+    depth: usize,
+) -> Result<ReverseBuffer, EncodeError> {
+    let out = ReverseBuffer::with_capacity(256);
+    let mut encoder = Encoder { layouts, tape, out, slots: Vec::new(), scratch: Vec::new() };
+    encoder.value(number, shape, 0, depth)?;
+    Ok(encoder.out)
+}
+
 struct Encoder<'e, 'a> {
     layouts: &'e Layouts,
     tape: &'e Tape<'a>,
     out: ReverseBuffer,
     /// A stack of node indices: the members of the structs, lists and maps that are being written.
     slots: Vec<u32>,
-    /// For decoded base64 and rewritten JSON.
+    /// For rewritten JSON.
     scratch: Vec<u8>,
-}
-
-fn mismatch(expected: &'static str, found: Node<'_>) -> EncodeError {
-    EncodeError::Type { path: String::new(), expected, found: found.type_name() }
-}
-
-fn invalid(what: &'static str, text: &str) -> EncodeError {
-    EncodeError::Value { path: String::new(), what, text: text.chars().take(64).collect() }
 }
 
 impl<'e> Encoder<'e, '_> {
@@ -119,8 +122,8 @@ impl<'e> Encoder<'e, '_> {
 
     fn field(&mut self, field: &'e FieldLayout, node: u32, depth: usize) -> Result<(), EncodeError> {
         if node == ABSENT {
-            if field.form == Form::One && !field.pointer {
-                self.zero(field.number, field.shape);
+            if field.is_filled() {
+                self.out.put_zero(field.number, field.shape, self.layouts);
             }
             return Ok(());
         }
@@ -158,7 +161,7 @@ impl<'e> Encoder<'e, '_> {
     fn element(&mut self, number: u32, shape: Shape, node: u32, depth: usize) -> Result<(), EncodeError> {
         match self.tape.node(node) {
             Node::Null => {
-                self.zero(number, shape);
+                self.out.put_zero(number, shape, self.layouts);
                 Ok(())
             }
             _ => self.value(number, shape, node, depth),
@@ -217,104 +220,14 @@ impl<'e> Encoder<'e, '_> {
 
     /// One value that is not `null`.
     fn value(&mut self, number: u32, shape: Shape, node: u32, depth: usize) -> Result<(), EncodeError> {
-        let value = self.tape.node(node);
         match shape {
-            Shape::String => match value {
-                Node::Text(text) => self.out.put_bytes_field(number, text.as_bytes()),
-                other => {
-                    let text = other.text().ok_or_else(|| mismatch("string", other))?;
-                    self.out.put_bytes_field(number, text.as_bytes());
-                }
-            },
-            Shape::Bool => match value {
-                Node::Bool(b) => self.out.put_varint_field(number, b as u64),
-                other => return Err(mismatch("bool", other)),
-            },
-            Shape::Int32 => match value.integer() {
-                Some(n) if i32::try_from(n).is_ok() => self.out.put_varint_field(number, n as u64),
-                _ => return Err(mismatch("32-bit integer", value)),
-            },
-            Shape::Int64 => match value.integer() {
-                Some(n) => self.out.put_varint_field(number, n as u64),
-                None => return Err(mismatch("64-bit integer", value)),
-            },
-            Shape::Double => {
-                let x = match value {
-                    Node::Int(n) => n as f64,
-                    Node::Float(x) => x,
-                    Node::Number(text) => text.parse().map_err(|_| invalid("number", text))?,
-                    other => return Err(mismatch("number", other)),
-                };
-                if !x.is_finite() {
-                    return Err(mismatch("finite number", value));
-                }
-                self.double(number, x);
-            }
             Shape::Message(id) => {
                 let message = self.layouts.message(id).ok_or(EncodeError::NotAMessage)?;
                 let end = self.out.len();
                 self.message(message, node, depth + 1)?;
                 self.out.put_message_prefix(number, end);
             }
-            Shape::Bytes => {
-                let text = value.text().ok_or_else(|| mismatch("string", value))?;
-                let mut bytes = std::mem::take(&mut self.scratch);
-                bytes.clear();
-                let decoded = BASE64.decode_vec(text.as_bytes(), &mut bytes);
-                self.out.put_bytes_field(number, &bytes);
-                self.scratch = bytes;
-                decoded.map_err(|_| invalid("base64", &text))?;
-            }
-            Shape::Quantity => {
-                let end = self.out.len();
-                match value {
-                    Node::Int(n) => self.out.put_bytes_field(1, n.to_string().as_bytes()),
-                    other => {
-                        let text = other.text().ok_or_else(|| mismatch("quantity", other))?;
-                        self.out.put_bytes_field(1, text.as_bytes());
-                    }
-                }
-                self.out.put_message_prefix(number, end);
-            }
-            Shape::IntOrString => match value.integer() {
-                Some(n) if i32::try_from(n).is_ok() => self.int_or_string(number, 0, n, b""),
-                _ => {
-                    let text = value.text().ok_or_else(|| mismatch("string or 32-bit integer", value))?;
-                    self.int_or_string(number, 1, 0, text.as_bytes());
-                }
-            },
-            Shape::Time | Shape::MicroTime => {
-                let text = value.text().ok_or_else(|| mismatch("string", value))?;
-                // Of a Time, seconds alone go on the wire; of a MicroTime, whole microseconds.
-                let (time, unit) = match shape {
-                    Shape::Time => (Timestamp::parse(&text), 1_000_000_000),
-                    _ => (Timestamp::parse_micro(&text), 1_000),
-                };
-                let time = time.map_err(|_| invalid("time", &text))?;
-                let (seconds, nanos) = (time.seconds, time.nanos / unit * unit);
-                if time == Timestamp::ZERO {
-                    self.out.put_bytes_field(number, b"");
-                    return Ok(());
-                }
-                let end = self.out.len();
-                self.out.put_varint_field(2, nanos as u64);
-                self.out.put_varint_field(1, seconds as u64);
-                self.out.put_message_prefix(number, end);
-            }
-            Shape::Duration => {
-                let text = value.text().ok_or_else(|| mismatch("string", value))?;
-                let nanos = parse_duration(&text).map_err(|_| invalid("duration", &text))?;
-                let end = self.out.len();
-                self.out.put_varint_field(1, nanos as u64);
-                self.out.put_message_prefix(number, end);
-            }
             Shape::Raw => {
-                if let Node::Raw(text) = value {
-                    let end = self.out.len();
-                    self.out.put_bytes_field(1, text.as_bytes());
-                    self.out.put_message_prefix(number, end);
-                    return Ok(());
-                }
                 let mut json = std::mem::take(&mut self.scratch);
                 json.clear();
                 self.tape.write_json(node, &mut json);
@@ -328,22 +241,9 @@ impl<'e> Encoder<'e, '_> {
                 self.schema_or(or, id, node, depth)?;
                 self.out.put_message_prefix(number, end);
             }
-            Shape::None => {}
+            _ => self.out.put_leaf(number, shape, self.tape.node(node))?,
         }
         Ok(())
-    }
-
-    fn double(&mut self, number: u32, x: f64) {
-        self.out.put(&x.to_bits().to_le_bytes());
-        self.out.put_tag(number, WireType::Fixed64);
-    }
-
-    fn int_or_string(&mut self, number: u32, kind: u64, n: i64, text: &[u8]) {
-        let end = self.out.len();
-        self.out.put_bytes_field(3, text);
-        self.out.put_varint_field(2, n as u64);
-        self.out.put_varint_field(1, kind);
-        self.out.put_message_prefix(number, end);
     }
 
     /// The body of one of apiextensions' unions.
@@ -366,29 +266,6 @@ impl<'e> Encoder<'e, '_> {
             (SchemaOr::Bool, other) => Err(mismatch("schema or bool", other)),
             (SchemaOr::Array, other) => Err(mismatch("schema or array", other)),
             (SchemaOr::StringArray, other) => Err(mismatch("schema or array of strings", other)),
-        }
-    }
-
-    /// A zero value that is no pointer.
-    fn zero(&mut self, number: u32, shape: Shape) {
-        match shape {
-            Shape::Bool | Shape::Int32 | Shape::Int64 => self.out.put_varint_field(number, 0),
-            Shape::Double => self.double(number, 0.0),
-            Shape::String => self.out.put_bytes_field(number, b""),
-            // A nil slice.
-            Shape::Bytes | Shape::None => {}
-            // A message that holds the string "0".
-            Shape::Quantity => self.out.put_bytes_field(number, b"\x0a\x010"),
-            Shape::IntOrString => self.int_or_string(number, 0, 0, b""),
-            Shape::Time | Shape::MicroTime | Shape::Raw => self.out.put_bytes_field(number, b""),
-            Shape::Duration | Shape::SchemaOr(SchemaOr::Bool, _) => {
-                self.out.put_bytes_field(number, b"\x08\x00")
-            }
-            Shape::SchemaOr(..) => self.out.put_bytes_field(number, b""),
-            Shape::Message(id) => {
-                let empty = self.layouts.message(id).map_or(&[][..], |m| &m.empty);
-                self.out.put_bytes_field(number, empty);
-            }
         }
     }
 }

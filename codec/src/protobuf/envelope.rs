@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use smol_str::SmolStr;
 
 use super::sink::wire_text;
-use super::wire::{push_varint, varint, Reader, ReverseBuffer, WireType};
+use super::wire::{push_varint, varint, Reader, WireType};
 use super::DecodeError;
 use crate::schema::{Schema, TypeId, GVK};
 
@@ -20,7 +20,7 @@ const CONTENT_TYPE: u8 = 4 << 3 | 2;
 const API_VERSION: u8 = 1 << 3 | 2;
 const KIND: u8 = 2 << 3 | 2;
 const LIST_META: u8 = 1 << 3 | 2;
-const ITEMS: u32 = 2;
+pub(super) const ITEMS: u32 = 2;
 const ITEM: u8 = (ITEMS << 3) as u8 | 2;
 const EVENT_TYPE: u8 = 1 << 3 | 2;
 const EVENT_OBJECT: u8 = 2 << 3 | 2;
@@ -195,11 +195,6 @@ impl ListFrame {
     /// What an item with a bare message of that length takes, prefix included.
     pub fn item_len(len: usize) -> usize {
         field_len(len)
-    }
-
-    /// Makes the message that a buffer holds an item.
-    pub(super) fn close_item(message: &mut ReverseBuffer) {
-        message.put_message_prefix(ITEMS, 0);
     }
 
     /// What comes before an item of that length, and how many of the bytes count.

@@ -9,7 +9,8 @@
 use smol_str::SmolStr;
 
 use super::encode::empty_message;
-use crate::schema::{Field, Omit, Scalar, Schema, SchemaOr, StructType, Type, TypeId};
+use super::wire::ReverseBuffer;
+use crate::schema::{Field, Omit, Scalar, Schema, SchemaOr, StructType, Successors, Type, TypeId};
 
 /// The layouts of all structs of a schema. Immutable once built; shared with the schema that owns it.
 #[derive(Debug, Default)]
@@ -32,23 +33,32 @@ pub(crate) struct Message {
     /// The fields that JSON shows even when the wire does not.
     pub always: FieldSet,
     names: NameTable,
+    /// Which field comes after which in stored JSON.
+    pub successors: Successors,
 }
 
-/// A set of indices into [`Message::fields`] or [`Message::parts`], iterated in ascending order.
+/// A set of indices into [`Message::fields`], [`Message::parts`] or [`Part::steps`], iterated in ascending order.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct FieldSet(u128);
+pub(crate) struct FieldSet(u64);
 
 impl FieldSet {
-    /// How many fields a struct may have. Upstream's largest has fewer than fifty.
-    pub const MAX: usize = u128::BITS as usize;
+    /// How many fields and embedded messages a struct may have. Upstream's largest has fewer than fifty.
+    pub const MAX: usize = u64::BITS as usize;
 
     /// Adds an index; tells whether it is new.
     #[inline]
     pub fn add(&mut self, index: usize) -> bool {
-        let bit = 1u128.checked_shl(index as u32).unwrap_or(0);
+        let bit = 1u64.checked_shl(index as u32).unwrap_or(0);
         let new = self.0 & bit == 0;
         self.0 |= bit;
         new
+    }
+
+    /// Those of the indices from one to before another.
+    #[inline]
+    pub fn between(self, from: usize, to: usize) -> FieldSet {
+        let below = |index: usize| 1u64.checked_shl(index as u32).map_or(u64::MAX, |bit| bit - 1);
+        FieldSet(self.0 & below(to) & !below(from))
     }
 }
 
@@ -79,17 +89,26 @@ pub(crate) struct FieldLayout {
     pub form: Form,
     pub omit: Omit,
     pub pointer: bool,
+    /// Where it stands among the steps of its part.
+    pub place: u8,
+    /// What the wire has where the field is not set.
+    pub zero: Box<[u8]>,
 }
 
 impl FieldLayout {
+    /// Whether the wire has the field even when it is not set: Go holds it by value.
+    #[inline]
+    pub fn is_filled(&self) -> bool {
+        self.form == Form::One && !self.pointer
+    }
+
     /// Whether Go's JSON has the field when it is not set.
     fn shown_when_absent(&self) -> bool {
-        let by_value = self.form == Form::One && !self.pointer;
         match self.omit {
             Omit::Never => true,
             Omit::Zero => false,
             // `omitempty` knows no empty struct.
-            Omit::Empty => by_value && !self.shape.is_go_scalar(),
+            Omit::Empty => self.is_filled() && !self.shape.is_go_scalar(),
         }
     }
 }
@@ -153,6 +172,8 @@ pub(crate) enum Shape {
 pub(crate) struct Part {
     /// By ascending number.
     pub steps: Box<[Step]>,
+    /// The steps that are fields which the wire has whether they are set or not.
+    pub filled: FieldSet,
     /// Index into `steps` plus one, by number; 0 where there is no such field.
     by_number: Box<[u16]>,
 }
@@ -190,7 +211,9 @@ impl Layouts {
                 .types
                 .iter()
                 .map(|t| match t {
-                    Type::Struct(s) if s.fields.len() <= FieldSet::MAX && has_message(s) => {
+                    Type::Struct(s)
+                        if s.fields.len() + s.embedded.len() <= FieldSet::MAX && has_message(s) =>
+                    {
                         Some(message(schema, s))
                     }
                     _ => None,
@@ -201,7 +224,28 @@ impl Layouts {
         for id in 0..layouts.messages.len() {
             layouts.fill_empty(TypeId(id as u32), &mut done);
         }
+        layouts.fill_zeros();
         layouts
+    }
+
+    /// Works out what stands for each field that is not set, now that the empty messages are known.
+    fn fill_zeros(&mut self) {
+        for id in 0..self.messages.len() {
+            let Some(message) = &self.messages[id] else { continue };
+            let zero = |field: &FieldLayout| {
+                let mut out = ReverseBuffer::with_capacity(16);
+                if field.is_filled() && field.number != 0 {
+                    out.put_zero(field.number, field.shape, self);
+                }
+                out.as_slice().into()
+            };
+            let zeros: Vec<Box<[u8]>> = message.fields.iter().map(zero).collect();
+            if let Some(message) = &mut self.messages[id] {
+                for (field, zero) in message.fields.iter_mut().zip(zeros) {
+                    field.zero = zero;
+                }
+            }
+        }
     }
 
     #[inline]
@@ -243,7 +287,7 @@ fn has_message(structure: &StructType) -> bool {
 }
 
 fn message(schema: &Schema, structure: &StructType) -> Message {
-    let fields: Box<[FieldLayout]> = structure.fields.iter().map(|f| field(schema, f)).collect();
+    let mut fields: Box<[FieldLayout]> = structure.fields.iter().map(|f| field(schema, f)).collect();
     // Part 0 is the message itself; part n is what `embedded_in` calls n.
     let mut steps: Vec<Vec<(u32, Step)>> = vec![Vec::new(); structure.embedded.len() + 1];
     for (i, (model, layout)) in structure.fields.iter().zip(&fields).enumerate() {
@@ -259,7 +303,14 @@ fn message(schema: &Schema, structure: &StructType) -> Message {
             part.push((embedded.number, step));
         }
     }
-    let parts = steps.into_iter().map(part).collect();
+    let parts: Box<[Part]> = steps.into_iter().map(|steps| part(steps, &fields)).collect();
+    for part in &parts {
+        for (place, step) in part.steps.iter().enumerate() {
+            if let Step::Field(field) = step {
+                fields[usize::from(*field)].place = place as u8;
+            }
+        }
+    }
     let names = NameTable::new(&fields);
     let mut always = FieldSet::default();
     for (i, field) in fields.iter().enumerate() {
@@ -267,17 +318,25 @@ fn message(schema: &Schema, structure: &StructType) -> Message {
             always.add(i);
         }
     }
-    Message { name: structure.name.clone(), fields, parts, empty: Box::default(), always, names }
+    let (name, successors) = (structure.name.clone(), Successors::new(fields.len()));
+    Message { name, fields, parts, empty: Box::default(), always, names, successors }
 }
 
-fn part(mut steps: Vec<(u32, Step)>) -> Part {
+fn part(mut steps: Vec<(u32, Step)>, fields: &[FieldLayout]) -> Part {
     steps.sort_by_key(|(number, _)| *number);
     let last = steps.last().map_or(0, |(number, _)| *number) as usize;
     let mut by_number = vec![0; last + 1];
     for (i, (number, _)) in steps.iter().enumerate() {
         by_number[*number as usize] = i as u16 + 1;
     }
-    Part { steps: steps.into_iter().map(|(_, step)| step).collect(), by_number: by_number.into() }
+    let mut filled = FieldSet::default();
+    for (i, (_, step)) in steps.iter().enumerate() {
+        if matches!(step, Step::Field(field) if fields[usize::from(*field)].is_filled()) {
+            filled.add(i);
+        }
+    }
+    let steps = steps.into_iter().map(|(_, step)| step).collect();
+    Part { steps, filled, by_number: by_number.into() }
 }
 
 fn field(schema: &Schema, field: &Field) -> FieldLayout {
@@ -298,6 +357,8 @@ fn field(schema: &Schema, field: &Field) -> FieldLayout {
         form,
         omit: field.omit,
         pointer: field.pointer,
+        place: 0,
+        zero: Box::default(),
     }
 }
 

@@ -20,9 +20,12 @@ mod decode;
 mod encode;
 mod envelope;
 mod layout;
+mod leaf;
+mod lexer;
 mod scan;
 mod sink;
 mod tape;
+mod transcode;
 mod wire;
 
 #[cfg(test)]
@@ -222,8 +225,9 @@ pub fn transcode_json(
     id: TypeId,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
-    let body = encode_stored(json, schema, id)?;
-    Envelope::write(&gvk.api_version(), &gvk.kind, body.as_slice(), out);
+    let mut body = Vec::with_capacity(json.len());
+    transcode::message(json, schema.layouts(), id, &mut body)?;
+    Envelope::write(&gvk.api_version(), &gvk.kind, &body, out);
     Ok(())
 }
 
@@ -234,9 +238,7 @@ pub fn transcode_json_message(
     id: TypeId,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
-    let body = encode_stored(json, schema, id)?;
-    out.extend_from_slice(body.as_slice());
-    Ok(())
+    transcode::message(json, schema.layouts(), id, out)
 }
 
 /// Appends an object as an item of a list (see [`ListFrame`]), with what stands before it, straight from stored JSON; see
@@ -247,19 +249,7 @@ pub fn transcode_json_item(
     id: TypeId,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
-    let mut body = encode_stored(json, schema, id)?;
-    ListFrame::close_item(&mut body);
-    out.extend_from_slice(body.as_slice());
-    Ok(())
-}
-
-/// The message of an object in stored JSON.
-fn encode_stored(json: &[u8], schema: &Schema, id: TypeId) -> Result<ReverseBuffer, EncodeError> {
-    let encode = |tape: &Tape<'_>| {
-        encode::encode_tape(schema.layouts(), tape, id, ReverseBuffer::with_capacity(json.len()))
-    };
-    // A schema may have a property of the raw member's name where it is not raw; then all of it is parsed.
-    encode(&Tape::from_stored_json(json)?).or_else(|_| encode(&Tape::from_json(json)?))
+    transcode::item(json, schema.layouts(), id, out)
 }
 
 /// Whether a type has a protobuf form. Custom resources have none, nor do Tables.

@@ -294,8 +294,7 @@ impl Sink for TreeSink {
                 continue;
             }
             match node {
-                // Tapes of embedded JSON hold no raw objects.
-                Node::Null | Node::Raw(_) => self.null(),
+                Node::Null => self.null(),
                 Node::Bool(b) => self.bool(b),
                 Node::Int(n) => self.int(n),
                 Node::Float(x) => self.float(x),

@@ -2,13 +2,13 @@
 //!
 //! Nodes stand in document order in one vector and borrow their text from the source; a container
 //! knows where its last descendant ends, so that stepping over it is one addition. The members of an
-//! object are pairs of nodes, key and value. Making a tape of stored JSON costs one pass over the bytes
-//! and one allocation, which is what makes transcoding without an object tree worth its while.
+//! object are pairs of nodes, key and value. Making a tape of JSON costs one pass over the bytes
+//! and one allocation.
 
 use std::borrow::Cow;
 
+use super::lexer::{hex4, Lexer};
 use super::EncodeError;
-use crate::blocks::{container_len, plain_prefix};
 use crate::value::{level, Value, MAX_DEPTH as MAX_JSON_DEPTH};
 
 /// One node of a [`Tape`].
@@ -32,12 +32,7 @@ pub(crate) enum Node<'a> {
     Object {
         end: u32,
     },
-    /// An object that was not looked into, as it was written. Only in tapes of [`Tape::from_stored_json`].
-    Raw(&'a str),
 }
-
-/// The member whose object goes onto the wire as the text that it is (`metav1.FieldsV1`): half of a typical object.
-const RAW_MEMBER: &str = "fieldsV1";
 
 impl<'a> Node<'a> {
     /// The text of a string node.
@@ -68,7 +63,7 @@ impl<'a> Node<'a> {
             Node::Int(_) | Node::Float(_) | Node::Number(_) => "number",
             Node::Text(_) | Node::Escaped(_) => "string",
             Node::Array { .. } => "array",
-            Node::Object { .. } | Node::Raw(_) => "object",
+            Node::Object { .. } => "object",
         }
     }
 }
@@ -89,22 +84,7 @@ impl<'a> Tape<'a> {
 
     /// Parses JSON. Checks everything that JSON demands of a text, save that keys come once.
     pub fn from_json(json: &'a [u8]) -> Result<Tape<'a>, EncodeError> {
-        let text = std::str::from_utf8(json)
-            .map_err(|e| EncodeError::Json { offset: e.valid_up_to(), problem: "invalid UTF-8" })?;
-        if text.len() > u32::MAX as usize {
-            return Err(EncodeError::Json { offset: u32::MAX as usize, problem: "text too long" });
-        }
-        Parser { text, at: 0, nodes: Vec::with_capacity(text.len() / 10 + 4), skips: false }.parse()
-    }
-
-    /// Parses JSON that this crate wrote, and steps over the objects of [`RAW_MEMBER`]: they are [`Node::Raw`].
-    pub fn from_stored_json(json: &'a [u8]) -> Result<Tape<'a>, EncodeError> {
-        let text = std::str::from_utf8(json)
-            .map_err(|e| EncodeError::Json { offset: e.valid_up_to(), problem: "invalid UTF-8" })?;
-        if text.len() > u32::MAX as usize {
-            return Err(EncodeError::Json { offset: u32::MAX as usize, problem: "text too long" });
-        }
-        Parser { text, at: 0, nodes: Vec::with_capacity(text.len() / 8 + 4), skips: true }.parse()
+        parse(Lexer::new(json)?)
     }
 
     #[inline]
@@ -154,7 +134,6 @@ impl<'a> Tape<'a> {
                     out.push(b'{');
                     open.push((end, b'}'));
                 }
-                Node::Raw(text) => out.extend_from_slice(text.as_bytes()),
             }
             let in_object = matches!(open.last(), Some((_, b'}')));
             let opened = matches!(node, Node::Array { .. } | Node::Object { .. });
@@ -226,229 +205,62 @@ fn flatten<'a>(value: &'a Value, nodes: &mut Vec<Node<'a>>, depth: usize) -> Res
     Ok(())
 }
 
-struct Parser<'a> {
-    text: &'a str,
-    at: usize,
-    nodes: Vec<Node<'a>>,
-    /// Whether the objects of [`RAW_MEMBER`] are stepped over.
-    skips: bool,
-}
-
-impl<'a> Parser<'a> {
-    fn fail<T>(&self, problem: &'static str) -> Result<T, EncodeError> {
-        Err(EncodeError::Json { offset: self.at, problem })
-    }
-
-    /// The next byte that is no white space, not yet consumed; 0 at the end.
-    #[inline]
-    fn peek(&mut self) -> u8 {
-        let bytes = self.text.as_bytes();
+/// Parses a whole text.
+fn parse<'a>(mut lexer: Lexer<'a>) -> Result<Tape<'a>, EncodeError> {
+    let mut nodes: Vec<Node<'a>> = Vec::with_capacity(lexer.text.len() / 10 + 4);
+    let mut open: Vec<u32> = Vec::with_capacity(16);
+    'value: loop {
+        match lexer.peek() {
+            b'{' => {
+                lexer.at += 1;
+                open.push(nodes.len() as u32);
+                nodes.push(Node::Object { end: 0 });
+                if open.len() > MAX_JSON_DEPTH {
+                    return lexer.fail("exceeded max depth");
+                }
+                if lexer.peek() != b'}' {
+                    nodes.push(lexer.key()?);
+                    continue 'value;
+                }
+            }
+            b'[' => {
+                lexer.at += 1;
+                open.push(nodes.len() as u32);
+                nodes.push(Node::Array { end: 0 });
+                if open.len() > MAX_JSON_DEPTH {
+                    return lexer.fail("exceeded max depth");
+                }
+                if lexer.peek() != b']' {
+                    continue 'value;
+                }
+            }
+            _ => nodes.push(lexer.leaf()?),
+        }
+        // A value is complete: close what ends here, then go on to the next one.
         loop {
-            match bytes.get(self.at) {
-                Some(b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
-                Some(&byte) => return byte,
-                None => return 0,
-            }
-        }
-    }
-
-    fn parse(mut self) -> Result<Tape<'a>, EncodeError> {
-        let mut open: Vec<u32> = Vec::with_capacity(16);
-        'value: loop {
-            match self.peek() {
-                b'"' => self.string()?,
-                b'{' if self.skips && self.nodes.last() == Some(&Node::Text(RAW_MEMBER)) => {
-                    self.skip_object()?
+            let Some(&container) = open.last() else {
+                return lexer.end().map(|()| Tape { nodes });
+            };
+            let after = nodes.len() as u32;
+            let is_object = matches!(nodes[container as usize], Node::Object { .. });
+            match (lexer.peek(), is_object) {
+                (b',', true) => {
+                    lexer.at += 1;
+                    nodes.push(lexer.key()?);
+                    continue 'value;
                 }
-                b'{' => {
-                    self.at += 1;
-                    open.push(self.nodes.len() as u32);
-                    self.nodes.push(Node::Object { end: 0 });
-                    if open.len() > MAX_JSON_DEPTH {
-                        return self.fail("exceeded max depth");
-                    }
-                    if self.peek() != b'}' {
-                        self.key()?;
-                        continue 'value;
-                    }
+                (b',', false) => {
+                    lexer.at += 1;
+                    continue 'value;
                 }
-                b'[' => {
-                    self.at += 1;
-                    open.push(self.nodes.len() as u32);
-                    self.nodes.push(Node::Array { end: 0 });
-                    if open.len() > MAX_JSON_DEPTH {
-                        return self.fail("exceeded max depth");
-                    }
-                    if self.peek() != b']' {
-                        continue 'value;
-                    }
-                }
-                b'-' | b'0'..=b'9' => self.number()?,
-                b't' => self.literal("true", Node::Bool(true))?,
-                b'f' => self.literal("false", Node::Bool(false))?,
-                b'n' => self.literal("null", Node::Null)?,
-                _ => return self.fail("expected a value"),
+                (b'}', true) => nodes[container as usize] = Node::Object { end: after },
+                (b']', false) => nodes[container as usize] = Node::Array { end: after },
+                _ => return lexer.fail("expected a comma or the end of the container"),
             }
-            // A value is complete: close what ends here, then go on to the next one.
-            loop {
-                let Some(&container) = open.last() else {
-                    if self.peek() != 0 || self.at != self.text.len() {
-                        return self.fail("text after the value");
-                    }
-                    return Ok(Tape { nodes: self.nodes });
-                };
-                let after = self.nodes.len() as u32;
-                let is_object = matches!(self.nodes[container as usize], Node::Object { .. });
-                match (self.peek(), is_object) {
-                    (b',', true) => {
-                        self.at += 1;
-                        if self.peek() != b'"' {
-                            return self.fail("expected a key");
-                        }
-                        self.key()?;
-                        continue 'value;
-                    }
-                    (b',', false) => {
-                        self.at += 1;
-                        continue 'value;
-                    }
-                    (b'}', true) => self.nodes[container as usize] = Node::Object { end: after },
-                    (b']', false) => self.nodes[container as usize] = Node::Array { end: after },
-                    _ => return self.fail("expected a comma or the end of the container"),
-                }
-                self.at += 1;
-                open.pop();
-            }
+            lexer.at += 1;
+            open.pop();
         }
     }
-
-    fn key(&mut self) -> Result<(), EncodeError> {
-        if self.peek() != b'"' {
-            return self.fail("expected a key");
-        }
-        self.string()?;
-        if self.peek() != b':' {
-            return self.fail("expected a colon");
-        }
-        self.at += 1;
-        Ok(())
-    }
-
-    /// Steps over an object; the next byte is its opening brace. It is looked at for where it ends, no more.
-    fn skip_object(&mut self) -> Result<(), EncodeError> {
-        let rest = self.text.get(self.at..).unwrap_or_default();
-        let Some(object) = container_len(rest.as_bytes()).and_then(|len| rest.get(..len)) else {
-            return self.fail("object without an end");
-        };
-        self.nodes.push(Node::Raw(object));
-        self.at += object.len();
-        Ok(())
-    }
-
-    fn literal(&mut self, word: &str, node: Node<'a>) -> Result<(), EncodeError> {
-        if !self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
-            return self.fail("expected a value");
-        }
-        self.at += word.len();
-        self.nodes.push(node);
-        Ok(())
-    }
-
-    /// A string; the next byte is its opening quote.
-    #[inline]
-    fn string(&mut self) -> Result<(), EncodeError> {
-        let start = self.at + 1;
-        let (end, escaped) = self.end_of_string(start)?;
-        let Some(inside) = self.text.get(start..end) else {
-            return self.fail("split character");
-        };
-        self.nodes.push(if escaped { Node::Escaped(inside) } else { Node::Text(inside) });
-        self.at = end + 1;
-        Ok(())
-    }
-
-    /// Where the closing quote of a string is, and whether there are escapes before it.
-    #[inline]
-    fn end_of_string(&mut self, start: usize) -> Result<(usize, bool), EncodeError> {
-        let bytes = self.text.as_bytes();
-        let mut at = start;
-        let mut escaped = false;
-        loop {
-            at += plain_prefix(bytes.get(at..).unwrap_or_default());
-            match bytes.get(at) {
-                Some(b'"') => return Ok((at, escaped)),
-                Some(b'\\') => {
-                    escaped = true;
-                    match bytes.get(at + 1) {
-                        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => at += 2,
-                        Some(b'u') if hex4(bytes.get(at + 2..)).is_some() => at += 6,
-                        _ => {
-                            self.at = at;
-                            return self.fail("bad escape");
-                        }
-                    }
-                }
-                Some(_) => {
-                    self.at = at;
-                    return self.fail("control character in a string");
-                }
-                None => {
-                    self.at = at;
-                    return self.fail("string without an end");
-                }
-            }
-        }
-    }
-
-    fn number(&mut self) -> Result<(), EncodeError> {
-        let bytes = self.text.as_bytes();
-        let start = self.at;
-        let mut at = start;
-        let digits = |at: &mut usize| {
-            let from = *at;
-            while bytes.get(*at).is_some_and(u8::is_ascii_digit) {
-                *at += 1;
-            }
-            *at - from
-        };
-        let negative = bytes[at] == b'-';
-        at += negative as usize;
-        let first = at;
-        let whole = digits(&mut at);
-        let mut integer = true;
-        if whole == 0 || (whole > 1 && bytes[first] == b'0') {
-            return self.fail("bad number");
-        }
-        if bytes.get(at) == Some(&b'.') {
-            integer = false;
-            at += 1;
-            if digits(&mut at) == 0 {
-                return self.fail("bad number");
-            }
-        }
-        if let Some(b'e' | b'E') = bytes.get(at) {
-            integer = false;
-            at += 1;
-            at += matches!(bytes.get(at), Some(b'+' | b'-')) as usize;
-            if digits(&mut at) == 0 {
-                return self.fail("bad number");
-            }
-        }
-        let text = &self.text[start..at];
-        self.nodes.push(match text.parse::<i64>() {
-            // See [`Node::integer`].
-            Ok(n) if integer && (n != 0 || !negative) => Node::Int(n),
-            _ if text.parse::<f64>().is_ok_and(f64::is_finite) => Node::Number(text),
-            _ => return self.fail("number out of range"),
-        });
-        self.at = at;
-        Ok(())
-    }
-}
-
-fn hex4(bytes: Option<&[u8]>) -> Option<u16> {
-    let digits = bytes?.first_chunk::<4>()?;
-    digits.iter().try_fold(0, |n, &d| Some(n << 4 | (d as char).to_digit(16)? as u16))
 }
 
 /// The text that the inside of a JSON string stands for. Half of a surrogate pair becomes U+FFFD, as in
@@ -559,19 +371,6 @@ mod tests {
         assert_eq!(unescape("\\ud83d!"), "\u{fffd}!");
         assert_eq!(unescape("\\ud83d\\u0041"), "\u{fffd}A");
         assert_eq!(unescape("\\ude00\\ud83d\\ude00"), "\u{fffd}\u{1f600}");
-    }
-
-    #[test]
-    fn raw_members_are_stepped_over() {
-        let json = r#"{"m":[{"fieldsV1":{"f:a":{".":{},"k:{\"x\":\"}\"}":[1]}},"time":"t"},{"fieldsV1":"text"},{"x":"fieldsV1"},{}]}"#;
-        let tape = Tape::from_stored_json(json.as_bytes()).unwrap();
-        assert!(tape.nodes.contains(&Node::Raw(r#"{"f:a":{".":{},"k:{\"x\":\"}\"}":[1]}}"#)));
-        let mut out = Vec::new();
-        tape.write_json(0, &mut out);
-        assert_eq!(String::from_utf8(out).unwrap(), json);
-        for end in 0..json.len() {
-            assert!(Tape::from_stored_json(&json.as_bytes()[..end]).is_err(), "cut at {end}");
-        }
     }
 
     #[test]

@@ -164,6 +164,12 @@ impl ReverseBuffer {
         &self.buffer[self.start..]
     }
 
+    /// Forgets what was written.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.start = self.buffer.len();
+    }
+
     #[cold]
     fn grow(&mut self, needed: usize) {
         let len = self.len();

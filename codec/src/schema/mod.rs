@@ -23,9 +23,11 @@
 
 mod builtin;
 pub mod model;
+mod successors;
 
 pub use builtin::builtin;
 pub use model::{
     Embedded, Field, ListType, MapType, Omit, PatchStrategy, Scalar, Schema, SchemaOr, StructType, Type,
     TypeId, GVK,
 };
+pub use successors::Successors;

@@ -1,11 +1,11 @@
 //! The types of the schema model.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::OnceLock;
 
 use smol_str::SmolStr;
 
+use super::successors::Successors;
 use crate::protobuf::Layouts;
 use crate::value::{Map, Value};
 
@@ -288,10 +288,8 @@ pub struct StructType {
     pub names: Box<[SmolStr]>,
     /// A hash table of ranks plus one; 0 where free. Made by [`StructType::index_fields`].
     pub slots: Box<[u16]>,
-    /// Which field came after which when an object was read last: for each rank plus one (0 stands for the beginning of
-    /// the object), the rank plus one of the next field. Objects of one kind mostly have the same fields in the same order, so that a
-    /// reader needs one comparison to recognise a field. A guess and no more: threads overwrite each other's.
-    pub successors: Box<[AtomicU16]>,
+    /// Which field comes after which, by rank.
+    pub successors: Successors,
 }
 
 /// A hash of a field's name from what mostly tells names apart: the length and three of the bytes.
@@ -324,27 +322,13 @@ impl StructType {
         let size = (2 * self.fields.len()).next_power_of_two();
         self.slots = vec![0; size].into_boxed_slice();
         self.names = (0..self.by_name.len()).map(|rank| self.by_rank(rank).name.clone()).collect();
-        self.successors = (0..=self.by_name.len()).map(|_| AtomicU16::new(0)).collect();
+        self.successors = Successors::new(self.by_name.len());
         for rank in 0..self.by_name.len() {
             let mut slot = hash(&self.names[rank]) & (size - 1);
             while self.slots[slot] != 0 {
                 slot = (slot + 1) & (size - 1);
             }
             self.slots[slot] = rank as u16 + 1;
-        }
-    }
-
-    /// The rank of the field that is expected behind the one of rank `after - 1`, 0 being the beginning of an object.
-    #[inline]
-    pub(crate) fn expected(&self, after: usize) -> Option<usize> {
-        usize::from(self.successors.get(after)?.load(Ordering::Relaxed)).checked_sub(1)
-    }
-
-    /// Remembers which field came behind another for [`StructType::expected`].
-    #[inline]
-    pub(crate) fn came(&self, rank: usize, after: usize) {
-        if let Some(successor) = self.successors.get(after) {
-            successor.store(rank as u16 + 1, Ordering::Relaxed);
         }
     }
 

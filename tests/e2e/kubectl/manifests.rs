@@ -101,7 +101,10 @@ async fn published_manifests_live_their_whole_life() {
     assert_eq!(kubectl.ok(&format!("diff{files}")), "");
 
     let refused = kubectl.fails("annotate crd httproutes.gateway.networking.k8s.io tried=yes");
-    assert!(refused.contains("Installing CRDs with version before v1.5.0 is prohibited by default"), "{refused}");
+    assert!(
+        refused.contains("Installing CRDs with version before v1.5.0 is prohibited by default"),
+        "{refused}"
+    );
 
     let everything = kubectl.ok("get all -A");
     for name in ["deployment.apps/ingress-nginx-controller", "service/frontend", "statefulset.apps/cassandra"]

@@ -1,0 +1,142 @@
+//! Single values on the wire, and what stands for absent ones.
+
+use base64::engine::general_purpose::STANDARD as BASE64;
+use base64::Engine;
+
+use super::layout::{Layouts, Shape};
+use super::tape::Node;
+use super::wire::{ReverseBuffer, WireType};
+use super::EncodeError;
+use crate::schema::SchemaOr;
+use crate::time::{parse_duration, Timestamp};
+
+pub(super) fn mismatch(expected: &'static str, found: Node<'_>) -> EncodeError {
+    EncodeError::Type { path: String::new(), expected, found: found.type_name() }
+}
+
+fn invalid(what: &'static str, text: &str) -> EncodeError {
+    EncodeError::Value { path: String::new(), what, text: text.chars().take(64).collect() }
+}
+
+impl ReverseBuffer {
+    /// One value that is no message, list, map or JSON text, and not `null`.
+    pub fn put_leaf(&mut self, number: u32, shape: Shape, value: Node<'_>) -> Result<(), EncodeError> {
+        match shape {
+            Shape::String => match value {
+                Node::Text(text) => self.put_bytes_field(number, text.as_bytes()),
+                other => {
+                    let text = other.text().ok_or_else(|| mismatch("string", other))?;
+                    self.put_bytes_field(number, text.as_bytes());
+                }
+            },
+            Shape::Bool => match value {
+                Node::Bool(b) => self.put_varint_field(number, b as u64),
+                other => return Err(mismatch("bool", other)),
+            },
+            Shape::Int32 => match value.integer() {
+                Some(n) if i32::try_from(n).is_ok() => self.put_varint_field(number, n as u64),
+                _ => return Err(mismatch("32-bit integer", value)),
+            },
+            Shape::Int64 => match value.integer() {
+                Some(n) => self.put_varint_field(number, n as u64),
+                None => return Err(mismatch("64-bit integer", value)),
+            },
+            Shape::Double => {
+                let x = match value {
+                    Node::Int(n) => n as f64,
+                    Node::Float(x) => x,
+                    Node::Number(text) => text.parse().map_err(|_| invalid("number", text))?,
+                    other => return Err(mismatch("number", other)),
+                };
+                if !x.is_finite() {
+                    return Err(mismatch("finite number", value));
+                }
+                self.put_double(number, x);
+            }
+            Shape::Bytes => {
+                let text = value.text().ok_or_else(|| mismatch("string", value))?;
+                let bytes = BASE64.decode(text.as_bytes()).map_err(|_| invalid("base64", &text))?;
+                self.put_bytes_field(number, &bytes);
+            }
+            Shape::Quantity => {
+                let end = self.len();
+                match value {
+                    Node::Int(n) => self.put_bytes_field(1, n.to_string().as_bytes()),
+                    other => {
+                        let text = other.text().ok_or_else(|| mismatch("quantity", other))?;
+                        self.put_bytes_field(1, text.as_bytes());
+                    }
+                }
+                self.put_message_prefix(number, end);
+            }
+            Shape::IntOrString => match value.integer() {
+                Some(n) if i32::try_from(n).is_ok() => self.put_int_or_string(number, 0, n, b""),
+                _ => {
+                    let text = value.text().ok_or_else(|| mismatch("string or 32-bit integer", value))?;
+                    self.put_int_or_string(number, 1, 0, text.as_bytes());
+                }
+            },
+            Shape::Time | Shape::MicroTime => {
+                let text = value.text().ok_or_else(|| mismatch("string", value))?;
+                // Of a Time, seconds alone go on the wire; of a MicroTime, whole microseconds.
+                let (time, unit) = match shape {
+                    Shape::Time => (Timestamp::parse(&text), 1_000_000_000),
+                    _ => (Timestamp::parse_micro(&text), 1_000),
+                };
+                let time = time.map_err(|_| invalid("time", &text))?;
+                let (seconds, nanos) = (time.seconds, time.nanos / unit * unit);
+                if time == Timestamp::ZERO {
+                    self.put_bytes_field(number, b"");
+                    return Ok(());
+                }
+                let end = self.len();
+                self.put_varint_field(2, nanos as u64);
+                self.put_varint_field(1, seconds as u64);
+                self.put_message_prefix(number, end);
+            }
+            Shape::Duration => {
+                let text = value.text().ok_or_else(|| mismatch("string", value))?;
+                let nanos = parse_duration(&text).map_err(|_| invalid("duration", &text))?;
+                let end = self.len();
+                self.put_varint_field(1, nanos as u64);
+                self.put_message_prefix(number, end);
+            }
+            Shape::Message(_) | Shape::Raw | Shape::SchemaOr(..) | Shape::None => {}
+        }
+        Ok(())
+    }
+
+    fn put_double(&mut self, number: u32, x: f64) {
+        self.put(&x.to_bits().to_le_bytes());
+        self.put_tag(number, WireType::Fixed64);
+    }
+
+    fn put_int_or_string(&mut self, number: u32, kind: u64, n: i64, text: &[u8]) {
+        let end = self.len();
+        self.put_bytes_field(3, text);
+        self.put_varint_field(2, n as u64);
+        self.put_varint_field(1, kind);
+        self.put_message_prefix(number, end);
+    }
+
+    /// A zero value that is no pointer.
+    pub fn put_zero(&mut self, number: u32, shape: Shape, layouts: &Layouts) {
+        match shape {
+            Shape::Bool | Shape::Int32 | Shape::Int64 => self.put_varint_field(number, 0),
+            Shape::Double => self.put_double(number, 0.0),
+            Shape::String => self.put_bytes_field(number, b""),
+            // A nil slice.
+            Shape::Bytes | Shape::None => {}
+            // A message that holds the string "0".
+            Shape::Quantity => self.put_bytes_field(number, b"\x0a\x010"),
+            Shape::IntOrString => self.put_int_or_string(number, 0, 0, b""),
+            Shape::Time | Shape::MicroTime | Shape::Raw => self.put_bytes_field(number, b""),
+            Shape::Duration | Shape::SchemaOr(SchemaOr::Bool, _) => self.put_bytes_field(number, b"\x08\x00"),
+            Shape::SchemaOr(..) => self.put_bytes_field(number, b""),
+            Shape::Message(id) => {
+                let empty = layouts.message(id).map_or(&[][..], |m| &m.empty);
+                self.put_bytes_field(number, empty);
+            }
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! Stored JSON to wire bytes in one pass, without a tree or a tape.
+//!
+//! Stored JSON has the fields of a struct in declaration order, which is nearly always that of their numbers. So bytes
+//! are written as text is read, fields that the wire has though they are not set put in between; the length of a message is
+//! put before it when it is known. What does not come in order, and structs with embedded messages, are put right
+//! when the struct ends. Presence rules are those of the [encoder](super::encode).
+
+use super::encode::encode_value;
+use super::envelope::ITEMS;
+use super::layout::{FieldLayout, FieldSet, Form, Layouts, Message, Shape, Step};
+use super::leaf::mismatch;
+use super::lexer::Lexer;
+use super::tape::{Node, Tape};
+use super::wire::{push_varint, varint, ReverseBuffer, WireType};
+use super::{EncodeError, MAX_DEPTH};
+use crate::schema::TypeId;
+
+/// The member whose object goes onto the wire as the text that it is (`metav1.FieldsV1`): half of a typical object.
+const RAW_MEMBER: &str = "fieldsV1";
+
+/// Appends the bare message of an object. Leaves `out` as it was when it fails.
+pub(super) fn message(
+    json: &[u8],
+    layouts: &Layouts,
+    id: TypeId,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    write(json, layouts, out, |transcoder| transcoder.root(id))
+}
+
+/// Appends an object as an item of a list.
+pub(super) fn item(json: &[u8], layouts: &Layouts, id: TypeId, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    write(json, layouts, out, |transcoder| {
+        let begin = transcoder.open(ITEMS);
+        transcoder.root(id)?;
+        transcoder.close(begin);
+        Ok(())
+    })
+}
+
+fn write<'e>(
+    json: &'e [u8],
+    layouts: &'e Layouts,
+    out: &'e mut Vec<u8>,
+    run: impl FnOnce(&mut Transcoder<'e, '_>) -> Result<(), EncodeError>,
+) -> Result<(), EncodeError> {
+    let before = out.len();
+    let (lexer, pieces, scratch) = (Lexer::new(json)?, Vec::with_capacity(64), Vec::new());
+    let leaf = ReverseBuffer::with_capacity(64);
+    let mut transcoder = Transcoder { layouts, lexer, out: &mut *out, pieces, scratch, leaf };
+    let done = run(&mut transcoder).and_then(|()| transcoder.lexer.end());
+    if done.is_err() {
+        out.truncate(before);
+    }
+    done
+}
+
+/// Where something that may have to move lies in `out`.
+#[derive(Clone, Copy)]
+struct Piece {
+    /// Of a struct's member the index of its field, of a map's entry where its key begins in the text.
+    what: u32,
+    start: usize,
+    end: usize,
+}
+
+struct Transcoder<'e, 'o> {
+    layouts: &'e Layouts,
+    lexer: Lexer<'e>,
+    out: &'o mut Vec<u8>,
+    /// A stack: what is written of the structs and maps that are open.
+    pieces: Vec<Piece>,
+    /// For what is put in order.
+    scratch: Vec<u8>,
+    /// For values that are small messages.
+    leaf: ReverseBuffer,
+}
+
+impl<'e> Transcoder<'e, '_> {
+    fn root(&mut self, id: TypeId) -> Result<(), EncodeError> {
+        let message = self.layouts.message(id).ok_or(EncodeError::NotAMessage)?;
+        self.message(message, 0)
+    }
+
+    /// What is wrong with the value at hand.
+    #[cold]
+    fn mismatch(&mut self, expected: &'static str) -> EncodeError {
+        match self.lexer.peek() {
+            b'{' => mismatch(expected, Node::Object { end: 0 }),
+            b'[' => mismatch(expected, Node::Array { end: 0 }),
+            _ => match self.lexer.leaf() {
+                Ok(found) => mismatch(expected, found),
+                Err(fault) => fault,
+            },
+        }
+    }
+
+    /// Begins a message; gives what [`Transcoder::close`] wants.
+    #[inline]
+    fn open(&mut self, number: u32) -> usize {
+        self.tag(number, WireType::Bytes);
+        // Room for the length of most messages.
+        self.out.push(0);
+        self.out.len()
+    }
+
+    /// Ends a message: puts its length before it.
+    #[inline]
+    fn close(&mut self, begin: usize) {
+        let len = self.out.len() - begin;
+        if len < 0x80 {
+            self.out[begin - 1] = len as u8;
+            return;
+        }
+        let (bytes, used) = varint(len as u64);
+        self.out.extend_from_slice(&bytes[1..used]);
+        self.out.copy_within(begin..begin + len, begin + used - 1);
+        self.out[begin - 1..begin - 1 + used].copy_from_slice(&bytes[..used]);
+    }
+
+    #[inline]
+    fn tag(&mut self, number: u32, wire: WireType) {
+        self.varint(u64::from(number) << 3 | wire as u64);
+    }
+
+    #[inline]
+    fn varint(&mut self, value: u64) {
+        match value < 0x80 {
+            true => self.out.push(value as u8),
+            false => push_varint(self.out, value),
+        }
+    }
+
+    #[inline]
+    fn bytes(&mut self, number: u32, bytes: &[u8]) {
+        self.tag(number, WireType::Bytes);
+        self.varint(bytes.len() as u64);
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// Whether the container that is being read has another member or element, and goes there.
+    #[inline]
+    fn more(&mut self, first: bool, closing: u8) -> Result<bool, EncodeError> {
+        match self.lexer.peek() {
+            byte if byte == closing => {
+                self.lexer.at += 1;
+                return Ok(false);
+            }
+            b',' if !first => self.lexer.at += 1,
+            _ if first => {}
+            _ => return self.lexer.fail("expected a comma or the end of the container"),
+        }
+        Ok(true)
+    }
+
+    /// The body of a message from the object at hand.
+    fn message(&mut self, message: &'e Message, depth: usize) -> Result<(), EncodeError> {
+        if self.lexer.peek() != b'{' {
+            return Err(self.mismatch("object"));
+        }
+        if depth > MAX_DEPTH {
+            return Err(EncodeError::TooDeep);
+        }
+        self.lexer.at += 1;
+        let (start, base) = (self.out.len(), self.pieces.len());
+        let part = &message.parts[0];
+        let mut in_order = message.parts.len() == 1;
+        // The first step that is not written yet, and the field before plus one.
+        let (mut next, mut after) = (0, 0);
+        let mut first = true;
+        while self.more(first, b'}')? {
+            first = false;
+            let Some(index) = self.field_at_hand(message, after)? else {
+                self.lexer.value()?;
+                continue;
+            };
+            after = index + 1;
+            let field = &message.fields[index];
+            if field.number == 0 || field.shape == Shape::None {
+                self.lexer.value()?;
+                continue;
+            }
+            let place = usize::from(field.place);
+            in_order &= place >= next;
+            if in_order {
+                self.fill(message, part.filled.between(next, place));
+                next = place + 1;
+            }
+            let start = self.out.len();
+            self.field(field, depth).map_err(|e| e.in_field(&field.name))?;
+            self.pieces.push(Piece { what: index as u32, start, end: self.out.len() });
+        }
+        match in_order {
+            true => self.fill(message, part.filled.between(next, FieldSet::MAX)),
+            false => self.arrange(message, start, base),
+        }
+        self.pieces.truncate(base);
+        Ok(())
+    }
+
+    /// The key at hand, as the index of a field; `None` for others.
+    #[inline]
+    fn field_at_hand(&mut self, message: &Message, after: usize) -> Result<Option<usize>, EncodeError> {
+        if self.lexer.peek() != b'"' {
+            return self.lexer.fail("expected a key");
+        }
+        if let Some(index) = message.successors.expected(after) {
+            let key = message.fields[index].key.as_bytes();
+            if self.lexer.text.as_bytes()[self.lexer.at..].starts_with(key) {
+                self.lexer.at += key.len();
+                return Ok(Some(index));
+            }
+        }
+        let found = match self.lexer.key()? {
+            Node::Text(name) => message.field(name),
+            escaped => escaped.text().and_then(|name| message.field(&name)),
+        };
+        if let Some(index) = found {
+            message.successors.came(index, after);
+        }
+        Ok(found)
+    }
+
+    /// Writes steps whose fields are not set.
+    #[inline]
+    fn fill(&mut self, message: &Message, steps: FieldSet) {
+        for step in steps {
+            if let Step::Field(field) = message.parts[0].steps[step] {
+                self.out.extend_from_slice(&message.fields[usize::from(field)].zero);
+            }
+        }
+    }
+
+    /// Puts the pieces of a message, which begins at `start`, in order, what is missing between them and those of embedded
+    /// messages into these.
+    fn arrange(&mut self, message: &Message, start: usize, base: usize) {
+        // Of each field the last piece, which is the one that counts.
+        let mut last = [u32::MAX; FieldSet::MAX];
+        for (i, piece) in self.pieces[base..].iter().enumerate() {
+            last[piece.what as usize] = (base + i) as u32;
+        }
+        let mut arranged = std::mem::take(&mut self.scratch);
+        arranged.clear();
+        self.arrange_part(message, 0, &last, &mut arranged);
+        self.out.truncate(start);
+        self.out.extend_from_slice(&arranged);
+        self.scratch = arranged;
+    }
+
+    fn arrange_part(&self, message: &Message, part: usize, last: &[u32], arranged: &mut Vec<u8>) {
+        for step in &message.parts[part].steps {
+            match *step {
+                Step::Field(field) => {
+                    let field = usize::from(field);
+                    match self.pieces.get(last[field] as usize) {
+                        Some(piece) => arranged.extend_from_slice(&self.out[piece.start..piece.end]),
+                        None => arranged.extend_from_slice(&message.fields[field].zero),
+                    }
+                }
+                Step::Part { number, part } => {
+                    let mut inner = Vec::new();
+                    self.arrange_part(message, usize::from(part), last, &mut inner);
+                    push_varint(arranged, u64::from(number) << 3 | WireType::Bytes as u64);
+                    push_varint(arranged, inner.len() as u64);
+                    arranged.extend_from_slice(&inner);
+                }
+            }
+        }
+    }
+
+    fn field(&mut self, field: &'e FieldLayout, depth: usize) -> Result<(), EncodeError> {
+        if self.lexer.peek() == b'n' {
+            self.lexer.leaf()?;
+            self.out.extend_from_slice(&field.zero);
+            return Ok(());
+        }
+        match field.form {
+            Form::One
+                if field.shape == Shape::Raw && field.name == RAW_MEMBER && self.lexer.peek() == b'{' =>
+            {
+                let text = self.lexer.container()?;
+                let begin = self.open(field.number);
+                self.bytes(1, text.as_bytes());
+                self.close(begin);
+                Ok(())
+            }
+            Form::One => self.value(field.number, field.shape, depth),
+            Form::List => self.list(field.number, field.shape, depth),
+            Form::Wrapped => self.wrapped(field.number, field.shape, depth),
+            Form::Map | Form::MapOfWrapped => self.map(field, depth),
+        }
+    }
+
+    fn wrapped(&mut self, number: u32, shape: Shape, depth: usize) -> Result<(), EncodeError> {
+        let begin = self.open(number);
+        self.list(1, shape, depth)?;
+        self.close(begin);
+        Ok(())
+    }
+
+    fn list(&mut self, number: u32, shape: Shape, depth: usize) -> Result<(), EncodeError> {
+        if self.lexer.peek() != b'[' {
+            return Err(self.mismatch("array"));
+        }
+        self.lexer.at += 1;
+        let mut index = 0;
+        while self.more(index == 0, b']')? {
+            self.element(number, shape, depth).map_err(|e| e.at_index(index))?;
+            index += 1;
+        }
+        Ok(())
+    }
+
+    /// An element of a list or the value of a map entry: `null` is the zero value there.
+    fn element(&mut self, number: u32, shape: Shape, depth: usize) -> Result<(), EncodeError> {
+        if self.lexer.peek() != b'n' {
+            return self.value(number, shape, depth);
+        }
+        self.lexer.leaf()?;
+        self.leaf.put_zero(number, shape, self.layouts);
+        self.take_leaf();
+        Ok(())
+    }
+
+    /// Appends what was put into `leaf`.
+    #[inline]
+    fn take_leaf(&mut self) {
+        self.out.extend_from_slice(self.leaf.as_slice());
+        self.leaf.clear();
+    }
+
+    fn map(&mut self, field: &'e FieldLayout, depth: usize) -> Result<(), EncodeError> {
+        if self.lexer.peek() != b'{' {
+            return Err(self.mismatch("object"));
+        }
+        self.lexer.at += 1;
+        let (start, base) = (self.out.len(), self.pieces.len());
+        let (mut in_order, mut previous) = (true, None);
+        let mut first = true;
+        while self.more(first, b'}')? {
+            first = false;
+            self.lexer.peek();
+            let what = self.lexer.at as u32;
+            let key = self.lexer.key()?;
+            let text = key.text().unwrap_or_default();
+            in_order &= previous.as_ref().is_none_or(|previous| *previous < text);
+            let start = self.out.len();
+            let begin = self.open(field.number);
+            self.bytes(1, text.as_bytes());
+            let is_null = self.lexer.peek() == b'n';
+            let written = match field.form {
+                Form::MapOfWrapped if is_null => self.lexer.leaf().map(|_| self.bytes(2, b"")),
+                Form::MapOfWrapped => self.wrapped(2, field.shape, depth),
+                _ => self.element(2, field.shape, depth),
+            };
+            written.map_err(|e| e.in_field(&text))?;
+            self.close(begin);
+            self.pieces.push(Piece { what, start, end: self.out.len() });
+            previous = Some(text);
+        }
+        if !in_order {
+            self.sort(start, base);
+        }
+        self.pieces.truncate(base);
+        Ok(())
+    }
+
+    /// Sorts the entries of a map by key, each key once, the last one.
+    #[cold]
+    fn sort(&mut self, start: usize, base: usize) {
+        let text = self.lexer.text;
+        let key = |piece: &Piece| {
+            let mut lexer = Lexer { text, at: piece.what as usize };
+            // It was read before.
+            lexer.key().ok().and_then(|key| key.text()).unwrap_or_default()
+        };
+        let mut entries: Vec<_> = self.pieces[base..].iter().map(|piece| (key(piece), *piece)).collect();
+        // Stable: of equal keys the last one stays last.
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut sorted = Vec::with_capacity(self.out.len() - start);
+        for (i, (key, piece)) in entries.iter().enumerate() {
+            if entries.get(i + 1).is_none_or(|(next, _)| next != key) {
+                sorted.extend_from_slice(&self.out[piece.start..piece.end]);
+            }
+        }
+        self.out.truncate(start);
+        self.out.extend_from_slice(&sorted);
+    }
+
+    /// One value that is not `null`.
+    #[inline]
+    fn value(&mut self, number: u32, shape: Shape, depth: usize) -> Result<(), EncodeError> {
+        match shape {
+            Shape::String => {
+                if self.lexer.peek() != b'"' {
+                    return Err(self.mismatch("string"));
+                }
+                match self.lexer.string()? {
+                    Node::Text(text) => self.bytes(number, text.as_bytes()),
+                    escaped => self.bytes(number, escaped.text().unwrap_or_default().as_bytes()),
+                }
+            }
+            Shape::Message(id) => {
+                let message = self.layouts.message(id).ok_or(EncodeError::NotAMessage)?;
+                let begin = self.open(number);
+                self.message(message, depth + 1)?;
+                self.close(begin);
+            }
+            // Rare, and written by what writes trees.
+            Shape::Raw | Shape::SchemaOr(..) => {
+                let tape = Tape::from_json(self.lexer.value()?.as_bytes())?;
+                let written = encode_value(self.layouts, &tape, number, shape, depth)?;
+                self.out.extend_from_slice(written.as_slice());
+            }
+            _ => {
+                let value = match self.lexer.peek() {
+                    b'{' => Node::Object { end: 0 },
+                    b'[' => Node::Array { end: 0 },
+                    _ => self.lexer.leaf()?,
+                };
+                self.leaf.put_leaf(number, shape, value)?;
+                self.take_leaf();
+            }
+        }
+        Ok(())
+    }
+}
