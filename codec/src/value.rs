@@ -38,6 +38,7 @@ impl Value {
     }
 
     /// The text, if this is a string.
+    #[inline]
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Value::String(s) => Some(s),
@@ -46,6 +47,7 @@ impl Value {
     }
 
     /// The integer, if this is one.
+    #[inline]
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Value::Int(n) => Some(*n),
@@ -54,6 +56,7 @@ impl Value {
     }
 
     /// The truth value, if this is one.
+    #[inline]
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Value::Bool(b) => Some(*b),
@@ -62,6 +65,7 @@ impl Value {
     }
 
     /// The elements, if this is a list.
+    #[inline]
     pub fn as_array(&self) -> Option<&[Value]> {
         match self {
             Value::Array(a) => Some(a),
@@ -70,6 +74,7 @@ impl Value {
     }
 
     /// The elements, if this is a list.
+    #[inline]
     pub fn as_array_mut(&mut self) -> Option<&mut Vec<Value>> {
         match self {
             Value::Array(a) => Some(a),
@@ -78,6 +83,7 @@ impl Value {
     }
 
     /// The members, if this is an object.
+    #[inline]
     pub fn as_object(&self) -> Option<&Map> {
         match self {
             Value::Object(m) => Some(m),
@@ -86,6 +92,7 @@ impl Value {
     }
 
     /// The members, if this is an object.
+    #[inline]
     pub fn as_object_mut(&mut self) -> Option<&mut Map> {
         match self {
             Value::Object(m) => Some(m),
@@ -94,16 +101,19 @@ impl Value {
     }
 
     /// Whether this is `null`.
+    #[inline]
     pub fn is_null(&self) -> bool {
         matches!(self, Value::Null)
     }
 
     /// A member of an object; `None` when absent or when this is no object.
+    #[inline]
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.as_object()?.get(key)
     }
 
     /// A member of an object, to change it.
+    #[inline]
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
         self.as_object_mut()?.get_mut(key)
     }
@@ -234,21 +244,25 @@ impl Map {
         Map { members }
     }
 
+    #[inline]
     fn find(&self, key: &str) -> Result<usize, usize> {
         self.members.binary_search_by(|(k, _)| k.as_str().cmp(key))
     }
 
     /// The value of a key.
+    #[inline]
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.find(key).ok().map(|i| &self.members[i].1)
     }
 
     /// The value of a key, to change it.
+    #[inline]
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
         self.find(key).ok().map(|i| &mut self.members[i].1)
     }
 
     /// Whether the key is there.
+    #[inline]
     pub fn contains(&self, key: &str) -> bool {
         self.find(key).is_ok()
     }
@@ -289,16 +303,19 @@ impl Map {
     }
 
     /// How many members there are.
+    #[inline]
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
     /// Whether there are none.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
     /// The members in key order.
+    #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&SmolStr, &Value)> {
         self.members.iter().map(|(k, v)| (k, v))
     }

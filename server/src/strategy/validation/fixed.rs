@@ -103,7 +103,11 @@ pub fn pod(new: &Value, old: &Value) -> Vec<Cause> {
 
 /// The new spec with what may have changed put back.
 fn allowed(new: &Value, old: &Value, gated: bool, faults: &mut Vec<Cause>) -> Value {
-    let mut munged = new.clone();
+    // The spec alone: what owns the fields is as much again.
+    let mut munged = Value::object();
+    if let (Some(munged), Some(spec)) = (munged.as_object_mut(), new.get("spec")) {
+        munged.insert("spec", spec.clone());
+    }
     for part in ["containers", "initContainers"] {
         let containers = munged.get_mut("spec").and_then(|s| s.get_mut(part)).and_then(Value::as_array_mut);
         for (container, before) in containers.into_iter().flatten().zip(list(old, &format!("spec.{part}"))) {
@@ -131,7 +135,7 @@ fn allowed(new: &Value, old: &Value, gated: bool, faults: &mut Vec<Cause>) -> Va
         take(&mut munged, old, &["spec", "nodeSelector"]);
         take(&mut munged, old, &["spec", "affinity", "nodeAffinity"]);
     }
-    munged.get("spec").cloned().unwrap_or_default()
+    munged.as_object_mut().and_then(|munged| munged.remove("spec")).unwrap_or_default()
 }
 
 /// What a waiting pod wants of nodes can become more, never less or something else.
