@@ -95,6 +95,25 @@ pub(crate) fn plain_prefix(bytes: &[u8]) -> usize {
     at + tail.iter().position(|&b| b == b'"' || b == b'\\' || b < 0x20).unwrap_or(tail.len())
 }
 
+/// Whether the text begins with a prefix: for prefixes of the length of names, in a few instructions and without a call.
+#[inline]
+pub(crate) fn begins_with(text: &[u8], prefix: &[u8]) -> bool {
+    let Some(text) = text.get(..prefix.len()) else { return false };
+    // Two pieces that cover all of it, and overlap where they have to.
+    match prefix.len() {
+        4..8 => {
+            text.first_chunk::<4>() == prefix.first_chunk() && text.last_chunk::<4>() == prefix.last_chunk()
+        }
+        8..16 => {
+            text.first_chunk::<8>() == prefix.first_chunk() && text.last_chunk::<8>() == prefix.last_chunk()
+        }
+        16..32 => {
+            text.first_chunk::<16>() == prefix.first_chunk() && text.last_chunk::<16>() == prefix.last_chunk()
+        }
+        _ => text == prefix,
+    }
+}
+
 /// How many bytes precede the first quote or backslash.
 #[inline]
 pub(crate) fn quote_or_backslash(bytes: &[u8]) -> usize {
@@ -225,6 +244,21 @@ mod tests {
         }
         assert_eq!(plain_prefix(b"!#[]^\x7f\x80\xff !"), 10);
         assert_eq!(plain_prefix(b"!#[]^\x7f\x80\xff !!#[]^\x7f\x80\xff !"), 20);
+    }
+
+    #[test]
+    fn prefixes_of_every_length_are_recognised() {
+        let text: Vec<u8> = (0..100).collect();
+        for len in 0..60 {
+            assert!(begins_with(&text, &text[..len]));
+            assert!(begins_with(&text[..len], &text[..len]));
+            assert!(!begins_with(&text[..len], &text[..len + 1]));
+            for wrong in 0..len {
+                let mut prefix = text[..len].to_vec();
+                prefix[wrong] ^= 1;
+                assert!(!begins_with(&text, &prefix), "{wrong} of {len}");
+            }
+        }
     }
 
     /// The same, one byte after the other.

@@ -6,7 +6,7 @@ use smol_str::SmolStr;
 
 use super::report::{Report, Step};
 use super::source::{Key, Number, Source, Token};
-use crate::blocks::plain_prefix;
+use crate::blocks::{begins_with, plain_prefix};
 use crate::error::{DecodeError, TypeError};
 use crate::schema::StructType;
 use crate::value::{level, Map, Value, MAX_DEPTH};
@@ -218,7 +218,7 @@ impl<'a> Reader<'a> {
     #[inline]
     fn takes_key(&mut self, name: &str) -> bool {
         let rest = &self.bytes[self.at + 1..];
-        let is_it = rest.starts_with(name.as_bytes()) && rest[name.len()..].starts_with(b"\":");
+        let is_it = begins_with(rest, name.as_bytes()) && begins_with(&rest[name.len()..], b"\":");
         if is_it {
             self.at += name.len() + 3;
         }

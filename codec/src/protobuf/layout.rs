@@ -35,7 +35,12 @@ pub(crate) struct Message {
     names: NameTable,
     /// Which field comes after which in stored JSON.
     pub successors: Successors,
+    /// The index of `resourceVersion` in an object's metadata, which stored JSON lacks.
+    pub revision: Option<u16>,
 }
+
+/// The name of the type of an object's metadata.
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// A set of indices into [`Message::fields`], [`Message::parts`] or [`Part::steps`], iterated in ascending order.
 #[derive(Clone, Copy, Debug, Default)]
@@ -319,7 +324,11 @@ fn message(schema: &Schema, structure: &StructType) -> Message {
         }
     }
     let (name, successors) = (structure.name.clone(), Successors::new(fields.len()));
-    Message { name, fields, parts, empty: Box::default(), always, names, successors }
+    let revision = match name.as_str() {
+        OBJECT_META => names.find("resourceVersion", &fields).map(|index| index as u16),
+        _ => None,
+    };
+    Message { name, fields, parts, empty: Box::default(), always, names, successors, revision }
 }
 
 fn part(mut steps: Vec<(u32, Step)>, fields: &[FieldLayout]) -> Part {

@@ -242,14 +242,16 @@ pub fn transcode_json_message(
 }
 
 /// Appends an object as an item of a list (see [`ListFrame`]), with what stands before it, straight from stored JSON; see
-/// [`transcode_json`].
+/// [`transcode_json`]. `revision` becomes the `resourceVersion` of its metadata if the text has none: stored
+/// objects are not copied only to say theirs.
 pub fn transcode_json_item(
     json: &[u8],
+    revision: Option<&str>,
     schema: &Schema,
     id: TypeId,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
-    transcode::item(json, schema.layouts(), id, out)
+    transcode::item(json, revision, schema.layouts(), id, out)
 }
 
 /// Whether a type has a protobuf form. Custom resources have none, nor do Tables.

@@ -13,6 +13,7 @@ use super::lexer::Lexer;
 use super::tape::{Node, Tape};
 use super::wire::{push_varint, varint, ReverseBuffer, WireType};
 use super::{EncodeError, MAX_DEPTH};
+use crate::blocks::begins_with;
 use crate::schema::TypeId;
 
 /// The member whose object goes onto the wire as the text that it is (`metav1.FieldsV1`): half of a typical object.
@@ -25,12 +26,18 @@ pub(super) fn message(
     id: TypeId,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
-    write(json, layouts, out, |transcoder| transcoder.root(id))
+    write(json, layouts, None, out, |transcoder| transcoder.root(id))
 }
 
-/// Appends an object as an item of a list.
-pub(super) fn item(json: &[u8], layouts: &Layouts, id: TypeId, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-    write(json, layouts, out, |transcoder| {
+/// Appends an object as an item of a list; `revision` is what its metadata says there if the text does not.
+pub(super) fn item(
+    json: &[u8],
+    revision: Option<&str>,
+    layouts: &Layouts,
+    id: TypeId,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    write(json, layouts, revision, out, |transcoder| {
         let begin = transcoder.open(ITEMS);
         transcoder.root(id)?;
         transcoder.close(begin);
@@ -41,13 +48,14 @@ pub(super) fn item(json: &[u8], layouts: &Layouts, id: TypeId, out: &mut Vec<u8>
 fn write<'e>(
     json: &'e [u8],
     layouts: &'e Layouts,
+    revision: Option<&'e str>,
     out: &'e mut Vec<u8>,
     run: impl FnOnce(&mut Transcoder<'e, '_>) -> Result<(), EncodeError>,
 ) -> Result<(), EncodeError> {
     let before = out.len();
     let (lexer, pieces, scratch) = (Lexer::new(json)?, Vec::with_capacity(64), Vec::new());
-    let leaf = ReverseBuffer::with_capacity(64);
-    let mut transcoder = Transcoder { layouts, lexer, out: &mut *out, pieces, scratch, leaf };
+    let (leaf, revision) = (ReverseBuffer::with_capacity(64), revision.map(str::as_bytes));
+    let mut transcoder = Transcoder { layouts, lexer, out: &mut *out, revision, pieces, scratch, leaf };
     let done = run(&mut transcoder).and_then(|()| transcoder.lexer.end());
     if done.is_err() {
         out.truncate(before);
@@ -68,6 +76,8 @@ struct Transcoder<'e, 'o> {
     layouts: &'e Layouts,
     lexer: Lexer<'e>,
     out: &'o mut Vec<u8>,
+    /// What the object's metadata says in `resourceVersion` if the text does not.
+    revision: Option<&'e [u8]>,
     /// A stack: what is written of the structs and maps that are open.
     pieces: Vec<Piece>,
     /// For what is put in order.
@@ -164,6 +174,8 @@ impl<'e> Transcoder<'e, '_> {
         self.lexer.at += 1;
         let (start, base) = (self.out.len(), self.pieces.len());
         let part = &message.parts[0];
+        // An object's own metadata lies one level deep; deeper ones are of templates.
+        let revision = self.revision.filter(|_| depth == 1);
         let mut in_order = message.parts.len() == 1;
         // The first step that is not written yet, and the field before plus one.
         let (mut next, mut after) = (0, 0);
@@ -183,7 +195,7 @@ impl<'e> Transcoder<'e, '_> {
             let place = usize::from(field.place);
             in_order &= place >= next;
             if in_order {
-                self.fill(message, part.filled.between(next, place));
+                self.fill(message, part.filled.between(next, place), revision);
                 next = place + 1;
             }
             let start = self.out.len();
@@ -191,8 +203,8 @@ impl<'e> Transcoder<'e, '_> {
             self.pieces.push(Piece { what: index as u32, start, end: self.out.len() });
         }
         match in_order {
-            true => self.fill(message, part.filled.between(next, FieldSet::MAX)),
-            false => self.arrange(message, start, base),
+            true => self.fill(message, part.filled.between(next, FieldSet::MAX), revision),
+            false => self.arrange(message, start, base, revision),
         }
         self.pieces.truncate(base);
         Ok(())
@@ -206,7 +218,7 @@ impl<'e> Transcoder<'e, '_> {
         }
         if let Some(index) = message.successors.expected(after) {
             let key = message.fields[index].key.as_bytes();
-            if self.lexer.text.as_bytes()[self.lexer.at..].starts_with(key) {
+            if begins_with(&self.lexer.text.as_bytes()[self.lexer.at..], key) {
                 self.lexer.at += key.len();
                 return Ok(Some(index));
             }
@@ -223,17 +235,17 @@ impl<'e> Transcoder<'e, '_> {
 
     /// Writes steps whose fields are not set.
     #[inline]
-    fn fill(&mut self, message: &Message, steps: FieldSet) {
+    fn fill(&mut self, message: &Message, steps: FieldSet, revision: Option<&[u8]>) {
         for step in steps {
             if let Step::Field(field) = message.parts[0].steps[step] {
-                self.out.extend_from_slice(&message.fields[usize::from(field)].zero);
+                push_absent(message, field, revision, self.out);
             }
         }
     }
 
     /// Puts the pieces of a message, which begins at `start`, in order, what is missing between them and those of embedded
     /// messages into these.
-    fn arrange(&mut self, message: &Message, start: usize, base: usize) {
+    fn arrange(&mut self, message: &Message, start: usize, base: usize, revision: Option<&[u8]>) {
         // Of each field the last piece, which is the one that counts.
         let mut last = [u32::MAX; FieldSet::MAX];
         for (i, piece) in self.pieces[base..].iter().enumerate() {
@@ -241,25 +253,29 @@ impl<'e> Transcoder<'e, '_> {
         }
         let mut arranged = std::mem::take(&mut self.scratch);
         arranged.clear();
-        self.arrange_part(message, 0, &last, &mut arranged);
+        self.arrange_part(message, 0, &last, revision, &mut arranged);
         self.out.truncate(start);
         self.out.extend_from_slice(&arranged);
         self.scratch = arranged;
     }
 
-    fn arrange_part(&self, message: &Message, part: usize, last: &[u32], arranged: &mut Vec<u8>) {
+    fn arrange_part(
+        &self,
+        message: &Message,
+        part: usize,
+        last: &[u32],
+        revision: Option<&[u8]>,
+        arranged: &mut Vec<u8>,
+    ) {
         for step in &message.parts[part].steps {
             match *step {
-                Step::Field(field) => {
-                    let field = usize::from(field);
-                    match self.pieces.get(last[field] as usize) {
-                        Some(piece) => arranged.extend_from_slice(&self.out[piece.start..piece.end]),
-                        None => arranged.extend_from_slice(&message.fields[field].zero),
-                    }
-                }
+                Step::Field(field) => match self.pieces.get(last[usize::from(field)] as usize) {
+                    Some(piece) => arranged.extend_from_slice(&self.out[piece.start..piece.end]),
+                    None => push_absent(message, field, revision, arranged),
+                },
                 Step::Part { number, part } => {
                     let mut inner = Vec::new();
-                    self.arrange_part(message, usize::from(part), last, &mut inner);
+                    self.arrange_part(message, usize::from(part), last, revision, &mut inner);
                     push_varint(arranged, u64::from(number) << 3 | WireType::Bytes as u64);
                     push_varint(arranged, inner.len() as u64);
                     arranged.extend_from_slice(&inner);
@@ -423,5 +439,130 @@ impl<'e> Transcoder<'e, '_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Appends what the wire has for a field that is not set.
+#[inline]
+fn push_absent(message: &Message, field: u16, revision: Option<&[u8]>, out: &mut Vec<u8>) {
+    let layout = &message.fields[usize::from(field)];
+    match revision.filter(|_| message.revision == Some(field)) {
+        Some(revision) => {
+            push_varint(out, u64::from(layout.number) << 3 | WireType::Bytes as u64);
+            push_varint(out, revision.len() as u64);
+            out.extend_from_slice(revision);
+        }
+        None => out.extend_from_slice(&layout.zero),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protobuf;
+    use crate::schema::{self, GVK};
+
+    fn pod() -> (&'static schema::Schema, TypeId) {
+        let schema = schema::builtin();
+        (schema, schema.kind(&GVK::new("", "v1", "Pod")).unwrap())
+    }
+
+    /// What the way through a tree makes of it.
+    fn by_tree(json: &str) -> Vec<u8> {
+        let (schema, id) = pod();
+        let options = crate::json::DecodeOptions { strict: false };
+        let tree = crate::json::decode(json.as_bytes(), schema, id, &options).unwrap().value;
+        let mut out = Vec::new();
+        protobuf::encode_message(&tree, schema, id, &mut out).unwrap();
+        out
+    }
+
+    fn transcoded(json: &str) -> Vec<u8> {
+        let (schema, id) = pod();
+        let mut out = Vec::new();
+        message(json.as_bytes(), schema.layouts(), id, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn fields_in_any_order_and_maps_too() {
+        let container = |order: [usize; 4]| {
+            let members = [
+                r#""name":"c""#,
+                r#""image":"i""#,
+                r#""env":[{"value":"v","name":"n"}]"#,
+                r#""livenessProbe":{"periodSeconds":3,"exec":{"command":["a","b"]},"timeoutSeconds":1}"#,
+            ];
+            let members: Vec<_> = order.iter().map(|i| members[*i]).collect();
+            format!(
+                r#"{{"spec":{{"containers":[{{{}}}],"nodeName":"n"}},"metadata":{{"uid":"u","labels":{{"b":"1","a":"2","c":"3"}},"name":"x"}}}}"#,
+                members.join(",")
+            )
+        };
+        for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1], [0, 1, 2, 3]] {
+            let json = container(order);
+            assert_eq!(transcoded(&json), by_tree(&json), "{json}");
+        }
+    }
+
+    #[test]
+    fn of_fields_and_keys_that_come_twice_the_last_one_counts() {
+        let json = r#"{"metadata":{"name":"a","labels":{"b":"1","a":"1","b":"2"},"name":"b"},"spec":{"nodeName":"x","nodeName":"y"}}"#;
+        let once = r#"{"metadata":{"name":"b","labels":{"a":"1","b":"2"}},"spec":{"nodeName":"y"}}"#;
+        assert_eq!(transcoded(json), transcoded(once));
+        assert_eq!(transcoded(once), by_tree(once));
+        let escaped = r#"{"metadata":{"n\u0061me":"b","labels":{"\u0061":"1","b":"2"},"unknown":[{"}":"]"}]},"spec":{"nodeName":"y"}}"#;
+        assert_eq!(transcoded(escaped), transcoded(once));
+    }
+
+    #[test]
+    fn the_revision_stands_where_the_text_would_have_it() {
+        let (schema, id) = pod();
+        for metadata in [r#""name":"x","uid":"u""#, r#""uid":"u","name":"x""#, r#""creationTimestamp":null"#]
+        {
+            let rest = r#""spec":{"volumes":[{"name":"v","ephemeral":{"volumeClaimTemplate":{"metadata":{"name":"t"}}}}]}"#;
+            let without = format!(r#"{{"metadata":{{{metadata}}},{rest}}}"#);
+            let with = format!(r#"{{"metadata":{{{metadata},"resourceVersion":"12345"}},{rest}}}"#);
+            let item = |json: &str, revision| {
+                let mut out = Vec::new();
+                item(json.as_bytes(), revision, schema.layouts(), id, &mut out).unwrap();
+                out
+            };
+            assert_eq!(item(&without, Some("12345")), item(&with, None), "{metadata}");
+            assert_ne!(item(&without, None), item(&with, None));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_or_wrong_is_refused_and_leaves_nothing() {
+        let (schema, id) = pod();
+        let json = r#"{"metadata":{"name":"x","labels":{"a":"1"},"managedFields":[{"fieldsV1":{"f:a":{}}}]},"spec":{"priority":1,"hostNetwork":true,"containers":[{"name":"c"}]}}"#;
+        let mut out = b"before".to_vec();
+        for end in 0..json.len() {
+            assert!(
+                message(&json.as_bytes()[..end], schema.layouts(), id, &mut out).is_err(),
+                "cut at {end}"
+            );
+        }
+        for wrong in [
+            r#"{"metadata":[]}"#,
+            r#"{"metadata":{"name":1}}"#,
+            r#"{"metadata":{"name":{}}}"#,
+            r#"{"spec":{"priority":"1"}}"#,
+            r#"{"spec":{"priority":4294967296}}"#,
+            r#"{"spec":{"containers":{}}}"#,
+            r#"{"spec":{"hostNetwork":{}}}"#,
+            r#"{"metadata":{"labels":[]}}"#,
+            r#"{"metadata":{},}"#,
+            r#"{"metadata":{}}}"#,
+            r#"[]"#,
+            r#"null"#,
+            "",
+        ] {
+            assert!(message(wrong.as_bytes(), schema.layouts(), id, &mut out).is_err(), "{wrong}");
+        }
+        assert_eq!(out, b"before");
+        let fault = message(br#"{"spec":{"containers":[{},{"name":[]}]}}"#, schema.layouts(), id, &mut out);
+        assert_eq!(fault.unwrap_err().to_string(), "spec.containers[1].name: expected string, got array");
     }
 }

@@ -156,8 +156,16 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
                 yaml::write_element(&text::parse(&self.json).map_err(ApiError::internal)?, out);
             }
             Form::Protobuf(schema, id) => {
-                json_item(r, item, true, &mut self.json)?;
-                protobuf::transcode_json_item(&self.json, schema, *id, out).map_err(ApiError::internal)?;
+                let is_stored_form = r.accepted.transform == Transform::None && r.is_served_version(item);
+                let encoded = if is_stored_form {
+                    let mut digits = itoa::Buffer::new();
+                    let revision = digits.format(item.revision.get());
+                    protobuf::transcode_json_item(item.stored.body(), Some(revision), schema, *id, out)
+                } else {
+                    json_item(r, item, true, &mut self.json)?;
+                    protobuf::transcode_json_item(&self.json, None, schema, *id, out)
+                };
+                encoded.map_err(ApiError::internal)?;
             }
             Form::Cbor(id) => {
                 json_item(r, item, true, &mut self.json)?;
