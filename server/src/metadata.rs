@@ -12,7 +12,7 @@ use crate::field::{self, MOST_FAULTS};
 use crate::registry::ResourceType;
 use crate::request_info::RequestInfo;
 use crate::status::{ApiError, Cause};
-use crate::strategy::{Deletion, NameRule};
+use crate::strategy::{Deletion, Generation, NameRule};
 
 /// The most that the annotations of an object may weigh, keys and values together, in bytes.
 const ANNOTATIONS_MAX: usize = 256 << 10;
@@ -78,7 +78,8 @@ pub fn finalizers(object: &Value) -> Vec<&str> {
     list.map(|l| l.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
 }
 
-/// The object's namespace must be absent or the request's.
+/// The object's namespace must be absent or the request's; that of an object of the cluster is dropped (apiserver
+/// `pkg/registry/rest`, `EnsureObjectNamespaceMatchesRequestNamespace`).
 ///
 /// # Errors
 /// 400 in upstream's words.
@@ -101,11 +102,12 @@ pub fn match_namespace(
     if given == expected {
         return Ok(());
     }
-    let message = match expected.is_empty() {
-        true => "namespace should not be specified for a cluster-scoped object",
-        false => "the namespace of the provided object does not match the namespace sent on the request",
-    };
-    Err(ApiError::bad_request(message))
+    if expected.is_empty() {
+        metadata.remove("namespace");
+        return Ok(());
+    }
+    let why = "the namespace of the provided object does not match the namespace sent on the request";
+    Err(ApiError::bad_request(why))
 }
 
 /// Clears what a client cannot set at create.
@@ -172,7 +174,7 @@ pub fn prepare_create(resource: &ResourceType, object: &mut Value, moment: &Mome
     }
     metadata.insert("uid", moment.uid.as_str());
     metadata.insert("creationTimestamp", moment.now.as_str());
-    if resource.strategy.generation {
+    if !matches!(resource.strategy.generation, Generation::None | Generation::LaterChanges) {
         metadata.insert("generation", 1);
     }
     Ok(())
@@ -191,12 +193,15 @@ pub fn prepare_update(object: &mut Value, old: &Value) -> Result<(), ApiError> {
     if metadata.get("uid").and_then(Value::as_str).unwrap_or_default().is_empty() {
         metadata.insert("uid", kept("uid").unwrap_or_default());
     }
-    let always_kept = ["creationTimestamp", "generation", "deletionTimestamp"];
-    for key in always_kept {
+    for key in ["creationTimestamp", "generation"] {
         match kept(key) {
             Some(value) => metadata.insert(key, value),
             None => metadata.remove(key),
         };
+    }
+    // What says that the object goes stays; where nothing says so, it cannot be written: that is a fault of the change.
+    if let Some(value) = kept("deletionTimestamp") {
+        metadata.insert("deletionTimestamp", value);
     }
     if metadata.get("deletionGracePeriodSeconds").is_none_or(Value::is_null) {
         match kept("deletionGracePeriodSeconds") {
@@ -207,18 +212,21 @@ pub fn prepare_update(object: &mut Value, old: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Raises the generation when the desired state changed.
-pub fn count_generation(resource: &ResourceType, object: &mut Value, old: &Value) {
+/// Raises the generation when the desired state changed; through a subresource annotations do not count.
+pub fn count_generation(resource: &ResourceType, subresource: &str, object: &mut Value, old: &Value) {
     let strategy = resource.strategy;
-    if !strategy.generation {
-        return;
-    }
-    let annotations = |v: &Value| v.at(&["metadata", "annotations"]).cloned();
+    let differs = |part: &str| object.at(&["metadata", part]) != old.at(&["metadata", part]);
+    let metadata_counts = match strategy.generation {
+        Generation::None | Generation::Birth => return,
+        Generation::Changes | Generation::LaterChanges => false,
+        Generation::ChangesAndAnnotations => subresource.is_empty() && differs("annotations"),
+        Generation::ChangesAndLabels => differs("labels"),
+    };
     // Without a status subresource the status of a custom resource is a field like any other.
     let has_own_status = resource.is_custom() && resource.row.subresource("status").is_none();
     let changed = desired_state_differs(object, old)
         || (has_own_status && object.get("status") != old.get("status"))
-        || (strategy.generation_of_annotations && annotations(object) != annotations(old));
+        || metadata_counts;
     if changed {
         let generation = old.at(&["metadata", "generation"]).and_then(Value::as_int).unwrap_or(0);
         if let Some(metadata) = object.object_at_mut(&["metadata"]) {
@@ -275,6 +283,13 @@ pub fn validate(resource: &ResourceType, object: &Value, creating: bool) -> Vec<
     faults
 }
 
+/// 400: an update whose object has no name.
+pub fn nameless(name: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+    ))
+}
+
 /// Faults of a change of metadata.
 pub fn validate_update(object: &Value, old: &Value) -> Vec<Cause> {
     let mut faults = Vec::new();
@@ -282,6 +297,13 @@ pub fn validate_update(object: &Value, old: &Value) -> Vec<Cause> {
         let (new, old) = (text(object, key), text(old, key));
         if new != old {
             faults.push(field::invalid(format!("metadata.{key}"), new, "field is immutable"));
+        }
+    }
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let [new, old] = [object, old].map(|o| o.at(&["metadata", key]).filter(|value| !value.is_null()));
+        if new != old {
+            let shown = new.cloned().unwrap_or_default();
+            faults.push(field::invalid(format!("metadata.{key}"), shown, "field is immutable"));
         }
     }
     if is_deleting(old) {

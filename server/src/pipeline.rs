@@ -385,6 +385,8 @@ fn refuse(error: &ApiError, accept: Option<&HeaderValue>, http1: bool) -> Respon
     if retry > 0 {
         headers.insert(RETRY_AFTER, HeaderValue::from(retry));
     }
+    handlers::write::add_warnings(&mut response, &error.warnings);
+    let headers = response.headers_mut();
     if error.code == 413 && http1 {
         // What is left of the body will not be read.
         headers.insert(hyper::header::CONNECTION, HeaderValue::from_static("close"));

@@ -140,12 +140,21 @@ pub struct ApiError {
     /// Whether an authorizer said no: the message then has texts of the request, and browsers are told not to guess
     /// what it is.
     pub denied: bool,
+    /// Texts for `Warning` headers: what the client was to be told before the request failed.
+    pub warnings: Vec<String>,
 }
 
 impl ApiError {
     /// An error without details.
     pub fn new(code: u16, reason: Reason, message: impl Into<String>) -> ApiError {
-        ApiError { code, reason, message: message.into(), details: None, continue_token: None, denied: false }
+        let (details, continue_token, warnings) = (None, None, Vec::new());
+        ApiError { code, reason, message: message.into(), details, continue_token, denied: false, warnings }
+    }
+
+    /// With details that say nothing, as upstream has them where its router refuses.
+    pub fn with_empty_details(mut self) -> ApiError {
+        self.details.get_or_insert_with(Box::default);
+        self
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> ApiError {

@@ -2,9 +2,10 @@
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/runtimeclass`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use plinth_codec::{Map, Value};
+use plinth_codec::{json, Map, Value};
 
 use super::amounts::Amounts;
 use super::Call;
@@ -83,15 +84,19 @@ fn take_over(pod: &mut Value, class: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// What is equal is written alike.
+fn written(value: &Value) -> Vec<u8> {
+    let mut text = Vec::new();
+    json::write_untyped(value, &mut text);
+    text
+}
+
 /// Tolerations that the pod has not yet.
 fn merge_tolerations(spec: &mut Map, more: &[Value]) {
     let mut all = spec.get("tolerations").and_then(Value::as_array).unwrap_or_default().to_vec();
     let before = all.len();
-    for toleration in more {
-        if !all.contains(toleration) {
-            all.push(toleration.clone());
-        }
-    }
+    let mut seen: HashSet<Vec<u8>> = all.iter().map(written).collect();
+    all.extend(more.iter().filter(|toleration| seen.insert(written(toleration))).cloned());
     if all.len() > before {
         spec.insert("tolerations", all);
     }

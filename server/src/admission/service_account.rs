@@ -1,6 +1,7 @@
 //! ServiceAccount: each pod runs as an account that exists, and its containers find a token of that account
 //! (kubernetes `plugin/pkg/admission/serviceaccount`).
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use plinth_codec::{tree, Value};
@@ -267,29 +268,30 @@ fn is_true(text: &str) -> bool {
 
 fn secret_fault(pod: &Value, account: &Value) -> Option<String> {
     let account_name = metadata::text(account, "name");
-    let listed = |name: &str| names(account.get("secrets")).any(|listed| listed == name);
+    let secrets: HashSet<&str> = names(account.get("secrets")).collect();
     let refused = format!("is not allowed because service account {account_name} does not reference that");
     let volume =
         containers(pod, "volumes").iter().filter_map(|volume| volume.str_at(&["secret", "secretName"]));
-    if let Some(name) = volume.into_iter().find(|name| !listed(name)) {
+    if let Some(name) = volume.into_iter().find(|name| !secrets.contains(name)) {
         return Some(format!("volume with secret.secretName=\"{name}\" {refused} secret"));
     }
     let kinds = [("initContainers", "init container"), ("containers", "container")];
     if let Some(fault) = environment_fault(pod, account, &kinds) {
         return Some(fault);
     }
-    let pulls = |name: &str| names(account.get("imagePullSecrets")).any(|listed| listed == name);
+    let pulls: HashSet<&str> = names(account.get("imagePullSecrets")).collect();
     let (at, name) =
-        names(pod.at(&["spec", "imagePullSecrets"])).enumerate().find(|(_, name)| !pulls(name))?;
+        names(pod.at(&["spec", "imagePullSecrets"])).enumerate().find(|(_, name)| !pulls.contains(name))?;
     Some(format!("imagePullSecrets[{at}].name=\"{name}\" {refused} imagePullSecret"))
 }
 
 fn environment_fault(pod: &Value, account: &Value, kinds: &[(&str, &str)]) -> Option<String> {
     let account_name = metadata::text(account, "name");
-    let listed = |name: &str| names(account.get("secrets")).any(|listed| listed == name);
+    let secrets: HashSet<&str> = names(account.get("secrets")).collect();
     for (kind, word) in kinds {
         for container in containers(pod, kind) {
-            let Some((variable, name)) = secrets_of(container).find(|(_, name)| !listed(name)) else {
+            let Some((variable, name)) = secrets_of(container).find(|(_, name)| !secrets.contains(name))
+            else {
                 continue;
             };
             let place =

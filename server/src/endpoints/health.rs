@@ -45,9 +45,9 @@ pub(super) fn serve(server: &Server, segments: &[&str], query: Option<&str>) -> 
     let mut checks = own.chain(plugins).filter(|(name, _)| !excluded.contains(name));
     if let [name] = rest {
         return match checks.find(|(known, _)| known == name) {
-            Some((_, true)) => answer(StatusCode::OK, "ok"),
+            Some((_, true)) => plain(StatusCode::OK, "ok"),
             Some((_, false)) => {
-                answer(StatusCode::INTERNAL_SERVER_ERROR, "internal server error: check failed")
+                plain(StatusCode::INTERNAL_SERVER_ERROR, "internal server error: check failed")
             }
             None => super::not_found_text(),
         };
@@ -66,6 +66,14 @@ pub(super) fn serve(server: &Server, segments: &[&str], query: Option<&str>) -> 
     }
 }
 
-fn answer(code: StatusCode, body: &str) -> Response<Body> {
+fn plain(code: StatusCode, body: &str) -> Response<Body> {
     text(code, "text/plain; charset=utf-8", body.as_bytes().to_vec())
+}
+
+/// An answer of several checks; as upstream, browsers are told not to guess what it is.
+fn answer(code: StatusCode, body: &str) -> Response<Body> {
+    let mut response = plain(code, body);
+    let nosniff = hyper::header::HeaderValue::from_static("nosniff");
+    response.headers_mut().insert(hyper::header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    response
 }

@@ -43,8 +43,12 @@ pub async fn read(cx: &Context, body: Incoming) -> Result<Bytes, ApiError> {
 /// # Errors
 /// 415.
 pub fn content_type(cx: &Context, accepts: Accepts) -> Result<ContentType, ApiError> {
-    negotiate::content_type(cx.header(CONTENT_TYPE), accepts)
-        .map_err(|e| ApiError::new(415, Reason::UnsupportedMediaType, e.to_string()))
+    negotiate::content_type(cx.header(CONTENT_TYPE), accepts).map_err(|e| match accepts {
+        // Upstream refuses a patch before its handler is asked.
+        Accepts::Patch => ApiError::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type")
+            .with_empty_details(),
+        _ => ApiError::new(415, Reason::UnsupportedMediaType, e.to_string()),
+    })
 }
 
 /// Which bodies the resource takes for its objects.
@@ -269,7 +273,7 @@ fn decode_fault(expected: &GVK, what: &str) -> ApiError {
 }
 
 /// What upstream's scheme says of a kind that it does not know; clients match on its first words.
-fn unregistered(kind: &str, api_version: &str) -> String {
+pub(super) fn unregistered(kind: &str, api_version: &str) -> String {
     format!(
         "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
     )

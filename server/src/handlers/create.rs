@@ -14,6 +14,7 @@ pub(super) async fn create(cx: Context, incoming: Incoming) -> Result<Response<B
     let bytes = body::read(&cx, incoming).await?;
     let resource = cx.resource.clone();
     let decoded = body::decode(&cx, &bytes, resource.schema, resource.root, &resource.row.gvk())?;
+    decoded.warnings.into_iter().for_each(|text| cx.warnings.add(text));
     let written = write::create_object(&cx, decoded.tree).await?;
-    write::respond_written(&representation, StatusCode::CREATED, &written, &decoded.warnings)
+    write::respond_written(&representation, StatusCode::CREATED, &written)
 }

@@ -242,14 +242,14 @@ fn mark(cx: &Context, options: &Options, new: &mut Value) -> bool {
         crate::custom_resources::controller::mark_deleted(new);
         return true;
     }
-    set_collector_finalizers(cx, options, new);
+    // What goes gracefully goes as it was asked to at first; only a shorter grace period is taken.
+    if !(strategy.deletion == Deletion::Pod && is_pending(options, new)) {
+        set_collector_finalizers(cx, options, new);
+    }
     let waits_for_finalizers = !metadata::finalizers(new).is_empty();
     match strategy.deletion {
         Deletion::Pod => {
             let graceful = mark_pod(options, new, was_deleting);
-            if !graceful && waits_for_finalizers && !was_deleting {
-                mark_now(new, Some(0));
-            }
             graceful || waits_for_finalizers
         }
         Deletion::Namespace => {
@@ -284,6 +284,13 @@ fn mark_at(object: &mut Value, when: SystemTime, grace: Option<i64>) {
     if let Some(generation) = metadata.get("generation").and_then(Value::as_int).filter(|g| *g > 0) {
         metadata.insert("generation", generation.saturating_add(1));
     }
+}
+
+/// Whether a grace period runs that the request does not shorten.
+fn is_pending(options: &Options, pod: &Value) -> bool {
+    let pending = pod.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int).unwrap_or(0);
+    let shorter = options.grace_period_seconds.is_some_and(|asked| asked < pending);
+    metadata::is_deleting(pod) && pending > 0 && !shorter
 }
 
 /// A bound pod that runs gets its grace period; true when it stays to use it
@@ -403,13 +410,14 @@ pub(super) async fn delete_collection(cx: Context, incoming: Incoming) -> Result
                 continue;
             };
             match delete_object(&cx, namespace, name, &options).await {
-                Ok(Deleted::Gone { last, record }) => values.push((last, record.mod_revision)),
-                Ok(Deleted::Kept { value, revision }) => values.push((value, revision)),
-                Ok(Deleted::Unreadable) => {}
+                // The answer shows the objects as the list found them.
+                Ok(Deleted::Gone { .. } | Deleted::Kept { .. }) => {}
+                Ok(Deleted::Unreadable) => continue,
                 // Somebody else was quicker.
-                Err(error) if error.code == 404 => values.push((record.value.clone(), record.mod_revision)),
+                Err(error) if error.code == 404 => {}
                 Err(error) => return Err(error),
             }
+            values.push((record.value.clone(), record.mod_revision));
         }
         match next {
             Some(next) => range = next,

@@ -76,7 +76,8 @@ impl Options {
         });
         let kind = tree.str_at(&["kind"]).unwrap_or_default();
         if !matches!(kind, "" | "DeleteOptions") {
-            let what = format!("decoded object cannot be converted to DeleteOptions: {kind}");
+            let version = tree.str_at(&["apiVersion"]).unwrap_or_default();
+            let what = body::unregistered(kind, version);
             return Err(ApiError::bad_request(what));
         }
         Ok(Options::of_tree(&tree))

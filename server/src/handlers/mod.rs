@@ -177,8 +177,7 @@ impl Context {
             false => Offer::builtin(shape),
         };
         let header = self.header(ACCEPT);
-        let accepted: Accepted = negotiate::accept(header, &offer)
-            .map_err(|e| ApiError::new(406, crate::status::Reason::NotAcceptable, e.to_string()))?;
+        let accepted: Accepted = negotiate::accept(header, &offer).map_err(|e| not_acceptable(&e))?;
         let agent = self.header(hyper::header::USER_AGENT);
         let pretty = negotiate::wants_pretty(&accepted, self.raw_query.as_deref(), agent);
         let include = IncludeObject::parse(self.query.include_object.as_deref())
@@ -232,14 +231,21 @@ impl Context {
 /// Whatever goes wrong on the way, for [`crate::pipeline`] to encode.
 pub async fn dispatch(cx: Context, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
     let warnings = cx.warnings.clone();
-    let mut response = answer(cx, body).await?;
+    let told = |mut error: ApiError| {
+        error.warnings = warnings.take();
+        error
+    };
+    let mut response = answer(cx, body).await.map_err(told)?;
     write::add_warnings(&mut response, &warnings.take());
     Ok(response)
 }
 
 async fn answer(cx: Context, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
     let deprecation = cx.resource.custom.as_ref().and_then(|custom| custom.version().deprecation.clone());
-    for text in cx.resource.strategy.warning.map(str::to_owned).into_iter().chain(deprecation) {
+    let part = cx.info.subresource.as_str();
+    let is_served = part.is_empty() || cx.resource.row.subresource(part).is_some();
+    let texts = cx.resource.strategy.warning.map(str::to_owned).into_iter().chain(deprecation);
+    for text in texts.filter(|_| is_served) {
         cx.warnings.add(text);
         cx.audit.annotate(audit::DEPRECATED, "true");
     }
@@ -255,7 +261,12 @@ async fn answer(cx: Context, body: hyper::body::Incoming) -> Result<Response<Bod
         _ => true,
     };
     if !fits || !cx.resource.row.has_verb(cx.info.verb.as_str()) {
-        return Err(ApiError::method_not_allowed());
+        // What is only created has no place for a named object.
+        let is_only_created = cx.resource.row.verbs.iter().all(|verb| verb == "create");
+        return Err(match named && is_only_created {
+            true => ApiError::no_such_resource(),
+            false => ApiError::method_not_allowed(),
+        });
     }
     if cx.resource.storage.is_none() {
         return match (cx.resource.row.kind.as_str(), cx.info.verb) {
@@ -315,6 +326,17 @@ async fn subresource(cx: Context, body: hyper::body::Incoming) -> Result<Respons
         Verb::Update => Box::pin(update::update(cx, body)).await,
         Verb::Patch => Box::pin(patch::patch(cx, body)).await,
         _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// 406. Where upstream's router refuses, the details are there and say nothing.
+fn not_acceptable(error: &negotiate::NotAcceptable) -> ApiError {
+    let message = error.to_string();
+    let by_router = message.starts_with("406: ");
+    let error = ApiError::new(406, crate::status::Reason::NotAcceptable, message);
+    match by_router {
+        true => error.with_empty_details(),
+        false => error,
     }
 }
 

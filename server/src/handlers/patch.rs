@@ -3,11 +3,10 @@
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
-use parking_lot::Mutex;
 use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::negotiate::{Accepts, ContentType, Shape};
 use plinth_codec::schema::{Schema, TypeId, GVK};
-use plinth_codec::{cbor, patch, yaml, Value};
+use plinth_codec::{cbor, patch, yaml, Map, Value};
 
 use super::write::{self, Ownership, Update, Updated};
 use super::{body, Context};
@@ -73,14 +72,12 @@ pub(super) async fn patch(cx: Context, incoming: Incoming) -> Result<Response<Bo
     let gvk = resource.row.gvk();
     let target = Target { schema: resource.schema, root: resource.root, gvk: &gvk };
     let is_apply = patch.is_apply();
-    // The transform runs again when another write comes between; the warnings of the last run count.
-    let warnings = Mutex::new(Vec::new());
     let transform = |live: Option<&Value>| {
         let (tree, found) = match is_apply {
             true => apply_configuration(&cx, &patch, live, &target)?,
             false => apply(&cx, &patch, live.unwrap_or(&Value::Null), &target)?,
         };
-        *warnings.lock() = found;
+        found.into_iter().for_each(|text| cx.warnings.add(text));
         Ok(tree)
     };
     let update = Update {
@@ -93,7 +90,7 @@ pub(super) async fn patch(cx: Context, incoming: Incoming) -> Result<Response<Bo
         Updated::Existing(written) => (StatusCode::OK, written),
         Updated::Created(written) => (StatusCode::CREATED, written),
     };
-    write::respond_written(&representation, code, &written, &warnings.into_inner())
+    write::respond_written(&representation, code, &written)
 }
 
 /// The live object after an apply, and warnings.
@@ -152,9 +149,19 @@ pub(super) async fn read(cx: &Context, incoming: Incoming) -> Result<Patch, ApiE
             let is_json = text.trim_ascii_start().starts_with(b"{");
             let (tree, strict) = match is_json {
                 true => json::parse_reporting(&text).map(|d| (d.value, d.strict)).map_err(bad)?,
-                false => yaml::to_value(&text).map_err(bad)?,
+                false => yaml::to_value(&text).map_err(|e| {
+                    ApiError::bad_request(format!("error decoding YAML: error converting YAML to JSON: {e}"))
+                })?,
             };
-            duplicates.extend(strict.iter().map(ToString::to_string));
+            // Each is told by itself.
+            let said = strict.iter().map(ToString::to_string);
+            duplicates.extend(
+                said.map(|text| text.trim_start_matches("yaml: unmarshal errors:").trim().to_owned()),
+            );
+            if tree.as_array().is_some() {
+                let why = "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type map[string]interface {}";
+                return Err(ApiError::bad_request(why));
+            }
             tree
         }
         ContentType::ApplyCbor => cbor::decode(&text).map_err(|e| ApiError::bad_request(e.to_string()))?,
@@ -178,6 +185,12 @@ pub(super) fn apply(
     let patched = patch.merged(live, target)?;
     // A refusal shows the patched object as text. Decoding takes the object, and few are refused: it is made again.
     let invalid = |what: String| match patch.merged(live, target) {
+        // Of a strategic merge patch upstream shows the patch.
+        Ok(_) if patch.kind == ContentType::StrategicMergePatch => {
+            let mut text = String::new();
+            show_as_go(&patch.document, &mut text);
+            invalid_patch(text.as_bytes(), &what)
+        }
         Ok(patched) => {
             let mut text = Vec::new();
             json::write_untyped(&patched, &mut text);
@@ -200,6 +213,9 @@ pub(super) fn apply(
         }
     };
     let mut faults: Vec<String> = patch.duplicates.clone();
+    if patch.kind == ContentType::JsonPatch {
+        faults.extend(unknown_members(&patch.document));
+    }
     faults.extend(decoded.strict.iter().map(ToString::to_string));
     let warnings = match (faults.is_empty(), cx.query.field_validation.as_str()) {
         (true, _) | (_, "Ignore") => Vec::new(),
@@ -207,6 +223,57 @@ pub(super) fn apply(
         _ => faults,
     };
     Ok((decoded.value, warnings))
+}
+
+/// Members of operations that JSON Patch does not have.
+fn unknown_members(document: &Value) -> Vec<String> {
+    const KNOWN: [&str; 4] = ["op", "path", "from", "value"];
+    let operations = document.as_array().unwrap_or_default().iter().enumerate();
+    let unknown = operations.flat_map(|(i, operation)| {
+        let members = operation.as_object().into_iter().flat_map(Map::iter).map(|(key, _)| key);
+        members
+            .filter(|key| !KNOWN.contains(&key.as_str()))
+            .map(move |key| format!("json patch unknown field \"[{i}].{key}\""))
+    });
+    unknown.take(MOST_UNKNOWN).collect()
+}
+
+/// How many unknown members are told.
+const MOST_UNKNOWN: usize = 100;
+
+/// A document as upstream's messages show it: `map[spec:map[replicas:3]]`, members in order of their names.
+fn show_as_go(value: &Value, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("<nil>"),
+        Value::String(text) => out.push_str(text),
+        Value::Array(list) => {
+            out.push('[');
+            for (i, element) in list.iter().enumerate() {
+                if i > 0 {
+                    out.push(' ');
+                }
+                show_as_go(element, out);
+            }
+            out.push(']');
+        }
+        Value::Object(map) => {
+            out.push_str("map[");
+            for (i, (key, member)) in map.iter().enumerate() {
+                if i > 0 {
+                    out.push(' ');
+                }
+                out.push_str(key);
+                out.push(':');
+                show_as_go(member, out);
+            }
+            out.push(']');
+        }
+        scalar => {
+            let mut text = Vec::new();
+            json::write_untyped(scalar, &mut text);
+            out.push_str(&String::from_utf8_lossy(&text));
+        }
+    }
 }
 
 /// What the definition says, where the target is an object of a custom resource and not its Scale.
@@ -220,10 +287,7 @@ fn check_kind(patched: &Value, gvk: &GVK) -> Result<(), String> {
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     match api_version == gvk.api_version() && kind == gvk.kind {
         true => Ok(()),
-        false => Err(format!(
-            "no kind {kind:?} is registered for version {api_version:?} in the scope of {}",
-            gvk.kind
-        )),
+        false => Err(body::unregistered(kind, api_version)),
     }
 }
 

@@ -17,11 +17,9 @@ pub(super) async fn update(cx: Context, incoming: Incoming) -> Result<Response<B
     let resource = cx.resource.clone();
     let decoded = body::decode(&cx, &bytes, resource.schema, resource.root, &resource.row.gvk())?;
     let tree = decoded.tree;
+    decoded.warnings.into_iter().for_each(|text| cx.warnings.add(text));
     if metadata::text(&tree, "name").is_empty() {
-        let name = &cx.info.name;
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        )));
+        return Err(metadata::nameless(&cx.info.name));
     }
     let creates = resource.strategy.create_on_update && cx.info.subresource.is_empty();
     let update = Update {
@@ -34,5 +32,5 @@ pub(super) async fn update(cx: Context, incoming: Incoming) -> Result<Response<B
         Updated::Existing(written) => (StatusCode::OK, written),
         Updated::Created(written) => (StatusCode::CREATED, written),
     };
-    write::respond_written(&representation, code, &written, &decoded.warnings)
+    write::respond_written(&representation, code, &written)
 }

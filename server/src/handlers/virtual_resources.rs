@@ -61,7 +61,6 @@ async fn answer(cx: &Context, review: &Value) -> Result<Value, ApiError> {
 /// upstream's name.
 pub(super) async fn component_statuses(cx: Context) -> Result<Response<Body>, ApiError> {
     const STORAGE: &str = "etcd-0";
-    const WARNING: &str = "v1 ComponentStatus is deprecated in v1.19+";
     let shape = if cx.info.name.is_empty() { Shape::List } else { Shape::Object };
     let representation = cx.representation(shape)?;
     if shape == Shape::Object && cx.info.name != STORAGE {
@@ -92,7 +91,5 @@ pub(super) async fn component_statuses(cx: Context) -> Result<Response<Body>, Ap
     };
     let mut out = Vec::with_capacity(512);
     representation.write_tree_or_table(&tree, &mut out)?;
-    let mut response = respond(StatusCode::OK, representation.content_type(shape), out);
-    super::write::add_warnings(&mut response, &[WARNING.to_owned()]);
-    Ok(response)
+    Ok(respond(StatusCode::OK, representation.content_type(shape), out))
 }

@@ -125,8 +125,7 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
     (strategy.prepare_for_create)(&mut tree);
     (strategy.stamp)(&mut tree, &cx.user);
     let reserved = allocation::reserve(cx, None, &mut tree).await?;
-    let mut faults = strategy.faults(&tree);
-    faults.extend((strategy.validate_create)(&tree));
+    let mut faults = strategy.create_faults(&tree);
     faults.extend(metadata::validate(&cx.resource, &tree, true));
     faults.extend(custom_faults(cx, &tree, None)?);
     refuse_faults(cx, &tree, faults)?;
@@ -226,9 +225,10 @@ fn custom_faults(cx: &Context, new: &Value, old: Option<&Value>) -> Result<Vec<C
 
 /// Says what the kind has to warn of.
 fn warn(cx: &Context, new: &Value, old: Option<&Value>) {
-    let warnings = match cx.resource.is_custom() && cx.info.subresource.is_empty() {
-        true => validate::finalizer_warnings(new, old),
-        false => (cx.resource.strategy.warnings)(new, old),
+    let warnings = match (cx.resource.is_custom(), cx.info.subresource.is_empty()) {
+        (true, true) => validate::finalizer_warnings(new, old),
+        (false, true) => (cx.resource.strategy.warnings)(new, old),
+        (_, false) => Vec::new(),
     };
     warnings.into_iter().for_each(|text| cx.warnings.add(text));
 }
@@ -240,7 +240,9 @@ fn refuse_faults(cx: &Context, tree: &Value, faults: Vec<Cause>) -> Result<(), A
             let name = metadata::text(tree, "name");
             // Upstream names what the object says it is.
             let kind = tree.str_at(&["kind"]).filter(|k| !k.is_empty()).unwrap_or(&cx.resource.row.kind);
-            Err(ApiError::invalid(cx.resource.group(), kind, name, faults))
+            // Events of both groups are one kind to upstream, that of the older group.
+            let group = if cx.resource.row.kind == "Event" { "" } else { cx.resource.group() };
+            Err(ApiError::invalid(group, kind, name, faults))
         }
     }
 }
@@ -311,22 +313,24 @@ async fn update_once(
         Some(face) => (face.prepare)(&mut new, &old),
         // What a controller says of an object is not the object's own part.
         None if cx.info.subresource == "status" => {
-            faces::keep_metadata(&mut new, &old, strategy.status_keeps)
+            faces::keep_metadata(&mut new, &old, strategy.status_keeps);
+            (strategy.prepare_status)(&mut new, &old);
         }
         None => (strategy.prepare_for_update)(&mut new, &old),
     }
     ownership::keep_times(&old, &mut new);
     let mut reserved = allocation::reserve(cx, Some(&old), &mut new).await?;
-    metadata::count_generation(&cx.resource, &mut new, &old);
+    metadata::count_generation(&cx.resource, &cx.info.subresource, &mut new, &old);
     let mut faults = metadata::validate(&cx.resource, &new, false);
     // Upstream asks twice, before the kind's own rules and as part of them, and tells the causes twice.
     let twice = metadata::validate_update(&new, &old);
     faults.extend(twice.clone());
     faults.extend(twice);
-    faults.extend(strategy.faults(&new));
     faults.extend(match face {
-        Some(face) => (face.validate)(&new, &old),
-        None => strategy.update_faults(&new, &old),
+        Some(face) => [strategy.faults(&new), (face.validate)(&new, &old)].concat(),
+        // The rest of the object is as it was, with faults that it may have had before.
+        None if cx.info.subresource == "status" => strategy.status_faults(&new, &old),
+        None => [strategy.faults(&new), strategy.update_faults(&new, &old)].concat(),
     });
     faults.extend(custom_faults(cx, &new, Some(&old))?);
     faults.extend((strategy.subresource_faults)(&cx.info.subresource, &new, &old));
@@ -375,6 +379,9 @@ fn no_namespace_finalizers(object: &Value) -> bool {
 /// resourceVersion and uid of the new object against the live one.
 fn check_preconditions(cx: &Context, update: &Update<'_>, new: &Value, old: &Value) -> Result<(), ApiError> {
     let (group, plural, name) = (cx.resource.group(), cx.resource.plural(), cx.info.name.as_str());
+    if metadata::text(new, "name").is_empty() {
+        return Err(metadata::nameless(name));
+    }
     if metadata::text(new, "name") != name {
         return Err(ApiError::bad_request(format!(
             "the name of the object ({}) does not match the name on the URL ({name})",
@@ -383,10 +390,7 @@ fn check_preconditions(cx: &Context, update: &Update<'_>, new: &Value, old: &Val
     }
     let (given, current) = (metadata::text(new, "uid"), metadata::text(old, "uid"));
     if update.uid_is_precondition && !given.is_empty() && given != current {
-        let key = match cx.resource.row.namespaced {
-            true => format!("/registry/{plural}/{}/{name}", cx.info.namespace),
-            false => format!("/registry/{plural}/{name}"),
-        };
+        let key = upstream_key(cx);
         let why = format!("StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {current}");
         return Err(ApiError::conflict(group, plural, name, &why));
     }
@@ -407,6 +411,25 @@ fn check_preconditions(cx: &Context, update: &Update<'_>, new: &Value, old: &Val
     match given == metadata::text(old, "resourceVersion") {
         true => Ok(()),
         false => Err(ApiError::modified(group, plural, name)),
+    }
+}
+
+/// How upstream's messages name an object in its storage; a dry run names it without the prefix.
+fn upstream_key(cx: &Context) -> String {
+    /// Plurals that upstream stores under another name.
+    const OTHERS: [(&str, &str); 5] = [
+        ("nodes", "minions"),
+        ("services", "services/specs"),
+        ("endpoints", "services/endpoints"),
+        ("replicationcontrollers", "controllers"),
+        ("ingresses", "ingress"),
+    ];
+    let plural = cx.resource.plural();
+    let kept_as = OTHERS.iter().find(|(known, _)| *known == plural).map_or(plural, |(_, other)| other);
+    let prefix = if cx.query.is_dry_run() { "" } else { "/registry" };
+    match cx.resource.row.namespaced {
+        true => format!("{prefix}/{kept_as}/{}/{}", cx.info.namespace, cx.info.name),
+        false => format!("{prefix}/{kept_as}/{}", cx.info.name),
     }
 }
 
@@ -476,7 +499,6 @@ pub(super) fn respond_written(
     representation: &Representation,
     code: StatusCode,
     written: &Written,
-    warnings: &[String],
 ) -> Result<Response<Body>, ApiError> {
     let mut out = Vec::with_capacity(written.value.len() + 128);
     let item = Item::new(&written.value, written.revision.unwrap_or(Revision::ZERO))?;
@@ -490,14 +512,12 @@ pub(super) fn respond_written(
             representation.write_tree(&tree, &mut out)?;
         }
     }
-    let mut response = respond(code, representation.content_type(Shape::Object), out);
-    add_warnings(&mut response, warnings);
-    Ok(response)
+    Ok(respond(code, representation.content_type(Shape::Object), out))
 }
 
 /// `Warning: 299 - "text"`, one header each. Where all are more than the total allows, each is cut, and what does not fit
 /// then is left out (k8s.io/apiserver `pkg/endpoints/filters/warning.go`).
-pub(super) fn add_warnings(response: &mut Response<Body>, warnings: &[String]) {
+pub(crate) fn add_warnings(response: &mut Response<Body>, warnings: &[String]) {
     /// Characters of all together, and of one where they are too many.
     const TOTAL: usize = 4096;
     const ONE: usize = 256;

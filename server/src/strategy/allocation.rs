@@ -125,7 +125,8 @@ pub async fn reserve(cx: &Context, old: Option<&Value>, new: &mut Value) -> Resu
     for address in held_addresses.iter().filter(|a| !kept_addresses.contains(a)) {
         reserved.released.push(address_name(*address));
     }
-    for port in held_ports.iter().filter(|p| !kept_ports.contains(p)) {
+    // Both are sorted.
+    for port in held_ports.iter().filter(|port| kept_ports.binary_search(port).is_err()) {
         reserved.released.push(port_key(*port));
     }
     Ok(reserved)
@@ -156,7 +157,7 @@ async fn reserve_ports(
 ) -> Result<(), ApiError> {
     let range = cx.server.services.node_ports.clone();
     let owner = format!("{}/{}", metadata::text(new, "namespace"), metadata::text(new, "name"));
-    let mut mine: Vec<u16> = held.to_vec();
+    let mut mine: HashSet<u16> = held.iter().copied().collect();
     for (path, port) in service::wanted_node_ports(new) {
         if mine.contains(&port) {
             continue;
@@ -176,14 +177,15 @@ async fn reserve_ports(
             let cause = field::invalid(path, i64::from(port), &why);
             return Err(refuse(new, vec![cause]));
         }
-        mine.push(port);
+        mine.insert(port);
         if !cx.query.is_dry_run() {
             reserved.taken.push((port_key(port), owner.clone().into()));
         }
     }
+    let mut shared = service::SharedPorts::of(new);
     for place in service::missing_node_ports(new) {
         // A port that another entry of the Service has for another protocol is shared.
-        let port = match service::shared_node_port(new, &place) {
+        let port = match shared.find(new, &place) {
             Some(port) => port,
             None if cx.query.is_dry_run() => {
                 let highest = mine.iter().copied().max().unwrap_or(0);
@@ -195,7 +197,8 @@ async fn reserve_ports(
                 port
             }
         };
-        mine.push(port);
+        mine.insert(port);
+        shared.add(new, &place, port);
         service::set_node_port(new, &place, port);
     }
     Ok(())
@@ -296,7 +299,7 @@ async fn free_address(cx: &Context, range: &IpNet, mine: &[IpAddr]) -> Result<Ip
     }
 }
 
-async fn free_port(cx: &Context, range: &RangeInclusive<u16>, mine: &[u16]) -> Result<u16, ApiError> {
+async fn free_port(cx: &Context, range: &RangeInclusive<u16>, mine: &HashSet<u16>) -> Result<u16, ApiError> {
     let count = range.len() as u128;
     let band = left_for_people(count, 32, 128);
     let place = |n: u128| {

@@ -1,7 +1,7 @@
 //! CertificateSigningRequests: what a request may be, and which of its parts each subresource may change
 //! (kubernetes `pkg/registry/certificates` and `pkg/apis/certificates/validation`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
@@ -39,7 +39,15 @@ pub fn prepare_for_update(new: &mut Value, old: &Value) {
         object.insert("spec", spec.clone());
     }
     let now = Moment::present().now;
-    let before = conditions(old).to_vec();
+    let before: HashMap<(Option<&str>, Option<&str>), Option<&str>> = conditions(old)
+        .iter()
+        .rev()
+        .map(|other| {
+            let [kind, status, time] =
+                ["type", "status", "lastTransitionTime"].map(|key| other.str_at(&[key]));
+            ((kind, status), time)
+        })
+        .collect();
     let list = new.get_mut("status").and_then(|s| s.get_mut("conditions")).and_then(Value::as_array_mut);
     for condition in list.into_iter().flatten().filter_map(Value::as_object_mut) {
         let absent = |condition: &plinth_codec::Map, key: &str| condition.get(key).is_none_or(Value::is_null);
@@ -47,11 +55,9 @@ pub fn prepare_for_update(new: &mut Value, old: &Value) {
             condition.insert("lastUpdateTime", now.as_str());
         }
         if absent(condition, "lastTransitionTime") {
-            let same = |key: &str, other: &Value| condition.get(key) == other.get(key);
-            let earlier = before.iter().find(|other| same("type", other) && same("status", other));
-            let time =
-                earlier.and_then(|other| other.str_at(&["lastTransitionTime"])).unwrap_or(&now).to_owned();
-            condition.insert("lastTransitionTime", time);
+            let key = ["type", "status"].map(|key| condition.get(key).and_then(Value::as_str));
+            let earlier = before.get(&(key[0], key[1])).copied().flatten();
+            condition.insert("lastTransitionTime", earlier.unwrap_or(&now));
         }
     }
 }

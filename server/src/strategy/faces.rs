@@ -3,10 +3,13 @@
 //! `status` and `finalize` are the same for every kind and are not here. Upstream: kubernetes
 //! `pkg/registry/core/pod/strategy.go`.
 
+use std::collections::{HashMap, HashSet};
+
 use plinth_codec::{Map, Value};
 
 use super::core::pod::quality_of_service;
 use super::validation;
+use super::validation::pod::Surroundings;
 use crate::field;
 use crate::metadata;
 use crate::status::Cause;
@@ -73,11 +76,14 @@ fn ephemeral_faults(new: &Value, old: &Value) -> Vec<Cause> {
         return vec![field::forbidden("", "static pods do not support ephemeral containers")];
     }
     let mut faults = Vec::new();
-    let now = list(new, &["spec", "ephemeralContainers"]);
+    let now: HashMap<&str, &Value> = list(new, &["spec", "ephemeralContainers"])
+        .iter()
+        .map(|container| (name(container), container))
+        .collect();
     for before in list(old, &["spec", "ephemeralContainers"]) {
-        let verb = match now.iter().find(|container| name(container) == name(before)) {
+        let verb = match now.get(name(before)) {
             None => "removed",
-            Some(container) if container != before => "changed",
+            Some(container) if *container != before => "changed",
             Some(_) => continue,
         };
         let why = format!("existing ephemeral containers {:?} may not be {verb}\n", name(before));
@@ -200,21 +206,21 @@ pub fn ephemeral_containers(pod: &Value) -> Vec<Cause> {
         ["ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "resources"];
     const WHY: &str = "cannot be set for an Ephemeral Container";
     let mut faults = Vec::new();
-    let others: Vec<&str> = ["containers", "initContainers"]
+    let others: HashSet<&str> = ["containers", "initContainers"]
         .iter()
         .flat_map(|part| list(pod, &["spec", part]))
         .map(name)
         .collect();
-    let mut seen: Vec<&str> = others.clone();
+    let mut seen = others.clone();
+    let Some(around) = Surroundings::of_running(pod) else { return faults };
     for (i, container) in list(pod, &["spec", "ephemeralContainers"]).iter().enumerate() {
         let path = format!("spec.ephemeralContainers[{i}]");
-        validation::pod::ephemeral(container, pod, &format!("{path}."), &mut faults);
-        if seen.contains(&name(container)) {
+        validation::pod::ephemeral(container, &around, &format!("{path}."), &mut faults);
+        if !seen.insert(name(container)) {
             faults.push(field::duplicate(format!("{path}.name"), name(container)));
         }
-        seen.push(name(container));
         let target = container.str_at(&["targetContainerName"]).filter(|target| !target.is_empty());
-        if let Some(target) = target.filter(|target| !others.contains(target)) {
+        if let Some(target) = target.filter(|target| !others.contains(*target)) {
             faults.push(field::not_found(format!("{path}.targetContainerName"), target));
         }
         let is_set = |key: &str| match container.get(key) {

@@ -11,6 +11,7 @@ pub mod definitions;
 pub mod faces;
 mod rows;
 pub mod validation;
+pub mod warnings;
 pub mod workloads;
 
 use plinth_codec::Value;
@@ -47,15 +48,30 @@ pub enum Deletion {
     Definition,
 }
 
+/// What `metadata.generation` counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generation {
+    /// There is none.
+    None,
+    /// It is 1 at birth and stays.
+    Birth,
+    /// Changes of anything but metadata and status.
+    Changes,
+    /// Those, and changes of annotations through the object itself.
+    ChangesAndAnnotations,
+    /// Those, and changes of labels.
+    ChangesAndLabels,
+    /// Changes, from zero: a new object has none.
+    LaterChanges,
+}
+
 /// What a resource does.
 #[derive(Debug)]
 pub struct Strategy {
     /// Which names its objects may have.
     pub name: NameRule,
-    /// Whether `metadata.generation` counts changes of anything but metadata and status.
-    pub generation: bool,
-    /// Whether `metadata.generation` counts changes of annotations too.
-    pub generation_of_annotations: bool,
+    /// What `metadata.generation` counts.
+    pub generation: Generation,
     /// Whether PUT of an absent object creates it.
     pub create_on_update: bool,
     /// Whether PUT may come without a resourceVersion.
@@ -80,6 +96,8 @@ pub struct Strategy {
     pub prepare_for_update: fn(new: &mut Value, old: &Value),
     /// Checks of an object as it stands.
     pub checks: &'static [Check],
+    /// Checks of a new object that an object that is there need not stand any more.
+    pub create_checks: &'static [Check],
     /// Fields that may not change.
     pub immutable: &'static [&'static str],
     /// Faults of an object as it stands that no check says.
@@ -98,6 +116,12 @@ pub struct Strategy {
     pub refuses_delete: fn(&str) -> Option<&'static str>,
     /// What whoever uses the resource is warned of.
     pub warning: Option<&'static str>,
+    /// Checks of the status as it is written through its subresource.
+    pub status_checks: &'static [Check],
+    /// Faults of a change of the status.
+    pub validate_status: fn(new: &Value, old: &Value) -> Vec<Cause>,
+    /// What of the status stays where a write of the status leaves it out or may not change it.
+    pub prepare_status: fn(new: &mut Value, old: &Value),
     /// Faults of a change that depend on the subresource which it comes through; empty for the object itself.
     pub subresource_faults: fn(subresource: &str, new: &Value, old: &Value) -> Vec<Cause>,
 }
@@ -105,8 +129,7 @@ pub struct Strategy {
 /// What most resources do.
 pub const BASE: Strategy = Strategy {
     name: NameRule::Subdomain,
-    generation: false,
-    generation_of_annotations: false,
+    generation: Generation::None,
     create_on_update: false,
     unconditional_update: true,
     deletion: Deletion::Plain,
@@ -119,6 +142,7 @@ pub const BASE: Strategy = Strategy {
     stamp: |_, _| {},
     prepare_for_update: |_, _| {},
     checks: &[],
+    create_checks: &[],
     immutable: &[],
     validate: |_| Vec::new(),
     validate_create: |_| Vec::new(),
@@ -128,11 +152,15 @@ pub const BASE: Strategy = Strategy {
     status_keeps: &[],
     refuses_delete: |_| None,
     warning: None,
+    status_checks: &[],
+    validate_status: |_, _| Vec::new(),
+    prepare_status: |_, _| {},
     subresource_faults: |_, _, _| Vec::new(),
 };
 
 /// What custom resources do; the rest is said by their definition.
-pub static CUSTOM: Strategy = Strategy { generation: true, unconditional_update: false, ..BASE };
+pub static CUSTOM: Strategy =
+    Strategy { generation: Generation::Changes, unconditional_update: false, ..BASE };
 
 impl Strategy {
     /// Faults of an object as it stands.
@@ -140,6 +168,15 @@ impl Strategy {
         let mut faults = Vec::new();
         validation::validate(self.checks, object, "", &mut faults);
         faults.extend((self.validate)(object));
+        faults.truncate(crate::field::MOST_FAULTS);
+        faults
+    }
+
+    /// Faults of a new object.
+    pub fn create_faults(&self, object: &Value) -> Vec<Cause> {
+        let mut faults = self.faults(object);
+        validation::validate(self.create_checks, object, "", &mut faults);
+        faults.extend((self.validate_create)(object));
         faults.truncate(crate::field::MOST_FAULTS);
         faults
     }
@@ -154,6 +191,15 @@ impl Strategy {
         let mut faults = Vec::new();
         validation::update::immutable(self.immutable, new, old, &mut faults);
         faults.extend((self.validate_update)(new, old));
+        faults
+    }
+
+    /// Faults of a change of the status.
+    pub fn status_faults(&self, new: &Value, old: &Value) -> Vec<Cause> {
+        let mut faults = Vec::new();
+        validation::validate(self.status_checks, new, "", &mut faults);
+        faults.extend((self.validate_status)(new, old));
+        faults.truncate(crate::field::MOST_FAULTS);
         faults
     }
 

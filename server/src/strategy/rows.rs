@@ -6,17 +6,19 @@ use super::validation::{
     autoscaling as check_scaling, batch as check_batch, claims as check_claims, cluster as check_cluster,
     devices as check_devices, event as check_event, fixed, flow_control as check_flow,
     network as check_network, pod as check_pod, policies as check_policies, quota as check_quota,
-    rbac as check_rbac, service as check_service, storage as check_storage, update,
+    rbac as check_rbac, service as check_service, status, storage as check_storage, update,
     webhooks as check_webhooks, workloads as check_work,
 };
-use super::{certificates, definitions, faces, workloads, Deletion, NameRule, Strategy, BASE};
+use super::{
+    certificates, definitions, faces, warnings, workloads, Deletion, Generation, NameRule, Strategy, BASE,
+};
 
 const ANSWERING: Strategy = Strategy { answers_deleted_object: true, ..BASE };
-const GENERATION: Strategy = Strategy { generation: true, ..BASE };
+const GENERATION: Strategy = Strategy { generation: Generation::Changes, ..BASE };
 const ANSWERING_GENERATION: Strategy = Strategy { answers_deleted_object: true, ..GENERATION };
 const CONDITIONAL: Strategy = Strategy { unconditional_update: false, ..BASE };
 const ANSWERING_CONDITIONAL: Strategy = Strategy { answers_deleted_object: true, ..CONDITIONAL };
-const POLICY: Strategy = Strategy { generation: true, unconditional_update: false, ..BASE };
+const POLICY: Strategy = Strategy { generation: Generation::Changes, unconditional_update: false, ..BASE };
 const RBAC: Strategy = Strategy { name: NameRule::PathSegment, create_on_update: true, ..BASE };
 const ROLE_BINDING: Strategy =
     Strategy { defaults: cluster::ROLE_BINDING, validate_update: update::role_binding, ..RBAC };
@@ -38,6 +40,11 @@ const EVENTS: Strategy = Strategy { create_on_update: true, collected: false, ..
 type Row = (&'static str, &'static str, Strategy);
 
 pub(super) static ROWS: &[Row] = &[
+    (
+        "",
+        "componentstatuses",
+        Strategy { warning: Some("v1 ComponentStatus is deprecated in v1.19+"), ..BASE },
+    ),
     ("", "configmaps", Strategy { validate: data::validate, validate_update: update::data, ..BASE }),
     (
         "",
@@ -64,6 +71,7 @@ pub(super) static ROWS: &[Row] = &[
             defaults: core::NAMESPACE,
             checks: check_cluster::NAMESPACE,
             prepare_for_create: namespace::prepare_for_create,
+            validate_status: status::namespace,
             ..ANSWERING
         },
     ),
@@ -75,6 +83,8 @@ pub(super) static ROWS: &[Row] = &[
             status_at_create: true,
             checks: check_cluster::NODE,
             validate_update: fixed::node,
+            status_checks: check_cluster::NODE,
+            validate_status: fixed::node,
             ..BASE
         },
     ),
@@ -87,6 +97,7 @@ pub(super) static ROWS: &[Row] = &[
             prepare_for_create: storage::prepare_claim_for_create,
             prepare_for_update: storage::prepare_claim_for_update,
             validate_update: fixed::claim,
+            status_checks: status::PERSISTENT_VOLUME_CLAIM,
             ..ANSWERING
         },
     ),
@@ -98,6 +109,8 @@ pub(super) static ROWS: &[Row] = &[
             checks: check_storage::PERSISTENT_VOLUME,
             validate_update: fixed::volume,
             prepare_for_create: storage::prepare_volume_for_create,
+            prepare_status: status::date_phase,
+            warnings: warnings::volume,
             ..ANSWERING
         },
     ),
@@ -114,13 +127,22 @@ pub(super) static ROWS: &[Row] = &[
             validate_update: fixed::pod,
             faces: faces::POD,
             status_keeps: &["ownerReferences"],
+            status_checks: status::POD,
+            validate_status: status::pod,
+            prepare_status: status::keep_of_pod,
+            warnings: warnings::pod,
             ..ANSWERING_GENERATION
         },
     ),
     (
         "",
         "podtemplates",
-        Strategy { defaults: work::POD_TEMPLATE, checks: check_work::POD_TEMPLATE, ..ANSWERING_GENERATION },
+        Strategy {
+            defaults: work::POD_TEMPLATE,
+            checks: check_work::POD_TEMPLATE,
+            warnings: warnings::pod_template,
+            ..ANSWERING_GENERATION
+        },
     ),
     (
         "",
@@ -129,7 +151,9 @@ pub(super) static ROWS: &[Row] = &[
             orphans_by_default: true,
             defaults: work::REPLICATION_CONTROLLER,
             checks: check_work::REPLICATION_CONTROLLER,
-            ..ANSWERING_GENERATION
+            status_checks: status::REPLICA_SET,
+            warnings: warnings::template,
+            ..GENERATION
         },
     ),
     (
@@ -138,6 +162,9 @@ pub(super) static ROWS: &[Row] = &[
         Strategy {
             checks: check_quota::RESOURCE_QUOTA,
             validate_update: check_quota::quota_update,
+            status_checks: check_quota::RESOURCE_QUOTA_STATUS,
+            warnings: warnings::quota,
+            defaults: core::RESOURCE_QUOTA,
             ..ANSWERING
         },
     ),
@@ -149,6 +176,7 @@ pub(super) static ROWS: &[Row] = &[
             checks: check_cluster::SECRET,
             validate_update: update::data,
             validate: data::validate,
+            warnings: warnings::secret,
             ..BASE
         },
     ),
@@ -163,6 +191,8 @@ pub(super) static ROWS: &[Row] = &[
             checks: check_service::SERVICE,
             validate_update: update::service,
             prepare_for_update: service::prepare_for_update,
+            validate_status: status::service,
+            warnings: warnings::service,
             ..ANSWERING
         },
     ),
@@ -184,6 +214,7 @@ pub(super) static ROWS: &[Row] = &[
             checks: check_policies::VALIDATING_POLICY,
             validate_create: check_policies::new_policy,
             validate_update: check_policies::changed_policy,
+            status_keeps: STATUS_KEEPS_METADATA,
             ..ADMISSION_POLICY
         },
     ),
@@ -223,6 +254,7 @@ pub(super) static ROWS: &[Row] = &[
             defaults: cluster::API_SERVICE,
             checks: check_cluster::API_SERVICE,
             status_keeps: STATUS_KEEPS_METADATA,
+            unconditional_update: false,
             ..BASE
         },
     ),
@@ -235,6 +267,10 @@ pub(super) static ROWS: &[Row] = &[
             immutable: &["spec.selector"],
             prepare_for_create: workloads::prepare_daemon_set_for_create,
             prepare_for_update: workloads::prepare_daemon_set_for_update,
+            status_checks: status::DAEMON_SET,
+            validate_status: status::collisions,
+            warnings: warnings::template,
+            prepare_status: workloads::keep_template_generation,
             ..GENERATION
         },
     ),
@@ -242,12 +278,15 @@ pub(super) static ROWS: &[Row] = &[
         "apps",
         "deployments",
         Strategy {
-            generation_of_annotations: true,
+            generation: Generation::ChangesAndAnnotations,
             status_keeps: &["labels"],
             defaults: work::DEPLOYMENT,
             checks: check_work::DEPLOYMENT,
             immutable: &["spec.selector"],
-            ..GENERATION
+            status_checks: status::DEPLOYMENT,
+            validate_status: status::collisions,
+            warnings: warnings::template,
+            ..BASE
         },
     ),
     (
@@ -257,6 +296,8 @@ pub(super) static ROWS: &[Row] = &[
             defaults: work::REPLICA_SET,
             checks: check_work::REPLICA_SET,
             immutable: &["spec.selector"],
+            status_checks: status::REPLICA_SET,
+            warnings: warnings::template,
             ..GENERATION
         },
     ),
@@ -268,6 +309,11 @@ pub(super) static ROWS: &[Row] = &[
             checks: check_work::STATEFUL_SET,
             validate_create: check_work::stateful_set_create,
             validate_update: fixed::stateful_set,
+            status_checks: status::STATEFUL_SET,
+            validate_status: status::collisions,
+            warnings: warnings::template,
+            prepare_for_create: workloads::prepare_stateful_set_for_create,
+            prepare_for_update: workloads::prepare_stateful_set_for_update,
             ..GENERATION
         },
     ),
@@ -277,6 +323,7 @@ pub(super) static ROWS: &[Row] = &[
         Strategy {
             defaults: work::HORIZONTAL_POD_AUTOSCALER,
             checks: check_scaling::HORIZONTAL_POD_AUTOSCALER,
+            status_checks: status::HORIZONTAL_POD_AUTOSCALER,
             ..BASE
         },
     ),
@@ -292,6 +339,7 @@ pub(super) static ROWS: &[Row] = &[
             defaults: work::CRON_JOB,
             checks: check_batch::CRON_JOB,
             validate_create: check_batch::cron_job_create,
+            warnings: warnings::cron_job,
             ..GENERATION
         },
     ),
@@ -304,7 +352,10 @@ pub(super) static ROWS: &[Row] = &[
             checks: check_batch::JOB,
             validate_update: fixed::job,
             prepare_for_create: workloads::prepare_job_for_create,
-            ..ANSWERING_GENERATION
+            status_checks: status::JOB,
+            validate_status: status::job,
+            warnings: warnings::template,
+            ..GENERATION
         },
     ),
     (
@@ -316,6 +367,7 @@ pub(super) static ROWS: &[Row] = &[
             prepare_for_update: certificates::prepare_for_update,
             validate: certificates::validate,
             subresource_faults: certificates::subresource_faults,
+            validate_status: |new, _| certificates::validate(new),
             ..BASE
         },
     ),
@@ -336,25 +388,44 @@ pub(super) static ROWS: &[Row] = &[
             defaults: cluster::ENDPOINT_SLICE,
             checks: check_network::ENDPOINT_SLICE,
             immutable: &["addressType"],
-            ..GENERATION
+            generation: Generation::ChangesAndLabels,
+            ..BASE
         },
     ),
     (
         "events.k8s.io",
         "events",
-        Strategy { validate: check_event::validate, validate_update: check_event::validate_update, ..EVENTS },
+        Strategy {
+            validate_create: check_event::validate,
+            validate_update: check_event::validate_update,
+            ..EVENTS
+        },
     ),
     (
         "flowcontrol.apiserver.k8s.io",
         "flowschemas",
-        Strategy { defaults: cluster::FLOW_SCHEMA, checks: check_flow::FLOW_SCHEMA, ..GENERATION },
+        Strategy {
+            defaults: cluster::FLOW_SCHEMA,
+            checks: check_flow::FLOW_SCHEMA,
+            status_keeps: STATUS_KEEPS_METADATA,
+            ..GENERATION
+        },
     ),
     (
         "flowcontrol.apiserver.k8s.io",
         "prioritylevelconfigurations",
-        Strategy { defaults: cluster::PRIORITY_LEVEL, checks: check_flow::PRIORITY_LEVEL, ..GENERATION },
+        Strategy {
+            defaults: cluster::PRIORITY_LEVEL,
+            checks: check_flow::PRIORITY_LEVEL,
+            status_keeps: STATUS_KEEPS_METADATA,
+            ..GENERATION
+        },
     ),
-    ("networking.k8s.io", "ingresses", Strategy { checks: check_network::INGRESS, ..GENERATION }),
+    (
+        "networking.k8s.io",
+        "ingresses",
+        Strategy { checks: check_network::INGRESS, validate_status: status::ingress, ..GENERATION },
+    ),
     (
         "networking.k8s.io",
         "ingressclasses",
@@ -379,8 +450,9 @@ pub(super) static ROWS: &[Row] = &[
         "networking.k8s.io",
         "servicecidrs",
         Strategy {
-            checks: check_network::SERVICE_CIDR,
+            create_checks: check_network::SERVICE_CIDR,
             validate_update: check_network::service_cidr_update,
+            status_keeps: STATUS_KEEPS_METADATA,
             ..BASE
         },
     ),
@@ -394,7 +466,15 @@ pub(super) static ROWS: &[Row] = &[
         "runtimeclasses",
         Strategy { checks: check_cluster::RUNTIME_CLASS, immutable: &["handler"], ..CONDITIONAL },
     ),
-    ("policy", "poddisruptionbudgets", Strategy { checks: check_work::POD_DISRUPTION_BUDGET, ..POLICY }),
+    (
+        "policy",
+        "poddisruptionbudgets",
+        Strategy {
+            checks: check_work::POD_DISRUPTION_BUDGET,
+            status_checks: status::POD_DISRUPTION_BUDGET,
+            ..POLICY
+        },
+    ),
     (
         "rbac.authorization.k8s.io",
         "clusterrolebindings",
@@ -417,8 +497,9 @@ pub(super) static ROWS: &[Row] = &[
         "resourceclaims",
         Strategy {
             defaults: work::RESOURCE_CLAIM,
-            checks: check_devices::RESOURCE_CLAIM,
+            create_checks: check_devices::RESOURCE_CLAIM,
             immutable: &["spec"],
+            status_keeps: STATUS_KEEPS_METADATA,
             ..ANSWERING
         },
     ),
@@ -449,7 +530,8 @@ pub(super) static ROWS: &[Row] = &[
             checks: check_cluster::PRIORITY_CLASS,
             refuses_delete: check_cluster::system_priority_class,
             validate_update: update::priority_class,
-            ..GENERATION
+            generation: Generation::Birth,
+            ..BASE
         },
     ),
     (
@@ -459,6 +541,8 @@ pub(super) static ROWS: &[Row] = &[
             defaults: cluster::CSI_DRIVER,
             checks: check_storage::CSI_DRIVER,
             validate_update: check_storage::driver_update,
+            generation: Generation::LaterChanges,
+            warnings: warnings::csi_driver,
             ..ANSWERING_CONDITIONAL
         },
     ),
@@ -497,6 +581,7 @@ pub(super) static ROWS: &[Row] = &[
             defaults: cluster::VOLUME_ATTACHMENT,
             checks: check_storage::VOLUME_ATTACHMENT,
             validate_update: check_storage::attachment_update,
+            status_keeps: STATUS_KEEPS_METADATA,
             ..ANSWERING_CONDITIONAL
         },
     ),

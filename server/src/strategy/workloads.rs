@@ -2,6 +2,28 @@
 
 use plinth_codec::{tree, Value};
 
+/// How many pods of a StatefulSet may be away during an update is a feature that is off (`MaxUnavailableStatefulSet`).
+pub fn prepare_stateful_set_for_create(set: &mut Value) {
+    drop_unavailable(set);
+}
+
+/// As [`prepare_stateful_set_for_create`]; where it was said before it stays.
+pub fn prepare_stateful_set_for_update(new: &mut Value, old: &Value) {
+    const PATH: [&str; 4] = ["spec", "updateStrategy", "rollingUpdate", "maxUnavailable"];
+    if old.at(&PATH).is_none() {
+        drop_unavailable(new);
+    }
+}
+
+fn drop_unavailable(set: &mut Value) {
+    let strategy = set.get_mut("spec").and_then(|spec| spec.get_mut("updateStrategy"));
+    let rolling =
+        strategy.and_then(|strategy| strategy.get_mut("rollingUpdate")).and_then(Value::as_object_mut);
+    if let Some(rolling) = rolling {
+        rolling.remove("maxUnavailable");
+    }
+}
+
 /// Says which generation of its template a DaemonSet is at; nobody but old clients reads it.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
@@ -17,6 +39,15 @@ pub fn prepare_daemon_set_for_update(new: &mut Value, old: &Value) {
     let template = |v: &Value| v.at(&["spec", "template"]).cloned();
     let changed = i64::from(template(new) != template(old));
     set_template_generation(new, count.unwrap_or(1).saturating_add(changed));
+}
+
+/// A write of the status leaves the count as it is.
+pub fn keep_template_generation(new: &mut Value, old: &Value) {
+    if let Some(count) =
+        old.str_at(&["metadata", "annotations", TEMPLATE_GENERATION]).and_then(|t| t.parse().ok())
+    {
+        set_template_generation(new, count);
+    }
 }
 
 fn set_template_generation(object: &mut Value, count: i64) {

@@ -3,12 +3,14 @@
 //! Pure functions over the tree; [`crate::strategy::allocation`] does what needs the store. Upstream: kubernetes
 //! `pkg/registry/core/service/strategy.go` and `pkg/registry/core/service/storage/alloc.go`.
 
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use plinth_codec::{Map, Value};
 
 use crate::field;
 use crate::status::Cause;
+use crate::strategy::validation::address;
 use crate::strategy::validation::service::families;
 
 /// The cluster IP of a Service that wants none.
@@ -129,17 +131,36 @@ pub fn missing_node_ports(service: &Value) -> Vec<Place> {
     places
 }
 
-/// The node port that another entry with the same port number has, for another protocol.
-pub fn shared_node_port(service: &Value, place: &Place) -> Option<u16> {
-    let Place::Port(index) = place else { return None };
-    let all = ports(service);
-    let this = all.get(*index)?;
-    let alike = |other: &&Value| {
-        other.get("port") == this.get("port")
-            && other.get("protocol") != this.get("protocol")
-            && node_port(other) != 0
-    };
-    all.iter().find(alike).map(node_port)
+/// The node ports that entries of one port number have in common, whatever their protocols.
+#[derive(Debug)]
+pub struct SharedPorts(HashMap<i64, u16>);
+
+impl SharedPorts {
+    /// Those that are there by now.
+    pub fn of(service: &Value) -> SharedPorts {
+        let mut shared = HashMap::new();
+        for port in ports(service).iter().filter(|port| node_port(port) != 0) {
+            shared.entry(number(port)).or_insert_with(|| node_port(port));
+        }
+        SharedPorts(shared)
+    }
+
+    /// The one that another entry of that port number has.
+    pub fn find(&self, service: &Value, place: &Place) -> Option<u16> {
+        let Place::Port(index) = place else { return None };
+        self.0.get(&number(ports(service).get(*index)?)).copied()
+    }
+
+    /// Notes one that was found.
+    pub fn add(&mut self, service: &Value, place: &Place, found: u16) {
+        if let Place::Port(index) = place {
+            self.0.extend(ports(service).get(*index).map(|port| (number(port), found)));
+        }
+    }
+}
+
+fn number(port: &Value) -> i64 {
+    port.get("port").and_then(Value::as_int).unwrap_or(0)
 }
 
 /// Writes a node port that was found.
@@ -198,7 +219,7 @@ pub fn set_families(service: &mut Value, old: Option<&Value>, cluster: &[&str]) 
     if !ip.is_empty() && (!has_list || (stale && old_ip != Some(ip.as_str()))) {
         spec.insert("clusterIPs", vec![Value::from(ip)]);
     }
-    let mut faults = malformed(service);
+    let mut faults = malformed(service, old);
     families(service, "", &mut faults);
     if !faults.is_empty() {
         return faults;
@@ -206,11 +227,48 @@ pub fn set_families(service: &mut Value, old: Option<&Value>, cluster: &[&str]) 
     choose_families(service, cluster)
 }
 
-fn malformed(service: &Value) -> Vec<Cause> {
-    const WHY: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-    let texts = cluster_ip_texts(service);
-    let bad = texts.iter().enumerate().filter(|(_, ip)| **ip != NONE && ip.parse::<IpAddr>().is_err());
-    bad.map(|(i, ip)| field::invalid(format!("spec.clusterIPs[{i}]"), *ip, WHY)).collect()
+/// What is wrong with the addresses that a Service names; those that it had are let through (kubernetes
+/// `ValidateServiceClusterIPsRelatedFields`).
+fn malformed(service: &Value, old: Option<&Value>) -> Vec<Cause> {
+    const PATH: &str = "spec.clusterIPs";
+    const MOST: usize = 2;
+    let (first, all) = (text(service, "clusterIP"), texts(service, "clusterIPs"));
+    let mut faults = Vec::new();
+    let mut refuse = |why: &str| faults.push(field::invalid(PATH, cluster_ips(service), why));
+    match all.first() {
+        Some(_) if first.is_empty() => refuse("must be empty when `clusterIP` is not specified"),
+        Some(same) if *same != first => refuse("first value must match `clusterIP`"),
+        _ => {}
+    }
+    if all.len() > 1 && all.first() == Some(&NONE) {
+        refuse("'None' must be the first and only value");
+    }
+    if all.len() > MOST {
+        refuse(&format!("may only hold up to {MOST} values"));
+        return faults;
+    }
+    let before = old.map(|old| texts(old, "clusterIPs")).unwrap_or_default();
+    let before_faults = faults.len();
+    for (i, ip) in all.iter().enumerate().filter(|(i, ip)| (*i > 0 || **ip != NONE) && !before.contains(ip)) {
+        address::legacy(ip, &format!("{PATH}[{i}]"), &mut faults);
+    }
+    if faults.len() == before_faults && all.len() > 1 && all.first() != Some(&NONE) {
+        let families: HashSet<&str> = addresses(service).into_iter().map(family).collect();
+        if families.len() < all.len() {
+            let why = "may specify no more than one IP for each IP family";
+            faults.push(field::invalid(PATH, cluster_ips(service), why));
+        }
+    }
+    faults
+}
+
+/// Whether clients outside of the cluster get to the Service.
+fn is_external(service: &Value) -> bool {
+    match text(service, "type") {
+        "NodePort" | "LoadBalancer" => true,
+        "ClusterIP" => !texts(service, "externalIPs").is_empty(),
+        _ => false,
+    }
 }
 
 fn choose_families(service: &mut Value, cluster: &[&str]) -> Vec<Cause> {
@@ -284,18 +342,22 @@ fn keep_assigned(service: &mut Value, old: &Value) {
         }
     }
     if needs_node_ports(service) && needs_node_ports(old) {
-        let mut used: Vec<u16> = node_ports(service);
-        let named = |name: Option<&Value>| ports(old).iter().find(|p| p.get("name") == name).map(node_port);
+        let mut used: HashSet<u16> = node_ports(service).into_iter().collect();
+        // Of several with one name the first counts.
+        let named: HashMap<Option<&str>, u16> =
+            ports(old).iter().rev().map(|port| (port.str_at(&["name"]), node_port(port))).collect();
         let found: Vec<(Place, Option<u16>)> = missing_node_ports(service)
             .into_iter()
             .map(|place| match place {
-                Place::Port(i) => (place, named(ports(service).get(i).and_then(|p| p.get("name")))),
+                Place::Port(i) => {
+                    let name = ports(service).get(i).and_then(|port| port.str_at(&["name"]));
+                    (place, named.get(&name).copied())
+                }
                 Place::HealthCheck => (place, None),
             })
             .collect();
         for (place, port) in found {
-            if let Some(port) = port.filter(|port| *port != 0 && !used.contains(port)) {
-                used.push(port);
+            if let Some(port) = port.filter(|port| *port != 0 && used.insert(*port)) {
                 set_node_port(service, &place, port);
             }
         }
@@ -323,7 +385,7 @@ fn keep(spec: &mut Map, old: &Value, key: &str) {
 /// Fields that only make sense for the old type go with it, unless the client changed them just now.
 pub fn prepare_for_update(new: &mut Value, old: &Value) {
     let mut dropped: Vec<&str> = Vec::new();
-    if needs_address(old) && !needs_address(new) {
+    if needs_address(old) && text(new, "type") == "ExternalName" {
         dropped.extend(["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"]);
     }
     if text(old, "type") == "LoadBalancer" && text(new, "type") != "LoadBalancer" {
@@ -332,9 +394,7 @@ pub fn prepare_for_update(new: &mut Value, old: &Value) {
     if needs_health_check(old) && !needs_health_check(new) {
         dropped.push("healthCheckNodePort");
     }
-    if matches!(text(old, "type"), "NodePort" | "LoadBalancer")
-        && !matches!(text(new, "type"), "NodePort" | "LoadBalancer")
-    {
+    if is_external(old) && !is_external(new) {
         dropped.push("externalTrafficPolicy");
     }
     let gives_up_ports =
@@ -436,6 +496,6 @@ mod tests {
         let service = parse(
             r#"{"spec":{"type":"NodePort","ports":[{"port":53,"protocol":"UDP","nodePort":30053},{"port":53,"protocol":"TCP"}]}}"#,
         );
-        assert_eq!(shared_node_port(&service, &Place::Port(1)), Some(30053));
+        assert_eq!(SharedPorts::of(&service).find(&service, &Place::Port(1)), Some(30053));
     }
 }

@@ -14,15 +14,18 @@ pub fn prepare_volume_for_create(volume: &mut Value) {
 /// What a claim is filled from is said in an old field and in a new one; where one says it, the other says the same
 /// (kubernetes `pkg/api/persistentvolumeclaim`).
 pub fn prepare_claim_for_create(claim: &mut Value) {
-    agree_on_source(claim);
+    agree_on_source(claim, None);
 }
 
-/// As [`prepare_claim_for_create`]; what a claim has been filled from stays.
-pub fn prepare_claim_for_update(new: &mut Value, _: &Value) {
-    agree_on_source(new);
+/// As [`prepare_claim_for_create`]; where the claim had a source, validation sees what the client says of it.
+pub fn prepare_claim_for_update(new: &mut Value, old: &Value) {
+    agree_on_source(new, Some(old));
 }
 
-fn agree_on_source(claim: &mut Value) {
+fn agree_on_source(claim: &mut Value, old: Option<&Value>) {
+    let had_source = old.is_some_and(|old| {
+        ["dataSource", "dataSourceRef"].iter().any(|key| old.at(&["spec", key]).is_some_and(|v| !v.is_null()))
+    });
     let Some(spec) = claim.object_at_mut(&["spec"]) else { return };
     let text = |source: &Value, key: &str| source.str_at(&[key]).unwrap_or_default().to_owned();
     // The old field takes claims and snapshots, and forgets everything else.
@@ -31,7 +34,7 @@ fn agree_on_source(claim: &mut Value) {
         let named = (named.0.as_str(), named.1.as_str());
         matches!(named, ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot"))
     };
-    if spec.get("dataSource").is_some_and(|source| !known(source)) {
+    if !had_source && spec.get("dataSource").is_some_and(|source| !known(source)) {
         spec.remove("dataSource");
     }
     let present = |value: Option<&Value>| value.filter(|value| !value.is_null()).cloned();

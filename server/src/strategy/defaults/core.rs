@@ -4,7 +4,7 @@ use plinth_codec::{tree, Map, Value};
 
 use super::pod::{AZURE_DISK, CLAIM_SPEC, HOST_PATH, ISCSI, RBD, SCALE_IO};
 use super::Literal::{Empty, Flag, Number, Text};
-use super::Rule::{By, Each, Field, In, Made, When};
+use super::Rule::{Amounts, By, Each, Field, In, Made, When};
 use super::{at, fill_from, set, Rule};
 
 /// Endpoints.
@@ -17,7 +17,15 @@ pub const LIMIT_RANGE: &[Rule] = &[Each("spec.limits", &[When("type", "Container
 pub const NAMESPACE: &[Rule] = &[By(name_label), Field("status.phase", Text("Active"))];
 
 /// Node.
-pub const NODE: &[Rule] = &[By(allocatable)];
+pub const NODE: &[Rule] = &[
+    By(allocatable),
+    Amounts("status.capacity"),
+    Amounts("status.allocatable"),
+    In("spec", &[By(|spec| super::agree(spec, "podCIDR", "podCIDRs", None))]),
+];
+
+/// ResourceQuota.
+pub const RESOURCE_QUOTA: &[Rule] = &[Amounts("spec.hard"), Amounts("status.hard"), Amounts("status.used")];
 
 /// PersistentVolume.
 pub const PERSISTENT_VOLUME: &[Rule] = &[
@@ -25,6 +33,7 @@ pub const PERSISTENT_VOLUME: &[Rule] = &[
     Field("spec.persistentVolumeReclaimPolicy", Text("Retain")),
     Field("spec.volumeMode", Text("Filesystem")),
     In("spec", VOLUME_SOURCE),
+    Amounts("spec.capacity"),
 ];
 
 /// The source of a PersistentVolume.

@@ -10,6 +10,7 @@ pub mod core;
 pub mod pod;
 pub mod workloads;
 
+use plinth_codec::quantity::Quantity;
 use plinth_codec::{Map, Value};
 
 /// One default, or a part of the object with defaults of its own. Fields are paths of keys joined by dots.
@@ -27,6 +28,8 @@ pub enum Rule {
     Each(&'static str, &'static [Rule]),
     /// The rows hold when the field has that text.
     When(&'static str, &'static str, &'static [Rule]),
+    /// Amounts by name are rounded up to thousandths, where they are finer.
+    Amounts(&'static str),
     /// What follows from other fields.
     By(fn(&mut Map)),
 }
@@ -102,8 +105,48 @@ pub fn apply(rows: &[Rule], object: &mut Map) {
                     apply(rows, object);
                 }
             }
+            Rule::Amounts(path) => round(at_mut(object, path)),
             Rule::By(rule) => rule(object),
         }
+    }
+}
+
+/// Quantities are canonical by now: those finer than thousandths end in `u` or `n`, or have an exponent.
+fn round(amounts: Option<&mut Value>) {
+    const THOUSANDTHS: i32 = -3;
+    let amounts = amounts.and_then(Value::as_object_mut);
+    for (_, amount) in amounts.into_iter().flat_map(Map::iter_mut) {
+        let Some(text) = amount.as_str().filter(|text| text.ends_with(['u', 'n']) || text.contains("e-"))
+        else {
+            continue;
+        };
+        if let Ok(quantity) = Quantity::parse(text) {
+            let rounded = format!("{}m", quantity.value(THOUSANDTHS));
+            *amount = Quantity::canonicalize(&rounded).map_or(Value::Null, Value::from);
+        }
+    }
+}
+
+/// One address and the list of all: a client may know either. The one counts where they differ (kubernetes
+/// `pkg/apis/core/v1/conversion.go`).
+fn agree(object: &mut Map, one: &str, all: &str, key: Option<&str>) {
+    let first = object.get(all).and_then(Value::as_array).and_then(<[Value]>::first);
+    let first = first.and_then(|entry| match key {
+        Some(key) => entry.str_at(&[key]),
+        None => entry.as_str(),
+    });
+    let first = first.unwrap_or_default().to_owned();
+    let given = object.get(one).and_then(Value::as_str).unwrap_or_default().to_owned();
+    if given.is_empty() {
+        if !first.is_empty() {
+            object.insert(one, first);
+        }
+    } else if given != first {
+        let entry = match key {
+            Some(key) => Value::Object([(key.into(), given.into())].into_iter().collect()),
+            None => given.into(),
+        };
+        object.insert(all, vec![entry]);
     }
 }
 

@@ -3,7 +3,7 @@
 use plinth_codec::{Map, Value};
 
 use super::Literal::{Empty, Flag, Number, OptionalText, Text};
-use super::Rule::{By, Counted, Each, Field, In, Made};
+use super::Rule::{Amounts, By, Counted, Each, Field, In, Made};
 use super::{at, fill_from, Rule};
 
 /// `rw-r--r--`, as decimal number.
@@ -12,8 +12,11 @@ const FILE_MODE: i64 = 0o644;
 const TOKEN_LIFETIME: i64 = 3600;
 
 /// Defaults of a Pod: those of its spec, and some that a template does not get.
-pub const POD: &[Rule] =
-    &[Made("spec", SPEC), Made("spec", &[Field("enableServiceLinks", Flag(true)), By(pod_only)])];
+pub const POD: &[Rule] = &[
+    Made("spec", SPEC),
+    Made("spec", &[Field("enableServiceLinks", Flag(true)), By(pod_only)]),
+    In("status", &[By(|status| super::agree(status, "podIP", "podIPs", Some("ip")))]),
+];
 
 /// Defaults of a pod template.
 pub const TEMPLATE: &[Rule] = &[Made("metadata", &[]), Made("spec", SPEC)];
@@ -30,10 +33,13 @@ pub const SPEC: &[Rule] = &[
     Each("initContainers", CONTAINER),
     Each("containers", CONTAINER),
     Each("ephemeralContainers", CONTAINER),
+    Amounts("overhead"),
 ];
 
 const CONTAINER: &[Rule] = &[
     Field("resources", Empty),
+    Amounts("resources.limits"),
+    Amounts("resources.requests"),
     Field("terminationMessagePath", Text("/dev/termination-log")),
     Field("terminationMessagePolicy", Text("File")),
     By(image_pull_policy),
@@ -165,8 +171,11 @@ fn service_account_alias(spec: &mut Map) {
     }
 }
 
-/// Requests default to limits; on the host's network a port is the host's port.
+/// Requests default to limits; on the host's network a port is the host's port; a negative grace period is one second.
 fn pod_only(spec: &mut Map) {
+    if spec.get("terminationGracePeriodSeconds").and_then(Value::as_int).is_some_and(|seconds| seconds < 0) {
+        spec.insert("terminationGracePeriodSeconds", 1);
+    }
     let on_host = spec.get("hostNetwork").and_then(Value::as_bool) == Some(true);
     for part in ["containers", "initContainers"] {
         let list = spec.get_mut(part).and_then(Value::as_array_mut);

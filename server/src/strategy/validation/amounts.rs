@@ -1,6 +1,6 @@
 //! Amounts of resources: their names, their numbers, and requests against limits.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Map, Value};
@@ -110,7 +110,7 @@ pub fn amount(name: &str, shown: &str, path: &str, faults: &mut Vec<Cause>) {
 }
 
 /// What a container or a pod needs and what it may use; `path` is the requirements' own.
-pub fn requirements(given: &Value, kind: Kind, claims: &[&str], path: &str, faults: &mut Vec<Cause>) {
+pub fn requirements(given: &Value, kind: Kind, claims: &BTreeSet<&str>, path: &str, faults: &mut Vec<Cause>) {
     let amounts = |part: &str| given.get(part).and_then(Value::as_object);
     for part in ["limits", "requests"] {
         for (name, shown) in amounts(part).into_iter().flat_map(Map::iter) {
@@ -175,8 +175,17 @@ fn huge_pages(name: &str, shown: &str, path: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn claim_names(given: &Value, known: &[&str], path: &str, faults: &mut Vec<Cause>) {
+/// Names for a message, which many faults of one object may repeat: no more of them than a message can use.
+fn listed(names: &BTreeSet<&str>) -> String {
+    const MOST: usize = 100;
+    let shown: Vec<&str> = names.iter().copied().take(MOST).collect();
+    shown.join(", ") + if names.len() > MOST { ", ..." } else { "" }
+}
+
+fn claim_names(given: &Value, known: &BTreeSet<&str>, path: &str, faults: &mut Vec<Cause>) {
     let mut seen: HashSet<String> = HashSet::new();
+    // Claims of which a request is named.
+    let mut in_part = HashSet::new();
     for (i, claim) in list(given, "claims").iter().enumerate() {
         let (name, request) = (text(claim, "name"), text(claim, "request"));
         let here = format!("{path}.claims[{i}]");
@@ -188,23 +197,22 @@ fn claim_names(given: &Value, known: &[&str], path: &str, faults: &mut Vec<Cause
             "" => name.to_owned(),
             request => {
                 rule(&format!("{here}.request"), request, names::dns1123_label_faults, faults);
+                in_part.insert(name);
                 format!("{name}/{request}")
             }
         };
-        let overlaps = request.is_empty() && seen.iter().any(|k| k.split('/').next() == Some(name));
+        let overlaps = request.is_empty() && in_part.contains(name);
         if seen.contains(name) {
             faults.push(field::duplicate(here.as_str(), name));
         } else if overlaps || !seen.insert(key.clone()) {
             faults.push(field::duplicate(here.as_str(), key));
         }
-        if !known.contains(&name) {
+        if !known.contains(name) && faults.len() < field::MOST_FAULTS {
             let mut fault = field::not_found(here, name);
-            let mut names = known.to_vec();
-            names.sort_unstable();
             fault.message += ": must be one of the names in pod.spec.resourceClaims";
-            match names.is_empty() {
+            match known.is_empty() {
                 true => fault.message += " which is empty",
-                false => fault.message += &format!(": {}", names.join(", ")),
+                false => fault.message += &format!(": {}", listed(known)),
             }
             faults.push(fault);
         }

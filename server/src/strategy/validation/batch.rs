@@ -184,8 +184,8 @@ fn exit_codes(codes: &Value, spec: &Value, path: &str, faults: &mut Vec<Cause>) 
     chosen(codes, "operator", &["In", "NotIn"], path, faults);
     if let Some(name) = at(codes, "containerName").and_then(Value::as_str) {
         let parts = ["containers", "initContainers"];
-        let containers = parts.iter().flat_map(|part| list(spec, &format!("template.spec.{part}")).to_vec());
-        if !containers.into_iter().any(|container| text(&container, "name") == name) {
+        let containers = parts.iter().flat_map(|part| list(spec, &format!("template.spec.{part}")));
+        if !containers.into_iter().any(|container| text(container, "name") == name) {
             let why = "must be one of the container or initContainer names in the pod template";
             faults.push(field::invalid(format!("{path}containerName"), name, why));
         }
@@ -301,6 +301,32 @@ fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
         before = Some(last);
     }
     Ok(count)
+}
+
+/// The indexes that the status of a Job tells.
+pub fn status_indexes(job: &Value, faults: &mut Vec<Cause>) {
+    const COMPLETED: &str = "status.completedIndexes";
+    const FAILED: &str = "status.failedIndexes";
+    let (completed, failed) = (text(job, COMPLETED), at(job, FAILED).and_then(Value::as_str));
+    let completions = int(job, "spec.completions");
+    let per_index = int(job, "spec.backoffLimitPerIndex").is_some();
+    if let Some(Err(why)) = completions.map(|most| count_indexes(completed, most)) {
+        let why = format!("error parsing completedIndexes: {why}");
+        faults.push(field::invalid(COMPLETED, completed, &why));
+    }
+    let failed_read = completions.zip(failed).filter(|_| per_index);
+    if let Some((Err(why), failed)) = failed_read.map(|(most, failed)| (count_indexes(failed, most), failed))
+    {
+        faults.push(field::invalid(FAILED, failed, &format!("error parsing failedIndexes: {why}")));
+    }
+    if !completed.is_empty() && text(job, "spec.completionMode") != "Indexed" {
+        let why = "cannot set non-empty completedIndexes when non-indexed completion mode";
+        faults.push(field::invalid(COMPLETED, completed, why));
+    }
+    if let Some(failed) = failed.filter(|_| !per_index) {
+        let why = "cannot set non-null failedIndexes when backoffLimitPerIndex is null";
+        faults.push(field::invalid(FAILED, failed, why));
+    }
 }
 
 fn replacement_policy(spec: &Value, path: &str, faults: &mut Vec<Cause>) {

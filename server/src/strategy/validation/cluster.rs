@@ -1,5 +1,7 @@
 //! Nodes, leases, priority and runtime classes, APIServices and Secrets.
 
+use std::collections::{BTreeSet, HashSet};
+
 use plinth_codec::{names, Value};
 
 use super::Check::{AtLeast, By, Need, OneOf};
@@ -69,7 +71,7 @@ pub const RUNTIME_CLASS: &[Check] = &[
             super::amounts::requirements(
                 &requirements,
                 super::amounts::Kind::Container,
-                &[],
+                &BTreeSet::new(),
                 "overhead",
                 faults,
             );
@@ -98,6 +100,7 @@ pub const SECRET: &[Check] = &[By(secret)];
 
 /// Upstream names the taints of a node as if they were metadata.
 fn taints(node: &Value, _: &str, faults: &mut Vec<Cause>) {
+    let mut seen = HashSet::new();
     for (i, taint) in list(node, "spec.taints").iter().enumerate() {
         let path = format!("metadata.taints[{i}]");
         let key = text(taint, "key");
@@ -106,9 +109,7 @@ fn taints(node: &Value, _: &str, faults: &mut Vec<Cause>) {
         let value = text(taint, "value");
         let bad = names::label_value_faults(value);
         faults.extend(bad.iter().map(|why| field::invalid(format!("{path}.value"), value, why)));
-        let same =
-            |other: &Value| text(other, "key") == key && text(other, "effect") == text(taint, "effect");
-        if list(node, "spec.taints").iter().take(i).any(same) {
+        if !seen.insert((key, text(taint, "effect"))) {
             let mut fault = field::duplicate(path.as_str(), taint.clone());
             fault.message += ": taints must be unique by key and effect pair";
             faults.push(fault);
@@ -155,10 +156,8 @@ fn api_service(service: &Value, _: &str, faults: &mut Vec<Cause>) {
     let (group, version) = (text(service, "spec.group"), text(service, "spec.version"));
     let required = format!("{version}.{group}");
     if name != required {
-        // Upstream goes on only with one that is named after what it serves.
         let why = format!("must be `spec.version+\".\"+spec.group`: {required:?}");
         faults.push(field::invalid("metadata.name", name, &why));
-        return;
     }
     match group {
         "" if version != "v1" => {

@@ -3,6 +3,8 @@
 //! Each rule takes the old object, puts in what may change of the new one, and compares. Upstream: kubernetes
 //! `pkg/apis/{core,apps,batch}/validation`; where it appends a diff to a message ours ends before it.
 
+use std::collections::HashSet;
+
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{Map, Value};
 
@@ -87,11 +89,10 @@ pub fn pod(new: &Value, old: &Value) -> Vec<Cause> {
         return faults;
     }
     tolerations(list(new, "spec.tolerations"), list(old, "spec.tolerations"), &mut faults);
-    let gates = |pod: &Value| -> Vec<String> {
-        list(pod, "spec.schedulingGates").iter().map(|gate| text(gate, "name").to_owned()).collect()
-    };
-    let before = gates(old);
-    for (i, gate) in gates(new).iter().enumerate().filter(|(_, gate)| !before.contains(gate)) {
+    let before: HashSet<&str> =
+        list(old, "spec.schedulingGates").iter().map(|gate| text(gate, "name")).collect();
+    let gates = list(new, "spec.schedulingGates").iter().map(|gate| text(gate, "name"));
+    for (i, gate) in gates.enumerate().filter(|(_, gate)| !before.contains(gate)) {
         let why = format!("only deletion is allowed, but found new scheduling gate '{gate}'");
         faults.push(field::forbidden(format!("spec.schedulingGates[{i}].name"), &why));
     }
@@ -191,16 +192,11 @@ fn deadline(new: &Value, old: &Value, faults: &mut Vec<Cause>) -> bool {
 }
 
 /// Tolerations can be added; of those that are there only the seconds can change.
-fn tolerations(new: &[Value], old: &[Value], faults: &mut Vec<Cause>) {
-    let without_seconds = |toleration: &Value| {
-        let mut toleration = toleration.clone();
-        if let Some(object) = toleration.as_object_mut() {
-            object.remove("tolerationSeconds");
-        }
-        toleration
-    };
-    let kept: Vec<Value> = new.iter().map(without_seconds).collect();
-    if old.iter().map(without_seconds).any(|before| !kept.iter().any(|now| same(Some(now), Some(&before)))) {
+fn tolerations<'a>(new: &'a [Value], old: &'a [Value], faults: &mut Vec<Cause>) {
+    let without_seconds =
+        |toleration: &'a Value| ["key", "operator", "value", "effect"].map(|key| text(toleration, key));
+    let kept: HashSet<[&str; 4]> = new.iter().map(without_seconds).collect();
+    if old.iter().any(|before| !kept.contains(&without_seconds(before))) {
         let why = "existing toleration can not be modified except its tolerationSeconds";
         faults.push(field::forbidden("spec.tolerations", why));
     }
@@ -254,6 +250,11 @@ pub fn volume(new: &Value, old: &Value) -> Vec<Cause> {
     if at(new, "spec.volumeMode") != at(old, "spec.volumeMode") {
         let shown = at(new, "spec.volumeMode").cloned().unwrap_or_default();
         faults.push(field::invalid("volumeMode", shown, "field is immutable"));
+    }
+    let affinity = |volume| at(volume, "spec.nodeAffinity");
+    if affinity(old).is_some() && !same(affinity(new), affinity(old)) {
+        let why = "field is immutable, except for updating from beta label to GA";
+        faults.push(field::invalid("nodeAffinity", affinity(new).cloned().unwrap_or_default(), why));
     }
     faults
 }
@@ -434,6 +435,18 @@ mod tests {
             volume,
             r#"{"spec":{"hostPath":{"path":"/a"}}}"#,
             r#"{"spec":{"hostPath":{"path":"/a"},"claimRef":{"name":"c"}}}"#,
+            &[],
+        ),
+        (
+            volume,
+            r#"{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{}]}}}}"#,
+            r#"{"spec":{}}"#,
+            &["nodeAffinity"],
+        ),
+        (
+            volume,
+            r#"{"spec":{}}"#,
+            r#"{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{}]}}}}"#,
             &[],
         ),
         (stateful_set, r#"{"spec":{"replicas":1}}"#, r#"{"spec":{"replicas":2,"template":{}}}"#, &[]),

@@ -20,6 +20,7 @@ pub mod quota;
 pub mod rbac;
 pub mod scheduling;
 pub mod service;
+pub mod status;
 pub mod storage;
 pub mod update;
 pub mod webhooks;
@@ -280,5 +281,7 @@ fn selector_faults(selector: &Value, path: &str, faults: &mut Vec<Cause>) {
     }
 }
 
+#[cfg(test)]
+mod large_tests;
 #[cfg(test)]
 mod tests;

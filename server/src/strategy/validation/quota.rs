@@ -11,13 +11,15 @@ use crate::field;
 use crate::status::Cause;
 
 /// core/v1 ResourceQuota.
-pub const RESOURCE_QUOTA: &[Check] = &[
-    By(|quota, _, faults| hard(quota, "spec.hard", faults)),
-    By(scopes),
-    By(scope_selector),
+pub const RESOURCE_QUOTA: &[Check] =
+    &[By(|quota, _, faults| hard(quota, "spec.hard", faults)), By(scopes), By(scope_selector)];
+
+/// Its status.
+pub const RESOURCE_QUOTA_STATUS: &[Check] = &[
     By(|quota, _, faults| hard(quota, "status.hard", faults)),
     By(|quota, _, faults| hard(quota, "status.used", faults)),
 ];
+
 /// core/v1 LimitRange.
 pub const LIMIT_RANGE: &[Check] = &[By(types), Each("spec.limits", &[By(limit)])];
 

@@ -1,6 +1,6 @@
 //! Where pods may run: selectors of nodes, affinity, tolerations, spreading. Volumes and classes use the same selectors.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use plinth_codec::{names, Map, Value};
 
@@ -133,7 +133,7 @@ fn topology_key(term: &Value, path: &str, faults: &mut Vec<Cause>) {
 
 fn label_keys(term: &Value, path: &str, faults: &mut Vec<Cause>) {
     let selector = at(term, "labelSelector");
-    let mismatched = texts(term, "mismatchLabelKeys");
+    let mismatched: HashSet<&str> = texts(term, "mismatchLabelKeys").into_iter().collect();
     for part in ["matchLabelKeys", "mismatchLabelKeys"] {
         let keys = texts(term, part);
         if !keys.is_empty() && selector.is_none() {
@@ -154,12 +154,16 @@ fn label_keys(term: &Value, path: &str, faults: &mut Vec<Cause>) {
 }
 
 /// How pods are spread.
-pub fn spread_constraints(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+pub fn spread_constraints<'a>(spec: &'a Value, path: &str, faults: &mut Vec<Cause>) {
     const POLICIES: &[&str] = &["Honor", "Ignore"];
     let all = list(spec, "topologySpreadConstraints");
+    let kind =
+        |constraint: &'a Value| (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"));
+    let last: HashMap<(&str, &str), usize> =
+        all.iter().enumerate().map(|(i, constraint)| (kind(constraint), i)).collect();
     for (i, constraint) in all.iter().enumerate() {
         let path = format!("{path}topologySpreadConstraints[{i}].");
-        let (key, action) = (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"));
+        let (key, action) = kind(constraint);
         validate(
             &[
                 Check::Positive("maxSkew"),
@@ -170,9 +174,7 @@ pub fn spread_constraints(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
             &path,
             faults,
         );
-        let alike =
-            |other: &Value| text(other, "topologyKey") == key && text(other, "whenUnsatisfiable") == action;
-        if all.iter().skip(i + 1).any(alike) {
+        if last.get(&(key, action)) != Some(&i) {
             let here = format!("{path}{{topologyKey, whenUnsatisfiable}}");
             faults.push(field::duplicate(here, format!("{{{key}, {action}}}")));
         }

@@ -1,5 +1,7 @@
 //! Services.
 
+use std::collections::HashSet;
+
 use plinth_codec::{names, Value};
 
 use super::pod::port_or_name;
@@ -37,7 +39,7 @@ fn has_ports(service: &Value, _: &str, faults: &mut Vec<Cause>) {
 
 fn ports(service: &Value, _: &str, faults: &mut Vec<Cause>) {
     let all = list(service, "spec.ports");
-    let mut names_seen = Vec::new();
+    let mut names_seen = HashSet::new();
     for (i, port) in all.iter().enumerate() {
         let path = format!("spec.ports[{i}]");
         let name = text(port, "name");
@@ -48,10 +50,9 @@ fn ports(service: &Value, _: &str, faults: &mut Vec<Cause>) {
         } else {
             let bad = names::dns1123_label_faults(name);
             faults.extend(bad.iter().map(|why| field::invalid(format!("{path}.name"), name, why)));
-            if names_seen.contains(&name) {
+            if !names_seen.insert(name) {
                 faults.push(field::duplicate(format!("{path}.name"), name));
             }
-            names_seen.push(name);
         }
         let number = at(port, "port").and_then(Value::as_int).unwrap_or(0);
         if !super::is_port(number) {
@@ -64,11 +65,9 @@ fn ports(service: &Value, _: &str, faults: &mut Vec<Cause>) {
             rule(&format!("{path}.appProtocol"), protocol, names::qualified_name_faults, faults);
         }
     }
+    let mut seen = HashSet::new();
     for (i, port) in all.iter().enumerate() {
-        let alike = |other: &Value| {
-            other.get("port") == port.get("port") && text(other, "protocol") == text(port, "protocol")
-        };
-        if all.iter().take(i).any(alike) {
+        if !seen.insert((at(port, "port").and_then(Value::as_int), text(port, "protocol"))) {
             // Upstream shows the key that it compares by: an empty port but for number and protocol.
             let shown = format!(
                 "{{\"Name\":\"\",\"Protocol\":{:?},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
@@ -133,16 +132,15 @@ fn session_affinity(service: &Value, _: &str, faults: &mut Vec<Cause>) {
 /// What is wrong with the families that a Service asks for; also asked before addresses are found for it.
 pub fn families(service: &Value, _: &str, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.ipFamilies";
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for (i, family) in texts(service, PATH).iter().enumerate() {
         let here = format!("{PATH}[{i}]");
         if !matches!(*family, "IPv4" | "IPv6") {
             faults.push(field::not_supported(here.as_str(), *family, &["IPv4", "IPv6"]));
         }
-        if seen.contains(family) {
+        if !seen.insert(*family) {
             faults.push(field::duplicate(here, *family));
         }
-        seen.push(*family);
     }
     let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
     validate(&[Enum("spec.ipFamilyPolicy", policies)], service, "", faults);
@@ -171,7 +169,7 @@ fn external_ips(service: &Value, _: &str, faults: &mut Vec<Cause>) {
 }
 
 fn node_ports(service: &Value, _: &str, faults: &mut Vec<Cause>) {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for (i, port) in list(service, "spec.ports").iter().enumerate() {
         let Some(number) = int(port, "nodePort").filter(|number| *number != 0) else { continue };
         let here = format!("spec.ports[{i}].nodePort");
@@ -180,10 +178,9 @@ fn node_ports(service: &Value, _: &str, faults: &mut Vec<Cause>) {
             faults.push(field::forbidden(here.as_str(), why));
         }
         let key = (text(port, "protocol"), number);
-        if seen.contains(&key) {
+        if !seen.insert(key) {
             faults.push(field::duplicate(here, number));
         }
-        seen.push(key);
     }
 }
 

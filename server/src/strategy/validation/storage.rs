@@ -1,6 +1,6 @@
 //! Volumes, storage classes and what storage drivers say of themselves.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Map, Value};
@@ -215,10 +215,11 @@ fn parameters(class: &Value, path: &str, may_be_absent: bool, faults: &mut Vec<C
 
 fn topologies(class: &Value, _: &str, faults: &mut Vec<Cause>) {
     let all = list(class, "allowedTopologies");
-    let mut seen: Vec<Vec<(&str, Vec<&str>)>> = Vec::new();
+    let mut seen: HashSet<Vec<(&str, Vec<&str>)>> = HashSet::new();
     for (i, term) in all.iter().enumerate() {
         let path = format!("allowedTopologies[{i}].matchLabelExpressions");
         let mut keys: Vec<(&str, Vec<&str>)> = Vec::new();
+        let mut keys_seen = HashSet::new();
         for (j, wanted) in list(term, "matchLabelExpressions").iter().enumerate() {
             let (key, mut values) = (text(wanted, "key"), texts(wanted, "values"));
             let here = format!("{path}[{j}]");
@@ -230,7 +231,7 @@ fn topologies(class: &Value, _: &str, faults: &mut Vec<Cause>) {
                 faults.push(field::duplicate(format!("{here}.values[{k}]"), *value));
             }
             rule(&format!("{here}.key"), key, names::qualified_name_faults, faults);
-            if keys.iter().any(|(known, _)| *known == key) {
+            if !keys_seen.insert(key) {
                 faults.push(field::duplicate(format!("{here}.key"), key));
             }
             values.sort_unstable();
@@ -239,10 +240,9 @@ fn topologies(class: &Value, _: &str, faults: &mut Vec<Cause>) {
         }
         keys.sort_unstable();
         // Upstream takes a term without expressions for a duplicate of nothing.
-        if keys.is_empty() || seen.contains(&keys) {
+        if keys.is_empty() || !seen.insert(keys) {
             faults.push(field::duplicate(path, ""));
         }
-        seen.push(keys);
     }
 }
 
@@ -382,8 +382,9 @@ pub fn attachment_update(new: &Value, old: &Value) -> Vec<Cause> {
 pub fn node_update(new: &Value, old: &Value) -> Vec<Cause> {
     const PATH: &str = "spec.drivers";
     let mut faults = Vec::new();
+    let named: HashMap<&str, &Value> = list(new, PATH).iter().map(|now| (text(now, "name"), now)).collect();
     for before in list(old, PATH) {
-        let now = list(new, PATH).iter().find(|now| text(now, "name") == text(before, "name"));
+        let now = named.get(text(before, "name")).copied();
         let changed = now.is_some_and(|now| {
             text(now, "nodeID") != text(before, "nodeID")
                 || texts(now, "topologyKeys") != texts(before, "topologyKeys")

@@ -200,7 +200,7 @@ fn bad_objects_and_their_faults() {
         let mut object = json::parse(text.as_bytes()).unwrap();
         let row = strategy::of(group, plural);
         row.default(&mut object);
-        let faults = row.faults(&object);
+        let faults = row.create_faults(&object);
         let found: Vec<(&str, &str)> = faults.iter().map(|f| (f.field.as_str(), f.reason)).collect();
         assert_eq!(found, *expected, "{plural}: {text}");
     }
@@ -225,8 +225,7 @@ fn place<'v>(object: &'v mut Value, way: &[&str]) -> Option<&'v mut Value> {
 fn found(base: &Base<'_>, mut object: Value) -> Vec<String> {
     let row = strategy::of(base.group, base.plural);
     row.default(&mut object);
-    let mut faults = row.faults(&object);
-    faults.extend((row.validate_create)(&object));
+    let faults = row.create_faults(&object);
     let short = |f: &Cause| format!("{} {}", f.field, f.reason.trim_start_matches("FieldValue"));
     let mut found: Vec<String> = faults.iter().map(short).collect();
     found.sort();

@@ -8,11 +8,17 @@ use crate::status::Cause;
 
 const IMMUTABLE: &str = "field is immutable";
 
+/// Texts that upstream keeps as pointers: absent ones are shown as `null`.
+const POINTERS: [&str; 4] = ["eventTime", "preemptionPolicy", "spec.managedBy", "spec.nodeName"];
+
 /// Faults for each of the fields that differs.
 pub fn immutable(paths: &[&str], new: &Value, old: &Value, faults: &mut Vec<Cause>) {
     for path in paths {
         if at(new, path) != at(old, path) {
-            faults.push(field::invalid(*path, at(new, path).cloned().unwrap_or_default(), IMMUTABLE));
+            // A text that is gone is an empty one upstream, where it is no pointer.
+            let is_text = at(old, path).is_some_and(|old| old.as_str().is_some()) && !POINTERS.contains(path);
+            let gone = if is_text { "".into() } else { Value::Null };
+            faults.push(field::invalid(*path, at(new, path).cloned().unwrap_or(gone), IMMUTABLE));
         }
     }
 }

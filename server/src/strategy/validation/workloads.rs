@@ -1,5 +1,7 @@
 //! apps, policy and core's ReplicationController.
 
+use std::collections::HashSet;
+
 use plinth_codec::selector::LabelSelector;
 use plinth_codec::{names, tree, Value};
 
@@ -83,8 +85,8 @@ fn template(object: &Value, faults: &mut Vec<Cause>) {
 /// The template of a StatefulSet as its pods will have it: with a volume for each claim that the set makes.
 fn with_claims(template: &Value, claims: &[Value]) -> Value {
     let mut template = template.clone();
-    let named =
-        |volume: &Value| claims.iter().any(|c| c.str_at(&["metadata", "name"]) == volume.str_at(&["name"]));
+    let names: HashSet<Option<&str>> =
+        claims.iter().map(|claim| claim.str_at(&["metadata", "name"])).collect();
     let volumes = claims.iter().map(|claim| {
         let name = claim.str_at(&["metadata", "name"]).unwrap_or_default();
         plinth_codec::tree!({ "name": name, "persistentVolumeClaim": plinth_codec::tree!({ "claimName": name }) })
@@ -92,7 +94,7 @@ fn with_claims(template: &Value, claims: &[Value]) -> Value {
     if let Some(spec) = template.object_at_mut(&["spec"]) {
         let mut all = spec.get("volumes").and_then(Value::as_array).unwrap_or_default().to_vec();
         // The set's claim takes the place of a volume of that name.
-        all.retain(|volume| !named(volume));
+        all.retain(|volume| !names.contains(&volume.str_at(&["name"])));
         all.extend(volumes);
         spec.insert("volumes", all);
     }

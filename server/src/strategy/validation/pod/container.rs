@@ -149,9 +149,15 @@ fn unique_host_ports(container: &Value, seen: &mut HashSet<String>, path: &str, 
     }
 }
 
+/// What the elements of a list have in that field.
+fn members<'a>(holder: &'a Value, list_key: &str, key: &str) -> HashSet<&'a str> {
+    list(holder, list_key).iter().map(|element| text(element, key)).collect()
+}
+
 fn mounts(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
     let mut points = HashSet::new();
-    let devices = list(container, "volumeDevices");
+    let [device_names, device_paths] =
+        ["name", "devicePath"].map(|key| members(container, "volumeDevices", key));
     for (i, mount) in list(container, "volumeMounts").iter().enumerate() {
         let (list_path, here) = (format!("{path}volumeMounts"), format!("{path}volumeMounts[{i}]."));
         let (name, point) = (text(mount, "name"), text(mount, "mountPath"));
@@ -163,14 +169,14 @@ fn mounts(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mut
         if !points.insert(point) {
             faults.push(field::invalid(format!("{here}mountPath"), point, "must be unique"));
         }
-        if devices.iter().any(|device| text(device, "name") == name) {
+        if device_names.contains(name) {
             faults.push(field::invalid(
                 format!("{here}name"),
                 name,
                 "must not already exist in volumeDevices",
             ));
         }
-        if devices.iter().any(|device| text(device, "devicePath") == point) {
+        if device_paths.contains(point) {
             let why = "must not already exist as a path in volumeDevices";
             faults.push(field::invalid(format!("{here}mountPath"), point, why));
         }
@@ -220,7 +226,7 @@ fn propagation(mount: &Value, container: &Value, path: &str, faults: &mut Vec<Ca
 
 fn devices(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
     let (mut names_seen, mut paths_seen) = (HashSet::new(), HashSet::new());
-    let mounts = list(container, "volumeMounts");
+    let [mount_names, mount_paths] = ["name", "mountPath"].map(|key| members(container, "volumeMounts", key));
     for (i, device) in list(container, "volumeDevices").iter().enumerate() {
         let here = format!("{path}volumeDevices[{i}].");
         let (name, file) = (text(device, "name"), text(device, "devicePath"));
@@ -258,10 +264,10 @@ fn devices(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mu
             true => drop(paths_seen.insert(file)),
             false => refuse("devicePath", file, "can not contain backsteps ('..')"),
         }
-        if mounts.iter().any(|mount| text(mount, "name") == name) {
+        if mount_names.contains(name) {
             refuse("name", name, "must not already exist in volumeMounts");
         }
-        if mounts.iter().any(|mount| text(mount, "mountPath") == file) {
+        if mount_paths.contains(file) {
             refuse("devicePath", file, "must not already exist as a path in volumeMounts");
         }
         if file.is_empty() {

@@ -6,6 +6,8 @@ mod handler;
 pub mod security;
 pub mod volume;
 
+use std::collections::{BTreeSet, HashMap, HashSet};
+
 use plinth_codec::{names, Value};
 
 use super::scheduling;
@@ -27,9 +29,9 @@ pub const TEMPLATE: &[Check] = &[By(template)];
 /// What the containers of a pod stand in.
 pub struct Surroundings<'a> {
     /// The volumes that are well formed, by name.
-    volumes: Vec<(&'a str, &'a Value)>,
+    volumes: HashMap<&'a str, &'a Value>,
     /// The pod's claims on devices.
-    claims: Vec<&'a str>,
+    claims: BTreeSet<&'a str>,
     /// How long the pod may take to end, in seconds.
     grace: Option<i64>,
     /// Whether the pod is started again.
@@ -42,7 +44,7 @@ pub struct Surroundings<'a> {
 
 impl<'a> Surroundings<'a> {
     /// What is around the containers of that spec.
-    pub fn of(spec: &'a Value, volumes: Vec<(&'a str, &'a Value)>) -> Surroundings<'a> {
+    pub fn of(spec: &'a Value, volumes: HashMap<&'a str, &'a Value>) -> Surroundings<'a> {
         let claims = list(spec, "resourceClaims").iter().map(|claim| text(claim, "name"));
         Surroundings {
             volumes,
@@ -54,8 +56,15 @@ impl<'a> Surroundings<'a> {
         }
     }
 
+    /// What is around the containers that are put into a running pod: its volumes have been checked.
+    pub fn of_running(pod: &'a Value) -> Option<Surroundings<'a>> {
+        let spec = pod.get("spec")?;
+        let volumes = list(spec, "volumes").iter().map(|volume| (text(volume, "name"), volume)).collect();
+        Some(Surroundings::of(spec, volumes))
+    }
+
     fn volume(&self, name: &str) -> Option<&'a Value> {
-        self.volumes.iter().find(|(known, _)| *known == name).map(|(_, volume)| *volume)
+        self.volumes.get(name).copied()
     }
 }
 
@@ -144,12 +153,9 @@ fn of_spec(spec: &Value, name: &str, path: &str, faults: &mut Vec<Cause>) {
     validate(SPEC, spec, path, faults);
 }
 
-/// What a container that is put into a running pod has in common with others; `pod` is the whole pod.
-pub fn ephemeral(container: &Value, pod: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let nothing = Value::object();
-    let spec = pod.get("spec").unwrap_or(&nothing);
-    let volumes = list(spec, "volumes").iter().map(|volume| (text(volume, "name"), volume)).collect();
-    container::common(container, &Surroundings::of(spec, volumes), path, faults);
+/// What a container that is put into a running pod has in common with others.
+pub fn ephemeral(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
+    container::common(container, around, path, faults);
 }
 
 fn dns_config(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
@@ -208,14 +214,13 @@ fn readiness_gates(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
 }
 
 fn scheduling_gates(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for (i, gate) in list(spec, "schedulingGates").iter().enumerate() {
         let (name, here) = (text(gate, "name"), format!("{path}schedulingGates[{i}]"));
         rule(&here, name, names::qualified_name_faults, faults);
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             faults.push(field::duplicate(here, name));
         }
-        seen.push(name);
     }
 }
 
@@ -251,7 +256,7 @@ fn overhead(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
     if let Some(overhead) = at(spec, "overhead") {
         let requirements = plinth_codec::tree!({ "limits": overhead.clone() });
         let (kind, here) = (super::amounts::Kind::Container, format!("{path}overhead"));
-        super::amounts::requirements(&requirements, kind, &[], &here, faults);
+        super::amounts::requirements(&requirements, kind, &BTreeSet::new(), &here, faults);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Security contexts of pods and containers.
 
+use std::collections::HashSet;
+
 use plinth_codec::Value;
 
 use super::super::Check::{By, Enum, In, Range};
@@ -118,7 +120,7 @@ fn supplemental_groups(context: &Value, path: &str, faults: &mut Vec<Cause>) {
 fn sysctls(context: &Value, path: &str, faults: &mut Vec<Cause>) {
     const PATTERN: &str = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
     const LONGEST: usize = 253;
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for (i, sysctl) in list(context, "sysctls").iter().enumerate() {
         let (name, here) = (text(sysctl, "name"), format!("{path}sysctls[{i}].name"));
         if name.is_empty() {
@@ -126,10 +128,10 @@ fn sysctls(context: &Value, path: &str, faults: &mut Vec<Cause>) {
         } else if name.len() > LONGEST || !plinth_codec::regexp::is_match(PATTERN, name) {
             let why = format!("must have at most {LONGEST} characters and match regex {PATTERN}");
             faults.push(field::invalid(here, name, &why));
-        } else if seen.contains(&name) {
+        } else if seen.contains(name) {
             faults.push(field::duplicate(here, name));
         }
-        seen.push(name);
+        seen.insert(name);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Volumes of pods: one row of checks per source, in upstream's order.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use plinth_codec::{names, Value};
 
@@ -106,14 +106,14 @@ pub fn volumes<'a>(
     pod: &str,
     path: &str,
     faults: &mut Vec<Cause>,
-) -> Vec<(&'a str, &'a Value)> {
+) -> HashMap<&'a str, &'a Value> {
     let all = list(spec, "volumes");
     let made: HashSet<String> = all
         .iter()
         .filter(|v| !pod.is_empty() && at(v, "ephemeral").is_some())
         .map(|v| format!("{pod}-{}", text(v, "name")))
         .collect();
-    let mut good: Vec<(&str, &Value)> = Vec::new();
+    let mut good: HashMap<&str, &Value> = HashMap::new();
     for (i, volume) in all.iter().enumerate() {
         let here = format!("{path}volumes[{i}].");
         let (name, mut found) = (text(volume, "name"), Vec::new());
@@ -126,11 +126,11 @@ pub fn volumes<'a>(
             }
         }
         validate(&[Name("name", names::dns1123_label_faults)], volume, &here, &mut found);
-        if good.iter().any(|(other, _)| *other == name) {
+        if good.contains_key(name) {
             found.push(field::duplicate(format!("{here}name"), name));
         }
         if found.is_empty() {
-            good.push((name, volume));
+            good.insert(name, volume);
         }
         faults.append(&mut found);
         let claim = text(volume, "persistentVolumeClaim.claimName");
