@@ -1,12 +1,14 @@
 //! `AuthorizationConfiguration`: the authorizers as a file (`apiserver.config.k8s.io/v1`).
 //!
-//! Rules and field names are upstream's (k8s.io/apiserver `pkg/apis/apiserver`). The file is read at start.
+//! Rules and field names are upstream's (k8s.io/apiserver `pkg/apis/apiserver`). The file is read at start, and again when it
+//! changes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plinth_codec::{names, time, yaml, Value};
 
+use super::webhook::conditions::Conditions;
 use super::webhook::{ReviewVersion, Settings};
 use super::Verdict;
 use crate::http::client::KubeconfigError;
@@ -56,7 +58,20 @@ pub(super) enum Kind {
     Rbac,
     AlwaysAllow,
     AlwaysDeny,
-    Webhook { kubeconfig: PathBuf, timeout: Duration, settings: Settings },
+    Webhook { kubeconfig: PathBuf, timeout: Duration, settings: Settings, conditions: Conditions },
+}
+
+impl Kind {
+    /// The word of the configuration.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Kind::Node => "Node",
+            Kind::Rbac => "RBAC",
+            Kind::AlwaysAllow => "AlwaysAllow",
+            Kind::AlwaysDeny => "AlwaysDeny",
+            Kind::Webhook { .. } => "Webhook",
+        }
+    }
 }
 
 /// Reads a configuration file.
@@ -113,6 +128,10 @@ fn parse(config: &Value) -> Result<Vec<Configured>, String> {
         if !matches!(kind, Kind::Webhook { .. }) && out.iter().any(is_same) {
             return Err(format!("{at}.type: Duplicate value: {:?}", text("type")));
         }
+        let expected = kind.name().to_lowercase();
+        if !matches!(kind, Kind::Webhook { .. }) && name != expected {
+            return Err(format!("expected name {expected} for authorizer {} instead of {name}", kind.name()));
+        }
         out.push(Configured { name: name.to_owned(), kind });
     }
     Ok(out)
@@ -165,12 +184,15 @@ fn parse_webhook(webhook: &Value, at: &str) -> Result<Kind, String> {
         _ => return Err(one_of("failurePolicy", "\"NoOpinion\", \"Deny\"")),
     };
     let conditions = webhook.get("matchConditions").and_then(Value::as_array).unwrap_or_default();
-    if !conditions.is_empty() {
-        // Leaving them out would ask the service about what it is not meant to decide.
-        return Err(format!(
-            "{at}.matchConditions: Forbidden: this server does not evaluate match conditions"
-        ));
+    match text(&["matchConditionSubjectAccessReviewVersion"]) {
+        "" if conditions.is_empty() => {}
+        "v1" => {}
+        _ => return Err(one_of("matchConditionSubjectAccessReviewVersion", "\"v1\"")),
     }
+    for (i, condition) in conditions.iter().enumerate() {
+        only(condition, &["expression"], &format!("{at}.matchConditions[{i}]"))?;
+    }
+    let conditions = Conditions::compile(conditions, &format!("{at}.matchConditions"))?;
     let kubeconfig = match text(&["connectionInfo", "type"]) {
         "KubeConfigFile" => text(&["connectionInfo", "kubeConfigFile"]),
         "" => return Err(format!("{at}.connectionInfo.type: Required value")),
@@ -192,7 +214,7 @@ fn parse_webhook(webhook: &Value, at: &str) -> Result<Kind, String> {
         unauthorized_ttl: ttl("unauthorizedTTL", "cacheUnauthorizedRequests", UNAUTHORIZED)?,
         on_error,
     };
-    Ok(Kind::Webhook { kubeconfig: kubeconfig.into(), timeout, settings })
+    Ok(Kind::Webhook { kubeconfig: kubeconfig.into(), timeout, settings, conditions })
 }
 
 /// A member that nobody knows is refused: a slip must not change who may do what.
@@ -225,7 +247,7 @@ mod tests {
         let chain = parsed("[{type: Node, name: node}, {type: RBAC, name: rbac}]").unwrap();
         assert!(matches!(chain[0].kind, Kind::Node) && matches!(chain[1].kind, Kind::Rbac));
         let chain = parsed(&webhook(GOOD)).unwrap();
-        let Kind::Webhook { kubeconfig, timeout, settings } = &chain[0].kind else { panic!() };
+        let Kind::Webhook { kubeconfig, timeout, settings, .. } = &chain[0].kind else { panic!() };
         assert_eq!((kubeconfig.as_path(), *timeout), (Path::new("/k"), Duration::from_secs(3)));
         assert_eq!((settings.version, settings.on_error), (ReviewVersion::V1, Verdict::Deny));
         assert_eq!(settings.authorized_ttl, Duration::from_secs(60));
@@ -235,14 +257,25 @@ mod tests {
     #[test]
     fn faults_by_table() {
         let good = |from: &str, to: &str| webhook(&GOOD.replace(from, to));
+        let conditions = |list: &str| {
+            let more =
+                format!("matchConditionSubjectAccessReviewVersion: v1, matchConditions: [{list}], timeout");
+            good("timeout", &more)
+        };
         let rows = [
             ("[]".to_owned(), "authorizers: Required value"),
             ("[{type: RBAC}]".into(), "authorizers[0].name: Required value"),
             ("[{name: a}]".into(), "authorizers[0].type: Required value"),
             ("[{type: X, name: a}]".into(), "authorizers[0].type: Unsupported value: \"X\""),
             ("[{type: RBAC, name: A}]".into(), "authorizers[0].name: Invalid value"),
-            ("[{type: RBAC, name: a}, {type: Node, name: a}]".into(), "authorizers[1].name: Duplicate value"),
-            ("[{type: RBAC, name: a}, {type: RBAC, name: b}]".into(), "authorizers[1].type: Duplicate value"),
+            (
+                "[{type: RBAC, name: rbac}, {type: Node, name: rbac}]".into(),
+                "authorizers[1].name: Duplicate value",
+            ),
+            (
+                "[{type: RBAC, name: rbac}, {type: RBAC, name: b}]".into(),
+                "authorizers[1].type: Duplicate value",
+            ),
             ("[{type: RBAC, name: a, more: x}]".into(), "unknown field \"authorizers[0].more\""),
             ("[{type: RBAC, name: a, webhook: {}}]".into(), "authorizers[0].webhook: Invalid value"),
             ("[{type: Webhook, name: a}]".into(), "authorizers[0].webhook: Required value"),
@@ -254,8 +287,18 @@ mod tests {
             (good("type: KubeConfigFile", "type: InClusterConfig"), "connectionInfo.type: Unsupported value"),
             (
                 good("timeout", "matchConditions: [{expression: 'true'}], timeout"),
-                "matchConditions: Forbidden",
+                "webhook.matchConditionSubjectAccessReviewVersion: Required value",
             ),
+            (
+                good("timeout", "matchConditionSubjectAccessReviewVersion: v1beta1, timeout"),
+                "webhook.matchConditionSubjectAccessReviewVersion: Unsupported value: \"v1beta1\"",
+            ),
+            (conditions("{expression: '1'}"), "webhook.matchConditions[0].expression: Invalid value"),
+            (
+                conditions("{expression: 'true', name: a}"),
+                "unknown field \"authorizers[0].webhook.matchConditions[0].name\"",
+            ),
+            ("[{type: RBAC, name: roles}]".into(), "expected name rbac for authorizer RBAC instead of roles"),
         ];
         for (authorizers, fault) in rows {
             let found = parsed(&authorizers).unwrap_err();

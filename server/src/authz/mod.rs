@@ -28,8 +28,15 @@ pub use attributes::{Attributes, RequestAttributes, ResourceTarget, Selectors, T
 pub use decision::{Decision, Reason, Verdict};
 pub use options::{AuthorizationOptions, Mode};
 
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
 use crate::authn::User;
 use crate::http::client::Client;
+use crate::reload::Watched;
+use crate::server::Server;
 use crate::status::ApiError;
 use crate::storage::Store;
 use config::{Configured, Kind, SetupError};
@@ -40,18 +47,23 @@ use webhook::Webhook;
 
 /// One link of the chain.
 enum Link {
-    Node(Box<NodeAuthorizer>),
+    Node(Arc<NodeAuthorizer>),
     Rbac,
     Webhook(Box<Webhook>),
     AlwaysAllow,
     AlwaysDeny,
 }
 
-/// The chain of authorizers. Immutable; each link locks for itself.
+/// The chain of authorizers. It is replaced as a whole when its file changes; the lock is held to copy a reference, and each
+/// link locks for itself.
 pub struct Authorizer {
-    links: Vec<Link>,
+    links: RwLock<Arc<Vec<Link>>>,
     /// There in every mode: what roles grant limits what may be put into them.
     rbac: Rbac,
+    /// Kept when the chain is replaced; `None` when there was none at start.
+    nodes: Option<Arc<NodeAuthorizer>>,
+    /// What the chain had at start besides webhooks; these stay in it.
+    at_start: Vec<&'static str>,
 }
 
 impl Authorizer {
@@ -60,20 +72,40 @@ impl Authorizer {
     /// # Errors
     /// When the flags contradict themselves or a file that they name cannot be used.
     pub fn new(options: &AuthorizationOptions, store: Store) -> Result<Authorizer, SetupError> {
-        let link = |configured: Configured| {
-            Ok(match configured.kind {
-                Kind::Node => Link::Node(Box::new(NodeAuthorizer::new(store.clone()))),
-                Kind::Rbac => Link::Rbac,
-                Kind::AlwaysAllow => Link::AlwaysAllow,
-                Kind::AlwaysDeny => Link::AlwaysDeny,
-                Kind::Webhook { kubeconfig, timeout, settings } => {
-                    let client = Client::from_kubeconfig(&kubeconfig, timeout)?;
-                    Link::Webhook(Box::new(Webhook::new(client, settings)))
-                }
-            })
-        };
-        let links = options.configured()?.into_iter().map(link).collect::<Result<_, SetupError>>()?;
-        Ok(Authorizer { links, rbac: Rbac::new(store) })
+        let configured = options.configured()?;
+        let asks_nodes = configured.iter().any(|c| matches!(c.kind, Kind::Node));
+        let nodes = asks_nodes.then(|| Arc::new(NodeAuthorizer::new(store.clone())));
+        let at_start = configured.iter().map(|c| c.kind.name()).filter(|name| *name != "Webhook").collect();
+        let links = RwLock::new(Arc::new(links(configured, nodes.as_ref())?));
+        Ok(Authorizer { links, rbac: Rbac::new(store), nodes, at_start })
+    }
+
+    /// Puts the chain of a changed file in place (kubernetes `pkg/kubeapiserver/authorizer/reload.go`).
+    ///
+    /// # Errors
+    /// When the file cannot be used; the chain stays as it is then.
+    pub fn reload(&self, path: &Path) -> Result<(), SetupError> {
+        let fault = |what: String| SetupError::Config { path: path.to_owned(), what };
+        let configured = config::read(path)?;
+        let has = |name: &str| configured.iter().any(|c| c.kind.name() == name);
+        let missing: Vec<&str> = self.at_start.iter().copied().filter(|name| !has(name)).collect();
+        if !missing.is_empty() {
+            return Err(fault(format!("missing required types: [{}]", missing.join(" "))));
+        }
+        for name in ["Node", "RBAC"] {
+            if has(name) && !self.at_start.contains(&name) {
+                return Err(fault(format!(
+                    "authorizer type {name} is not allowed if it was not enabled at initial server startup"
+                )));
+            }
+        }
+        let links = links(configured, self.nodes.as_ref())?;
+        *self.links.write() = Arc::new(links);
+        Ok(())
+    }
+
+    fn links(&self) -> Arc<Vec<Link>> {
+        self.links.read().clone()
     }
 
     /// Asks the chain (k8s.io/apiserver `pkg/authorization/union`): the first that allows or denies decides; the
@@ -84,7 +116,7 @@ impl Authorizer {
             return first;
         }
         let (mut reasons, mut errors) = (Vec::new(), Vec::new());
-        for link in &self.links {
+        for link in self.links().iter() {
             let decision = self.ask(link, attributes).await;
             if decision.verdict != Verdict::NoOpinion {
                 return decision;
@@ -110,7 +142,7 @@ impl Authorizer {
     pub async fn rules_for(&self, user: &User, namespace: &str) -> Rules {
         let mut rules = Rules::default();
         let mut faults = Vec::new();
-        for link in &self.links {
+        for link in self.links().iter() {
             match link {
                 Link::Rbac => match self.rbac.rules_for(user, namespace).await {
                     Ok((found, unresolved)) => {
@@ -147,6 +179,36 @@ impl Authorizer {
     pub async fn require(&self, attributes: &Attributes<'_>) -> Result<Decision, ApiError> {
         settle(self.authorize(attributes).await, attributes)
     }
+}
+
+/// The links of a configuration.
+fn links(configured: Vec<Configured>, nodes: Option<&Arc<NodeAuthorizer>>) -> Result<Vec<Link>, SetupError> {
+    let mut links = Vec::with_capacity(configured.len());
+    for configured in configured {
+        links.extend(match configured.kind {
+            Kind::Node => nodes.cloned().map(Link::Node),
+            Kind::Rbac => Some(Link::Rbac),
+            Kind::AlwaysAllow => Some(Link::AlwaysAllow),
+            Kind::AlwaysDeny => Some(Link::AlwaysDeny),
+            Kind::Webhook { kubeconfig, timeout, settings, conditions } => {
+                let client = Client::from_kubeconfig(&kubeconfig, timeout)?;
+                let webhook = Webhook::new(client, settings).where_holds(conditions);
+                Some(Link::Webhook(Box::new(webhook)))
+            }
+        });
+    }
+    Ok(links)
+}
+
+/// The files that the options name and that are read again when they change.
+pub fn watched(server: &Arc<Server>, options: &AuthorizationOptions) -> Vec<Watched> {
+    let watch = |file: &std::path::PathBuf| {
+        let (server, file) = (server.clone(), file.clone());
+        Watched::new("authorization configuration", vec![file.clone()], move || {
+            server.authorizer.reload(&file)
+        })
+    };
+    options.authorization_config.iter().map(watch).collect()
 }
 
 /// What a decision means for the request that it is about.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::config::{self, Configured, Kind, SetupError};
+use super::webhook::conditions::Conditions;
 use super::webhook::{ReviewVersion, Settings};
 use super::Verdict;
 
@@ -108,6 +109,7 @@ impl AuthorizationOptions {
                         unauthorized_ttl: self.authorization_webhook_cache_unauthorized_ttl,
                         on_error: Verdict::NoOpinion,
                     },
+                    conditions: Conditions::default(),
                 },
             };
             chosen.push(Configured { name: mode.name().to_lowercase(), kind });

@@ -118,3 +118,39 @@ async fn what_is_written_counts_for_the_next_question() {
     chain.delete("rbac.authorization.k8s.io/rolebindings/a/b");
     assert!(!chain.authorize(&question).await.allowed());
 }
+
+#[tokio::test]
+async fn a_changed_file_changes_the_chain() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("authorization.yaml");
+    let write = |authorizers: &str| {
+        let text = format!("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: {authorizers}\n");
+        std::fs::write(&path, text).unwrap();
+    };
+    let engine = plinth_engine::Engine::open(plinth_engine::Options::new(dir.path().join("store"))).unwrap();
+    let store = Store::new(engine, Default::default());
+    write("[{type: RBAC, name: rbac}]");
+    let options = AuthorizationOptions { authorization_config: Some(path.clone()), ..Default::default() };
+    let chain = Authorizer::new(&options, store).unwrap();
+    let user = User::new("u", &["system:authenticated"]);
+    let may = async || chain.authorize(&Attributes::path(&user, "get", "/metrics")).await.verdict;
+    assert_eq!(may().await, Verdict::NoOpinion);
+    // file, fault, verdict from then on
+    let rows = [
+        ("[{type: RBAC, name: rbac}, {type: AlwaysAllow, name: alwaysallow}]", "", Verdict::Allow),
+        ("[{type: AlwaysDeny, name: alwaysdeny}]", "missing required types: [RBAC]", Verdict::Allow),
+        (
+            "[{type: RBAC, name: rbac}, {type: Node, name: node}]",
+            "authorizer type Node is not allowed if it was not enabled at initial server startup",
+            Verdict::Allow,
+        ),
+        ("[{type: RBAC}]", "authorizers[0].name: Required value", Verdict::Allow),
+        ("[{type: AlwaysDeny, name: alwaysdeny}, {type: RBAC, name: rbac}]", "", Verdict::NoOpinion),
+    ];
+    for (authorizers, fault, verdict) in rows {
+        write(authorizers);
+        let found = chain.reload(&path).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(found.contains(fault) && found.is_empty() == fault.is_empty(), "{authorizers}: {found}");
+        assert_eq!(may().await, verdict, "{authorizers}");
+    }
+}

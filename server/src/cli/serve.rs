@@ -383,6 +383,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     let follower = server.clone();
     tokio::spawn(until_stopped(stopping.clone(), async move { follower.authenticator.follow().await }));
     let mut watched = authn::watched(&server, &options.authentication);
+    watched.extend(authz::watched(&server, &options.authorization));
     watched.push(Watched::new("serving certificate", serving_certificate.files(), move || {
         serving_certificate.reload()
     }));

@@ -79,27 +79,27 @@ pub(super) fn list_start(r: &Representation, meta: Option<&ListMeta>, out: &mut 
     out.extend_from_slice(api_version.as_bytes());
     out.extend_from_slice(b"\",");
     if let Some(meta) = meta {
-        list_meta(meta, out);
+        list_meta(r, meta, out);
         out.push(b',');
     }
     out.extend_from_slice(b"\"items\":[");
 }
 
-pub(super) fn list_end(meta: Option<&ListMeta>, out: &mut Vec<u8>) {
+pub(super) fn list_end(r: &Representation, meta: Option<&ListMeta>, out: &mut Vec<u8>) {
     out.push(b']');
     if let Some(meta) = meta {
         out.push(b',');
-        list_meta(meta, out);
+        list_meta(r, meta, out);
     }
     out.extend_from_slice(b"}\n");
 }
 
 /// `"metadata":{...}` of a list. Nothing in it needs escaping: digits and base64url.
-pub(super) fn list_meta(meta: &ListMeta, out: &mut Vec<u8>) {
+pub(super) fn list_meta(r: &Representation, meta: &ListMeta, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\"metadata\":{\"resourceVersion\":\"");
     out.extend_from_slice(meta.resource_version.as_bytes());
     out.push(b'"');
-    if !meta.continue_token.is_empty() {
+    if !meta.continue_token.is_empty() || super::tree::states_continue(r) {
         out.extend_from_slice(b",\"continue\":\"");
         out.extend_from_slice(meta.continue_token.as_bytes());
         out.push(b'"');

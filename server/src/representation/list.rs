@@ -113,7 +113,7 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
             }
             Form::Yaml => yaml_start(r, meta, out)?,
             Form::Protobuf(..) => {
-                let metadata = tree::list_meta(meta.unwrap_or(&ListMeta::default())).into();
+                let metadata = tree::list_meta(r, meta.unwrap_or(&ListMeta::default())).into();
                 let (schema, id) = tree::list_meta_type()?;
                 let mut message = Vec::new();
                 protobuf::encode_message(&metadata, schema, id, &mut message).map_err(ApiError::internal)?;
@@ -216,10 +216,10 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
         self.waiting_rows(out)?;
         let r = &*self.representation;
         match &mut self.form {
-            Form::Json => json::list_end(late.then_some(meta), out),
+            Form::Json => json::list_end(r, late.then_some(meta), out),
             Form::Indented(indenter) => {
                 self.json.clear();
-                json::list_end(late.then_some(meta), &mut self.json);
+                json::list_end(r, late.then_some(meta), &mut self.json);
                 indenter.push(&self.json, out);
             }
             Form::Yaml => {
@@ -292,13 +292,13 @@ fn yaml_end(r: &Representation, meta: &ListMeta, late: bool, out: &mut Vec<u8>) 
         Transform::Table(_) => {}
         _ => drop(tail.insert("kind", tree::list_type_meta(r).0)),
     }
-    tail.insert("metadata", tree::list_meta(meta));
+    tail.insert("metadata", tree::list_meta(r, meta));
     yaml::write(&Value::Object(tail), out);
 }
 
 fn cbor_frame(r: &Representation, meta: &ListMeta, totals: Totals) -> Result<cbor::ListFrame, ApiError> {
     let mut metadata = Vec::new();
-    cbor::encode_bare(&tree::list_meta(meta).into(), None, &mut metadata).map_err(ApiError::internal)?;
+    cbor::encode_bare(&tree::list_meta(r, meta).into(), None, &mut metadata).map_err(ApiError::internal)?;
     Ok(cbor::ListFrame::new(&list_kind(r), &metadata, totals.items))
 }
 

@@ -110,10 +110,17 @@ pub(super) fn list_meta_type() -> Result<(&'static Schema, TypeId), ApiError> {
     id.map(|id| (builtin, id)).ok_or_else(|| ApiError::internal("the schema has no ListMeta"))
 }
 
-pub(super) fn list_meta(meta: &ListMeta) -> Map {
+/// Whether a list says that there is no next page. Lists of custom resources do, unless they are brought to another form: they have
+/// no type that could leave the member out (k8s.io/apimachinery `unstructured.UnstructuredList`).
+pub(super) fn states_continue(r: &Representation) -> bool {
+    use plinth_codec::negotiate::Transform;
+    r.resource.is_custom() && matches!(r.accepted.transform, Transform::None)
+}
+
+pub(super) fn list_meta(r: &Representation, meta: &ListMeta) -> Map {
     let mut map = Map::new();
     map.insert("resourceVersion", meta.resource_version.as_str());
-    if !meta.continue_token.is_empty() {
+    if !meta.continue_token.is_empty() || states_continue(r) {
         map.insert("continue", meta.continue_token.as_str());
     }
     if let Some(count) = meta.remaining_item_count {

@@ -105,6 +105,8 @@ async fn invalid_objects_are_refused_with_their_fields_and_nothing_is_stored() {
     }
     let (_, list) = call(&client, Method::GET, &path, None).await;
     assert_eq!(list["items"], json!([]));
+    // Lists of custom resources say that there is no next page.
+    assert_eq!(list["metadata"]["continue"], "");
 }
 
 #[tokio::test]

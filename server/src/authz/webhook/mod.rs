@@ -4,6 +4,7 @@
 //! the same again waits for nobody; a service that fails is asked again a few times, and then it has no opinion, or denies
 //! when it was configured so.
 
+pub(super) mod conditions;
 mod review;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use parking_lot::Mutex;
 
 use super::{Attributes, Decision, Reason, Target, Verdict};
 use crate::http::client::Client;
+use conditions::Conditions;
 use review::Answer;
 
 /// Answers that are kept.
@@ -49,17 +51,30 @@ pub struct Settings {
 pub struct Webhook {
     client: Client,
     settings: Settings,
+    conditions: Conditions,
     cache: Mutex<Cache>,
 }
 
 impl Webhook {
-    /// A service that is asked by that client.
+    /// A service that is asked by that client, about everything.
     pub fn new(client: Client, settings: Settings) -> Webhook {
-        Webhook { client, settings, cache: Mutex::default() }
+        Webhook { client, settings, conditions: Conditions::default(), cache: Mutex::default() }
     }
 
-    /// Asks the service, unless its answer is known.
+    /// Lets the service be asked only where these conditions hold.
+    pub(super) fn where_holds(self, conditions: Conditions) -> Webhook {
+        Webhook { conditions, ..self }
+    }
+
+    /// Asks the service, unless its answer is known or it is not to be asked.
     pub async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        match self.conditions.hold(attributes) {
+            Ok(true) => {}
+            Ok(false) => return Decision::no_opinion(String::new()),
+            Err(fault) => {
+                return Decision { verdict: self.settings.on_error, reason: Reason::None, error: Some(fault) }
+            }
+        }
         let question: Bytes = review::question(self.settings.version, attributes).into();
         let known = self.cache.lock().get(&question);
         let answer = match known {

@@ -58,7 +58,8 @@ fn filled(members: &[(&str, &str)]) -> Map {
     map
 }
 
-fn resource_attributes(verb: &str, target: &ResourceTarget<'_>) -> Map {
+/// `resourceAttributes`, with the members that say something.
+pub(super) fn resource_attributes(verb: &str, target: &ResourceTarget<'_>) -> Map {
     let mut map = filled(&[
         ("group", target.group),
         ("name", target.name),

@@ -116,6 +116,35 @@ async fn answers_by_table() {
 }
 
 #[tokio::test]
+async fn conditions_decide_whether_the_service_is_asked() {
+    let mut service = service().await;
+    let condition = |source: &str| plinth_codec::tree!({ "expression": source });
+    let conditions =
+        [condition("request.user != 'never'"), condition("request.resourceAttributes.verb == 'get'")];
+    let conditions = Conditions::compile(&conditions, "c").unwrap();
+    let webhook = Webhook::new(service.client.take().unwrap(), settings()).where_holds(conditions);
+    let rows = [
+        ("yes", "get", 1, Verdict::Allow),
+        ("never", "get", 0, Verdict::NoOpinion),
+        ("yes", "list", 0, Verdict::NoOpinion),
+    ];
+    for (name, verb, asked, verdict) in rows {
+        let before = service.asked.load(Ordering::SeqCst);
+        let user = User::new(name, &[]);
+        let decision = webhook.authorize(&Attributes::resource(&user, verb, PODS)).await;
+        assert_eq!((decision.verdict, decision.error), (verdict, None), "{name} {verb}");
+        assert_eq!(service.asked.load(Ordering::SeqCst) - before, asked, "{name} {verb}");
+    }
+    // One that cannot be evaluated is a failure of the webhook.
+    let user = User::new("yes", &[]);
+    let decision = webhook.authorize(&Attributes::path(&user, "get", "/x")).await;
+    assert_eq!(decision.verdict, Verdict::NoOpinion);
+    assert!(decision.error.is_some_and(|why| why.contains("no such key: resourceAttributes")));
+    let closed = Webhook { settings: Settings { on_error: Verdict::Deny, ..settings() }, ..webhook };
+    assert_eq!(closed.authorize(&Attributes::path(&user, "get", "/x")).await.verdict, Verdict::Deny);
+}
+
+#[tokio::test]
 async fn the_question_says_everything() {
     let mut service = service().await;
     let webhook = Webhook::new(service.client.take().unwrap(), settings());

@@ -1,0 +1,221 @@
+//! Match conditions of a webhook: CEL over the question, which says whether the service is asked at all.
+//!
+//! Upstream: k8s.io/apiserver `pkg/authorization/cel`. `request` is the spec of a SubjectAccessReview of v1 with every member
+//! of user and attributes, empty ones too, and selectors where the request has some. A condition that is false decides,
+//! whatever is wrong with others.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use plinth_codec::cel::{
+    Activation, Budget, Declared, Environment, Expression, Interruption, JsonSchema, Output, VariableType,
+    OUT_OF_BUDGET,
+};
+use plinth_codec::{json, Map, Value};
+
+use super::review;
+use crate::authz::{aggregate, Attributes, Target};
+
+/// Most conditions of one webhook.
+const MOST: usize = 64;
+
+/// What `request` has.
+const REQUEST: &str = r#"{"type":"object","properties":{
+    "resourceAttributes":{"type":"object","properties":{
+        "namespace":{"type":"string"},
+        "verb":{"type":"string"},
+        "group":{"type":"string"},
+        "version":{"type":"string"},
+        "resource":{"type":"string"},
+        "subresource":{"type":"string"},
+        "name":{"type":"string"},
+        "fieldSelector":{"type":"object","properties":{
+            "rawSelector":{"type":"string"},
+            "requirements":{"type":"array","items":{"type":"object","properties":{
+                "key":{"type":"string"},"operator":{"type":"string"},
+                "values":{"type":"array","items":{"type":"string"}}}}}}},
+        "labelSelector":{"type":"object","properties":{
+            "rawSelector":{"type":"string"},
+            "requirements":{"type":"array","items":{"type":"object","properties":{
+                "key":{"type":"string"},"operator":{"type":"string"},
+                "values":{"type":"array","items":{"type":"string"}}}}}}}}},
+    "nonResourceAttributes":{"type":"object","properties":{"path":{"type":"string"},"verb":{"type":"string"}}},
+    "user":{"type":"string"},
+    "groups":{"type":"array","items":{"type":"string"}},
+    "extra":{"type":"object","additionalProperties":{"type":"array","items":{"type":"string"}}},
+    "uid":{"type":"string"}}}"#;
+
+static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
+    let schema = json::parse(REQUEST.as_bytes()).unwrap_or_default();
+    let declared = Declared::of(JsonSchema(&schema), false).map_or(VariableType::Any, VariableType::Of);
+    Environment::default().with("request", declared)
+});
+
+/// The conditions of one webhook; all must hold. Immutable.
+#[derive(Debug, Default)]
+pub(in crate::authz) struct Conditions(Vec<Expression>);
+
+impl Conditions {
+    /// Compiles `matchConditions`; `at` leads to them.
+    ///
+    /// # Errors
+    /// The first fault, with its place.
+    pub(in crate::authz) fn compile(conditions: &[Value], at: &str) -> Result<Conditions, String> {
+        if conditions.len() > MOST {
+            let count = conditions.len();
+            return Err(format!("{at}: Too many: {count}: must have at most {MOST} items"));
+        }
+        let mut seen = HashSet::new();
+        let compile = |(i, condition): (usize, &Value)| {
+            let at = format!("{at}[{i}].expression");
+            let source = condition.str_at(&["expression"]).unwrap_or_default();
+            if source.trim().is_empty() {
+                return Err(format!("{at}: Required value"));
+            }
+            if !seen.insert(source.to_owned()) {
+                return Err(format!("{at}: Duplicate value: {source:?}"));
+            }
+            let compiled = ENVIRONMENT.compile(source, &[Output::Bool]);
+            compiled.map_err(|why| format!("{at}: Invalid value: {source:?}: {why}"))
+        };
+        conditions.iter().enumerate().map(compile).collect::<Result<_, _>>().map(Conditions)
+    }
+
+    /// Whether the service is to be asked. Each condition may cost what an expression may.
+    ///
+    /// # Errors
+    /// What went wrong, when no condition is false.
+    pub(super) fn hold(&self, attributes: &Attributes<'_>) -> Result<bool, String> {
+        if self.0.is_empty() {
+            return Ok(true);
+        }
+        let request = request(attributes);
+        let activation = Activation::new(&ENVIRONMENT).with("request", &request);
+        let mut faults = Vec::new();
+        for expression in &self.0 {
+            match expression.evaluate(&activation, &mut Budget::new(i64::MAX)) {
+                Ok(Ok(Value::Bool(false))) => return Ok(false),
+                Ok(Ok(_)) => {}
+                Ok(Err(why)) => faults.push(format!("cel evaluation error: {why}")),
+                // No variable of these asks the authorizers.
+                Err(Interruption::OutOfBudget | Interruption::Question(_)) => {
+                    faults.push(OUT_OF_BUDGET.to_owned());
+                }
+            }
+        }
+        match faults.is_empty() {
+            true => Ok(true),
+            false => Err(aggregate(&faults)),
+        }
+    }
+}
+
+/// `request`.
+fn request(attributes: &Attributes<'_>) -> Value {
+    const ATTRIBUTES: [&str; 7] =
+        ["namespace", "verb", "group", "version", "resource", "subresource", "name"];
+    let user = attributes.user;
+    let texts = |list: &[String]| list.iter().map(|t| Value::from(t.as_str())).collect::<Vec<_>>();
+    let extra = user.extra.iter().map(|(key, values)| (key.as_str().into(), texts(values).into())).collect();
+    let mut request = Map::new();
+    request.insert("user", user.name.as_str());
+    request.insert("uid", user.uid.as_str());
+    request.insert("groups", texts(&user.groups));
+    request.insert("extra", Map::from_members(extra).0);
+    match attributes.target {
+        Target::Resource(target) => {
+            let mut members = review::resource_attributes(attributes.verb, &target);
+            for key in ATTRIBUTES {
+                if members.get(key).is_none() {
+                    members.insert(key, "");
+                }
+            }
+            request.insert("resourceAttributes", members);
+        }
+        Target::Path(path) => {
+            let mut members = Map::new();
+            members.insert("path", path);
+            members.insert("verb", attributes.verb);
+            request.insert("nonResourceAttributes", members);
+        }
+    }
+    Value::Object(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authn::User;
+    use crate::authz::{ResourceTarget, Selectors};
+
+    fn conditions(sources: &[&str]) -> Result<Conditions, String> {
+        let condition = |source: &&str| plinth_codec::tree!({ "expression": *source });
+        Conditions::compile(&sources.iter().map(condition).collect::<Vec<_>>(), "c")
+    }
+
+    #[test]
+    fn faults_by_table() {
+        let many = ["1 == 1"; 65];
+        // conditions, what is wrong
+        let rows: [(&[&str], &str); 6] = [
+            (&[" "], "c[0].expression: Required value"),
+            (&["true", "true"], "c[1].expression: Duplicate value: \"true\""),
+            (
+                &["request.user"],
+                "c[0].expression: Invalid value: \"request.user\": must evaluate to bool but got string",
+            ),
+            (&["request.nope == ''"], "undefined field 'nope'"),
+            (&["object == null"], "undeclared reference to 'object'"),
+            (&many, "c: Too many: 65: must have at most 64 items"),
+        ];
+        for (sources, fault) in rows {
+            let found = conditions(sources).unwrap_err();
+            assert!(found.contains(fault), "{sources:?}: {found}");
+        }
+    }
+
+    #[test]
+    fn questions_by_table() {
+        let mut user = User::new("u", &["g"]);
+        user.extra.insert("scopes".into(), vec!["s".into()]);
+        let selectors = Selectors::of_query("fieldSelector=spec.nodeName%3Dn1&labelSelector=a,!b");
+        let target = ResourceTarget {
+            group: "apps",
+            version: "v1",
+            resource: "deployments",
+            namespace: "kube-system",
+            selectors: selectors.as_ref(),
+            ..ResourceTarget::default()
+        };
+        let resource = Attributes::resource(&user, "list", target);
+        let path = Attributes::path(&user, "get", "/x");
+        // conditions, question, answer; the text of a fault
+        let rows: [(&[&str], Attributes<'_>, Result<bool, &str>); 12] = [
+            (&[], resource, Ok(true)),
+            (&["has(request.resourceAttributes)"], resource, Ok(true)),
+            (&["has(request.resourceAttributes)"], path, Ok(false)),
+            (&["request.nonResourceAttributes.path == '/x' && request.nonResourceAttributes.verb == 'get'"], path, Ok(true)),
+            (&["request.resourceAttributes.namespace == 'kube-system'", "request.resourceAttributes.name == ''"], resource, Ok(true)),
+            (&["'g' in request.groups", "request.user == 'v'"], resource, Ok(false)),
+            (&["request.uid == '' && request.extra['scopes'] == ['s']"], resource, Ok(true)),
+            (&["request.resourceAttributes.fieldSelector.requirements[0].values == ['n1']"], resource, Ok(true)),
+            (&["request.resourceAttributes.labelSelector.requirements.exists(r, r.key == 'b' && r.operator == 'DoesNotExist')"], resource, Ok(true)),
+            // One that is false decides whatever is wrong with others.
+            (&["request.resourceAttributes.verb == 'get'", "false"], path, Ok(false)),
+            (
+                &["request.resourceAttributes.verb == 'get'", "true"],
+                path,
+                Err("cel evaluation error: expression 'request.resourceAttributes.verb == 'get'' resulted in error: no such key: resourceAttributes"),
+            ),
+            (&["request.groups.all(a, request.groups.all(b, [a].map(c, c).size() == 1))"], resource, Ok(true)),
+        ];
+        for (sources, question, expected) in rows {
+            let found = conditions(sources).unwrap().hold(&question);
+            assert_eq!(
+                found.as_ref().map_err(String::as_str),
+                expected.as_ref().map_err(|e| *e),
+                "{sources:?}"
+            );
+        }
+    }
+}
