@@ -10,6 +10,7 @@
 //! | [`managed`] | `managedFields`: entries, their order, the limit on Update entries |
 //! | [`set`], [`path`], [`fields_v1`] | sets of field paths, their steps, their wire form |
 //! | [`compare`](mod@compare), [`merge`](mod@merge), [`extract`] | the walks over values |
+//! | [`configure`](fn@configure) | an apply that tracks nobody, as admission policies make it |
 //! | [`reset`] | fields that a resource or subresource cannot own |
 //! | [`scale`] | ownership of `replicas` between an object and its `/scale` |
 //! | [`last_applied`] | taking over from `kubectl apply` on the client side |
@@ -45,6 +46,7 @@
 //! ```
 
 pub mod compare;
+pub mod configure;
 pub mod conflict;
 pub mod extract;
 pub mod fields_v1;
@@ -61,6 +63,7 @@ mod text;
 mod typed;
 mod validate;
 
+pub use configure::{configure, ConfigureError};
 pub use conflict::{Conflict, Conflicts};
 pub use flow::{apply, keep_times, track_update, ApplyError, Context, NoOtherVersions, Versions};
 pub use managed::Managed;

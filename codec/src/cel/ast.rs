@@ -25,8 +25,8 @@ pub(crate) enum Kind {
     Call(Call),
     List(Vec<Element>),
     Map(Vec<Entry>),
-    /// `Name{…}`: no type of ours can be made like this.
-    Struct(SmolStr),
+    /// `Name{field: value}`.
+    Struct(Struct),
     Comprehension(Box<Comprehension>),
     /// A name for a value.
     Bind(Box<Bind>),
@@ -54,6 +54,21 @@ pub(crate) struct Call {
 
 #[derive(Debug)]
 pub(crate) struct Element {
+    pub(crate) value: Expr,
+    pub(crate) optional: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Struct {
+    pub(crate) name: SmolStr,
+    pub(crate) fields: Vec<FieldInit>,
+}
+
+#[derive(Debug)]
+pub(crate) struct FieldInit {
+    /// Byte offset of the colon.
+    pub(crate) offset: u32,
+    pub(crate) field: SmolStr,
     pub(crate) value: Expr,
     pub(crate) optional: bool,
 }

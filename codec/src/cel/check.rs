@@ -2,8 +2,9 @@
 
 use smol_str::SmolStr;
 
-use super::ast::{Call, Comprehension, Expr, Kind, Literal, ACCUMULATOR};
+use super::ast::{Call, Comprehension, Expr, FieldInit, Kind, Literal, Struct, ACCUMULATOR};
 use super::library::{self, Function, Overload, TYPE_NAMES};
+use super::message::{self, Messages};
 use super::parse::{Issue, Tree};
 use super::types::{most_general, Bindings, Type, PARAMS};
 
@@ -35,10 +36,15 @@ pub(crate) enum Name {
     Type(SmolStr),
 }
 
-/// Checks a tree. `variables` are the names that the caller declares.
-pub(crate) fn check(tree: &Tree, variables: &[(&str, Type)]) -> Result<Checked, Vec<Issue>> {
+/// Checks a tree. `variables` are the names that the caller declares, `messages` what can be made by name.
+pub(crate) fn check(
+    tree: &Tree,
+    variables: &[(&str, Type)],
+    messages: Messages,
+) -> Result<Checked, Vec<Issue>> {
     let mut checker = Checker {
         variables,
+        messages,
         locals: Vec::new(),
         bindings: Bindings::default(),
         issues: Vec::new(),
@@ -65,6 +71,7 @@ pub(crate) fn check(tree: &Tree, variables: &[(&str, Type)]) -> Result<Checked, 
 
 struct Checker<'c> {
     variables: &'c [(&'c str, Type)],
+    messages: Messages,
     locals: Vec<(SmolStr, Type)>,
     bindings: Bindings,
     issues: Vec<Issue>,
@@ -160,10 +167,7 @@ impl Checker<'_> {
                 let key = keys.unwrap_or_else(|| self.bindings.fresh());
                 Type::map(key, values.unwrap_or_else(|| self.bindings.fresh()))
             }
-            Kind::Struct(name) => {
-                self.issue(expr, format!("undeclared reference to '{name}' (in container '')"));
-                Type::Error
-            }
+            Kind::Struct(made) => self.make(expr, made),
             Kind::Comprehension(comprehension) => self.comprehension(comprehension),
             Kind::Bind(bind) => {
                 self.check(&bind.value);
@@ -204,6 +208,40 @@ impl Checker<'_> {
                 self.known(&wanted)
             }
         }
+    }
+
+    /// `Name{field: value}`.
+    fn make(&mut self, expr: &Expr, made: &Struct) -> Type {
+        let name = &made.name;
+        let known = self.messages.has(name);
+        if !known && !TYPE_NAMES.contains(&name.as_str()) {
+            return self.undeclared(expr, name);
+        }
+        if !known {
+            self.issue(expr, format!("'{name}' is not a message type"));
+        }
+        for init in &made.fields {
+            self.check(&init.value);
+            self.assign_field(name, known, init);
+        }
+        match known {
+            true => Type::Message(name.clone()),
+            false => Type::Error,
+        }
+    }
+
+    fn assign_field(&mut self, name: &str, known: bool, init: &FieldInit) {
+        let t = self.element_type(&init.value, init.optional);
+        let field = &init.field;
+        let why = match message::field_type(name, field).filter(|_| known) {
+            Some(wanted) if self.bindings.assign(&wanted, &t) => return,
+            Some(wanted) => format!(
+                "expected type of field '{field}' is '{wanted}' but provided type is '{}'",
+                self.shown(&t)
+            ),
+            None => format!("undefined field '{field}'"),
+        };
+        self.issues.push(Issue { offset: init.offset, message: why });
     }
 
     /// The type of an element; of an optional one, what it is when it is there.
@@ -273,6 +311,13 @@ impl Checker<'_> {
                 self.bindings.assign(&Type::Dyn, &target);
                 Type::Dyn
             }
+            Type::Message(name) => match message::field_type(name, field) {
+                Some(t) => t,
+                None => {
+                    self.issue(expr, format!("undefined field '{field}'"));
+                    Type::Error
+                }
+            },
             t if t.is_dyn_or_error() => Type::Dyn,
             // Upstream declares those of its own as objects without fields, those of `net` as opaque.
             Type::Opaque(opaque) if opaque.name().starts_with("kubernetes.") => {
@@ -315,13 +360,13 @@ impl Checker<'_> {
             self.check(arg);
         }
         let Some(target) = &call.target else {
-            return match library::function(&call.function) {
+            return match self.function(&call.function) {
                 Some(function) => self.resolve(expr, function, None, &call.args, false),
                 None => self.undeclared(expr, &call.function),
             };
         };
         if let Some(prefix) = target.qualified_name() {
-            if let Some(function) = library::function(&format!("{prefix}.{}", call.function)) {
+            if let Some(function) = self.function(&format!("{prefix}.{}", call.function)) {
                 return self.resolve(expr, function, None, &call.args, true);
             }
         }
@@ -330,6 +375,11 @@ impl Checker<'_> {
             Some(function) => self.resolve(expr, function, Some(target), &call.args, false),
             None => self.undeclared(expr, &call.function),
         }
+    }
+
+    /// The function of a name, if expressions of this kind can call it.
+    fn function(&self, name: &str) -> Option<&'static Function> {
+        library::function(name).filter(|function| self.messages.calls(function.name))
     }
 
     fn undeclared(&mut self, expr: &Expr, name: &str) -> Type {
@@ -509,7 +559,8 @@ fn validate(expr: &Expr, checked: &Checked, mixed: bool, issues: &mut Vec<Issue>
 /// The parts of an expression.
 pub(crate) fn children(expr: &Expr) -> Vec<&Expr> {
     match &expr.kind {
-        Kind::Literal(_) | Kind::Ident(_) | Kind::Struct(_) => Vec::new(),
+        Kind::Literal(_) | Kind::Ident(_) => Vec::new(),
+        Kind::Struct(made) => made.fields.iter().map(|init| &init.value).collect(),
         Kind::Select { operand, .. } => vec![operand],
         Kind::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
         Kind::List(elements) => elements.iter().map(|e| &e.value).collect(),

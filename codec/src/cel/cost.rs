@@ -83,6 +83,8 @@ pub(crate) const SELECT: u64 = 1;
 pub(crate) const LIST: u64 = 10;
 /// A map literal.
 pub(crate) const MAP: u64 = 30;
+/// An object made by name.
+pub(crate) const STRUCT: u64 = 40;
 /// A question to the authorizers.
 pub(crate) const CHECK: u64 = 350_000;
 /// The call of a list function and the list that it makes.

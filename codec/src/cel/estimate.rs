@@ -6,7 +6,9 @@ use std::collections::HashMap;
 
 use super::ast::{Call, Comprehension, Expr, Kind, Literal};
 use super::check::{Checked, Name};
-use super::cost::{scaled, selector, Cost, CHECK, LIST, LIST_CALL, MAP, REGEX_LENGTH, SELECT, TRAVERSAL};
+use super::cost::{
+    scaled, selector, Cost, CHECK, LIST, LIST_CALL, MAP, REGEX_LENGTH, SELECT, STRUCT, TRAVERSAL,
+};
 use super::declare::Declared;
 use super::library::{Function, Overload};
 use super::types::{Opaque, Type};
@@ -179,7 +181,10 @@ impl Estimator<'_> {
                 self.entries.insert(expr.id, Entries { list: false, key, value });
                 sum.plus(Range::exactly(MAP))
             }
-            Kind::Struct(_) => Range::exactly(0),
+            Kind::Struct(made) => {
+                let start = Range::exactly(STRUCT);
+                made.fields.iter().fold(start, |sum, init| sum.plus(self.cost(&init.value)))
+            }
             Kind::Comprehension(comprehension) => self.comprehension(expr, comprehension),
             Kind::Bind(bind) => {
                 // The list that a binding iterates over in upstream's form.

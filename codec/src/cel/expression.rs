@@ -20,6 +20,7 @@ use super::declare::Declared;
 use super::library::authz::{Answer, Principal, Question, ResourceQuestion};
 use super::library::opaque::Thing;
 use super::limits::{Budget, OBJECT_BUDGET, PER_CALL_LIMIT};
+use super::message::{self, Messages};
 use super::parse::parse;
 use super::program::{EvalError, Fault, Program, Source};
 use super::types::Type;
@@ -57,6 +58,10 @@ pub enum Output {
     Null,
     /// A list of texts.
     Texts,
+    /// `Object{…}`: an apply configuration.
+    Configuration,
+    /// A list of `JSONPatch{…}`: the operations of a JSON Patch.
+    Patches,
     /// Something that is known only when it is evaluated.
     Unknown,
 }
@@ -69,6 +74,8 @@ impl Output {
             Output::Text => Type::String,
             Output::Null => Type::Null,
             Output::Texts => Type::list(Type::String),
+            Output::Configuration => Type::Message(SmolStr::new_static(message::OBJECT)),
+            Output::Patches => Type::list(Type::Message(SmolStr::new_static(message::JSON_PATCH))),
         }
     }
 }
@@ -85,6 +92,7 @@ fn shown(t: &Type) -> String {
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: Vec<Variable>,
+    messages: Messages,
 }
 
 #[derive(Clone, Debug)]
@@ -127,6 +135,12 @@ impl Environment {
         self
     }
 
+    /// Lets expressions that are compiled from now on make `Object{…}` and `JSONPatch{…}` and call `jsonpatch.escapeKey`, as
+    /// those of a mutation may.
+    pub fn with_patches(self) -> Environment {
+        Environment { messages: Messages::Patches, ..self }
+    }
+
     /// Adds `variables.name`, which the expression makes; expressions that are compiled later can name it. One that does not
     /// compile is added too: to look at it is a fault.
     ///
@@ -163,7 +177,8 @@ impl Environment {
     fn program(&self, source: &str, outputs: &[Output]) -> Result<Program, String> {
         let variables: Vec<(&str, Type)> =
             self.variables.iter().map(|v| (v.name.as_str(), v.of_type.clone())).collect();
-        let program = Program::compile(source, &variables, None).map_err(|fault| match fault {
+        let program = Program::compile_with(source, &variables, None, self.messages);
+        let program = program.map_err(|fault| match fault {
             Fault::Compilation(why) => format!("compilation failed: {why}"),
             Fault::Instantiation(why) => format!("program instantiation failed: {why}"),
         })?;
@@ -265,6 +280,10 @@ impl Expression {
         self.selected.iter().any(|selected| selected == chain)
     }
 
+    fn makes_patches(&self) -> bool {
+        self.program.output().is_exactly(&Output::Patches.to_type())
+    }
+
     /// Evaluates. The outcome is a value, or why there is none. Work is bounded by [`PER_CALL_LIMIT`] for the expression
     /// and by [`OBJECT_BUDGET`] for the variables that it is the first to look at.
     ///
@@ -283,7 +302,12 @@ impl Expression {
         if !budget.charge(variables) || !budget.charge(cost) {
             return Err(Interruption::OutOfBudget);
         }
-        let value = outcome.map_err(|e| e.to_string()).and_then(|value| {
+        let value = match outcome {
+            Ok(Val::Message(made)) => return Ok(message::configuration(&made)),
+            Ok(Val::List(list)) if self.makes_patches() => return Ok(message::patches(&list)),
+            outcome => outcome.map_err(|e| e.to_string()),
+        };
+        let value = value.and_then(|value| {
             let kind = value.type_name();
             value
                 .to_value(&mut MAX_PARTS.clone())

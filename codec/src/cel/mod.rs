@@ -13,6 +13,7 @@
 //! | `cost`, `estimate` | what calls cost, and what an expression costs at most |
 //! | `program`, `value` | evaluation |
 //! | `library` | the functions |
+//! | `message` | objects that are made by name: `Object{…}`, `JSONPatch{…}` |
 //! | `expression` | expressions over variables that the caller names: conditions, policies |
 //! | `rules` | the rules of one schema node: faults, messages, evaluation |
 //! | `limits` | bounds of cost and size |
@@ -29,6 +30,7 @@ mod estimate;
 mod expression;
 mod library;
 mod limits;
+mod message;
 mod parse;
 mod program;
 mod rules;

@@ -7,7 +7,9 @@ use cel::common::ast::{operators, EntryExpr, Expr as Parsed, IdedExpr, LiteralVa
 use cel::Env;
 use smol_str::SmolStr;
 
-use super::ast::{Bind, Call, Comprehension, Element, Entry, Expr, Kind, Literal, OptMap, ACCUMULATOR};
+use super::ast::{
+    Bind, Call, Comprehension, Element, Entry, Expr, FieldInit, Kind, Literal, OptMap, Struct, ACCUMULATOR,
+};
 use super::limits::{MAX_DEPTH, MAX_EXPRESSION_DEPTH, MAX_EXPRESSION_LENGTH};
 
 /// What is wrong with an expression, and where.
@@ -196,7 +198,23 @@ impl Reader {
                 }
                 Kind::Map(entries)
             }
-            Parsed::Struct(object) => Kind::Struct(SmolStr::from(object.type_name)),
+            Parsed::Struct(object) => {
+                let mut fields = Vec::with_capacity(object.entries.len());
+                for entry in object.entries {
+                    let offset = self.offset(entry.id);
+                    if let EntryExpr::StructField(init) = entry.expr {
+                        fields.push(FieldInit {
+                            offset,
+                            field: SmolStr::from(init.field),
+                            value: self.expr(init.value, depth),
+                            optional: init.optional,
+                        });
+                    }
+                }
+                // A leading dot says that the name is a whole one, as all names are here.
+                let name = object.type_name.strip_prefix('.').unwrap_or(&object.type_name);
+                Kind::Struct(Struct { name: SmolStr::new(name), fields })
+            }
             Parsed::Comprehension(_) => {
                 self.issue(offset, "Syntax error: unexpected comprehension");
                 Kind::Literal(Literal::Null)

@@ -5,7 +5,7 @@
 //! limit is passed. Work that upstream counts too low (comparing whole objects costs 1 there) is counted
 //! beside, [`WORK_PER_UNIT`] parts as one unit, so that time and memory are bounded whatever the expression and data.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
@@ -14,13 +14,14 @@ use smol_str::SmolStr;
 
 use super::ast::{Comprehension, Expr, Kind, Literal};
 use super::check::{check, Checked, Name};
-use super::cost::{Cost, LIST, MAP, SELECT};
+use super::cost::{Cost, LIST, MAP, SELECT, STRUCT};
 use super::declare::Declared;
 use super::estimate::estimate;
 use super::expression::Activation;
 use super::library::authz::{Answer, Question};
 use super::library::Function;
 use super::limits::PER_CALL_LIMIT;
+use super::message::{Message, Messages};
 use super::parse::{describe, parse};
 use super::types::Type;
 use super::value::{self, Entries, Key, List, Table, Text, Val};
@@ -94,9 +95,19 @@ impl Program {
         variables: &[(&str, Type)],
         root: Option<&Declared>,
     ) -> Result<Program, Fault> {
+        Program::compile_with(source, variables, root, Messages::None)
+    }
+
+    /// As [`Program::compile`], for expressions that can make objects by name.
+    pub(crate) fn compile_with(
+        source: &str,
+        variables: &[(&str, Type)],
+        root: Option<&Declared>,
+        messages: Messages,
+    ) -> Result<Program, Fault> {
         let faults = |issues: Vec<_>| Fault::Compilation(describe(source, &issues));
         let tree = parse(source).map_err(faults)?;
-        let checked = check(&tree, variables).map_err(faults)?;
+        let checked = check(&tree, variables, messages).map_err(faults)?;
         let estimated_cost = estimate(&tree.root, &checked, root);
         let mut compiler = Compiler { checked: &checked, used: vec![false; variables.len()], fault: None };
         let op = compiler.op(&tree.root);
@@ -163,6 +174,8 @@ enum Op {
     Regex(&'static Function, Box<[Op]>, Regex),
     List(Box<[(Op, bool)]>),
     Map(Box<[(Op, Op, bool)]>),
+    /// `Name{field: value}`.
+    Message(SmolStr, Box<[(SmolStr, Op, bool)]>),
     Fold(Box<Fold>),
     Bind(Box<[Op; 2]>),
     OptMap(Box<[Op; 2]>, bool),
@@ -230,7 +243,11 @@ impl Compiler<'_> {
         match &expr.kind {
             Kind::Literal(literal) => Op::Const(constant(literal)),
             Kind::Ident(name) => Op::Variable(usize::MAX, name.clone()),
-            Kind::Struct(name) => Op::Variable(usize::MAX, name.clone()),
+            Kind::Struct(made) => {
+                let fields = made.fields.iter();
+                let fields = fields.map(|init| (init.field.clone(), self.op(&init.value), init.optional));
+                Op::Message(made.name.clone(), fields.collect())
+            }
             Kind::Select { operand, field, test: true } => Op::Has(self.boxed(operand), field.clone()),
             Kind::Select { operand, field, .. } => Op::Select(self.boxed(operand), field.clone()),
             Kind::Call(call) => {
@@ -614,6 +631,22 @@ impl<'a> Context<'a> {
                 }
                 Ok(Val::Map(Table::Made(Arc::new(map))))
             }
+            Op::Message(name, inits) => {
+                self.charge(STRUCT)?;
+                self.work(inits.len() as u64)?;
+                let mut fields = BTreeMap::new();
+                for (field, value, optional) in inits {
+                    let value = match self.eval(value)? {
+                        value if !optional => value,
+                        Val::Optional(Some(value)) => Val::clone(&value),
+                        Val::Optional(None) => continue,
+                        _ => return Err(EvalError::NoSuchOverload),
+                    };
+                    // Of equal fields the last one wins.
+                    fields.insert(field.clone(), value);
+                }
+                Ok(Val::Message(Arc::new(Message::new(name.clone(), fields)?)))
+            }
             Op::Fold(fold) => self.fold(fold),
             Op::Bind(ops) => {
                 let [value, body] = &**ops;
@@ -752,6 +785,7 @@ fn field_of<'a>(value: &Val<'a>, field: &SmolStr) -> Result<Option<Val<'a>>, Eva
             Ok(declared.field(field).and_then(|f| members.get(&f.name).map(|v| Val::of_data(v, &f.declared))))
         }
         Val::Map(table) => Ok(table.get_text(field)),
+        Val::Message(message) => Ok(message.fields.get(field).cloned()),
         Val::List(_) => Err(EvalError::NoSuchOverload),
         // Nothing has no fields, and so have numbers and texts where the type was not known before.
         _ => Ok(None),

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
+use smol_str::SmolStr;
+
 use super::declare::Declared;
 
 /// The type of an expression.
@@ -28,6 +30,8 @@ pub(crate) enum Type {
     Optional(Arc<Type>),
     /// The type of types.
     Kind,
+    /// What `Name{…}` makes: `Object` and its parts, `JSONPatch`.
+    Message(SmolStr),
     /// A type of the libraries.
     Opaque(Opaque),
     /// A type parameter of a function, or a type that is not known yet.
@@ -105,7 +109,7 @@ impl Type {
     /// The name of the type without its parameters; `None` when it is known only at evaluation.
     pub(crate) fn literal_name(&self) -> Option<&'static str> {
         Some(match self {
-            Type::Dyn | Type::Error | Type::Param(_) => return None,
+            Type::Dyn | Type::Error | Type::Param(_) | Type::Message(_) => return None,
             Type::Null => "null",
             Type::Bool => "bool",
             Type::Int => "int",
@@ -130,6 +134,7 @@ impl Type {
             (Type::Map(a), Type::Map(b)) => a.0.is_exactly(&b.0) && a.1.is_exactly(&b.1),
             (Type::Object(a), Type::Object(b)) => a.is(b),
             (Type::Opaque(a), Type::Opaque(b)) => a == b,
+            (Type::Message(a), Type::Message(b)) => a == b,
             (Type::Param(a), Type::Param(b)) => a == b,
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
         }
@@ -157,6 +162,7 @@ impl Display for Type {
             Type::Dyn => f.write_str("dyn"),
             Type::Error => f.write_str("!error!"),
             Type::Object(_) => f.write_str("object"),
+            Type::Message(name) => f.write_str(name),
             Type::List(element) => write!(f, "list({element})"),
             Type::Map(both) => write!(f, "map({}, {})", both.0, both.1),
             Type::Optional(inner) => write!(f, "optional_type({inner})"),
@@ -265,6 +271,7 @@ impl Bindings {
                         | Type::Optional(_)
                         | Type::Opaque(_)
                         | Type::Object(_)
+                        | Type::Message(_)
                         | Type::Duration
                         | Type::Timestamp
                 );

@@ -10,6 +10,7 @@ use smol_str::SmolStr;
 
 use super::declare::{Declared, ListKind, Shape};
 use super::library::opaque::Thing;
+use super::message::Message;
 use crate::time::{parse_duration, Timestamp};
 use crate::value::{Map, Value};
 
@@ -33,6 +34,8 @@ pub(crate) enum Val<'a> {
     Optional(Option<Arc<Val<'a>>>),
     /// A type, by its name.
     Type(SmolStr),
+    /// An object made by name.
+    Message(Arc<Message<'a>>),
     /// A value of a library's own type.
     Thing(Arc<Thing>),
 }
@@ -281,6 +284,13 @@ impl<'a> Val<'a> {
                     Value::Object(map)
                 }
                 Val::Object(members, _) => Value::Object((*members).clone()),
+                Val::Message(message) => {
+                    let mut map = Map::new();
+                    for (field, value) in &message.fields {
+                        map.insert(field.clone(), value.to_value(left)?);
+                    }
+                    Value::Object(map)
+                }
                 Val::Optional(Some(inner)) => inner.to_value(left)?,
                 Val::Type(_) | Val::Thing(_) => return None,
             })
@@ -322,7 +332,7 @@ impl<'a> Val<'a> {
             Val::Timestamp(_) => "google.protobuf.Timestamp",
             Val::List(_) => "list",
             Val::Map(_) => "map",
-            Val::Object(..) => "object",
+            Val::Object(..) | Val::Message(_) => "object",
             Val::Optional(_) => "optional_type",
             Val::Type(_) => "type",
             Val::Thing(thing) => thing.kind().name(),
@@ -405,6 +415,17 @@ impl<'a> Val<'a> {
                 _ => false,
             },
             (Val::Thing(a), Val::Thing(b)) => a == b,
+            (Val::Message(a), Val::Message(b)) => {
+                if a.name != b.name || a.fields.len() != b.fields.len() {
+                    return Some(false);
+                }
+                for ((field, x), (other, y)) in a.fields.iter().zip(&b.fields) {
+                    if field != other || !x.equals(y, visited, limit)? {
+                        return Some(false);
+                    }
+                }
+                true
+            }
             (Val::List(a), Val::List(b)) => return lists_equal(a, b, visited, limit),
             (Val::Map(a), Val::Map(b)) => return tables_equal(a, b, visited, limit),
             (Val::Object(a, declared), Val::Object(b, other)) => {

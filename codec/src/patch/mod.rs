@@ -50,6 +50,9 @@ pub enum PatchError {
         /// How many there were.
         got: usize,
     },
+    /// A `test` operation of a JSON Patch that does not hold.
+    #[error("{0}")]
+    TestFailed(String),
     /// A well-formed patch that cannot be applied to this object.
     #[error("{0}")]
     NotApplicable(String),
@@ -64,7 +67,7 @@ impl PatchError {
         match self {
             PatchError::Malformed(_) => 400,
             PatchError::TooManyOperations { .. } => 413,
-            PatchError::NotApplicable(_) => 422,
+            PatchError::NotApplicable(_) | PatchError::TestFailed(_) => 422,
         }
     }
 }

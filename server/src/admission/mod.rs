@@ -24,7 +24,8 @@
 //! | policies in CEL | `policy` |
 //! | what a namespace may use | `resource_quota` |
 //!
-//! `matching` says which requests webhooks and policies concern, `expressions` evaluates what they say in CEL.
+//! `matching` says which requests webhooks and policies concern, `expressions` evaluates what they say in CEL, `made` takes what
+//! they made of an object, `reinvocation` knows which of them are asked twice.
 //!
 //! A plugin that reads a small collection on every write takes it from a [`crate::storage::mirror::Mirror`].
 
@@ -34,6 +35,7 @@ mod default_ingress_class;
 mod default_toleration_seconds;
 pub(crate) mod expressions;
 mod limit_ranger;
+mod made;
 mod matching;
 mod namespace_lifecycle;
 mod node_restriction;
@@ -42,6 +44,7 @@ mod pod_security;
 mod pod_topology_labels;
 pub mod policy;
 mod priority;
+mod reinvocation;
 pub(crate) mod resource_quota;
 mod runtime_class;
 mod service_account;
@@ -59,6 +62,7 @@ use plinth_codec::Value;
 use plinth_engine::{Condition, Transaction};
 
 use crate::handlers::Context;
+use crate::metadata;
 use crate::status::ApiError;
 use crate::storage::mirror::{Derived, Mirror};
 
@@ -104,8 +108,8 @@ pub struct Call<'a> {
     /// Whether nothing is to be kept of what this request does.
     pub dry_run: bool,
     effects: Mutex<Effects>,
-    /// What mutating webhooks did so far.
-    rounds: Mutex<webhook::Rounds>,
+    /// What mutating webhooks and policies did so far.
+    rounds: Mutex<reinvocation::Rounds>,
 }
 
 /// What a plugin wants written in the transaction of the object itself, or not at all.
@@ -150,7 +154,7 @@ impl<'a> Call<'a> {
 
     /// The name as webhooks and policies see it: empty when the server has not generated it yet.
     pub fn object_name<'v>(&'v self, object: &'v Value) -> &'v str {
-        match crate::metadata::text(object, "name") {
+        match metadata::text(object, "name") {
             "" => self.name,
             name => name,
         }
@@ -183,8 +187,8 @@ impl<'a> Call<'a> {
 
     /// 403 in upstream's words: `pods "x" is forbidden: why`.
     pub fn forbidden(&self, object: &Value, why: &str) -> ApiError {
-        let given = crate::metadata::text(object, "name");
-        let prefix = crate::metadata::text(object, "generateName");
+        let given = metadata::text(object, "name");
+        let prefix = metadata::text(object, "generateName");
         let name = match (given, prefix, self.name) {
             ("", "", name) => name,
             ("", prefix, _) => prefix,
@@ -232,6 +236,9 @@ fn at_once<'a>(outcome: Result<(), ApiError>) -> Outcome<'a> {
 }
 
 const CHANGED: &[Operation] = &[Create, Update, Delete];
+
+/// The plugin that asks mutating policies.
+const MUTATING_POLICY: &str = "MutatingAdmissionPolicy";
 
 /// Every plugin, in the order that they run in.
 pub static PLUGINS: &[Plugin] = &[
@@ -403,6 +410,13 @@ pub static PLUGINS: &[Plugin] = &[
         validate: None,
     },
     Plugin {
+        name: MUTATING_POLICY,
+        on: true,
+        sees: &[("*", "*", "*", &[Create, Update, Connect])],
+        mutate: Some(|call, object| Box::pin(policy::mutating::mutate(call, object))),
+        validate: None,
+    },
+    Plugin {
         name: webhook::MUTATING,
         on: true,
         sees: EVERYTHING,
@@ -468,6 +482,10 @@ pub struct Admission {
     pub mutating_webhooks: Derived<webhook::Hooks>,
     /// ValidatingWebhookConfigurations.
     pub validating_webhooks: Derived<webhook::Hooks>,
+    /// MutatingAdmissionPolicies.
+    pub mutating_policies: Derived<policy::MutatingPolicy>,
+    /// MutatingAdmissionPolicyBindings.
+    pub mutating_bindings: Mirror,
     /// ValidatingAdmissionPolicies.
     pub validating_policies: Derived<policy::Policy>,
     /// ValidatingAdmissionPolicyBindings.
@@ -495,6 +513,11 @@ impl Default for Admission {
             ingress_classes: Mirror::new("networking.k8s.io", "v1", "ingressclasses"),
             mutating_webhooks: hooks("mutatingwebhookconfigurations"),
             validating_webhooks: hooks("validatingwebhookconfigurations"),
+            mutating_policies: Derived::new(
+                Mirror::new(GROUP, "v1", "mutatingadmissionpolicies"),
+                policy::MutatingPolicy::read,
+            ),
+            mutating_bindings: Mirror::new(GROUP, "v1", "mutatingadmissionpolicybindings"),
             validating_policies: Derived::new(
                 Mirror::new(GROUP, "v1", "validatingadmissionpolicies"),
                 policy::Policy::read,
@@ -523,9 +546,13 @@ pub async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<bool, ApiErro
         rounds.second = true;
         rounds.changed
     };
-    // What a webhook changed, the others get to see once more.
+    // What a webhook or policy changed, the others get to see once more.
     if again {
         mutate_once(call, object).await?;
+        // They may have moved it elsewhere.
+        if object.get("metadata").is_some() {
+            metadata::match_namespace(&call.cx.resource, &call.cx.info, object)?;
+        }
     }
     Ok(ran)
 }
@@ -535,8 +562,8 @@ async fn mutate_once(call: &Call<'_>, object: &mut Value) -> Result<bool, ApiErr
     for plugin in call.cx.server.admission.plugins.iter().filter(|plugin| plugin.sees(call)) {
         if let Some(mutate) = plugin.mutate {
             mutate(call, object).await?;
-            // Webhooks see every request, and say whether they changed something; the others are few.
-            ran |= plugin.name != webhook::MUTATING || call.rounds.lock().changed;
+            // Webhooks and policies see every request, and say whether they changed something; the others are few.
+            ran |= !matches!(plugin.name, webhook::MUTATING | MUTATING_POLICY) || call.rounds.lock().changed;
         }
     }
     Ok(ran)

@@ -215,7 +215,8 @@ fn selector_text(selector: Option<&Value>) -> String {
 
 fn replace_replicas(cx: &Context, live: &Value, scale: &Value) -> Result<Value, ApiError> {
     let replicas = scale.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(0);
-    if replicas < 0 {
+    // What a definition's objects may have is said with their path, by their own validation.
+    if replicas < 0 && !cx.resource.is_custom() {
         let why = "must be greater than or equal to 0";
         let cause = field::invalid("spec.replicas", replicas, why);
         return Err(ApiError::invalid("autoscaling", "Scale", &cx.info.name, vec![cause]));
@@ -228,6 +229,8 @@ fn replace_replicas(cx: &Context, live: &Value, scale: &Value) -> Result<Value, 
         }
     }
     let given = [
+        ("name", metadata::text(scale, "name")),
+        ("namespace", metadata::text(scale, "namespace")),
         ("resourceVersion", metadata::text(scale, "resourceVersion")),
         ("uid", metadata::text(scale, "uid")),
     ];

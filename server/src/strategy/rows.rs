@@ -196,8 +196,21 @@ pub(super) static ROWS: &[Row] = &[
             ..ANSWERING
         },
     ),
-    ("admissionregistration.k8s.io", "mutatingadmissionpolicies", ADMISSION_POLICY),
-    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ADMISSION_POLICY_BINDING),
+    (
+        "admissionregistration.k8s.io",
+        "mutatingadmissionpolicies",
+        Strategy {
+            checks: check_policies::MUTATING_POLICY,
+            validate_create: check_policies::new_mutating_policy,
+            validate_update: check_policies::changed_mutating_policy,
+            ..ADMISSION_POLICY
+        },
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "mutatingadmissionpolicybindings",
+        Strategy { checks: check_policies::MUTATING_BINDING, ..ADMISSION_POLICY_BINDING },
+    ),
     (
         "admissionregistration.k8s.io",
         "mutatingwebhookconfigurations",

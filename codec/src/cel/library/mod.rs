@@ -286,6 +286,7 @@ static ROWS: &[Row] = &[
          .string_split_string_int (string, string, int) list(string)"),
     ("join", Cost::Join, strings::join,
         ".list_join (list(string)) string; .list_join_string (list(string), string) string"),
+    ("jsonpatch.escapeKey", Cost::One, strings::escape_key, "string_jsonpatch_escapeKey_string (string) string"),
     ("strings.quote", Cost::One, strings::quote, "strings_quote (string) string"),
     ("format", Cost::Format, formatting::format, ".string_format (string, list(dyn)) string"),
     ("find", Cost::Find, regex::find, ".string_find_string (string, string) string"),

@@ -214,6 +214,14 @@ pub(super) fn join<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'
 /// Longer texts cost more than any evaluation may.
 const MAX_TEXT: usize = 16 << 20;
 
+/// A key as a step of a JSON pointer (k8s.io/apiserver `pkg/cel/library/jsonpatch.go`).
+pub(super) fn escape_key<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
+    let [key] = args else { return Err(EvalError::NoSuchOverload) };
+    let key = text(key)?;
+    context.text(key.len())?;
+    Ok(Val::text(key.replace('~', "~0").replace('/', "~1")))
+}
+
 pub(super) fn quote<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let [string] = args else { return Err(EvalError::NoSuchOverload) };
     let string = text(string)?;

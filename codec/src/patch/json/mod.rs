@@ -32,9 +32,19 @@ pub fn json_patch(target: Value, patch: Value) -> Result<Value, PatchError> {
     let operations = operations(patch)?;
     let mut patching = Patching { doc: target, copied: 0, steps: 0 };
     for operation in operations {
-        patching.apply(operation).map_err(PatchError::NotApplicable)?;
+        patching.apply(operation).map_err(refused)?;
     }
     Ok(patching.doc)
+}
+
+/// What the text of a failed test ends in.
+const TEST_FAILED: &str = "test failed";
+
+fn refused(why: String) -> PatchError {
+    match why.ends_with(TEST_FAILED) {
+        true => PatchError::TestFailed(why),
+        false => PatchError::NotApplicable(why),
+    }
 }
 
 /// The members that no operation has, as strict field validation reports them:
@@ -196,7 +206,7 @@ impl Patching {
     }
 
     fn test(&mut self, path: &str, value: Option<Value>) -> Result<(), String> {
-        let failed = || format!("testing value {path} failed: test failed");
+        let failed = || format!("testing value {path} failed: {TEST_FAILED}");
         if path.is_empty() {
             return if value.as_ref() == Some(&self.doc) { Ok(()) } else { Err(failed()) };
         }

@@ -1,27 +1,36 @@
-//! `ValidatingAdmissionPolicy`: what policies written in CEL say of a request.
+//! Policies written in CEL: what they say of a request (`ValidatingAdmissionPolicy`, here), and what they change of its object
+//! (`MutatingAdmissionPolicy`).
 //!
 //! | module | subject |
 //! |---|---|
-//! | `compiled` | a policy and its evaluation |
-//! | `params` | the objects that parameterize it |
+//! | `compiled` | a validating policy and its evaluation |
+//! | `mutating` | mutating policies, one after the other |
+//! | `mutation` | a mutating policy, its evaluation, its patches |
+//! | `params` | the objects that parameterize a policy |
 //!
 //! A policy does something where a binding names it. Both have rules and selectors, and a request must fit both. Of all
 //! refusals the first one is told. Upstream: k8s.io/apiserver `pkg/admission/plugin/policy/validating`.
 
 mod compiled;
+pub(super) mod mutating;
+mod mutation;
 mod params;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use plinth_codec::{json, tree, Map, Value};
 
 pub use self::compiled::Policy;
 use self::compiled::{Denial, Verdict};
+pub use self::mutation::MutatingPolicy;
+use self::params::ParamKind;
 use super::expressions::{Asker, Subject};
 use super::matching::{self, list};
 use super::webhook::review;
 use super::Call;
 use crate::metadata;
+use crate::registry::ResourceType;
 use crate::status::{ApiError, Cause, Reason};
 use crate::storage::object;
 
@@ -101,16 +110,11 @@ impl Request<'_> {
 
     async fn ask(&mut self, policy: &Policy, bindings: &[&Value]) -> Result<(), ApiError> {
         let (call, object) = (self.call, self.object);
-        let matched = match matching::by_constraints(call, &policy.constraints, object).await {
-            Ok(Some(matched)) => matched,
+        let found =
+            application(call, &policy.constraints, policy.param_kind.as_ref(), bindings, object).await;
+        let Application { matched, bindings } = match found {
+            Ok(Some(found)) => found,
             Ok(None) => return Ok(()),
-            Err(error) => {
-                self.misconfigured(policy, None, &error.message);
-                return Ok(());
-            }
-        };
-        let params = match policy.param_kind.as_ref().map(|kind| kind.resource(call)).transpose() {
-            Ok(params) => params,
             Err(why) => {
                 self.misconfigured(policy, None, &why);
                 return Ok(());
@@ -121,16 +125,8 @@ impl Request<'_> {
         let attributes = review::attributes(call, &matched, &new);
         let namespace = namespace_object(call).await?;
         let mut annotations = BTreeMap::new();
-        for binding in bindings {
-            match bound(call, binding, object).await {
-                Ok(true) => {}
-                Ok(false) => continue,
-                Err(error) => {
-                    self.misconfigured(policy, Some(binding), &error.message);
-                    continue;
-                }
-            }
-            let params = match params::collect(call, params.as_deref(), binding).await {
+        for (binding, params) in bindings {
+            let params = match params {
                 Ok(params) => params,
                 Err(why) => {
                     self.misconfigured(policy, Some(binding), &why);
@@ -227,6 +223,40 @@ fn finding(policy: &Policy, binding: &str, actions: &[Value], denial: &Denial) -
     let mut text = Vec::new();
     json::write_untyped(&Value::Array(vec![finding]), &mut text);
     String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Where a policy applies to a request.
+struct Application<'b> {
+    /// The resource in the version that the policy sees.
+    matched: Arc<ResourceType>,
+    /// The bindings that take in the request, with their parameters or why they cannot be used.
+    bindings: Vec<(&'b Value, Result<Vec<Value>, String>)>,
+}
+
+/// Finds out whether a policy concerns a request, and by which of its bindings.
+///
+/// # Errors
+/// Why the policy cannot be used, in upstream's words.
+async fn application<'b>(
+    call: &Call<'_>,
+    constraints: &Value,
+    param_kind: Option<&ParamKind>,
+    bindings: &[&'b Value],
+    object: &Value,
+) -> Result<Option<Application<'b>>, String> {
+    let matched = matching::by_constraints(call, constraints, object).await.map_err(|error| error.message)?;
+    let Some(matched) = matched else { return Ok(None) };
+    let params = param_kind.map(|kind| kind.resource(call)).transpose()?;
+    let mut taking = Vec::new();
+    for binding in bindings {
+        let params = match bound(call, binding, object).await {
+            Ok(true) => params::collect(call, params.as_deref(), binding).await,
+            Ok(false) => continue,
+            Err(error) => Err(error.message),
+        };
+        taking.push((*binding, params));
+    }
+    Ok(Some(Application { matched, bindings: taking }))
 }
 
 /// Whether a binding takes in the request; one that says nothing takes in what its policy does.

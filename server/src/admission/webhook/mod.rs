@@ -14,17 +14,16 @@
 pub mod client;
 pub(super) mod review;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::{patch, Value};
 use tokio::task::JoinSet;
 
 use self::review::Answer;
 use super::expressions::{environment, Asker, Conditions, Subject};
-use super::{matching, Call};
+use super::reinvocation::Id;
+use super::{made, matching, Call};
 use crate::conversion;
 use crate::metadata;
 use crate::registry::ResourceType;
@@ -45,19 +44,6 @@ impl Hooks {
         let environment = environment(false, true);
         Hooks(hooks(configuration).iter().map(|hook| Conditions::read(hook, environment)).collect())
     }
-}
-
-/// What a request remembers of its first round of mutating webhooks.
-#[derive(Debug, Default)]
-pub(super) struct Rounds {
-    /// Whether this is the second round.
-    pub second: bool,
-    /// Whether something was changed, so that there has to be a second round.
-    pub changed: bool,
-    /// Webhooks to ask again, by configuration and name.
-    again: HashSet<(String, String)>,
-    /// Webhooks that were asked and want to be asked again when something changes.
-    asked: HashSet<(String, String)>,
 }
 
 /// A webhook that a request concerns.
@@ -86,8 +72,8 @@ impl Invocation {
         Duration::from_secs(seconds.clamp(1, 30).unsigned_abs())
     }
 
-    fn id(&self) -> (String, String) {
-        (self.configuration.clone(), self.name().to_owned())
+    fn id(&self) -> Id {
+        (self.configuration.clone(), self.name().to_owned(), String::new())
     }
 
     /// What a failed call answers with.
@@ -121,16 +107,18 @@ pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), Ap
         return Ok(());
     }
     let asker = Asker::new(call.cx);
+    let second = {
+        let mut rounds = call.rounds.lock();
+        let second = rounds.second;
+        rounds.webhooks.begin(second, object);
+        second
+    };
     for (configuration, compiled) in configurations.iter() {
         for (hook, conditions) in hooks(configuration).iter().zip(&compiled.0) {
             let hook = Hook { configuration, hook, conditions };
             let Some(invocation) = concerned(call, hook, object, &asker).await? else { continue };
             let id = invocation.id();
-            let skip = {
-                let rounds = call.rounds.lock();
-                rounds.second && !rounds.again.contains(&id)
-            };
-            if skip {
+            if call.rounds.lock().webhooks.passes_by(second, &id) {
                 continue;
             }
             let changed = match ask(call, &invocation, object, true).await? {
@@ -140,14 +128,14 @@ pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), Ap
             let mut rounds = call.rounds.lock();
             if changed {
                 rounds.changed = true;
-                let before = rounds.asked.clone();
-                rounds.again.extend(before);
+                rounds.webhooks.changed();
             }
             if invocation.text("reinvocationPolicy") == "IfNeeded" {
-                rounds.asked.insert(id);
+                rounds.webhooks.wait(id);
             }
         }
     }
+    call.rounds.lock().webhooks.end(object);
     Ok(())
 }
 
@@ -347,15 +335,7 @@ fn apply(
         false => object.clone(),
     };
     let patched = patch::json_patch(current, document).map_err(ApiError::internal)?;
-    let is_own_kind = call.cx.info.subresource.is_empty()
-        || own.row.subresource(&call.cx.info.subresource).is_none_or(|row| row.gvk == own.row.gvk());
-    let mut new = match is_own_kind {
-        true => {
-            let options = DecodeOptions::default();
-            json::conform(patched, matched.schema, matched.root, &options).map_err(ApiError::internal)?.value
-        }
-        false => patched,
-    };
+    let mut new = made::settled(call, matched, patched, false)?;
     if foreign {
         new = conversion::between(new, matched, own)?;
     }

@@ -25,6 +25,23 @@ pub const VALIDATING_POLICY: &[Check] = &[
     In("spec.matchConstraints", &[Need("resourceRules", "")]),
 ];
 
+/// admissionregistration.k8s.io/v1 MutatingAdmissionPolicy.
+pub const MUTATING_POLICY: &[Check] = &[
+    NeedOneOf("spec.failurePolicy", &["Fail", "Ignore"]),
+    In("spec.paramKind", &[By(param_kind)]),
+    Need("spec.matchConstraints", ""),
+    In("spec.matchConstraints", MATCH_RESOURCES),
+    In("spec.matchConstraints", &[Need("resourceRules", ""), By(operations_with_an_object)]),
+];
+
+/// admissionregistration.k8s.io/v1 MutatingAdmissionPolicyBinding.
+pub const MUTATING_BINDING: &[Check] = &[
+    Check::Name("spec.policyName", names::dns1123_subdomain_faults),
+    In("spec.paramRef", &[By(param_ref)]),
+    In("spec.matchResources", MATCH_RESOURCES),
+    In("spec.matchResources", &[By(operations_with_an_object)]),
+];
+
 /// admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding.
 pub const VALIDATING_BINDING: &[Check] = &[
     Check::Name("spec.policyName", names::dns1123_subdomain_faults),
@@ -90,6 +107,19 @@ fn operations(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
     for (i, operation) in texts(rule, "operations").into_iter().enumerate() {
         if !SUPPORTED.contains(&operation) {
             faults.push(field::not_supported(format!("{path}operations[{i}]"), operation, &SUPPORTED));
+        }
+    }
+}
+
+/// A deletion has no object that could be changed.
+fn operations_with_an_object(constraints: &Value, path: &str, faults: &mut Vec<Cause>) {
+    const SUPPORTED: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
+    for rule in list(constraints, "resourceRules") {
+        for operation in texts(rule, "operations") {
+            if !SUPPORTED.contains(&operation) {
+                let path = format!("{path}resourceRules.operations");
+                faults.push(field::not_supported(path, operation, &SUPPORTED));
+            }
         }
     }
 }
@@ -336,6 +366,75 @@ fn policy_faults(policy: &Value, conditions: bool) -> Vec<Cause> {
     faults
 }
 
+/// Faults of what a new mutating policy says in CEL, and of what it does.
+pub fn new_mutating_policy(policy: &Value) -> Vec<Cause> {
+    mutating_policy_faults(policy, true)
+}
+
+/// Faults of what a changed mutating policy says in CEL, and of what it does.
+pub fn changed_mutating_policy(new: &Value, old: &Value) -> Vec<Cause> {
+    let same = |path| at(new, path) == at(old, path);
+    mutating_policy_faults(new, !same("spec.paramKind") || !same("spec.matchConditions"))
+}
+
+fn mutating_policy_faults(policy: &Value, conditions: bool) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    let Some(spec) = at(policy, "spec") else { return faults };
+    let params = at(spec, "paramKind").is_some();
+    if conditions {
+        match_conditions(spec, "spec.", params, &mut faults);
+    }
+    let environment = variables(spec, params, &mut faults).with_patches();
+    let mutations = list(spec, "mutations");
+    if mutations.is_empty() {
+        faults.push(field::required("spec.mutations", "mutations must contain at least one item"));
+    }
+    for (i, mutation) in mutations.iter().enumerate() {
+        mutation_faults(mutation, &format!("spec.mutations[{i}]"), &environment, &mut faults);
+    }
+    const POLICIES: &[&str] = &["IfNeeded", "Never"];
+    super::validate(&[NeedOneOf("reinvocationPolicy", POLICIES)], spec, "spec.", &mut faults);
+    faults
+}
+
+/// A mutation has the member of its type, and not that of the other one.
+fn mutation_faults(mutation: &Value, path: &str, environment: &Environment, faults: &mut Vec<Cause>) {
+    const TYPES: [(&str, &str, Output); 2] = [
+        ("ApplyConfiguration", "applyConfiguration", Output::Configuration),
+        ("JSONPatch", "jsonPatch", Output::Patches),
+    ];
+    let given = text(mutation, "patchType");
+    if !TYPES.iter().any(|(patch_type, ..)| *patch_type == given) {
+        let types: &'static [&'static str] = &["ApplyConfiguration", "JSONPatch"];
+        super::validate(&[NeedOneOf("patchType", types)], mutation, &format!("{path}."), faults);
+        return;
+    }
+    // That of its own type comes first.
+    for own in [true, false] {
+        for (_, member, output) in TYPES.iter().filter(|(patch_type, ..)| (*patch_type == given) == own) {
+            let (at_member, found) = (format!("{path}.{member}"), at(mutation, member));
+            match (own, found) {
+                (true, None) => {
+                    let why = format!("must be specified when patchType is {given}");
+                    faults.push(field::required(at_member, &why));
+                }
+                (true, Some(found)) => {
+                    let at_source = format!("{at_member}.expression");
+                    match text(found, "expression").trim() {
+                        "" => faults.push(field::required(at_source, "")),
+                        source => expression_fault(environment, at_source, source, &[*output], faults),
+                    }
+                }
+                (false, Some(_)) => {
+                    let why = format!("must not be specified when patchType is {given}");
+                    faults.push(field::invalid(at_member, format!("{{{member}}}"), &why));
+                }
+                (false, None) => {}
+            }
+        }
+    }
+}
+
 /// The variables of a policy's expressions, with those that it makes itself.
 fn variables(spec: &Value, params: bool, faults: &mut Vec<Cause>) -> Environment {
     let mut environment = environment(params, true).clone();
@@ -496,6 +595,77 @@ mod tests {
             faults.extend(new_policy(&policy));
             assert_eq!(told(&faults), expected, "{spec}\n{faults:?}");
         }
+    }
+
+    #[test]
+    fn mutating_policies_by_table() {
+        let whole = |mutations: &str| {
+            format!(
+                r#""failurePolicy":"Fail","reinvocationPolicy":"Never",{MATCHING},"mutations":[{mutations}]"#
+            )
+        };
+        let apply = |expression: &str| {
+            let expression = Value::from(expression);
+            let mut text = Vec::new();
+            json::write_untyped(&expression, &mut text);
+            let expression = String::from_utf8(text).unwrap();
+            whole(&format!(
+                r#"{{"patchType":"ApplyConfiguration","applyConfiguration":{{"expression":{expression}}}}}"#
+            ))
+        };
+        let jsonpatch = r#"{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: 'add', path: '/a', value: variables.v}]"}}"#;
+        // spec, faults
+        let rows: Vec<(String, Vec<(&str, &str)>)> = vec![
+            (apply("Object{metadata: Object.metadata{labels: {'a': 'b'}}}"), vec![]),
+            (whole(jsonpatch) + r#","variables":[{"name":"v","expression":"1"}]"#, vec![]),
+            (whole(jsonpatch), vec![("spec.mutations[0].jsonPatch.expression", "Invalid")]),
+            (
+                String::new(),
+                vec![
+                    ("spec.failurePolicy", "Required"),
+                    ("spec.matchConstraints", "Required"),
+                    ("spec.mutations", "Required"),
+                    ("spec.reinvocationPolicy", "Required"),
+                ],
+            ),
+            (apply("Object{}").replace("Never", "Often"), vec![("spec.reinvocationPolicy", "NotSupported")]),
+            (
+                apply("Object{}").replace(r#"["CREATE"]"#, r#"["CREATE","DELETE"]"#),
+                vec![("spec.matchConstraints.resourceRules.operations", "NotSupported")],
+            ),
+            (apply(" "), vec![("spec.mutations[0].applyConfiguration.expression", "Required")]),
+            (apply("Object.spec{}"), vec![("spec.mutations[0].applyConfiguration.expression", "Invalid")]),
+            (whole("{}"), vec![("spec.mutations[0].patchType", "Required")]),
+            (whole(r#"{"patchType":"Merge"}"#), vec![("spec.mutations[0].patchType", "NotSupported")]),
+            (whole(r#"{"patchType":"JSONPatch"}"#), vec![("spec.mutations[0].jsonPatch", "Required")]),
+            (
+                whole(
+                    r#"{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{}"},"jsonPatch":{"expression":"[]"}}"#,
+                ),
+                vec![("spec.mutations[0].jsonPatch", "Invalid")],
+            ),
+            (
+                apply("Object{}")
+                    + r#","matchConditions":[{"name":"a","expression":"Object{} == Object{}"}],"variables":[{"name":"v","expression":"Object{}"}]"#,
+                vec![
+                    ("spec.matchConditions[0].expression", "Invalid"),
+                    ("spec.variables[0].expression", "Invalid"),
+                ],
+            ),
+        ];
+        for (spec, expected) in rows {
+            let policy = object(&format!(r#"{{"metadata":{{"name":"p"}},"spec":{{{spec}}}}}"#));
+            let mut faults = Vec::new();
+            crate::strategy::validation::validate(MUTATING_POLICY, &policy, "", &mut faults);
+            faults.extend(new_mutating_policy(&policy));
+            assert_eq!(told(&faults), expected, "{spec}\n{faults:?}");
+        }
+        let binding = object(
+            r#"{"spec":{"policyName":"p","matchResources":{"matchPolicy":"Exact","namespaceSelector":{},"objectSelector":{},"resourceRules":[{"operations":["DELETE"],"apiGroups":[""],"apiVersions":["v1"],"resources":["pods"]}]}}}"#,
+        );
+        let mut faults = Vec::new();
+        crate::strategy::validation::validate(MUTATING_BINDING, &binding, "", &mut faults);
+        assert_eq!(told(&faults), [("spec.matchResources.resourceRules.operations", "NotSupported")]);
     }
 
     #[test]

@@ -1,0 +1,64 @@
+//! What webhooks and policies make of an object, on its way back.
+
+use plinth_codec::json::{self, DecodeOptions};
+use plinth_codec::schema::{self, Schema, TypeId, GVK};
+use plinth_codec::Value;
+
+use super::Call;
+use crate::custom_resources::object;
+use crate::registry::ResourceType;
+use crate::status::ApiError;
+
+/// The kind of the object that a request is about: that of the resource, or the one that its subresource has.
+fn kind_of(call: &Call<'_>, resource: &ResourceType) -> GVK {
+    let subresource = resource.row.subresource(&call.cx.info.subresource);
+    subresource.map_or_else(|| resource.row.gvk(), |subresource| subresource.gvk.clone())
+}
+
+/// The type of the object in the version of `matched`, with all its fields.
+///
+/// # Errors
+/// In upstream's words, when the documents of the group version do not describe the kind.
+pub(super) fn type_of<'r>(
+    call: &Call<'_>,
+    matched: &'r ResourceType,
+) -> Result<(&'r Schema, TypeId), String> {
+    let kind = kind_of(call, matched);
+    if kind == matched.row.gvk() {
+        return Ok(matched.types());
+    }
+    let (builtin, api_version) = (schema::builtin(), kind.api_version());
+    let of_group = builtin.kind(&kind).filter(|_| api_version == matched.api_version.as_str());
+    of_group
+        .map(|root| (builtin, root))
+        .ok_or_else(|| format!("no corresponding type for {api_version}, Kind={}", kind.kind))
+}
+
+/// An object as somebody made it, in the version of `matched`: decoded and defaulted as one that came from a client. With
+/// `strict` a field that a built-in kind does not have is a fault, else it is dropped.
+///
+/// # Errors
+/// 500 when it cannot be decoded.
+pub(super) fn settled(
+    call: &Call<'_>,
+    matched: &ResourceType,
+    mut made: Value,
+    strict: bool,
+) -> Result<Value, ApiError> {
+    if kind_of(call, matched) != matched.row.gvk() {
+        return Ok(made);
+    }
+    if let Some(custom) = &matched.custom {
+        object::conform(custom, &mut made, false)?.map_err(ApiError::internal)?;
+        return Ok(made);
+    }
+    let decoded = json::conform(made, matched.schema, matched.root, &DecodeOptions { strict });
+    let decoded = decoded.map_err(ApiError::internal)?;
+    if !decoded.strict.is_empty() {
+        let faults: Vec<String> = decoded.strict.iter().map(ToString::to_string).collect();
+        return Err(ApiError::internal(format!("strict decoding error: {}", faults.join(", "))));
+    }
+    let mut made = decoded.value;
+    matched.strategy.default(&mut made);
+    Ok(made)
+}

@@ -1,0 +1,167 @@
+//! A mutating policy as it is evaluated, and what its mutations do to an object
+//! (k8s.io/apiserver `pkg/admission/plugin/policy/mutating/patch`).
+
+use plinth_codec::apply;
+use plinth_codec::cel::{Activation, Budget, Environment, Expression, Output};
+use plinth_codec::patch::{self, PatchError};
+use plinth_codec::Value;
+
+use super::super::expressions::{environment, evaluate, Asker, Conditions, Subject};
+use super::super::matching::list;
+use super::super::{made, Call};
+use super::params::ParamKind;
+use crate::metadata;
+use crate::registry::ResourceType;
+use crate::status::ApiError;
+
+/// A MutatingAdmissionPolicy, compiled. Immutable; made once for each version of the object.
+pub struct MutatingPolicy {
+    pub(super) name: String,
+    /// Whether what goes wrong refuses the request (`failurePolicy`).
+    pub(super) fails: bool,
+    /// Whether it is asked again when something changes later (`reinvocationPolicy`).
+    pub(super) again: bool,
+    pub(super) param_kind: Option<ParamKind>,
+    pub(super) constraints: Value,
+    pub(super) mutations: Vec<Mutation>,
+    environment: Environment,
+    conditions: Conditions,
+}
+
+/// One entry of `mutations`.
+pub(super) struct Mutation {
+    patch_type: PatchType,
+    expression: Result<Expression, String>,
+}
+
+#[derive(Clone, Copy)]
+enum PatchType {
+    ApplyConfiguration,
+    JsonPatch,
+}
+
+impl MutatingPolicy {
+    /// Compiles; a fault of an expression shows when it is evaluated.
+    pub fn read(policy: &Value) -> MutatingPolicy {
+        let null = Value::Null;
+        let spec = policy.get("spec").unwrap_or(&null);
+        let text = |value: &Value, path: &[&str]| value.str_at(path).unwrap_or_default().to_owned();
+        let param_kind = ParamKind::read(spec);
+        let mut environment = environment(param_kind.is_some(), true).clone().composed();
+        for variable in list(spec, "variables") {
+            // Whoever looks at one that does not compile is told so.
+            let _ = environment.compose(&text(variable, &["name"]), &text(variable, &["expression"]));
+        }
+        let conditions = Conditions::read(spec, &environment);
+        let environment = environment.with_patches();
+        let mutation = |mutation: &Value| {
+            let (patch_type, member, output) = match mutation.str_at(&["patchType"]) {
+                Some("JSONPatch") => (PatchType::JsonPatch, "jsonPatch", Output::Patches),
+                _ => (PatchType::ApplyConfiguration, "applyConfiguration", Output::Configuration),
+            };
+            let source = text(mutation, &[member, "expression"]);
+            Mutation { patch_type, expression: environment.compile(&source, &[output]) }
+        };
+        MutatingPolicy {
+            name: metadata::text(policy, "name").to_owned(),
+            fails: text(spec, &["failurePolicy"]) != "Ignore",
+            again: text(spec, &["reinvocationPolicy"]) == "IfNeeded",
+            constraints: spec.get("matchConstraints").cloned().unwrap_or_default(),
+            mutations: list(spec, "mutations").iter().map(mutation).collect(),
+            param_kind,
+            conditions,
+            environment,
+        }
+    }
+
+    /// Whether the match conditions hold.
+    ///
+    /// # Errors
+    /// What went wrong with them.
+    pub(super) async fn concerns(&self, subject: Subject<'_>, asker: &Asker<'_>) -> Result<bool, String> {
+        if self.conditions.is_empty() {
+            return Ok(true);
+        }
+        let without_namespace = Subject { namespace: &Value::Null, ..subject };
+        self.conditions.hold(&without_namespace.asking(&self.environment), asker, self.fails).await
+    }
+
+    /// Evaluates a mutation: the configuration or the operations that it makes. Each has the budget of an object.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub(super) async fn patch(
+        &self,
+        mutation: &Mutation,
+        subject: Subject<'_>,
+        asker: &Asker<'_>,
+    ) -> Result<Value, String> {
+        let activation: Activation<'_> = subject.asking(&self.environment);
+        let outcome = evaluate(&mutation.expression, &activation, &mut Budget::default(), asker).await;
+        outcome.map_err(|out| out.message())?
+    }
+}
+
+impl Mutation {
+    /// The object after the patch, in the version of `matched`. The inner error is what the policy answers for.
+    ///
+    /// # Errors
+    /// 500 when the patched object cannot be decoded.
+    pub(super) fn apply(
+        &self,
+        call: &Call<'_>,
+        matched: &ResourceType,
+        object: &Value,
+        patch: Value,
+    ) -> Result<Result<Value, String>, ApiError> {
+        let (patched, strict) = match self.patch_type {
+            PatchType::ApplyConfiguration => (configured(call, matched, object, patch), false),
+            PatchType::JsonPatch => match patch::json_patch(object.clone(), patch) {
+                Ok(patched) => {
+                    check_kind(object, &patched)?;
+                    (Ok(patched), true)
+                }
+                // What a failed test guards is not to be done, which is no failure.
+                Err(PatchError::TestFailed(_)) => return Ok(Ok(object.clone())),
+                Err(error) => (Err(format!("JSON Patch: {error}")), true),
+            },
+        };
+        patched
+            .map(|patched| made::settled(call, matched, patched, strict))
+            .map_or_else(|why| Ok(Err(why)), |o| o.map(Ok))
+    }
+}
+
+fn configured(
+    call: &Call<'_>,
+    matched: &ResourceType,
+    object: &Value,
+    mut configuration: Value,
+) -> Result<Value, String> {
+    if let Some(members) = configuration.as_object_mut() {
+        // The configuration is one of the same kind, whatever it says.
+        members.remove("apiVersion");
+        members.remove("kind");
+    }
+    let (schema, root) = made::type_of(call, matched).map_err(|why| {
+        format!("error applying patch: failed to convert patch object to typed object: {why}")
+    })?;
+    let mut object = object.clone();
+    apply::configure(schema, root, &mut object, &configuration)
+        .map_err(|why| format!("error applying patch: {why}"))?;
+    Ok(object)
+}
+
+/// A patch cannot make another kind of an object.
+fn check_kind(object: &Value, patched: &Value) -> Result<(), ApiError> {
+    let kind = |object: &'_ Value| {
+        ["apiVersion", "kind"].map(|key| object.str_at(&[key]).unwrap_or_default().to_owned())
+    };
+    let ([_, own], [api_version, other]) = (kind(object), kind(patched));
+    match kind(object) == kind(patched) {
+        true => Ok(()),
+        false => Err(ApiError::internal(format!(
+            "no kind {other:?} is registered for version {api_version:?} in the scope of {own}"
+        ))),
+    }
+}
