@@ -9,9 +9,9 @@ use plinth_tests::kubectl::Kubectl;
 use plinth_tests::server::{namespace, shared, unique};
 use serde_json::{json, Value};
 
-const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
+pub(crate) const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 
-async fn make(client: &Client, path: &str, body: &Value) -> Value {
+pub(crate) async fn make(client: &Client, path: &str, body: &Value) -> Value {
     let (code, made) = call(client, Method::POST, path, Some(body)).await;
     assert_eq!(code, 201, "{path}: {made}");
     made

@@ -62,6 +62,16 @@ impl Kubectl {
     /// Runs the words of `line` with standard input, which must succeed.
     #[track_caller]
     pub fn ok_with_input(&self, line: &str, input: &str) -> String {
+        succeeded(line, self.run_with_input(line, input))
+    }
+
+    /// Runs the words of `line` with standard input, which must fail; returns standard error.
+    #[track_caller]
+    pub fn fails_with_input(&self, line: &str, input: &str) -> String {
+        failed(line, self.run_with_input(line, input))
+    }
+
+    fn run_with_input(&self, line: &str, input: &str) -> Output {
         use std::io::Write;
         let mut child = self
             .command(line.split_whitespace())
@@ -72,16 +82,20 @@ impl Kubectl {
             .expect("kubectl runs");
         // Closed when the temporary is dropped, which ends kubectl's input.
         child.stdin.take().expect("its input").write_all(input.as_bytes()).expect("input taken");
-        succeeded(line, child.wait_with_output().expect("kubectl ends"))
+        child.wait_with_output().expect("kubectl ends")
     }
 
     /// Runs the words of `line`, which must fail; returns standard error.
     #[track_caller]
     pub fn fails(&self, line: &str) -> String {
-        let output = self.run(line);
-        assert!(!output.status.success(), "kubectl {line} succeeded:\n{}", text(&output.stdout));
-        text(&output.stderr)
+        failed(line, self.run(line))
     }
+}
+
+#[track_caller]
+fn failed(line: &str, output: Output) -> String {
+    assert!(!output.status.success(), "kubectl {line} succeeded:\n{}", text(&output.stdout));
+    text(&output.stderr)
 }
 
 /// Standard output of a command that must have succeeded.

@@ -8,5 +8,6 @@ mod lifecycle;
 mod many;
 mod objects;
 mod operator;
+mod parts;
 mod published;
 mod versions;

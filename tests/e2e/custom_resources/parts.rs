@@ -1,0 +1,227 @@
+//! Parts of custom resources that go by rules of their own: status and scale, generations, lists in lists, rules in CEL.
+
+use http::Method;
+use kube::Client;
+use plinth_tests::definitions::{call, call_as, definition, establish, fields, with_versions, DEFINITIONS};
+use plinth_tests::server::{shared_with_apis, unique};
+use serde_json::{json, Value};
+
+const MERGE: &str = "application/merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+async fn patch(client: &Client, path: &str, media: &str, body: &Value) -> Value {
+    let (code, answer) = call_as(client, Method::PATCH, path, media, body.to_string()).await;
+    assert!(matches!(code, 200 | 201), "{path} {body}: {answer}");
+    answer
+}
+
+#[tokio::test]
+async fn generations_count_what_is_wanted_and_subresources_keep_to_their_part() {
+    let client = shared_with_apis().await.client().await;
+    let group = format!("{}.example.com", unique("parts"));
+    let spec =
+        json!({"type": "object", "properties": {"replicas": {"type": "integer"}, "a": {"type": "string"}}});
+    let status = json!({"type": "object", "properties": {"replicas": {"type": "integer"}, "ready": {"type": "boolean"}}});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": status, "data": {"type": "string"}}}});
+    let scale = json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
+    let with = json!([{"name": "v1", "served": true, "storage": true, "schema": schema, "subresources": {"status": {}, "scale": scale}}]);
+    let without = json!([{"name": "v1", "served": true, "storage": true, "schema": schema}]);
+    establish(&client, &with_versions(&group, "Part", "Cluster", with)).await;
+    establish(&client, &with_versions(&group, "Whole", "Cluster", without)).await;
+    let (parts, wholes) = (format!("/apis/{group}/v1/parts"), format!("/apis/{group}/v1/wholes"));
+    let object = |kind: &str| {
+        json!({"apiVersion": format!("{group}/v1"), "kind": kind, "metadata": {"name": "x", "generation": 9},
+            "spec": {"a": "1", "replicas": 1}, "status": {"ready": true}, "data": "d"})
+    };
+    let (_, made) = call(&client, Method::POST, &parts, Some(&object("Part"))).await;
+    assert_eq!((&made["metadata"]["generation"], made.get("status")), (&json!(1), None), "{made}");
+    let (_, made) = call(&client, Method::POST, &wholes, Some(&object("Whole"))).await;
+    assert_eq!(
+        (&made["metadata"]["generation"], &made["status"]["ready"]),
+        (&json!(1), &json!(true)),
+        "{made}"
+    );
+
+    let (one, status, scale) =
+        (format!("{parts}/x"), format!("{parts}/x/status"), format!("{parts}/x/scale"));
+    // path, merge patch, generation then, what stands at a place then
+    let rows: [(&str, Value, i64, &str, Value); 9] = [
+        (&one, json!({"spec": {"a": "2"}}), 2, "/spec/a", json!("2")),
+        (&one, json!({"metadata": {"labels": {"l": "m"}}}), 2, "/metadata/labels/l", json!("m")),
+        // Everything but metadata and status is what is wanted.
+        (&one, json!({"data": "e"}), 3, "/data", json!("e")),
+        (&one, json!({"status": {"ready": true}}), 3, "/status", Value::Null),
+        (
+            &status,
+            json!({"status": {"ready": true}, "spec": {"a": "9"}, "data": "f"}),
+            3,
+            "/status/ready",
+            json!(true),
+        ),
+        (
+            &status,
+            json!({"metadata": {"labels": {"l": "n"}, "annotations": {"k": "v"}}}),
+            3,
+            "/metadata/labels/l",
+            json!("m"),
+        ),
+        (&one, json!({"spec": {"a": "2"}}), 3, "/spec/a", json!("2")),
+        (&scale, json!({"spec": {"replicas": 4}}), 4, "/spec/replicas", json!(4)),
+        (&one, json!({"metadata": {"generation": 70}}), 4, "/data", json!("e")),
+    ];
+    for (path, body, generation, place, expected) in rows {
+        patch(&client, path, MERGE, &body).await;
+        let (_, seen) = call(&client, Method::GET, &one, None).await;
+        let found = seen.pointer(place).cloned().unwrap_or_default();
+        assert_eq!(
+            (&seen["metadata"]["generation"], &found),
+            (&json!(generation), &expected),
+            "{path} {body}: {seen}"
+        );
+    }
+    // Without the subresource the status is like any other member.
+    let changed = patch(&client, &format!("{wholes}/x"), MERGE, &json!({"status": {"ready": false}})).await;
+    assert_eq!((&changed["metadata"]["generation"], &changed["status"]["ready"]), (&json!(2), &json!(false)));
+    for path in ["status", "scale"] {
+        assert_eq!(call(&client, Method::GET, &format!("{wholes}/x/{path}"), None).await.0, 404);
+    }
+    // Each subresource has its owners.
+    let owners = |object: &Value| -> Vec<(String, String)> {
+        let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+        let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        entries.iter().map(|e| (text(e, "manager"), text(e, "subresource"))).collect()
+    };
+    patch(&client, &format!("{status}?fieldManager=reporter"), MERGE, &json!({"status": {"replicas": 4}}))
+        .await;
+    patch(&client, &format!("{scale}?fieldManager=scaler"), MERGE, &json!({"spec": {"replicas": 5}})).await;
+    let (_, seen) = call(&client, Method::GET, &one, None).await;
+    for owner in [("reporter", "status"), ("scaler", "scale")] {
+        let owner = (owner.0.to_owned(), owner.1.to_owned());
+        assert!(owners(&seen).contains(&owner), "{owner:?}: {seen}");
+    }
+    // A Scale of another object, and fewer than none.
+    let scaled = |name: &str, replicas: i64| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": name}, "spec": {"replicas": replicas}});
+    let (code, refused) = call(&client, Method::PUT, &scale, Some(&scaled("y", 1))).await;
+    assert_eq!(
+        (code, refused["message"].as_str()),
+        (400, Some("the name of the object (y) does not match the name on the URL (x)"))
+    );
+    let (code, refused) = call(&client, Method::PUT, &scale, Some(&scaled("x", -1))).await;
+    assert_eq!((code, fields(&refused)), (422, vec![".spec.replicas"]), "{refused}");
+}
+
+#[tokio::test]
+async fn lists_in_maps_and_lists_have_owners_of_their_own() {
+    let client = shared_with_apis().await.client().await;
+    let group = format!("{}.example.com", unique("nested"));
+    let keyed = |properties: Value| {
+        let mut properties = properties;
+        properties["name"] = json!({"type": "string"});
+        json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+            "items": {"type": "object", "required": ["name"], "properties": properties}})
+    };
+    let tags = json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}});
+    let spec = json!({"type": "object", "properties": {
+        "rows": keyed(json!({"tags": tags, "cells": keyed(json!({"v": {"type": "integer"}}))})),
+        "shelves": {"type": "object", "additionalProperties": keyed(json!({"v": {"type": "integer"}}))},
+        "sets": {"type": "object", "additionalProperties": tags},
+        "pairs": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name", "port"],
+            "items": {"type": "object", "required": ["name"], "properties": {
+                "name": {"type": "string"}, "port": {"type": "integer", "default": 80}, "v": {"type": "integer"}}}},
+        "whole": {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": {"type": "string"}},
+    }});
+    let schema = json!({"type": "object", "properties": {"spec": spec}});
+    establish(&client, &definition(&group, "Nest", "Cluster", schema)).await;
+    let path = format!("/apis/{group}/v1/nests/x");
+    let apply = async |manager: &str, spec: Value| {
+        let body = json!({"apiVersion": format!("{group}/v1"), "kind": "Nest", "metadata": {"name": "x"}, "spec": spec});
+        let path = format!("{path}?fieldManager={manager}");
+        call_as(&client, Method::PATCH, &path, APPLY, body.to_string()).await
+    };
+    // manager, what it applies, the spec then
+    let rows = [
+        (
+            "one",
+            json!({"rows": [{"name": "a", "tags": ["x"], "cells": [{"name": "c", "v": 1}]}], "shelves": {"s": [{"name": "b", "v": 1}]}, "sets": {"k": ["p"]}, "pairs": [{"name": "n", "v": 1}], "whole": {"w": "1"}}),
+            json!({"rows": [{"name": "a", "tags": ["x"], "cells": [{"name": "c", "v": 1}]}], "shelves": {"s": [{"name": "b", "v": 1}]}, "sets": {"k": ["p"]}, "pairs": [{"name": "n", "port": 80, "v": 1}], "whole": {"w": "1"}}),
+        ),
+        // Another one adds elements everywhere, at each depth.
+        (
+            "two",
+            json!({"rows": [{"name": "a", "tags": ["y"], "cells": [{"name": "d", "v": 2}]}], "shelves": {"s": [{"name": "e", "v": 2}], "t": [{"name": "b"}]}, "sets": {"k": ["q"]}, "pairs": [{"name": "n", "port": 81}]}),
+            json!({"rows": [{"name": "a", "tags": ["x", "y"], "cells": [{"name": "c", "v": 1}, {"name": "d", "v": 2}]}], "shelves": {"s": [{"name": "b", "v": 1}, {"name": "e", "v": 2}], "t": [{"name": "b"}]}, "sets": {"k": ["p", "q"]}, "pairs": [{"name": "n", "port": 80, "v": 1}, {"name": "n", "port": 81}], "whole": {"w": "1"}}),
+        ),
+        // What the first one leaves out goes, what the other one owns stays.
+        (
+            "one",
+            json!({"rows": [{"name": "a"}], "shelves": {"s": []}, "whole": {"w": "1"}}),
+            json!({"rows": [{"name": "a", "tags": ["y"], "cells": [{"name": "d", "v": 2}]}], "shelves": {"s": [{"name": "e", "v": 2}], "t": [{"name": "b"}]}, "sets": {"k": ["q"]}, "pairs": [{"name": "n", "port": 81}], "whole": {"w": "1"}}),
+        ),
+    ];
+    for (i, (manager, spec, expected)) in rows.into_iter().enumerate() {
+        let (code, seen) = apply(manager, spec).await;
+        assert!(matches!(code, 200 | 201), "{i}: {seen}");
+        assert_eq!(seen["spec"], expected, "{i}");
+    }
+    // A map of one owner is owned as a whole; an element deep below is named by its way.
+    let (code, conflict) = apply("two", json!({"whole": {"z": "2"}})).await;
+    assert_eq!((code, fields(&conflict)), (409, vec![".spec.whole"]), "{conflict}");
+    let (code, conflict) = apply("three", json!({"rows": [{"name": "a", "cells": [{"name": "d", "v": 3}]}], "shelves": {"s": [{"name": "e", "v": 3}]}})).await;
+    let mut told = fields(&conflict);
+    told.sort_unstable();
+    assert_eq!(
+        (code, told),
+        (409, vec![".spec.rows[name=\"a\"].cells[name=\"d\"].v", ".spec.shelves.s[name=\"e\"].v"]),
+        "{conflict}"
+    );
+    // Elements that stand there twice are refused with their place.
+    let (code, refused) = apply("two", json!({"pairs": [{"name": "n", "port": 80}, {"name": "n"}]})).await;
+    assert!(matches!(code, 400 | 500), "{refused}");
+    let told = refused["message"].as_str().unwrap_or_default();
+    assert!(told.contains(".spec.pairs: duplicate entries for key [name=\"n\",port=80]"), "{told}");
+}
+
+#[tokio::test]
+async fn rules_that_cannot_be_kept_are_told_when_they_are_written() {
+    let client = shared_with_apis().await.client().await;
+    let group = format!("{}.example.com", unique("rules"));
+    let schema = |spec: Value| json!({"type": "object", "properties": {"spec": spec}});
+    let ruled = |rule: &str, list: Value| json!({"type": "object", "x-kubernetes-validations": [{"rule": rule}], "properties": {"n": {"type": "integer"}, "list": list}});
+    let open = json!({"type": "array", "items": {"type": "string"}});
+    let bounded = json!({"type": "array", "maxItems": 10, "items": {"type": "string", "maxLength": 10}});
+    const RULE: &str = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule";
+    // rule, list, a part of what is wrong with it
+    let rows = [
+        ("self.nope == 1", open.clone(), "undefined field 'nope'"),
+        ("self.n", open.clone(), "cel expression must evaluate to a bool"),
+        ("self.n == 'a'", open.clone(), "found no matching overload for '_==_'"),
+        ("self.n ==", open.clone(), "Syntax error"),
+        (
+            "self.list.all(a, self.list.all(b, a != b))",
+            open.clone(),
+            "estimated rule cost exceeds budget by factor of more than 100x",
+        ),
+    ];
+    for (rule, list, why) in rows {
+        let definition = definition(&group, "Rule", "Cluster", schema(ruled(rule, list)));
+        let (code, refused) = call(&client, Method::POST, DEFINITIONS, Some(&definition)).await;
+        assert_eq!(code, 422, "{rule}: {refused}");
+        let cause = &refused["details"]["causes"][0];
+        assert_eq!(cause["field"], RULE, "{refused}");
+        assert!(cause["message"].as_str().is_some_and(|message| message.contains(why)), "{rule}: {refused}");
+    }
+    let path = format!("{DEFINITIONS}/rules.{group}");
+    assert_eq!(call(&client, Method::GET, &path, None).await.0, 404, "nothing is stored");
+    // With bounds the same rule is taken, and kept.
+    let rule = "self.list.all(a, self.list.exists_one(b, a == b)) && self.n / 2 * 2 == self.n";
+    establish(&client, &definition(&group, "Rule", "Cluster", schema(ruled(rule, bounded)))).await;
+    let path = format!("/apis/{group}/v1/rules");
+    let object = |name: &str, n: i64, list: &[&str]| json!({"apiVersion": format!("{group}/v1"), "kind": "Rule", "metadata": {"name": name}, "spec": {"n": n, "list": list}});
+    assert_eq!(call(&client, Method::POST, &path, Some(&object("good", 2, &["a", "b"]))).await.0, 201);
+    for (n, list) in [(3, ["a", "b"]), (2, ["a", "a"])] {
+        let (code, refused) = call(&client, Method::POST, &path, Some(&object("bad", n, &list))).await;
+        assert_eq!((code, fields(&refused)), (422, vec!["spec"]), "{refused}");
+    }
+    let (_, list) = call(&client, Method::GET, &path, None).await;
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(1));
+}
