@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use smol_str::SmolStr;
 
+use super::library::duration_text;
 use super::program::EvalError;
 use super::types::Type;
 use super::value::{List, Val};
@@ -231,6 +232,8 @@ impl Data {
                 {
                     return Err(format!("{} is not a value that an object can have", go_type(value)));
                 }
+                // As JSON has it of a message of that type.
+                Val::Duration(nanoseconds) => Value::from(duration_text(*nanoseconds)),
                 other => other
                     .to_value(&mut self.left)
                     .ok_or_else(|| format!("{} cannot be converted to JSON", other.type_name()))?,

@@ -4,8 +4,9 @@ use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::Value;
 
-use super::Call;
+use super::{Call, Operation};
 use crate::custom_resources::object;
+use crate::handlers::write::clear_status;
 use crate::registry::ResourceType;
 use crate::status::ApiError;
 
@@ -47,6 +48,9 @@ pub(super) fn settled(
 ) -> Result<Value, ApiError> {
     if kind_of(call, matched) != matched.row.gvk() {
         return Ok(made);
+    }
+    if call.operation == Operation::Create && call.cx.info.subresource.is_empty() {
+        clear_status(call.cx, &mut made);
     }
     if let Some(custom) = &matched.custom {
         object::conform(custom, &mut made, false)?.map_err(ApiError::internal)?;

@@ -193,7 +193,7 @@ fn put(cx: &Context, transaction: Transaction, key: Vec<u8>, value: Bytes) -> Re
 }
 
 /// At create the status belongs to the server where it is a subresource.
-fn clear_status(cx: &Context, tree: &mut Value) {
+pub(crate) fn clear_status(cx: &Context, tree: &mut Value) {
     let strategy = cx.resource.strategy;
     if cx.resource.row.subresource("status").is_some() && !strategy.status_at_create {
         if let Some(object) = tree.as_object_mut() {

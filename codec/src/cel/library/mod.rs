@@ -31,6 +31,7 @@ mod url;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+pub(crate) use self::standard::duration_text;
 use super::cost::Cost;
 use super::program::{Context, EvalError};
 use super::types::{Opaque, Type};

@@ -117,6 +117,8 @@ impl Check {
         let is_allowed = |(key, value): (&smol_str::SmolStr, &Value)| match key.as_str() {
             "type" | "default" => true,
             "properties" => s.named("properties").all(|(n, _)| matches!(n.as_str(), "name" | "generateName")),
+            // To allow no others is to say something.
+            "additionalProperties" => value.is_null(),
             _ => is_zero(value),
         };
         if place == Place::Root && !s.0.iter().all(is_allowed) {

@@ -191,7 +191,8 @@ fn spec_faults(view: &View<'_>, options: &Options) -> Vec<FieldError> {
         let why = "must have exactly one version marked as storage version";
         faults.push(FieldError::invalid(versions_path, all, why));
     }
-    if let Some(first) = view.versions.first() {
+    // The first version under its old name, where it has a name.
+    if let Some(first) = view.versions.first().filter(|first| !first.name.is_empty()) {
         let wrong = names::dns1035_label_faults(first.name);
         if !wrong.is_empty() {
             faults.push(FieldError::invalid(path.child("version"), &first.name.into(), wrong.join(",")));

@@ -79,6 +79,10 @@ fn others_are_told_why_not() {
             &["s.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified"],
         ),
         (
+            "{type: object, properties: {metadata: {type: object, additionalProperties: false}}}",
+            &["s.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified"],
+        ),
+        (
             "{type: object, properties: {metadata: {type: object, description: x}}}",
             &["s.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified"],
         ),

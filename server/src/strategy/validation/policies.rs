@@ -437,7 +437,7 @@ fn mutation_faults(mutation: &Value, path: &str, environment: &Environment, faul
 
 /// The variables of a policy's expressions, with those that it makes itself.
 fn variables(spec: &Value, params: bool, faults: &mut Vec<Cause>) -> Environment {
-    let mut environment = environment(params, true).clone();
+    let mut environment = environment(params, true).clone().composed();
     for (i, variable) in list(spec, "variables").iter().enumerate() {
         let path = format!("spec.variables[{i}]");
         let (name, source) = (text(variable, "name"), text(variable, "expression"));
