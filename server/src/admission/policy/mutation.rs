@@ -126,9 +126,10 @@ impl Mutation {
                 Err(error) => (Err(format!("JSON Patch: {error}")), true),
             },
         };
-        patched
-            .map(|patched| made::settled(call, matched, patched, strict))
-            .map_or_else(|why| Ok(Err(why)), |o| o.map(Ok))
+        match patched {
+            Ok(patched) => made::settled(call, matched, patched, strict).map(Ok),
+            Err(why) => Ok(Err(why)),
+        }
     }
 }
 

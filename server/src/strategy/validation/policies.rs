@@ -337,7 +337,7 @@ fn policy_faults(policy: &Value, conditions: bool) -> Vec<Cause> {
     if conditions {
         match_conditions(spec, "spec.", params, &mut faults);
     }
-    let environment = variables(spec, params, &mut faults);
+    let environment = variables(spec, environment(params, true).clone(), &mut faults);
     let (validations, annotations) = (list(spec, "validations"), list(spec, "auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         for key in ["validations", "auditAnnotations"] {
@@ -384,7 +384,9 @@ fn mutating_policy_faults(policy: &Value, conditions: bool) -> Vec<Cause> {
     if conditions {
         match_conditions(spec, "spec.", params, &mut faults);
     }
-    let environment = variables(spec, params, &mut faults).with_patches();
+    // Naming a variable that there is not is a fault of a field here, whether or not there are others.
+    let environment = environment(params, true).clone().composed();
+    let environment = variables(spec, environment, &mut faults).with_patches();
     let mutations = list(spec, "mutations");
     if mutations.is_empty() {
         faults.push(field::required("spec.mutations", "mutations must contain at least one item"));
@@ -435,9 +437,8 @@ fn mutation_faults(mutation: &Value, path: &str, environment: &Environment, faul
     }
 }
 
-/// The variables of a policy's expressions, with those that it makes itself.
-fn variables(spec: &Value, params: bool, faults: &mut Vec<Cause>) -> Environment {
-    let mut environment = environment(params, true).clone().composed();
+/// The variables of a policy's expressions, with those that it makes itself added.
+fn variables(spec: &Value, mut environment: Environment, faults: &mut Vec<Cause>) -> Environment {
     for (i, variable) in list(spec, "variables").iter().enumerate() {
         let path = format!("spec.variables[{i}]");
         let (name, source) = (text(variable, "name"), text(variable, "expression"));
