@@ -337,7 +337,7 @@ mod tests {
             &[
                 (
                     "[JSONPatch{op: 'add', path: '/a', value: 1}, JSONPatch{op: 'move', from: '/a', path: '/b'}]",
-                    Ok(r#"[{"op":"add","path":"/a","value":1},{"op":"move","path":"/b","from":"/a"}]"#),
+                    Ok(r#"[{"op":"add","path":"/a","value":1},{"from":"/a","op":"move","path":"/b"}]"#),
                 ),
                 ("[JSONPatch{op: 'add', value: null}]", Ok(r#"[{"op":"add","path":"","value":null}]"#)),
                 (
