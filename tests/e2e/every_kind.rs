@@ -285,3 +285,66 @@ async fn lists_are_paged_by_continue_tokens() {
     }
     assert_eq!(listed, names);
 }
+
+/// Kinds whose status a controller of this server writes in between, so that what stands there is not only the test's.
+const STATUS_OF_CONTROLLERS: [&str; 5] =
+    ["CustomResourceDefinition", "APIService", "FlowSchema", "PriorityLevelConfiguration", "ResourceQuota"];
+
+/// What is desired and what is observed are two faces of an object: writing one keeps the other. Metadata go with what is
+/// desired; which of them a write of the status keeps is upstream's to say.
+#[tokio::test]
+async fn what_is_wanted_and_what_is_observed_are_written_apart() {
+    let client = shared_with_apis().await.client().await;
+    let discovery = Discovery::new(client.clone()).run().await.expect("discovery");
+    let namespace = namespace(&client, "faces").await;
+    let mut faces = 0;
+    for types in samples::all("any", &namespace).into_iter().filter_map(|sample| sample.types) {
+        let gvk = GroupVersionKind::try_from(&types).expect("group, version, kind");
+        let Some((resource, capabilities)) = discovery.resolve_gvk(&gvk) else { continue };
+        let has_status = capabilities.subresources.iter().any(|(sub, _)| sub.plural == "status");
+        if !has_status || STATUS_OF_CONTROLLERS.contains(&resource.kind.as_str()) {
+            continue;
+        }
+        let label = &format!("{} {}", resource.api_version, resource.kind);
+        let sample = samples::of(&types.api_version, &types.kind, &unique("face"), &namespace);
+        let api: Api<DynamicObject> = match capabilities.scope {
+            Scope::Namespaced => Api::namespaced_with(client.clone(), &namespace, &resource),
+            Scope::Cluster => Api::all_with(client.clone(), &resource),
+        };
+        let name = sample.name_any();
+        api.create(&PostParams::default(), &sample).await.must("create", label);
+        let conditions = json!({ "status": { "conditions": [{
+            "type": "Tested", "status": "True", "reason": "Test", "message": "m",
+            "lastTransitionTime": "2020-01-01T00:00:00Z"
+        }] } });
+        // Not all kinds have conditions: there it is dropped as unknown, and the status is what it was.
+        let observed = api
+            .patch_status(&name, &PatchParams::default(), &Patch::Merge(&conditions))
+            .await
+            .must("patch of the status", label);
+        // The other face: a label and, where it is not fixed, nothing else changes; the status is none of the client's.
+        let mut wanted = observed.clone();
+        wanted.labels_mut().insert("tests.example.com/face".into(), "wanted".into());
+        wanted.data["status"] = json!({});
+        let replaced = api.replace(&name, &PostParams::default(), &wanted).await.must("replace", label);
+        assert_eq!(replaced.data.get("status"), observed.data.get("status"), "{label}: the status");
+        assert_eq!(replaced.labels()["tests.example.com/face"], "wanted", "{label}: the label");
+        assert_eq!(replaced.metadata.generation, observed.metadata.generation, "{label}: the generation");
+        // A write of the status that says other things, too.
+        let mut told = replaced.clone();
+        if told.data["spec"].is_object() {
+            told.data["spec"] = json!({});
+        }
+        let answer =
+            api.replace_status(&name, &PostParams::default(), &told).await.must("replace the status", label);
+        assert_eq!(answer.data.get("spec"), replaced.data.get("spec"), "{label}: the spec");
+        assert_eq!(answer.metadata.generation, replaced.metadata.generation, "{label}: the generation");
+        assert_eq!(
+            answer.metadata.resource_version, replaced.metadata.resource_version,
+            "{label}: nothing changed"
+        );
+        api.delete(&name, &DeleteParams::default().grace_period(0)).await.must("delete", label);
+        faces += 1;
+    }
+    assert!(faces >= 18, "only {faces} kinds have a status");
+}

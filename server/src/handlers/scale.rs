@@ -76,7 +76,18 @@ impl Change<'_> {
         let (gvk, root) = kind()?;
         let (kind, now) = ((&gvk, root), Moment::present().now);
         let mut after = match self {
-            Change::To(scale) => scale.clone(),
+            Change::To(scale) => {
+                let (given, name) = (metadata::text(scale, "name"), cx.info.name.as_str());
+                if given.is_empty() {
+                    return Err(metadata::nameless(name));
+                }
+                if given != name {
+                    return Err(ApiError::bad_request(format!(
+                        "the name of the object ({given}) does not match the name on the URL ({name})"
+                    )));
+                }
+                scale.clone()
+            }
             Change::By(patch) if patch.is_apply() => {
                 let force = cx.query.force == Some(true);
                 let Some(scale) = owners.apply(before, patch.document(), force, kind, &now)? else {
@@ -87,7 +98,9 @@ impl Change<'_> {
             }
             Change::By(patch) => {
                 let target = Target { schema: schema::builtin(), root, gvk: &gvk };
-                patch::apply(cx, patch, before, &target)?.0
+                let (scale, warnings) = patch::apply(cx, patch, before, &target)?;
+                warnings.into_iter().for_each(|text| cx.warnings.add(text));
+                scale
             }
         };
         owners.track(before, &mut after, kind, &now);

@@ -92,9 +92,15 @@ fn ephemeral_faults(new: &Value, old: &Value) -> Vec<Cause> {
     faults
 }
 
-/// Takes resources and how they are resized over, container by container.
+/// Takes the resources of the whole pod over, and container by container resources and how they are resized.
 fn keep_all_but_resources(new: &mut Value, old: &Value) {
     let mut kept = old_with_write(new, old);
+    if let Some(spec) = kept.object_at_mut(&["spec"]) {
+        match new.at(&["spec", "resources"]) {
+            Some(resources) => spec.insert("resources", resources.clone()),
+            None => spec.remove("resources"),
+        };
+    }
     for part in ["containers", "initContainers"] {
         let wanted = list(new, &["spec", part]);
         // Containers that come, go or change places are shown to validation as they are.
@@ -146,18 +152,18 @@ fn resize_faults(new: &Value, old: &Value) -> Vec<Cause> {
                 faults.push(field::forbidden(format!("{path}[{i}].name"), why));
                 return faults;
             }
-            let sidecar = now.str_at(&["restartPolicy"]) == Some("Always");
-            if part == "initContainers" && !sidecar {
-                if now != before {
-                    let why = "resources for non-sidecar init containers are immutable";
-                    faults.push(field::forbidden("spec", why));
-                }
+            removed_amounts(now, before, &format!("{path}[{i}].resources"), &mut faults);
+            let fixed = |container: &Value| container.get("resizePolicy").cloned();
+            if other_amounts(now) == other_amounts(before) && fixed(now) == fixed(before) {
                 continue;
             }
-            removed_amounts(now, before, &format!("{path}[{i}].resources"), &mut faults);
-            if other_amounts(now) != other_amounts(before) {
-                faults.push(field::forbidden("spec", "only cpu and memory resources are mutable"));
-            }
+            faults.push(match part {
+                "containers" => field::forbidden("spec", "only cpu and memory resources are mutable"),
+                _ => {
+                    let why = "only cpu and memory resources for init or sidecar containers are mutable";
+                    field::forbidden(format!("{path}[{i}]"), why)
+                }
+            });
         }
     }
     faults
@@ -202,8 +208,15 @@ pub fn keep_metadata(new: &mut Value, old: &Value, keys: &[&str]) {
 
 /// Ephemeral containers as they stand (kubernetes `pkg/apis/core/validation`, `validateEphemeralContainers`).
 pub fn ephemeral_containers(pod: &Value) -> Vec<Cause> {
-    const FORBIDDEN: [&str; 6] =
-        ["ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "resources"];
+    const FORBIDDEN: [&str; 7] = [
+        "ports",
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+        "lifecycle",
+        "resources",
+        "restartPolicy",
+    ];
     const WHY: &str = "cannot be set for an Ephemeral Container";
     let mut faults = Vec::new();
     let others: HashSet<&str> = ["containers", "initContainers"]
@@ -307,6 +320,8 @@ mod tests {
         for (resources, paths) in rows {
             assert_eq!(through("resize", &pod(resources, ""), &pod(OLD, "")).1, paths, "{resources}");
         }
+        let policy = r#","resizePolicy":[{"resourceName":"cpu","restartPolicy":"RestartContainer"}]"#;
+        assert_eq!(through("resize", &pod(OLD, policy), &pod(OLD, "")).1, ["spec"]);
         let renamed = r#"{"spec":{"containers":[{"name":"b","resources":{"requests":{"cpu":"1"}}}]}}"#;
         assert_eq!(
             through("resize", renamed, &pod(r#"{"requests":{"cpu":"1"}}"#, "")).1,

@@ -3,3 +3,4 @@
 
 mod imperative;
 mod manifests;
+mod terminals;

@@ -181,6 +181,10 @@ async fn a_revision_of_the_future_is_waited_for_and_then_refused() {
         assert!(status["details"]["retryAfterSeconds"].as_u64().is_some_and(|s| s > 0), "{path}: {status}");
         assert!(reply.headers.contains_key("retry-after"), "{path}");
     }
+    // Who has less time than the wait is told that time is over.
+    let (code, short) = client.list(&format!("resourceVersion={far}&timeout=1s")).await;
+    let over = "Timeout: request did not complete within the allotted timeout";
+    assert_eq!((code, short["message"].as_str()), (504, Some(over)), "{short}");
     // One that comes while somebody waits is answered. Every write of the server moves it on.
     let path = format!("{collection}?resourceVersion={}", now + 5);
     let mut connection = client.connection.share().expect("another stream");

@@ -11,7 +11,7 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue, AUTHORIZATION, CONNECTIO
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
@@ -182,13 +182,22 @@ fn join(upgrade: Upgrade, mut response: Response<Incoming>) -> Response<Body> {
                 return;
             }
         };
-        let (mut ours, mut theirs) = (TokioIo::new(ours), TokioIo::new(theirs));
-        if let Err(fault) = tokio::io::copy_bidirectional(&mut ours, &mut theirs).await {
-            tracing::debug!(%fault, "an upgraded connection ended");
-        }
+        let (from_us, to_us) = tokio::io::split(TokioIo::new(ours));
+        let (from_them, to_them) = tokio::io::split(TokioIo::new(theirs));
+        // Each direction goes on to its own end: what the other end sent last arrives though it takes nothing more.
+        tokio::join!(pour(from_us, to_them), pour(from_them, to_us));
     });
     let (parts, _) = response.into_parts();
     Response::from_parts(parts, Body::empty())
+}
+
+/// Copies until one end is at its end, and tells the other.
+async fn pour(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
+    if let Err(fault) = tokio::io::copy(&mut from, &mut to).await {
+        tracing::debug!(%fault, "one direction of an upgraded connection ended");
+    }
+    // Whoever is gone need not be told.
+    let _ = to.shutdown().await;
 }
 
 #[cfg(test)]
