@@ -352,7 +352,7 @@ mod tests {
                     "[JSONPatch{path: '/' + jsonpatch.escapeKey('a/b~c')}]",
                     Ok(r#"[{"op":"","path":"/a~1b~0c"}]"#),
                 ),
-                ("true ? [JSONPatch{}].filter(p, p.op == 'x') : [JSONPatch{}]", Ok("[]")),
+                ("true ? [JSONPatch{op: 'y'}].filter(p, p.op == 'x') : [JSONPatch{}]", Ok("[]")),
                 ("[]", Err("must evaluate to list(JSONPatch) but got list(dyn)")),
                 ("[JSONPatch{op: 1}]", Err("expected type of field 'op' is 'string' but provided type is 'int'")),
                 ("[JSONPatch{foo: 1}]", Err("undefined field 'foo'")),
