@@ -57,6 +57,7 @@ pub mod endpoints;
 pub mod field;
 pub mod flow_control;
 pub mod handlers;
+pub mod heavy;
 pub mod http;
 pub mod metadata;
 pub mod metrics;

@@ -5,19 +5,23 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use hyper::body::Incoming;
-use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{HeaderValue, ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response, StatusCode};
 use plinth_codec::negotiate::{self, Shape};
 use plinth_codec::schema;
 
+use crate::audit::latency::{timed, Layer};
 use crate::audit::{self, Recorder};
+use crate::authn::remarks::{self, Remark};
 use crate::authn::{impersonation, websocket, Identity, Peer, User};
 use crate::authz::{self, Attributes, RequestAttributes};
 use crate::endpoints;
 use crate::flow_control::{self, Digest, Refused, Schema, Seat};
 use crate::handlers::{self, Context, Warnings};
+use crate::heavy::Heavy;
 use crate::http::body::Body;
+use crate::http::turns::Member;
 use crate::http::upgrade::Upgrade;
 use crate::query::Query;
 use crate::recovery::recover;
@@ -36,13 +40,18 @@ struct Told {
     audit: Recorder,
 }
 
-/// Answers one request. Never fails: what goes wrong becomes a Status. `remote` is the other end of the connection.
-pub async fn handle(
-    server: Arc<Server>,
-    peer: Peer,
-    remote: IpAddr,
-    request: Request<Incoming>,
-) -> Response<Body> {
+/// Where a request came from.
+pub struct Came {
+    /// What its connection's client showed in the handshake.
+    pub peer: Peer,
+    /// The other end of its connection.
+    pub remote: IpAddr,
+    /// Its connection, among those of its user.
+    pub member: Arc<Member>,
+}
+
+/// Answers one request. Never fails: what goes wrong becomes a Status.
+pub async fn handle(server: Arc<Server>, came: Came, request: Request<Incoming>) -> Response<Body> {
     let started = Instant::now();
     let route = request_info::route(request.method(), request.uri().path(), request.uri().query());
     let audit_id = audit::id(request.headers());
@@ -52,7 +61,7 @@ pub async fn handle(
     let is_head = request.method() == Method::HEAD;
     let _in_flight = server.metrics.in_flight(label.verb.mutates());
     let mut told = Told::default();
-    let came_from = Origin { peer: &peer, remote, audit_id: &audit_id };
+    let came_from = Origin { came: &came, audit_id: &audit_id };
     // On the heap: what is handed on by value has room in the state of both.
     let answer = Box::pin(answer(&server, &came_from, route, request, &mut told));
     let outcome = recover(answer).await;
@@ -80,10 +89,9 @@ pub async fn handle(
     response
 }
 
-/// Where a request came from.
+/// Where a request came from, and what it is called.
 struct Origin<'a> {
-    peer: &'a Peer,
-    remote: IpAddr,
+    came: &'a Came,
     audit_id: &'a HeaderValue,
 }
 
@@ -95,29 +103,50 @@ async fn answer(
     mut request: Request<Incoming>,
     told: &mut Told,
 ) -> Result<Response<Body>, ApiError> {
-    let sender = identify(server, origin.peer, &request).await;
+    let asked = Instant::now();
+    let (sender, remarks) = identify(server, &origin.came.peer, &request).await;
+    if let Ok(sender) = &sender {
+        origin.came.member.belongs_to(&sender.name);
+    }
     websocket::hide(request.headers_mut());
     told.audit = record(server, origin, sender.as_ref().ok().map(|user| &**user), &route, &request);
+    told.audit.took(Layer::Authentication, asked.elapsed());
+    let warnings = Warnings::default();
+    for remark in remarks {
+        match remark {
+            Remark::Audit(key, value) => told.audit.annotate(key, value),
+            Remark::Warning(text) => warnings.add(text),
+        }
+    }
     told.audit.received(request.headers_mut()).await?;
-    let identity = impersonate(server, sender?, &route, &request).await?;
+    let impersonated = impersonate(server, sender?, &route, &request);
+    let identity = told.audit.noting(impersonated).await?;
     if let Some(constraint) = &identity.impersonated {
         told.audit.impersonated(&identity.user, constraint);
     }
     let user = identity.user;
+    let came = Instant::now();
     let seat = match admit(server, &user, &route, &request, &mut told.class).await {
         Ok(seat) => seat,
         Err(refused) => return Ok(refused.response()),
     };
+    told.audit.took(Layer::QueueWait, came.elapsed());
     let limit = match flow_control::runs_long(&route) {
         true => None,
         false => Some(server.flow_control.limit(request.uri().query())?),
     };
     // On the heap: the two ways of waiting for it would each have room for its whole state.
-    let served = Box::pin(serve(server, user, route, request, seat, told.audit.clone()));
-    match limit {
-        None => served.await,
-        Some(limit) => tokio::time::timeout(limit, served).await.unwrap_or_else(|_| Err(ApiError::timeout())),
-    }
+    let served = Box::pin(serve(server, user, route, request, seat, warnings, told.audit.clone()));
+    told.audit
+        .noting(async {
+            match limit {
+                None => served.await,
+                Some(limit) => {
+                    tokio::time::timeout(limit, served).await.unwrap_or_else(|_| Err(ApiError::timeout()))
+                }
+            }
+        })
+        .await
 }
 
 /// Audit: what the policy wants recorded of a request.
@@ -143,7 +172,7 @@ fn record(
         name,
         uri: request.uri(),
         headers: request.headers(),
-        remote: origin.remote,
+        remote: origin.came.remote,
         id: origin.audit_id,
         received: SystemTime::now(),
     })
@@ -237,13 +266,24 @@ fn drop_body(response: &mut Response<Body>) {
     *response.body_mut() = Body::empty();
 }
 
-/// Who asks. Credentials that are not to be trusted are refused even where nobody needs any, as upstream does.
-async fn identify(server: &Server, peer: &Peer, request: &Request<Incoming>) -> Result<Arc<User>, ApiError> {
-    let user = server.authenticator.authenticate(peer, request.headers(), request.uri().path()).await;
-    user.map_err(|fault| {
+/// Who asks, and what is to be said of the credentials. Those that are not to be trusted are refused even where nobody needs any,
+/// as upstream does.
+async fn identify(
+    server: &Server,
+    peer: &Peer,
+    request: &Request<Incoming>,
+) -> (Result<Arc<User>, ApiError>, Vec<Remark>) {
+    let asked = server.authenticator.authenticate(peer, request.headers(), request.uri().path());
+    // Of certificates there is nothing to say.
+    let (user, remarks) = match request.headers().contains_key(AUTHORIZATION) {
+        true => remarks::collect(asked).await,
+        false => (asked.await, Vec::new()),
+    };
+    let user = user.map_err(|fault| {
         tracing::debug!(%fault, "unable to authenticate the request");
         ApiError::unauthorized()
-    })
+    });
+    (user, remarks)
 }
 
 /// As whom the request is made: as its sender, or as the user that it names and its sender may act as.
@@ -258,7 +298,8 @@ async fn impersonate(
     };
     let asked = read_attributes(route, request);
     let attributes = attributes(&asked, &sender, route, request.uri().path());
-    let impersonated = impersonation::impersonate(&server.authorizer, &attributes, &wanted).await?;
+    let impersonated = impersonation::impersonate(&server.authorizer, &attributes, &wanted);
+    let impersonated = timed(Layer::Impersonation, impersonated).await?;
     Ok(Identity { user: impersonated.user, impersonated: Some(impersonated.constraint) })
 }
 
@@ -268,6 +309,7 @@ async fn serve(
     route: Route,
     request: Request<Incoming>,
     seat: Seat,
+    warnings: Warnings,
     audit: Recorder,
 ) -> Result<Response<Body>, ApiError> {
     authorize(server, &user, &route, &request, &audit).await?;
@@ -281,6 +323,7 @@ async fn serve(
             let resource = find_resource(&registry, &info);
             let Some(resource) = resource? else { return Ok(endpoints::not_found_text()) };
             let (mut parts, body) = request.into_parts();
+            let heavy = Heavy::perhaps(body.size_hint().exact());
             let upgrade = Upgrade::take(&mut parts.extensions);
             let (method, uri) = (parts.method, parts.uri);
             let query = Query::parse(uri.query())?;
@@ -298,11 +341,12 @@ async fn serve(
                 upgrade,
                 method,
                 uri,
-                warnings: Warnings::default(),
+                warnings,
                 seat: Arc::new(seat),
+                heavy: heavy.clone(),
                 audit,
             };
-            handlers::dispatch(cx, body).await
+            heavy.run(handlers::dispatch(cx, body)).await
         }
         Route::NonResource => endpoints::serve(server, &request).await,
     }
@@ -318,7 +362,7 @@ async fn authorize(
 ) -> Result<(), ApiError> {
     let asked = read_attributes(route, request);
     let attributes = attributes(&asked, user, route, request.uri().path());
-    let decision = server.authorizer.authorize(&attributes).await;
+    let decision = timed(Layer::Authorization, server.authorizer.authorize(&attributes)).await;
     if audit.is_on() {
         audit.annotate(audit::DECISION, if decision.allowed() { "allow" } else { "forbid" });
         audit.annotate(audit::REASON, decision.reason.to_string());
@@ -398,7 +442,7 @@ fn refuse(error: &ApiError, accept: Option<&HeaderValue>, http1: bool) -> Respon
 mod tests {
     use super::*;
 
-    fn state_of<A, B, C, D, F>(_: impl Fn(A, B, C, D) -> F) -> usize {
+    fn state_of<A, B, C, F>(_: impl Fn(A, B, C) -> F) -> usize {
         size_of::<F>()
     }
 

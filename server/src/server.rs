@@ -11,6 +11,7 @@ use crate::endpoints::{Discovered, Documents};
 use crate::flow_control::FlowControl;
 use crate::handlers::connect::options::Kubelets;
 use crate::handlers::list::ledger::Ledger;
+use crate::heavy::Places;
 use crate::metrics::Metrics;
 use crate::registry::{self, Registry};
 use crate::storage::continue_token::ContinueTokens;
@@ -43,6 +44,8 @@ pub struct Server {
     pub admission: Admission,
     /// What is recorded of requests.
     pub audit: crate::audit::Audit,
+    /// Places of requests with large bodies.
+    pub heavy: Places,
     /// How many requests are served at once.
     pub flow_control: FlowControl,
     /// Discovery, made on first use.

@@ -498,3 +498,84 @@ async fn bootstrap_policy_is_put_right_at_start() {
     let object = admin(&server, Method::GET, &basic, Value::Null).await;
     assert!(object["rules"].as_array().is_none_or(Vec::is_empty), "{object}");
 }
+
+/// The reviews are asked and answered in each encoding; what one answers is a question in the next. (What a SelfSubjectRulesReview
+/// answers does not say the namespace any more.)
+#[tokio::test]
+async fn reviews_speak_every_encoding() {
+    use plinth_benches::api::client::Call;
+    const ENCODINGS: [&str; 4] =
+        ["application/yaml", "application/cbor", "application/vnd.kubernetes.protobuf", "application/json"];
+    const AUTHN: &str = "authentication.k8s.io/v1";
+    const AUTHZ: &str = "authorization.k8s.io/v1";
+    let access = shared().await;
+    let attributes = json!({ "verb": "list", "resource": "pods", "namespace": "default" });
+    // group version, kind, path, spec, a place in the answer and what is there
+    let rows = [
+        (
+            AUTHZ,
+            "SubjectAccessReview",
+            format!("/apis/{AUTHZ}/subjectaccessreviews"),
+            json!({ "user": "nobody", "resourceAttributes": attributes }),
+            ("/status/allowed", json!(false)),
+        ),
+        (
+            AUTHZ,
+            "LocalSubjectAccessReview",
+            format!("/apis/{AUTHZ}/namespaces/default/localsubjectaccessreviews"),
+            json!({ "user": "u", "groups": ["system:masters"], "resourceAttributes": attributes }),
+            ("/status/allowed", json!(true)),
+        ),
+        (
+            AUTHZ,
+            "SelfSubjectAccessReview",
+            format!("/apis/{AUTHZ}/selfsubjectaccessreviews"),
+            json!({ "resourceAttributes": attributes }),
+            ("/status/allowed", json!(true)),
+        ),
+        (
+            AUTHN,
+            "SelfSubjectReview",
+            format!("/apis/{AUTHN}/selfsubjectreviews"),
+            Value::Null,
+            ("/status/userInfo/username", json!("kubernetes-admin")),
+        ),
+        (
+            AUTHN,
+            "TokenReview",
+            format!("/apis/{AUTHN}/tokenreviews"),
+            json!({ "token": "wrong" }),
+            ("/status/user", json!({})),
+        ),
+        (
+            AUTHN,
+            "TokenRequest",
+            "/api/v1/namespaces/kube-system/serviceaccounts/reviewed/token".to_owned(),
+            json!({ "audiences": ["a"], "expirationSeconds": 700 }),
+            ("/spec/expirationSeconds", json!(700)),
+        ),
+    ];
+    let account = json!({ "metadata": { "name": "reviewed" } });
+    admin(access, Method::POST, "/api/v1/namespaces/kube-system/serviceaccounts", account).await;
+    let mut connection = access.connect(Protocol::Http1).await;
+    for (version, kind, path, spec, (place, expected)) in rows {
+        let mut body = json!({ "apiVersion": version, "kind": kind });
+        if !spec.is_null() {
+            body["spec"] = spec;
+        }
+        let mut question = (body.to_string().into_bytes(), "application/json");
+        for encoding in ENCODINGS {
+            let call = Call::new(Method::POST, &*path).body(question.1, question.0).accept(encoding);
+            let reply = connection.call(&call).await.expect("answer");
+            assert_eq!(reply.status, StatusCode::CREATED, "{kind} as {encoding}: {}", reply.text());
+            assert_eq!(reply.headers.get("content-type").expect("a type"), encoding, "{kind}");
+            question = (reply.body.to_vec(), encoding);
+        }
+        let answer: Value = serde_json::from_slice(&question.0).expect("JSON");
+        assert_eq!((&answer["apiVersion"], &answer["kind"]), (&json!(version), &json!(kind)));
+        let found = answer.pointer(place).cloned();
+        // What is empty is left out.
+        let found = found.unwrap_or_else(|| if expected.is_object() { json!({}) } else { json!(false) });
+        assert_eq!(found, expected, "{kind}: {answer}");
+    }
+}

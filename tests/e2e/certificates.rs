@@ -317,3 +317,42 @@ async fn a_front_proxy_says_who_asks() {
     assert_eq!(ask(None).await.1["status"]["userInfo"]["username"], "kubernetes-admin");
     assert_eq!(ask(Some(Identity::Anonymous)).await.0, StatusCode::FORBIDDEN);
 }
+
+/// The seconds that a certificate holds.
+fn lifetime(der: &[u8]) -> i64 {
+    use x509_parser::prelude::{FromDer, X509Certificate};
+    let validity = X509Certificate::from_der(der).expect("certificate").1.validity().clone();
+    validity.not_after.timestamp() - validity.not_before.timestamp()
+}
+
+#[tokio::test]
+async fn certificates_live_as_long_as_was_asked_for_and_the_signer_can_be_switched_off() {
+    let approved = async |server: &TestServer, name: &str, seconds: i64| {
+        let (_, mut body) = request(name, ("jane", "dev"), CLIENT, &["client auth"]);
+        body["spec"]["expirationSeconds"] = json!(seconds);
+        let (status, mut made) = admin(server, &post(REQUESTS, body)).await;
+        assert_eq!(status, StatusCode::CREATED, "{made}");
+        made["status"]["conditions"] =
+            json!([{ "type": "Approved", "status": "True", "reason": "e2e", "message": "e2e" }]);
+        let path = format!("{REQUESTS}/{name}/approval");
+        let put = Call::new(Method::PUT, path).body(JSON, made.to_string());
+        assert_eq!(admin(server, &put).await.0, StatusCode::OK);
+    };
+    let server = TestServer::start(&["--cluster-signing-duration=2h"]).await;
+    // Five minutes are for clocks that differ, before and within.
+    for (name, seconds, holds) in [("short", 600, 600), ("hour", 3600, 3600), ("long", 86_400, 7200)] {
+        approved(&server, name, seconds).await;
+        let signed = until(&server, name, is_signed).await;
+        let pem = certificate(&signed);
+        let found = lifetime(&der(std::str::from_utf8(&pem).expect("PEM")));
+        assert!((holds..=holds + 300).contains(&found), "{name}: {found}");
+    }
+    let server = TestServer::start(&["--controllers=*,-certificatesigningrequest-signing-controller"]).await;
+    approved(&server, "waits", 600).await;
+    // Approval is another's; a request that comes later and is approved by itself would be signed by now.
+    for _ in 0..20 {
+        let (_, waits) = admin(&server, &Call::get(format!("{REQUESTS}/waits"))).await;
+        assert!(!is_signed(&waits), "{waits}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}

@@ -1,12 +1,16 @@
-//! Honest clients beside hostile ones: the same sessions twice, first alone, then while others attack.
+//! Honest clients beside hostile ones: the same sessions three times.
 //!
-//! The attackers are a table ([`ATTACKS`]) and run on a thread of their own, so that what they cost the load generator is not
-//! taken for what they cost the server. They do share the machine's cores with both. That thread has a low priority:
-//! on a machine of its own it would take no processor time from the server at all.
+//! 1. `hostile-calm`: alone.
+//! 2. `hostile-shared`: beside a thread that does nothing but compute at the priority that attackers have.
+//! 3. `hostile`: while others attack.
+//!
+//! The attackers are a table ([`ATTACKS`]) and run on a thread of their own, so that no honest client waits for one. They do share
+//! the machine's cores with server and clients, which attackers elsewhere would not. So their thread has a low
+//! priority, and the second row says what sharing with them costs where they ask for nothing.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,13 +37,15 @@ struct Attack {
 }
 
 type Round<'a> = Pin<Box<dyn Future<Output = Result<Holds, Error>> + Send + 'a>>;
-/// What an attacker keeps open until the end.
-type Holds = Vec<hyper::body::Incoming>;
+/// What an attacker keeps open until the end: answers that are not read, requests that wait for theirs.
+type Holds = (Vec<hyper::body::Incoming>, JoinSet<Result<hyper::body::Incoming, Error>>);
 
 /// Streams of connections on which nothing is read.
 const STREAMS: usize = 200;
 /// Pause of an attacker between two rounds, or when it was shut out.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long an attacker waits for the answers that it will not read; flow control may not let all of them begin.
+const OPENING: Duration = Duration::from_secs(3);
 /// How long half a request is held.
 const HOLD: Duration = Duration::from_secs(30);
 
@@ -73,37 +79,113 @@ pub async fn compare(
     let target = Target::new(endpoint.clone(), options, clients).await?;
     let sessions = prepare(&target, options, clients).await?;
     let calm = measure(&format!("{workload}-calm"), &target, sessions, options, pids).await?;
+    let sessions = prepare(&target, options, clients).await?;
+    let busy = Busy::start()?;
+    let shared = measure(&format!("{workload}-shared"), &target, sessions, options, pids).await?;
+    drop(busy);
     // The attackers end with this value.
-    let attackers = Attackers::start(endpoint.clone()).await?;
+    let hostile = hostile_user(&endpoint).await?;
+    let attackers = Attackers::start(hostile, &options.attacks).await?;
     let target = Target::new(endpoint, options, clients).await?;
     let sessions = prepare(&target, options, clients).await?;
     let disturbed = measure(workload, &target, sessions, options, pids).await?;
     attackers.print();
-    if let (Some(calm), Some(disturbed)) = (&calm.latency_ms, &disturbed.latency_ms) {
-        println!("{workload}: p99 is {:.1} times the undisturbed one", disturbed.p99 / calm.p99);
+    for other in [&calm, &shared] {
+        if let (Some(other_ms), Some(disturbed)) = (&other.latency_ms, &disturbed.latency_ms) {
+            println!(
+                "{workload}: p99 is {:.1} times that of {}",
+                disturbed.p99 / other_ms.p99,
+                other.workload
+            );
+        }
     }
-    Ok(vec![calm, disturbed])
+    Ok(vec![calm, shared, disturbed])
+}
+
+/// The server as seen by a user of the attackers' own, who may do no more than what the attacks need.
+async fn hostile_user(endpoint: &Endpoint) -> Result<Endpoint, Error> {
+    const MAKE: [(&str, &str); 3] = [
+        (
+            "/api/v1/namespaces/default/serviceaccounts",
+            r#"{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"hostile"}}"#,
+        ),
+        (
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+            r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"hostile"},
+            "rules":[{"apiGroups":[""],"resources":["configmaps","nodes"],"verbs":["list","watch","create"]}]}"#,
+        ),
+        (
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"hostile"},
+            "roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"hostile"},
+            "subjects":[{"kind":"ServiceAccount","namespace":"default","name":"hostile"}]}"#,
+        ),
+    ];
+    let mut connection = endpoint.connect(Protocol::Http2).await?;
+    for (path, body) in MAKE {
+        connection.must(&Call::new(Method::POST, path).body(JSON, body)).await?;
+    }
+    let asked = Call::new(Method::POST, "/api/v1/namespaces/default/serviceaccounts/hostile/token");
+    let request = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}"#;
+    let answer = connection.must(&asked.body(JSON, request)).await?;
+    let answer: Option<serde_json::Value> = serde_json::from_slice(&answer.body).ok();
+    let token = answer.as_ref().and_then(|answer| answer.pointer("/status/token")?.as_str());
+    let token = token.ok_or_else(|| Error::Server("a token was asked for, and none given".into()))?;
+    Ok(endpoint.with_identity(Identity::Token(token.to_owned())))
+}
+
+/// A thread that computes at the attackers' priority until this is dropped.
+struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    fn start() -> Result<Busy, Error> {
+        let end = Arc::new(AtomicBool::new(false));
+        let ended = end.clone();
+        let work = move || {
+            lower_priority();
+            while !ended.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        };
+        std::thread::Builder::new()
+            .name("busy".into())
+            .spawn(work)
+            .map_err(Error::io("starting a thread"))?;
+        Ok(Busy(end))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Linux counts priorities by thread. Without the right to it the figures are upper bounds.
+fn lower_priority() {
+    let _ = rustix::process::setpriority_process(None, 10);
 }
 
 /// The thread on which the attackers run; they end when this is dropped.
 struct Attackers {
     _end: oneshot::Sender<()>,
+    attacks: Vec<&'static Attack>,
     rounds: Arc<[AtomicU64]>,
 }
 
 impl Attackers {
-    /// Starts them all; returns when those that hold something open do.
-    async fn start(endpoint: Endpoint) -> Result<Attackers, Error> {
-        let rounds: Arc<[AtomicU64]> = ATTACKS.iter().map(|_| AtomicU64::new(0)).collect();
-        let wanted = ATTACKS.iter().filter(|attack| attack.opens).map(|attack| attack.attackers).sum();
+    /// Starts those whose names contain `which`; returns when those that hold something open do.
+    async fn start(endpoint: Endpoint, which: &str) -> Result<Attackers, Error> {
+        let attacks: Vec<_> = ATTACKS.iter().filter(|attack| attack.name.contains(which)).collect();
+        let rounds: Arc<[AtomicU64]> = attacks.iter().map(|_| AtomicU64::new(0)).collect();
+        let wanted = attacks.iter().filter(|attack| attack.opens).map(|attack| attack.attackers).sum();
         let ((_end, end), (opened, open)) = (oneshot::channel(), oneshot::channel());
-        let counts = rounds.clone();
+        let (started, counts) = (attacks.clone(), rounds.clone());
         let work = move || {
-            // Linux counts priorities by thread. Without the right to it the figures are upper bounds.
-            let _ = rustix::process::setpriority_process(None, 10);
+            lower_priority();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             if let Ok(runtime) = runtime {
-                runtime.block_on(attack(endpoint, counts, wanted, opened, end));
+                runtime.block_on(attack(endpoint, &started, counts, wanted, opened, end));
             }
         };
         std::thread::Builder::new()
@@ -111,11 +193,11 @@ impl Attackers {
             .spawn(work)
             .map_err(Error::io("starting attackers"))?;
         open.await.map_err(|_| Error::Server("the attackers ended".into()))?;
-        Ok(Attackers { _end, rounds })
+        Ok(Attackers { _end, attacks, rounds })
     }
 
     fn print(&self) {
-        for (attack, rounds) in ATTACKS.iter().zip(self.rounds.iter()) {
+        for (attack, rounds) in self.attacks.iter().zip(self.rounds.iter()) {
             println!(
                 "    {:>4} x {:<50} {:>8} rounds",
                 attack.attackers,
@@ -128,6 +210,7 @@ impl Attackers {
 
 async fn attack(
     endpoint: Endpoint,
+    attacks: &[&'static Attack],
     rounds: Arc<[AtomicU64]>,
     wanted: usize,
     opened: oneshot::Sender<()>,
@@ -135,7 +218,7 @@ async fn attack(
 ) {
     let mut attackers = JoinSet::new();
     let (open, all_open) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokio::sync::Notify::new()));
-    for (place, attack) in ATTACKS.iter().enumerate() {
+    for (place, attack) in attacks.iter().copied().enumerate() {
         for number in 0..attack.attackers {
             let (endpoint, rounds) = (endpoint.clone(), rounds.clone());
             let (open, all_open) = (open.clone(), all_open.clone());
@@ -160,7 +243,9 @@ async fn attack(
             });
         }
     }
-    all_open.notified().await;
+    if wanted > 0 {
+        all_open.notified().await;
+    }
     if opened.send(()).is_ok() {
         // The other end is never used, only dropped.
         let _ = end.await;
@@ -177,7 +262,7 @@ fn half_handshake(endpoint: &Endpoint, _: usize) -> Round<'_> {
         let mut stream = connecting.await.map_err(Error::io("connecting"))?;
         let _ = stream.write_all(b"\x16\x03\x01\x02\x00").await;
         let _ = tokio::time::timeout(HOLD, stream.read_u8()).await;
-        Ok(Vec::new())
+        Ok(Holds::default())
     })
 }
 
@@ -186,7 +271,7 @@ fn half_head(endpoint: &Endpoint, _: usize) -> Round<'_> {
         let mut stream = stranger(endpoint).stream(Protocol::Http1).await?;
         let _ = stream.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: ").await;
         let _ = tokio::time::timeout(HOLD, stream.read_u8()).await;
-        Ok(Vec::new())
+        Ok(Holds::default())
     })
 }
 
@@ -203,7 +288,7 @@ fn flood(endpoint: &Endpoint, _: usize) -> Round<'_> {
             });
         }
         while streams.join_next().await.is_some() {}
-        Ok(Vec::new())
+        Ok(Holds::default())
     })
 }
 
@@ -216,7 +301,7 @@ fn rapid_reset(endpoint: &Endpoint, _: usize) -> Round<'_> {
             let call = Call::get("/livez");
             let _ = tokio::time::timeout(Duration::from_micros(50), connection.open(&call)).await;
         }
-        Ok(Vec::new())
+        Ok(Holds::default())
     })
 }
 
@@ -230,7 +315,7 @@ fn settings(endpoint: &Endpoint, _: usize) -> Round<'_> {
         let send = async { while stream.write_all(&frames).await.is_ok() {} };
         // The server stops reading when its acknowledgements are not taken.
         let _ = tokio::time::timeout(Duration::from_secs(1), send).await;
-        Ok(Vec::new())
+        Ok(Holds::default())
     })
 }
 
@@ -240,7 +325,7 @@ fn large_head(endpoint: &Endpoint, _: usize) -> Round<'_> {
         let _ = stream.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Large: ").await;
         let _ = stream.write_all(&vec![b'x'; 2 << 20]).await;
         let _ = tokio::time::timeout(HOLD, stream.read_u8()).await;
-        Ok(Vec::new())
+        Ok(Holds::default())
     })
 }
 
@@ -249,7 +334,7 @@ fn large_body(endpoint: &Endpoint, _: usize) -> Round<'_> {
         let mut connection = endpoint.connect(Protocol::Http2).await?;
         let path = "/api/v1/namespaces/default/configmaps";
         let call = Call::new(Method::POST, path).body(JSON, vec![b' '; 4 << 20]);
-        connection.call(&call).await.map(|_| Vec::new())
+        connection.call(&call).await.map(|_| Holds::default())
     })
 }
 
@@ -257,12 +342,18 @@ fn large_body(endpoint: &Endpoint, _: usize) -> Round<'_> {
 fn unread<'a>(endpoint: &'a Endpoint, path: &'static str) -> Round<'a> {
     Box::pin(async move {
         let connection = endpoint.connect_narrow().await?;
-        let mut bodies = Vec::new();
+        let (mut bodies, mut opening) = Holds::default();
         for _ in 0..STREAMS {
             let Some(mut connection) = connection.share() else { break };
-            bodies.push(connection.open(&Call::get(path)).await?.into_body());
+            opening.spawn(async move { Ok(connection.open(&Call::get(path)).await?.into_body()) });
         }
-        Ok(bodies)
+        let all = async {
+            while let Some(Ok(opened)) = opening.join_next().await {
+                bodies.extend(opened.ok());
+            }
+        };
+        let _ = tokio::time::timeout(OPENING, all).await;
+        Ok((bodies, opening))
     })
 }
 

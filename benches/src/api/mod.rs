@@ -157,6 +157,9 @@ pub struct Options {
     /// A CustomResourceDefinition in JSON for the workload `definitions`; one of 75 KiB by default.
     #[arg(long)]
     pub definition: Option<PathBuf>,
+    /// Only those attacks of `hostile` whose names contain this text; all by default.
+    #[arg(long, default_value = "")]
+    pub attacks: String,
     /// A server to measure instead of one started here.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,

@@ -3,11 +3,13 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::{Body as _, Frame};
 use hyper::header::HeaderMap;
 
+use super::latency::Layer;
 use super::{answered_object, Recording, LARGEST_OBJECT, TRUNCATED};
 use crate::http::body::{Body, BodyError};
 
@@ -17,11 +19,12 @@ pub struct RecordedBody {
     recording: Arc<Recording>,
     /// The bytes so far, where the answer's object is recorded and not yet too large.
     kept: Option<Vec<u8>>,
+    begun: Instant,
 }
 
 impl RecordedBody {
     pub(super) fn new(inner: Body, recording: Arc<Recording>, kept: Option<Vec<u8>>) -> RecordedBody {
-        RecordedBody { inner, recording, kept }
+        RecordedBody { inner, recording, kept, begun: Instant::now() }
     }
 
     /// The next frame.
@@ -56,6 +59,7 @@ impl Drop for RecordedBody {
             let mut event = self.recording.event.lock();
             event.response_object = object.and_then(|object| event.recorded(&object));
         }
+        self.recording.latencies.add(Layer::ResponseWrite, self.begun.elapsed());
         self.recording.finish_now();
     }
 }

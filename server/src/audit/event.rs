@@ -235,6 +235,11 @@ impl Event {
         line.into_bytes()
     }
 
+    /// Notes something beside the request's own data; what is noted already stays.
+    pub fn annotate(&mut self, key: Cow<'static, str>, value: String) {
+        self.annotations.entry(key).or_insert(value);
+    }
+
     /// Takes note of what the request's object says about itself.
     pub fn refer_to(&mut self, object: &Value) {
         let Some(reference) = &mut self.object else { return };

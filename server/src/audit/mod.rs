@@ -8,6 +8,7 @@
 
 mod body;
 mod event;
+pub mod latency;
 mod log;
 pub mod options;
 pub mod policy;
@@ -16,9 +17,10 @@ mod webhook;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
 use hyper::{Response, Uri};
@@ -36,6 +38,7 @@ use crate::http::body::Body;
 use crate::request_info::Route;
 use crate::status::ApiError;
 use event::{Event, Form, ObjectRef, LARGEST_OBJECT, TRUNCATED};
+use latency::{Latencies, Layer};
 use log::Log;
 use options::LogFormat;
 use policy::{Asked, Level, Policy, Stage};
@@ -215,7 +218,8 @@ impl Audit {
         };
         let runs_long = flow_control::runs_long(came.route);
         let (sinks, stranger) = (sinks.clone(), came.user.is_none());
-        Recorder(Some(Arc::new(Recording { sinks, runs_long, stranger, event: Mutex::new(event) })))
+        let (latencies, event) = (Arc::default(), Mutex::new(event));
+        Recorder(Some(Arc::new(Recording { sinks, runs_long, stranger, latencies, event })))
     }
 }
 
@@ -225,6 +229,7 @@ struct Recording {
     runs_long: bool,
     /// Whether its credentials are wrong. Then there is one event alone, of stage ResponseStarted, as upstream's.
     stranger: bool,
+    latencies: Arc<Latencies>,
     event: Mutex<Event>,
 }
 
@@ -234,8 +239,18 @@ impl Recording {
         Box::pin(self.sinks.write(&self.event, stage)).await
     }
 
+    /// Says where the time went, where that was much.
+    fn tell_latencies(&self) {
+        let mut event = self.event.lock();
+        let total = event.received.elapsed().unwrap_or_default();
+        for (name, time) in self.latencies.annotations(total) {
+            event.annotate(name.into(), time);
+        }
+    }
+
     /// The last word, from where nothing can be waited for.
     fn finish_now(&self) {
+        self.tell_latencies();
         self.sinks.write_now(&self.event, Stage::ResponseComplete);
     }
 }
@@ -255,10 +270,35 @@ impl Recorder {
         self.0.as_ref().is_some_and(|r| r.event.lock().depth.level >= Level::RequestResponse)
     }
 
-    /// Notes something beside the request's own data.
+    /// Notes something beside the request's own data. What is noted already stays: a webhook chooses its own keys.
     pub fn annotate(&self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
         if let Some(recording) = &self.0 {
-            recording.event.lock().annotations.insert(key.into(), value.into());
+            recording.event.lock().annotate(key.into(), value.into());
+        }
+    }
+
+    /// Notes something where the content of requests is recorded.
+    pub fn annotate_content(&self, key: impl Into<Cow<'static, str>>, value: impl FnOnce() -> String) {
+        if let Some(recording) = &self.0 {
+            let mut event = recording.event.lock();
+            if event.depth.level >= Level::Request {
+                event.annotate(key.into(), value());
+            }
+        }
+    }
+
+    /// Runs the request's steps so that what they say of the time that they take is noted.
+    pub async fn noting<F: Future>(&self, steps: F) -> F::Output {
+        match &self.0 {
+            Some(recording) => latency::noting(recording.latencies.clone(), steps).await,
+            None => steps.await,
+        }
+    }
+
+    /// Notes how long a step took that was made before there was a recorder.
+    pub fn took(&self, layer: Layer, time: Duration) {
+        if let Some(recording) = &self.0 {
+            recording.latencies.add(layer, time);
         }
     }
 
@@ -343,6 +383,7 @@ impl Recorder {
             return response;
         }
         if let Body::Full(_) = response.body() {
+            recording.tell_latencies();
             let _ = recording.write(Stage::ResponseComplete).await;
             return response;
         }

@@ -21,6 +21,7 @@ pub mod impersonation;
 pub mod jwt;
 pub mod oidc;
 mod options;
+pub mod remarks;
 pub mod request_header;
 pub mod service_account;
 pub mod token_file;

@@ -32,6 +32,7 @@ use crate::endpoints::{Discovered, Documents};
 use crate::flow_control::{self, FlowControl, FlowControlOptions};
 use crate::handlers::connect::options::{KubeletOptions, KubeletSetupError, Kubelets};
 use crate::handlers::list::ledger::Ledger;
+use crate::heavy::Places;
 use crate::http::options::HttpOptions;
 use crate::http::tls::TlsError;
 use crate::http::{self, BindError};
@@ -52,6 +53,9 @@ use crate::strategy::allocation::Ranges;
 const THREAD_STACK: usize = 32 << 20;
 /// Threads that may block on the disk at once.
 const BLOCKING_THREADS: usize = 64;
+/// Steps of requests after which a busy thread looks for what has come in: a look costs a microsecond, a step up to a hundred, and
+/// who has just asked should not wait for sixty of others (the runtime's own choice).
+const STEPS_BETWEEN_EVENTS: u32 = 8;
 /// How long an idle blocking thread stays.
 const BLOCKING_THREAD_IDLE: Duration = Duration::from_secs(5);
 
@@ -125,6 +129,10 @@ pub struct ServeOptions {
     /// The longest life of the certificates that it signs
     #[arg(long, default_value = "8760h", value_name = "DURATION", value_parser = duration)]
     pub cluster_signing_duration: Duration,
+    /// How long tokens in Secrets that were made for their accounts by themselves may be unused before they are marked as invalid, and
+    /// as long again before they are deleted
+    #[arg(long, default_value = "8760h", value_name = "DURATION", value_parser = duration)]
+    pub legacy_service_account_token_clean_up_period: Duration,
     /// Credentials that are known
     #[command(flatten, next_help_heading = "Authentication")]
     pub authentication: AuthenticationOptions,
@@ -217,6 +225,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, ServeError> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_stack_size(THREAD_STACK)
+        .event_interval(STEPS_BETWEEN_EVENTS)
         .max_blocking_threads(BLOCKING_THREADS)
         .thread_keep_alive(BLOCKING_THREAD_IDLE)
         .build()
@@ -369,6 +378,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         authenticator,
         audit: Audit::start(&options.audit, metrics.registry())?,
         flow_control,
+        heavy: Places::default(),
         discovered: Discovered::default(),
         documents: Documents::default(),
         metrics,
@@ -382,6 +392,10 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     });
     let follower = server.clone();
     tokio::spawn(until_stopped(stopping.clone(), async move { follower.authenticator.follow().await }));
+    let noter = server.clone();
+    tokio::spawn(until_stopped(stopping.clone(), async move {
+        noter.authenticator.service_accounts().last_used().write(&noter).await;
+    }));
     let mut watched = authn::watched(&server, &options.authentication);
     watched.extend(authz::watched(&server, &options.authorization));
     watched.push(Watched::new("serving certificate", serving_certificate.files(), move || {
@@ -405,7 +419,12 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         key: options.cluster_signing_key_file.clone().unwrap_or_else(|| pki.ca_key()),
         lifetime: options.cluster_signing_duration,
     };
-    let settings = controllers::Settings { controllers: options.controllers.clone(), root_ca, signing };
+    let settings = controllers::Settings {
+        controllers: options.controllers.clone(),
+        root_ca,
+        signing,
+        unused_tokens: options.legacy_service_account_token_clean_up_period,
+    };
     controllers::start(&server, &settings);
     write_kubeconfig(&dir, &pki, address)?;
     let kubeconfig = dir.admin_kubeconfig();

@@ -12,6 +12,7 @@
 //! | requests for certificates: approval, signature, end | `certificates` |
 //! | cluster roles that are made of others | `aggregation` |
 //! | Secrets with tokens of service accounts | `tokens` |
+//! | those of them that nobody uses | `legacy_tokens` |
 //! | ServiceAccount `default` and ConfigMap `kube-root-ca.crt` in each namespace | `furnish` |
 //!
 //! Their names, and the form of `--controllers` that switches them on and off ([`Controllers`]), are
@@ -22,6 +23,7 @@ mod certificates;
 mod collector;
 mod enabled;
 mod furnish;
+mod legacy_tokens;
 mod namespace;
 mod protection;
 mod queue;
@@ -49,6 +51,8 @@ pub struct Settings {
     pub root_ca: String,
     /// What signs requests for certificates.
     pub signing: SigningOptions,
+    /// How long the token of a Secret that upstream made may be unused.
+    pub unused_tokens: Duration,
 }
 
 /// Starts a controller.
@@ -73,6 +77,9 @@ const ALL: &[(&str, Start)] = &[
     }),
     (tokens::NAME, |server, settings| {
         spawn(server.clone(), tokens::lead(server, settings.root_ca.clone()));
+    }),
+    (legacy_tokens::NAME, |server, settings| {
+        spawn(server.clone(), legacy_tokens::lead(server, settings.unused_tokens));
     }),
     ("root-ca-certificate-publisher-controller", |server, settings| {
         spawn(server.clone(), furnish::lead(server, furnish::root_ca(&settings.root_ca)));

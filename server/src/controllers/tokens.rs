@@ -29,8 +29,8 @@ pub(super) const NAME: &str = "serviceaccount-token-controller";
 /// The type of the Secrets that it fills.
 const TYPE: &str = "kubernetes.io/service-account-token";
 /// The annotations that name the account.
-const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
-const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
+pub(super) const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
+pub(super) const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 /// Secrets that are worked on at a time.
 const WORKERS: usize = 4;
 /// First and longest pause before what failed is tried again.
@@ -90,6 +90,11 @@ fn holds_token(value: &[u8]) -> bool {
 }
 
 /// The Secrets for tokens of a namespace, of all for an empty one, and the revision that this is true at.
+pub(super) async fn of_namespace(server: &Server, namespace: &str) -> Result<(Vec<Key>, Revision), ApiError> {
+    token_secrets(server, &key::resource_prefix("", SECRETS.2), namespace).await
+}
+
+/// The Secrets for tokens of a namespace, of all for an empty one, and the revision that this is true at.
 async fn token_secrets(
     server: &Server,
     prefix: &str,
@@ -110,7 +115,8 @@ async fn token_secrets(
     server.store.read(read).await
 }
 
-async fn read(
+/// An object as it is now.
+pub(super) async fn read(
     server: &Arc<Server>,
     resource: (&str, &str, &str),
     key: (&str, &str),

@@ -13,6 +13,7 @@ use plinth_codec::{json, Map, Value};
 
 use super::definition::{Conversion, Version};
 use super::rows::CustomVersion;
+use crate::http::pull;
 use crate::registry::ResourceType;
 use crate::server::Server;
 use crate::status::ApiError;
@@ -150,14 +151,16 @@ pub async fn convert(
 
 /// A tree in another version, for field ownership, which cannot wait.
 ///
-/// A webhook is waited for on a thread of the runtime, whose other tasks go on elsewhere meanwhile.
+/// A webhook is waited for on a thread of the runtime, whose other tasks go on elsewhere meanwhile. There are not threads without
+/// end for that, so only so many wait at once, and none is also an answer.
 pub fn convert_now(server: &Server, custom: &CustomVersion, to: &Version, mut tree: Value) -> Option<Value> {
     match custom.converts_by_name() {
         true => set_type(custom, &mut tree, to),
         false => {
             let handle = tokio::runtime::Handle::try_current().ok()?;
             let work = convert(server, custom, to, vec![tree]);
-            tree = tokio::task::block_in_place(|| handle.block_on(work)).ok()?.into_iter().next()?;
+            let waited = pull::elsewhere(|| tokio::task::block_in_place(|| handle.block_on(work)));
+            tree = waited.ok()?.ok()?.into_iter().next()?;
         }
     }
     normalise(custom, to, &mut tree, false).ok()?;

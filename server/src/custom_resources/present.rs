@@ -10,9 +10,10 @@ use plinth_engine::{At, Entry, Event, EventKind, KeyRange, Range, Record, Revisi
 
 use super::object::{self, Reading};
 use super::CustomVersion;
+use crate::http::pull;
 use crate::registry::ResourceType;
 use crate::server::Server;
-use crate::status::ApiError;
+use crate::status::{ApiError, Reason};
 use crate::storage::heads::Filling;
 use crate::storage::stored::Head;
 use crate::storage::{Fetched, Store};
@@ -283,7 +284,11 @@ impl Walk {
             }
             self.seen += batch.len() as u64;
             let plain = batch.iter().map(|r| r.value.clone()).collect();
-            let made = handle.block_on(values(&self.server, custom, plain))?;
+            let asked = pull::elsewhere(|| handle.block_on(values(&self.server, custom, plain)));
+            let crowded = |e: pull::Crowded| {
+                ApiError::new(503, Reason::ServiceUnavailable, e.to_string()).retry_after(1)
+            };
+            let made = asked.map_err(crowded)??;
             self.converted.extend(batch.into_iter().zip(made));
         }
     }

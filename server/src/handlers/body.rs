@@ -31,7 +31,11 @@ pub async fn read(cx: &Context, body: Incoming) -> Result<Bytes, ApiError> {
     let collected =
         tokio::time::timeout(cx.server.limits.body_timeout, Limited::new(body, limit).collect()).await;
     match collected {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Ok(body)) => {
+            let body = body.to_bytes();
+            cx.heavy.weigh(body.len(), &cx.server.heavy).await;
+            Ok(body)
+        }
         Ok(Err(fault)) if fault.is::<LengthLimitError>() => Err(ApiError::too_large(limit)),
         Ok(Err(fault)) => Err(ApiError::bad_request(format!("error reading request body: {fault}"))),
         Err(_) => Err(ApiError::new(408, Reason::Timeout, "request body took too long to arrive")),

@@ -37,6 +37,7 @@ use plinth_codec::Value;
 use crate::audit;
 use crate::authn::User;
 use crate::custom_resources::{object, present};
+use crate::heavy::Heavy;
 use crate::http::body::Body;
 use crate::http::compression;
 use crate::http::upgrade::Upgrade;
@@ -78,6 +79,8 @@ pub struct Context {
     pub audit: crate::audit::Recorder,
     /// The place among the requests that are served. A list or watch takes it along until its state has been sent.
     pub seat: Arc<crate::flow_control::Seat>,
+    /// Whether its body is large.
+    pub heavy: Heavy,
 }
 
 /// Texts for `Warning` headers that come up on the way. Shared by the request's parts; the lock is held for the moment of
@@ -152,6 +155,7 @@ impl Context {
             uri: Uri::default(),
             warnings: Warnings::default(),
             seat: Default::default(),
+            heavy: Default::default(),
             audit: Default::default(),
         }
     }

@@ -11,16 +11,25 @@ use std::io::{self, IoSlice};
 use std::pin::{pin, Pin};
 use std::sync::Arc;
 use std::task::{ready, Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::idle_frames::IdleFrames;
 
 /// Bytes that are held back at most: four TLS records of 16 KiB, which rustls hands to the socket in one call.
 const HELD: usize = 64 << 10;
 /// A buffer up to this size stays with an idle connection, in bytes.
 const KEPT: usize = 4 << 10;
 
+/// How long a turn of the connection reads on. A client could send faster than we read, and nobody else would be served.
+const READING: Duration = Duration::from_micros(100);
+/// Bytes of one read at most, so that what is made of them is done in a fraction of a millisecond even where they are a thousand
+/// frames.
+const READ: usize = 4 << 10;
+/// Requests of a connection at once from which on their frames are worth waiting for.
+const CROWD: usize = 8;
 /// How long a client may take to read what is still held when its connection has ended.
 const LAST_FLUSH: Duration = Duration::from_secs(10);
 
@@ -43,17 +52,31 @@ struct State<S> {
     driven: bool,
     /// A flush failed while hyper was not looking.
     failed: Option<io::ErrorKind>,
+    /// When this turn has read for the first time.
+    reading_since: Option<Instant>,
+    /// Of HTTP/2: the frames that ask for nothing.
+    idle_frames: Option<IdleFrames>,
 }
 
-/// Wraps a stream.
-pub fn coalesce<S>(stream: S) -> (Coalesced<S>, Flusher<S>) {
-    let state = State { stream, held: Vec::new(), sent: 0, driven: true, failed: None };
+/// Wraps a stream; of one of HTTP/2 the frames that ask for nothing are counted.
+pub fn coalesce<S>(stream: S, is_http2: bool) -> (Coalesced<S>, Flusher<S>) {
+    let idle_frames = is_http2.then(IdleFrames::new);
+    let state = State {
+        stream,
+        held: Vec::new(),
+        sent: 0,
+        driven: true,
+        failed: None,
+        reading_since: None,
+        idle_frames,
+    };
     let state = Arc::new(Mutex::new(state));
     (Coalesced { state: state.clone() }, Flusher { state })
 }
 
-/// Runs the connection that owns the [`Coalesced`] end, and flushes whenever it has nothing more to do.
-pub async fn drive<S, C>(connection: C, flusher: Flusher<S>) -> C::Output
+/// Runs the connection that owns the [`Coalesced`] end, and flushes whenever it has nothing more to do. While it is crowded, it waits
+/// for what others may have to send with it.
+pub async fn drive<S, C>(connection: C, flusher: Flusher<S>, requests: impl Fn() -> usize) -> C::Output
 where
     S: AsyncRead + AsyncWrite + Unpin,
     C: Future,
@@ -63,11 +86,12 @@ where
     let output = poll_fn(|cx| {
         // The first of a thousand watches that has something to send wakes the connection. One round through the queue
         // of tasks lets the others put theirs beside it; when there are none it costs a fraction of a microsecond.
-        waited = !waited;
+        waited = !waited && requests() >= CROWD;
         if waited {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
+        flusher.state.lock().reading_since = None;
         let ended = connection.as_mut().poll(cx);
         if ended.is_pending() {
             let mut state = flusher.state.lock();
@@ -126,10 +150,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> State<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Coalesced<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let mut state = self.state.lock();
-        match state.failed {
-            Some(kind) => Poll::Ready(Err(kind.into())),
-            None => Pin::new(&mut state.stream).poll_read(cx, buf),
+        if let Some(kind) = state.failed {
+            return Poll::Ready(Err(kind.into()));
         }
+        if !state.driven {
+            return Pin::new(&mut state.stream).poll_read(cx, buf);
+        }
+        if state.reading_since.get_or_insert_with(Instant::now).elapsed() > READING {
+            // Others first.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let room = READ.min(buf.remaining());
+        let mut part = ReadBuf::new(buf.initialize_unfilled_to(room));
+        ready!(Pin::new(&mut state.stream).poll_read(cx, &mut part))?;
+        let read = part.filled();
+        if state.idle_frames.as_mut().is_some_and(|frames| frames.take(read)) {
+            tracing::debug!("a connection sends too many frames that ask for nothing");
+            state.failed = Some(io::ErrorKind::ConnectionAborted);
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        let read = read.len();
+        buf.advance(read);
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -215,7 +258,7 @@ mod tests {
     async fn flushed_frames_of_one_turn_leave_together_and_in_order() {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         let writes = Arc::new(Mutex::new(Vec::new()));
-        let (mut io, flusher) = coalesce(Counted { stream: near, writes: writes.clone() });
+        let (mut io, flusher) = coalesce(Counted { stream: near, writes: writes.clone() }, true);
         let (go_on, wait) = tokio::sync::oneshot::channel::<()>();
         let connection = async move {
             for frame in 0..100u8 {
@@ -227,7 +270,7 @@ mod tests {
             io.write_all(&[7; 200_000]).await.unwrap();
             io.shutdown().await.unwrap();
         };
-        let driven = tokio::spawn(drive(connection, flusher));
+        let driven = tokio::spawn(drive(connection, flusher, || CROWD));
         let mut first = vec![0; 1000];
         far.read_exact(&mut first).await.unwrap();
         assert!(first.chunks(10).enumerate().all(|(n, frame)| frame == [n as u8; 10]));
@@ -243,7 +286,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_does_not_read_holds_the_writer_up() {
         let (near, mut far) = tokio::io::duplex(1000);
-        let (mut io, flusher) = coalesce(near);
+        let (mut io, flusher) = coalesce(near, false);
         let written = Arc::new(Mutex::new(0));
         let count = written.clone();
         let connection = async move {
@@ -253,7 +296,7 @@ mod tests {
             }
             io.shutdown().await.unwrap();
         };
-        let driven = tokio::spawn(drive(connection, flusher));
+        let driven = tokio::spawn(drive(connection, flusher, || CROWD));
         far.read_exact(&mut [0; 1]).await.unwrap();
         tokio::task::yield_now().await;
         assert!(*written.lock() <= HELD + 3000);
@@ -264,15 +307,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn who_only_sends_settings_is_cut_off() {
+        for (is_http2, cut) in [(true, true), (false, false)] {
+            let (near, mut far) = tokio::io::duplex(64 << 10);
+            let (mut io, flusher) = coalesce(near, is_http2);
+            let reading = async move { tokio::io::copy(&mut io, &mut tokio::io::sink()).await };
+            let driven = tokio::spawn(drive(reading, flusher, || 0));
+            let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0].repeat(20_000);
+            let _ = far.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+            // The other end breaks off when it has had enough.
+            let _ = far.write_all(&settings).await;
+            drop(far);
+            let read = driven.await.unwrap();
+            assert_eq!(read.is_err(), cut, "{is_http2}: {read:?}");
+        }
+    }
+
+    #[tokio::test]
     async fn after_an_upgrade_flushes_count() {
         let (near, mut far) = tokio::io::duplex(1000);
-        let (mut io, flusher) = coalesce(near);
+        let (mut io, flusher) = coalesce(near, false);
         let mut io = drive(
             async move {
                 io.write_all(b"switching").await.unwrap();
                 io
             },
             flusher,
+            || CROWD,
         )
         .await;
         let mut answer = [0; 9];

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use hyper::header::UPGRADE;
 use hyper::service::service_fn;
 use hyper::Request;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,6 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use super::coalesce::{coalesce, drive};
 use super::connections::Place;
 use super::options::HttpOptions;
+use super::turns::{Member, Streams};
 use super::upgrade::HoldsEnd;
 use crate::authn::Peer;
 use crate::pipeline;
@@ -104,6 +105,8 @@ pub struct Guest {
     pub remote: IpAddr,
     /// What holds for it.
     pub settings: Settings,
+    /// Whose turns it has.
+    pub member: Arc<Member>,
 }
 
 /// The handshake, or nothing when there is none in time.
@@ -153,7 +156,7 @@ pub async fn serve(
     watcher: Watcher,
     after_upgrade: Watcher,
 ) {
-    let Guest { mut place, go, remote, settings } = guest;
+    let Guest { mut place, go, remote, settings, member } = guest;
     if prepare(&stream).is_err() {
         return;
     }
@@ -164,23 +167,26 @@ pub async fn serve(
     let Some(stream) = stream else { return };
     place.opened();
     let peer = Peer::new(stream.get_ref().1.peer_certificates());
+    // As the handshake says it; a client that says nothing speaks HTTP/1.1 (RFC 9113, 3.2), as upstream has it.
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let holds_end = HoldsEnd(Arc::new(after_upgrade));
     let mut stopping = server.stopping.clone();
     let away = Arc::new(Notify::new());
-    let sent_away = away.clone();
+    let (sent_away, asker) = (away.clone(), member.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         if request.headers().contains_key(UPGRADE) {
             request.extensions_mut().insert(holds_end.clone());
         }
-        let (server, peer) = (server.clone(), peer.clone());
+        let came = pipeline::Came { peer: peer.clone(), remote, member: asker.clone() };
+        let server = server.clone();
         if request.version() == hyper::Version::HTTP_2 && settings.sends_away() {
             sent_away.notify_one();
         }
         // On the heap, so that it goes when the answer begins: the task of a stream is as large as the largest state that it
         // goes through, and that of a watch would keep the room of its request for as long as it lasts.
-        Box::pin(async move { Ok::<_, Infallible>(pipeline::handle(server, peer, remote, request).await) })
+        Box::pin(async move { Ok::<_, Infallible>(pipeline::handle(server, came, request).await) })
     });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(Streams(member.clone()));
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER).max_buf_size(HEADER_BYTES);
     builder
         .http2()
@@ -194,7 +200,8 @@ pub async fn serve(
         .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEADER_BYTES as u32)
         .keep_alive_interval(Some(Duration::from_secs(30)));
-    let (stream, flusher) = coalesce(stream);
+    let builder = if is_http2 { builder.http2_only() } else { builder.http1_only() };
+    let (stream, flusher) = coalesce(stream, is_http2);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     // The listener waits for the watcher; the end of this connection alone is told through one of its own.
     let _watcher = watcher;
@@ -209,7 +216,7 @@ pub async fn serve(
             () = stopped => tokio::join!(own.shutdown(), connection).1,
         }
     };
-    if let Err(fault) = drive(until_end, flusher).await {
+    if let Err(fault) = drive(until_end, flusher, || member.streams()).await {
         tracing::debug!(%fault, "connection ended");
     }
     drop(place);

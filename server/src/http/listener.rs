@@ -12,6 +12,7 @@ use tokio_rustls::TlsAcceptor;
 use super::connection::{self, Guest, Settings};
 use super::connections::Connections;
 use super::options::HttpOptions;
+use super::turns::{Paced, Shares};
 use crate::server::Server;
 
 /// How many connections may wait to be accepted.
@@ -52,6 +53,7 @@ pub async fn serve(
     let graceful = GracefulShutdown::new();
     let connections = Connections::new(options.max_connections, options.max_connections_per_client);
     let settings = Settings::new(&options);
+    let shares = Arc::<Shares>::default();
     let stopped = async move {
         // The sender's end means stop, too.
         let _ = stop.wait_for(|stop| *stop).await;
@@ -74,10 +76,11 @@ pub async fn serve(
             tracing::debug!(%remote, "too many connections");
             continue;
         };
-        let guest = Guest { place, go, remote, settings };
+        let member = shares.enter();
+        let guest = Guest { place, go, remote, settings, member: member.clone() };
         let (tls, server) = (tls.clone(), server.clone());
         let (end, after_upgrade) = (graceful.watcher(), graceful.watcher());
-        tokio::spawn(connection::serve(stream, guest, tls, server, end, after_upgrade));
+        tokio::spawn(Paced::new(member, connection::serve(stream, guest, tls, server, end, after_upgrade)));
     }
     drop(listener);
     if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {

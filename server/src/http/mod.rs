@@ -7,10 +7,12 @@ mod coalesce;
 pub mod compression;
 mod connection;
 mod connections;
+mod idle_frames;
 mod listener;
 pub mod options;
 pub mod pull;
 pub mod tls;
+pub mod turns;
 pub mod upgrade;
 
 pub use listener::{bind, serve, BindError};

@@ -8,14 +8,17 @@
 //! An answer that is not taken to its end is cut off with an error, never with a clean end, so that no client takes a part
 //! for the whole.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -26,6 +29,57 @@ const LEAD: usize = 3;
 const LOW: usize = 1;
 /// How long nothing may be taken before the producer rests.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Producers at work at once: as many as there are processors. More would not be faster, and each would take its part of the
+/// processors from the threads that serve everybody else's requests.
+static PLACES: LazyLock<Semaphore> =
+    LazyLock::new(|| Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)));
+/// Producers that wait for a place.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+/// Producers that wait for services elsewhere at once. Each has a thread meanwhile, of which there are more, for what need not wait.
+static ELSEWHERE: Semaphore = Semaphore::const_new(32);
+
+thread_local! {
+    /// The place of the producer that this thread runs.
+    static PLACE: Cell<Option<SemaphorePermit<'static>>> = const { Cell::new(None) };
+}
+
+/// As many producers as can be wait for services elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many requests wait for services elsewhere")]
+pub struct Crowded;
+
+/// Waits for a service elsewhere. A producer has no place meanwhile: others make their answers.
+///
+/// # Errors
+/// [`Crowded`].
+pub fn elsewhere<T>(work: impl FnOnce() -> T) -> Result<T, Crowded> {
+    let _waits = ELSEWHERE.try_acquire().map_err(|_| Crowded)?;
+    let had = PLACE.take().map(drop);
+    let made = work();
+    if had.is_some() {
+        let _waiting = Waiting::count();
+        // They are never closed.
+        PLACE.set(Handle::current().block_on(PLACES.acquire()).ok());
+    }
+    Ok(made)
+}
+
+/// A producer's place on its thread.
+struct AtWork;
+
+impl AtWork {
+    fn begin(place: SemaphorePermit<'static>) -> AtWork {
+        PLACE.set(Some(place));
+        AtWork
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        drop(PLACE.take());
+    }
+}
 
 /// Makes an answer.
 pub trait Producer: Send + 'static {
@@ -172,15 +226,44 @@ impl<P: Producer> Drop for Reader<P> {
     }
 }
 
-/// Gives a producer a thread.
+/// Gives a producer a thread, when one of the [`PLACES`] is free.
 fn go_on<P: Producer>(shared: &Arc<Shared<P>>, producer: P) {
     let shared = shared.clone();
-    tokio::task::spawn_blocking(move || run(&shared, producer));
+    match PLACES.try_acquire() {
+        Ok(place) => drop(tokio::task::spawn_blocking(move || run(&shared, producer, place))),
+        Err(_) => drop(tokio::spawn(async move {
+            let place = {
+                let _waiting = Waiting::count();
+                PLACES.acquire().await
+            };
+            // They are never closed.
+            if let Ok(place) = place {
+                tokio::task::spawn_blocking(move || run(&shared, producer, place));
+            }
+        })),
+    }
 }
 
-/// Makes pieces until enough wait.
-fn run<P: Producer>(shared: &Shared<P>, mut producer: P) {
+/// Counts a producer that waits for a thread.
+struct Waiting;
+
+impl Waiting {
+    fn count() -> Waiting {
+        WAITING.fetch_add(1, Ordering::Relaxed);
+        Waiting
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Makes pieces until enough wait; after each one it is another producer's turn, if there is one.
+fn run<P: Producer>(shared: &Arc<Shared<P>>, mut producer: P, place: SemaphorePermit<'static>) {
     let _end = EndsOnPanic(shared);
+    let at_work = AtWork::begin(place);
     loop {
         if shared.gone.load(Ordering::Relaxed) {
             return;
@@ -212,6 +295,10 @@ fn run<P: Producer>(shared: &Shared<P>, mut producer: P) {
             return wake(state);
         }
         wake(state);
+        if WAITING.load(Ordering::Relaxed) > 0 {
+            drop(at_work);
+            return go_on(shared, producer);
+        }
     }
 }
 
@@ -280,7 +367,7 @@ async fn keep<P: Producer>(shared: Weak<Shared<P>>, patience: Duration, until: O
     }
 }
 
-fn rest<P: Producer>(shared: &Shared<P>, mut producer: P) {
+fn rest<P: Producer>(shared: &Arc<Shared<P>>, mut producer: P) {
     let _end = EndsOnPanic(shared);
     producer.rest();
     let mut state = shared.state.lock();
@@ -290,7 +377,7 @@ fn rest<P: Producer>(shared: &Shared<P>, mut producer: P) {
     if state.ready.len() <= LOW && state.ready.len() < state.lead() {
         // The reader has come back meanwhile.
         drop(state);
-        return run(shared, producer);
+        return go_on(shared, producer);
     }
     state.resting = true;
     state.parked = Some(producer);
@@ -299,7 +386,6 @@ fn rest<P: Producer>(shared: &Shared<P>, mut producer: P) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicUsize;
 
     /// Makes the numbers up to a limit and tells what happens to it.
     struct Numbers {
@@ -422,6 +508,38 @@ mod tests {
         until(|| seen.dropped.load(Ordering::SeqCst) == 1).await;
         assert_eq!(reader.next().await, Some(Err(Fault(Cut::TooSlow))));
         assert_eq!(reader.next().await, None);
+    }
+
+    /// Waits for a service that answers when it is told to.
+    struct Waits(Arc<std::sync::Barrier>);
+
+    impl Producer for Waits {
+        type Piece = usize;
+        type Error = Fault;
+
+        fn next(&mut self, _: Presence<'_>) -> Result<Next<usize>, Fault> {
+            elsewhere(|| self.0.wait()).map_err(|Crowded| Fault(Cut::Failed))?;
+            Ok(Next::Last(1))
+        }
+
+        fn rest(&mut self) {}
+    }
+
+    /// More producers wait than there are places, and all of them have to wait at once before any goes on.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn who_waits_elsewhere_has_no_place() {
+        let many = (2 * std::thread::available_parallelism().map_or(1, usize::from)).clamp(16, 24);
+        let answers = Arc::new(std::sync::Barrier::new(many + 1));
+        let readers: Vec<_> = (0..many).map(|_| Reader::start(Waits(answers.clone()))).collect();
+        // Meanwhile others make their answers.
+        let (mut other, _) = numbers(100);
+        for piece in 1..=100 {
+            assert_eq!(other.next().await, Some(Ok(piece)));
+        }
+        tokio::task::spawn_blocking(move || answers.wait()).await.unwrap();
+        for mut reader in readers {
+            assert_eq!(reader.next().await, Some(Ok(1)));
+        }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,6 +13,7 @@ pub mod stored;
 use plinth_codec::Value;
 use plinth_engine::{At, Committed, Condition, Engine, InMemory, KeyRange, Record, Revision, Transaction};
 
+use crate::audit::latency::{timed, Layer};
 use crate::registry::{ResourceType, StorageForm};
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -119,7 +120,7 @@ impl Store {
         read: impl FnOnce(&Engine) -> Result<T, plinth_engine::Error> + Send + 'static,
     ) -> Result<T, ApiError> {
         let engine = self.engine.clone();
-        match tokio::task::spawn_blocking(move || read(&engine)).await {
+        match timed(Layer::Storage, tokio::task::spawn_blocking(move || read(&engine))).await {
             Ok(result) => Ok(result?),
             Err(fault) => Err(ApiError::internal(format!("storage read failed: {fault}"))),
         }
@@ -174,7 +175,7 @@ impl Store {
 
     /// Commits; a failed condition comes back as `None`, so that the caller reads again or gives up.
     pub async fn commit(&self, transaction: Transaction) -> Result<Option<Committed>, ApiError> {
-        match self.engine.transact(transaction).await {
+        match timed(Layer::Storage, self.engine.transact(transaction)).await {
             Ok(committed) => Ok(Some(committed)),
             Err(plinth_engine::Error::Conflict { .. }) => Ok(None),
             Err(fault) => Err(fault.into()),

@@ -15,8 +15,10 @@ pub mod client;
 pub(super) mod review;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use plinth_codec::json;
+use plinth_codec::names::qualified_name_faults;
 use plinth_codec::{patch, Value};
 use tokio::task::JoinSet;
 
@@ -24,6 +26,7 @@ use self::review::Answer;
 use super::expressions::{environment, Asker, Conditions, Subject};
 use super::reinvocation::Id;
 use super::{made, matching, Call};
+use crate::audit::latency::{timed, took, Layer};
 use crate::conversion;
 use crate::metadata;
 use crate::registry::ResourceType;
@@ -31,6 +34,12 @@ use crate::status::{ApiError, Reason};
 
 /// The plugin that asks the mutating ones.
 pub(super) const MUTATING: &str = "MutatingAdmissionWebhook";
+/// Begin the names of audit annotations: whether a webhook changed the object, by which patch, and which one failed to answer and
+/// was passed over.
+const MUTATION: &str = "mutation.webhook.admission.k8s.io/";
+const PATCH: &str = "patch.webhook.admission.k8s.io/";
+const FAILED_OPEN_MUTATING: &str = "failed-open.mutation.webhook.admission.k8s.io/";
+const FAILED_OPEN_VALIDATING: &str = "failed-open.validating.webhook.admission.k8s.io/";
 /// How long a webhook may take that says nothing of it, in seconds.
 const TIMEOUT: i64 = 10;
 
@@ -70,6 +79,22 @@ impl Invocation {
     fn timeout(&self) -> Duration {
         let seconds = self.hook.get("timeoutSeconds").and_then(Value::as_int).unwrap_or(TIMEOUT);
         Duration::from_secs(seconds.clamp(1, 30).unsigned_abs())
+    }
+
+    /// An audit annotation about it, with the members that follow.
+    fn told(&self, members: &[(&str, &Value)]) -> String {
+        let mut text = Vec::from("{\"configuration\":");
+        json::write_string(&self.configuration, &mut text);
+        text.extend_from_slice(b",\"webhook\":");
+        json::write_string(self.name(), &mut text);
+        for (key, value) in members {
+            text.push(b',');
+            json::write_string(key, &mut text);
+            text.push(b':');
+            json::write_untyped(value, &mut text);
+        }
+        text.push(b'}');
+        String::from_utf8(text).unwrap_or_default()
     }
 
     fn id(&self) -> Id {
@@ -113,18 +138,30 @@ pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), Ap
         rounds.webhooks.begin(second, object);
         second
     };
+    let mut index = 0;
     for (configuration, compiled) in configurations.iter() {
         for (hook, conditions) in hooks(configuration).iter().zip(&compiled.0) {
             let hook = Hook { configuration, hook, conditions };
+            let place = index;
+            index += 1;
             let Some(invocation) = concerned(call, hook, object, &asker).await? else { continue };
             let id = invocation.id();
             if call.rounds.lock().webhooks.passes_by(second, &id) {
                 continue;
             }
-            let changed = match ask(call, &invocation, object, true).await? {
-                Some(answer) => apply(call, &invocation, object, answer)?,
-                None => false,
+            let place = format!("round_{}_index_{place}", u8::from(second));
+            let asked = timed(Layer::MutatingWebhooks, ask(call, &invocation, object, true)).await;
+            let outcome = match asked {
+                Ok(Some(answer)) => apply(call, &invocation, object, answer, &place),
+                Ok(None) => {
+                    call.cx.audit.annotate(format!("{FAILED_OPEN_MUTATING}{place}"), invocation.name());
+                    Ok(false)
+                }
+                Err(error) => Err(error),
             };
+            let told = invocation.told(&[("mutated", &Value::from(matches!(outcome, Ok(true))))]);
+            call.cx.audit.annotate(format!("{MUTATION}{place}"), told);
+            let changed = outcome?;
             let mut rounds = call.rounds.lock();
             if changed {
                 rounds.changed = true;
@@ -150,6 +187,10 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
         return Ok(());
     }
     let asker = Asker::new(call.cx);
+    let passed_over = |place: usize, invocation: &Invocation| {
+        let key = format!("{FAILED_OPEN_VALIDATING}round_0_index_{place}");
+        call.cx.audit.annotate(key, invocation.name());
+    };
     let mut running = JoinSet::new();
     let mut outcomes: Vec<Result<(), ApiError>> = Vec::new();
     for (configuration, compiled) in configurations.iter() {
@@ -163,20 +204,25 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
                     let server = server.clone();
                     running.spawn(async move {
                         let config = invocation.hook.get("clientConfig").cloned().unwrap_or_default();
+                        let begun = Instant::now();
                         let answer = client::ask(&server, &config, &review, invocation.timeout()).await;
-                        (place, uid, invocation, answer)
+                        (place, uid, invocation, answer, begun.elapsed())
                     });
                 }
-                Prepared::Skip => {}
+                Prepared::Skip => passed_over(place, &invocation),
             }
         }
     }
     while let Some(ended) = running.join_next().await {
-        let (place, uid, invocation, answer) = ended.map_err(ApiError::internal)?;
+        let (place, uid, invocation, answer, time) = ended.map_err(ApiError::internal)?;
+        took(Layer::ValidatingWebhooks, time);
         let answer = answer.and_then(|review| review::answer(&review, &uid, false));
         let judged = believed(call, &invocation, answer).and_then(|answer| match answer {
             Some(answer) => allowed(&invocation, &answer),
-            None => Ok(()),
+            None => {
+                passed_over(place, &invocation);
+                Ok(())
+            }
         });
         if let Some(outcome) = outcomes.get_mut(place) {
             *outcome = judged;
@@ -291,6 +337,13 @@ fn believed(
     match answer {
         Ok(answer) => {
             answer.warnings.iter().for_each(|text| call.cx.warnings.add(text.as_str()));
+            for (key, value) in &answer.audit_annotations {
+                // A key that is none is left out, as upstream does.
+                let key = format!("{}/{key}", invocation.name());
+                if key.split('/').count() == 2 && qualified_name_faults(&key).is_empty() {
+                    call.cx.audit.annotate(key, value.as_str());
+                }
+            }
             Ok(Some(answer))
         }
         Err(why) if invocation.ignores_failure() => {
@@ -325,9 +378,14 @@ fn apply(
     invocation: &Invocation,
     object: &mut Value,
     answer: Answer,
+    place: &str,
 ) -> Result<bool, ApiError> {
     allowed(invocation, &answer)?;
     let Some(document) = answer.patch else { return Ok(false) };
+    if document.as_array().is_some_and(<[Value]>::is_empty) {
+        return Ok(false);
+    }
+    let shown = call.cx.audit.is_on().then(|| document.clone());
     let (own, matched) = (&call.cx.resource, &invocation.resource);
     let foreign = matched.api_version != own.api_version;
     let current = match foreign {
@@ -338,6 +396,11 @@ fn apply(
     let mut new = made::settled(call, matched, patched, false)?;
     if foreign {
         new = conversion::between(new, matched, own)?;
+    }
+    if let Some(patch) = shown {
+        call.cx.audit.annotate_content(format!("{PATCH}{place}"), || {
+            invocation.told(&[("patch", &patch), ("patchType", &Value::from("JSONPatch"))])
+        });
     }
     let changed = new != *object;
     *object = new;

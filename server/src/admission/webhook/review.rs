@@ -98,6 +98,8 @@ pub(super) struct Answer {
     /// The Status of a refusal.
     pub result: Option<Value>,
     pub warnings: Vec<String>,
+    /// For the audit log; each key goes behind the webhook's name.
+    pub audit_annotations: Vec<(String, String)>,
 }
 
 /// Checks an answer.
@@ -138,11 +140,16 @@ pub(super) fn answer(review: &Value, uid: &str, mutating: bool) -> Result<Answer
         }
     };
     let warnings = response.get("warnings").and_then(Value::as_array).unwrap_or_default();
+    let annotations = response.get("auditAnnotations").and_then(Value::as_object);
+    let annotations = annotations.into_iter().flat_map(plinth_codec::Map::iter);
+    let annotations =
+        annotations.filter_map(|(key, value)| Some((key.to_string(), value.as_str()?.to_owned())));
     Ok(Answer {
         allowed: response.get("allowed").and_then(Value::as_bool) == Some(true),
         patch,
         result: response.get("status").filter(|status| !status.is_null()).cloned(),
         warnings: warnings.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        audit_annotations: annotations.collect(),
     })
 }
 

@@ -64,6 +64,10 @@ pub struct Bound {
     pub token: Option<[u8; 32]>,
     /// Of a Secret: when its token was switched off.
     pub invalid_since: Option<String>,
+    /// Of a Secret: on which day its token was last used.
+    pub last_used: Option<String>,
+    /// Of an account: the Secrets that it lists.
+    pub secrets: Vec<String>,
 }
 
 /// One object that is asked for.
@@ -198,6 +202,12 @@ impl Bound {
             bound.token = secret_text(&secret, "token").map(|token| Sha256::digest(token).into());
             let label = stored.label(super::INVALID_SINCE).filter(|label| !label.is_empty());
             bound.invalid_since = label.map(str::to_owned);
+            bound.last_used = stored.label(super::last_used::LAST_USED).map(str::to_owned);
+        }
+        if kind == Kind::ServiceAccount {
+            let account = json::parse(stored.body()).map_err(ApiError::internal)?;
+            let listed = account.get("secrets").and_then(Value::as_array).unwrap_or_default();
+            bound.secrets = listed.iter().filter_map(|s| Some(s.str_at(&["name"])?.to_owned())).collect();
         }
         Ok(bound)
     }

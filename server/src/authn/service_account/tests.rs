@@ -237,7 +237,11 @@ async fn tokens_of_secrets_by_table() {
         ("", data(&token), Ok(true)),
         ("", String::new(), Err(TokenError::NotTheSecrets)),
         ("", data("other"), Err(TokenError::NotTheSecrets)),
-        (marked.as_str(), data(&token), Err(TokenError::MarkedInvalid("ns/secret".into()))),
+        (
+            marked.as_str(),
+            data(&token),
+            Err(TokenError::MarkedInvalid { secret: "ns/secret".into(), account: "ns/sa".into() }),
+        ),
         (going, data(&token), Err(TokenError::Invalidated)),
     ];
     for (metadata, data, outcome) in rows {

@@ -20,6 +20,7 @@ use tokio::runtime::Handle;
 use super::cipher::{random, Cipher, Kind};
 use super::wire::{Envelope, Sealed, KMS};
 use super::Why;
+use crate::http::pull;
 use client::{Client, EncryptResponse, StatusResponse};
 
 /// How often a healthy plugin is asked for its status, and one that is not.
@@ -234,8 +235,8 @@ impl Shared {
             envelope.annotations.iter().map(|(k, v)| ((*k).to_owned(), v.to_vec())).collect();
         let asked = self.client.decrypt(envelope.seed, envelope.key_id, annotations);
         // Once per seed and start; the other tasks of this thread are taken over by others meanwhile.
-        let plain =
-            tokio::task::block_in_place(|| self.runtime.block_on(asked)).map_err(|e| self.fault(e))?;
+        let asked = pull::elsewhere(|| tokio::task::block_in_place(|| self.runtime.block_on(asked)));
+        let plain = asked.map_err(|e| self.fault(e))?.map_err(|e| self.fault(e))?;
         let seed: Seed = plain.try_into().map_err(|_| self.fault("the decrypted seed has a wrong length"))?;
         self.remember(known, seed);
         Ok(seed)

@@ -1,0 +1,136 @@
+//! Where the time of a slow request went, for its event: annotations under the names of upstream
+//! (k8s.io/apiserver `pkg/endpoints/request/webhook_duration.go`, written by `pkg/endpoints/filters/audit.go`).
+//!
+//! A step that takes time says so wherever it is, by [`timed`]; only in the task of a request that is recorded does that lead anywhere.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use plinth_codec::time::format_duration;
+
+/// Requests that take longer tell where the time went; upstream's.
+pub const THRESHOLD: Duration = Duration::from_millis(500);
+/// The whole time.
+const TOTAL: &str = "apiserver.latency.k8s.io/total";
+
+/// A layer of the server in which requests spend time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// Who asks.
+    Authentication,
+    /// As whom.
+    Impersonation,
+    /// The wait for a seat.
+    QueueWait,
+    /// Whether they may.
+    Authorization,
+    /// All mutating webhooks, one after the other.
+    MutatingWebhooks,
+    /// Validating webhooks, which are asked beside each other: the slowest.
+    ValidatingWebhooks,
+    /// The store; named after upstream's.
+    Storage,
+    /// Sending an answer that is made piece by piece.
+    ResponseWrite,
+}
+
+const NAMES: [(&str, Layer); 8] = [
+    ("apiserver.latency.k8s.io/authentication", Layer::Authentication),
+    ("apiserver.latency.k8s.io/impersonation", Layer::Impersonation),
+    ("apiserver.latency.k8s.io/apf-queue-wait", Layer::QueueWait),
+    ("apiserver.latency.k8s.io/authorization", Layer::Authorization),
+    ("apiserver.latency.k8s.io/mutating-webhook", Layer::MutatingWebhooks),
+    ("apiserver.latency.k8s.io/validating-webhook", Layer::ValidatingWebhooks),
+    ("apiserver.latency.k8s.io/etcd", Layer::Storage),
+    ("apiserver.latency.k8s.io/response-write", Layer::ResponseWrite),
+];
+
+tokio::task_local! {
+    static CURRENT: Arc<Latencies>;
+}
+
+/// The nanoseconds that a request has spent in each layer.
+#[derive(Debug, Default)]
+pub struct Latencies([AtomicU64; NAMES.len()]);
+
+impl Latencies {
+    fn of(&self, layer: Layer) -> Option<&AtomicU64> {
+        NAMES.iter().position(|(_, named)| *named == layer).and_then(|place| self.0.get(place))
+    }
+
+    /// Adds time to a layer; of [`Layer::ValidatingWebhooks`] the longest counts.
+    pub fn add(&self, layer: Layer, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX >> 1);
+        let Some(slot) = self.of(layer) else { return };
+        match layer {
+            Layer::ValidatingWebhooks => slot.fetch_max(nanos, Ordering::Relaxed),
+            _ => slot.fetch_add(nanos, Ordering::Relaxed),
+        };
+    }
+
+    /// The annotations of a request that has taken so long; none for one that was quick.
+    pub fn annotations(&self, total: Duration) -> Vec<(&'static str, String)> {
+        if total <= THRESHOLD {
+            return Vec::new();
+        }
+        let text = |nanos: u64| format_duration(i64::try_from(nanos).unwrap_or(i64::MAX)).to_string();
+        let total = u64::try_from(total.as_nanos()).unwrap_or(u64::MAX);
+        let layers =
+            NAMES.iter().zip(&self.0).map(|((name, _), nanos)| (*name, nanos.load(Ordering::Relaxed)));
+        let spent = layers.filter(|(_, nanos)| *nanos > 0).map(|(name, nanos)| (name, text(nanos)));
+        spent.chain([(TOTAL, text(total))]).collect()
+    }
+}
+
+/// Runs a request so that what its steps say is noted here.
+pub async fn noting<F: Future>(latencies: Arc<Latencies>, request: F) -> F::Output {
+    CURRENT.scope(latencies, request).await
+}
+
+/// Runs a step and notes how long it took.
+pub async fn timed<F: Future>(layer: Layer, step: F) -> F::Output {
+    let begun = Instant::now();
+    let outcome = step.await;
+    took(layer, begun.elapsed());
+    outcome
+}
+
+/// Notes how long a step took.
+pub fn took(layer: Layer, time: Duration) {
+    // Outside of a request that is recorded nobody wants to know.
+    let _ = CURRENT.try_with(|latencies| latencies.add(layer, time));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_requests_tell_where_the_time_went() {
+        let latencies = Latencies::default();
+        latencies.add(Layer::Storage, Duration::from_millis(200));
+        latencies.add(Layer::Storage, Duration::from_micros(1500));
+        latencies.add(Layer::ValidatingWebhooks, Duration::from_millis(300));
+        latencies.add(Layer::ValidatingWebhooks, Duration::from_millis(100));
+        assert_eq!(latencies.annotations(THRESHOLD), []);
+        let told = latencies.annotations(Duration::from_millis(1250));
+        let expected = [
+            ("apiserver.latency.k8s.io/validating-webhook", "300ms"),
+            ("apiserver.latency.k8s.io/etcd", "201.5ms"),
+            ("apiserver.latency.k8s.io/total", "1.25s"),
+        ];
+        assert_eq!(told, expected.map(|(name, text)| (name, text.to_owned())));
+    }
+
+    #[tokio::test]
+    async fn steps_note_their_time_in_requests_that_are_recorded() {
+        let latencies = Arc::<Latencies>::default();
+        let step = || timed(Layer::Storage, tokio::time::sleep(Duration::from_millis(2)));
+        step().await;
+        assert_eq!(latencies.of(Layer::Storage).unwrap().load(Ordering::Relaxed), 0);
+        noting(latencies.clone(), step()).await;
+        assert!(latencies.of(Layer::Storage).unwrap().load(Ordering::Relaxed) >= 2_000_000);
+    }
+}

@@ -1,0 +1,210 @@
+//! Tokens in Secrets that upstream once made for every account, and that nobody uses, are marked as invalid, and deleted when nobody
+//! has missed them for as long again (kubernetes `pkg/controller/serviceaccount/legacy_serviceaccount_token_cleaner.go`).
+//!
+//! Secrets that somebody made himself stay: only those that their account lists are taken for made by upstream. Once a day is
+//! enough for what goes by days.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plinth_codec::Value;
+use smol_str::SmolStr;
+use time::format_description::well_known::Rfc3339;
+use time::{Date, OffsetDateTime};
+
+use super::tokens;
+use crate::authn::service_account::last_used::{day, parse_day, LAST_USED};
+use crate::authn::service_account::INVALID_SINCE;
+use crate::authz::node::references::{of_pod, Named};
+use crate::handlers::{delete, write, Context};
+use crate::metadata;
+use crate::request_info::Verb;
+use crate::server::Server;
+use crate::status::ApiError;
+
+/// The controller's name.
+pub(super) const NAME: &str = "legacy-serviceaccount-token-cleaner-controller";
+/// How often it looks.
+const PERIOD: Duration = Duration::from_secs(24 * 3600);
+/// A pause after a fault.
+const RETRY: Duration = Duration::from_secs(60);
+const SECRETS: (&str, &str, &str) = ("", "v1", "secrets");
+
+/// Looks once a day.
+pub(super) async fn lead(server: Arc<Server>, unused_for: Duration) {
+    super::again(NAME, RETRY, || follow(&server, unused_for)).await;
+}
+
+async fn follow(server: &Arc<Server>, unused_for: Duration) -> Result<Infallible, ApiError> {
+    let mut period = tokio::time::interval(PERIOD);
+    loop {
+        period.tick().await;
+        look(server, unused_for, OffsetDateTime::now_utc()).await?;
+    }
+}
+
+/// What is to be done with a Secret.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Stays,
+    Mark,
+    Delete,
+}
+
+/// The days that decide.
+struct Days {
+    /// What was made or used at this time or later stays.
+    since: OffsetDateTime,
+}
+
+impl Days {
+    fn judge(&self, secret: &Value) -> Verdict {
+        let label = |key: &str| secret.str_at(&["metadata", "labels", key]);
+        let made = OffsetDateTime::parse(metadata::text(secret, "creationTimestamp"), &Rfc3339);
+        let is_old = |day: Date| day < self.since.date();
+        if metadata::is_deleting(secret) || !made.is_ok_and(|made| made < self.since) {
+            return Verdict::Stays;
+        }
+        // A day that cannot be read decides nothing; none at all means that it was not used since uses are noted.
+        if label(LAST_USED).is_some_and(|used| !parse_day(used).is_some_and(is_old)) {
+            return Verdict::Stays;
+        }
+        match label(INVALID_SINCE).and_then(parse_day) {
+            None => Verdict::Mark,
+            Some(marked) if is_old(marked) => Verdict::Delete,
+            Some(_) => Verdict::Stays,
+        }
+    }
+}
+
+/// Whether an account lists a Secret.
+fn lists(account: &Value, secret: &Value) -> bool {
+    let (name, wanted) = (metadata::text(secret, "name"), annotation(secret, tokens::ACCOUNT_UID));
+    let listed = account.get("secrets").and_then(Value::as_array).unwrap_or_default();
+    (wanted.is_empty() || wanted == metadata::text(account, "uid"))
+        && listed.iter().any(|secret| secret.str_at(&["name"]) == Some(name))
+}
+
+fn annotation<'a>(secret: &'a Value, key: &str) -> &'a str {
+    secret.str_at(&["metadata", "annotations", key]).unwrap_or_default()
+}
+
+async fn look(server: &Arc<Server>, unused_for: Duration, now: OffsetDateTime) -> Result<(), ApiError> {
+    const TRACKING: (&str, &str) = ("kube-system", "kube-apiserver-legacy-service-account-token-tracking");
+    let tracking = tokens::read(server, ("", "v1", "configmaps"), TRACKING).await?.unwrap_or_default();
+    let Some(began) = tracking.str_at(&["data", "since"]).and_then(parse_day) else { return Ok(()) };
+    let days = Days { since: now - unused_for };
+    // The first whole day.
+    if days.since.date() <= began {
+        return Ok(());
+    }
+    let (found, _) = tokens::of_namespace(server, "").await?;
+    for (namespace, name) in found {
+        let Some(secret) = tokens::read(server, SECRETS, (&namespace, &name)).await? else { continue };
+        let verdict = days.judge(&secret);
+        if verdict == Verdict::Stays {
+            continue;
+        }
+        let account = (namespace.as_str(), annotation(&secret, tokens::ACCOUNT_NAME));
+        let account = tokens::read(server, ("", "v1", "serviceaccounts"), account).await?;
+        let automatic = account.is_some_and(|account| lists(&account, &secret));
+        if !automatic || named_by_pods(server, &namespace).await?.contains(name.as_str()) {
+            continue;
+        }
+        let done = match verdict {
+            Verdict::Mark => mark(server, &namespace, &secret, now).await,
+            _ => remove(server, &namespace, &secret).await,
+        };
+        match done {
+            // Gone or changed since.
+            Err(error) if matches!(error.code, 404 | 409) => {}
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
+async fn named_by_pods(server: &Arc<Server>, namespace: &str) -> Result<HashSet<SmolStr>, ApiError> {
+    let cx = Context::internal(server, ("", "v1", "pods"), namespace, "", Verb::List)?;
+    let pods = server.store.objects(&cx.resource, namespace).await?;
+    let named = pods.iter().flat_map(of_pod).filter(|(kind, _)| *kind == Named::Secret);
+    Ok(named.map(|(_, name)| name).collect())
+}
+
+async fn mark(
+    server: &Arc<Server>,
+    namespace: &str,
+    secret: &Value,
+    now: OffsetDateTime,
+) -> Result<(), ApiError> {
+    let (name, uid) = (metadata::text(secret, "name"), metadata::text(secret, "uid"));
+    let cx = Context::internal(server, SECRETS, namespace, name, Verb::Update)?;
+    let today = day(now.date());
+    let marked = |live: Option<&Value>| {
+        let mut new = live.cloned().unwrap_or_default();
+        if metadata::text(&new, "uid") == uid {
+            if let Some(labels) = new.object_at_mut(&["metadata", "labels"]) {
+                labels.insert(INVALID_SINCE, today.as_str());
+            }
+        }
+        Ok(new)
+    };
+    write::update(&cx, &marked).await
+}
+
+async fn remove(server: &Arc<Server>, namespace: &str, secret: &Value) -> Result<(), ApiError> {
+    let cx = Context::internal(server, SECRETS, namespace, metadata::text(secret, "name"), Verb::Delete)?;
+    delete::delete_one(&cx, "Background", metadata::text(secret, "uid"), None).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::tree;
+    use time::macros::datetime;
+
+    #[test]
+    fn secrets_by_table() {
+        let days = Days { since: datetime!(2024-06-15 12:00 UTC) };
+        let secret = |made: &str, labels: &[(&str, &str)]| {
+            let mut secret = tree!({ "metadata": tree!({ "name": "s", "creationTimestamp": made }) });
+            for (key, value) in labels {
+                secret.object_at_mut(&["metadata", "labels"]).unwrap().insert(*key, *value);
+            }
+            secret
+        };
+        let old = "2024-01-01T00:00:00Z";
+        let rows = [
+            (secret(old, &[]), Verdict::Mark),
+            (secret("2024-06-15T11:59:59Z", &[]), Verdict::Mark),
+            (secret("2024-06-15T12:00:00Z", &[]), Verdict::Stays),
+            (secret("", &[]), Verdict::Stays),
+            (secret(old, &[(LAST_USED, "2024-06-14")]), Verdict::Mark),
+            (secret(old, &[(LAST_USED, "2024-06-15")]), Verdict::Stays),
+            (secret(old, &[(LAST_USED, "long ago")]), Verdict::Stays),
+            (secret(old, &[(INVALID_SINCE, "long ago")]), Verdict::Mark),
+            (secret(old, &[(INVALID_SINCE, "2024-06-15")]), Verdict::Stays),
+            (secret(old, &[(INVALID_SINCE, "2024-06-14")]), Verdict::Delete),
+            (secret(old, &[(INVALID_SINCE, "2024-06-14"), (LAST_USED, "2024-06-20")]), Verdict::Stays),
+        ];
+        for (secret, verdict) in rows {
+            assert_eq!(days.judge(&secret), verdict, "{secret:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_its_account_lists_was_made_by_itself() {
+        let secret = |uid: &str| {
+            let annotations = tree!({ "kubernetes.io/service-account.uid": uid });
+            tree!({ "metadata": tree!({ "name": "s", "annotations": annotations }) })
+        };
+        let account = |name: &str| tree!({ "metadata": tree!({ "uid": "u" }), "secrets": vec![tree!({ "name": name })] });
+        assert!(lists(&account("s"), &secret("u")));
+        assert!(lists(&account("s"), &secret("")));
+        assert!(!lists(&account("s"), &secret("another")));
+        assert!(!lists(&account("other"), &secret("u")));
+        assert!(!lists(&tree!({}), &secret("")));
+    }
+}

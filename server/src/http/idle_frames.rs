@@ -1,0 +1,93 @@
+//! Frames of HTTP/2 that ask for nothing: SETTINGS, PING, PRIORITY and types that nobody knows.
+//!
+//! To answer one costs more than to send it, and a connection needs a few a minute. So who sends thousands is cut off, as Go's
+//! server does with clients for which too many answers wait.
+
+use std::time::{Duration, Instant};
+
+/// The preface that a client begins with.
+const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
+/// The head of a frame: three bytes of length, type, flags, four of the stream.
+const HEAD: usize = 9;
+/// Such frames that a connection may send in [`PERIOD`]: clients send a PING or two.
+const MOST: u32 = 10_000;
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// Follows the bytes of a connection.
+#[derive(Debug)]
+pub struct IdleFrames {
+    /// Bytes that belong to the frame before.
+    skip: usize,
+    head: [u8; HEAD],
+    filled: usize,
+    count: u32,
+    since: Instant,
+}
+
+impl IdleFrames {
+    /// Of a connection that begins.
+    pub fn new() -> IdleFrames {
+        IdleFrames { skip: PREFACE, head: [0; HEAD], filled: 0, count: 0, since: Instant::now() }
+    }
+
+    /// Takes bytes in as they come; true when there were too many such frames.
+    pub fn take(&mut self, mut bytes: &[u8]) -> bool {
+        loop {
+            let skipped = self.skip.min(bytes.len());
+            self.skip -= skipped;
+            bytes = bytes.get(skipped..).unwrap_or_default();
+            if bytes.is_empty() {
+                return self.count > MOST;
+            }
+            let wanted = (HEAD - self.filled).min(bytes.len());
+            let (part, rest) = bytes.split_at(wanted);
+            if let Some(room) = self.head.get_mut(self.filled..self.filled + wanted) {
+                room.copy_from_slice(part);
+            }
+            bytes = rest;
+            self.filled += wanted;
+            if self.filled == HEAD {
+                self.filled = 0;
+                let [high, middle, low, kind, ..] = self.head;
+                self.skip = u32::from_be_bytes([0, high, middle, low]) as usize;
+                // DATA, HEADERS, RST_STREAM, WINDOW_UPDATE and CONTINUATION belong to requests, and are bounded with these.
+                if !matches!(kind, 0 | 1 | 3 | 8 | 9) {
+                    self.idle();
+                }
+            }
+        }
+    }
+
+    fn idle(&mut self) {
+        if self.since.elapsed() > PERIOD {
+            (self.count, self.since) = (0, Instant::now());
+        }
+        self.count += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_counted_however_they_come() {
+        let frame = |kind: u8, length: u8| {
+            let head = [0, 0, length, kind, 0, 0, 0, 0, 0];
+            head.into_iter().chain(std::iter::repeat_n(4, length.into())).collect::<Vec<u8>>()
+        };
+        let start = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        let stream: Vec<u8> =
+            [start, frame(4, 12), frame(1, 40), frame(0, 200), frame(6, 8), frame(77, 0), frame(8, 4)]
+                .concat();
+        for size in [1, 2, 7, 9, 10, 1000] {
+            let mut frames = IdleFrames::new();
+            assert!(!stream.chunks(size).any(|part| frames.take(part)));
+            assert_eq!(frames.count, 3, "in parts of {size}");
+        }
+        let mut frames = IdleFrames::new();
+        assert!(!frames.take(&stream));
+        let settings = frame(4, 0);
+        assert!((0..MOST).any(|_| frames.take(&settings)));
+    }
+}
