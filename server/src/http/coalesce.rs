@@ -29,7 +29,7 @@ const READING: Duration = Duration::from_micros(100);
 /// frames.
 const READ: usize = 4 << 10;
 /// Requests of a connection at once from which on their frames are worth waiting for.
-const CROWD: usize = 8;
+const CROWD: usize = 2;
 /// How long a client may take to read what is still held when its connection has ended.
 const LAST_FLUSH: Duration = Duration::from_secs(10);
 

@@ -3,9 +3,11 @@
 //! What one request costs is bounded and small, but a client that sends thousands at once puts thousands before everybody else's: the
 //! runtime serves tasks in the order in which they were woken. Seats of flow control do not help, since a request that never waits for
 //! anything has given its seat back when the next one is looked at. So all connections of a user have one [`Share`], which takes a
-//! turn of [`TURN`] and then lets everything pass that waits already. Whoever is alone has the next turn at once, and
-//! loses a fraction of a percent; beside a thousand requests of one user, a request of another waits for one turn of that user, not for a
-//! thousand requests.
+//! turn of [`TURN`] and then lets everything pass that waits already: beside a thousand requests of one user, a request of another
+//! waits for one turn of that user, not for a thousand requests.
+//!
+//! Turns cost a third of a small request: its steps go through two queues, and what a connection sends leaves in smaller pieces.
+//! So a user who has been [alone](ALONE) needs none. Whoever comes then waits once for what that user has in the queue.
 //!
 //! Connections that nobody has authenticated himself on yet, their handshakes with them, have one share together.
 
@@ -25,6 +27,8 @@ use pin_project_lite::pin_project;
 /// How long a user's connections are served before others come first, on each processor. One step of a request cannot be
 /// interrupted, so a turn lasts as long as this and one step more.
 const TURN: Duration = Duration::from_micros(100);
+/// How long nobody else must have been served for a user to be alone.
+const ALONE: Duration = Duration::from_millis(200);
 /// Tasks for each processor that are woken at once when a turn begins; more than a turn serves.
 const WOKEN: usize = 16;
 /// The processors, of which the runtime has a thread each.
@@ -38,6 +42,12 @@ const SWEPT_AT: usize = 1024;
 pub struct Shares {
     newcomers: Arc<Share>,
     users: Mutex<Users>,
+    /// What times are counted from.
+    began: Instant,
+    /// The address of the share that was served last.
+    served: AtomicUsize,
+    /// When it was not the one before, in nanoseconds.
+    changed: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -49,7 +59,13 @@ struct Users {
 impl Default for Shares {
     fn default() -> Shares {
         let users = Users { shares: HashMap::new(), sweep_at: SWEPT_AT };
-        Shares { newcomers: Arc::default(), users: Mutex::new(users) }
+        Shares {
+            newcomers: Arc::default(),
+            users: Mutex::new(users),
+            began: Instant::now(),
+            served: AtomicUsize::new(0),
+            changed: AtomicU64::new(0),
+        }
     }
 }
 
@@ -57,6 +73,18 @@ impl Shares {
     /// A connection that has just come.
     pub fn enter(self: &Arc<Shares>) -> Arc<Member> {
         Arc::new(Member { shares: self.clone(), own: OnceLock::new(), streams: AtomicUsize::new(0) })
+    }
+
+    /// A share is served now; returns whether no other one has been for a while.
+    fn alone(&self, share: &Arc<Share>, now: Instant) -> bool {
+        let address = Arc::as_ptr(share) as usize;
+        let now = nanoseconds(now.saturating_duration_since(self.began));
+        // Whoever is told something that another thread is about to change has one turn more or less.
+        if self.served.load(Ordering::Relaxed) != address {
+            self.served.store(address, Ordering::Relaxed);
+            self.changed.store(now, Ordering::Relaxed);
+        }
+        now.saturating_sub(self.changed.load(Ordering::Relaxed)) > nanoseconds(ALONE)
     }
 
     fn of(&self, user: &str) -> Arc<Share> {
@@ -72,6 +100,10 @@ impl Shares {
         users.shares.insert(user.to_owned(), Arc::downgrade(&share));
         share
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX >> 1)
 }
 
 /// What the connections of one user have together.
@@ -94,11 +126,11 @@ struct Queue {
 
 impl Share {
     fn is_used_up(&self) -> bool {
-        u128::from(self.used.load(Ordering::Relaxed)) >= TURN.as_nanos() * *PROCESSORS as u128
+        self.used.load(Ordering::Relaxed) >= nanoseconds(TURN) * *PROCESSORS as u64
     }
 
     fn took(&self, time: Duration) {
-        self.used.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX >> 1), Ordering::Relaxed);
+        self.used.fetch_add(nanoseconds(time), Ordering::Relaxed);
     }
 
     /// Waits for the next turn; returns the place in the queue, or none when the turn has begun meanwhile.
@@ -199,7 +231,9 @@ impl<F: Future> Future for Paced<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let share = this.member.share();
-        if share.is_used_up() {
+        let begun = Instant::now();
+        let alone = this.member.shares.alone(share, begun);
+        if !alone && share.is_used_up() {
             let had =
                 this.place.take().filter(|(queue, _)| Arc::ptr_eq(queue, share)).map(|(_, place)| place);
             if let Some(place) = share.wait(had, cx.waker()) {
@@ -207,10 +241,11 @@ impl<F: Future> Future for Paced<F> {
                 return Poll::Pending;
             }
         }
-        let begun = Instant::now();
         let polled = this.task.poll(cx);
-        // The step may have been the one that told whose connection it is.
-        this.member.share().took(begun.elapsed());
+        if !alone {
+            // The step may have been the one that told whose connection it is.
+            this.member.share().took(begun.elapsed());
+        }
         polled
     }
 }
@@ -319,6 +354,20 @@ mod tests {
             }
         }
         running.join_all().await;
+    }
+
+    #[test]
+    fn alone_is_who_has_been_served_without_others_for_a_while() {
+        let shares = Shares::default();
+        let (one, other) = (Arc::default(), Arc::default());
+        let after = |milliseconds| shares.began + Duration::from_millis(milliseconds);
+        assert!(!shares.alone(&one, after(1)));
+        assert!(!shares.alone(&one, after(201)));
+        assert!(shares.alone(&one, after(202)));
+        assert!(!shares.alone(&other, after(203)));
+        assert!(!shares.alone(&one, after(204)));
+        assert!(!shares.alone(&one, after(404)));
+        assert!(shares.alone(&one, after(405)));
     }
 
     #[test]
