@@ -115,6 +115,10 @@ pub fn apply_twice(live: Value, mut config: Value) {
         Ok::<Value, apply::ApplyError>(object)
     };
     let Ok(once) = run(&live, "2026-01-01T00:00:01Z") else { return };
+    // Nobody owns anything, as after an apply of empty lists alone: the next one is a first apply, too.
+    if once.at(&["metadata", "managedFields"]).is_none() {
+        return;
+    }
     let twice = run(&once, "2026-01-01T00:00:02Z").expect("what was applied once");
     assert_eq!(twice, once, "applying again changed something");
 

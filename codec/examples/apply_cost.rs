@@ -104,5 +104,6 @@ fn size(v: &Value) -> usize {
         Value::String(s) => s.len() + 2,
         Value::Array(items) => items.iter().map(|v| size(v) + 1).sum::<usize>() + 1,
         Value::Object(map) => map.iter().map(|(k, v)| k.len() + 4 + size(v)).sum::<usize>() + 1,
+        Value::Encoded(encoded) => encoded.text().len(),
     }
 }

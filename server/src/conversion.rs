@@ -110,7 +110,7 @@ pub fn served_tree(
     revision: Revision,
 ) -> Result<Value, ApiError> {
     let mut tree =
-        json::parse(stored.body()).map_err(|e| ApiError::internal(format!("stored object: {e}")))?;
+        json::parse_stored(stored.body()).map_err(|e| ApiError::internal(format!("stored object: {e}")))?;
     // A custom resource has been brought to its version when it was read.
     if let Some(form) = resource.storage.as_ref().filter(|_| !resource.is_custom()) {
         let is_same = form.group == resource.row.group && stored.version() == resource.row.version;

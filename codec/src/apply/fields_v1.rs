@@ -4,12 +4,16 @@
 //! below: `{"f:spec":{"f:ports":{".":{},"k:{\"port\":80}":{"f:name":{}}}}}`. Unknown types of steps are
 //! dropped.
 
-use smol_str::SmolStr;
+use std::borrow::Cow;
 
 use super::path::{BadElement, PathElement};
+use super::remove::step;
 use super::set::{Builder, Node, Set, View};
+use super::typed::Ref;
 use super::MAX_DEPTH;
-use crate::value::{Map, Value};
+use crate::json::{self, Reader, Source, Token};
+use crate::schema::Schema;
+use crate::value::{Encoded, Map, Value};
 
 /// Why a FieldsV1 tree was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,14 +29,81 @@ pub enum BadFields {
     TooDeep,
 }
 
-/// Reads a set. `O(n log n)`.
+/// Reads a set. `O(n log n)`; text in the order of the set, as [`encode`] writes it wherever names are strings, is read in one pass.
 pub fn decode(fields: &Value) -> Result<Set, BadFields> {
-    let mut out = Builder::default();
     match fields {
-        Value::Null => {}
-        Value::Object(map) => level(map, &mut out, 0)?,
-        other => return Err(BadFields::NotAnObject(other.type_name())),
+        Value::Null => Ok(Set::new()),
+        Value::Encoded(encoded) => in_order(encoded.text()).map_or_else(|| of_members(encoded.members()), Ok),
+        Value::Object(members) => of_members(members),
+        other => Err(BadFields::NotAnObject(other.type_name())),
     }
+}
+
+/// The set of text that has the set's own order; `None` for any other.
+fn in_order(text: &str) -> Option<Set> {
+    let mut out = Builder::default();
+    let mut reader = reader(text)?;
+    level_in_order(&mut reader, &mut out, 0)?;
+    Some(out.finish())
+}
+
+fn level_in_order(reader: &mut Reader<'_>, out: &mut Builder, depth: usize) -> Option<()> {
+    if depth > MAX_DEPTH {
+        return None;
+    }
+    let (mut first, mut last) = (true, None);
+    while let Some(key) = reader.key(first).ok()? {
+        first = false;
+        let token = reader.token().ok()?;
+        if key == "." {
+            out.add();
+            reader.skip_rest(&token).ok()?;
+            continue;
+        }
+        let Some(element) = PathElement::parse(&key).ok()? else {
+            reader.skip_rest(&token).ok()?;
+            continue;
+        };
+        if last.as_ref().is_some_and(|last| *last >= element) {
+            return None;
+        }
+        last = Some(element.clone());
+        out.enter(element);
+        let before = out.added();
+        match token {
+            Token::Object => level_in_order(reader, out, depth + 1)?,
+            Token::Null => {}
+            _ => return None,
+        }
+        if out.added() == before {
+            out.add();
+        }
+        out.leave();
+    }
+    Some(())
+}
+
+/// At the members of the object that a text is.
+fn reader(text: &str) -> Option<Reader<'_>> {
+    let mut reader = Reader::new(text.as_bytes());
+    matches!(reader.token(), Ok(Token::Object)).then_some(reader)
+}
+
+fn text_of(fields: &Value) -> Cow<'_, str> {
+    match fields {
+        Value::Encoded(encoded) => Cow::Borrowed(encoded.text()),
+        other => {
+            let mut text = Vec::new();
+            json::write_untyped(other, &mut text);
+            // A tree holds nothing but text.
+            Cow::Owned(String::from_utf8(text).unwrap_or_default())
+        }
+    }
+}
+
+fn of_members(members: &Map) -> Result<Set, BadFields> {
+    let mut out = Builder::default();
+    level(members, &mut out, 0)?;
     Ok(out.finish())
 }
 
@@ -63,9 +134,8 @@ fn level(map: &Map, out: &mut Builder, depth: usize) -> Result<(), BadFields> {
 
 fn node(element: PathElement, below: &Value, out: &mut Builder, depth: usize) -> Result<(), BadFields> {
     let map = match below {
-        Value::Object(map) => map,
         Value::Null => &Map::new(),
-        other => return Err(BadFields::NotAnObject(other.type_name())),
+        other => other.as_object().ok_or(BadFields::NotAnObject(other.type_name()))?,
     };
     out.enter(element);
     let before = out.added();
@@ -82,50 +152,154 @@ fn node(element: PathElement, below: &Value, out: &mut Builder, depth: usize) ->
     Ok(())
 }
 
-/// Whether a tree that [`encode`] wrote has one of the paths, found key by key.
-pub(super) fn has_any_of(tree: &Map, paths: View<'_>) -> bool {
-    paths.nodes().any(|node| match tree.get(&node.element.to_key()) {
-        Some(Value::Object(below)) => {
-            let is_member = below.is_empty() || below.contains(".");
-            (node.member && is_member) || has_any_of(below, node.below)
-        }
-        _ => false,
-    })
+/// Whether one of the paths is among the fields; what is not read past is not decoded.
+pub(super) fn has_any_of(fields: &Value, paths: &Set) -> bool {
+    // What cannot be read has to be looked at closely.
+    found(fields, paths, 1).is_none_or(|found| found > 0)
 }
 
-/// Whether a tree that [`encode`] wrote is that of a set.
-pub(super) fn is(tree: &Map, set: View<'_>) -> bool {
-    let mut members = tree.iter().filter(|(key, _)| *key != ".").peekable();
-    let mut found = usize::from(tree.contains("."));
-    set.nodes().all(|node| {
-        found += 1;
-        let below = match node.element {
-            // Fields have the same order in both.
-            PathElement::Field(name) => {
-                members.next_if(|(key, _)| key.strip_prefix("f:") == Some(name)).map(|(_, below)| below)
+/// Whether all of the paths are among the fields.
+pub(super) fn has_all_of(fields: &Value, paths: &Set) -> bool {
+    let all = paths.len();
+    found(fields, paths, all).is_some_and(|found| found == all)
+}
+
+/// How many of the paths are among the fields; it is not looked further when that is `enough`.
+fn found(fields: &Value, paths: &Set, enough: usize) -> Option<usize> {
+    let text = text_of(fields);
+    let mut reader = reader(&text)?;
+    Some(look_for(&mut reader, paths.view(), enough)?.found)
+}
+
+/// What was seen of the object below a step.
+struct Below {
+    /// So many of the paths are here.
+    found: usize,
+    /// The step is itself a member.
+    is_member: bool,
+}
+
+fn look_for(reader: &mut Reader<'_>, paths: View<'_>, enough: usize) -> Option<Below> {
+    let (mut first, mut has_dot, mut found) = (true, false, 0);
+    while let Some(key) = reader.key(first).ok()? {
+        first = false;
+        has_dot |= key == ".";
+        let token = reader.token().ok()?;
+        let node = paths.nodes().find(|node| match node.element {
+            PathElement::Field(name) => key.strip_prefix("f:") == Some(name),
+            other => !key.starts_with("f:") && other.to_key() == *key,
+        });
+        match (node, &token) {
+            (Some(node), Token::Object) => {
+                let below = look_for(reader, node.below, enough - found)?;
+                found += below.found;
+                if found < enough && node.member && below.is_member {
+                    found += 1;
+                }
+                if found >= enough {
+                    return Some(Below { found, is_member: false });
+                }
             }
-            other => tree.get(&other.to_key()),
-        };
-        below.and_then(Value::as_object).is_some_and(|below| {
-            let is_member = below.is_empty() || below.contains(".");
-            node.member == is_member && is(below, node.below)
-        })
-    }) && found == tree.len()
+            _ => reader.skip_rest(&token).ok()?,
+        }
+    }
+    Some(Below { found, is_member: has_dot || first })
 }
 
-/// Writes a set.
+/// Whether the fields are those of a set.
+pub(super) fn is(fields: &Value, set: &Set) -> bool {
+    *text_of(fields) == *text(set) || decode(fields).is_ok_and(|fields| fields == *set)
+}
+
+/// Whether there are no fields.
+pub(super) fn is_empty(fields: &Value) -> bool {
+    match fields {
+        Value::Encoded(encoded) => {
+            encoded.text().bytes().filter(|byte| !byte.is_ascii_whitespace()).take(3).eq(*b"{}")
+        }
+        other => other.as_object().is_none_or(Map::is_empty),
+    }
+}
+
+/// Whether the schema has parts where the fields have them: nothing is owned in what is atomic.
+pub(super) fn fits(fields: &Value, schema: &Schema, root: Ref<'_>) -> bool {
+    let text = text_of(fields);
+    let parts = reader(&text).and_then(|mut reader| parts_of(&mut reader, schema, root));
+    parts.is_none_or(|parts| parts != Parts::OfAnAtom)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parts {
+    None,
+    Some,
+    /// Something atomic has parts, here or below.
+    OfAnAtom,
+}
+
+fn parts_of(reader: &mut Reader<'_>, schema: &Schema, of: Ref<'_>) -> Option<Parts> {
+    let shape = of.shape(schema);
+    let (mut first, mut parts) = (true, Parts::None);
+    while let Some(key) = reader.key(first).ok()? {
+        first = false;
+        let token = reader.token().ok()?;
+        if key == "." {
+            reader.skip_rest(&token).ok()?;
+            continue;
+        }
+        parts = Parts::Some;
+        match (step(shape, key.strip_prefix("f:")), &token) {
+            (Some(below), Token::Object) => match parts_of(reader, schema, below)? {
+                Parts::OfAnAtom => return Some(Parts::OfAnAtom),
+                Parts::Some if below.is_atomic(schema) => return Some(Parts::OfAnAtom),
+                _ => {}
+            },
+            _ => reader.skip_rest(&token).ok()?,
+        }
+    }
+    Some(parts)
+}
+
+/// Writes a set: an object that stays text.
 pub fn encode(set: &Set) -> Value {
-    Value::Object(members(set.view(), false))
+    Value::Encoded(Encoded::new(text(set)))
 }
 
-fn members(view: View<'_>, include_self: bool) -> Map {
-    let nodes = view.nodes().map(|Node { element, member, below, .. }| {
-        (element.to_key(), Value::Object(members(below, member && !below.is_empty())))
-    });
-    let mut members = Vec::with_capacity(view.nodes().count() + usize::from(include_self));
-    members.extend(include_self.then(|| (SmolStr::new_static("."), Value::object())));
-    members.extend(nodes);
-    Map::from_members(members).0
+fn text(set: &Set) -> String {
+    let mut out = Vec::with_capacity(1024);
+    write(set.view(), false, &mut out);
+    // Names are text, and so is what is put around them.
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Keys come sorted as text.
+fn write(view: View<'_>, is_member: bool, out: &mut Vec<u8>) {
+    let begin = out.len();
+    out.push(b'{');
+    let mut member = |key: &str, below: Option<Node<'_>>| {
+        if out.len() > begin + 1 {
+            out.push(b',');
+        }
+        json::write_string(key, out);
+        out.push(b':');
+        match below {
+            Some(node) => write(node.below, node.member && !node.below.is_empty(), out),
+            None => out.extend_from_slice(b"{}"),
+        }
+    };
+    if is_member {
+        member(".", None);
+    }
+    // Names of fields come first in a set as in the text; of the others the set has another order.
+    let mut others = Vec::new();
+    for node in view.nodes() {
+        match node.element {
+            PathElement::Field(_) => member(&node.element.to_key(), Some(node)),
+            other => others.push((other.to_key(), node)),
+        }
+    }
+    others.sort_by(|(a, _), (b, _)| a.cmp(b));
+    others.into_iter().for_each(|(key, node)| member(&key, Some(node)));
+    out.push(b'}');
 }
 
 #[cfg(test)]
@@ -133,23 +307,33 @@ mod tests {
     use super::*;
     use crate::patch::testkit::json;
 
+    fn unread(text: &str) -> Value {
+        Value::Encoded(Encoded::new(text))
+    }
+
     #[test]
     fn what_is_read_is_written() {
         for text in [
             r#"{}"#,
             r#"{"f:a":{}}"#,
             r#"{"f:a":{".":{},"f:b":{}},"f:c":{"f:d":{}}}"#,
-            r#"{"f:l":{".":{},"k:{\"n\":\"a\"}":{".":{},"f:x":{}},"v:1":{},"i:3":{}}}"#,
+            r#"{"f:l":{".":{},"i:3":{},"k:{\"n\":\"a\"}":{".":{},"f:x":{}},"v:1":{}}}"#,
         ] {
-            let tree = json(text);
-            assert_eq!(encode(&decode(&tree).unwrap()), tree, "{text}");
+            let set = decode(&json(text)).unwrap();
+            let Value::Encoded(written) = encode(&set) else { panic!("{text}") };
+            assert_eq!(written.text(), text);
+            assert_eq!(decode(&unread(text)).unwrap(), set, "{text}");
+            assert!(is(&unread(text), &set) && is(&json(text), &set), "{text}");
+            assert_eq!(is_empty(&unread(text)), set.is_empty(), "{text}");
         }
     }
 
     #[test]
     fn odd_forms_are_made_regular() {
         let rows = [
-            ("null", "{}"),
+            (r#"{ "f:b" : {}, "f:a" : {} }"#, r#"{"f:a":{},"f:b":{}}"#),
+            (r#"{"f:a":{},"f:a":{"f:b":{}}}"#, r#"{"f:a":{"f:b":{}}}"#),
+            (r#"{"f:a":{"f:b":{},".":{}}}"#, r#"{"f:a":{".":{},"f:b":{}}}"#),
             (r#"{"f:a":null}"#, r#"{"f:a":{}}"#),
             (r#"{"f:a":{".":{}}}"#, r#"{"f:a":{}}"#),
             (r#"{"f:a":{"x:new":{}}}"#, r#"{"f:a":{}}"#),
@@ -158,8 +342,12 @@ mod tests {
             (r#"{"v:1":{},"v:1.0":{}}"#, r#"{"v:1":{}}"#),
         ];
         for (text, want) in rows {
-            assert_eq!(encode(&decode(&json(text)).unwrap()), json(want), "{text}");
+            let set = decode(&json(text)).unwrap();
+            assert_eq!(encode(&set), json(want), "{text}");
+            assert_eq!(decode(&unread(text)).unwrap(), set, "{text}");
+            assert!(is(&unread(text), &set), "{text}");
         }
+        assert_eq!(decode(&Value::Null), Ok(Set::new()));
         // Numbers sort as numbers in a set, as text in a tree.
         let set = decode(&json(r#"{"k:{\"p\":443}":{},"k:{\"p\":80}":{}}"#)).unwrap();
         let order: Vec<_> = set.view().nodes().map(|n| n.element.to_key()).collect();
@@ -167,7 +355,40 @@ mod tests {
     }
 
     #[test]
+    fn paths_are_found_in_text_and_tree() {
+        let text = r#"{"f:a":{},"f:l":{".":{},"k:{\"n\":\"a\"}":{".":{},"f:x":{}},"k:{\"n\":\"b\"}":{"f:y":{}},"v:1":{}},"x:new":{}}"#;
+        let rows = [
+            ("{}", false),
+            (r#"{"f:a":{}}"#, true),
+            (r#"{"f:a":{},"f:b":{}}"#, true),
+            (r#"{"f:a":{},"f:l":{".":{},"k:{\"n\":\"a\"}":{".":{},"f:x":{}}}}"#, true),
+            (r#"{"f:l":{".":{},"k:{\"n\":\"b\"}":{".":{},"f:y":{}}}}"#, true),
+            (r#"{"f:b":{},"f:c":{"f:a":{}}}"#, false),
+            // Parents and children of members are none.
+            (r#"{"f:a":{"f:b":{}}}"#, false),
+            (r#"{"f:l":{}}"#, true),
+            (r#"{"f:l":{"k:{\"n\":\"b\"}":{}}}"#, false),
+            (r#"{"f:l":{"k:{\"n\":\"b\"}":{"f:y":{}}}}"#, true),
+            (r#"{"f:l":{"k:{\"n\":\"c\"}":{},"v:1":{}}}"#, true),
+            (r#"{"f:l":{"k:{\"n\":\"a\"}":{"f:y":{}}}}"#, false),
+            (r#"{"f:l":{"v:2":{}}}"#, false),
+        ];
+        for (paths, found) in rows {
+            let paths = decode(&json(paths)).unwrap();
+            assert_eq!(has_any_of(&unread(text), &paths), found, "{paths:?}");
+            assert_eq!(has_any_of(&json(text), &paths), found, "{paths:?}");
+            let all = paths.is_subset(&decode(&json(text)).unwrap());
+            assert_eq!(has_all_of(&unread(text), &paths), all, "{paths:?}");
+            assert_eq!(!decode(&json(text)).unwrap().intersection(&paths).is_empty(), found, "{paths:?}");
+        }
+    }
+
+    #[test]
     fn faults_are_named() {
+        assert_eq!(decode(&unread(r#"{"f:a":1}"#)), Err(BadFields::NotAnObject("number")));
+        assert!(matches!(decode(&unread(r#"{"name":{}}"#)), Err(BadFields::Element(_))));
+        let nested = format!("{}{{}}{}", r#"{"f:a":"#.repeat(5_000), "}".repeat(5_000));
+        assert_eq!(decode(&unread(&nested)), Err(BadFields::TooDeep));
         assert_eq!(decode(&json("[]")), Err(BadFields::NotAnObject("array")));
         assert_eq!(decode(&json(r#"{"f:a":1}"#)), Err(BadFields::NotAnObject("number")));
         assert!(matches!(decode(&json(r#"{"name":{}}"#)), Err(BadFields::Element(_))));

@@ -493,13 +493,9 @@ fn previous<'v>(live: &'v Value, new: &mut Value, context: &Context<'_>) -> Mana
         _ => None,
     };
     let stored = managed_fields(live);
-    // Nearly every client sends back what it read, which needs no check.
-    if sent.is_some() && sent.as_ref() == stored {
-        return sent.and_then(|list| Managed::taken(list).ok()).unwrap_or_default();
-    }
     let of_live = || stored.and_then(|list| Managed::stored(list).ok()).unwrap_or_default();
-    // Through a subresource nobody may say who owns what.
-    if !context.subresource.is_empty() {
+    // Nearly every client sends back what it read, which needs no check. Through a subresource nobody may say who owns what.
+    if sent.is_some() && sent.as_ref() == stored || !context.subresource.is_empty() {
         return of_live();
     }
     if managed::is_reset(sent.as_ref()) {
@@ -517,27 +513,37 @@ fn track(live: &Value, new: &Value, managed: &mut Managed<'_>, context: &Context
     let Context { schema, root, reset, .. } = *context;
     reconcile(managed, context);
     let comparison = compare(schema, root, live, new).map(|set| reset.filter(set));
+    let changed = comparison.modified.union(&comparison.added);
+    let set = changed.difference(never_owned());
+    let own = Entry {
+        manager: manager_name(context.manager),
+        operation: Operation::Update,
+        api_version: context.kind.api_version(),
+        subresource: context.subresource.into(),
+        time: Some(context.time.into()),
+        fields: Fields::Set(Set::new()),
+    };
+    let at = managed.entries.iter().position(|e| e.is_same_manager(&own));
+    // Who changes what is theirs already, as who tells of a status does again and again, neither gives nor gets anything.
+    let keeps = |entry: &Entry<'_>| {
+        entry.fields.has_all_of(&changed) && !entry.fields.has_any_of(&comparison.removed)
+    };
+    let kept = at.filter(|i| !set.is_empty() && set == changed && keeps(&managed.entries[*i]));
+    let kept = kept.map(|i| Entry { time: own.time.clone(), ..managed.entries.remove(i) });
     if !comparison.is_same() {
         // Forced, so that there is no error.
         let _ = release(managed, &comparison, live, new, true, context);
     }
-    let set = comparison.modified.union(&comparison.added).difference(never_owned());
-    if !set.is_empty() {
-        let own = Entry {
-            manager: manager_name(context.manager),
-            operation: Operation::Update,
-            api_version: context.kind.api_version(),
-            subresource: context.subresource.into(),
-            time: Some(context.time.into()),
-            fields: Fields::Set(set.clone()),
-        };
-        match managed.entries.iter_mut().find(|e| e.is_same_manager(&own)) {
+    match kept {
+        Some(entry) => managed.entries.push(entry),
+        None if set.is_empty() => {}
+        None => match managed.entries.iter_mut().find(|e| e.is_same_manager(&own)) {
             Some(entry) => {
                 entry.fields = Fields::Set(entry.fields.set().union(&set));
                 entry.time = own.time;
             }
-            None => managed.entries.push(own),
-        }
+            None => managed.entries.push(Entry { fields: Fields::Set(set), ..own }),
+        },
     }
     managed.cap_updates();
 }

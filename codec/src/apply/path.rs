@@ -189,7 +189,7 @@ pub fn compare(a: &Value, b: &Value) -> Ordering {
         Value::String(_) => 1,
         Value::Bool(_) => 2,
         Value::Array(_) => 3,
-        Value::Object(_) => 4,
+        Value::Object(_) | Value::Encoded(_) => 4,
         Value::Null => 5,
     };
     match (a, b) {

@@ -1,11 +1,12 @@
 //! Taking the fields of a set out of a value, and two views of a set that need the schema.
 
+use super::fields_v1;
 use super::managed::Fields;
 use super::path::PathElement;
 use super::set::{Builder, Set, View};
 use super::typed::{self, Ref, Shape};
 use crate::schema::{Schema, TypeId};
-use crate::value::{Map, Value};
+use crate::value::Value;
 
 /// Removes every path of the set. An object or list that gets empty by it stays, empty. `O(n log n)`.
 pub(super) fn remove(schema: &Schema, root: TypeId, value: &mut Value, set: &Set) {
@@ -79,7 +80,7 @@ pub(super) fn with_named_fields(schema: &Schema, root: TypeId, set: &Set) -> Set
 /// whole by who owned a part of it. `None` when they fit as they are.
 pub(super) fn reconcile(schema: &Schema, root: TypeId, fields: &Fields<'_>) -> Option<Set> {
     let fits = match fields {
-        Fields::Encoded(tree) => tree.as_object().is_none_or(|tree| tree_fits(schema, tree, Ref::root(root))),
+        Fields::Encoded(fields) => fields_v1::fits(fields, schema, Ref::root(root)),
         Fields::Set(set) => set_fits(schema, set.view(), Ref::root(root)),
     };
     if fits {
@@ -92,7 +93,7 @@ pub(super) fn reconcile(schema: &Schema, root: TypeId, fields: &Fields<'_>) -> O
 
 /// The type of what a step leads to; `None` for fields that the schema does not know, and where there is no
 /// schema: these are left alone.
-fn step<'s>(shape: Shape<'s>, field: Option<&str>) -> Option<Ref<'s>> {
+pub(super) fn step<'s>(shape: Shape<'s>, field: Option<&str>) -> Option<Ref<'s>> {
     match (shape, field) {
         (Shape::Struct(s), Some(name)) => s.field(name).map(Ref::field),
         (Shape::Map(value), _) => Some(value),
@@ -113,19 +114,6 @@ fn set_fits(schema: &Schema, view: View<'_>, of: Ref<'_>) -> bool {
     view.nodes().filter(|n| !n.below.is_empty()).all(|n| match step(shape, field_name(n.element)) {
         Some(of) => !of.is_atomic(schema) && set_fits(schema, n.below, of),
         None => true,
-    })
-}
-
-fn tree_fits(schema: &Schema, tree: &Map, of: Ref<'_>) -> bool {
-    let shape = of.shape(schema);
-    tree.iter().all(|(key, below)| match below {
-        Value::Object(below) if below.len() > usize::from(below.contains(".")) => {
-            match step(shape, key.strip_prefix("f:")) {
-                Some(of) => !of.is_atomic(schema) && tree_fits(schema, below, of),
-                None => true,
-            }
-        }
-        _ => true,
     })
 }
 

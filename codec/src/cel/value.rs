@@ -239,6 +239,7 @@ impl<'a> Val<'a> {
             Value::String(s) => Val::String(Text::Data(s)),
             Value::Array(elements) => Val::List(List::Data(elements, None)),
             Value::Object(members) => Val::Map(Table::Data(members, None)),
+            Value::Encoded(encoded) => Val::Map(Table::Data(encoded.members(), None)),
         }
     }
 

@@ -18,7 +18,7 @@ pub(super) enum Step<'s> {
 }
 
 /// The path to the value at hand, and the strict errors so far.
-pub(super) struct Report<'s> {
+pub(crate) struct Report<'s> {
     pub(super) strict: bool,
     pub(super) path: Vec<Step<'s>>,
     pub(super) errors: Vec<StrictError>,

@@ -9,7 +9,7 @@ use crate::value::Value;
 
 /// The beginning of a value; a leaf is complete with it. `T` is the source's text.
 #[derive(Debug)]
-pub(super) enum Token<'a, T> {
+pub(crate) enum Token<'a, T> {
     Null,
     Bool(bool),
     Number(Number<'a>),
@@ -20,7 +20,7 @@ pub(super) enum Token<'a, T> {
 
 /// A number as it was written, or as another reader made it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Number<'a> {
+pub(crate) enum Number<'a> {
     Text(&'a str),
     Int(i64),
     Float(f64),
@@ -28,7 +28,7 @@ pub(super) enum Number<'a> {
 
 /// The key of a struct's member.
 #[derive(Debug)]
-pub(super) enum Key<T> {
+pub(crate) enum Key<T> {
     /// That of a field, by its rank.
     Field(usize),
     /// Any other.
@@ -36,7 +36,7 @@ pub(super) enum Key<T> {
 }
 
 /// A walk along a value, in order.
-pub(super) trait Source<'a> {
+pub(crate) trait Source<'a> {
     /// Text as the source has it, so that what is only looked at (the names of fields) is never copied.
     type Text: AsRef<str> + Into<SmolStr>;
 
@@ -72,6 +72,11 @@ pub(super) trait Source<'a> {
 
     /// The next value as it is; duplicate keys are told to the report.
     fn untyped(&mut self, report: &mut Report<'_>) -> Result<Value, DecodeError>;
+
+    /// The next value, which may stay the text that it is ([`Value::Encoded`]) when it is an object.
+    fn unread(&mut self) -> Result<Value, DecodeError> {
+        self.untyped(&mut Report::new(false))
+    }
 }
 
 /// A tree, taken apart as it is read.
@@ -107,6 +112,10 @@ impl<'a> Source<'a> for Tree {
             }
             Value::Object(members) => {
                 self.open.push(Open::Object(members.into_iter()));
+                Token::Object
+            }
+            Value::Encoded(encoded) => {
+                self.open.push(Open::Object(encoded.members().clone().into_iter()));
                 Token::Object
             }
         })

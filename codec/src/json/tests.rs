@@ -336,3 +336,34 @@ fn a_text_is_indented_the_same_in_pieces_of_any_size() {
         assert_eq!(out, whole, "pieces of {size}");
     }
 }
+
+#[test]
+fn what_owners_own_stays_text_in_stored_objects_alone() {
+    let text = r#"{"metadata":{"managedFields":[{"fieldsV1":{"f:a":{}},"manager":"m"}],"fieldsV1":{}},"spec":[{"managedFields":[{"fieldsV1":{}}]}]}"#;
+    let (stored, read) = (parse_stored(text.as_bytes()).unwrap(), parse(text.as_bytes()).unwrap());
+    assert_eq!(stored, read);
+    let encoded = |value: &Value| {
+        let mut found = Vec::new();
+        let mut work = vec![value];
+        while let Some(value) = work.pop() {
+            match value {
+                Value::Encoded(encoded) => found.push(encoded.text().to_owned()),
+                Value::Array(elements) => work.extend(elements),
+                Value::Object(members) => work.extend(members.values()),
+                _ => {}
+            }
+        }
+        found
+    };
+    assert_eq!(encoded(&stored), [r#"{"f:a":{}}"#]);
+    assert_eq!(encoded(&read), [""; 0]);
+    for faulty in [
+        r#"{"metadata":{"managedFields":[{"fieldsV1":{"f:a":{}]}}"#,
+        r#"{"metadata":{"managedFields":[{"fieldsV1":{"#,
+    ] {
+        assert!(parse_stored(faulty.as_bytes()).is_err(), "{faulty}");
+    }
+    // Not UTF-8: read as everything else of that kind is.
+    let broken = b"{\"metadata\":{\"managedFields\":[{\"fieldsV1\":{\"f:\xff\":{}}}]}}";
+    assert_eq!(parse_stored(broken).unwrap(), parse(broken).unwrap());
+}

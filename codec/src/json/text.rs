@@ -9,10 +9,10 @@ use super::source::{Key, Number, Source, Token};
 use crate::blocks::{begins_with, plain_prefix};
 use crate::error::{DecodeError, TypeError};
 use crate::schema::StructType;
-use crate::value::{level, Map, Value, MAX_DEPTH};
+use crate::value::{level, Encoded, Map, Value, MAX_DEPTH};
 
 /// A reader somewhere in a body.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     /// The same where all of it is UTF-8, so that no string has to be looked at for that again.
     text: Option<&'a str>,
@@ -22,12 +22,32 @@ pub(super) struct Reader<'a> {
     /// size.
     members: Vec<(SmolStr, Value)>,
     elements: Vec<Value>,
+    owners: Owners,
+}
+
+/// Where a reader without a schema is, on its way to `metadata.managedFields[].fieldsV1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owners {
+    /// It reads whatever comes.
+    Read,
+    /// It leaves what owners own as it is, and is not among them.
+    Elsewhere,
+    /// The same, and it is among them.
+    Here,
 }
 
 /// Reads a whole body without a schema.
 pub(super) fn parse(body: &[u8], report: &mut Report<'_>) -> Result<Value, DecodeError> {
     let mut reader = Reader::new(body);
     let value = reader.untyped(report)?;
+    reader.end()?;
+    Ok(value)
+}
+
+/// Reads a whole object that was stored. What its owners own stays text.
+pub(super) fn parse_stored(body: &[u8]) -> Result<Value, DecodeError> {
+    let mut reader = Reader { owners: Owners::Elsewhere, ..Reader::new(body) };
+    let value = reader.untyped(&mut Report::new(false))?;
     reader.end()?;
     Ok(value)
 }
@@ -40,9 +60,10 @@ pub(super) fn syntax_fault(body: &[u8]) -> Option<DecodeError> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
         let text = std::str::from_utf8(bytes).ok();
-        Reader { bytes, text, at: 0, depth: 0, members: Vec::new(), elements: Vec::new() }
+        let (members, elements) = (Vec::new(), Vec::new());
+        Reader { bytes, text, at: 0, depth: 0, members, elements, owners: Owners::Read }
     }
 
     /// Checks that nothing but space is left.
@@ -225,10 +246,43 @@ impl<'a> Reader<'a> {
         is_it
     }
 
+    /// Goes past the next key and its colon; `false` at the object's end.
+    fn passes_key(&mut self, first: bool) -> Result<bool, DecodeError> {
+        if !self.goes_to_key(first)? {
+            return Ok(false);
+        }
+        self.pass_string()?;
+        if self.peek() != Some(b':') {
+            return Err(self.fault("after object key"));
+        }
+        self.at += 1;
+        Ok(true)
+    }
+
+    /// Goes past the string whose opening quote is at hand.
+    fn pass_string(&mut self) -> Result<(), DecodeError> {
+        self.at += 1;
+        loop {
+            self.at += plain_prefix(&self.bytes[self.at..]);
+            match self.bytes.get(self.at) {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                Some(b'\\') => {
+                    self.at += 1;
+                    self.escape()?;
+                }
+                _ => return Err(self.fault("in string literal")),
+            }
+        }
+    }
+
     /// A string with escapes or invalid UTF-8 in it, from behind its opening quote.
     #[cold]
     fn unusual_string(&mut self) -> Result<String, DecodeError> {
-        let mut text = String::new();
+        // Room for the names of list elements among field paths, the most frequent ones.
+        let mut text = String::with_capacity(64);
         loop {
             let rest = &self.bytes[self.at..];
             let plain = plain_prefix(rest);
@@ -321,7 +375,16 @@ impl<'a> Reader<'a> {
             if report.strict {
                 report.path.push(Step::Key(key.clone()));
             }
-            let value = self.untyped(report)?;
+            let value = match self.owners {
+                Owners::Elsewhere if self.depth == 2 && key == "managedFields" => {
+                    self.owners = Owners::Here;
+                    let value = self.untyped(report)?;
+                    self.owners = Owners::Elsewhere;
+                    value
+                }
+                Owners::Here if key == "fieldsV1" => self.unread()?,
+                _ => self.untyped(report)?,
+            };
             if report.strict {
                 report.path.pop();
             }
@@ -440,10 +503,14 @@ impl<'a> Source<'a> for Reader<'a> {
         };
         let mut first = true;
         while let Some(&object) = open.last() {
-            let more = if object { self.key(first)?.is_some() } else { self.element(first)? };
+            let more = if object { self.passes_key(first)? } else { self.element(first)? };
             first = false;
             if !more {
                 open.pop();
+                continue;
+            }
+            if self.peek() == Some(b'"') {
+                self.pass_string()?;
                 continue;
             }
             match self.token()? {
@@ -478,5 +545,17 @@ impl<'a> Source<'a> for Reader<'a> {
             Token::Array => level(|| self.untyped_array(report))?,
             Token::Object => level(|| self.untyped_object(report))?,
         })
+    }
+
+    fn unread(&mut self) -> Result<Value, DecodeError> {
+        if let (Some(b'{'), Some(text)) = (self.peek(), self.text) {
+            let start = self.at;
+            let begun = self.token()?;
+            self.skip_rest(&begun)?;
+            if let Some(text) = text.get(start..self.at) {
+                return Ok(Value::Encoded(Encoded::new(text)));
+            }
+        }
+        self.untyped(&mut Report::new(false))
     }
 }

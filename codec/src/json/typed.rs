@@ -292,6 +292,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
                 Type::Struct(s) => field.omit != Omit::Zero || !is_empty(s, map),
                 Type::Scalar(_) | Type::List { .. } => true,
             },
+            Value::Encoded(_) => true,
         }
     }
 
@@ -397,9 +398,8 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
             }),
             Scalar::Duration => self.time(|text| Ok(Value::String(format_duration(parse_duration(text)?)))),
             // Kept as sent: upstream does not look inside, so nothing there is reported either.
-            Scalar::RawExtension | Scalar::Json | Scalar::FieldsV1 => {
-                self.source.untyped(&mut Report::new(false))
-            }
+            Scalar::RawExtension | Scalar::Json => self.source.untyped(&mut Report::new(false)),
+            Scalar::FieldsV1 => self.source.unread(),
             Scalar::Any => self.source.untyped(&mut self.report),
             Scalar::SchemaOr(alternative, id) => self.schema_or(*alternative, *id),
         }

@@ -49,6 +49,7 @@ pub fn write_untyped(value: &Value, out: &mut Vec<u8>) {
         Value::String(text) => write_string(text, out),
         Value::Array(list) => level(|| write_list(list, out, write_untyped)),
         Value::Object(map) => level(|| write_members(map.iter(), out, write_untyped)),
+        Value::Encoded(encoded) => out.extend_from_slice(encoded.text().as_bytes()),
     }
 }
 

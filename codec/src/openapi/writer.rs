@@ -89,6 +89,7 @@ impl JsonWriter {
                     w.key(key).value(member);
                 }
             }),
+            Value::Encoded(encoded) => self.literal(encoded.text()),
         }
     }
 

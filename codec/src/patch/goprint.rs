@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::Value;
+use crate::{Map, Value};
 
 /// A longer print is cut here: error texts end up in statuses and logs.
 const MAX_PRINT: usize = 4096;
@@ -42,22 +42,25 @@ fn print(v: &Value, out: &mut String) {
         Value::Float(n) => drop(write!(out, "{n}")),
         Value::String(s) => out.push_str(s),
         Value::Array(items) => print_list(items, out),
-        Value::Object(map) => {
-            out.push_str("map[");
-            for (i, (key, v)) in map.iter().enumerate() {
-                if i > 0 {
-                    out.push(' ');
-                }
-                out.push_str(key);
-                out.push(':');
-                print(v, out);
-                if out.len() > MAX_PRINT {
-                    return;
-                }
-            }
-            out.push(']');
+        Value::Object(map) => print_map(map, out),
+        Value::Encoded(encoded) => print_map(encoded.members(), out),
+    }
+}
+
+fn print_map(map: &Map, out: &mut String) {
+    out.push_str("map[");
+    for (i, (key, v)) in map.iter().enumerate() {
+        if i > 0 {
+            out.push(' ');
+        }
+        out.push_str(key);
+        out.push(':');
+        print(v, out);
+        if out.len() > MAX_PRINT {
+            return;
         }
     }
+    out.push(']');
 }
 
 fn print_list(items: &[Value], out: &mut String) {
@@ -83,7 +86,7 @@ pub fn type_name(v: &Value) -> &'static str {
         Value::Float(_) => "float64",
         Value::String(_) => "string",
         Value::Array(_) => LIST,
-        Value::Object(_) => MAP,
+        Value::Object(_) | Value::Encoded(_) => MAP,
     }
 }
 

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use super::lexer::{hex4, Lexer};
 use super::EncodeError;
-use crate::value::{level, Value, MAX_DEPTH as MAX_JSON_DEPTH};
+use crate::value::{level, Map, Value, MAX_DEPTH as MAX_JSON_DEPTH};
 
 /// One node of a [`Tape`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -191,17 +191,22 @@ fn flatten<'a>(value: &'a Value, nodes: &mut Vec<Node<'a>>, depth: usize) -> Res
             level(|| elements.iter().try_for_each(|element| flatten(element, nodes, depth + 1)))?;
             nodes[place] = Node::Array { end: nodes.len() as u32 };
         }
-        Value::Object(members) => {
-            nodes.push(Node::Null);
-            level(|| {
-                members.iter().try_for_each(|(key, value)| {
-                    nodes.push(Node::Text(key));
-                    flatten(value, nodes, depth + 1)
-                })
-            })?;
-            nodes[place] = Node::Object { end: nodes.len() as u32 };
-        }
+        Value::Object(members) => flatten_object(members, nodes, depth)?,
+        Value::Encoded(encoded) => flatten_object(encoded.members(), nodes, depth)?,
     }
+    Ok(())
+}
+
+fn flatten_object<'a>(members: &'a Map, nodes: &mut Vec<Node<'a>>, depth: usize) -> Result<(), EncodeError> {
+    let place = nodes.len();
+    nodes.push(Node::Null);
+    level(|| {
+        members.iter().try_for_each(|(key, value)| {
+            nodes.push(Node::Text(key));
+            flatten(value, nodes, depth + 1)
+        })
+    })?;
+    nodes[place] = Node::Object { end: nodes.len() as u32 };
     Ok(())
 }
 

@@ -54,7 +54,7 @@ fn text(value: &Value) -> Cow<'_, str> {
         Value::Bool(b) => Cow::Borrowed(if *b { "true" } else { "false" }),
         Value::Int(n) => Cow::Owned(n.to_string()),
         Value::Float(n) => Cow::Owned(n.to_string()),
-        Value::Null | Value::Array(_) | Value::Object(_) => Cow::Borrowed(""),
+        Value::Null | Value::Array(_) | Value::Object(_) | Value::Encoded(_) => Cow::Borrowed(""),
     }
 }
 

@@ -59,6 +59,7 @@ pub(super) fn value(value_: &Value, out: &mut Vec<u8>) {
             }
             out.push(b']');
         }
+        Value::Encoded(encoded) => out.extend_from_slice(encoded.text().as_bytes()),
         Value::Object(map) => {
             out.push(b'{');
             for (i, (key, item)) in map.iter().enumerate() {

@@ -61,7 +61,7 @@ pub(super) fn scalar(value: &Value) -> Cow<'_, str> {
         Value::Bool(false) => Cow::Borrowed("false"),
         Value::Int(n) => Cow::Owned(n.to_string()),
         Value::Float(n) => Cow::Owned(n.to_string()),
-        Value::Null | Value::Array(_) | Value::Object(_) => Cow::Borrowed(""),
+        Value::Null | Value::Array(_) | Value::Object(_) | Value::Encoded(_) => Cow::Borrowed(""),
     }
 }
 

@@ -65,14 +65,14 @@ impl Writer<'_> {
 
     fn node(&mut self, value: &Value, context: Context) {
         let space = if context.place == Place::Value { " " } else { "" };
+        if let Some(map) = value.as_object().filter(|map| !map.is_empty()) {
+            let indent = match context.place {
+                Place::Root => context.indent,
+                Place::Value | Place::Item => context.indent + 2,
+            };
+            return level(|| self.mapping(map, indent, context.place == Place::Item));
+        }
         match value {
-            Value::Object(map) if !map.is_empty() => {
-                let indent = match context.place {
-                    Place::Root => context.indent,
-                    Place::Value | Place::Item => context.indent + 2,
-                };
-                level(|| self.mapping(map, indent, context.place == Place::Item));
-            }
             Value::Array(list) if !list.is_empty() => {
                 // The list of a key stands in the column of the key.
                 let indent = if context.place == Place::Item { context.indent + 2 } else { context.indent };
@@ -88,7 +88,7 @@ impl Writer<'_> {
                     Value::Float(n) => self.push(&float(*n)),
                     Value::String(text) => self.string(text, context.indent + 2, false),
                     Value::Array(_) => self.push("[]"),
-                    Value::Object(_) => self.push("{}"),
+                    Value::Object(_) | Value::Encoded(_) => self.push("{}"),
                 }
             }
         }

@@ -205,5 +205,6 @@ fn as_json(value: &Value) -> serde_json::Value {
         Value::String(s) => s.as_str().into(),
         Value::Array(items) => items.iter().map(as_json).collect(),
         Value::Object(map) => map.iter().map(|(k, v)| (k.to_string(), as_json(v))).collect(),
+        Value::Encoded(encoded) => serde_json::from_str(encoded.text()).unwrap(),
     }
 }

@@ -36,7 +36,8 @@ pub fn to_stored(resource: &ResourceType, mut tree: Value) -> Result<bytes::Byte
     if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
         metadata.remove("resourceVersion");
     }
-    let mut body = Vec::with_capacity(2048);
+    // Most objects fit, and none grows more than a few times.
+    let mut body = Vec::with_capacity(8 << 10);
     json::write(&tree, resource.schema, form.root, &mut body);
     let metadata_len = metadata_len(&body).ok_or_else(|| ApiError::internal("object without metadata"))?;
     let empty = Map::new();

@@ -30,7 +30,10 @@ const MAX_STEPS: usize = 200_000_000;
 /// that does not apply, copies above [`MAX_COPIED_BYTES`], nesting below [`MAX_DEPTH`].
 pub fn json_patch(target: Value, patch: Value) -> Result<Value, PatchError> {
     let operations = operations(patch)?;
-    let mut patching = Patching { doc: target, copied: 0, steps: 0 };
+    let mut doc = target;
+    // Operations go anywhere.
+    doc.read_all();
+    let mut patching = Patching { doc, copied: 0, steps: 0 };
     for operation in operations {
         patching.apply(operation).map_err(refused)?;
     }
@@ -389,6 +392,7 @@ fn encoded_len(v: &Value) -> usize {
                 work.extend(map.values());
                 map.keys().map(|k| k.len() + 3).sum::<usize>() + map.len().max(1) + 1
             }
+            Value::Encoded(encoded) => encoded.text().len(),
         };
     }
     len

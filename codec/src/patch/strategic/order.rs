@@ -33,7 +33,7 @@ impl Key {
             Value::Int(n) => Key::Int(*n),
             Value::Float(n) => Key::Float((n + 0.0).to_bits()),
             Value::String(s) => Key::String(s.clone()),
-            Value::Array(_) | Value::Object(_) => Key::Compound,
+            Value::Array(_) | Value::Object(_) | Value::Encoded(_) => Key::Compound,
         }
     }
 }

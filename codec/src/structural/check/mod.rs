@@ -20,6 +20,7 @@ pub(super) fn is_zero(value: &Value) -> bool {
         Value::String(s) => s.is_empty(),
         Value::Array(a) => a.is_empty(),
         Value::Object(m) => m.is_empty(),
+        Value::Encoded(encoded) => encoded.members().is_empty(),
         Value::Int(_) | Value::Float(_) => false,
     }
 }

@@ -247,7 +247,7 @@ impl<'a> Walk<'a> {
             Value::Float(_) => (Kind::Number, "float64"),
             Value::String(_) => (Kind::String, ""),
             Value::Array(_) => (Kind::Array, ""),
-            Value::Object(_) => (Kind::Object, ""),
+            Value::Object(_) | Value::Encoded(_) => (Kind::Object, ""),
         };
         let allows = |kind: Kind| match node.int_or_string {
             true => matches!(kind, Kind::Integer | Kind::String),

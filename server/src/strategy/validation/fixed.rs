@@ -67,6 +67,21 @@ fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
     }
 }
 
+/// Whether two objects have the same members, but for those that may differ; copies nothing.
+fn same_but(a: Option<&Value>, b: Option<&Value>, may: &dyn Fn(&str, &Value, &Value) -> bool) -> bool {
+    let (Some(a), Some(b)) = (a.and_then(Value::as_object), b.and_then(Value::as_object)) else {
+        return a == b;
+    };
+    let mut both = a.iter().zip(b.iter());
+    a.len() == b.len() && both.all(|((key, a), (other, b))| key == other && (a == b || may(key, a, b)))
+}
+
+fn differ_in_images(new: &Value, old: &Value) -> bool {
+    let (new, old) = (new.as_array().unwrap_or_default(), old.as_array().unwrap_or_default());
+    let is_image = |key: &str, _: &Value, _: &Value| key == "image";
+    new.len() == old.len() && new.iter().zip(old).all(|(new, old)| same_but(Some(new), Some(old), &is_image))
+}
+
 /// A pod: images, a shorter deadline, more tolerations, fewer scheduling gates; and while it has gates, where it may run.
 pub fn pod(new: &Value, old: &Value) -> Vec<Cause> {
     let mut faults = Vec::new();
@@ -82,7 +97,10 @@ pub fn pod(new: &Value, old: &Value) -> Vec<Cause> {
             }
         }
     }
-    if new.get("spec") == old.get("spec") {
+    // Nearly every change of a pod is none of its spec, or one of images, which may change.
+    if same_but(new.get("spec"), old.get("spec"), &|key, new, old| {
+        ["containers", "initContainers"].contains(&key) && differ_in_images(new, old)
+    }) {
         return faults;
     }
     if deadline(new, old, &mut faults) {

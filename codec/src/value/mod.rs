@@ -9,10 +9,14 @@
 //! Numbers are what Go's `UnmarshalCaseSensitivePreserveInts` makes of them: an `i64` where the text is an
 //! integer that fits, else an `f64` (k8s.io/apimachinery, `pkg/util/json`).
 
+mod encoded;
+
+pub use encoded::Encoded;
+
 use smol_str::SmolStr;
 
 /// A node of an object tree.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub enum Value {
     /// JSON `null`.
     #[default]
@@ -29,6 +33,8 @@ pub enum Value {
     Array(Vec<Value>),
     /// A struct or map.
     Object(Map),
+    /// The same, as text; there is no difference to who goes through the methods. Only found below `metadata.managedFields`.
+    Encoded(Encoded),
 }
 
 impl Value {
@@ -87,6 +93,7 @@ impl Value {
     pub fn as_object(&self) -> Option<&Map> {
         match self {
             Value::Object(m) => Some(m),
+            Value::Encoded(encoded) => Some(encoded.members()),
             _ => None,
         }
     }
@@ -94,6 +101,9 @@ impl Value {
     /// The members, if this is an object.
     #[inline]
     pub fn as_object_mut(&mut self) -> Option<&mut Map> {
+        if let Value::Encoded(encoded) = self {
+            *self = Value::Object(encoded.members().clone());
+        }
         match self {
             Value::Object(m) => Some(m),
             _ => None,
@@ -141,6 +151,16 @@ impl Value {
         v.as_object_mut()
     }
 
+    /// Reads whatever is still text, so that no [`Value::Encoded`] is left.
+    pub fn read_all(&mut self) {
+        match self {
+            Value::Array(elements) => level(|| elements.iter_mut().for_each(Value::read_all)),
+            Value::Object(members) => level(|| members.iter_mut().for_each(|(_, member)| member.read_all())),
+            Value::Encoded(encoded) => *self = Value::Object(encoded.members().clone()),
+            _ => {}
+        }
+    }
+
     /// The name of the JSON type, as upstream's errors say it: `string`, `number`, `bool`,
     /// `array`, `object`, `null`.
     pub fn type_name(&self) -> &'static str {
@@ -150,7 +170,24 @@ impl Value {
             Value::Int(_) | Value::Float(_) => "number",
             Value::String(_) => "string",
             Value::Array(_) => "array",
-            Value::Object(_) => "object",
+            Value::Object(_) | Value::Encoded(_) => "object",
+        }
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Value) -> bool {
+        match (self, other) {
+            (Value::Null, Value::Null) => true,
+            (Value::Bool(a), Value::Bool(b)) => a == b,
+            (Value::Int(a), Value::Int(b)) => a == b,
+            (Value::Float(a), Value::Float(b)) => a == b,
+            (Value::String(a), Value::String(b)) => a == b,
+            (Value::Array(a), Value::Array(b)) => a == b,
+            (Value::Object(a), Value::Object(b)) => a == b,
+            (Value::Encoded(a), Value::Encoded(b)) => a == b,
+            (Value::Object(a), Value::Encoded(b)) | (Value::Encoded(b), Value::Object(a)) => a == b.members(),
+            _ => false,
         }
     }
 }
@@ -207,6 +244,9 @@ pub fn level<R>(walk: impl FnOnce() -> R) -> R {
     stacker::maybe_grow(96 * 1024, 2 * 1024 * 1024, walk)
 }
 
+/// Members up to which a key is looked for from the first to the last.
+const FEW: usize = 16;
+
 /// The members of an object, sorted by key, each key once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Map {
@@ -249,22 +289,31 @@ impl Map {
         self.members.binary_search_by(|(k, _)| k.as_str().cmp(key))
     }
 
+    /// Where a key is. Of few keys the length tells nearly all apart, which is quicker than to compare the bytes of some.
+    #[inline]
+    fn place(&self, key: &str) -> Option<usize> {
+        match self.members.len() <= FEW {
+            true => self.members.iter().position(|(k, _)| k.len() == key.len() && k.as_str() == key),
+            false => self.find(key).ok(),
+        }
+    }
+
     /// The value of a key.
     #[inline]
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.find(key).ok().map(|i| &self.members[i].1)
+        self.place(key).map(|i| &self.members[i].1)
     }
 
     /// The value of a key, to change it.
     #[inline]
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
-        self.find(key).ok().map(|i| &mut self.members[i].1)
+        self.place(key).map(|i| &mut self.members[i].1)
     }
 
     /// Whether the key is there.
     #[inline]
     pub fn contains(&self, key: &str) -> bool {
-        self.find(key).is_ok()
+        self.place(key).is_some()
     }
 
     /// Sets a key; gives back what it replaced. Moves the later members, so to build a large map use
