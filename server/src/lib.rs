@@ -12,6 +12,7 @@
 //! | what is filled in and refused around an object | [`admission`] |
 //! | what is recorded of it | [`audit`] |
 //! | the verb | [`handlers`], with [`metadata`], [`ownership`], [`strategy`], [`selection`], [`conversion`] |
+//! | calls to services elsewhere | [`outward`] |
 //! | objects over the engine | [`storage`], [`encryption`] |
 //! | what goes out | [`representation`], [`status`] |
 //!
@@ -61,6 +62,7 @@ pub mod heavy;
 pub mod http;
 pub mod metadata;
 pub mod metrics;
+pub mod outward;
 pub mod ownership;
 pub mod pipeline;
 pub mod query;

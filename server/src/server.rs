@@ -13,6 +13,7 @@ use crate::handlers::connect::options::Kubelets;
 use crate::handlers::list::ledger::Ledger;
 use crate::heavy::Places;
 use crate::metrics::Metrics;
+use crate::outward::Webhooks;
 use crate::registry::{self, Registry};
 use crate::storage::continue_token::ContinueTokens;
 use crate::storage::counts::Counts;
@@ -54,6 +55,8 @@ pub struct Server {
     pub documents: Documents,
     /// Counters and latencies.
     pub metrics: Metrics,
+    /// The way to webhooks.
+    pub webhooks: Webhooks,
     /// The way to kubelets.
     pub kubelets: Kubelets,
     /// Where the addresses and ports of Services come from.

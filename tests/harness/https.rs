@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
 /// A server on a free port of 127.0.0.1, under the names `localhost` and `127.0.0.1`. Dropping it ends it.
@@ -47,9 +47,11 @@ impl HttpsServer {
         let port = listener.local_addr().expect("address").port();
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let task = tokio::spawn(async move {
+            // Ends with this task: a client that keeps a connection must not find the server still there.
+            let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, answer) = (acceptor.clone(), answer.clone());
-                tokio::spawn(async move {
+                connections.spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let service = service_fn(move |request| {
                         let answer = answer(request);

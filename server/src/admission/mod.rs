@@ -490,8 +490,6 @@ pub struct Admission {
     pub validating_policies: Derived<policy::Policy>,
     /// ValidatingAdmissionPolicyBindings.
     pub validating_bindings: Mirror,
-    /// TLS towards webhooks.
-    pub webhook_settings: webhook::client::Settings,
 }
 
 /// How long a pod stays on a failed node when nobody says otherwise.
@@ -523,7 +521,6 @@ impl Default for Admission {
                 policy::Policy::read,
             ),
             validating_bindings: Mirror::new(GROUP, "v1", "validatingadmissionpolicybindings"),
-            webhook_settings: webhook::client::Settings::default(),
         }
     }
 }

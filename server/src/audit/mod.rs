@@ -94,7 +94,7 @@ pub enum AuditError {
     },
     /// The kubeconfig of the service.
     #[error("audit webhook: {0}")]
-    Webhook(#[from] crate::http::client::KubeconfigError),
+    Webhook(#[from] crate::outward::KubeconfigError),
     /// The counters.
     #[error("audit metrics: {0}")]
     Metrics(#[from] prometheus::Error),

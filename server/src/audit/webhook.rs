@@ -16,7 +16,8 @@ use tokio::sync::{mpsc, watch, OwnedSemaphorePermit, Semaphore};
 
 use super::options::{AuditMode, Batching};
 use super::sinks::{Counters, Lost};
-use crate::http::client::{CallError, Client, KubeconfigError};
+use crate::outward::service::{Service, ServiceError};
+use crate::outward::KubeconfigError;
 
 /// Bytes of events that may wait.
 const QUEUE: usize = 32 << 20;
@@ -51,7 +52,7 @@ struct Waiting {
 
 /// Delivers batches.
 struct Sender {
-    client: Client,
+    service: Service,
     pause: Duration,
     counters: Counters,
 }
@@ -71,8 +72,8 @@ impl Webhook {
         batching: Batching,
         counters: Counters,
     ) -> Result<Webhook, KubeconfigError> {
-        let client = Client::from_kubeconfig(kubeconfig, TIMEOUT)?;
-        let sender = Arc::new(Sender { client, pause, counters });
+        let service = Service::from_kubeconfig(kubeconfig, TIMEOUT)?;
+        let sender = Arc::new(Sender { service, pause, counters });
         let (queue, waiting) = mpsc::unbounded_channel();
         let (flush, flushing) = watch::channel(false);
         tokio::spawn(send_batches(waiting, batching, flushing, sender.clone()));
@@ -193,16 +194,16 @@ impl Sender {
     }
 
     /// Every fault is worth another try: no answer justifies to drop events while the service may come back.
-    async fn post(&self, list: Bytes) -> Result<(), CallError> {
+    async fn post(&self, list: Bytes) -> Result<(), ServiceError> {
         let mut pause = self.pause;
         for _ in 1..ATTEMPTS {
-            if self.client.post(list.clone()).await.is_ok() {
+            if self.service.post(list.clone()).await.is_ok() {
                 return Ok(());
             }
             tokio::time::sleep(pause).await;
             pause = pause * 3 / 2;
         }
-        self.client.post(list).await.map(drop)
+        self.service.post(list).await.map(drop)
     }
 }
 

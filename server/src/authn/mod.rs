@@ -146,7 +146,7 @@ pub enum SetupError {
     Oidc(#[from] oidc::config::ConfigError),
     /// The kubeconfig of the authentication webhook.
     #[error(transparent)]
-    Webhook(#[from] crate::http::client::KubeconfigError),
+    Webhook(#[from] crate::outward::KubeconfigError),
     /// A header of the front proxy that no request can have.
     #[error("{0:?} is no name of a header")]
     HeaderName(String),

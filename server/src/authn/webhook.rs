@@ -11,7 +11,7 @@ use plinth_codec::{json, tree, Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::{Authenticated, User};
-use crate::http::client::{Client, KubeconfigError};
+use crate::outward::{KubeconfigError, Service};
 
 /// How long one question may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ type Answer = Option<(Arc<User>, Vec<String>)>;
 
 /// The service. The lock of the kept answers is held to look up and to put.
 pub struct Webhook {
-    client: Client,
+    service: Service,
     version: ReviewVersion,
     ttl: Duration,
     audiences: Vec<String>,
@@ -63,8 +63,8 @@ impl Webhook {
         ttl: Duration,
         audiences: Vec<String>,
     ) -> Result<Webhook, KubeconfigError> {
-        let client = Client::from_kubeconfig(kubeconfig, TIMEOUT)?;
-        Ok(Webhook { client, version, ttl, audiences, kept: Mutex::default() })
+        let service = Service::from_kubeconfig(kubeconfig, TIMEOUT)?;
+        Ok(Webhook { service, version, ttl, audiences, kept: Mutex::default() })
     }
 
     /// Who a token stands for; `None` when the service does not know it.
@@ -109,7 +109,7 @@ impl Webhook {
             tree!({ "apiVersion": api_version, "kind": "TokenReview", "metadata": Map::new(), "spec": spec });
         let mut question = Vec::with_capacity(2048);
         json::write_untyped(&review, &mut question);
-        let answer = self.client.post_patiently(question.into()).await.map_err(|fault| {
+        let answer = self.service.post_patiently(question.into()).await.map_err(|fault| {
             tracing::error!(%fault, "the authentication webhook failed");
             WebhookError::Call(fault.to_string())
         })?;

@@ -11,7 +11,7 @@ use plinth_codec::{names, time, yaml, Value};
 use super::webhook::conditions::Conditions;
 use super::webhook::{ReviewVersion, Settings};
 use super::Verdict;
-use crate::http::client::KubeconfigError;
+use crate::outward::KubeconfigError;
 
 /// What a webhook's answers are kept for when the file does not say.
 const AUTHORIZED: Duration = Duration::from_secs(300);

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use crate::authn::User;
-use crate::http::client::Client;
+use crate::outward::Service;
 use crate::reload::Watched;
 use crate::server::Server;
 use crate::status::ApiError;
@@ -191,8 +191,8 @@ fn links(configured: Vec<Configured>, nodes: Option<&Arc<NodeAuthorizer>>) -> Re
             Kind::AlwaysAllow => Some(Link::AlwaysAllow),
             Kind::AlwaysDeny => Some(Link::AlwaysDeny),
             Kind::Webhook { kubeconfig, timeout, settings, conditions } => {
-                let client = Client::from_kubeconfig(&kubeconfig, timeout)?;
-                let webhook = Webhook::new(client, settings).where_holds(conditions);
+                let service = Service::from_kubeconfig(&kubeconfig, timeout)?;
+                let webhook = Webhook::new(service, settings).where_holds(conditions);
                 Some(Link::Webhook(Box::new(webhook)))
             }
         });

@@ -30,13 +30,14 @@ use crate::custom_resources;
 use crate::encryption::{ConfigError, Encryption, EncryptionOptions};
 use crate::endpoints::{Discovered, Documents};
 use crate::flow_control::{self, FlowControl, FlowControlOptions};
-use crate::handlers::connect::options::{KubeletOptions, KubeletSetupError, Kubelets};
+use crate::handlers::connect::options::{KubeletOptions, Kubelets};
 use crate::handlers::list::ledger::Ledger;
 use crate::heavy::Places;
 use crate::http::options::HttpOptions;
 use crate::http::tls::TlsError;
 use crate::http::{self, BindError};
 use crate::metrics::Metrics;
+use crate::outward::Webhooks;
 use crate::registry;
 use crate::reload::{self, Watched};
 use crate::server::{Limits, Server};
@@ -196,8 +197,8 @@ pub enum ServeError {
     Bootstrap(#[from] ApiError),
     #[error(transparent)]
     Admission(#[from] BadPlugins),
-    #[error(transparent)]
-    Kubelets(#[from] KubeletSetupError),
+    #[error("TLS towards kubelets: {0}")]
+    Kubelets(#[source] TlsError),
     #[error(transparent)]
     Audit(#[from] AuditError),
     #[error("encryption at rest: {0}")]
@@ -329,7 +330,7 @@ impl Running {
 /// When it cannot start; the text is one line for people.
 pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     let admission = options.admission.admission()?;
-    let kubelets = Kubelets::new(&options.kubelets)?;
+    let kubelets = Kubelets::new(&options.kubelets).map_err(ServeError::Kubelets)?;
     let dir = DataDir::open(&options.data_dir)?;
     let pki = Pki::at(dir.path());
     let services = Ranges {
@@ -372,6 +373,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         counts: Counts::default(),
         admission,
         kubelets,
+        webhooks: Webhooks::default(),
         heads: Heads::default(),
         ledger: Ledger::default(),
         lengths: Lengths::default(),

@@ -10,7 +10,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use plinth_engine::{Archived, Engine, Options, Progress};
 
-use super::client::{ClientError, KubeconfigClient};
+use super::client::{self, ClientError};
 use crate::bootstrap::{DataDir, DataDirError};
 
 /// Where a running server answers with its archive.
@@ -173,9 +173,8 @@ fn backup_offline(dir: &Path, file: File) -> Result<String, StoreError> {
 }
 
 fn backup_online(kubeconfig: &Path, file: File) -> Result<String, StoreError> {
-    let client = KubeconfigClient::read(kubeconfig)?;
     let mut out = BufWriter::new(file);
-    let bytes = client.download(BACKUP_PATH, &mut out)?;
+    let bytes = client::download(kubeconfig, BACKUP_PATH, &mut out)?;
     let fault = |source| StoreError::File { path: kubeconfig.to_owned(), source };
     out.flush().map_err(fault)?;
     out.get_ref().sync_all().map_err(fault)?;

@@ -21,9 +21,9 @@ use super::approval::{approval, is_protected_group, Approval};
 use super::definition::{fingerprint, is_condition_true, spec_digest, Definition, Names, RESOURCE};
 use super::naming::{self, NameConflict, Taken};
 use super::rows;
-use super::webhook::ca_bundle_fault;
 use crate::handlers::{delete, write, Context};
 use crate::metadata;
+use crate::outward::webhook::is_ca_bundle;
 use crate::registry::CustomRows;
 use crate::request_info::Verb;
 use crate::server::Server;
@@ -347,10 +347,8 @@ impl Known {
 
     /// Whether the webhook's certificates are none, which keeps a definition from being established.
     fn has_bad_bundle(&self) -> bool {
-        use base64::prelude::{Engine, BASE64_STANDARD};
         let bundle = self.tree.str_at(&["spec", "conversion", "webhook", "clientConfig", "caBundle"]);
-        let bundle = bundle.and_then(|b| BASE64_STANDARD.decode(b).ok()).unwrap_or_default();
-        !is_condition_true(&self.tree, "Established") && ca_bundle_fault(&bundle).is_some()
+        !is_condition_true(&self.tree, "Established") && bundle.is_some_and(|bundle| !is_ca_bundle(bundle))
     }
 
     /// Brings the rows up to date; whether they are others now.

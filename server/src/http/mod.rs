@@ -2,7 +2,6 @@
 
 pub mod body;
 pub mod chunks;
-pub mod client;
 mod coalesce;
 pub mod compression;
 mod connection;

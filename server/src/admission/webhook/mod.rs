@@ -3,7 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `review` | the question and the answer (`AdmissionReview` v1) |
-//! | `client` | the way there and back |
+//! | [`crate::outward::webhook`] | the way there and back |
 //!
 //! Mutating webhooks are asked one after the other, in the order of their configurations' names; each sees what those before
 //! it made of the object. Those that ask for it (`reinvocationPolicy: IfNeeded`) are asked once more when a later one has
@@ -11,7 +11,6 @@
 //! selectors (`super::matching`), and by match conditions (`super::expressions`), which are compiled once for each version of
 //! a configuration. Upstream: k8s.io/apiserver `pkg/admission/plugin/webhook`.
 
-pub mod client;
 pub(super) mod review;
 
 use std::sync::Arc;
@@ -29,7 +28,10 @@ use super::{made, matching, Call};
 use crate::audit::latency::{timed, took, Layer};
 use crate::conversion;
 use crate::metadata;
+use crate::outward::client::Bounds;
+use crate::outward::webhook::WebhookError;
 use crate::registry::ResourceType;
+use crate::server::Server;
 use crate::status::{ApiError, Reason};
 
 /// The plugin that asks the mutating ones.
@@ -42,6 +44,8 @@ const FAILED_OPEN_MUTATING: &str = "failed-open.mutation.webhook.admission.k8s.i
 const FAILED_OPEN_VALIDATING: &str = "failed-open.validating.webhook.admission.k8s.io/";
 /// How long a webhook may take that says nothing of it, in seconds.
 const TIMEOUT: i64 = 10;
+/// The longest answer, in bytes: a patch of the largest object, and some.
+const ANSWER: usize = 8 << 20;
 
 /// The compiled match conditions of a configuration's webhooks, in their order. Immutable.
 #[derive(Debug)]
@@ -203,9 +207,8 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
                 Prepared::Ask { uid, review } => {
                     let server = server.clone();
                     running.spawn(async move {
-                        let config = invocation.hook.get("clientConfig").cloned().unwrap_or_default();
                         let begun = Instant::now();
-                        let answer = client::ask(&server, &config, &review, invocation.timeout()).await;
+                        let answer = post(&server, &invocation, &review).await;
                         (place, uid, invocation, answer, begun.elapsed())
                     });
                 }
@@ -323,9 +326,18 @@ async fn ask(
     mutating: bool,
 ) -> Result<Option<Answer>, ApiError> {
     let Prepared::Ask { uid, review } = prepare(call, invocation, object)? else { return Ok(None) };
-    let config = invocation.hook.get("clientConfig").cloned().unwrap_or_default();
-    let answer = client::ask(&call.cx.server, &config, &review, invocation.timeout()).await;
+    let answer = post(&call.cx.server, invocation, &review).await;
     believed(call, invocation, answer.and_then(|review| review::answer(&review, &uid, mutating)))
+}
+
+/// The way there and back, and what is said when it fails.
+async fn post(server: &Server, invocation: &Invocation, review: &Value) -> Result<Value, String> {
+    let config = invocation.hook.get("clientConfig").unwrap_or(&Value::Null);
+    let bounds = Bounds { time: invocation.timeout(), answer: ANSWER };
+    server.webhooks.ask(server, config, review, bounds).await.map_err(|fault| match fault {
+        WebhookError::Url(_) | WebhookError::Authorities(_) => format!("could not get REST client: {fault}"),
+        fault => format!("failed to call webhook: {fault}"),
+    })
 }
 
 /// An answer, or what its absence means.

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use plinth_codec::{json, yaml};
 use serde::Deserialize;
 
+use crate::outward::tls;
+
 /// A configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -297,7 +299,7 @@ impl JwtAuthenticator {
             );
         }
         if !issuer.certificate_authority.is_empty() {
-            if let Err(why) = super::fetch::roots(&issuer.certificate_authority) {
+            if let Err(why) = tls::authorities(issuer.certificate_authority.as_bytes()) {
                 fault("issuer.certificateAuthority", &format!("Invalid value: \"<omitted>\": {why}"));
             }
         }

@@ -5,7 +5,6 @@
 
 pub mod config;
 mod expressions;
-mod fetch;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,6 +12,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::ACCEPT;
+use hyper::{Request, Uri};
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::Algorithm;
 use parking_lot::{Mutex, RwLock};
@@ -22,6 +25,8 @@ use serde_json::Value;
 
 use super::jwt::{self, JwtError, Registered, VerifyingKey};
 use super::{user, User};
+use crate::outward::client::{Bounds, Client, Origin};
+use crate::outward::tls::{self, AuthoritiesError, Trust};
 use config::{ConfigError, Configuration, JwtAuthenticator, PrefixedClaim};
 use expressions::Expressions;
 
@@ -29,6 +34,8 @@ use expressions::Expressions;
 const FETCH_PAUSE: Duration = Duration::from_secs(10);
 /// Keys that are kept of an issuer.
 const KEYS: usize = 256;
+/// What an issuer's configuration or its keys may take.
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: 1 << 20 };
 
 /// Flags of one issuer; more of them need a file.
 #[derive(Clone, Debug, Args)]
@@ -164,9 +171,16 @@ impl Issuers {
     }
 }
 
+/// TLS settings that trust the authorities of a PEM text, or the machine's.
+fn trust(authorities: &str) -> Result<Arc<ClientConfig>, AuthoritiesError> {
+    let roots = tls::authorities_or_system(authorities.as_bytes())?;
+    tls::config(Trust::Authorities(roots), None).map_err(|_| AuthoritiesError::Certificate)
+}
+
 impl Issuer {
     fn new(config: JwtAuthenticator) -> Result<Issuer, ConfigError> {
-        let invalid = |why: String| ConfigError::Invalid(vec![format!("issuer.certificateAuthority: {why}")]);
+        let invalid =
+            |why: AuthoritiesError| ConfigError::Invalid(vec![format!("issuer.certificateAuthority: {why}")]);
         // The flags name some; a file names none and may use all, as upstream.
         let algorithms = match config.algorithms.is_empty() {
             true => ALGORITHMS.map(|(_, algorithm)| algorithm).to_vec(),
@@ -177,7 +191,7 @@ impl Issuer {
         Ok(Issuer {
             expressions,
             algorithms,
-            tls: fetch::client(&config.issuer.certificate_authority).map_err(invalid)?,
+            tls: trust(&config.issuer.certificate_authority).map_err(invalid)?,
             keys: Mutex::default(),
             fetching: tokio::sync::Mutex::default(),
             config,
@@ -237,6 +251,21 @@ impl Issuer {
         }
     }
 
+    /// What is behind one of the issuer's URLs.
+    async fn get(&self, url: &str) -> Result<Bytes, String> {
+        let failed = |why: &dyn std::fmt::Display| format!("Get {url:?}: {why}");
+        let uri: Uri = url.parse().map_err(|why| failed(&why))?;
+        if uri.scheme_str() != Some("https") {
+            return Err(failed(&"not https"));
+        }
+        let origin = Origin::of_url(&uri, Some(self.tls.clone())).ok_or_else(|| failed(&"no host"))?;
+        let request = Request::get(uri.path_and_query().map_or("/", |path| path.as_str()))
+            .header(ACCEPT, "application/json")
+            .body(Full::default())
+            .map_err(|why| failed(&why))?;
+        Client::new(origin).call(request, BOUNDS).await.map_err(|why| failed(&why))
+    }
+
     async fn fetch_now(&self) -> Result<Arc<[VerifyingKey]>, String> {
         #[derive(Deserialize)]
         struct Discovery {
@@ -252,7 +281,7 @@ impl Issuer {
             true => format!("{}/.well-known/openid-configuration", issuer.url.trim_end_matches('/')),
             false => issuer.discovery_url.clone(),
         };
-        let text = fetch::get(&self.tls, &url).await?;
+        let text = self.get(&url).await?;
         let discovery: Discovery =
             serde_json::from_slice(&text).map_err(|fault| format!("{url}: {fault}"))?;
         if discovery.issuer != issuer.url {
@@ -261,7 +290,7 @@ impl Issuer {
                 issuer.url, discovery.issuer
             ));
         }
-        let text = fetch::get(&self.tls, &discovery.jwks_uri).await?;
+        let text = self.get(&discovery.jwks_uri).await?;
         let set: KeySet =
             serde_json::from_slice(&text).map_err(|fault| format!("{}: {fault}", discovery.jwks_uri))?;
         // A key of a kind that is not known does not spoil the others.

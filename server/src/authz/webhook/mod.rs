@@ -14,7 +14,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::{Attributes, Decision, Reason, Target, Verdict};
-use crate::http::client::Client;
+use crate::outward::Service;
 use conditions::Conditions;
 use review::Answer;
 
@@ -49,16 +49,16 @@ pub struct Settings {
 
 /// One service. The cache's lock is held to look up and to put.
 pub struct Webhook {
-    client: Client,
+    service: Service,
     settings: Settings,
     conditions: Conditions,
     cache: Mutex<Cache>,
 }
 
 impl Webhook {
-    /// A service that is asked by that client, about everything.
-    pub fn new(client: Client, settings: Settings) -> Webhook {
-        Webhook { client, settings, conditions: Conditions::default(), cache: Mutex::default() }
+    /// Asks that service about everything.
+    pub fn new(service: Service, settings: Settings) -> Webhook {
+        Webhook { service, settings, conditions: Conditions::default(), cache: Mutex::default() }
     }
 
     /// Lets the service be asked only where these conditions hold.
@@ -112,7 +112,8 @@ impl Webhook {
     }
 
     async fn ask(&self, question: &Bytes) -> Result<Answer, String> {
-        let answer = self.client.post_patiently(question.clone()).await.map_err(|fault| fault.to_string())?;
+        let answer =
+            self.service.post_patiently(question.clone()).await.map_err(|fault| fault.to_string())?;
         review::answer(&answer)
     }
 }

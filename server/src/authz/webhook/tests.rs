@@ -12,14 +12,14 @@ use crate::authn::User;
 use crate::authz::{ResourceTarget, Selectors};
 
 /// A service on a free port that answers by the user's name, and counts.
-struct Service {
+struct Double {
     asked: Arc<AtomicUsize>,
     last: Arc<Mutex<Vec<u8>>>,
     _dir: tempfile::TempDir,
-    client: Option<Client>,
+    client: Option<Service>,
 }
 
-async fn service() -> Service {
+async fn service() -> Double {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (asked, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
@@ -60,8 +60,8 @@ async fn service() -> Service {
         "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: s, user: u}}}}]\nclusters: [{{name: s, cluster: {{server: 'http://{address}/ask'}}}}]\nusers: [{{name: u, user: {{token: t}}}}]\n"
     );
     std::fs::write(&path, text).unwrap();
-    let client = Client::from_kubeconfig(&path, Duration::from_secs(30)).unwrap();
-    Service { asked, last, _dir: dir, client: Some(client) }
+    let client = Service::from_kubeconfig(&path, Duration::from_secs(30)).unwrap();
+    Double { asked, last, _dir: dir, client: Some(client) }
 }
 
 fn settings() -> Settings {

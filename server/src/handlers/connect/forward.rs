@@ -1,25 +1,22 @@
 //! Carries a request to another server and its answer back; joins the two connections when both ends agree to an upgrade.
 
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
+use hyper::client::conn::http1::SendRequest;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, AUTHORIZATION, CONNECTION, HOST, UPGRADE};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio_rustls::TlsConnector;
 
 use super::location::{Destination, Scheme};
 use crate::handlers::Context;
 use crate::http::body::{Body, BodyError};
 use crate::http::upgrade::Upgrade;
+use crate::outward::connection::{dial, handshake, secure, ConnectError};
 use crate::status::{ApiError, Reason};
 
 /// How long a connection may take to come about.
@@ -51,10 +48,8 @@ pub(super) async fn forward(
     *request.method_mut() = cx.method.clone();
     *request.uri_mut() = destination.target.parse().map_err(ApiError::internal)?;
     *request.headers_mut() = headers(&cx.headers, &destination)?;
-    let dialled = tokio::time::timeout(DIAL, dial(cx, &destination)).await;
-    let stream = match dialled {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(why)) => return Err(unreachable(why)),
+    let mut sender = match tokio::time::timeout(DIAL, connect(cx, &destination)).await {
+        Ok(outcome) => outcome.map_err(|fault| unreachable(fault.to_string()))?,
         Err(_) => {
             return Err(unreachable(format!(
                 "dial tcp {}:{}: i/o timeout",
@@ -62,13 +57,6 @@ pub(super) async fn forward(
             )))
         }
     };
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|fault| unreachable(fault.to_string()))?;
-    tokio::spawn(async move {
-        if let Err(fault) = connection.with_upgrades().await {
-            tracing::debug!(%fault, "a connection to a backend ended");
-        }
-    });
     let response = sender.send_request(request).await.map_err(|fault| unreachable(fault.to_string()))?;
     Ok(match (response.status(), upgrade) {
         (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => join(upgrade, response),
@@ -76,31 +64,15 @@ pub(super) async fn forward(
     })
 }
 
-/// Both directions of a byte stream.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
-
-async fn dial(cx: &Context, destination: &Destination) -> Result<Box<dyn Stream>, String> {
-    let (host, port) = (destination.host.as_str(), destination.port);
-    let failed = |why: String| format!("dial tcp {host}:{port}: {why}");
-    let addresses: Vec<SocketAddr> =
-        tokio::net::lookup_host((host, port)).await.map_err(|e| failed(e.to_string()))?.collect();
-    let allowed = |address: &SocketAddr| !destination.guarded || is_proxyable(address.ip());
-    let addresses: Vec<SocketAddr> = addresses.into_iter().filter(allowed).collect();
-    if addresses.is_empty() {
-        return Err("address not allowed".to_owned());
-    }
-    let stream = TcpStream::connect(addresses.as_slice()).await.map_err(|e| failed(connect_error(&e)))?;
-    // A terminal's keys are not to wait for each other.
-    stream.set_nodelay(true).map_err(|e| failed(e.to_string()))?;
+async fn connect(cx: &Context, destination: &Destination) -> Result<SendRequest<Incoming>, ConnectError> {
+    let is_allowed = |address| !destination.guarded || is_proxyable(address);
+    let stream = dial(&destination.host, destination.port, is_allowed).await?;
     let tls = match destination.scheme {
-        Scheme::Http => return Ok(Box::new(stream)),
+        Scheme::Http => return handshake(Box::new(stream)).await,
         Scheme::Https => &cx.server.kubelets.insecure,
         Scheme::Kubelet => &cx.server.kubelets.tls,
     };
-    let name = ServerName::try_from(host.to_owned()).map_err(|e| failed(e.to_string()))?;
-    let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await;
-    Ok(Box::new(stream.map_err(|e| format!("tls: {e}"))?))
+    handshake(secure(stream, tls, &destination.host).await?).await
 }
 
 /// Whether somebody who may proxy may be let to that address: not to what listens on this machine alone, as upstream
@@ -111,15 +83,6 @@ fn is_proxyable(address: IpAddr) -> bool {
         IpAddr::V6(v6) => (v6.segments()[0] & 0xffc0) == 0xfe80,
     };
     !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || is_link_local)
-}
-
-/// Go's words where there are some, because people look for them.
-fn connect_error(fault: &std::io::Error) -> String {
-    match fault.kind() {
-        std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
-        std::io::ErrorKind::TimedOut => "i/o timeout".to_owned(),
-        _ => fault.to_string(),
-    }
 }
 
 /// The client's headers without those of its own connection and without its credentials.

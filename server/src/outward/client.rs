@@ -1,0 +1,270 @@
+//! A request to a service and its whole answer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1::SendRequest;
+use hyper::header::{HeaderValue, AUTHORIZATION, HOST, USER_AGENT};
+use hyper::{Request, StatusCode, Uri};
+use parking_lot::Mutex;
+use rustls::ClientConfig;
+
+use super::connection::{dial, handshake, secure, ConnectError, Stream};
+
+/// Connections to one service that are kept while nobody needs them, and for how long: Go's time, and enough for the
+/// requests that a few clients make at once.
+const KEPT: usize = 16;
+const KEPT_FOR: Duration = Duration::from_secs(90);
+/// How much of a refusal's text is shown, in bytes.
+const SHOWN: usize = 512;
+/// Who asks, where a caller does not say it better.
+const OURSELVES: HeaderValue = HeaderValue::from_static(concat!("plinth/", env!("CARGO_PKG_VERSION")));
+
+/// Why a call gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// There is no connection to be had.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The connection broke.
+    #[error("{0}")]
+    Http(#[from] hyper::Error),
+    /// It took too long.
+    #[error("context deadline exceeded")]
+    Timeout,
+    /// The answer broke off, or is longer than allowed.
+    #[error("the answer is longer than {0} bytes or broke off")]
+    Answer(usize),
+    /// A code that is no success, and the beginning of the text behind it.
+    #[error("the server answered {0}: {1}")]
+    Refused(StatusCode, String),
+}
+
+impl CallError {
+    /// Whether it may go better in a moment (k8s.io/apiserver `pkg/util/webhook`, `DefaultShouldRetry`).
+    pub fn is_worth_another_try(&self) -> bool {
+        match self {
+            CallError::Connect(_) | CallError::Http(_) | CallError::Answer(_) => true,
+            CallError::Timeout => false,
+            CallError::Refused(status, _) => status.as_u16() == 429 || status.is_server_error(),
+        }
+    }
+}
+
+/// Where a service is, whom it must prove to be, and who asks.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// Name or address to connect to, an IPv6 address without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// What it is called in the `Host` header.
+    pub authority: String,
+    /// TLS settings and the name that its certificate must have; none for plain HTTP.
+    pub tls: Option<(Arc<ClientConfig>, String)>,
+    /// Credentials.
+    pub authorization: Option<HeaderValue>,
+}
+
+impl Origin {
+    /// Where an absolute URL leads, without credentials. TLS when there are settings for it; the name in the URL is the one
+    /// that the certificate must have. `None` when the URL names no host.
+    pub fn of_url(url: &Uri, tls: Option<Arc<ClientConfig>>) -> Option<Origin> {
+        let host = url.host()?.trim_matches(['[', ']']).to_owned();
+        let port = url.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
+        // Not the whole authority: it may have a user and a password in front.
+        let authority = match url.port_u16() {
+            Some(port) => format!("{}:{port}", url.host()?),
+            None => url.host()?.to_owned(),
+        };
+        let tls = tls.map(|config| (config, host.clone()));
+        Some(Origin { host, port, authority, tls, authorization: None })
+    }
+
+    /// A new connection.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, ConnectError> {
+        let stream = dial(&self.host, self.port, |_| true).await?;
+        let stream: Box<dyn Stream> = match &self.tls {
+            Some((config, name)) => secure(stream, config, name).await?,
+            None => Box::new(stream),
+        };
+        handshake(stream).await
+    }
+
+    /// Puts into a request's headers what is the same in all to this service.
+    pub fn address(&self, request: &mut Request<Full<Bytes>>) {
+        let headers = request.headers_mut();
+        if let Ok(host) = HeaderValue::try_from(&self.authority) {
+            headers.insert(HOST, host);
+        }
+        headers.entry(USER_AGENT).or_insert(OURSELVES);
+        if let Some(value) = &self.authorization {
+            headers.insert(AUTHORIZATION, value.clone());
+        }
+    }
+}
+
+/// What a call may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// From connecting to the last byte of the answer.
+    pub time: Duration,
+    /// The longest answer, in bytes.
+    pub answer: usize,
+}
+
+/// One service. Cheap to share behind an `Arc`; the lock of the idle connections is held to take and to put back.
+pub struct Client {
+    origin: Origin,
+    idle: Mutex<Vec<Idle>>,
+}
+
+struct Idle {
+    sender: SendRequest<Full<Bytes>>,
+    since: Instant,
+}
+
+impl Client {
+    /// A service to which there is no connection yet.
+    pub fn new(origin: Origin) -> Client {
+        Client { origin, idle: Mutex::default() }
+    }
+
+    /// Sends a request, with a path for its URI, and reads the answer of a success. A request on a connection that was kept
+    /// may be sent a second time on a new one, when the other end closed that connection meanwhile.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn call(&self, request: Request<Full<Bytes>>, bounds: Bounds) -> Result<Bytes, CallError> {
+        match tokio::time::timeout(bounds.time, self.exchange(request, bounds.answer)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(CallError::Timeout),
+        }
+    }
+
+    async fn exchange(&self, mut request: Request<Full<Bytes>>, most: usize) -> Result<Bytes, CallError> {
+        self.origin.address(&mut request);
+        let mut sender;
+        let response = 'response: {
+            if let Some(kept) = self.take() {
+                sender = kept;
+                if sender.ready().await.is_ok() {
+                    if let Ok(response) = sender.send_request(request.clone()).await {
+                        break 'response response;
+                    }
+                }
+                // The others have probably been closed with it.
+                self.idle.lock().clear();
+            }
+            sender = self.origin.connect().await?;
+            sender.send_request(request).await?
+        };
+        let status = response.status();
+        let body = Limited::new(response.into_body(), most).collect().await;
+        if status.is_success() {
+            let body = body.map_err(|_| CallError::Answer(most))?.to_bytes();
+            self.keep(sender);
+            return Ok(body);
+        }
+        let text = body.map(|body| body.to_bytes()).unwrap_or_default();
+        let shown = String::from_utf8_lossy(&text[..text.len().min(SHOWN)]).into_owned();
+        Err(CallError::Refused(status, shown))
+    }
+
+    fn take(&self) -> Option<SendRequest<Full<Bytes>>> {
+        let mut idle = self.idle.lock();
+        // The last one was used last: when it is too old, so are the others.
+        while let Some(Idle { sender, since }) = idle.pop() {
+            if !sender.is_closed() && since.elapsed() < KEPT_FOR {
+                return Some(sender);
+            }
+        }
+        None
+    }
+
+    fn keep(&self, sender: SendRequest<Full<Bytes>>) {
+        let mut idle = self.idle.lock();
+        if idle.len() < KEPT {
+            idle.push(Idle { sender, since: Instant::now() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use hyper::body::Incoming;
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use hyper::Response;
+    use hyper_util::rt::TokioIo;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { time: Duration::from_secs(60), answer: 8 };
+
+    fn get(path: &'static str) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::default());
+        *request.uri_mut() = Uri::from_static(path);
+        request
+    }
+
+    /// A service that answers with its request's path, and counts connections. At `/bye` it closes the connection.
+    async fn service() -> (Client, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url: Uri = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counter = connections.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                counter.fetch_add(1, Ordering::SeqCst);
+                let answer = service_fn(|request: Request<Incoming>| async move {
+                    let mut response = Response::new(Full::new(Bytes::from(request.uri().path().to_owned())));
+                    match request.uri().path() {
+                        "/bye" => {
+                            response.headers_mut().insert("connection", HeaderValue::from_static("close"));
+                        }
+                        "/no" => *response.status_mut() = StatusCode::NOT_FOUND,
+                        _ => {}
+                    }
+                    Ok::<_, Infallible>(response)
+                });
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+            }
+        });
+        (Client::new(Origin::of_url(&url, None).unwrap()), connections)
+    }
+
+    #[tokio::test]
+    async fn connections_are_kept_and_replaced() {
+        let (client, connections) = service().await;
+        let mut counts = Vec::new();
+        for path in ["/a", "/b", "/bye", "/c", "/d"] {
+            assert_eq!(client.call(get(path), BOUNDS).await.unwrap(), path);
+            counts.push(connections.load(Ordering::SeqCst));
+        }
+        assert_eq!(counts, [1, 1, 1, 2, 2]);
+    }
+
+    #[tokio::test]
+    async fn answers_are_bounded_and_refusals_say_why() {
+        let (client, _) = service().await;
+        let long = client.call(get("/far-too-long"), BOUNDS).await;
+        assert!(matches!(long, Err(CallError::Answer(8))), "{long:?}");
+        let refused = client.call(get("/no"), BOUNDS).await.unwrap_err();
+        assert_eq!(refused.to_string(), "the server answered 404 Not Found: /no");
+        let nobody: Uri = "http://127.0.0.1:1/".parse().unwrap();
+        let fault =
+            Client::new(Origin::of_url(&nobody, None).unwrap()).call(get("/"), BOUNDS).await.unwrap_err();
+        assert_eq!(fault.to_string(), "dial tcp 127.0.0.1:1: connect: connection refused");
+        assert!(fault.is_worth_another_try() && !refused.is_worth_another_try());
+    }
+}

@@ -1,0 +1,157 @@
+//! Whom a client trusts, and who it says that it is.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{verify_tls12_signature, verify_tls13_signature, CryptoProvider};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use crate::http::tls::provider;
+
+/// Where systems keep the authorities that they trust.
+const SYSTEM: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+/// Why a text names no authorities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthoritiesError {
+    /// It is not PEM.
+    #[error("unable to parse bytes as PEM block")]
+    Pem,
+    /// A certificate in it is none, or there is none in it.
+    #[error("data does not contain any valid certificates")]
+    Certificate,
+}
+
+/// Whom a client trusts.
+pub enum Trust {
+    /// Whoever one of these vouches for.
+    Authorities(Arc<RootCertStore>),
+    /// Whoever answers.
+    Anyone,
+}
+
+/// A client's own certificate with those between it and its authority, and its key.
+pub type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// TLS 1.2 and 1.3 as a client.
+///
+/// # Errors
+/// When certificate and key do not go together, or are of no known kind.
+pub fn config(trust: Trust, identity: Option<Identity>) -> Result<Arc<ClientConfig>, rustls::Error> {
+    let provider = provider();
+    let builder =
+        ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    let builder = match trust {
+        Trust::Authorities(roots) => builder.with_root_certificates(roots),
+        Trust::Anyone => builder.dangerous().with_custom_certificate_verifier(Arc::new(Unchecked(provider))),
+    };
+    Ok(Arc::new(match identity {
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key)?,
+        None => builder.with_no_client_auth(),
+    }))
+}
+
+/// The authorities of a PEM text.
+///
+/// # Errors
+/// [`AuthoritiesError`]: every certificate must be one, and there must be one.
+pub fn authorities(pem: &[u8]) -> Result<Arc<RootCertStore>, AuthoritiesError> {
+    let mut roots = RootCertStore::empty();
+    let mut blocks = CertificateDer::pem_slice_iter(pem).peekable();
+    if blocks.peek().is_none() {
+        return Err(AuthoritiesError::Pem);
+    }
+    for certificate in blocks {
+        let certificate = certificate.map_err(|_| AuthoritiesError::Pem)?;
+        roots.add(certificate).map_err(|_| AuthoritiesError::Certificate)?;
+    }
+    Ok(Arc::new(roots))
+}
+
+/// The authorities of a PEM text; the system's when it is blank.
+///
+/// # Errors
+/// As [`authorities`].
+pub fn authorities_or_system(pem: &[u8]) -> Result<Arc<RootCertStore>, AuthoritiesError> {
+    match pem.iter().all(u8::is_ascii_whitespace) {
+        true => Ok(system_authorities()),
+        false => authorities(pem),
+    }
+}
+
+/// The authorities that the system trusts; none where it keeps none. Read once, as Go does.
+fn system_authorities() -> Arc<RootCertStore> {
+    static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
+    let read = || {
+        let file = SYSTEM.iter().find(|path| Path::new(path).exists());
+        let text = file.and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
+        let mut roots = RootCertStore::empty();
+        // Of the system's many authorities some are of forms that nobody should use any more.
+        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&text).flatten());
+        Arc::new(roots)
+    };
+    ROOTS.get_or_init(read).clone()
+}
+
+/// Takes any certificate. Signatures are still checked, so that the other end is at least who holds the key of the
+/// certificate that it shows.
+#[derive(Debug)]
+struct Unchecked(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unchecked {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bundles_are_certificates_or_nothing() {
+        let certificate = rcgen::generate_simple_self_signed(vec!["a".into()]).unwrap().cert.pem();
+        let rows = [
+            ("bogus", Err(AuthoritiesError::Pem)),
+            ("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n", Err(AuthoritiesError::Certificate)),
+            (certificate.as_str(), Ok(1)),
+        ];
+        for (pem, expected) in rows {
+            assert_eq!(authorities_or_system(pem.as_bytes()).map(|roots| roots.len()), expected, "{pem}");
+        }
+        assert!(authorities(b" \n").is_err() && authorities_or_system(b" \n").is_ok());
+    }
+}
