@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Map, Value};
 
+use crate::conditions;
 use crate::endpoints::catalog;
 use crate::handlers::write::{self, Birth};
 use crate::handlers::{delete, Context};
@@ -137,17 +137,8 @@ fn wanted(registry: &Registry) -> BTreeMap<String, Value> {
 
 /// The object with the status of what is served here.
 fn available(object: &Value) -> Value {
-    let condition = tree!({
-        "type": "Available",
-        "status": "True",
-        "lastTransitionTime": Timestamp::now().to_rfc3339(),
-        "reason": "Local",
-        "message": "Local APIServices are always available",
-    });
     let mut new = object.clone();
-    if let Some(object) = new.as_object_mut() {
-        object.insert("status", tree!({ "conditions": Value::Array(vec![condition]) }));
-    }
+    conditions::set(&mut new, "Available", "True", "Local", "Local APIServices are always available");
     new
 }
 

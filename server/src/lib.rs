@@ -49,6 +49,7 @@ pub mod authz;
 pub mod bootstrap;
 pub mod certificates;
 pub mod cli;
+pub mod conditions;
 pub mod controllers;
 pub mod conversion;
 pub mod custom_resources;

@@ -12,87 +12,42 @@ use plinth_engine::Error as EngineError;
 use crate::field::MOST_FAULTS;
 use crate::http::pull::Cut;
 
-/// `metav1.StatusReason`: the machine-readable word for what went wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the variants are upstream's reasons, word for word
-pub enum Reason {
-    /// No reason word at all: upstream sends some errors without one.
-    Unknown,
-    Unauthorized,
-    Forbidden,
-    NotFound,
-    AlreadyExists,
-    Conflict,
-    Gone,
-    Invalid,
-    ServerTimeout,
-    Timeout,
-    TooManyRequests,
-    BadRequest,
-    MethodNotAllowed,
-    NotAcceptable,
-    RequestEntityTooLarge,
-    UnsupportedMediaType,
-    InternalError,
-    Expired,
-    ServiceUnavailable,
-    StoreReadError,
+/// Makes the enum of reasons, whose names are their words.
+macro_rules! reasons {
+    ($($reason:ident)+) => {
+        /// `metav1.StatusReason`: the machine-readable word for what went wrong.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs)] // the variants are upstream's reasons, word for word
+        pub enum Reason {
+            /// No reason word at all: upstream sends some errors without one.
+            Unknown,
+            $($reason,)+
+        }
+
+        impl Reason {
+            /// The reason of that word; [`Reason::Unknown`] for one that is none of upstream's.
+            pub fn parse(text: &str) -> Reason {
+                match text {
+                    $(stringify!($reason) => Reason::$reason,)+
+                    _ => Reason::Unknown,
+                }
+            }
+
+            /// The word on the wire; empty for [`Reason::Unknown`].
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    Reason::Unknown => "",
+                    $(Reason::$reason => stringify!($reason),)+
+                }
+            }
+        }
+    };
 }
 
-impl Reason {
-    /// The reason of that word; [`Reason::Unknown`] for one that is none of upstream's.
-    pub fn parse(text: &str) -> Reason {
-        use Reason::*;
-        const ALL: [Reason; 20] = [
-            Unauthorized,
-            Forbidden,
-            NotFound,
-            AlreadyExists,
-            Conflict,
-            Gone,
-            Invalid,
-            ServerTimeout,
-            Timeout,
-            TooManyRequests,
-            BadRequest,
-            MethodNotAllowed,
-            NotAcceptable,
-            RequestEntityTooLarge,
-            UnsupportedMediaType,
-            InternalError,
-            Expired,
-            ServiceUnavailable,
-            StoreReadError,
-            Unknown,
-        ];
-        ALL.into_iter().find(|reason| reason.as_str() == text).unwrap_or(Unknown)
-    }
-
-    /// The word on the wire; empty for [`Reason::Unknown`].
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Reason::Unknown => "",
-            Reason::Unauthorized => "Unauthorized",
-            Reason::Forbidden => "Forbidden",
-            Reason::NotFound => "NotFound",
-            Reason::AlreadyExists => "AlreadyExists",
-            Reason::Conflict => "Conflict",
-            Reason::Gone => "Gone",
-            Reason::Invalid => "Invalid",
-            Reason::ServerTimeout => "ServerTimeout",
-            Reason::Timeout => "Timeout",
-            Reason::TooManyRequests => "TooManyRequests",
-            Reason::BadRequest => "BadRequest",
-            Reason::MethodNotAllowed => "MethodNotAllowed",
-            Reason::NotAcceptable => "NotAcceptable",
-            Reason::RequestEntityTooLarge => "RequestEntityTooLarge",
-            Reason::UnsupportedMediaType => "UnsupportedMediaType",
-            Reason::InternalError => "InternalError",
-            Reason::Expired => "Expired",
-            Reason::ServiceUnavailable => "ServiceUnavailable",
-            Reason::StoreReadError => "StoreReadError",
-        }
-    }
+reasons! {
+    Unauthorized Forbidden NotFound AlreadyExists Conflict Gone Invalid ServerTimeout Timeout TooManyRequests BadRequest
+    MethodNotAllowed NotAcceptable RequestEntityTooLarge UnsupportedMediaType InternalError Expired ServiceUnavailable
+    StoreReadError
 }
 
 /// One entry of `details.causes`.

@@ -205,24 +205,28 @@ pub enum NotAcceptable {
     ObjectAsList,
 }
 
+/// What is spoken, in upstream's order: objects first, then watches.
+pub(crate) const MEDIA_TYPES: &[&str] = &[
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+    "application/cbor",
+    "application/json;stream=watch",
+    "application/vnd.kubernetes.protobuf;stream=watch",
+    "application/cbor-seq",
+];
+/// How many of them are of objects.
+pub(crate) const OBJECT_MEDIA_TYPES: usize = 4;
+
 impl NotAcceptable {
     /// The media types that would have been accepted, in upstream's order; empty where the transformation was
     /// at fault. Custom resources name protobuf too, because their metadata and errors exist in it.
     pub fn supported(&self) -> &'static [&'static str] {
-        // Objects first, then watches, so that each list is a part of this one.
-        const ALL: [&str; 7] = [
-            "application/json",
-            "application/yaml",
-            "application/vnd.kubernetes.protobuf",
-            "application/cbor",
-            "application/json;stream=watch",
-            "application/vnd.kubernetes.protobuf;stream=watch",
-            "application/cbor-seq",
-        ];
+        let (objects, watches) = MEDIA_TYPES.split_at(OBJECT_MEDIA_TYPES);
         match self {
-            NotAcceptable::Unknown { watchable: true } => &ALL,
-            NotAcceptable::Unknown { watchable: false } | NotAcceptable::MediaType => ALL.split_at(4).0,
-            NotAcceptable::WatchMediaType => ALL.split_at(4).1,
+            NotAcceptable::Unknown { watchable: true } => MEDIA_TYPES,
+            NotAcceptable::Unknown { watchable: false } | NotAcceptable::MediaType => objects,
+            NotAcceptable::WatchMediaType => watches,
             NotAcceptable::ListAsObject | NotAcceptable::ObjectAsList => &[],
         }
     }

@@ -6,24 +6,16 @@ use std::collections::BTreeMap;
 use smol_str::{format_smolstr, SmolStr};
 
 use super::ids::{capitalised, operation_version, tag};
+use crate::negotiate::{MEDIA_TYPES, OBJECT_MEDIA_TYPES};
 use crate::resources::{Resource, Subresource};
 use crate::schema::{Scalar, Schema, StructType, Type, GVK};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
 /// What objects are read and written in.
-const OBJECT_TYPES: &[&str] =
-    &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"];
+const OBJECT_TYPES: &[&str] = MEDIA_TYPES.split_at(OBJECT_MEDIA_TYPES).0;
 /// What lists and watches come in.
-const STREAM_TYPES: &[&str] = &[
-    "application/json",
-    "application/yaml",
-    "application/vnd.kubernetes.protobuf",
-    "application/cbor",
-    "application/json;stream=watch",
-    "application/vnd.kubernetes.protobuf;stream=watch",
-    "application/cbor-seq",
-];
+const STREAM_TYPES: &[&str] = MEDIA_TYPES;
 /// The same of what has no protobuf form.
 const CUSTOM_TYPES: &[&str] = &["application/json", "application/yaml"];
 const PATCH_TYPES: &[&str] = &[

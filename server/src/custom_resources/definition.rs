@@ -10,6 +10,7 @@ use smol_str::SmolStr;
 
 use super::schema::VersionSchema;
 use super::webhook::Webhook;
+use crate::conditions;
 
 /// Group, version and plural of the definitions themselves.
 pub const RESOURCE: (&str, &str, &str) = ("apiextensions.k8s.io", "v1", "customresourcedefinitions");
@@ -180,7 +181,7 @@ impl Definition {
             fingerprint: fingerprint(&spec_digest(tree), &accepted),
             names: accepted,
             group,
-            terminating: AtomicBool::new(is_condition_true(tree, "Terminating")),
+            terminating: AtomicBool::new(conditions::is_true(tree, "Terminating")),
         }
     }
 
@@ -270,17 +271,6 @@ fn default_warning(group: &str, kind: &str, version: &str, all: &[Value]) -> Str
         Some(newer) => format!("{group}/{version} {kind} is deprecated; use {group}/{newer} {kind}"),
         None => format!("{group}/{version} {kind} is deprecated"),
     }
-}
-
-/// One of `status.conditions`.
-pub fn condition<'t>(tree: &'t Value, kind: &str) -> Option<&'t Value> {
-    let conditions = tree.at(&["status", "conditions"]).and_then(Value::as_array)?;
-    conditions.iter().find(|c| c.str_at(&["type"]) == Some(kind))
-}
-
-/// Whether a condition of the status is `True`.
-pub fn is_condition_true(tree: &Value, kind: &str) -> bool {
-    condition(tree, kind).is_some_and(|c| c.str_at(&["status"]) == Some("True"))
 }
 
 #[cfg(test)]

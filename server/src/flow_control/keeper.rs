@@ -5,14 +5,14 @@
 //! `pkg/util/flowcontrol/apf_controller.go`.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use plinth_codec::time::Timestamp;
-use plinth_codec::{tree, Map, Value};
+use plinth_codec::{Map, Value};
 use plinth_engine::{At, KeyRange, Subscribe};
 
 use super::bootstrap::{self, Bootstrap};
 use super::config::{Config, Levels, Reference};
+use crate::conditions;
 use crate::handlers::{write, Context};
 use crate::request_info::Verb;
 use crate::server::Server;
@@ -122,32 +122,15 @@ async fn tell_status(server: &Arc<Server>, schema: &Value, reference: &Reference
         "This FlowSchema references the PriorityLevelConfiguration object named {:?} {what}",
         reference.level
     );
-    let conditions = schema.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
-    let is_told = conditions.iter().any(|c| {
-        let text = |key: &str| c.str_at(&[key]).unwrap_or_default();
-        text("type") == "Dangling"
-            && text("status") == status
-            && text("reason") == reason
-            && text("message") == message
+    let is_told = conditions::find(schema, "Dangling").is_some_and(|told| {
+        [("status", status), ("reason", reason), ("message", &message)]
+            .iter()
+            .all(|(key, text)| told.str_at(&[key]) == Some(*text))
     });
     if is_told {
         return Ok(());
     }
-    let condition = tree!({
-        "type": "Dangling",
-        "status": status,
-        "lastTransitionTime": Timestamp::from(SystemTime::now()).to_rfc3339(),
-        "reason": reason,
-        "message": message,
-    });
-    let change = |live: &mut Value| {
-        let others = live.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
-        let others = others.iter().filter(|c| c.str_at(&["type"]) != Some("Dangling")).cloned();
-        let conditions: Vec<Value> = others.chain([condition.clone()]).collect();
-        if let Some(object) = live.as_object_mut() {
-            object.insert("status", tree!({ "conditions": conditions }));
-        }
-    };
+    let change = |live: &mut Value| conditions::set(live, "Dangling", status, reason, &message);
     let mut cx =
         Context::internal(server, (GROUP, "v1", "flowschemas"), "", &reference.schema, Verb::Update)?;
     cx.info.subresource = "status".into();

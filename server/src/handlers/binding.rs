@@ -8,8 +8,9 @@ use plinth_codec::negotiate::Shape;
 use plinth_codec::schema::{self, GVK};
 use plinth_codec::{tree, Map, Value};
 
-use super::{body, conditions, respond_status, write, Context};
+use super::{body, respond_status, write, Context};
 use crate::admission::{self, Call, Operation};
+use crate::conditions;
 use crate::field;
 use crate::http::body::Body;
 use crate::metadata;
@@ -91,7 +92,7 @@ fn assign(pod: &mut Value, binding: &Value) -> Result<(), ApiError> {
             }
         }
     }
-    conditions::set_pod_condition(pod, "PodScheduled", "True", "", "");
+    conditions::set_of_pod(pod, "PodScheduled", "True", "", "");
     Ok(())
 }
 

@@ -13,8 +13,9 @@ use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Map, Value};
 
 use super::delete_options::Options;
-use super::{body, conditions, delete, respond_status, write, Context};
+use super::{body, delete, respond_status, write, Context};
 use crate::admission::{self, Call, Operation};
+use crate::conditions;
 use crate::field;
 use crate::http::body::Body;
 use crate::metadata;
@@ -163,7 +164,7 @@ fn needs_no_budget(pod: &Value) -> bool {
 }
 
 fn is_ready(pod: &Value) -> bool {
-    conditions::find(pod, "Ready").and_then(|c| c.str_at(&["status"])) == Some("True")
+    conditions::is_true(pod, "Ready")
 }
 
 fn count(budget: &Value, key: &str) -> i64 {
@@ -196,7 +197,7 @@ async fn mark_and_delete(pods: &Context, mut options: Options) -> Result<(), Api
         let written = write::amend(pods, false, &|pod| {
             delete::check_preconditions(pods, &pods.info.name, &options, pod)?;
             let (reason, message) = ("EvictionByEvictionAPI", "Eviction API: evicting");
-            conditions::set_pod_condition(pod, "DisruptionTarget", "True", reason, message);
+            conditions::set_of_pod(pod, "DisruptionTarget", "True", reason, message);
             Ok(())
         })
         .await?;
@@ -237,7 +238,7 @@ fn lower(budget: &mut Value, pod: &str) -> Result<(), ApiError> {
         status.insert("disruptionsAllowed", allowed - 1);
     }
     if allowed == 1 {
-        conditions::set_condition(budget, "DisruptionAllowed", "False", "InsufficientPods", observed);
+        conditions::set_observed(budget, "DisruptionAllowed", "False", "InsufficientPods", observed);
     }
     if let Some(pods) = budget.object_at_mut(&["status", "disruptedPods"]) {
         pods.insert(pod, Timestamp::now().to_rfc3339());

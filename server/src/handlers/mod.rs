@@ -6,7 +6,6 @@
 mod access_reviews;
 mod binding;
 mod body;
-mod conditions;
 pub mod connect;
 mod create;
 pub(crate) mod delete;

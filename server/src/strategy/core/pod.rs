@@ -1,29 +1,21 @@
 //! Pods: where their life starts, and their quality of service.
 
 use plinth_codec::quantity::Quantity;
-use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Value};
+
+use crate::conditions;
 
 /// A new pod waits, and its class of service is set for good.
 pub fn prepare_for_create(pod: &mut Value) {
     let class = quality_of_service(pod);
-    let mut status = tree!({ "phase": "Pending", "qosClass": class });
-    let gates = pod.at(&["spec", "schedulingGates"]).and_then(Value::as_array);
-    if gates.is_some_and(|gates| !gates.is_empty()) {
-        let gated = tree!({
-            "type": "PodScheduled",
-            "status": "False",
-            "lastProbeTime": Value::Null,
-            "lastTransitionTime": Timestamp::now().to_rfc3339(),
-            "reason": "SchedulingGated",
-            "message": "Scheduling is blocked due to non-empty scheduling gates",
-        });
-        if let Some(status) = status.as_object_mut() {
-            status.insert("conditions", vec![gated]);
-        }
-    }
+    let status = tree!({ "phase": "Pending", "qosClass": class });
     if let Some(object) = pod.as_object_mut() {
         object.insert("status", status);
+    }
+    let gates = pod.at(&["spec", "schedulingGates"]).and_then(Value::as_array);
+    if gates.is_some_and(|gates| !gates.is_empty()) {
+        let why = "Scheduling is blocked due to non-empty scheduling gates";
+        conditions::set_of_pod(pod, "PodScheduled", "False", "SchedulingGated", why);
     }
 }
 

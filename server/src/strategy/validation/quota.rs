@@ -45,31 +45,9 @@ const OF_PODS: &[&str] = &[
     "requests.ephemeral-storage",
     "limits.ephemeral-storage",
 ];
-/// Resources that a quota can name without a domain.
-const OF_QUOTAS: &[&str] = &[
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "requests.cpu",
-    "requests.memory",
-    "requests.storage",
-    "requests.ephemeral-storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "persistentvolumeclaims",
-    "configmaps",
-    "services.nodeports",
-    "services.loadbalancers",
-];
-
+/// Whether a quota can name a resource without a domain.
 fn is_of_quotas(name: &str) -> bool {
-    OF_QUOTAS.contains(&name) || amounts::is_huge(name) || name.starts_with("requests.hugepages-")
+    amounts::is_standard(name) && name != "storage"
 }
 
 fn hard(quota: &Value, path: &str, faults: &mut Vec<Cause>) {

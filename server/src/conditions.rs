@@ -1,14 +1,20 @@
-//! Conditions in a status: set by type, with the time of their last change.
+//! `status.conditions`: found and set by type, with the time of their last transition.
 
 use plinth_codec::time::Timestamp;
-use plinth_codec::{tree, Map, Value};
+use plinth_codec::{Map, Value};
 
-fn now() -> Value {
-    Timestamp::now().to_rfc3339().into()
+/// A condition of that type that is to be set: its status, reason and message.
+fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Map {
+    let mut condition = Map::new();
+    for (key, text) in [("type", kind), ("status", status), ("reason", reason), ("message", message)] {
+        condition.insert(key, text);
+    }
+    condition.insert("lastTransitionTime", Timestamp::now().to_rfc3339());
+    condition
 }
 
-/// Sets `condition` in `status.conditions`; the time of its last change moves when its status does.
-fn set(object: &mut Value, mut condition: Map) {
+/// Puts a condition into an object's status; the time of its last transition moves when its status does.
+fn put(object: &mut Value, mut condition: Map) {
     let Some(status) = object.object_at_mut(&["status"]) else { return };
     let list = status.entry("conditions");
     if list.as_array().is_none() {
@@ -32,40 +38,39 @@ fn set(object: &mut Value, mut condition: Map) {
     }
 }
 
-/// Sets a condition of a pod (`PodCondition`); empty texts are left out.
-pub(super) fn set_pod_condition(pod: &mut Value, kind: &str, status: &str, reason: &str, message: &str) {
-    let mut condition = Map::new();
-    condition.insert("type", kind);
-    condition.insert("status", status);
-    condition.insert("lastProbeTime", Value::Null);
-    condition.insert("lastTransitionTime", now());
-    for (key, text) in [("reason", reason), ("message", message)] {
-        if !text.is_empty() {
-            condition.insert(key, text);
-        }
-    }
-    set(pod, condition);
+/// Sets a condition of a kind whose conditions say no generation.
+pub fn set(object: &mut Value, kind: &str, status: &str, reason: &str, message: &str) {
+    put(object, condition(kind, status, reason, message));
 }
 
 /// Sets a `metav1.Condition` with an empty message.
-pub(super) fn set_condition(object: &mut Value, kind: &str, status: &str, reason: &str, generation: i64) {
-    let condition = tree!({
-        "type": kind,
-        "status": status,
-        "reason": reason,
-        "message": "",
-        "observedGeneration": generation,
-        "lastTransitionTime": now(),
-    });
-    if let Value::Object(condition) = condition {
-        set(object, condition);
+pub fn set_observed(object: &mut Value, kind: &str, status: &str, reason: &str, generation: i64) {
+    let mut condition = condition(kind, status, reason, "");
+    condition.insert("observedGeneration", generation);
+    put(object, condition);
+}
+
+/// Sets a `PodCondition`; empty texts are left out.
+pub fn set_of_pod(pod: &mut Value, kind: &str, status: &str, reason: &str, message: &str) {
+    let mut condition = condition(kind, status, reason, message);
+    condition.insert("lastProbeTime", Value::Null);
+    for (key, text) in [("reason", reason), ("message", message)] {
+        if text.is_empty() {
+            condition.remove(key);
+        }
     }
+    put(pod, condition);
 }
 
 /// The condition of that type.
-pub(super) fn find<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+pub fn find<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     let list = object.at(&["status", "conditions"]).and_then(Value::as_array)?;
     list.iter().find(|c| c.str_at(&["type"]) == Some(kind))
+}
+
+/// Whether the condition of that type is there and `True`.
+pub fn is_true(object: &Value, kind: &str) -> bool {
+    find(object, kind).is_some_and(|c| c.str_at(&["status"]) == Some("True"))
 }
 
 #[cfg(test)]
@@ -80,7 +85,7 @@ mod tests {
         )
         .unwrap();
         for kind in ["A", "B", "C"] {
-            set_pod_condition(&mut pod, kind, "True", "Why", "");
+            set_of_pod(&mut pod, kind, "True", "Why", "");
         }
         let since = |kind| find(&pod, kind).and_then(|c| c.str_at(&["lastTransitionTime"])).unwrap();
         assert_eq!(since("A"), "then");

@@ -1,0 +1,238 @@
+//! A definition as it was last seen: whether it is served, its rows, its status.
+
+use std::sync::Arc;
+
+use plinth_codec::{tree, Map, Value};
+use plinth_engine::Revision;
+
+use crate::conditions;
+use crate::custom_resources::approval::{approval, is_protected_group, Approval};
+use crate::custom_resources::definition::{fingerprint, spec_digest, Definition, Names};
+use crate::custom_resources::naming::NameConflict;
+use crate::custom_resources::rows;
+use crate::metadata;
+use crate::outward::webhook::is_ca_bundle;
+use crate::registry::CustomRows;
+
+/// A definition as it was last seen, and what was made of it.
+pub(super) struct Known {
+    /// Without the schemas of its versions once there are rows, which keep them compressed: as trees they would be most
+    /// of what a definition takes.
+    pub(super) tree: Value,
+    /// Whether the schemas have been taken out.
+    bare: bool,
+    pub(super) revision: Revision,
+    /// Of the UID and the whole spec.
+    spec_digest: [u8; 32],
+    /// The names that it has been granted.
+    pub(super) granted: Names,
+    pub(super) conflict: Option<NameConflict>,
+    fingerprint: [u8; 32],
+    /// None when it cannot be served.
+    pub(super) rows: Option<(Arc<Definition>, CustomRows)>,
+}
+
+pub(super) fn group_of(tree: &Value) -> &str {
+    tree.str_at(&["spec", "group"]).unwrap_or_default()
+}
+
+fn versions_mut(tree: &mut Value) -> impl Iterator<Item = &mut Map> {
+    let versions = tree.object_at_mut(&["spec"]).and_then(|spec| spec.get_mut("versions"));
+    let versions = versions.and_then(Value::as_array_mut);
+    versions.into_iter().flatten().filter_map(Value::as_object_mut)
+}
+
+impl Known {
+    pub(super) fn new(tree: Value, revision: Revision) -> Known {
+        Known {
+            spec_digest: spec_digest(&tree),
+            bare: false,
+            revision,
+            granted: Names::of(tree.at(&["status", "acceptedNames"])),
+            conflict: None,
+            fingerprint: [0; 32],
+            rows: None,
+            tree,
+        }
+    }
+
+    /// Takes in what has become of the definition.
+    pub(super) fn renew(&mut self, tree: Value, revision: Revision) {
+        // A definition that was deleted and made anew between two looks has nothing of the old one.
+        if metadata::text(&self.tree, "uid") != metadata::text(&tree, "uid") {
+            self.granted = Names::default();
+        }
+        self.spec_digest = spec_digest(&tree);
+        self.tree = tree;
+        self.bare = false;
+        self.revision = revision;
+        // The same spec makes the same rows.
+        if self.rows.is_some() && self.fingerprint == fingerprint(&self.spec_digest, &self.granted) {
+            self.take_schemas();
+        }
+    }
+
+    fn storage_version(&self) -> Option<&str> {
+        let versions = self.tree.at(&["spec", "versions"]).and_then(Value::as_array)?;
+        let stored = versions.iter().find(|v| v.get("storage").and_then(Value::as_bool) == Some(true));
+        stored?.str_at(&["name"])
+    }
+
+    pub(super) fn is_established(&self) -> bool {
+        conditions::is_true(&self.tree, "Established")
+    }
+
+    /// Whether there is an API: names once accepted are kept through later conflicts.
+    fn is_served(&self) -> bool {
+        let was_established = self.is_established();
+        self.granted.is_complete() && (was_established || self.conflict.is_none()) && !self.has_bad_bundle()
+    }
+
+    /// Whether the webhook's certificates are none, which keeps a definition from being established.
+    fn has_bad_bundle(&self) -> bool {
+        let bundle = self.tree.str_at(&["spec", "conversion", "webhook", "clientConfig", "caBundle"]);
+        !self.is_established() && bundle.is_some_and(|bundle| !is_ca_bundle(bundle))
+    }
+
+    /// Brings the rows up to date; whether they are others now.
+    pub(super) fn make_rows(&mut self) -> bool {
+        if !self.is_served() {
+            self.put_schemas_back();
+            return self.rows.take().is_some();
+        }
+        let fingerprint = fingerprint(&self.spec_digest, &self.granted);
+        if self.rows.is_some() && fingerprint == self.fingerprint {
+            return false;
+        }
+        self.put_schemas_back();
+        let definition = Arc::new(Definition::new(&self.tree, self.granted.clone()));
+        if let Some((old, _)) = &self.rows {
+            for version in &definition.versions {
+                let before = old.position(&version.name).and_then(|i| old.versions.get(i));
+                if let Some(before) = before {
+                    version.schema.share(&before.schema);
+                }
+            }
+        }
+        let made = self.storage_version().and_then(|storage| rows::of(&definition, storage));
+        self.fingerprint = fingerprint;
+        self.rows = made.map(|rows| (definition, rows));
+        if self.rows.is_some() {
+            self.take_schemas();
+        }
+        true
+    }
+
+    /// Takes the schemas out of the tree: the rows have them.
+    fn take_schemas(&mut self) {
+        for version in versions_mut(&mut self.tree) {
+            version.remove("schema");
+        }
+        self.bare = true;
+    }
+
+    /// Puts back into the tree what was taken out of it.
+    fn put_schemas_back(&mut self) {
+        let (true, Some((definition, _))) = (std::mem::take(&mut self.bare), &self.rows) else { return };
+        for version in versions_mut(&mut self.tree) {
+            let name = version.get("name").and_then(Value::as_str).unwrap_or_default();
+            let made = definition.position(name).and_then(|i| definition.versions.get(i));
+            if let Some(source) = made.and_then(|made| made.schema.source()) {
+                version.insert("schema", tree!({ "openAPIV3Schema": source }));
+            }
+        }
+    }
+
+    /// The status that the definition should have.
+    pub(super) fn status(&self) -> Value {
+        let status = self.tree.get("status").and_then(Value::as_object).cloned().unwrap_or_else(Map::new);
+        let mut object = tree!({ "status": status });
+        if let Some(status) = object.object_at_mut(&["status"]) {
+            status.insert("acceptedNames", self.granted.to_value());
+        }
+        let mut set = |kind: &str, (status, reason, message): (&str, &str, &str)| {
+            conditions::set(&mut object, kind, status, reason, message);
+        };
+        set(
+            "NamesAccepted",
+            match &self.conflict {
+                Some(conflict) => ("False", conflict.reason, &conflict.message),
+                None => ("True", "NoConflicts", "no conflicts found"),
+            },
+        );
+        if !self.is_established() {
+            let established = match (self.conflict.is_some(), self.has_bad_bundle()) {
+                (true, _) => ("False", "NotAccepted", "not all names are accepted"),
+                (_, true) => ("False", "InvalidCABundle", "The conversion webhook CABundle is invalid"),
+                _ => ("True", "InitialNamesAccepted", "the initial names have been accepted"),
+            };
+            set("Established", established);
+        }
+        if is_protected_group(group_of(&self.tree)) {
+            let (state, why) = approval(&self.tree);
+            let (status, reason) = match state {
+                Approval::Invalid => ("False", "InvalidAnnotation"),
+                Approval::Missing => ("False", "MissingAnnotation"),
+                Approval::Approved => ("True", "ApprovedAnnotation"),
+                Approval::Bypassed => ("False", "UnapprovedAnnotation"),
+            };
+            set("KubernetesAPIApprovalPolicyConformant", (status, reason, &why));
+        }
+        object.get("status").cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(text: &str) -> Known {
+        let tree = plinth_codec::json::parse(text.as_bytes()).unwrap();
+        let granted = Names::of(tree.at(&["spec", "names"]));
+        Known { granted, ..Known::new(tree, Revision::ZERO) }
+    }
+
+    const SAMPLE: &str = r#"{"metadata":{"name":"cars.example.com"},"spec":{"group":"example.com","scope":"Cluster",
+        "names":{"plural":"cars","singular":"car","kind":"Car","listKind":"CarList"},
+        "versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]},
+        "status":{"storedVersions":["v1"]}}"#;
+
+    #[test]
+    fn conditions_say_what_was_decided() {
+        let of = |known: &Known, kind: &str| {
+            let tree = tree!({ "status": known.status() });
+            let c = conditions::find(&tree, kind).cloned().unwrap_or_default();
+            let text = |key: &str| c.str_at(&[key]).unwrap_or_default().to_owned();
+            (text("status"), text("reason"))
+        };
+        let mut car = known(SAMPLE);
+        assert_eq!(of(&car, "NamesAccepted"), ("True".into(), "NoConflicts".into()));
+        assert_eq!(of(&car, "Established"), ("True".into(), "InitialNamesAccepted".into()));
+        car.conflict = Some(NameConflict { reason: "PluralConflict", message: String::new() });
+        assert_eq!(of(&car, "NamesAccepted"), ("False".into(), "PluralConflict".into()));
+        assert_eq!(of(&car, "Established"), ("False".into(), "NotAccepted".into()));
+        let broken = SAMPLE.replacen(
+            "\"spec\":{",
+            r#""spec":{"conversion":{"strategy":"Webhook","webhook":{"clientConfig":{"caBundle":"eA=="}}},"#,
+            1,
+        );
+        assert_eq!(of(&known(&broken), "Established"), ("False".into(), "InvalidCABundle".into()));
+        let community = SAMPLE.replace("example.com", "x.k8s.io");
+        let (status, reason) = of(&known(&community), "KubernetesAPIApprovalPolicyConformant");
+        assert_eq!((status.as_str(), reason.as_str()), ("False", "MissingAnnotation"));
+    }
+
+    #[test]
+    fn rows_are_made_anew_only_when_the_spec_changes() {
+        let mut car = known(SAMPLE);
+        assert!(car.make_rows());
+        assert!(!car.make_rows());
+        let mut change = |from: &str, to: &str| {
+            car.tree = plinth_codec::json::parse(SAMPLE.replace(from, to).as_bytes()).unwrap();
+            car.spec_digest = spec_digest(&car.tree);
+            car.make_rows()
+        };
+        assert!(!change("[\"v1\"]", "[\"v0\",\"v1\"]"), "the status has nothing to do with them");
+        assert!(change("Cluster", "Namespaced"));
+    }
+}

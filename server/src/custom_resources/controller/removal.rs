@@ -1,0 +1,103 @@
+//! A definition that is deleted: its objects go first, then the finalizer that held it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plinth_codec::time::Timestamp;
+use plinth_codec::Value;
+
+use super::{update_status, MANAGER};
+use crate::conditions;
+use crate::custom_resources::definition::RESOURCE;
+use crate::handlers::{delete, write, Context};
+use crate::metadata;
+use crate::registry::CustomRows;
+use crate::request_info::Verb;
+use crate::server::Server;
+use crate::status::ApiError;
+
+/// The finalizer of definitions whose objects have to go first.
+pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+/// First and longest pause between looks at objects that finalizers hold.
+const CLEANUP_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
+/// Marks a definition that a client deletes: its objects go first.
+pub fn mark_deleted(definition: &mut Value) {
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    conditions::set(definition, "Terminating", "True", "InstanceDeletionPending", message);
+    let mut finalizers: Vec<Value> = metadata::finalizers(definition).into_iter().map(Value::from).collect();
+    if !finalizers.iter().any(|f| f.as_str() == Some(FINALIZER)) {
+        finalizers.push(FINALIZER.into());
+    }
+    if let Some(metadata) = definition.object_at_mut(&["metadata"]) {
+        metadata.insert("deletionTimestamp", Timestamp::now().to_rfc3339());
+        metadata.insert("finalizers", finalizers);
+    }
+}
+
+/// Removes the objects of a definition, then its finalizer.
+pub(super) async fn remove_objects(
+    server: &Arc<Server>,
+    name: &str,
+    rows: Option<CustomRows>,
+) -> Result<(), ApiError> {
+    let Some(rows) = rows else {
+        return finish(server, name, "NeverEstablished", "resource was never established").await;
+    };
+    terminating(server, name, "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+        .await?;
+    let mut pause = CLEANUP_PAUSE.0;
+    loop {
+        let registry = server.registry();
+        let cx = Context::of_resource(server, &registry, &rows.stored, ("", ""), Verb::DeleteCollection);
+        match delete::delete_all(&cx).await {
+            Ok(0) => break,
+            Ok(held) => {
+                tracing::debug!(held, definition = name, "waits for the finalizers of objects");
+            }
+            Err(fault) => {
+                let message = format!("could not issue all deletes: {fault}");
+                terminating(server, name, "True", "InstanceDeletionFailed", &message).await?;
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(CLEANUP_PAUSE.1);
+    }
+    finish(server, name, "InstanceDeletionCompleted", "removed all instances").await
+}
+
+async fn terminating(
+    server: &Arc<Server>,
+    name: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+) -> Result<(), ApiError> {
+    update_status(server, name, &|definition| {
+        conditions::set(definition, "Terminating", status, reason, message);
+        Ok(())
+    })
+    .await
+}
+
+/// Says how it ended and takes the finalizer off, with which the definition goes.
+async fn finish(server: &Arc<Server>, name: &str, reason: &str, message: &str) -> Result<(), ApiError> {
+    terminating(server, name, "False", reason, message).await?;
+    let mut cx = Context::internal(server, RESOURCE, "", name, Verb::Update)?;
+    cx.query.field_manager = Some(MANAGER.into());
+    let transform = |live: Option<&Value>| {
+        let mut tree = live.cloned().unwrap_or_default();
+        let left: Vec<Value> =
+            metadata::finalizers(&tree).into_iter().filter(|f| *f != FINALIZER).map(Value::from).collect();
+        let metadata = metadata::of(&mut tree)?;
+        match left.is_empty() {
+            true => metadata.remove("finalizers"),
+            false => metadata.insert("finalizers", left),
+        };
+        Ok(tree)
+    };
+    match write::update(&cx, &transform).await {
+        Err(fault) if fault.code == 404 => Ok(()),
+        outcome => outcome,
+    }
+}
