@@ -316,7 +316,7 @@ async fn serve(
     match route {
         Route::Resource(info) => {
             // Authorized as what it would be, but served nowhere, as upstream does.
-            if request.uri().path().contains("//") {
+            if handlers::connect::has_empty_segment(request.uri().path(), &info) {
                 return Ok(endpoints::not_found_text());
             }
             let registry = server.registry();

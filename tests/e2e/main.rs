@@ -16,6 +16,7 @@ mod guards;
 mod hostile;
 mod identity;
 mod kubectl;
+mod manifest;
 mod mutating_policies;
 mod oidc;
 mod outward;

@@ -11,14 +11,17 @@
 //! | a kubelet changes what is its own | `node_restriction` |
 //! | a pod's account and its token | `service_account` |
 //! | a new node is not ready | `taint_nodes_by_condition` |
+//! | images are pulled anew | `always_pull_images` |
 //! | the Pod Security Standards | `pod_security` |
 //! | a pod's priority | `priority` |
 //! | how long a pod stays on a failed node | `default_toleration_seconds` |
 //! | classes and growth of claims, protection of what is used | `storage` |
+//! | who sets owners may delete what is owned | `owner_references` |
 //! | overhead of a pod's runtime | `runtime_class` |
 //! | who approves, signs and attests for which signer | `signers` |
 //! | no client certificate of `system:masters` | `certificate_subject_restriction` |
 //! | class of an Ingress | `default_ingress_class` |
+//! | no external addresses of Services | `deny_service_external_ips` |
 //! | zone and region on bound pods | `pod_topology_labels` |
 //! | services of others | `webhook` |
 //! | policies in CEL | `policy` |
@@ -29,10 +32,12 @@
 //!
 //! A plugin that reads a small collection on every write takes it from a [`crate::storage::mirror::Mirror`].
 
+mod always_pull_images;
 mod amounts;
 mod certificate_subject_restriction;
 mod default_ingress_class;
 mod default_toleration_seconds;
+mod deny_service_external_ips;
 pub(crate) mod expressions;
 mod limit_ranger;
 mod made;
@@ -40,6 +45,7 @@ mod matching;
 mod namespace_lifecycle;
 mod node_restriction;
 pub mod options;
+mod owner_references;
 mod pod_security;
 mod pod_topology_labels;
 pub mod policy;
@@ -296,6 +302,16 @@ pub static PLUGINS: &[Plugin] = &[
         validate: None,
     },
     Plugin {
+        name: "AlwaysPullImages",
+        on: false,
+        sees: &[PODS_CHANGED],
+        mutate: Some(|call, pod| {
+            always_pull_images::admit(call, pod);
+            at_once(Ok(()))
+        }),
+        validate: Some(|call, pod| at_once(always_pull_images::validate(call, pod))),
+    },
+    Plugin {
         name: "PodSecurity",
         on: true,
         sees: &[
@@ -354,6 +370,13 @@ pub static PLUGINS: &[Plugin] = &[
         validate: None,
     },
     Plugin {
+        name: "OwnerReferencesPermissionEnforcement",
+        on: false,
+        sees: &[("*", "*", "*", &[Create, Update])],
+        mutate: None,
+        validate: Some(|call, object| Box::pin(owner_references::validate(call, object))),
+    },
+    Plugin {
         name: "PersistentVolumeClaimResize",
         on: true,
         sees: &[("", "persistentvolumeclaims", "", &[Update])],
@@ -401,6 +424,13 @@ pub static PLUGINS: &[Plugin] = &[
         sees: &[("networking.k8s.io", "ingresses", "", &[Create])],
         mutate: Some(|call, ingress| Box::pin(default_ingress_class::admit(call, ingress))),
         validate: None,
+    },
+    Plugin {
+        name: "DenyServiceExternalIPs",
+        on: false,
+        sees: &[("", "services", "", &[Create, Update])],
+        mutate: None,
+        validate: Some(|call, service| at_once(deny_service_external_ips::validate(call, service))),
     },
     Plugin {
         name: "PodTopologyLabels",

@@ -32,6 +32,29 @@ impl Default for AdmissionOptions {
     }
 }
 
+/// Plugins of upstream that have nothing to do here: they let everything pass, others of this table do the same, or they are about
+/// what is not served.
+const NEEDLESS: &[&str] = &[
+    "AlwaysAdmit",
+    "JobValidation",
+    "NamespaceExists",
+    "NodeDeclaredFeatureValidator",
+    "PodGroupProtection",
+    "PodGroupWorkloadExists",
+    "PodResizeValidator",
+];
+/// Plugins of upstream that are not there; all are off unless a flag says otherwise.
+const ABSENT: &[&str] = &[
+    "AlwaysDeny",
+    "EventRateLimit",
+    "ExtendedResourceToleration",
+    "ImagePolicyWebhook",
+    "LimitPodHardAntiAffinityTopology",
+    "NamespaceAutoProvision",
+    "PodNodeSelector",
+    "PodTolerationRestriction",
+];
+
 /// A flag names a plugin that there is none of, or both switches one on and off.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPlugins {
@@ -43,6 +66,9 @@ pub enum BadPlugins {
         /// The name.
         name: String,
     },
+    /// There is such a plugin, though not here.
+    #[error("enable-admission-plugins plugin {0:?} is not there")]
+    Absent(String),
     /// On and off.
     #[error("{0:?} in enable-admission-plugins and disable-admission-plugins overlapped")]
     Both(String),
@@ -59,9 +85,16 @@ impl AdmissionOptions {
             ("disable-admission-plugins", &self.disable_admission_plugins),
         ];
         for (flag, names) in lists {
-            if let Some(name) = names.iter().find(|name| !PLUGINS.iter().any(|p| p.name == name.as_str())) {
+            let known = |name: &str| {
+                PLUGINS.iter().any(|p| p.name == name) || NEEDLESS.contains(&name) || ABSENT.contains(&name)
+            };
+            if let Some(name) = names.iter().find(|name| !known(name)) {
                 return Err(BadPlugins::Unknown { flag, name: name.clone() });
             }
+        }
+        if let Some(name) = self.enable_admission_plugins.iter().find(|name| ABSENT.contains(&name.as_str()))
+        {
+            return Err(BadPlugins::Absent(name.clone()));
         }
         let is_in = |names: &[String], name: &str| names.iter().any(|n| n == name);
         let enabled = |name: &str| is_in(&self.enable_admission_plugins, name);
@@ -96,8 +129,17 @@ mod tests {
     fn plugins_are_switched_by_name() {
         assert!(options(&[], &[]).admission().unwrap().runs("NamespaceLifecycle"));
         assert!(!options(&[], &["NamespaceLifecycle"]).admission().unwrap().runs("NamespaceLifecycle"));
+        assert!(options(&["AlwaysPullImages"], &[]).admission().unwrap().runs("AlwaysPullImages"));
+        assert!(!options(&[], &[]).admission().unwrap().runs("AlwaysPullImages"));
+        let needless =
+            options(&["PodResizeValidator", "NamespaceExists"], &["EventRateLimit", "JobValidation"]);
+        assert!(needless.admission().is_ok());
         let faults = [
             (options(&["Nope"], &[]), "enable-admission-plugins plugin \"Nope\" is unknown"),
+            (
+                options(&["PodNodeSelector"], &[]),
+                "enable-admission-plugins plugin \"PodNodeSelector\" is not there",
+            ),
             (
                 options(&["NamespaceLifecycle"], &["NamespaceLifecycle"]),
                 "\"NamespaceLifecycle\" in enable-admission-plugins and disable-admission-plugins overlapped",

@@ -1,22 +1,25 @@
 //! The log file: one JSON object a line, written by a thread of its own, begun anew when it is large.
 //!
-//! Events wait in a queue that is bounded in bytes. What happens when it is full is `--audit-log-mode`'s: the requests
-//! wait, or the event is dropped and counted. Rotation and the names of old files are those of upstream's log
+//! Events wait in a queue that is bounded in bytes, and in mode batch in number. What happens when it is full is
+//! `--audit-log-mode`'s: the requests wait, or the event is dropped and counted. The thread writes what is there and flushes it;
+//! in mode batch it makes batches as the flags say. Rotation and the names of old files are those of upstream's log
 //! backend (lumberjack): `audit-2026-11-21T22-23-01.123.log`, `.gz` when compressed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
-use tokio::sync::{mpsc, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::options::{AuditMode, AuditOptions};
+use super::options::{AuditMode, AuditOptions, Batching};
 use super::sinks::{Counters, Lost};
+use super::throttle::Throttle;
 
 /// Bytes of events that may wait to be written.
 const QUEUE: usize = 32 << 20;
@@ -29,16 +32,20 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The end of the queue that requests have. Cheap to clone.
 #[derive(Clone)]
 pub struct Log {
-    lines: mpsc::UnboundedSender<Line>,
+    lines: Sender<Sent>,
     room: Arc<Semaphore>,
+    /// How many lines may wait.
+    places: Arc<Semaphore>,
     mode: AuditMode,
     counters: Counters,
 }
 
-/// A line and the room in the queue that it takes.
-struct Line {
-    text: Vec<u8>,
-    _room: OwnedSemaphorePermit,
+/// What goes through the queue.
+enum Sent {
+    /// A line, and what it takes of the queue until it is written and flushed.
+    Line { text: Vec<u8>, _room: OwnedSemaphorePermit, _place: OwnedSemaphorePermit },
+    /// From here on nothing waits for others.
+    Hurry,
 }
 
 impl Log {
@@ -54,12 +61,20 @@ impl Log {
             true => Box::new(io::stdout()),
             false => Box::new(RotatingFile::open(path, Limits::of(options))?),
         };
-        let (lines, queue) = mpsc::unbounded_channel();
-        let lost = counters.clone();
+        let (lines, queue) = mpsc::channel();
+        let (lost, batching) = (counters.clone(), options.log_batching());
+        let batches = Batches { queue, batching, throttle: Throttle::new(&batching), hurry: false };
         std::thread::Builder::new()
             .name("audit-log".into())
-            .spawn(move || write_lines(queue, file, &lost))?;
-        Ok(Log { lines, room: Arc::new(Semaphore::new(QUEUE)), mode: options.audit_log_mode, counters })
+            .spawn(move || write_batches(batches, file, &lost))?;
+        let places = Arc::new(Semaphore::new(batching.buffer.min(Semaphore::MAX_PERMITS)));
+        Ok(Log {
+            lines,
+            room: Arc::new(Semaphore::new(QUEUE)),
+            places,
+            mode: options.audit_log_mode,
+            counters,
+        })
     }
 
     fn size(text: &[u8]) -> u32 {
@@ -88,7 +103,11 @@ impl Log {
     }
 
     fn hand_over(&self, text: Vec<u8>, room: Result<OwnedSemaphorePermit, Lost>) -> Result<(), Lost> {
-        let handed = room.and_then(|room| self.lines.send(Line { text, _room: room }).map_err(|_| Lost));
+        let place = self.places.clone().try_acquire_owned().map_err(|_| Lost);
+        let handed = room.and_then(|_room| {
+            let line = Sent::Line { text, _room, _place: place? };
+            self.lines.send(line).map_err(|_| Lost)
+        });
         if handed.is_err() {
             self.counters.lost(Log::NAME, 1);
         }
@@ -97,6 +116,8 @@ impl Log {
 
     /// Waits until the queue is empty and flushed, for a while at the most: then all the room is free.
     pub async fn drain(&self) {
+        // A thread that has gone has nothing to write.
+        let _ = self.lines.send(Sent::Hurry);
         let all = self.room.acquire_many(u32::try_from(QUEUE).unwrap_or(u32::MAX));
         if tokio::time::timeout(DRAIN, all).await.is_err() {
             tracing::warn!("some audit events were not written in time");
@@ -109,20 +130,57 @@ impl Log {
     }
 }
 
-/// Writes until the last sender has gone; flushes when the queue is empty. The last line gives its room back after that,
-/// which [`Log::drain`] goes by.
-fn write_lines(mut queue: mpsc::UnboundedReceiver<Line>, file: Box<dyn Write + Send>, lost: &Counters) {
-    // A line is one write below, so that rotation falls between lines.
-    let mut out = file;
-    while let Some(mut line) = queue.blocking_recv() {
+/// What is written and flushed together. Belongs to the writing thread.
+struct Batches {
+    queue: Receiver<Sent>,
+    batching: Batching,
+    throttle: Throttle,
+    /// Whether nothing waits for others any more.
+    hurry: bool,
+}
+
+impl Batches {
+    /// The next batch: full, or as old as it may get. `None` when nothing can come any more.
+    fn next(&mut self) -> Option<Vec<Sent>> {
+        let mut batch = Vec::new();
+        let mut until = None;
         loop {
-            if let Err(fault) = out.write_all(&line.text) {
+            let next = match until {
+                None => self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(until) if !self.hurry => {
+                    self.queue.recv_timeout(Instant::saturating_duration_since(&until, Instant::now()))
+                }
+                Some(_) => self.queue.try_recv().map_err(|_| RecvTimeoutError::Timeout),
+            };
+            match next {
+                Ok(Sent::Hurry) => self.hurry = true,
+                Ok(line) => {
+                    batch.push(line);
+                    until.get_or_insert_with(|| Instant::now() + self.batching.max_wait);
+                }
+                Err(_) if batch.is_empty() => return None,
+                Err(_) => break,
+            }
+            if batch.len() >= self.batching.max_size {
+                break;
+            }
+        }
+        if !self.hurry {
+            std::thread::sleep(self.throttle.take(Instant::now()));
+        }
+        Some(batch)
+    }
+}
+
+/// Writes until the last sender has gone. A batch gives its room back when it has been flushed, which [`Log::drain`] goes by.
+fn write_batches(mut batches: Batches, mut out: Box<dyn Write + Send>, lost: &Counters) {
+    while let Some(batch) = batches.next() {
+        for sent in &batch {
+            let Sent::Line { text, .. } = sent else { continue };
+            // A line is one write below, so that rotation falls between lines.
+            if let Err(fault) = out.write_all(text) {
                 lost.lost(Log::NAME, 1);
                 tracing::error!(%fault, "an audit event cannot be written");
-            }
-            match queue.try_recv() {
-                Ok(next) => line = next,
-                Err(_) => break,
             }
         }
         if let Err(fault) = out.flush() {
@@ -376,6 +434,59 @@ mod tests {
             let lost = log.counters.lost_by(Log::NAME);
             assert_eq!(lost, u64::from(drops));
         }
+    }
+
+    #[tokio::test]
+    async fn mode_batch_bounds_the_number_of_lines_that_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = AuditOptions { audit_log_batch_buffer_size: 2, ..options(AuditMode::Batch) };
+        let mut log = Log::start(&dir.path().join("audit.log"), &options, counters()).unwrap();
+        // A queue that nobody empties.
+        let (lines, queue) = mpsc::channel();
+        log.lines = lines;
+        let outcomes =
+            [log.write_now(b"a\n".to_vec()), log.write_now(b"b\n".to_vec()), log.write_now(b"c\n".to_vec())];
+        assert_eq!(outcomes, [Ok(()), Ok(()), Err(Lost)]);
+        assert_eq!(log.counters.lost_by(Log::NAME), 1);
+        drop(queue);
+    }
+
+    #[test]
+    fn batches_are_full_or_old_or_nothing_waits_any_more() {
+        let (lines, queue) = mpsc::channel();
+        let options = AuditOptions {
+            audit_log_batch_max_size: 3,
+            audit_log_batch_max_wait: Duration::from_secs(3600),
+            ..options(AuditMode::Batch)
+        };
+        let batching = options.log_batching();
+        let mut batches = Batches { queue, throttle: Throttle::new(&batching), batching, hurry: false };
+        let permit = || Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let send = |count: usize| {
+            for _ in 0..count {
+                lines
+                    .send(Sent::Line { text: b"x\n".to_vec(), _room: permit(), _place: permit() })
+                    .ok()
+                    .unwrap();
+            }
+        };
+        let mut sizes = Vec::new();
+        send(4);
+        sizes.push(batches.next().unwrap().len());
+        // One is left, which would wait for an hour.
+        lines.send(Sent::Hurry).ok().unwrap();
+        sizes.push(batches.next().unwrap().len());
+        send(5);
+        sizes.extend([batches.next().unwrap().len(), batches.next().unwrap().len()]);
+        batches.hurry = false;
+        batches.batching.max_wait = Duration::ZERO;
+        send(1);
+        sizes.push(batches.next().unwrap().len());
+        assert_eq!(sizes, [3, 1, 3, 2, 1]);
+        send(1);
+        drop(lines);
+        assert_eq!(batches.next().unwrap().len(), 1);
+        assert!(batches.next().is_none());
     }
 
     #[tokio::test]

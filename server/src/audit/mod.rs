@@ -13,6 +13,7 @@ mod log;
 pub mod options;
 pub mod policy;
 mod sinks;
+mod throttle;
 mod webhook;
 
 use std::borrow::Cow;
@@ -84,6 +85,9 @@ pub enum AuditError {
     /// The policy.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// The flags.
+    #[error(transparent)]
+    Flag(#[from] options::BadAuditFlag),
     /// The log file.
     #[error("audit log {path}: {source}")]
     Log {
@@ -132,6 +136,7 @@ impl Audit {
     /// # Errors
     /// [`AuditError`].
     pub fn start(options: &AuditOptions, registry: &prometheus::Registry) -> Result<Audit, AuditError> {
+        options.check()?;
         let policy = options.audit_policy_file.as_deref().map(Policy::read).transpose()?;
         let (path, kubeconfig) = (&options.audit_log_path, &options.audit_webhook_config_file);
         if path.is_none() && kubeconfig.is_none() {
@@ -158,7 +163,8 @@ impl Audit {
             None => None,
             Some(kubeconfig) => {
                 let (mode, pause) = (options.audit_webhook_mode, options.audit_webhook_initial_backoff);
-                let webhook = Webhook::start(kubeconfig, mode, pause, options.batching(), counters.clone())?;
+                let webhook =
+                    Webhook::start(kubeconfig, mode, pause, options.webhook_batching(), counters.clone())?;
                 Some((webhook, options.webhook_truncate()))
             }
         };

@@ -33,18 +33,39 @@ pub struct AuditOptions {
     #[arg(long, default_value_t = 100, value_name = "COUNT")]
     pub audit_log_maxbackup: usize,
     /// Whether old log files are compressed with gzip
-    #[arg(long)]
+    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub audit_log_compress: bool,
     /// What happens when events come faster than they are written: blocking makes requests wait, batch drops events
     /// and counts them, blocking-strict also refuses requests whose first event cannot be written
     #[arg(long, default_value = "blocking", value_name = "MODE")]
     pub audit_log_mode: AuditMode,
+    /// Mode batch: events that may wait
+    #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
+    pub audit_log_batch_buffer_size: usize,
+    /// Mode batch: events that are written at a time
+    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    pub audit_log_batch_max_size: usize,
+    /// Mode batch: how long an event waits for others to be written with
+    #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration)]
+    pub audit_log_batch_max_wait: Duration,
+    /// Mode batch: whether the number of batches is limited
+    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    pub audit_log_batch_throttle_enable: bool,
+    /// Mode batch: batches a second
+    #[arg(long, default_value_t = 0.0, value_name = "RATE")]
+    pub audit_log_batch_throttle_qps: f32,
+    /// Mode batch: batches at once after a quiet time
+    #[arg(long, default_value_t = 0, value_name = "COUNT")]
+    pub audit_log_batch_throttle_burst: u32,
     /// Whether objects are left out of events that are too large
-    #[arg(long)]
+    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub audit_log_truncate_enabled: bool,
     /// Bytes from which on an event is too large
     #[arg(long, default_value_t = 102_400, value_name = "BYTES")]
     pub audit_log_truncate_max_event_size: usize,
+    /// Bytes of one batch; nothing here, since a line is an event
+    #[arg(long, default_value_t = 10_485_760, value_name = "BYTES")]
+    pub audit_log_truncate_max_batch_size: usize,
     /// Kubeconfig of a service that events are sent to
     #[arg(long, value_name = "FILE")]
     pub audit_webhook_config_file: Option<PathBuf>,
@@ -77,7 +98,7 @@ pub struct AuditOptions {
     #[arg(long, default_value_t = 15, value_name = "COUNT")]
     pub audit_webhook_batch_throttle_burst: u32,
     /// Whether objects are left out of events that are too large
-    #[arg(long)]
+    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub audit_webhook_truncate_enabled: bool,
     /// Bytes from which on an event is too large
     #[arg(long, default_value_t = 102_400, value_name = "BYTES")]
@@ -134,6 +155,67 @@ pub struct Batching {
     pub burst: u32,
 }
 
+impl Batching {
+    /// Everything that is there, at once: what those modes do in which requests wait.
+    const AT_ONCE: Batching = Batching {
+        // As many lines as may wait need less than this.
+        buffer: tokio::sync::Semaphore::MAX_PERMITS,
+        max_size: 1_000,
+        max_bytes: usize::MAX,
+        max_wait: Duration::ZERO,
+        throttle: false,
+        qps: 0.0,
+        burst: 0,
+    };
+
+    /// Whether batches can be made so (upstream's `validateBackendBatchOptions`); `of` is what they are made for.
+    fn check(&self, of: &'static str) -> Result<(), BadAuditFlag> {
+        let bad = |what, value| Err(BadAuditFlag::Batch { of, what, value });
+        match self {
+            Batching { buffer: 0, .. } => bad("buffer size", 0.0),
+            Batching { max_size: 0, .. } => bad("max batch size", 0.0),
+            Batching { throttle: true, qps, .. } if *qps <= 0.0 => bad("throttle QPS", *qps),
+            Batching { throttle: true, burst: 0, .. } => bad("throttle burst", 0.0),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Flags of audit that make no sense, in upstream's words.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum BadAuditFlag {
+    /// No batch can be made.
+    #[error("invalid audit batch {of} {what} {value}, must be a positive number")]
+    Batch {
+        /// `log` or `webhook`.
+        of: &'static str,
+        /// Which value.
+        what: &'static str,
+        /// The value.
+        value: f32,
+    },
+    /// No event is that small.
+    #[error("invalid audit truncate {of} max event size {size}, must be a positive number")]
+    EventSize {
+        /// `log` or `webhook`.
+        of: &'static str,
+        /// The value.
+        size: usize,
+    },
+    /// A batch holds less than an event.
+    #[error(
+        "invalid audit truncate {of} max batch size {batch}, must be greater than max event size ({event})"
+    )]
+    BatchSize {
+        /// `log` or `webhook`.
+        of: &'static str,
+        /// Bytes of a batch.
+        batch: usize,
+        /// Bytes of an event.
+        event: usize,
+    },
+}
+
 /// Whether large events lose their objects.
 #[derive(Clone, Copy, Debug)]
 pub struct Truncate {
@@ -148,14 +230,60 @@ impl Truncate {
     pub fn largest(&self) -> Option<usize> {
         self.enabled.then_some(self.max_event_size)
     }
+
+    /// Upstream checks these whether or not anything is truncated.
+    fn check(&self, of: &'static str, (event, batch): (usize, usize)) -> Result<(), BadAuditFlag> {
+        match (event, batch) {
+            (0, _) => Err(BadAuditFlag::EventSize { of, size: 0 }),
+            _ if batch < event => Err(BadAuditFlag::BatchSize { of, batch, event }),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl AuditOptions {
+    /// Whether the flags make sense.
+    ///
+    /// # Errors
+    /// The first that does not.
+    pub fn check(&self) -> Result<(), BadAuditFlag> {
+        if self.audit_log_path.is_some() {
+            self.log_batching().check("log")?;
+            let sizes = (self.audit_log_truncate_max_event_size, self.audit_log_truncate_max_batch_size);
+            self.log_truncate().check("log", sizes)?;
+        }
+        if self.audit_webhook_config_file.is_some() {
+            if self.audit_webhook_mode == AuditMode::Batch {
+                self.webhook_batching().check("webhook")?;
+            }
+            let sizes =
+                (self.audit_webhook_truncate_max_event_size, self.audit_webhook_truncate_max_batch_size);
+            self.webhook_truncate().check("webhook", sizes)?;
+        }
+        Ok(())
+    }
+
+    /// How lines are written together.
+    pub fn log_batching(&self) -> Batching {
+        match self.audit_log_mode {
+            AuditMode::Blocking | AuditMode::BlockingStrict => Batching::AT_ONCE,
+            AuditMode::Batch => Batching {
+                buffer: self.audit_log_batch_buffer_size,
+                max_size: self.audit_log_batch_max_size,
+                max_bytes: usize::MAX,
+                max_wait: self.audit_log_batch_max_wait,
+                throttle: self.audit_log_batch_throttle_enable,
+                qps: self.audit_log_batch_throttle_qps,
+                burst: self.audit_log_batch_throttle_burst,
+            },
+        }
+    }
+
     /// How batches for the webhook are made.
-    pub fn batching(&self) -> Batching {
+    pub fn webhook_batching(&self) -> Batching {
         Batching {
-            buffer: self.audit_webhook_batch_buffer_size.max(1),
-            max_size: self.audit_webhook_batch_max_size.max(1),
+            buffer: self.audit_webhook_batch_buffer_size,
+            max_size: self.audit_webhook_batch_max_size,
             max_bytes: match self.audit_webhook_truncate_enabled {
                 true => self.audit_webhook_truncate_max_batch_size,
                 false => usize::MAX,
@@ -213,12 +341,61 @@ mod tests {
             (options.audit_log_mode, options.audit_webhook_mode),
             (AuditMode::Blocking, AuditMode::Batch)
         );
-        let batching = options.batching();
+        let batching = options.webhook_batching();
         assert_eq!((batching.buffer, batching.max_size, batching.burst), (10_000, 400, 15));
         assert_eq!((batching.max_wait, batching.throttle), (Duration::from_secs(30), true));
         assert_eq!(options.webhook_truncate().largest(), None);
         let off = parsed(["--audit-webhook-batch-throttle-enable=false", "--audit-webhook-truncate-enabled"]);
-        assert!(!off.batching().throttle);
-        assert_eq!((off.webhook_truncate().largest(), off.batching().max_bytes), (Some(102_400), 10_485_760));
+        assert!(!off.webhook_batching().throttle);
+        assert_eq!(
+            (off.webhook_truncate().largest(), off.webhook_batching().max_bytes),
+            (Some(102_400), 10_485_760)
+        );
+    }
+
+    #[test]
+    fn the_log_has_batches_of_its_own_in_mode_batch_alone() {
+        let waits = parsed::<&str>([]).log_batching();
+        assert_eq!((waits.max_wait, waits.throttle, waits.max_size > 1), (Duration::ZERO, false, true));
+        let batch = parsed(["--audit-log-mode=batch"]).log_batching();
+        assert_eq!(
+            (batch.buffer, batch.max_size, batch.max_wait, batch.throttle),
+            (10_000, 1, Duration::ZERO, false)
+        );
+        // flags, what is wrong
+        let rows: &[(&[&str], Option<&str>)] = &[
+            (&[], None),
+            (&["--audit-log-batch-max-size=0"], None),
+            (&["--audit-log-mode=batch", "--audit-log-compress"], None),
+            (
+                &["--audit-log-mode=batch", "--audit-log-batch-buffer-size=0"],
+                Some("invalid audit batch log buffer size 0, must be a positive number"),
+            ),
+            (
+                &["--audit-log-mode=batch", "--audit-log-batch-max-size=0"],
+                Some("invalid audit batch log max batch size 0, must be a positive number"),
+            ),
+            (
+                &["--audit-log-mode=batch", "--audit-log-batch-throttle-enable=true"],
+                Some("invalid audit batch log throttle QPS 0, must be a positive number"),
+            ),
+            (
+                &["--audit-log-mode=batch", "--audit-log-batch-throttle-enable", "--audit-log-batch-throttle-qps=0.5"],
+                Some("invalid audit batch log throttle burst 0, must be a positive number"),
+            ),
+            (
+                &["--audit-log-truncate-max-batch-size=7"],
+                Some("invalid audit truncate log max batch size 7, must be greater than max event size (102400)"),
+            ),
+            (
+                &["--audit-webhook-config-file=w", "--audit-webhook-batch-max-size=0"],
+                Some("invalid audit batch webhook max batch size 0, must be a positive number"),
+            ),
+        ];
+        for (flags, fault) in rows {
+            let flags = ["--audit-log-path=x"].iter().chain(*flags);
+            let found = parsed(flags).check().err().map(|fault| fault.to_string());
+            assert_eq!(found.as_deref(), *fault);
+        }
     }
 }

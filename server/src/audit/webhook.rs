@@ -16,8 +16,13 @@ use tokio::sync::{mpsc, watch, OwnedSemaphorePermit, Semaphore};
 
 use super::options::{AuditMode, Batching};
 use super::sinks::{Counters, Lost};
+<<<<<<< HEAD
 use crate::outward::service::{Service, ServiceError};
 use crate::outward::KubeconfigError;
+=======
+use super::throttle::Throttle;
+use crate::http::client::{CallError, Client, KubeconfigError};
+>>>>>>> 65b0139 (Who may read a subresource runs nothing; every flag of kube-apiserver is known; whom the server trusts is published)
 
 /// Bytes of events that may wait.
 const QUEUE: usize = 32 << 20;
@@ -135,7 +140,7 @@ async fn send_batches(
 ) {
     let mut throttle = Throttle::new(&batching);
     while let Some(batch) = next_batch(&mut queue, &batching, &mut flush).await {
-        throttle.wait().await;
+        tokio::time::sleep(throttle.take(Instant::now())).await;
         let sender = sender.clone();
         tokio::spawn(async move {
             let texts: Vec<&[u8]> = batch.iter().map(|waiting| waiting.text.as_slice()).collect();
@@ -207,42 +212,6 @@ impl Sender {
     }
 }
 
-/// A bucket of tokens, one for each batch.
-struct Throttle {
-    /// Batches a second; none for no limit.
-    rate: Option<f64>,
-    most: f64,
-    tokens: f64,
-    filled: Instant,
-}
-
-impl Throttle {
-    fn new(batching: &Batching) -> Throttle {
-        let most = f64::from(batching.burst.max(1));
-        let rate = batching.throttle.then(|| f64::from(batching.qps).max(f64::MIN_POSITIVE));
-        Throttle { rate, most, tokens: most, filled: Instant::now() }
-    }
-
-    /// How long the next batch has to wait when it is asked at that time; takes its token.
-    fn take(&mut self, now: Instant) -> Duration {
-        let Some(rate) = self.rate else { return Duration::ZERO };
-        let elapsed = now.saturating_duration_since(self.filled).as_secs_f64();
-        self.tokens = (self.tokens + elapsed * rate).min(self.most) - 1.0;
-        self.filled = now;
-        match self.tokens < 0.0 {
-            true => Duration::try_from_secs_f64(-self.tokens / rate).unwrap_or(Duration::MAX),
-            false => Duration::ZERO,
-        }
-    }
-
-    async fn wait(&mut self) {
-        let pause = self.take(Instant::now());
-        if !pause.is_zero() {
-            tokio::time::sleep(pause).await;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,22 +259,5 @@ mod tests {
         drop(send);
         assert_eq!(next_batch(&mut queue, &batching(), &mut flushing).await.unwrap().len(), 1);
         assert!(next_batch(&mut queue, &batching(), &mut flushing).await.is_none());
-    }
-
-    #[test]
-    fn the_throttle_allows_a_burst_and_then_a_rate() {
-        let start = Instant::now();
-        let mut throttle = Throttle { filled: start, ..Throttle::new(&batching()) };
-        let at = |ms: u64| start + Duration::from_millis(ms);
-        assert_eq!(throttle.take(at(0)), Duration::ZERO);
-        assert_eq!(throttle.take(at(0)), Duration::ZERO);
-        let third = throttle.take(at(0));
-        assert!((99..=101).contains(&third.as_millis()), "{third:?}");
-        // After a second everything is there again, and no more.
-        assert_eq!(throttle.take(at(1100)), Duration::ZERO);
-        assert_eq!(throttle.take(at(1100)), Duration::ZERO);
-        assert!(!throttle.take(at(1100)).is_zero());
-        let mut free = Throttle::new(&Batching { throttle: false, ..batching() });
-        assert!((0..1000).all(|_| free.take(at(0)).is_zero()));
     }
 }

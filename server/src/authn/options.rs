@@ -9,6 +9,7 @@ use super::oidc::config::{self, Configuration};
 use super::oidc::OidcOptions;
 use super::webhook::{ReviewVersion, Webhook};
 use super::{service_account, SetupError};
+use crate::bootstrap::{Trust, TrustedProxy};
 
 /// Who may send requests, and by which credentials they are known.
 #[derive(Clone, Debug, Args)]
@@ -115,6 +116,19 @@ impl AuthenticationOptions {
             return fault("--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; --requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users".into());
         }
         Ok(())
+    }
+
+    /// Whom this server trusts to say who asks, for others to know.
+    pub fn trust(&self, own_ca: &Path) -> Trust {
+        let proxy = self.requestheader_client_ca_file.as_ref().map(|ca| TrustedProxy {
+            ca: ca.clone(),
+            allowed_names: self.requestheader_allowed_names.clone(),
+            username_headers: self.requestheader_username_headers.clone(),
+            uid_headers: self.requestheader_uid_headers.clone(),
+            group_headers: self.requestheader_group_headers.clone(),
+            extra_headers_prefix: self.requestheader_extra_headers_prefix.clone(),
+        });
+        Trust { client_ca: self.client_ca_file.clone().unwrap_or_else(|| own_ca.to_owned()), proxy }
     }
 
     /// Issuers of ID tokens and where anonymous requests are served: of the file, or of the flags.

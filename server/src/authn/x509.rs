@@ -164,7 +164,7 @@ impl CertificateAuthenticator {
 }
 
 /// The common name of a certificate; empty without one. Of several the last counts, as in Go.
-pub(super) fn common_name<'a>(cert: &'a X509Certificate<'_>) -> &'a str {
+pub(crate) fn common_name<'a>(cert: &'a X509Certificate<'_>) -> &'a str {
     cert.subject().iter_common_name().last().and_then(|name| name.as_str().ok()).unwrap_or_default()
 }
 

@@ -4,8 +4,10 @@ mod datadir;
 pub mod kubeconfig;
 mod objects;
 pub mod pki;
+mod trust;
 
 pub use datadir::{DataDir, DataDirError};
 pub use objects::{
     ensure_kubernetes_service, ensure_priority_classes, ensure_system_namespaces, ensure_token_tracking, keep,
 };
+pub use trust::{ensure_trust, Trust, TrustedProxy};

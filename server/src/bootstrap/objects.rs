@@ -7,6 +7,7 @@ use std::time::Duration;
 use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Value};
 
+use super::trust::{ensure_trust, Trust};
 use crate::handlers::write::{ensure, update};
 use crate::handlers::Context;
 use crate::metadata;
@@ -147,7 +148,7 @@ pub async fn ensure_token_tracking(server: &Arc<Server>) -> Result<(), ApiError>
 }
 
 /// Creates an object that is missing and puts those parts of one that is there right.
-async fn hold(
+pub(super) async fn hold(
     server: &Arc<Server>,
     resource: (&str, &str, &str),
     namespace: &str,
@@ -179,18 +180,19 @@ const PERIOD: Duration = Duration::from_secs(10);
 
 /// Makes what every cluster has again when somebody deletes or changes it. Each round is a read per object while
 /// nothing is wrong. Roles and bindings and priority classes are looked at when the server starts, as upstream does.
-pub async fn keep(server: Arc<Server>, listening: SocketAddr) {
+pub async fn keep(server: Arc<Server>, listening: SocketAddr, trust: Trust) {
     loop {
         tokio::time::sleep(PERIOD).await;
-        if let Err(fault) = look(&server, listening).await {
+        if let Err(fault) = look(&server, listening, &trust).await {
             tracing::warn!(%fault, "an object that every cluster has cannot be made again");
         }
     }
 }
 
-async fn look(server: &Arc<Server>, listening: SocketAddr) -> Result<(), ApiError> {
+async fn look(server: &Arc<Server>, listening: SocketAddr, trust: &Trust) -> Result<(), ApiError> {
     ensure_system_namespaces(server).await?;
     ensure_token_tracking(server).await?;
+    ensure_trust(server, trust).await?;
     ensure_kubernetes_service(server, listening).await
 }
 

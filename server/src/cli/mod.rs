@@ -5,6 +5,7 @@ mod convert;
 mod kubeconfig;
 mod serve;
 mod store;
+mod upstream;
 
 use clap::{Parser, Subcommand};
 

@@ -1,7 +1,7 @@
 //! `plinth serve`.
 
 use std::io::IsTerminal;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use tokio::signal::unix::{signal, SignalKind};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use super::upstream::{UpstreamFlagError, UpstreamFlags};
 use crate::admission::options::BadPlugins;
 use crate::admission::AdmissionOptions;
 use crate::api_services;
@@ -23,7 +24,7 @@ use crate::authz::{self, rbac, AuthorizationOptions, Authorizer};
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{
     self, ensure_kubernetes_service, ensure_priority_classes, ensure_system_namespaces,
-    ensure_token_tracking, kubeconfig, DataDir, DataDirError,
+    ensure_token_tracking, ensure_trust, kubeconfig, DataDir, DataDirError,
 };
 use crate::controllers::{self, Controllers};
 use crate::custom_resources;
@@ -34,7 +35,8 @@ use crate::handlers::connect::options::{KubeletOptions, Kubelets};
 use crate::handlers::list::ledger::Ledger;
 use crate::heavy::Places;
 use crate::http::options::HttpOptions;
-use crate::http::tls::TlsError;
+use crate::http::serving::{Certificates, TlsOptions};
+use crate::http::tls::{ServingCertificate, TlsError};
 use crate::http::{self, BindError};
 use crate::metrics::Metrics;
 use crate::outward::Webhooks;
@@ -63,15 +65,16 @@ const BLOCKING_THREAD_IDLE: Duration = Duration::from_secs(5);
 /// Options of `plinth serve`. Flags that kube-apiserver also has keep its names and meanings.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  plinth serve --data-dir ./data\n  plinth serve --data-dir /var/lib/plinth --bind-address 0.0.0.0 --history-retention 1h\n\nThe first start makes certificates, keys and DATA_DIR/admin.kubeconfig. SIGTERM stops the server cleanly."
+    args_override_self = true,
+    after_help = "Examples:\n  plinth serve --data-dir ./data\n  plinth serve --data-dir /var/lib/plinth --bind-address 0.0.0.0 --history-retention 1h\n\nThe first start makes certificates, keys and DATA_DIR/admin.kubeconfig. SIGTERM stops the server cleanly.\nFlags of kube-apiserver that are not listed are taken, too, or refused with the reason."
 )]
 pub struct ServeOptions {
     /// Directory of all data; made when it is not there
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
-    /// Address to listen on
-    #[arg(long, default_value = "127.0.0.1", value_name = "IP")]
-    pub bind_address: IpAddr,
+    /// Address to listen on; 127.0.0.1 when not given, all addresses with --advertise-address
+    #[arg(long, value_name = "IP")]
+    pub bind_address: Option<IpAddr>,
     /// Port to listen on; 0 takes a free one
     #[arg(long, default_value_t = 6443, value_name = "PORT")]
     pub secure_port: u16,
@@ -84,12 +87,15 @@ pub struct ServeOptions {
     /// How long Events are kept
     #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = duration)]
     pub event_ttl: Duration,
-    /// The serving certificate, PEM; made by the server when not given
-    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
-    pub tls_cert_file: Option<PathBuf>,
-    /// Its private key, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
-    pub tls_private_key_file: Option<PathBuf>,
+    /// Address at which others reach this server: its endpoint in the Service kubernetes, and in its certificate
+    #[arg(long, value_name = "IP")]
+    pub advertise_address: Option<IpAddr>,
+    /// Host in URLs of this server in documents; the advertised address when not given
+    #[arg(long, value_name = "HOST")]
+    pub external_hostname: Option<String>,
+    /// How connections are encrypted
+    #[command(flatten, next_help_heading = "TLS")]
+    pub tls: TlsOptions,
     /// Range of cluster IP addresses; two ranges, one of each family, for dual stack
     #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR", value_delimiter = ',', num_args = 1..=2)]
     pub service_cluster_ip_range: Vec<IpNet>,
@@ -143,6 +149,9 @@ pub struct ServeOptions {
     /// Form of the logs on standard error
     #[arg(long, default_value = "text", value_name = "FORMAT")]
     pub logging_format: LoggingFormat,
+    /// Flags of kube-apiserver for which there is nothing to set.
+    #[command(flatten)]
+    pub upstream: UpstreamFlags,
     /// How much is logged: 0 warnings, 1 information, 2 and more details
     #[arg(short = 'v', long = "v", default_value_t = 0, value_name = "LEVEL")]
     pub verbosity: u8,
@@ -179,6 +188,8 @@ fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the variants are the parts that failed; their texts say it
 pub enum ServeError {
+    #[error(transparent)]
+    Flag(#[from] UpstreamFlagError),
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     #[error("cannot open the store: {0}")]
@@ -245,6 +256,17 @@ impl ServeOptions {
     {
         let command = ServeOptions::augment_args(clap::Command::new("plinth serve").no_binary_name(true));
         ServeOptions::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    }
+}
+
+impl ServeOptions {
+    /// Where to listen. Nobody else reaches this server unless a flag says that others do.
+    fn bind_address(&self) -> IpAddr {
+        self.bind_address.unwrap_or(match self.advertise_address {
+            None => IpAddr::from(Ipv4Addr::LOCALHOST),
+            Some(IpAddr::V4(_)) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            Some(IpAddr::V6(_)) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        })
     }
 }
 
@@ -329,6 +351,9 @@ impl Running {
 /// # Errors
 /// When it cannot start; the text is one line for people.
 pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
+    for (flag, remark) in options.upstream.remarks()? {
+        tracing::warn!("--{flag} is not followed: {remark}");
+    }
     let admission = options.admission.admission()?;
     let kubelets = Kubelets::new(&options.kubelets).map_err(ServeError::Kubelets)?;
     let dir = DataDir::open(&options.data_dir)?;
@@ -337,20 +362,25 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         addresses: options.service_cluster_ip_range.clone(),
         node_ports: options.service_node_port_range.clone(),
     };
-    let service_ip = services.first_address().unwrap_or(options.bind_address);
-    pki.ensure(&[options.bind_address], service_ip)?;
+    let bind_address = options.bind_address();
+    let service_ip = services.first_address().unwrap_or(bind_address);
+    let served: Vec<IpAddr> = [bind_address].into_iter().chain(options.advertise_address).collect();
+    pki.ensure(&served, service_ip)?;
     // The port before the store: a second server on the same port says so at once.
-    let listener = http::bind(SocketAddr::new(options.bind_address, options.secure_port))?;
+    let listener = http::bind(SocketAddr::new(bind_address, options.secure_port))?;
     let address = listener.local_addr().map_err(|source| ServeError::Io { what: "cannot listen", source })?;
     let engine = Engine::open(
         Options::new(dir.store())
             .history_retention(Some(options.history_retention))
             .compaction_interval(options.compaction_interval),
     )?;
-    let cert = options.tls_cert_file.clone().unwrap_or_else(|| pki.serving_cert());
-    let key = options.tls_private_key_file.clone().unwrap_or_else(|| pki.serving_key());
-    let serving_certificate = Arc::new(http::tls::ServingCertificate::read(&cert, &key)?);
-    let tls = TlsAcceptor::from(Arc::new(http::tls::server_config(serving_certificate.clone())?));
+    // Where others find it; of an address that is any, objects say what fits.
+    let advertised = SocketAddr::new(options.advertise_address.unwrap_or(address.ip()), address.port());
+    let cert = options.tls.tls_cert_file.clone().unwrap_or_else(|| pki.serving_cert());
+    let key = options.tls.tls_private_key_file.clone().unwrap_or_else(|| pki.serving_key());
+    let certificates = Certificates::read(ServingCertificate::read(&cert, &key)?, &options.tls)?;
+    let certificates = Arc::new(certificates);
+    let tls = TlsAcceptor::from(Arc::new(options.tls.server_config(certificates.clone())?));
     let (stop, stopping) = watch::channel(false);
     let metrics = Metrics::new()?;
     let (flow_control, levels) = FlowControl::new(&options.flow_control, metrics.registry())?;
@@ -362,7 +392,10 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
             own_ca: &pki.ca_cert(),
             own_signing_key: &pki.service_account_key(),
             store: store.clone(),
-            address: address.to_string(),
+            address: match &options.external_hostname {
+                Some(host) => format!("{host}:{}", address.port()),
+                None => advertised.to_string(),
+            },
         },
     )?;
     let server = Arc::new(Server {
@@ -400,9 +433,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     }));
     let mut watched = authn::watched(&server, &options.authentication);
     watched.extend(authz::watched(&server, &options.authorization));
-    watched.push(Watched::new("serving certificate", serving_certificate.files(), move || {
-        serving_certificate.reload()
-    }));
+    watched.push(Watched::new("serving certificates", certificates.files(), move || certificates.reload()));
     tokio::spawn(until_stopped(stopping.clone(), reload::follow(watched)));
     custom_resources::controller::start(&server).await?;
     ensure_system_namespaces(&server).await?;
@@ -411,10 +442,12 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     if let Some(levels) = levels {
         flow_control::start(&server, levels).await?;
     }
-    ensure_kubernetes_service(&server, address).await?;
+    ensure_kubernetes_service(&server, advertised).await?;
     api_services::start(&server);
     ensure_token_tracking(&server).await?;
-    tokio::spawn(until_stopped(stopping.clone(), bootstrap::keep(server.clone(), address)));
+    let trust = options.authentication.trust(&pki.ca_cert());
+    ensure_trust(&server, &trust).await?;
+    tokio::spawn(until_stopped(stopping.clone(), bootstrap::keep(server.clone(), advertised, trust)));
     let root_ca = read_text(pki.ca_cert())?;
     let signing = controllers::SigningOptions {
         certificate: options.cluster_signing_cert_file.clone().unwrap_or_else(|| pki.ca_cert()),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 
 /// What is encrypted on disk.
 #[derive(Clone, Debug, Default, Args)]
@@ -11,6 +11,6 @@ pub struct EncryptionOptions {
     #[arg(long, value_name = "FILE")]
     pub encryption_provider_config: Option<PathBuf>,
     /// Whether a changed configuration is taken over without a restart
-    #[arg(long, requires = "encryption_provider_config")]
+    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub encryption_provider_config_automatic_reload: bool,
 }

@@ -10,6 +10,7 @@ mod idle_frames;
 mod listener;
 pub mod options;
 pub mod pull;
+pub mod serving;
 pub mod tls;
 pub mod turns;
 pub mod upgrade;

@@ -13,9 +13,11 @@ use rustls::crypto::{verify_tls12_signature, verify_tls13_signature, CryptoProvi
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::ResolvesServerCert;
 use rustls::sign::CertifiedKey;
-use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme, SupportedProtocolVersion,
+};
 
 /// What is wrong with a certificate, a key or their combination.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +74,11 @@ impl ServingCertificate {
         Ok(ServingCertificate { cert: cert.to_owned(), key: key.to_owned(), current })
     }
 
+    /// The newest one.
+    pub fn current(&self) -> Arc<CertifiedKey> {
+        self.current.read().clone()
+    }
+
     /// The files.
     pub fn files(&self) -> Vec<PathBuf> {
         vec![self.cert.clone(), self.key.clone()]
@@ -93,20 +100,20 @@ fn certified(cert: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
     Ok(certified)
 }
 
-impl ResolvesServerCert for ServingCertificate {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.current.read().clone())
-    }
-}
-
-/// The server's TLS settings: TLS 1.2 and 1.3, HTTP/2 preferred, any client certificate taken note of.
-pub fn server_config(certificate: Arc<ServingCertificate>) -> Result<ServerConfig, TlsError> {
-    let provider = provider();
+/// The server's TLS settings: HTTP/2 preferred, any client certificate taken note of.
+///
+/// # Errors
+/// When the provider has nothing for these versions.
+pub fn server_config(
+    certificates: Arc<dyn ResolvesServerCert>,
+    provider: Arc<CryptoProvider>,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Result<ServerConfig, TlsError> {
     let verifier = Arc::new(NoteClientCertificate { provider: provider.clone() });
     let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
+        .with_protocol_versions(versions)?
         .with_client_cert_verifier(verifier)
-        .with_cert_resolver(certificate);
+        .with_cert_resolver(certificates);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -241,6 +241,19 @@ impl Registry {
         self.by_name.get(&key).and_then(|&i| self.resources.get(i))
     }
 
+    /// The resources whose objects have that kind.
+    pub fn of_kind<'a>(
+        &'a self,
+        group: &'a str,
+        version: &'a str,
+        kind: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<ResourceType>> {
+        self.resources.iter().filter(move |resource| {
+            let row = &resource.row;
+            row.kind == kind && row.group == group && row.version == version
+        })
+    }
+
     /// Whether any version of that group is served.
     pub fn serves_group(&self, group: &str) -> bool {
         self.resources.iter().any(|r| r.row.group == group)

@@ -8,6 +8,7 @@
 //! | [`paths`] | paths that mean two things |
 //! | [`http2`] | floods of frames |
 //! | [`bodies`] | what is deep, long or no text, in every encoding |
+//! | [`insiders`] | those who may do something: what goes on to kubelets, pods and services |
 //! | [`load`] | requests, watches and readers in numbers |
 
 use std::time::Duration;
@@ -21,6 +22,7 @@ mod bodies;
 mod connections;
 mod heads;
 mod http2;
+mod insiders;
 mod load;
 mod paths;
 

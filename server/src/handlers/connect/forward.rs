@@ -5,8 +5,16 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+<<<<<<< HEAD
 use hyper::client::conn::http1::SendRequest;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, AUTHORIZATION, CONNECTION, HOST, UPGRADE};
+=======
+use hyper::client::conn::http1;
+use hyper::header::{
+    HeaderMap, HeaderName, HeaderValue, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, PROXY_AUTHORIZATION,
+    UPGRADE,
+};
+>>>>>>> 65b0139 (Who may read a subresource runs nothing; every flag of kube-apiserver is known; whom the server trusts is published)
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -26,6 +34,14 @@ const PIECES: usize = 4;
 /// Headers that are between two neighbours (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
+
+/// Headers by which an answer allows pages of other origins to read it.
+const CROSS_ORIGIN: [&str; 4] = [
+    "access-control-allow-credentials",
+    "access-control-allow-headers",
+    "access-control-allow-methods",
+    "access-control-allow-origin",
+];
 
 /// Passes the request on and its answer back.
 ///
@@ -58,10 +74,14 @@ pub(super) async fn forward(
         }
     };
     let response = sender.send_request(request).await.map_err(|fault| unreachable(fault.to_string()))?;
-    Ok(match (response.status(), upgrade) {
-        (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => join(upgrade, response),
-        _ => pass_on(response),
-    })
+    match (response.status(), upgrade) {
+        (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => Ok(join(upgrade, response)),
+        // Who did not ask for it would take what follows for an answer.
+        (StatusCode::SWITCHING_PROTOCOLS, None) => {
+            Err(unreachable("the backend switched protocols unasked".into()))
+        }
+        _ => Ok(pass_on(response)),
+    }
 }
 
 async fn connect(cx: &Context, destination: &Destination) -> Result<SendRequest<Incoming>, ConnectError> {
@@ -78,6 +98,8 @@ async fn connect(cx: &Context, destination: &Destination) -> Result<SendRequest<
 /// Whether somebody who may proxy may be let to that address: not to what listens on this machine alone, as upstream
 /// (kubernetes `pkg/proxy/util`, `IsProxyableIP`).
 fn is_proxyable(address: IpAddr) -> bool {
+    // ::ffff:127.0.0.1 leads to 127.0.0.1.
+    let address = address.to_canonical();
     let is_link_local = match address {
         IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
         IpAddr::V6(v6) => (v6.segments()[0] & 0xffc0) == 0xfe80,
@@ -85,14 +107,34 @@ fn is_proxyable(address: IpAddr) -> bool {
     !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || is_link_local)
 }
 
+<<<<<<< HEAD
 /// The client's headers without those of its own connection and without its credentials.
+=======
+/// Go's words where there are some, because people look for them.
+fn connect_error(fault: &std::io::Error) -> String {
+    match fault.kind() {
+        std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        std::io::ErrorKind::TimedOut => "i/o timeout".to_owned(),
+        _ => fault.to_string(),
+    }
+}
+
+/// The client's headers without those of its own connection and without what says who asks: its credentials, whom it acts as,
+/// and whom it would be if it were a front proxy. Who stands behind may believe such headers of this server.
+>>>>>>> 65b0139 (Who may read a subresource runs nothing; every flag of kube-apiserver is known; whom the server trusts is published)
 fn headers(given: &HeaderMap, destination: &Destination) -> Result<HeaderMap, ApiError> {
     let mut headers = given.clone();
     let upgrade = headers.get(UPGRADE).cloned();
-    for name in HOP_BY_HOP {
+    strip(&mut headers);
+    for name in [AUTHORIZATION, PROXY_AUTHORIZATION, HeaderName::from_static("x-forwarded-for")] {
         headers.remove(name);
     }
-    headers.remove(AUTHORIZATION);
+    let identity =
+        |name: &HeaderName| ["impersonate-", "x-remote-"].iter().any(|p| name.as_str().starts_with(p));
+    let names: Vec<HeaderName> = headers.keys().filter(|name| identity(name)).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
     let host = format!("{}:{}", destination.host, destination.port);
     headers.insert(HOST, HeaderValue::try_from(host).map_err(ApiError::internal)?);
     if let Some(upgrade) = upgrade {
@@ -102,7 +144,17 @@ fn headers(given: &HeaderMap, destination: &Destination) -> Result<HeaderMap, Ap
     Ok(headers)
 }
 
+/// Takes out what is between two neighbours: by its nature, or because `Connection` names it.
 fn strip(headers: &mut HeaderMap) {
+    let values: Vec<HeaderValue> = headers.get_all(CONNECTION).iter().cloned().collect();
+    for name in values.iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(',')) {
+        // Without its length a body would be another one.
+        if let Ok(name) =
+            name.trim().parse::<HeaderName>().map(|name| (name != CONTENT_LENGTH).then_some(name))
+        {
+            name.map(|name| headers.remove(name));
+        }
+    }
     for name in HOP_BY_HOP {
         headers.remove(HeaderName::from_static(name));
     }
@@ -112,6 +164,10 @@ fn strip(headers: &mut HeaderMap) {
 fn pass_on(response: Response<Incoming>) -> Response<Body> {
     let (mut parts, mut body) = response.into_parts();
     strip(&mut parts.headers);
+    // What a browser may do with answers of this server is not theirs to say.
+    for name in CROSS_ORIGIN {
+        parts.headers.remove(HeaderName::from_static(name));
+    }
     let (pieces, rest) = mpsc::channel(PIECES);
     tokio::spawn(async move {
         while let Some(frame) = body.frame().await {
@@ -179,6 +235,10 @@ mod tests {
             ("fe80::1", false),
             ("0.0.0.0", false),
             ("224.0.0.1", false),
+            ("::ffff:127.0.0.1", false),
+            ("::ffff:169.254.169.254", false),
+            ("::ffff:0.0.0.0", false),
+            ("::ffff:10.0.0.1", true),
         ];
         for (address, allowed) in rows {
             assert_eq!(is_proxyable(address.parse().unwrap()), allowed, "{address}");
@@ -190,7 +250,15 @@ mod tests {
         let mut given = HeaderMap::new();
         for (name, value) in [
             ("authorization", "Bearer x"),
-            ("connection", "Upgrade"),
+            ("proxy-authorization", "Basic x"),
+            ("impersonate-user", "root"),
+            ("impersonate-extra-a", "b"),
+            ("x-remote-user", "root"),
+            ("x-remote-extra-a", "b"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("connection", "Upgrade, X-Hop, Content-Length"),
+            ("content-length", "0"),
+            ("x-hop", "of this connection"),
             ("upgrade", "SPDY/3.1"),
             ("te", "trailers"),
             ("x-own", "kept"),
@@ -207,7 +275,9 @@ mod tests {
         };
         let sent = headers(&given, &destination).unwrap();
         let get = |name: &str| sent.get(name).and_then(|v| v.to_str().ok());
-        assert_eq!((get("authorization"), get("te")), (None, None));
+        let mut names: Vec<&str> = sent.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["connection", "content-length", "host", "upgrade", "x-own"]);
         assert_eq!((get("connection"), get("upgrade")), (Some("Upgrade"), Some("SPDY/3.1")));
         assert_eq!((get("host"), get("x-own")), (Some("h:80"), Some("kept")));
     }

@@ -15,12 +15,16 @@ use plinth_codec::{tree, Value};
 
 use super::{write, Context};
 use crate::admission::{self, Call, Operation};
+use crate::authz::{Attributes, RequestAttributes};
 use crate::http::body::Body;
+use crate::request_info::{RequestInfo, Verb};
 use crate::status::ApiError;
 use crate::storage::object;
 
 /// The subresources that go on to somewhere else.
 pub const SUBRESOURCES: &[&str] = &["attach", "exec", "log", "portforward", "proxy"];
+/// Those of which GET is what POST is.
+const OF_CREATORS: &[&str] = &["attach", "exec", "portforward"];
 
 /// Passes a request on.
 ///
@@ -28,6 +32,9 @@ pub const SUBRESOURCES: &[&str] = &["attach", "exec", "log", "portforward", "pro
 /// 400 and 404 where there is nowhere to go, 500 and 503 when nobody is there.
 pub(super) async fn connect(mut cx: Context, body: Incoming) -> Result<Response<Body>, ApiError> {
     let upgrade = cx.upgrade.take();
+    if OF_CREATORS.contains(&cx.info.subresource.as_str()) {
+        may_create(&cx).await?;
+    }
     let options = options_of(&cx);
     let operation = if cx.info.subresource == "log" { None } else { Some(Operation::Connect) };
     if let Some(operation) = operation {
@@ -37,26 +44,13 @@ pub(super) async fn connect(mut cx: Context, body: Incoming) -> Result<Response<
         admission::validate(&call, &options).await?;
     }
     let destination = match (cx.resource.plural(), cx.info.subresource.as_str()) {
-        ("pods", "proxy") => {
-            let path = match rest_of(cx.uri.path(), "proxy") {
-                Rest::None => return redirect(&cx),
-                Rest::Path(path) => path,
-            };
-            location::of_pod_port(&cx, path).await?
-        }
-        ("services", _) => {
-            let path = match rest_of(cx.uri.path(), "proxy") {
-                Rest::None => return redirect(&cx),
-                Rest::Path(path) => path,
-            };
-            location::of_service(&cx, path).await?
-        }
-        ("nodes", _) => {
-            let path = match rest_of(cx.uri.path(), "proxy") {
-                Rest::None => return redirect(&cx),
-                Rest::Path(path) => path,
-            };
-            location::of_node(&cx, path).await?
+        (plural, "proxy") => {
+            let Some(path) = behind(cx.uri.path(), &cx.info) else { return redirect(&cx) };
+            match plural {
+                "pods" => location::of_pod_port(&cx, path).await?,
+                "services" => location::of_service(&cx, path).await?,
+                _ => location::of_node(&cx, path).await?,
+            }
         }
         (_, subresource) => {
             let pod = read_pod(&cx).await?;
@@ -68,6 +62,25 @@ pub(super) async fn connect(mut cx: Context, body: Incoming) -> Result<Response<
         }
     };
     forward::forward(&cx, upgrade, body, destination).await
+}
+
+/// Whether the user may create what is connected to, whatever the method: a WebSocket begins with GET, so that who may only read
+/// the subresource could run commands (kubernetes `pkg/registry/core/pod/rest/authorize.go`).
+async fn may_create(cx: &Context) -> Result<(), ApiError> {
+    if cx.info.verb == Verb::Create {
+        return Ok(());
+    }
+    let asked = RequestAttributes::read(&cx.method, None, None);
+    let question = Attributes { verb: Verb::Create.as_str(), ..asked.of_resource(&cx.user, &cx.info) };
+    let decision = cx.server.authorizer.authorize(&question).await;
+    match (decision.allowed(), decision.error) {
+        (true, _) => Ok(()),
+        (false, Some(fault)) => Err(ApiError::internal(fault)),
+        (false, None) => {
+            let (group, plural) = (&cx.info.group, &cx.info.resource);
+            Err(ApiError::forbidden(group, plural, &cx.info.name, &decision.reason.to_string()))
+        }
+    }
 }
 
 async fn read_pod(cx: &Context) -> Result<Value, ApiError> {
@@ -104,20 +117,22 @@ fn options_of(cx: &Context) -> Value {
     options
 }
 
-/// What follows the subresource in a path.
-#[derive(Debug, PartialEq, Eq)]
-enum Rest<'a> {
-    /// Not even a slash.
-    None,
-    /// The rest, from the slash on.
-    Path(&'a str),
+/// What follows the subresource in a path, from the slash on; `None` when not even a slash does. Segments are counted, not searched
+/// for: a node or a namespace may be called `proxy`, too.
+fn behind<'a>(path: &'a str, info: &RequestInfo) -> Option<&'a str> {
+    // api, v1, resource, name, subresource; namespaces and its name.
+    let segments = if info.namespace.is_empty() { 5 } else { 7 };
+    let (at, _) = path.match_indices('/').nth(segments)?;
+    path.get(at..)
 }
 
-/// The path behind `/NAME/proxy`.
-fn rest_of<'a>(path: &'a str, subresource: &str) -> Rest<'a> {
-    let marker = format!("/{subresource}");
-    let Some(start) = path.find(&format!("{marker}/")).map(|at| at + marker.len()) else { return Rest::None };
-    Rest::Path(&path[start..])
+/// Whether a path has an empty segment before the part that is passed on as it is.
+pub fn has_empty_segment(path: &str, info: &RequestInfo) -> bool {
+    let end = match info.subresource.as_str() {
+        "proxy" => path.len() - behind(path, info).map_or(0, str::len),
+        _ => path.len(),
+    };
+    path.get(..end).is_none_or(|own| own.contains("//"))
 }
 
 /// Relative links only work below a slash.
@@ -133,16 +148,29 @@ fn redirect(cx: &Context) -> Result<Response<Body>, ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request_info::{route, Route};
+    use hyper::Method;
 
     #[test]
-    fn the_rest_of_a_path_is_kept_as_it_is() {
+    fn what_is_behind_the_subresource_is_kept_as_it_is() {
+        // path, what is passed on, whether a segment before it is empty
         let rows = [
-            ("/api/v1/namespaces/n/services/s:80/proxy", Rest::None),
-            ("/api/v1/namespaces/n/services/s:80/proxy/", Rest::Path("/")),
-            ("/api/v1/nodes/a/proxy/logs/x%2Fy/", Rest::Path("/logs/x%2Fy/")),
+            ("/api/v1/namespaces/n/services/s:80/proxy", None, false),
+            ("/api/v1/namespaces/n/services/s:80/proxy/", Some("/"), false),
+            ("/api/v1/nodes/a/proxy/logs/x%2Fy/", Some("/logs/x%2Fy/"), false),
+            ("/api/v1/nodes/proxy/proxy/logs", Some("/logs"), false),
+            ("/api/v1/namespaces/proxy/pods/proxy/proxy/proxy/x", Some("/proxy/x"), false),
+            ("/api/v1/namespaces/proxy/pods/p/proxy", None, false),
+            ("/api/v1/namespaces/n/pods/p/proxy//etc//passwd", Some("//etc//passwd"), false),
+            ("/api/v1/namespaces/n/pods/p/proxy/../../x", Some("/../../x"), false),
+            ("/api/v1//namespaces/n/pods/p/log", None, true),
         ];
-        for (path, rest) in rows {
-            assert_eq!(rest_of(path, "proxy"), rest, "{path}");
+        for (path, rest, is_empty) in rows {
+            let Route::Resource(info) = route(&Method::GET, path, None) else { panic!("{path}") };
+            if !is_empty {
+                assert_eq!(behind(path, &info), rest, "{path}");
+            }
+            assert_eq!(has_empty_segment(path, &info), is_empty, "{path}");
         }
     }
 }

@@ -1,0 +1,115 @@
+//! `OwnerReferencesPermissionEnforcement`: who sets owners of an object that is there must be allowed to delete it, since that is what
+//! its owner's end does to it; and who keeps an owner from going before the object must be allowed to set the owner's finalizers. Off
+//! unless a flag says otherwise.
+//!
+//! Upstream: kubernetes `plugin/pkg/admission/gc`.
+
+use plinth_codec::Value;
+
+use super::{Call, Operation};
+use crate::authz::{Attributes, Decision, ResourceTarget};
+use crate::status::ApiError;
+
+/// Checks owners that are new or changed.
+///
+/// # Errors
+/// 403.
+pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
+    // A pod's owners cannot be changed by its status.
+    if (call.cx.resource.group(), call.cx.resource.plural(), call.cx.info.subresource.as_str())
+        == ("", "pods", "status")
+    {
+        return Ok(());
+    }
+    let (new, old) = (owners(object), call.old.map_or(&[][..], owners));
+    if new == old {
+        return Ok(());
+    }
+    if call.operation != Operation::Create {
+        let info = &call.cx.info;
+        let target = ResourceTarget {
+            group: &info.group,
+            version: &info.version,
+            resource: &info.resource,
+            subresource: &info.subresource,
+            name: call.name,
+            namespace: call.namespace,
+            ..ResourceTarget::default()
+        };
+        let decision = ask(call, "delete", target).await;
+        if !decision.allowed() {
+            let why = format!("cannot set an ownerRef on a resource you can't delete: {}", told(&decision));
+            return Err(call.forbidden(object, &why));
+        }
+    }
+    let blocking: Vec<&Value> = new.iter().filter(|owner| blocks(owner) && !blocked(old, owner)).collect();
+    if blocking.is_empty() {
+        return Ok(());
+    }
+    let anything = ResourceTarget {
+        group: "*",
+        version: "*",
+        resource: "*",
+        subresource: "finalizers",
+        name: "*",
+        ..ResourceTarget::default()
+    };
+    if ask(call, "update", anything).await.allowed() {
+        return Ok(());
+    }
+    for owner in blocking {
+        may_finalize(call, object, owner).await?;
+    }
+    Ok(())
+}
+
+/// Whether the user may set an owner's finalizers, whatever resource its kind is.
+async fn may_finalize(call: &Call<'_>, object: &Value, owner: &Value) -> Result<(), ApiError> {
+    let text = |key: &str| owner.str_at(&[key]).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let resources: Vec<_> = call.cx.registry.of_kind(group, version, kind).collect();
+    if resources.is_empty() {
+        let why = format!("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {api_version} Kind {kind}: no matches for kind {kind:?} in version {api_version:?}");
+        return Err(call.forbidden(object, &why));
+    }
+    for resource in resources {
+        let target = ResourceTarget {
+            group,
+            version,
+            resource: resource.plural(),
+            subresource: "finalizers",
+            name: text("name"),
+            namespace: if resource.row.namespaced { call.namespace } else { "" },
+            ..ResourceTarget::default()
+        };
+        let decision = ask(call, "update", target).await;
+        if !decision.allowed() {
+            let why = format!("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: {}", told(&decision));
+            return Err(call.forbidden(object, &why));
+        }
+    }
+    Ok(())
+}
+
+async fn ask(call: &Call<'_>, verb: &str, target: ResourceTarget<'_>) -> Decision {
+    call.cx.server.authorizer.authorize(&Attributes::resource(&call.cx.user, verb, target)).await
+}
+
+/// Reason and error of a decision, as upstream shows both.
+fn told(decision: &Decision) -> String {
+    format!("{}, {}", decision.reason, decision.error.as_deref().unwrap_or("<nil>"))
+}
+
+fn owners(object: &Value) -> &[Value] {
+    object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array).unwrap_or_default()
+}
+
+fn blocks(owner: &Value) -> bool {
+    owner.get("blockOwnerDeletion").and_then(Value::as_bool) == Some(true)
+}
+
+/// Whether that owner was blocked before; owners are known by their UIDs.
+fn blocked(old: &[Value], owner: &Value) -> bool {
+    old.iter().any(|before| blocks(before) && before.str_at(&["uid"]) == owner.str_at(&["uid"]))
+}

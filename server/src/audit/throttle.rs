@@ -1,0 +1,69 @@
+//! How fast batches of events may follow each other (client-go `util/flowcontrol`, a bucket of tokens).
+
+use std::time::{Duration, Instant};
+
+use super::options::Batching;
+
+/// A bucket of tokens, one for each batch.
+pub struct Throttle {
+    /// Batches a second; none for no limit.
+    rate: Option<f64>,
+    most: f64,
+    tokens: f64,
+    filled: Instant,
+}
+
+impl Throttle {
+    /// What the flags allow.
+    pub fn new(batching: &Batching) -> Throttle {
+        let most = f64::from(batching.burst.max(1));
+        let rate = batching.throttle.then(|| f64::from(batching.qps).max(f64::MIN_POSITIVE));
+        Throttle { rate, most, tokens: most, filled: Instant::now() }
+    }
+
+    /// How long the next batch has to wait when it is asked at that time; takes its token.
+    pub fn take(&mut self, now: Instant) -> Duration {
+        let Some(rate) = self.rate else { return Duration::ZERO };
+        let elapsed = now.saturating_duration_since(self.filled).as_secs_f64();
+        self.tokens = (self.tokens + elapsed * rate).min(self.most) - 1.0;
+        self.filled = now;
+        match self.tokens < 0.0 {
+            true => Duration::try_from_secs_f64(-self.tokens / rate).unwrap_or(Duration::MAX),
+            false => Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batching() -> Batching {
+        Batching {
+            buffer: 10,
+            max_size: 3,
+            max_bytes: 1 << 20,
+            max_wait: Duration::ZERO,
+            throttle: true,
+            qps: 10.0,
+            burst: 2,
+        }
+    }
+
+    #[test]
+    fn the_throttle_allows_a_burst_and_then_a_rate() {
+        let start = Instant::now();
+        let mut throttle = Throttle { filled: start, ..Throttle::new(&batching()) };
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        assert_eq!(throttle.take(at(0)), Duration::ZERO);
+        assert_eq!(throttle.take(at(0)), Duration::ZERO);
+        let third = throttle.take(at(0));
+        assert!((99..=101).contains(&third.as_millis()), "{third:?}");
+        // After a second everything is there again, and no more.
+        assert_eq!(throttle.take(at(1100)), Duration::ZERO);
+        assert_eq!(throttle.take(at(1100)), Duration::ZERO);
+        assert!(!throttle.take(at(1100)).is_zero());
+        let mut free = Throttle::new(&Batching { throttle: false, ..batching() });
+        assert!((0..1000).all(|_| free.take(at(0)).is_zero()));
+    }
+}
