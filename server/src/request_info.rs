@@ -8,6 +8,8 @@ use std::borrow::Cow;
 use hyper::Method;
 use percent_encoding::percent_decode_str;
 
+use crate::query::parameter;
+
 /// The verb that a request means, as authorization and metrics name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // the field's own words
@@ -141,9 +143,7 @@ pub fn route(method: &Method, path: &str, query: Option<&str>) -> Route {
 }
 
 fn asks_for_watch(query: &str) -> bool {
-    form_urlencoded::parse(query.as_bytes())
-        .find(|(key, _)| key == "watch")
-        .is_some_and(|(_, value)| !matches!(&*value, "false" | "0"))
+    parameter(query, "watch").is_some_and(|value| !matches!(&*value, "false" | "0"))
 }
 
 fn decode(segment: &str) -> Cow<'_, str> {

@@ -349,3 +349,54 @@ async fn match_conditions_decide_who_is_asked() {
     }
     assert_eq!(call(&client, Method::DELETE, &format!("{path}/{name}"), None).await.0, 200);
 }
+
+/// A token is made under the same policies as an object; questions are kept from policies, so that none can lock everybody out, and
+/// put to webhooks.
+#[tokio::test]
+async fn requests_for_tokens_are_admitted_and_questions_are_kept_from_policies() {
+    // A webhook whose service is away refuses what it would be asked about: configurations of a server of its own.
+    let server = plinth_tests::server::TestServer::start(&[]).await;
+    let client = server.client().await;
+    let namespace = namespace(&client, "tokens").await;
+    let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+    make(&client, &accounts, &json!({"metadata": {"name": "a"}})).await;
+    let name = unique("tokens");
+    let rule = |group: &str, resource: &str| json!({"operations": ["CREATE"], "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource]});
+    let policy = json!({"metadata": {"name": name}, "spec": {
+        "matchConstraints": {"resourceRules": [rule("", "serviceaccounts/token"), rule("*", "*")]},
+        "validations": [{
+            "expression": "!has(object.spec.audiences) || !('forbidden' in object.spec.audiences)",
+            "message": "not for them",
+        }],
+    }});
+    make(&client, &format!("{CONFIGURATIONS}/validatingadmissionpolicies"), &policy).await;
+    let bindings = format!("{CONFIGURATIONS}/validatingadmissionpolicybindings");
+    make(&client, &bindings, &binding(&name, &["Deny"], None)).await;
+    let token = format!("{accounts}/a/token");
+    make(&client, &token, &json!({"spec": {"audiences": ["api"]}})).await;
+    let wanted = json!({"spec": {"audiences": ["forbidden"]}});
+    let (code, refused) = call(&client, Method::POST, &token, Some(&wanted)).await;
+    assert_eq!(code, 422, "{refused}");
+    assert!(refused["message"].as_str().is_some_and(|m| m.ends_with("not for them")), "{refused}");
+    assert!(refused.get("status").is_none_or(|s| s.get("token").is_none()), "{refused}");
+    let review = json!({"spec": {"token": "x", "audiences": ["forbidden"]}});
+    let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+    make(&client, reviews, &review).await;
+
+    let hook = json!({
+        "name": "away.example.com",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Fail",
+        "timeoutSeconds": 1,
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [rule("authentication.k8s.io", "tokenreviews"), rule("", "serviceaccounts/token")],
+    });
+    let configuration = json!({"metadata": {"name": name}, "webhooks": [hook]});
+    make(&client, &format!("{CONFIGURATIONS}/validatingwebhookconfigurations"), &configuration).await;
+    for (path, object) in [(reviews, &review), (token.as_str(), &json!({"spec": {"audiences": ["api"]}}))] {
+        let (code, refused) = call(&client, Method::POST, path, Some(object)).await;
+        assert_eq!(code, 500, "{path}: {refused}");
+        assert!(refused["message"].as_str().is_some_and(|m| m.contains("away.example.com")), "{refused}");
+    }
+}

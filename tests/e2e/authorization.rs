@@ -119,7 +119,7 @@ async fn names_and_subresources_limit_a_rule() {
     let access = shared().await;
     let namespace = namespace(&access.client().await, "names").await;
     let user = unique("named");
-    let mut named = rule("", "configmaps", &["get", "list", "watch", "delete"]);
+    let mut named = rule("", "configmaps", &["get", "list", "watch", "delete", "deletecollection"]);
     named["resourceNames"] = json!(["mine"]);
     let role = json!({ "metadata": { "name": "r" }, "rules": [named, rule("apps", "*/scale", &["get"])] });
     admin(access, Method::POST, &format!("{RBAC}/namespaces/{namespace}/roles"), role).await;
@@ -142,6 +142,32 @@ async fn names_and_subresources_limit_a_rule() {
     for (path, code) in rows {
         assert_eq!(get(access, &user, &path).await.0, code, "{path}");
     }
+    // What is authorized is what is listed: a selector that only one of both can read opens nothing.
+    let mine = "fieldSelector=metadata.name%3Dmine";
+    let rows = [
+        (format!("{mine},metadata.namespace!%3D%zz"), 403),
+        (format!("{mine},metadata.namespace!%3Dx;y"), 403),
+        (format!("{mine}%"), 403),
+        (format!("{mine};"), 403),
+        (format!("watch=1&timeoutSeconds=1&{mine},metadata.namespace!%3D%zz"), 403),
+        (format!("a=b;{mine}"), 403),
+        (format!("fieldSelector=metadata.name%3Dother&{mine}"), 403),
+        (format!("{mine}&fieldSelector=metadata.name%3Dother"), 200),
+        (format!("fieldSelector=%zz&{mine}"), 200),
+        ("fieldS%65lector=metadata.name%3Dmine&fieldSelector=".to_owned(), 200),
+        (format!("{mine},metadata.name%3Dother"), 200),
+    ];
+    for (query, code) in rows {
+        let path = format!("{maps}?{query}");
+        let (status, list) = ask(access, (&user, &[]), Method::GET, &path, Value::Null).await;
+        assert_eq!(status.as_u16(), code, "{path}: {list}");
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        assert!(items.iter().all(|item| item["metadata"]["name"] == "mine"), "{path}: {list}");
+    }
+    // A name stands for a collection that is read, not for one that is deleted.
+    let path = format!("{maps}?{mine}");
+    let (status, answer) = ask(access, (&user, &[]), Method::DELETE, &path, Value::Null).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{answer}");
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use plinth_codec::names;
 use plinth_codec::selector::{FieldRequirement, FieldSelector, LabelSelector, Requirement};
 
 use crate::authn::User;
+use crate::query::parameter;
 use crate::request_info::{RequestInfo, Verb};
 
 /// `authorizer.Attributes` of k8s.io/apiserver: who wants to do what to what. Borrows the request; cheap to copy.
@@ -61,14 +62,8 @@ pub struct Selectors {
 impl Selectors {
     /// The selectors of a raw query; `None` when there are none that can be read.
     pub fn of_query(query: &str) -> Option<Selectors> {
-        if !query.contains("Selector") {
-            return None;
-        }
-        let parameter = |name: &str| {
-            form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name).map(|(_, value)| value)
-        };
-        let fields = parameter("fieldSelector").and_then(|text| FieldSelector::parse(&text).ok());
-        let labels = parameter("labelSelector").and_then(|text| LabelSelector::parse(&text).ok());
+        let fields = parameter(query, "fieldSelector").and_then(|text| FieldSelector::parse(&text).ok());
+        let labels = parameter(query, "labelSelector").and_then(|text| LabelSelector::parse(&text).ok());
         let selectors = Selectors {
             fields: fields.map(|s| s.requirements().to_vec()).unwrap_or_default(),
             labels: labels.map(|s| s.requirements().to_vec()).unwrap_or_default(),
@@ -86,6 +81,8 @@ impl Selectors {
 #[derive(Clone, Debug)]
 pub struct RequestAttributes {
     selectors: Option<Selectors>,
+    /// Whether a selector can stand for a name in the path.
+    narrows: bool,
     method: Cow<'static, str>,
 }
 
@@ -98,10 +95,14 @@ impl RequestAttributes {
             Method::POST => Cow::Borrowed("post"),
             _ => Cow::Owned(method.as_str().to_ascii_lowercase()),
         };
-        RequestAttributes { selectors: query.filter(|_| selects).and_then(Selectors::of_query), method }
+        RequestAttributes {
+            selectors: query.filter(|_| selects).and_then(Selectors::of_query),
+            narrows: matches!(verb, Some(Verb::List | Verb::Watch)),
+            method,
+        }
     }
 
-    /// The attributes of a request for a resource. A collection that is narrowed to one name is that object
+    /// The attributes of a request for a resource. A list or watch that is narrowed to one name is that object
     /// (k8s.io/apiserver `pkg/endpoints/request/requestinfo.go`), so that a rule with resource names can allow it.
     pub fn of_resource<'a>(&'a self, user: &'a User, info: &'a RequestInfo) -> Attributes<'a> {
         let target = ResourceTarget {
@@ -128,7 +129,8 @@ impl RequestAttributes {
 
     /// The name of the object: that of the path, or the one that the field selector asks for.
     pub fn name<'a>(&'a self, info: &'a RequestInfo) -> &'a str {
-        let selected = self.selectors.as_ref().and_then(|s| s.exact_field("metadata.name"));
+        let selectors = self.selectors.as_ref().filter(|_| self.narrows);
+        let selected = selectors.and_then(|s| s.exact_field("metadata.name"));
         let selected = selected.filter(|name| names::path_segment_faults(name).is_empty());
         if info.name.is_empty() {
             selected.unwrap_or_default()

@@ -31,7 +31,7 @@ pub(super) fn serve(server: &Server, segments: &[&str], query: Option<&str>) -> 
     let [probe, rest @ ..] = segments else { return super::not_found_text() };
     let mut verbose = false;
     let mut excluded = Vec::new();
-    for (key, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+    for (key, value) in crate::query::parameters(query.unwrap_or_default()) {
         match &*key {
             "verbose" => verbose = true,
             "exclude" => excluded.push(value.into_owned()),

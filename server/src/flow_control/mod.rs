@@ -120,8 +120,8 @@ impl FlowControl {
     /// 400 when the parameter is no duration (k8s.io/apiserver `pkg/endpoints/filters/request_deadline.go`).
     pub fn limit(&self, query: Option<&str>) -> Result<Duration, ApiError> {
         let Some(query) = query.filter(|q| q.contains("timeout=")) else { return Ok(self.request_timeout) };
-        let given = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "timeout");
-        let Some((_, text)) = given.filter(|(_, text)| !text.is_empty()) else {
+        let given = crate::query::parameter(query, "timeout");
+        let Some(text) = given.filter(|text| !text.is_empty()) else {
             return Ok(self.request_timeout);
         };
         let nanos = plinth_codec::time::parse_duration(&text).map_err(|_| {

@@ -75,7 +75,7 @@ struct Asked {
 impl Asked {
     fn read(query: &str) -> Asked {
         let (mut limit, mut selects, mut initial, mut version) = (0, false, None, true);
-        for (key, value) in form_urlencoded::parse(query.as_bytes()) {
+        for (key, value) in crate::query::parameters(query) {
             match &*key {
                 "limit" => limit = value.parse().unwrap_or(0),
                 "labelSelector" | "fieldSelector" => selects |= !value.is_empty(),

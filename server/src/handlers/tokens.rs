@@ -40,13 +40,15 @@ pub(super) async fn request(cx: Context, incoming: Incoming) -> Result<Response<
     let decoded = body::decode(&cx, &bytes, builtin, root, &gvk)?;
     let mut request = decoded.tree;
     let mut warnings = decoded.warnings;
-    admission::mutate(&Call::new(&cx, Operation::Create, None), &mut request).await?;
+    let call = Call::new(&cx, Operation::Create, None);
+    admission::mutate(&call, &mut request).await?;
     let account = the_account(&cx, &mut request).await?;
     default(&cx, &mut request);
     ownership::track_as(&cx, (&gvk, root), &mut request, &Moment::present().now);
     if let Some(cause) = expiration_fault(&request) {
         return Err(ApiError::invalid(GROUP, KIND, "", vec![cause]));
     }
+    admission::validate(&call, &request).await?;
     let mut claims =
         Kubernetes { namespace: cx.info.namespace.clone(), serviceaccount: account, ..Kubernetes::default() };
     bind(&cx, &request, &mut claims).await?;

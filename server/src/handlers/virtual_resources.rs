@@ -9,6 +9,7 @@ use plinth_codec::{tree, Map, Value};
 use plinth_engine::At;
 
 use super::{access_reviews, body, respond, tokens, Context};
+use crate::admission::{self, Call, Operation};
 use crate::http::body::Body;
 use crate::metadata::{self, Moment};
 use crate::ownership;
@@ -23,6 +24,9 @@ pub(super) async fn create(cx: Context, incoming: Incoming) -> Result<Response<B
     let decoded = body::decode(&cx, &bytes, resource.schema, resource.root, &resource.row.gvk())?;
     let mut review = decoded.tree;
     metadata::match_namespace(&resource, &cx.info, &mut review)?;
+    let call = Call::new(&cx, Operation::Create, None);
+    admission::mutate(&call, &mut review).await?;
+    admission::validate(&call, &review).await?;
     let now = Moment::present().now;
     if resource.row.kind == "SelfSubjectReview" {
         if let Some(metadata) = review.object_at_mut(&["metadata"]) {

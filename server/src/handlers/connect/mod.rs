@@ -17,6 +17,7 @@ use super::{write, Context};
 use crate::admission::{self, Call, Operation};
 use crate::authz::{Attributes, RequestAttributes};
 use crate::http::body::Body;
+use crate::query::parameters;
 use crate::request_info::{RequestInfo, Verb};
 use crate::status::ApiError;
 use crate::storage::object;
@@ -94,7 +95,11 @@ fn options_of(cx: &Context) -> Value {
     let mut options = tree!({ "kind": kind, "apiVersion": "v1" });
     let Some(object) = options.as_object_mut() else { return options };
     let mut command = Vec::new();
-    for (key, value) in form_urlencoded::parse(cx.raw_query.as_deref().unwrap_or_default().as_bytes()) {
+    for (key, value) in parameters(cx.raw_query.as_deref().unwrap_or_default()) {
+        // Of an option given twice the first counts.
+        if object.contains(&key) {
+            continue;
+        }
         match &*key {
             "command" => command.push(Value::from(&*value)),
             "container" | "path" | "stream" | "sinceTime" => {
