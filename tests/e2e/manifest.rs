@@ -101,6 +101,8 @@ async fn admission_plugins_of_hardened_clusters_refuse_what_upstreams_refuse() {
         &format!("--token-auth-file={}", tokens.display()),
         "--enable-admission-plugins=AlwaysPullImages,DenyServiceExternalIPs,OwnerReferencesPermissionEnforcement",
         "--disable-admission-plugins=ServiceAccount",
+        // The owners below are not there.
+        "--controllers=*,-garbage-collector-controller",
     ])
     .await;
     let mut admin = server.connect(Protocol::Http2).await;
