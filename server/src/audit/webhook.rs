@@ -16,13 +16,9 @@ use tokio::sync::{mpsc, watch, OwnedSemaphorePermit, Semaphore};
 
 use super::options::{AuditMode, Batching};
 use super::sinks::{Counters, Lost};
-<<<<<<< HEAD
+use super::throttle::Throttle;
 use crate::outward::service::{Service, ServiceError};
 use crate::outward::KubeconfigError;
-=======
-use super::throttle::Throttle;
-use crate::http::client::{CallError, Client, KubeconfigError};
->>>>>>> 65b0139 (Who may read a subresource runs nothing; every flag of kube-apiserver is known; whom the server trusts is published)
 
 /// Bytes of events that may wait.
 const QUEUE: usize = 32 << 20;

@@ -5,16 +5,11 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-<<<<<<< HEAD
 use hyper::client::conn::http1::SendRequest;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue, AUTHORIZATION, CONNECTION, HOST, UPGRADE};
-=======
-use hyper::client::conn::http1;
 use hyper::header::{
     HeaderMap, HeaderName, HeaderValue, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, PROXY_AUTHORIZATION,
     UPGRADE,
 };
->>>>>>> 65b0139 (Who may read a subresource runs nothing; every flag of kube-apiserver is known; whom the server trusts is published)
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -107,21 +102,8 @@ fn is_proxyable(address: IpAddr) -> bool {
     !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || is_link_local)
 }
 
-<<<<<<< HEAD
-/// The client's headers without those of its own connection and without its credentials.
-=======
-/// Go's words where there are some, because people look for them.
-fn connect_error(fault: &std::io::Error) -> String {
-    match fault.kind() {
-        std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
-        std::io::ErrorKind::TimedOut => "i/o timeout".to_owned(),
-        _ => fault.to_string(),
-    }
-}
-
 /// The client's headers without those of its own connection and without what says who asks: its credentials, whom it acts as,
 /// and whom it would be if it were a front proxy. Who stands behind may believe such headers of this server.
->>>>>>> 65b0139 (Who may read a subresource runs nothing; every flag of kube-apiserver is known; whom the server trusts is published)
 fn headers(given: &HeaderMap, destination: &Destination) -> Result<HeaderMap, ApiError> {
     let mut headers = given.clone();
     let upgrade = headers.get(UPGRADE).cloned();
