@@ -166,7 +166,12 @@ impl Batches {
             }
         }
         if !self.hurry {
-            std::thread::sleep(self.throttle.take(Instant::now()));
+            let until = Instant::now() + self.throttle.take(Instant::now()).min(DAY);
+            // May return early, and nobody unparks it.
+            while let Some(rest) = until.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero())
+            {
+                std::thread::park_timeout(rest);
+            }
         }
         Some(batch)
     }

@@ -165,7 +165,13 @@ impl Certificates {
     /// # Errors
     /// That of the last such.
     pub fn reload(&self) -> Result<(), TlsError> {
-        self.all().map(ServingCertificate::reload).fold(Ok(()), |outcome, next| next.and(outcome))
+        let mut outcome = Ok(());
+        for certificate in self.all() {
+            if let Err(fault) = certificate.reload() {
+                outcome = Err(fault);
+            }
+        }
+        outcome
     }
 
     fn all(&self) -> impl Iterator<Item = &ServingCertificate> {
