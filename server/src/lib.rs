@@ -56,6 +56,7 @@ pub mod custom_resources;
 pub mod discovery;
 pub mod encryption;
 pub mod endpoints;
+pub mod faults;
 pub mod field;
 pub mod flow_control;
 pub mod handlers;

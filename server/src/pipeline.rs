@@ -67,7 +67,10 @@ pub async fn handle(server: Arc<Server>, came: Came, request: Request<Incoming>)
     let outcome = recover(answer).await;
     let (mut response, error) = match outcome {
         Ok(Ok(response)) => (response, None),
-        Ok(Err(error)) => (refuse(&error, accept.as_ref(), http1), Some(error)),
+        Ok(Err(error)) => {
+            server.faults.note(&error, || label.to_string());
+            (refuse(&error, accept.as_ref(), http1), Some(error))
+        }
         Err(panic) => {
             tracing::error!(%panic, "a request made the server panic");
             told.audit.panicked(&panic).await;
@@ -254,6 +257,21 @@ impl RequestLabel {
                 subresource: String::new(),
             },
         }
+    }
+}
+
+/// For the log: `create apps/v1/deployments/scale`.
+impl std::fmt::Display for RequestLabel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.verb.as_str())?;
+        for (n, part) in [&self.group, &self.version, &self.resource, &self.subresource]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .enumerate()
+        {
+            write!(f, "{}{part}", if n == 0 { " " } else { "/" })?;
+        }
+        Ok(())
     }
 }
 

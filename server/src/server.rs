@@ -8,6 +8,7 @@ use crate::admission::Admission;
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
 use crate::endpoints::{Discovered, Documents};
+use crate::faults::Faults;
 use crate::flow_control::FlowControl;
 use crate::handlers::connect::options::Kubelets;
 use crate::handlers::list::ledger::Ledger;
@@ -45,6 +46,8 @@ pub struct Server {
     pub admission: Admission,
     /// What is recorded of requests.
     pub audit: crate::audit::Audit,
+    /// What the operator is told of.
+    pub faults: Faults,
     /// Places of requests with large bodies.
     pub heavy: Places,
     /// How many requests are served at once.

@@ -7,6 +7,7 @@ mod authorization;
 mod bad_input;
 mod certificates;
 mod concurrency;
+mod control_plane;
 mod controllers;
 mod custom_resources;
 mod discovery;

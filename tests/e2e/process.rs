@@ -37,8 +37,65 @@ fn a_busy_port_is_named() {
     let dir = TempDir::new().expect("directory");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("its address").port().to_string();
-    let message = refused(&dir.path().join("data"), &["--secure-port", &port]);
+    let data = dir.path().join("data");
+    let message = refused(&data, &["--secure-port", &port]);
     assert!(message.contains(&port) && message.contains("in use"), "{message}");
+    assert!(message.contains("--secure-port"), "{message}");
+    assert!(!data.exists(), "nothing was made");
+}
+
+#[test]
+fn an_address_of_another_machine_is_named() {
+    let dir = TempDir::new().expect("directory");
+    let mut command = launch().command(["serve", "--secure-port", "0", "--bind-address", "192.0.2.1"]);
+    let message = one_clear_line(command.arg("--data-dir").arg(dir.path()).output().expect("plinth runs"));
+    assert!(message.contains("192.0.2.1") && message.contains("--bind-address"), "{message}");
+}
+
+/// Runs a command that must fail.
+fn failed(arguments: &[&str]) -> String {
+    one_clear_line(launch().command(arguments).output().expect("plinth runs"))
+}
+
+#[tokio::test]
+async fn commands_say_what_to_do_instead() {
+    let server = TestServer::start(&[]).await;
+    let dir = TempDir::new().expect("directory");
+    let at = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
+    let data = server.data().to_str().expect("text").to_owned();
+    let message = failed(&["verify", "--data-dir", &data]);
+    assert!(message.contains("stop the server"), "{message}");
+    let message = failed(&["backup", "--data-dir", &data, "--to", &at("a")]);
+    assert!(message.contains("--kubeconfig"), "{message}");
+    fs::write(at("b"), "precious").expect("file");
+    let admin = server.kubeconfig().to_str().expect("text");
+    let message = failed(&["backup", "--kubeconfig", admin, "--to", &at("b")]);
+    assert!(message.contains("is there already"), "{message}");
+    assert_eq!(fs::read(at("b")).expect("file"), b"precious");
+    let message = failed(&["kubeconfig", "--data-dir", &at("none"), "--user", "jane"]);
+    assert!(message.contains(&at("none")), "{message}");
+    // What the server says is told as it says it, not as it is written.
+    let mut command =
+        launch().command(["kubeconfig", "--user", "jane", "--data-dir", &data, "--to", &at("jane")]);
+    assert!(command.status().expect("plinth runs").success());
+    let message = failed(&["backup", "--kubeconfig", &at("jane"), "--to", &at("c")]);
+    assert!(
+        message.contains(r#"User "jane" cannot get path"#) && !message.contains("apiVersion"),
+        "{message}"
+    );
+    let mut left: Vec<_> =
+        dir.path().read_dir().expect("directory").map(|e| e.expect("entry").file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["b", "jane"], "nothing unfinished is left behind");
+}
+
+#[tokio::test]
+async fn a_stop_is_no_news_in_the_log() {
+    let mut server = TestServer::start(&[]).await;
+    server.client().await.apiserver_version().await.expect("it serves");
+    server.terminate().await;
+    let log = server.log_tail(50);
+    assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
 }
 
 #[test]

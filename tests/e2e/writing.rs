@@ -469,6 +469,17 @@ async fn what_every_cluster_has_is_made_again_while_the_server_runs() {
     let service = "/api/v1/namespaces/default/services/kubernetes";
     let endpoints = "/api/v1/namespaces/default/endpoints/kubernetes";
     let slice = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
+    let trust = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+    let range = "/apis/networking.k8s.io/v1/servicecidrs/kubernetes";
+    let believed = send(&client, "GET", trust, &Value::Null).await.body["data"].clone();
+    let authority = std::fs::read_to_string(server.data().join("pki/ca.crt")).expect("the authority");
+    assert_eq!(believed, json!({ "client-ca-file": authority }));
+    let shown = send(&client, "GET", range, &Value::Null).await;
+    assert_eq!(shown.body["spec"]["cidrs"], json!(["10.0.0.0/24"]));
+    assert_eq!(
+        (shown.text("/status/conditions/0/type"), shown.text("/status/conditions/0/status")),
+        ("Ready", "True")
+    );
     let since = send(&client, "GET", tracking, &Value::Null).await;
     assert_eq!(since.text("/data/since").len(), "2006-01-02".len(), "{}", since.body);
     let address = send(&client, "GET", service, &Value::Null).await.text("/spec/clusterIP").to_owned();
@@ -476,7 +487,7 @@ async fn what_every_cluster_has_is_made_again_while_the_server_runs() {
     let forged = json!({"subsets": [{"addresses": [{"ip": "10.9.9.9"}], "ports": [{"port": 1}]}]});
     assert_eq!(send(&client, "PATCH", endpoints, &forged).await.code, 200);
     // The endpoints of a service that is deleted go with it.
-    for path in [tracking, slice, service] {
+    for path in [tracking, trust, range, slice, service] {
         assert_eq!(send(&client, "DELETE", path, &Value::Null).await.code, 200, "{path}");
     }
     eventually("everything is there again", || async {
@@ -485,6 +496,8 @@ async fn what_every_cluster_has_is_made_again_while_the_server_runs() {
             async move { send(&client, "GET", path, &Value::Null).await }
         };
         there(tracking).await.code == 200
+            && there(trust).await.body["data"] == believed
+            && there(range).await.text("/status/conditions/0/status") == "True"
             && there(slice).await.code == 200
             && there(service).await.text("/spec/clusterIP") == address
             && there(endpoints).await.body["subsets"] == subsets

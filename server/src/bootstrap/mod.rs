@@ -8,6 +8,7 @@ mod trust;
 
 pub use datadir::{DataDir, DataDirError};
 pub use objects::{
-    ensure_kubernetes_service, ensure_priority_classes, ensure_system_namespaces, ensure_token_tracking, keep,
+    ensure_kubernetes_service, ensure_priority_classes, ensure_service_cidr, ensure_system_namespaces,
+    ensure_token_tracking, keep,
 };
 pub use trust::{ensure_trust, Trust, TrustedProxy};

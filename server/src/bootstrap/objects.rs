@@ -147,6 +147,70 @@ pub async fn ensure_token_tracking(server: &Arc<Server>) -> Result<(), ApiError>
     ensure(server, ("", "v1", "configmaps"), "kube-system", object).await
 }
 
+/// Creates the ServiceCIDR `kubernetes`, which shows the ranges of cluster addresses, and says that it is ready. One that says
+/// something else is left alone, but for the second range that makes a cluster dual-stack (kubernetes
+/// `pkg/controlplane/controller/defaultservicecidr`).
+///
+/// # Errors
+/// When it cannot be written.
+pub async fn ensure_service_cidr(server: &Arc<Server>) -> Result<(), ApiError> {
+    const RESOURCE: (&str, &str, &str) = ("networking.k8s.io", "v1", "servicecidrs");
+    const NAME: &str = "kubernetes";
+    let ranges = &server.services.addresses;
+    let networks: Value =
+        ranges.iter().map(|range| Value::from(range.trunc().to_string())).collect::<Vec<_>>().into();
+    let object = tree!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "ServiceCIDR",
+        "metadata": tree!({ "name": NAME }),
+        "spec": tree!({ "cidrs": networks.clone() }),
+    });
+    ensure(server, RESOURCE, "", object).await?;
+    let mut cx = Context::internal(server, RESOURCE, "", NAME, Verb::Update)?;
+    let widened = |live: Option<&Value>| {
+        let mut new = live.cloned().unwrap_or_default();
+        let shown = new.at(&["spec", "cidrs"]).and_then(Value::as_array).unwrap_or_default().to_vec();
+        let all = networks.as_array().unwrap_or_default();
+        if shown.len() < all.len() && all.starts_with(&shown) {
+            if let Some(spec) = new.object_at_mut(&["spec"]) {
+                spec.insert("cidrs", networks.clone());
+            }
+        }
+        Ok(new)
+    };
+    let ready = |live: Option<&Value>| {
+        let mut new = live.cloned().unwrap_or_default();
+        let said = new.at(&["status", "conditions"]).and_then(Value::as_array).is_some_and(|conditions| {
+            conditions.iter().any(|condition| {
+                condition.str_at(&["type"]) == Some("Ready")
+                    && condition.str_at(&["status"]) != Some("Unknown")
+            })
+        });
+        let differs = new.at(&["spec", "cidrs"]) != Some(&networks);
+        if said || differs || metadata::is_deleting(&new) {
+            return Ok(new);
+        }
+        let condition = tree!({
+            "type": "Ready",
+            "status": "True",
+            "reason": "",
+            "message": "Kubernetes default Service CIDR is ready",
+            "lastTransitionTime": Timestamp::now().to_rfc3339(),
+        });
+        if let Some(object) = new.as_object_mut() {
+            object.insert("status", tree!({ "conditions": tree!([condition]) }));
+        }
+        Ok(new)
+    };
+    let gone_is_fine = |outcome: Result<(), ApiError>| match outcome {
+        Err(error) if error.code == 404 => Ok(()),
+        outcome => outcome,
+    };
+    gone_is_fine(update(&cx, &widened).await)?;
+    cx.info.subresource = "status".to_owned();
+    gone_is_fine(update(&cx, &ready).await)
+}
+
 /// Creates an object that is missing and puts those parts of one that is there right.
 pub(super) async fn hold(
     server: &Arc<Server>,
@@ -193,6 +257,7 @@ async fn look(server: &Arc<Server>, listening: SocketAddr, trust: &Trust) -> Res
     ensure_system_namespaces(server).await?;
     ensure_token_tracking(server).await?;
     ensure_trust(server, trust).await?;
+    ensure_service_cidr(server).await?;
     ensure_kubernetes_service(server, listening).await
 }
 

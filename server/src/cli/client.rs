@@ -49,7 +49,7 @@ async fn get(kubeconfig: &Kubeconfig, path: &'static str, out: &mut impl Write) 
     if response.status() != StatusCode::OK {
         let status = response.status();
         let text = response.collect().await.map(|b| b.to_bytes()).unwrap_or_default();
-        return Err(ClientError::Refused(status, String::from_utf8_lossy(&text).into_owned()));
+        return Err(ClientError::Refused(status, message(&text)));
     }
     let mut bytes = 0u64;
     while let Some(frame) = response.frame().await {
@@ -60,4 +60,11 @@ async fn get(kubeconfig: &Kubeconfig, path: &'static str, out: &mut impl Write) 
         }
     }
     Ok(bytes)
+}
+
+/// What an answer says that is no success: the message of a Status, or else its text on one line.
+fn message(body: &[u8]) -> String {
+    let status = plinth_codec::yaml::to_value(body).ok();
+    let said = status.as_ref().and_then(|(status, _)| status.str_at(&["message"])).map(str::to_owned);
+    said.unwrap_or_else(|| String::from_utf8_lossy(body).split_whitespace().collect::<Vec<_>>().join(" "))
 }

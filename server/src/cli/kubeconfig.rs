@@ -50,6 +50,11 @@ pub enum KubeconfigError {
     /// It is not known where the server is.
     #[error("the server's address is not known; start `plinth serve` once or give --server")]
     NoServer,
+    /// There is no data directory there.
+    #[error(
+        "{0} is no directory; start `plinth serve` once to make it, or give --data-dir the one that it uses"
+    )]
+    NoDirectory(PathBuf),
     /// A value that cannot be used.
     #[error("{0}")]
     Option(&'static str),
@@ -66,7 +71,7 @@ pub fn run(options: KubeconfigOptions) -> Result<(), KubeconfigError> {
     let valid = time::Duration::try_from(options.valid_for)
         .map_err(|_| KubeconfigError::Option("--valid-for is too long"))?;
     if !options.data_dir.is_dir() {
-        return Err(KubeconfigError::Option("--data-dir is no directory"));
+        return Err(KubeconfigError::NoDirectory(options.data_dir));
     }
     let dir = DataDir::open(&options.data_dir)?;
     let pki = Pki::at(dir.path());

@@ -37,7 +37,6 @@ pub enum CliError {
 #[command(
     name = "plinth",
     version,
-    about,
     after_help = "Example:\n  plinth serve --data-dir ./data\n  export KUBECONFIG=./data/admin.kubeconfig\n  kubectl get namespaces"
 )]
 pub struct Cli {

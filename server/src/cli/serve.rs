@@ -23,13 +23,14 @@ use crate::authn::{self, AuthenticationOptions, Authenticator};
 use crate::authz::{self, rbac, AuthorizationOptions, Authorizer};
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{
-    self, ensure_kubernetes_service, ensure_priority_classes, ensure_system_namespaces,
+    self, ensure_kubernetes_service, ensure_priority_classes, ensure_service_cidr, ensure_system_namespaces,
     ensure_token_tracking, ensure_trust, kubeconfig, DataDir, DataDirError,
 };
 use crate::controllers::{self, Controllers};
 use crate::custom_resources;
 use crate::encryption::{ConfigError, Encryption, EncryptionOptions};
 use crate::endpoints::{Discovered, Documents};
+use crate::faults::Faults;
 use crate::flow_control::{self, FlowControl, FlowControlOptions};
 use crate::handlers::connect::options::{KubeletOptions, Kubelets};
 use crate::handlers::list::ledger::Ledger;
@@ -202,7 +203,7 @@ pub enum ServeError {
     Authorization(#[from] authz::config::SetupError),
     #[error("authentication: {0}")]
     Authentication(#[from] authn::SetupError),
-    #[error("{0}; give --secure-port another port or stop the other server")]
+    #[error(transparent)]
     Bind(#[from] BindError),
     #[error("cannot create the objects that every cluster has: {0}")]
     Bootstrap(#[from] ApiError),
@@ -356,19 +357,19 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     }
     let admission = options.admission.admission()?;
     let kubelets = Kubelets::new(&options.kubelets).map_err(ServeError::Kubelets)?;
+    // The port before anything is written: who starts a second server by mistake leaves nothing behind.
+    let bind_address = options.bind_address();
+    let listener = http::bind(SocketAddr::new(bind_address, options.secure_port))?;
+    let address = listener.local_addr().map_err(|source| ServeError::Io { what: "cannot listen", source })?;
     let dir = DataDir::open(&options.data_dir)?;
     let pki = Pki::at(dir.path());
     let services = Ranges {
         addresses: options.service_cluster_ip_range.clone(),
         node_ports: options.service_node_port_range.clone(),
     };
-    let bind_address = options.bind_address();
     let service_ip = services.first_address().unwrap_or(bind_address);
     let served: Vec<IpAddr> = [bind_address].into_iter().chain(options.advertise_address).collect();
     pki.ensure(&served, service_ip)?;
-    // The port before the store: a second server on the same port says so at once.
-    let listener = http::bind(SocketAddr::new(bind_address, options.secure_port))?;
-    let address = listener.local_addr().map_err(|source| ServeError::Io { what: "cannot listen", source })?;
     let engine = Engine::open(
         Options::new(dir.store())
             .history_retention(Some(options.history_retention))
@@ -413,6 +414,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         authenticator,
         audit: Audit::start(&options.audit, metrics.registry())?,
         flow_control,
+        faults: Faults::default(),
         heavy: Places::default(),
         discovered: Discovered::default(),
         documents: Documents::default(),
@@ -445,6 +447,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     ensure_kubernetes_service(&server, advertised).await?;
     api_services::start(&server);
     ensure_token_tracking(&server).await?;
+    ensure_service_cidr(&server).await?;
     let trust = options.authentication.trust(&pki.ca_cert());
     ensure_trust(&server, &trust).await?;
     tokio::spawn(until_stopped(stopping.clone(), bootstrap::keep(server.clone(), advertised, trust)));
@@ -470,6 +473,8 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
 /// Runs a task beside the requests until the server stops.
 async fn until_stopped(mut stopping: watch::Receiver<bool>, task: impl std::future::Future<Output = ()>) {
     tokio::select! {
+        // First whether it has stopped: then that the store is closed is no news for the task.
+        biased;
         _ = stopping.wait_for(|stop| *stop) => {}
         () = task => {}
     }

@@ -23,11 +23,15 @@ pub enum StoreError {
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     #[error("{0}; a running server is backed up with --kubeconfig")]
-    Locked(plinth_engine::Error),
+    BackupOfRunning(plinth_engine::Error),
+    #[error("{0}; stop the server that uses it first")]
+    Running(plinth_engine::Error),
     #[error(transparent)]
     Engine(plinth_engine::Error),
     #[error("{path}: {source}")]
     File { path: PathBuf, source: std::io::Error },
+    #[error("{path} is there already, and an archive is never written over")]
+    Exists { path: PathBuf },
     #[error("give either --data-dir or --kubeconfig")]
     NoSource,
     #[error(transparent)]
@@ -41,7 +45,7 @@ pub enum StoreError {
 impl From<plinth_engine::Error> for StoreError {
     fn from(fault: plinth_engine::Error) -> StoreError {
         match fault {
-            plinth_engine::Error::Locked { .. } => StoreError::Locked(fault),
+            plinth_engine::Error::Locked { .. } => StoreError::Running(fault),
             fault => StoreError::Engine(fault),
         }
     }
@@ -121,9 +125,11 @@ impl Drop for Bar {
 /// See [`StoreError`]; then no archive is left behind.
 pub fn backup(options: BackupOptions) -> Result<(), StoreError> {
     let fault = |source| StoreError::File { path: options.to.clone(), source };
-    let unfinished = options.to.with_extension("unfinished");
+    let mut unfinished = options.to.clone().into_os_string();
+    unfinished.push(".unfinished");
+    let unfinished = PathBuf::from(unfinished);
     if options.to.exists() {
-        return Err(fault(std::io::ErrorKind::AlreadyExists.into()));
+        return Err(StoreError::Exists { path: options.to });
     }
     let file =
         File::create(&unfinished).map_err(|source| StoreError::File { path: unfinished.clone(), source })?;
@@ -152,15 +158,24 @@ fn said(archived: Archived) -> String {
 }
 
 fn existing(dir: &Path) -> Result<DataDir, StoreError> {
-    match dir.join("store").is_dir() {
-        true => Ok(DataDir::open(dir)?),
-        false => Err(StoreError::NotOurs(dir.to_owned())),
+    let store = dir.join("store");
+    match fs::metadata(&store) {
+        Ok(store) if store.is_dir() => Ok(DataDir::open(dir)?),
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(StoreError::File { path: store, source })
+        }
+        _ => Err(StoreError::NotOurs(dir.to_owned())),
     }
 }
 
 fn backup_offline(dir: &Path, file: File) -> Result<String, StoreError> {
     let dir = existing(dir)?;
-    let engine = Engine::open(Options::new(dir.store()).create(false).expire_keys(false))?;
+    let engine = Engine::open(Options::new(dir.store()).create(false).expire_keys(false)).map_err(
+        |fault| match fault {
+            plinth_engine::Error::Locked { .. } => StoreError::BackupOfRunning(fault),
+            fault => StoreError::Engine(fault),
+        },
+    )?;
     let mut out = BufWriter::new(file);
     let bar = Bar::new();
     let archived = engine.backup(&mut out, |progress| bar.show(progress))?;

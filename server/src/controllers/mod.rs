@@ -111,6 +111,8 @@ fn spawn(server: Arc<Server>, lead: impl Future<Output = ()> + Send + 'static) {
     let mut stopping = server.stopping.clone();
     tokio::spawn(async move {
         tokio::select! {
+            // First whether it has stopped: then that the store is closed is no news for the controller.
+            biased;
             _ = stopping.wait_for(|stop| *stop) => {}
             () = lead => {}
         }

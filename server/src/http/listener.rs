@@ -24,10 +24,20 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {source}")]
+#[error("cannot listen on {address}: {source}{}", advice(source))]
 pub struct BindError {
     address: SocketAddr,
     source: std::io::Error,
+}
+
+/// What to do about it, where that is known.
+fn advice(fault: &std::io::Error) -> &'static str {
+    match fault.kind() {
+        std::io::ErrorKind::AddrInUse => "; give --secure-port another port or stop the other server",
+        std::io::ErrorKind::AddrNotAvailable => "; --bind-address is no address of this machine",
+        std::io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege (CAP_NET_BIND_SERVICE)",
+        _ => "",
+    }
 }
 
 /// Listens on an address.
