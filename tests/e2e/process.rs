@@ -92,8 +92,11 @@ async fn commands_say_what_to_do_instead() {
 #[tokio::test]
 async fn a_stop_is_no_news_in_the_log() {
     let mut server = TestServer::start(&[]).await;
-    server.client().await.apiserver_version().await.expect("it serves");
+    // A connection that is open and asks for nothing keeps nobody waiting.
+    let client = server.client().await;
+    client.apiserver_version().await.expect("it serves");
     server.terminate().await;
+    drop(client);
     let log = server.log_tail(50);
     assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
 }

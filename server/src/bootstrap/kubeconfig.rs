@@ -28,3 +28,36 @@ current-context: plinth
 "
     )
 }
+
+/// Whether a kubeconfig has server, authority and credentials of one that [`render`] made, whatever else it has.
+pub fn says_the_same(present: &str, rendered: &str) -> bool {
+    const PARTS: [&str; 4] =
+        ["server:", "certificate-authority-data:", "client-certificate-data:", "client-key-data:"];
+    let parts = |text: &'_ str| {
+        let lines =
+            text.lines().map(str::trim).filter(|line| PARTS.iter().any(|part| line.starts_with(part)));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let present = parts(present);
+    parts(rendered).iter().all(|part| present.contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn additions_are_no_difference_and_other_credentials_are() {
+        let ours = render("https://127.0.0.1:6443", "admin", "ca", "cert", "key");
+        let with_namespace = ours.replace("    user: admin\n", "    namespace: plane\n    user: admin\n");
+        assert_ne!(with_namespace, ours);
+        assert!(says_the_same(&with_namespace, &ours));
+        for other in [
+            render("https://127.0.0.1:6444", "admin", "ca", "cert", "key"),
+            render("https://127.0.0.1:6443", "admin", "ca", "newer", "key"),
+            String::new(),
+        ] {
+            assert!(!says_the_same(&other, &ours));
+        }
+    }
+}

@@ -499,7 +499,12 @@ fn write_kubeconfig(dir: &DataDir, pki: &Pki, address: SocketAddr) -> Result<(),
         &read_text(pki.admin_cert())?,
         &read_text(pki.admin_key())?,
     );
-    pki::write_secret(&dir.admin_kubeconfig(), &text)?;
+    let path = dir.admin_kubeconfig();
+    // What people add to it (a namespace, other clusters) stays as long as it leads here.
+    if std::fs::read_to_string(&path).is_ok_and(|present| kubeconfig::says_the_same(&present, &text)) {
+        return Ok(());
+    }
+    pki::write_secret(&path, &text)?;
     Ok(())
 }
 

@@ -147,6 +147,16 @@ fn prepare(stream: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Tells a connection to end, and goes with it until it has. `own` watches this connection alone: its shutdown would wait for the
+/// connection to be dropped, which its end is not.
+async fn wind_up<C: std::future::Future + Unpin>(own: GracefulShutdown, mut connection: C) -> C::Output {
+    tokio::select! {
+        biased;
+        () = own.shutdown() => connection.await,
+        ended = &mut connection => ended,
+    }
+}
+
 /// Serves one connection to its end. `after_upgrade` goes with the connection when it is taken over.
 pub async fn serve(
     stream: TcpStream,
@@ -212,8 +222,8 @@ pub async fn serve(
         let mut connection = std::pin::pin!(own.watch(connection.into_owned()));
         tokio::select! {
             ended = &mut connection => ended,
-            () = away.notified() => tokio::join!(own.shutdown(), connection).1,
-            () = stopped => tokio::join!(own.shutdown(), connection).1,
+            () = away.notified() => wind_up(own, connection).await,
+            () = stopped => wind_up(own, connection).await,
         }
     };
     if let Err(fault) = drive(until_end, flusher, || member.streams()).await {
