@@ -1,5 +1,33 @@
 //! What Kubernetes API objects are and how they look on the wire. No storage, no sockets.
 //!
+//! ```
+//! use plinth_codec::json::{self, DecodeOptions};
+//! use plinth_codec::schema::{self, GVK};
+//! use plinth_codec::{patch, protobuf, Value};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (schema, gvk) = (schema::builtin(), GVK::new("", "v1", "Service"));
+//! let id = schema.kind(&gvk).ok_or("not a built-in kind")?;
+//!
+//! // What is read is checked by the schema; what it does not know is told, and left out.
+//! let body = br#"{"spec":{"ports":[{"port":80,"name":"a"},{"port":443,"name":"b"}],"portz":[]}}"#;
+//! let read = json::decode(body, schema, id, &DecodeOptions { strict: true })?;
+//! assert_eq!(read.strict[0].to_string(), r#"unknown field "spec.portz""#);
+//!
+//! // A strategic merge patch finds the port by its merge key.
+//! let change = json::parse(br#"{"spec":{"ports":[{"port":443,"name":"tls"}]}}"#)?;
+//! let patched = patch::strategic_merge(read.value, change, schema, id)?;
+//! let ports = patched.at(&["spec", "ports"]).and_then(Value::as_array).ok_or("no ports")?;
+//! let names: Vec<_> = ports.iter().map(|port| port.str_at(&["name"])).collect();
+//! assert_eq!(names, [Some("tls"), Some("a")]);
+//!
+//! let mut wire = Vec::new();
+//! protobuf::encode(&patched, &gvk, schema, id, &mut wire)?;
+//! assert!(wire.starts_with(protobuf::MAGIC));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! | module | subject |
 //! |---|---|
 //! | [`value`] | the object tree between two representations |

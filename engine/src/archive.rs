@@ -101,16 +101,7 @@ pub(crate) fn check_entry(family: Family, key: &[u8], value: &[u8]) -> Result<()
 
 /// The newest revision that a pinned state holds.
 pub(crate) fn pinned_revision(pinned: &Pinned) -> Result<Revision> {
-    let number = |name| -> Result<Revision> {
-        let Some(bytes) = pinned.get(Family::Meta, name)? else { return Ok(Revision::ZERO) };
-        let number = layout::decode_number(name, &bytes).ok_or(Error::Corrupt {
-            key: Bytes::from_static(name),
-            revision: Revision::ZERO,
-            reason: "a number of the store itself is damaged",
-        })?;
-        Ok(Revision::new(number))
-    };
-    let floor = number(meta::FLOOR)?.max(number(meta::RESERVED)?);
+    let floor = pinned.revision(meta::FLOOR)?.max(pinned.revision(meta::RESERVED)?);
     let mut cursor = pinned.cursor(Family::Log, ReadOptions::default());
     cursor.seek_to_last();
     let logged = match cursor.item() {

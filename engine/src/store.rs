@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::layout::{self, meta, FORMAT_VERSION};
 use crate::options::{Memory, Options};
+use crate::revision::Revision;
 use crate::wal;
 
 /// Marks a directory as ours; written when creation is complete.
@@ -190,7 +191,7 @@ impl Store {
         let family = |family: Family| -> Result<&'static ColumnFamily> {
             let handle = db.cf_handle(family.name()).ok_or(Error::Corrupt {
                 key: family.name().into(),
-                revision: crate::Revision::ZERO,
+                revision: Revision::ZERO,
                 reason: "column family is missing",
             })?;
             // SAFETY: the handle lives in a heap node of the map of `db`, which never changes: no
@@ -270,13 +271,7 @@ impl Store {
 
     /// A number of the store itself.
     pub(crate) fn number(&self, name: &[u8]) -> Result<Option<u64>> {
-        let Some(bytes) = self.get(Family::Meta, name)? else { return Ok(None) };
-        let number = layout::decode_number(name, &bytes).ok_or_else(|| Error::Corrupt {
-            key: bytes::Bytes::copy_from_slice(name),
-            revision: crate::Revision::ZERO,
-            reason: "a number of the store itself is damaged",
-        })?;
-        Ok(Some(number))
+        self.get(Family::Meta, name)?.map(|bytes| decode_number(name, &bytes)).transpose()
     }
 
     /// Sets a number of the store itself.
@@ -307,10 +302,24 @@ pub(crate) struct Pinned {
     store: Arc<Store>,
 }
 
+fn decode_number(name: &[u8], found: &[u8]) -> Result<u64> {
+    layout::decode_number(name, found).ok_or_else(|| Error::Corrupt {
+        key: bytes::Bytes::copy_from_slice(name),
+        revision: Revision::ZERO,
+        reason: "a number of the store itself is damaged",
+    })
+}
+
 impl Pinned {
     /// The stored bytes of a key in the pinned state.
     pub(crate) fn get(&self, family: Family, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>> {
         Ok(self.snapshot.get_pinned_cf(self.store.family(family), key)?)
+    }
+
+    /// A revision among the numbers of the store itself; zero while it has not been written.
+    pub(crate) fn revision(&self, name: &[u8]) -> Result<Revision> {
+        let number = self.get(Family::Meta, name)?.map(|bytes| decode_number(name, &bytes)).transpose()?;
+        Ok(Revision::new(number.unwrap_or(0)))
     }
 
     /// A cursor over a column family in the pinned state.

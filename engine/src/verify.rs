@@ -111,7 +111,7 @@ const PROGRESS_STEP: u64 = 4096;
 
 impl Check<'_> {
     fn run(&mut self) {
-        match self.number(meta::FLOOR) {
+        match self.pinned.revision(meta::FLOOR) {
             Ok(floor) => self.floor = floor,
             Err(error) => self.report(error),
         }
@@ -127,16 +127,6 @@ impl Check<'_> {
             self.family(family);
         }
         (self.progress)(Progress { done: self.done.done, total: self.done.done });
-    }
-
-    fn number(&self, name: &'static [u8]) -> Result<Revision> {
-        let Some(bytes) = self.pinned.get(Family::Meta, name)? else { return Ok(Revision::ZERO) };
-        let number = layout::decode_number(name, &bytes).ok_or(Error::Corrupt {
-            key: Bytes::from_static(name),
-            revision: Revision::ZERO,
-            reason: "a number of the store itself is damaged",
-        })?;
-        Ok(Revision::new(number))
     }
 
     /// Reads a column family to its end. A damaged block ends the cursor: then a second one, which does
@@ -262,7 +252,7 @@ impl Check<'_> {
         if entry.revision <= self.floor {
             return Ok(());
         }
-        let reserved = self.number(meta::RESERVED)?;
+        let reserved = self.pinned.revision(meta::RESERVED)?;
         if after
             .is_some_and(|after| after >= self.floor && after.next() != entry.revision && !reserved.is_set())
         {

@@ -1,30 +1,12 @@
 //! The built-in controllers: what a server alone does after a request has been answered.
 
-use std::future::Future;
-use std::time::Duration;
-
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::{Client, ResourceExt};
+use plinth_tests::eventually;
 use plinth_tests::server::{namespace, shared, TestServer};
 use serde_json::{json, Value};
-
-/// How often a state that comes by itself is looked for; how long a test waits is the harness's business.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// After so many looks what was to come has not come.
-const LOOKS: usize = 6000;
-
-/// Waits until `holds` does.
-async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
-    for _ in 0..LOOKS {
-        if holds().await {
-            return;
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-    panic!("still waiting: {what}");
-}
 
 fn config_map(name: &str, owners: &[(&ConfigMap, bool)]) -> ConfigMap {
     let reference = |(owner, blocks): &(&ConfigMap, bool)| {

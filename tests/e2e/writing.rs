@@ -1,28 +1,12 @@
 //! What stands around a write: subresources of pods, quotas and limits, what is fixed, what is protected.
 
-use std::future::Future;
-use std::time::Duration;
-
 use futures::stream::{self, StreamExt};
 use kube::client::Body;
 use kube::Client;
 use plinth_benches::api::client::{Call, Protocol};
+use plinth_tests::eventually;
 use plinth_tests::server::{namespace, shared, unique, TestServer};
 use serde_json::{json, Value};
-
-/// How often a state that comes by itself is looked for, and after how many looks it has not come.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-const LOOKS: usize = 6000;
-
-async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
-    for _ in 0..LOOKS {
-        if holds().await {
-            return;
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-    panic!("still waiting: {what}");
-}
 
 /// An answer: code, body and warnings.
 struct Answer {

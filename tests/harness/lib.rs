@@ -25,6 +25,9 @@
 //! # Ok(()) }
 //! ```
 
+use std::future::Future;
+use std::time::Duration;
+
 pub mod definitions;
 pub mod fixtures;
 pub mod https;
@@ -33,3 +36,21 @@ pub mod proxy;
 pub mod refusal;
 pub mod samples;
 pub mod server;
+
+/// How often a state that comes by itself is looked for, and after how many looks it has not come.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const LOOKS: usize = 6000;
+
+/// Waits until `holds` does.
+///
+/// # Panics
+/// When it does not after two minutes of looking.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
+    for _ in 0..LOOKS {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    panic!("still waiting: {what}");
+}

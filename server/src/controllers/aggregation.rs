@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use plinth_codec::selector::LabelSelector;
 use plinth_codec::{json, Value};
-use plinth_engine::{At, EventKind, Feed, Revision, Subscribe};
+use plinth_engine::{Entry, EventKind, Feed, Revision, Subscribe};
 use smol_str::SmolStr;
 
 use crate::authz::rbac::rules::PolicyRule;
@@ -65,19 +65,12 @@ async fn follow(server: &Arc<Server>) -> Result<Infallible, ApiError> {
 }
 
 async fn read(server: &Server, prefix: &str) -> Result<(Roles, Revision), ApiError> {
-    let prefix = prefix.to_owned();
-    let read = move |engine: &plinth_engine::Engine| {
-        let snapshot = engine.snapshot(At::Latest)?;
-        let mut values = Vec::new();
-        let mut entries = snapshot.range(&key::range(prefix.as_bytes()));
-        while let Some(entry) = entries.next()? {
-            if let Some((_, name)) = key::split(&prefix, false, entry.key) {
-                values.push((SmolStr::new(name), entry.to_record()));
-            }
-        }
-        Ok((values, snapshot.revision()))
+    let (range, prefix) = (key::range(prefix.as_bytes()), prefix.to_owned());
+    let pick = move |entry: &Entry<'_>| {
+        let (_, name) = key::split(&prefix, false, entry.key)?;
+        Some((SmolStr::new(name), entry.to_record()))
     };
-    let (values, revision) = server.store.read(read).await?;
+    let (values, revision) = server.store.survey(range, pick).await?;
     let roles =
         values.into_iter().map(|(name, record)| Ok((name, role(&server.store.fetched(record)?.value)?)));
     Ok((roles.collect::<Result<_, ApiError>>()?, revision))

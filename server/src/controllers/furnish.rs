@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plinth_codec::{tree, Map, Value};
-use plinth_engine::{At, Feed, Revision, Subscribe, Subscription};
+use plinth_engine::{Entry, Feed, Revision, Subscribe, Subscription};
 
 use super::workers::Workers;
 use crate::handlers::{write, Context};
@@ -92,19 +92,13 @@ async fn follow(server: &Arc<Server>, furniture: &Arc<Furniture>) -> Result<Infa
 
 /// The namespaces that are not Terminating, and the revision that this is true at.
 async fn active_namespaces(server: &Server, prefix: &str) -> Result<(Vec<String>, Revision), ApiError> {
-    let prefix = prefix.to_owned();
-    let read = move |engine: &plinth_engine::Engine| {
-        let snapshot = engine.snapshot(At::Latest)?;
-        let mut names = Vec::new();
-        let mut entries = snapshot.range(&key::range(prefix.as_bytes()));
-        while let Some(entry) = entries.next()? {
-            let active = Head::parse(entry.value).is_ok_and(|stored| !stored.deleting());
-            let name = key::split(&prefix, false, entry.key).filter(|_| active);
-            names.extend(name.map(|(_, name)| name.to_owned()));
-        }
-        Ok((names, snapshot.revision()))
+    let (range, prefix) = (key::range(prefix.as_bytes()), prefix.to_owned());
+    let pick = move |entry: &Entry<'_>| {
+        let is_active = Head::parse(entry.value).is_ok_and(|stored| !stored.deleting());
+        let (_, name) = key::split(&prefix, false, entry.key).filter(|_| is_active)?;
+        Some(name.to_owned())
     };
-    server.store.read(read).await
+    server.store.survey(range, pick).await
 }
 
 /// The namespaces that the next events concern.

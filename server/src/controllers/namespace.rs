@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plinth_codec::Value;
-use plinth_engine::{At, EventKind, Feed, KeyRange, Revision, Subscribe, Subscription};
+use plinth_engine::{Entry, EventKind, Feed, KeyRange, Revision, Subscribe, Subscription};
 use tokio::time::Instant;
 
 use crate::handlers::{delete, write, Context};
@@ -68,17 +68,9 @@ async fn terminating(
     range: &KeyRange,
     prefix: &str,
 ) -> Result<(Waiting, Revision), ApiError> {
-    let (range, prefix) = (range.clone(), prefix.to_owned());
-    let read = move |engine: &plinth_engine::Engine| {
-        let snapshot = engine.snapshot(At::Latest)?;
-        let mut names = Vec::new();
-        let mut entries = snapshot.range(&range);
-        while let Some(entry) = entries.next()? {
-            names.extend(terminating_name(&prefix, entry.key, entry.value));
-        }
-        Ok((names, snapshot.revision()))
-    };
-    let (names, revision) = server.store.read(read).await?;
+    let prefix = prefix.to_owned();
+    let pick = move |entry: &Entry<'_>| terminating_name(&prefix, entry.key, entry.value);
+    let (names, revision) = server.store.survey(range.clone(), pick).await?;
     let now = Instant::now();
     Ok((names.into_iter().map(|name| (name, (now, RETRY.0))).collect(), revision))
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use plinth_codec::Value;
-use plinth_engine::{At, EventKind, Feed, Revision, Subscribe};
+use plinth_engine::{Entry, EventKind, Feed, Revision, Subscribe};
 
 use super::workers::Workers;
 use crate::authn::service_account::claims::Reference;
@@ -102,17 +102,11 @@ async fn token_secrets(
 ) -> Result<(Vec<Key>, Revision), ApiError> {
     let range = key::range(&key::collection(prefix, namespace));
     let prefix = prefix.to_owned();
-    let read = move |engine: &plinth_engine::Engine| {
-        let snapshot = engine.snapshot(At::Latest)?;
-        let mut found = Vec::new();
-        let mut entries = snapshot.range(&range);
-        while let Some(entry) = entries.next()? {
-            let split = key::split(&prefix, true, entry.key).filter(|_| holds_token(entry.value));
-            found.extend(split.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())));
-        }
-        Ok((found, snapshot.revision()))
+    let pick = move |entry: &Entry<'_>| {
+        let (namespace, name) = key::split(&prefix, true, entry.key).filter(|_| holds_token(entry.value))?;
+        Some((namespace.to_owned(), name.to_owned()))
     };
-    server.store.read(read).await
+    server.store.survey(range, pick).await
 }
 
 /// An object as it is now.

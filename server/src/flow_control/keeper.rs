@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plinth_codec::{Map, Value};
-use plinth_engine::{At, KeyRange, Subscribe};
+use plinth_engine::{KeyRange, Subscribe};
 
 use super::bootstrap::{self, Bootstrap};
 use super::config::{Config, Levels, Reference};
@@ -96,17 +96,7 @@ async fn read_all(server: &Arc<Server>, plural: &str) -> Result<Vec<Value>, ApiE
     let resource = registry.get(GROUP, "v1", plural).ok_or_else(ApiError::no_such_resource)?.clone();
     let Some(form) = &resource.storage else { return Err(ApiError::no_such_resource()) };
     let range = key::range(form.prefix.as_bytes());
-    let records = server
-        .store
-        .read(move |engine| {
-            let snapshot = engine.snapshot(At::Latest)?;
-            let (mut entries, mut records) = (snapshot.range(&range), Vec::new());
-            while let Some(entry) = entries.next()? {
-                records.push(entry.to_record());
-            }
-            Ok(records)
-        })
-        .await?;
+    let (records, _) = server.store.survey(range, |entry| Some(entry.to_record())).await?;
     let tree = |record| object::to_tree(&resource, &server.store.fetched(record)?);
     // One object that cannot be read must not take flow control with it.
     Ok(records.into_iter().filter_map(|record| tree(record).ok()).collect())

@@ -11,7 +11,9 @@ pub mod object;
 pub mod stored;
 
 use plinth_codec::Value;
-use plinth_engine::{At, Committed, Condition, Engine, InMemory, KeyRange, Record, Revision, Transaction};
+use plinth_engine::{
+    At, Committed, Condition, Engine, Entry, InMemory, KeyRange, Record, Revision, Transaction,
+};
 
 use crate::audit::latency::{timed, Layer};
 use crate::registry::{ResourceType, StorageForm};
@@ -149,18 +151,28 @@ impl Store {
         self.newest(key::object(&form.prefix, namespace, name)).await
     }
 
-    /// Every record of a key range, and the revision that this is true at. For collections that are small.
-    pub async fn records(&self, range: KeyRange) -> Result<(Vec<Fetched>, Revision), ApiError> {
-        let read = move |engine: &Engine| {
+    /// What `pick` takes of the newest state of a key range, and the revision that this is true at. Values are as the engine
+    /// has them: heads can be read, bodies may be encrypted.
+    pub async fn survey<T: Send + 'static>(
+        &self,
+        range: KeyRange,
+        mut pick: impl FnMut(&Entry<'_>) -> Option<T> + Send + 'static,
+    ) -> Result<(Vec<T>, Revision), ApiError> {
+        self.read(move |engine| {
             let snapshot = engine.snapshot(At::Latest)?;
-            let mut records = Vec::new();
+            let mut picked = Vec::new();
             let mut entries = snapshot.range(&range);
             while let Some(entry) = entries.next()? {
-                records.push(entry.to_record());
+                picked.extend(pick(&entry));
             }
-            Ok((records, snapshot.revision()))
-        };
-        let (records, revision) = self.read(read).await?;
+            Ok((picked, snapshot.revision()))
+        })
+        .await
+    }
+
+    /// Every record of a key range, and the revision that this is true at. For collections that are small.
+    pub async fn records(&self, range: KeyRange) -> Result<(Vec<Fetched>, Revision), ApiError> {
+        let (records, revision) = self.survey(range, |entry| Some(entry.to_record())).await?;
         let records = records.into_iter().map(|record| self.fetched(record));
         Ok((records.collect::<Result<_, _>>()?, revision))
     }

@@ -24,7 +24,7 @@ use crate::field::{FieldError, Path};
 use crate::names;
 use crate::value::{Map, Value};
 use schema::Options;
-use view::View;
+use view::{Validation, Version, View};
 
 /// The annotation that says that a definition in a protected group was approved.
 const APPROVAL: &str = "api-approved.kubernetes.io";
@@ -115,79 +115,107 @@ fn spec_faults(view: &View<'_>, options: &Options) -> Vec<FieldError> {
     let root = Path::Root;
     let path = root.child("spec");
     let mut faults = Vec::new();
-    let group = view.text("group");
-    if group.is_empty() {
-        faults.push(FieldError::required(path.child("group"), ""));
-    } else {
-        let wrong = names::dns1123_subdomain_faults(group);
-        if !wrong.is_empty() {
-            faults.push(FieldError::invalid(path.child("group"), &group.into(), wrong.join(",")));
-        } else if !group.contains('.') {
-            let why = "should be a domain with at least one dot";
-            faults.push(FieldError::invalid(path.child("group"), &group.into(), why));
-        }
-    }
+    faults.extend(group_fault(&path.child("group"), view.text("group")));
     faults.extend(one_of(&path.child("scope"), view.text("scope"), &["Cluster", "Namespaced"]));
-
-    let versions_path = path.child("versions");
-    if view.validation.is_none_or(|v| v.schema().is_none()) {
-        for (i, version) in view.versions.iter().enumerate() {
-            if version.validation.is_none_or(|v| v.schema().is_none()) && options.wants_schema(version) {
-                let why =
-                    if options.schema_required { "" } else { "because otherwise all fields are pruned" };
-                let path = versions_path.index(i);
-                let path = path.child("schema");
-                faults.push(FieldError::required(path.child("openAPIV3Schema"), why));
-            }
-        }
-    }
+    faults.extend(missing_schemas(&path.child("versions"), view, options));
     if view.preserves_unknown() && view.schemas().any(keywords::has_defaults) {
         let path = path.child("preserveUnknownFields");
-        faults.push(FieldError::invalid(
-            path,
-            &true.into(),
-            "must be false in order to use defaults in the schema",
-        ));
+        let why = "must be false in order to use defaults in the schema";
+        faults.push(FieldError::invalid(path, &true.into(), why));
     }
     for (i, version) in view.versions.iter().enumerate() {
-        let path = versions_path.index(i);
-        let wrong = names::dns1035_label_faults(version.name);
-        if !wrong.is_empty() {
-            faults.push(FieldError::invalid(path.child("name"), &version.name.into(), wrong.join(",")));
+        faults.extend(version_faults(&path.child("versions").index(i), version, view, options));
+    }
+    faults.extend(versions_faults(&path, view));
+    let names_path = path.child("names");
+    for name in ["plural", "singular", "kind", "listKind"] {
+        if view.name(name).is_empty() {
+            faults.push(FieldError::required(names_path.child(name), ""));
         }
-        faults.extend(parts::deprecation_faults(&path, version));
-        if let Some(validation) = version.validation {
-            let status = view.subresources_of(version).is_some_and(parts::has_status);
-            faults.extend(schema::faults(&path.child("schema"), validation, version.name, status, options));
+    }
+    faults.extend(parts::name_faults(&names_path, view.names));
+    faults.extend(common_faults(&path, view, options));
+    faults.extend(conversion::faults(&path.child("conversion"), view, options));
+    faults
+}
+
+fn group_fault(path: &Path<'_>, group: &str) -> Option<FieldError> {
+    if group.is_empty() {
+        return Some(FieldError::required(path, ""));
+    }
+    let wrong = names::dns1123_subdomain_faults(group);
+    match (wrong.is_empty(), group.contains('.')) {
+        (false, _) => Some(FieldError::invalid(path, &group.into(), wrong.join(","))),
+        (true, false) => {
+            Some(FieldError::invalid(path, &group.into(), "should be a domain with at least one dot"))
         }
-        faults.extend(
-            version.subresources.into_iter().flat_map(|subresources| {
-                parts::subresource_faults(&path.child("subresources"), subresources)
-            }),
-        );
-        faults.extend(parts::column_faults(&path.child("additionalPrinterColumns"), version.columns));
-        if !version.selectable.is_empty() {
-            let at = path.child("selectableFields");
-            match version.validation.and_then(|v| v.schema()) {
-                Some(schema) => {
-                    let bounded = !options.selectable_kept.iter().any(|name| name == version.name);
-                    faults.extend(parts::selectable_faults(&at, version.selectable, schema, bounded));
-                }
-                None => {
-                    let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
-                    faults.push(FieldError::invalid(at, &"".into(), why));
-                }
+        (true, true) => None,
+    }
+}
+
+/// Versions that must have a schema and have none, where there is none for all of them.
+fn missing_schemas(path: &Path<'_>, view: &View<'_>, options: &Options) -> Vec<FieldError> {
+    let has_schema = |validation: Option<Validation<'_>>| validation.is_some_and(|v| v.schema().is_some());
+    let mut faults = Vec::new();
+    if has_schema(view.validation) {
+        return faults;
+    }
+    let why = if options.schema_required { "" } else { "because otherwise all fields are pruned" };
+    for (i, version) in view.versions.iter().enumerate() {
+        if !has_schema(version.validation) && options.wants_schema(version) {
+            faults.push(FieldError::required(path.index(i).child("schema").child("openAPIV3Schema"), why));
+        }
+    }
+    faults
+}
+
+fn version_faults(
+    path: &Path<'_>,
+    version: &Version<'_>,
+    view: &View<'_>,
+    options: &Options,
+) -> Vec<FieldError> {
+    let mut faults = Vec::new();
+    let wrong = names::dns1035_label_faults(version.name);
+    if !wrong.is_empty() {
+        faults.push(FieldError::invalid(path.child("name"), &version.name.into(), wrong.join(",")));
+    }
+    faults.extend(parts::deprecation_faults(path, version));
+    if let Some(validation) = version.validation {
+        let status = view.subresources_of(version).is_some_and(parts::has_status);
+        faults.extend(schema::faults(&path.child("schema"), validation, version.name, status, options));
+    }
+    if let Some(subresources) = version.subresources {
+        faults.extend(parts::subresource_faults(&path.child("subresources"), subresources));
+    }
+    faults.extend(parts::column_faults(&path.child("additionalPrinterColumns"), version.columns));
+    if !version.selectable.is_empty() {
+        let at = path.child("selectableFields");
+        match version.validation.and_then(|v| v.schema()) {
+            Some(schema) => {
+                let bounded = !options.selectable_kept.iter().any(|name| name == version.name);
+                faults.extend(parts::selectable_faults(&at, version.selectable, schema, bounded));
+            }
+            None => {
+                let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
+                faults.push(FieldError::invalid(at, &"".into(), why));
             }
         }
     }
-    let storage = view.versions.iter().filter(|version| version.is_storage).count();
+    faults
+}
+
+/// What is wrong with the versions as a whole.
+fn versions_faults(path: &Path<'_>, view: &View<'_>) -> Vec<FieldError> {
+    let mut faults = Vec::new();
+    let versions_path = path.child("versions");
+    let all = view.spec.get("versions").unwrap_or(&Value::Null);
     let mut seen: Vec<&str> = view.versions.iter().map(|version| version.name).collect();
     seen.sort_unstable();
-    let all = view.spec.get("versions").unwrap_or(&Value::Null);
     if seen.windows(2).any(|pair| pair[0] == pair[1]) {
         faults.push(FieldError::invalid(versions_path, all, "must contain unique version names"));
     }
-    if storage != 1 {
+    if view.versions.iter().filter(|version| version.is_storage).count() != 1 {
         let why = "must have exactly one version marked as storage version";
         faults.push(FieldError::invalid(versions_path, all, why));
     }
@@ -198,23 +226,20 @@ fn spec_faults(view: &View<'_>, options: &Options) -> Vec<FieldError> {
             faults.push(FieldError::invalid(path.child("version"), &first.name.into(), wrong.join(",")));
         }
     }
-    let names_path = path.child("names");
-    for name in ["plural", "singular", "kind", "listKind"] {
-        if view.name(name).is_empty() {
-            faults.push(FieldError::required(names_path.child(name), ""));
-        }
-    }
-    faults.extend(parts::name_faults(&names_path, view.names));
+    faults
+}
+
+/// What is wrong with what stands beside the versions and holds for all of them.
+fn common_faults(path: &Path<'_>, view: &View<'_>, options: &Options) -> Vec<FieldError> {
+    let mut faults = Vec::new();
     if let Some(validation) = view.validation {
         let status = view.all_subresources().any(parts::has_status);
         let first = view.versions.first().map_or("", |version| version.name);
         faults.extend(schema::faults(&path.child("validation"), validation, first, status, options));
     }
-    faults.extend(
-        view.subresources
-            .into_iter()
-            .flat_map(|subresources| parts::subresource_faults(&path.child("subresources"), subresources)),
-    );
+    if let Some(subresources) = view.subresources {
+        faults.extend(parts::subresource_faults(&path.child("subresources"), subresources));
+    }
     faults.extend(parts::column_faults(&path.child("additionalPrinterColumns"), view.columns));
     if !view.selectable.is_empty() {
         let at = path.child("selectableFields");
@@ -230,7 +255,6 @@ fn spec_faults(view: &View<'_>, options: &Options) -> Vec<FieldError> {
             }
         }
     }
-    faults.extend(conversion::faults(&path.child("conversion"), view, options));
     faults
 }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plinth_codec::{tree, Value};
-use plinth_engine::{At, EventKind, Feed, Subscribe};
+use plinth_engine::{Entry, EventKind, Feed, Subscribe};
 
 use super::workers::Workers;
 use crate::handlers::{write, Context};
@@ -96,17 +96,9 @@ where
 }
 
 async fn names(server: &Server, prefix: &str) -> Result<Vec<String>, ApiError> {
-    let prefix = prefix.to_owned();
-    let read = move |engine: &plinth_engine::Engine| {
-        let snapshot = engine.snapshot(At::Latest)?;
-        let mut names = Vec::new();
-        let mut entries = snapshot.range(&key::range(prefix.as_bytes()));
-        while let Some(entry) = entries.next()? {
-            names.extend(key::split(&prefix, false, entry.key).map(|(_, name)| name.to_owned()));
-        }
-        Ok(names)
-    };
-    server.store.read(read).await
+    let (range, prefix) = (key::range(prefix.as_bytes()), prefix.to_owned());
+    let pick = move |entry: &Entry<'_>| Some(key::split(&prefix, false, entry.key)?.1.to_owned());
+    Ok(server.store.survey(range, pick).await?.0)
 }
 
 /// A request as it is now; `None` when it is gone or going.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plinth_codec::Value;
-use plinth_engine::{At, Engine, EventKind, Feed, KeyRange, Revision, Subscribe};
+use plinth_engine::{Entry, EventKind, Feed, Revision, Subscribe};
 use smol_str::SmolStr;
 
 use self::known::{group_of, Known};
@@ -152,31 +152,19 @@ impl Definitions {
     /// Reads all definitions and publishes the registry.
     async fn load(&mut self, server: &Arc<Server>) -> Result<Revision, ApiError> {
         let prefix = prefix();
-        let range: KeyRange = key::range(prefix.as_bytes());
-        let (values, revision) = server
-            .store
-            .read(move |engine: &Engine| {
-                let snapshot = engine.snapshot(At::Latest)?;
-                let mut values = Vec::new();
-                let mut entries = snapshot.range(&range);
-                while let Some(entry) = entries.next()? {
-                    values.push(entry.to_record());
-                }
-                Ok((values, snapshot.revision()))
-            })
-            .await?;
-        let present: HashSet<SmolStr> = values
-            .iter()
-            .filter_map(|r| key::split(&prefix, false, &r.key).map(|(_, name)| SmolStr::from(name)))
-            .collect();
+        let range = key::range(prefix.as_bytes());
+        let pick = move |entry: &Entry<'_>| {
+            let (_, name) = key::split(&prefix, false, entry.key)?;
+            Some((SmolStr::from(name), entry.to_record()))
+        };
+        let (records, revision) = server.store.survey(range, pick).await?;
+        let present: BTreeSet<SmolStr> = records.iter().map(|(name, _)| name.clone()).collect();
         self.known.retain(|name, _| present.contains(name));
-        for record in values {
-            if let Some((_, name)) = key::split(&prefix, false, &record.key) {
-                let value = server.store.open(&record.key, &record.value)?;
-                self.put(name, &value, record.mod_revision)?;
-            }
+        for (name, record) in records {
+            let value = server.store.open(&record.key, &record.value)?;
+            self.put(&name, &value, record.mod_revision)?;
         }
-        self.settle(server, &present.into_iter().collect());
+        self.settle(server, &present);
         Ok(revision)
     }
 
