@@ -2,7 +2,7 @@
 //!
 //! To read, check and store an object of megabytes takes a hundred times as long as one of kilobytes, and a step of a request
 //! cannot be interrupted. On a thread that serves all requests it would hold up those behind it. So a request whose body turns out to be
-//! large waits for one of few places, and every step that it then makes is [made elsewhere](Heavy::poll): the
+//! large waits for one of few places, and every step that it then makes is made elsewhere: the
 //! runtime gives the rest of the thread's tasks to another thread. Meanwhile the request keeps its seat, so that flow control sees
 //! who sends so many of them.
 

@@ -2,12 +2,12 @@
 //!
 //! What one request costs is bounded and small, but a client that sends thousands at once puts thousands before everybody else's: the
 //! runtime serves tasks in the order in which they were woken. Seats of flow control do not help, since a request that never waits for
-//! anything has given its seat back when the next one is looked at. So all connections of a user have one [`Share`], which takes a
-//! turn of [`TURN`] and then lets everything pass that waits already: beside a thousand requests of one user, a request of another
+//! anything has given its seat back when the next one is looked at. So all connections of a user have one `Share`, which takes a
+//! turn of `TURN` and then lets everything pass that waits already: beside a thousand requests of one user, a request of another
 //! waits for one turn of that user, not for a thousand requests.
 //!
 //! Turns cost a third of a small request: its steps go through two queues, and what a connection sends leaves in smaller pieces.
-//! So a user who has been [alone](ALONE) needs none. Whoever comes then waits once for what that user has in the queue.
+//! So a user who has been alone (`ALONE`) needs none. Whoever comes then waits once for what that user has in the queue.
 //!
 //! Connections that nobody has authenticated himself on yet, their handshakes with them, have one share together.
 
