@@ -19,7 +19,7 @@
 //! let patched = patch::strategic_merge(read.value, change, schema, id)?;
 //! let ports = patched.at(&["spec", "ports"]).and_then(Value::as_array).ok_or("no ports")?;
 //! let names: Vec<_> = ports.iter().map(|port| port.str_at(&["name"])).collect();
-//! assert_eq!(names, [Some("tls"), Some("a")]);
+//! assert_eq!(names, [Some("a"), Some("tls")]);
 //!
 //! let mut wire = Vec::new();
 //! protobuf::encode(&patched, &gvk, schema, id, &mut wire)?;
