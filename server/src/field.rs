@@ -8,7 +8,7 @@ use crate::status::Cause;
 /// Faults that are told of one object; a body of 3 MiB can have a million.
 pub const MOST_FAULTS: usize = 1000;
 /// Bytes of a bad value that are shown: each fault may show the whole object.
-const SHOWN: usize = 16 << 10;
+pub const SHOWN: usize = 16 << 10;
 
 /// How a bad value appears in a message: text quoted, everything else as JSON; cut where it is very long.
 pub fn shown(value: &Value) -> String {

@@ -61,6 +61,12 @@ fn nested(open: &str, close: &str) -> Vec<u8> {
     format!(r#"{{"metadata":{{"name":"deep"}},"data":{open}1{close}}}"#).into_bytes()
 }
 
+/// Nested as deep as bodies may be, in a place for a text.
+fn deepest_value() -> String {
+    let (open, close) = ([r#"{"a":"#, "["].concat().repeat(4_990), "]}".repeat(4_990));
+    format!(r#"{{"data":{{"k":{open}1{close}}}}}"#)
+}
+
 fn config_map_of(bytes: usize) -> Vec<u8> {
     let head = r#"{"metadata":{"name":"large"},"data":{"k":""#;
     let tail = r#""}}"#;
@@ -135,6 +141,8 @@ fn cases() -> Vec<Case> {
         patch("a truncated strategic patch", STRATEGIC, r#"{"data":"#, 400, bad),
         patch("nested lists in a merge patch", MERGE, nested("[", "]"), 400, bad),
         patch("nested maps in a strategic patch", STRATEGIC, nested(r#"{"a":"#, "}"), 400, bad),
+        patch("the deepest value in a strategic patch", STRATEGIC, deepest_value(), 422, "Invalid"),
+        patch("the deepest value in a merge patch", MERGE, deepest_value(), 422, "Invalid"),
         patch("an unknown patch type", "application/strange-patch+json", "{}", 415, "UnsupportedMediaType"),
         patch("an apply without a manager", APPLY, "{apiVersion: v1, kind: ConfigMap}", 422, "Invalid"),
         patch("a patch above the limit", MERGE, config_map_of(BODY_LIMIT + 1), 413, "RequestEntityTooLarge"),

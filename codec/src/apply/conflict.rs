@@ -31,9 +31,8 @@ pub struct Conflicts(pub Vec<Conflict>);
 
 impl Conflicts {
     /// The conflicts with the fields of managers, sorted by manager.
-    pub(super) fn of(mut sets: Vec<(&Entry<'_>, Set)>) -> Conflicts {
-        let name =
-            |e: &Entry<'_>| (e.manager.clone(), e.operation, e.api_version.clone(), e.subresource.clone());
+    pub(super) fn of(mut sets: Vec<(&Entry, Set)>) -> Conflicts {
+        let name = |e: &Entry| (e.manager.clone(), e.operation, e.api_version.clone(), e.subresource.clone());
         sets.sort_by_key(|(entry, _)| name(entry));
         let conflicts = sets.iter().flat_map(|(entry, set)| {
             let manager = describe(entry);
@@ -44,7 +43,7 @@ impl Conflicts {
 }
 
 /// The manager of an entry for people.
-fn describe(entry: &Entry<'_>) -> String {
+fn describe(entry: &Entry) -> String {
     let mut text = format!("{:?}", entry.manager.as_str());
     if !entry.subresource.is_empty() {
         text.push_str(&format!(" with subresource {:?}", entry.subresource.as_str()));

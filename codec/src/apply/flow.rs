@@ -110,7 +110,7 @@ fn managed_fields(object: &Value) -> Option<&Value> {
     object.at(&["metadata", "managedFields"])
 }
 
-fn set_managed_fields(object: &mut Value, managed: Managed<'_>) {
+fn set_managed_fields(object: &mut Value, managed: Managed) {
     match managed.encode() {
         Some(list) => {
             if let Some(metadata) = object.object_at_mut(&["metadata"]) {
@@ -228,14 +228,14 @@ struct Applying<'a> {
     context: &'a Context<'a>,
 }
 
-struct Outcome<'v> {
+struct Outcome {
     object: Value,
-    managed: Managed<'v>,
+    managed: Managed,
 }
 
 impl Applying<'_> {
     /// `None`: neither the object nor its managers change.
-    fn run<'v>(&self, mut managed: Managed<'v>, force: bool) -> Result<Option<Outcome<'v>>, Conflicts> {
+    fn run(&self, mut managed: Managed, force: bool) -> Result<Option<Outcome>, Conflicts> {
         let Context { schema, root, reset, .. } = *self.context;
         let mut changed = reconcile(&mut managed, self.context) || self.is_first;
         let owned = reset.filter(field_set(schema, root, self.applied));
@@ -294,7 +294,7 @@ fn manager_name(name: &str) -> SmolStr {
 }
 
 /// Makes entries fit a schema that changed since they were written. Whether any did not.
-fn reconcile(managed: &mut Managed<'_>, context: &Context<'_>) -> bool {
+fn reconcile(managed: &mut Managed, context: &Context<'_>) -> bool {
     let mut changed = false;
     for entry in &mut managed.entries {
         let Some((schema, root)) = typed_version(context, &entry.api_version) else { continue };
@@ -330,7 +330,7 @@ fn convert<'v>(context: &Context<'_>, object: &'v Value, api_version: &str) -> O
 /// Takes what changed from the entries that own it, and what was removed from all. Entries of versions that
 /// are not served any more and those that own nothing now are dropped. Whether an entry changed.
 fn release(
-    managed: &mut Managed<'_>,
+    managed: &mut Managed,
     comparison: &Comparison,
     old: &Value,
     new: &Value,
@@ -395,9 +395,9 @@ fn compare_in(context: &Context<'_>, api_version: &str, old: &Value, new: &Value
 
 /// Removes what an applier set last time, leaves out now, and nobody else owns.
 struct Pruning<'a> {
-    last: &'a Entry<'a>,
-    own: &'a Entry<'a>,
-    others: &'a Managed<'a>,
+    last: &'a Entry,
+    own: &'a Entry,
+    others: &'a Managed,
     context: &'a Context<'a>,
 }
 
@@ -487,7 +487,7 @@ pub fn track_update(live: Option<&Value>, new: &mut Value, context: &Context<'_>
 
 /// Who owned what before a write: what the client says, where it may and does, else what the object says.
 /// Takes the client's list out of the object.
-fn previous<'v>(live: &'v Value, new: &mut Value, context: &Context<'_>) -> Managed<'v> {
+fn previous(live: &Value, new: &mut Value, context: &Context<'_>) -> Managed {
     let sent = match new.get_mut("metadata") {
         Some(Value::Object(metadata)) => metadata.remove("managedFields"),
         _ => None,
@@ -502,14 +502,14 @@ fn previous<'v>(live: &'v Value, new: &mut Value, context: &Context<'_>) -> Mana
         return Managed::default();
     }
     match Managed::decode(sent.as_ref()) {
-        Ok(managed) if !managed.entries.is_empty() => managed.into_owned(),
+        Ok(managed) if !managed.entries.is_empty() => managed,
         // A client that does not know the field leaves it out; that must not lose it.
         _ => of_live(),
     }
 }
 
 /// Gives what differs between two objects to a manager.
-fn track(live: &Value, new: &Value, managed: &mut Managed<'_>, context: &Context<'_>) {
+fn track(live: &Value, new: &Value, managed: &mut Managed, context: &Context<'_>) {
     let Context { schema, root, reset, .. } = *context;
     reconcile(managed, context);
     let comparison = compare(schema, root, live, new).map(|set| reset.filter(set));
@@ -525,9 +525,8 @@ fn track(live: &Value, new: &Value, managed: &mut Managed<'_>, context: &Context
     };
     let at = managed.entries.iter().position(|e| e.is_same_manager(&own));
     // Who changes what is theirs already, as who tells of a status does again and again, neither gives nor gets anything.
-    let keeps = |entry: &Entry<'_>| {
-        entry.fields.has_all_of(&changed) && !entry.fields.has_any_of(&comparison.removed)
-    };
+    let keeps =
+        |entry: &Entry| entry.fields.has_all_of(&changed) && !entry.fields.has_any_of(&comparison.removed);
     let kept = at.filter(|i| !set.is_empty() && set == changed && keeps(&managed.entries[*i]));
     let kept = kept.map(|i| Entry { time: own.time.clone(), ..managed.entries.remove(i) });
     if !comparison.is_same() {

@@ -34,7 +34,7 @@ impl Operation {
 
 /// One manager's fields.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry<'v> {
+pub struct Entry {
     /// Name of the manager.
     pub manager: SmolStr,
     /// How the fields were set.
@@ -47,19 +47,19 @@ pub struct Entry<'v> {
     /// `None` for an applier that never changed a value.
     pub time: Option<SmolStr>,
     /// The fields.
-    pub fields: Fields<'v>,
+    pub fields: Fields,
 }
 
 /// One manager's fields, decoded only when they have to be: most writes leave most entries as they are.
 #[derive(Clone, Debug)]
-pub enum Fields<'v> {
+pub enum Fields {
     /// As FieldsV1, in the form that this module writes.
-    Encoded(Cow<'v, Value>),
+    Encoded(Value),
     /// As a set.
     Set(Set),
 }
 
-impl Fields<'_> {
+impl Fields {
     /// The set of fields.
     pub fn set(&self) -> Cow<'_, Set> {
         match self {
@@ -103,22 +103,22 @@ impl Fields<'_> {
 
     fn encode(self) -> Value {
         match self {
-            Fields::Encoded(tree) => tree.into_owned(),
+            Fields::Encoded(tree) => tree,
             Fields::Set(set) => fields_v1::encode(&set),
         }
     }
 }
 
-impl PartialEq for Fields<'_> {
-    fn eq(&self, other: &Fields<'_>) -> bool {
+impl PartialEq for Fields {
+    fn eq(&self, other: &Fields) -> bool {
         self.set() == other.set()
     }
 }
 
-impl Entry<'_> {
+impl Entry {
     /// Whether two entries are of one manager: version counts for updates only, so that an applier may
     /// change it.
-    pub fn is_same_manager(&self, other: &Entry<'_>) -> bool {
+    pub fn is_same_manager(&self, other: &Entry) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
             && self.subresource == other.subresource
@@ -156,15 +156,15 @@ pub enum BadManaged {
 
 /// Everybody's fields in one object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Managed<'v> {
+pub struct Managed {
     /// One entry per manager, in no order of meaning.
-    pub entries: Vec<Entry<'v>>,
+    pub entries: Vec<Entry>,
 }
 
-impl<'v> Managed<'v> {
+impl Managed {
     /// Reads `managedFields` as a client sent it; absent or `null` is nobody. A later entry of a manager
     /// replaces an earlier one.
-    pub fn decode(list: Option<&'v Value>) -> Result<Managed<'v>, BadManaged> {
+    pub fn decode(list: Option<&Value>) -> Result<Managed, BadManaged> {
         let list = match list {
             None | Some(Value::Null) => return Ok(Managed::default()),
             Some(list) => list,
@@ -179,37 +179,20 @@ impl<'v> Managed<'v> {
     }
 
     /// Reads `managedFields` as this module wrote it, without going through the fields.
-    pub(super) fn stored(list: &'v Value) -> Result<Managed<'v>, BadManaged> {
+    pub(super) fn stored(list: &Value) -> Result<Managed, BadManaged> {
         let list = list.as_array().ok_or(BadManaged::NotAList)?;
         let mut managed = Managed { entries: Vec::with_capacity(list.len() + 1) };
         for (i, item) in list.iter().enumerate() {
             let map = item.as_object().ok_or(BadManaged::NotAList)?;
-            let fields = map.get("fieldsV1").map_or_else(|| Cow::Owned(Value::object()), Cow::Borrowed);
-            managed.entries.push(entry(i, map, fields)?);
+            managed.entries.push(entry(i, map)?);
         }
         managed.drop_replaced();
         Ok(managed)
     }
 
-    /// Lets go of what it was read from.
-    pub(super) fn into_owned(self) -> Managed<'static> {
-        let entries = self.entries.into_iter().map(|entry| Entry {
-            fields: match entry.fields {
-                Fields::Encoded(tree) => Fields::Encoded(Cow::Owned(tree.into_owned())),
-                Fields::Set(set) => Fields::Set(set),
-            },
-            manager: entry.manager,
-            operation: entry.operation,
-            api_version: entry.api_version,
-            subresource: entry.subresource,
-            time: entry.time,
-        });
-        Managed { entries: entries.collect() }
-    }
-
     /// Of several entries of one manager the last one stands. A client may send many: `O(n log n)`.
     fn drop_replaced(&mut self) {
-        fn identity<'e>(e: &'e Entry<'_>) -> (&'e SmolStr, Operation, &'e SmolStr, &'e str) {
+        fn identity<'e>(e: &'e Entry) -> (&'e SmolStr, Operation, &'e SmolStr, &'e str) {
             let version = if e.operation == Operation::Update { e.api_version.as_str() } else { "" };
             (&e.manager, e.operation, &e.subresource, version)
         }
@@ -238,20 +221,19 @@ impl<'v> Managed<'v> {
     /// Merges the oldest Update entries of each version until no more than [`MAX_UPDATE_MANAGERS`] are
     /// left, or nothing is left to merge.
     pub(super) fn cap_updates(&mut self) {
-        let is_update = |e: &Entry<'_>| e.operation == Operation::Update;
+        let is_update = |e: &Entry| e.operation == Operation::Update;
         let mut left = self.entries.iter().filter(|e| is_update(e)).count();
         if left <= MAX_UPDATE_MANAGERS {
             return;
         }
-        let (mut updates, applies): (Vec<Entry<'_>>, Vec<Entry<'_>>) =
-            self.entries.drain(..).partition(is_update);
+        let (mut updates, applies): (Vec<Entry>, Vec<Entry>) = self.entries.drain(..).partition(is_update);
         // What was merged before goes on to be the one that others are merged into.
-        let is_bucket = |e: &Entry<'_>| e.manager == ANCIENT && e.subresource.is_empty();
+        let is_bucket = |e: &Entry| e.manager == ANCIENT && e.subresource.is_empty();
         updates.sort_by(|a, b| is_bucket(b).cmp(&is_bucket(a)).then_with(|| a.sort_key().cmp(&b.sort_key())));
         // By version: what is to be merged. The first of a version becomes the bucket once a second one
         // comes.
-        let mut buckets: Vec<Entry<'_>> = Vec::new();
-        let mut kept: Vec<Entry<'_>> = Vec::new();
+        let mut buckets: Vec<Entry> = Vec::new();
+        let mut kept: Vec<Entry> = Vec::new();
         for entry in updates {
             let bucket = buckets.iter_mut().find(|b| b.api_version == entry.api_version);
             match bucket {
@@ -273,7 +255,7 @@ impl<'v> Managed<'v> {
     }
 }
 
-fn entry<'v>(i: usize, map: &Map, fields: Cow<'v, Value>) -> Result<Entry<'v>, BadManaged> {
+fn entry(i: usize, map: &Map) -> Result<Entry, BadManaged> {
     let text = |key: &str| match map.get(key) {
         Some(Value::String(s)) => s.clone(),
         _ => SmolStr::default(),
@@ -298,11 +280,11 @@ fn entry<'v>(i: usize, map: &Map, fields: Cow<'v, Value>) -> Result<Entry<'v>, B
         api_version,
         subresource: text("subresource"),
         time: Some(text("time")).filter(|t| !t.is_empty()),
-        fields: Fields::Encoded(fields),
+        fields: Fields::Encoded(map.get("fieldsV1").cloned().unwrap_or_else(Value::object)),
     })
 }
 
-fn encode_entry(entry: Entry<'_>) -> Value {
+fn encode_entry(entry: Entry) -> Value {
     let text = |s: SmolStr| (!s.is_empty()).then_some(Value::String(s));
     let members = [
         ("apiVersion", text(entry.api_version)),

@@ -78,7 +78,7 @@ pub(super) fn with_named_fields(schema: &Schema, root: TypeId, set: &Set) -> Set
 
 /// Fields that were written when the schema was another one, made to fit: what is atomic now is owned as a
 /// whole by who owned a part of it. `None` when they fit as they are.
-pub(super) fn reconcile(schema: &Schema, root: TypeId, fields: &Fields<'_>) -> Option<Set> {
+pub(super) fn reconcile(schema: &Schema, root: TypeId, fields: &Fields) -> Option<Set> {
     let fits = match fields {
         Fields::Encoded(fields) => fields_v1::fits(fields, schema, Ref::root(root)),
         Fields::Set(set) => set_fits(schema, set.view(), Ref::root(root)),

@@ -23,9 +23,11 @@ use super::limits::{Budget, OBJECT_BUDGET, PER_CALL_LIMIT};
 use super::message::{self, Messages};
 use super::parse::parse;
 use super::program::{EvalError, Fault, Program, Source};
+use super::schema::JsonSchema;
 use super::types::Type;
 use super::value::Val;
 use crate::error::quoted;
+use crate::json;
 use crate::value::Value;
 
 /// What is said when the expressions of a request have used up what they may cost.
@@ -43,6 +45,14 @@ pub enum VariableType {
     Authorizer,
     /// A question about the resource of the request: `authorizer.requestResource.check('…')`.
     ResourceCheck,
+}
+
+impl VariableType {
+    /// Data of the form that a schema of OpenAPI v3 in JSON declares; [`VariableType::Any`] for a text that is none.
+    pub fn of_schema(schema: &str) -> VariableType {
+        let schema = json::parse(schema.as_bytes()).unwrap_or_default();
+        Declared::of(JsonSchema(&schema), false).map_or(VariableType::Any, VariableType::Of)
+    }
 }
 
 /// What an expression may make.

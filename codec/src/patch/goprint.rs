@@ -2,79 +2,92 @@
 
 use std::fmt::Write;
 
-use crate::{Map, Value};
+use crate::value::level;
+use crate::{field, Map, Value};
 
 /// A longer print is cut here: error texts end up in statuses and logs.
 const MAX_PRINT: usize = 4096;
 
 /// The value as `%v` prints it: `map[a:1 b:[x y]]`, cut after `MAX_PRINT` bytes.
 pub fn value(v: &Value) -> String {
-    let mut out = String::new();
-    print(v, &mut out);
-    cut(out)
+    value_within(v, MAX_PRINT)
+}
+
+/// As [`value`], cut after `most` bytes.
+pub fn value_within(v: &Value, most: usize) -> String {
+    Printer::printed(most, |printer| printer.print(v))
 }
 
 /// A list as `%v` prints it.
 pub(crate) fn list(items: &[Value]) -> String {
-    let mut out = String::new();
-    print_list(items, &mut out);
-    cut(out)
+    Printer::printed(MAX_PRINT, |printer| printer.list(items))
 }
 
-fn cut(mut out: String) -> String {
-    if out.len() > MAX_PRINT {
-        out.truncate(out.floor_char_boundary(MAX_PRINT));
-        out.push('…');
-    }
-    out
+struct Printer {
+    out: String,
+    most: usize,
 }
 
-fn print(v: &Value, out: &mut String) {
-    // Stops the walk, and so bounds its depth too: each level prints at least five bytes.
-    if out.len() > MAX_PRINT {
-        return;
+impl Printer {
+    fn printed(most: usize, walk: impl FnOnce(&mut Printer)) -> String {
+        let mut printer = Printer { out: String::new(), most };
+        walk(&mut printer);
+        let mut out = printer.out;
+        if out.len() > most {
+            out.truncate(out.floor_char_boundary(most));
+            out.push('…');
+        }
+        out
     }
-    match v {
-        Value::Null => out.push_str("<nil>"),
-        // A `String` takes any write.
-        Value::Bool(b) => drop(write!(out, "{b}")),
-        Value::Int(n) => drop(write!(out, "{n}")),
-        Value::Float(n) => drop(write!(out, "{n}")),
-        Value::String(s) => out.push_str(s),
-        Value::Array(items) => print_list(items, out),
-        Value::Object(map) => print_map(map, out),
-        Value::Encoded(encoded) => print_map(encoded.members(), out),
-    }
-}
 
-fn print_map(map: &Map, out: &mut String) {
-    out.push_str("map[");
-    for (i, (key, v)) in map.iter().enumerate() {
-        if i > 0 {
-            out.push(' ');
-        }
-        out.push_str(key);
-        out.push(':');
-        print(v, out);
-        if out.len() > MAX_PRINT {
-            return;
-        }
+    /// Whether what is left will be cut.
+    fn is_full(&self) -> bool {
+        self.out.len() > self.most
     }
-    out.push(']');
-}
 
-fn print_list(items: &[Value], out: &mut String) {
-    out.push('[');
-    for (i, v) in items.iter().enumerate() {
-        if i > 0 {
-            out.push(' ');
-        }
-        print(v, out);
-        if out.len() > MAX_PRINT {
-            return;
+    fn print(&mut self, v: &Value) {
+        match v {
+            Value::Null => self.out.push_str("<nil>"),
+            // A `String` takes any write.
+            Value::Bool(b) => drop(write!(self.out, "{b}")),
+            Value::Int(n) => drop(write!(self.out, "{n}")),
+            Value::Float(n) => self.out.push_str(&field::go_float(*n)),
+            Value::String(s) => self.out.push_str(s),
+            Value::Array(items) => level(|| self.list(items)),
+            Value::Object(map) => level(|| self.map(map)),
+            Value::Encoded(encoded) => level(|| self.map(encoded.members())),
         }
     }
-    out.push(']');
+
+    fn map(&mut self, map: &Map) {
+        self.out.push_str("map[");
+        for (i, (key, v)) in map.iter().enumerate() {
+            if i > 0 {
+                self.out.push(' ');
+            }
+            self.out.push_str(key);
+            self.out.push(':');
+            self.print(v);
+            if self.is_full() {
+                return;
+            }
+        }
+        self.out.push(']');
+    }
+
+    fn list(&mut self, items: &[Value]) {
+        self.out.push('[');
+        for (i, v) in items.iter().enumerate() {
+            if i > 0 {
+                self.out.push(' ');
+            }
+            self.print(v);
+            if self.is_full() {
+                return;
+            }
+        }
+        self.out.push(']');
+    }
 }
 
 /// The name of the Go type that upstream decodes such a value to.
@@ -104,7 +117,11 @@ mod tests {
     fn prints_as_go_does_and_stays_short() {
         let v = tree!({ "b": tree!(["x", 1, true]), "a": Value::Null });
         assert_eq!(value(&v), "map[a:<nil> b:[x 1 true]]");
+        let floats = [0.5, 1e6, 1e-7].map(Value::Float);
+        assert_eq!(value(&Value::Array(floats.to_vec())), "[0.5 1e+06 1e-07]");
         let long = Value::Array(vec!["0123456789".into(); 100_000]);
         assert!(value(&long).len() < MAX_PRINT + 20);
+        let deep = (0..9_990).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
+        assert_eq!(value_within(&deep, 100), format!("{}…", "[".repeat(100)));
     }
 }

@@ -7,12 +7,11 @@ use std::sync::LazyLock;
 
 use parking_lot::Mutex;
 use plinth_codec::cel::{
-    Activation, Answer, Budget, Declared, Environment, Expression, Interruption, JsonSchema, Output,
-    Principal, Question, QuestionTarget, ResourceQuestion, VariableType, MATCH_CONDITIONS_BUDGET,
-    OUT_OF_BUDGET,
+    Activation, Answer, Budget, Environment, Expression, Interruption, Output, Principal, Question,
+    QuestionTarget, ResourceQuestion, VariableType, MATCH_CONDITIONS_BUDGET, OUT_OF_BUDGET,
 };
 use plinth_codec::selector::{FieldSelector, LabelSelector};
-use plinth_codec::{json, Value};
+use plinth_codec::Value;
 
 use super::matching::list;
 use super::Call;
@@ -69,12 +68,6 @@ const NAMESPACE: &str = r#"{"type":"object","properties":{
             "reason":{"type":"string"}}}},
         "phase":{"type":"string"}}}}}"#;
 
-/// A variable of that schema; one of the two texts above, so that the last case is none.
-fn declared(schema: &str) -> VariableType {
-    let schema = json::parse(schema.as_bytes()).unwrap_or_default();
-    Declared::of(JsonSchema(&schema), false).map_or(VariableType::Any, VariableType::Of)
-}
-
 /// The variables of expressions; those of `params` may name `params`, those of `authorizer` may ask the authorizers.
 pub(crate) fn environment(params: bool, authorizer: bool) -> &'static Environment {
     type Lazy = LazyLock<Environment>;
@@ -82,8 +75,8 @@ pub(crate) fn environment(params: bool, authorizer: bool) -> &'static Environmen
         Environment::default()
             .with("object", VariableType::Any)
             .with("oldObject", VariableType::Any)
-            .with("namespaceObject", declared(NAMESPACE))
-            .with("request", declared(REQUEST))
+            .with("namespaceObject", VariableType::of_schema(NAMESPACE))
+            .with("request", VariableType::of_schema(REQUEST))
     });
     static PARAMS: Lazy = Lazy::new(|| BARE.clone().with("params", VariableType::Any));
     static AUTHORIZER: Lazy = Lazy::new(|| asking(&BARE));

@@ -156,6 +156,18 @@ pub struct Batching {
 }
 
 impl Batching {
+    /// Batches of three that wait for ever, ten a second after the first two.
+    #[cfg(test)]
+    pub const SMALL: Batching = Batching {
+        buffer: 10,
+        max_size: 3,
+        max_bytes: 1 << 20,
+        max_wait: Duration::from_secs(3600),
+        throttle: true,
+        qps: 10.0,
+        burst: 2,
+    };
+
     /// Everything that is there, at once: what those modes do in which requests wait.
     const AT_ONCE: Batching = Batching {
         // As many lines as may wait need less than this.

@@ -38,22 +38,10 @@ impl Throttle {
 mod tests {
     use super::*;
 
-    fn batching() -> Batching {
-        Batching {
-            buffer: 10,
-            max_size: 3,
-            max_bytes: 1 << 20,
-            max_wait: Duration::ZERO,
-            throttle: true,
-            qps: 10.0,
-            burst: 2,
-        }
-    }
-
     #[test]
     fn the_throttle_allows_a_burst_and_then_a_rate() {
         let start = Instant::now();
-        let mut throttle = Throttle { filled: start, ..Throttle::new(&batching()) };
+        let mut throttle = Throttle { filled: start, ..Throttle::new(&Batching::SMALL) };
         let at = |ms: u64| start + Duration::from_millis(ms);
         assert_eq!(throttle.take(at(0)), Duration::ZERO);
         assert_eq!(throttle.take(at(0)), Duration::ZERO);
@@ -63,7 +51,7 @@ mod tests {
         assert_eq!(throttle.take(at(1100)), Duration::ZERO);
         assert_eq!(throttle.take(at(1100)), Duration::ZERO);
         assert!(!throttle.take(at(1100)).is_zero());
-        let mut free = Throttle::new(&Batching { throttle: false, ..batching() });
+        let mut free = Throttle::new(&Batching { throttle: false, ..Batching::SMALL });
         assert!((0..1000).all(|_| free.take(at(0)).is_zero()));
     }
 }

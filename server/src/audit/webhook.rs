@@ -212,18 +212,6 @@ impl Sender {
 mod tests {
     use super::*;
 
-    fn batching() -> Batching {
-        Batching {
-            buffer: 10,
-            max_size: 3,
-            max_bytes: 1 << 20,
-            max_wait: Duration::from_secs(3600),
-            throttle: true,
-            qps: 10.0,
-            burst: 2,
-        }
-    }
-
     fn waiting(text: &str) -> Waiting {
         let permit = || Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         Waiting { text: text.into(), _place: permit(), _room: permit() }
@@ -237,23 +225,23 @@ mod tests {
             send.send(waiting(text)).ok().unwrap();
         }
         let mut sizes = Vec::new();
-        sizes.push(next_batch(&mut queue, &batching(), &mut flushing).await.unwrap().len());
+        sizes.push(next_batch(&mut queue, &Batching::SMALL, &mut flushing).await.unwrap().len());
         // One is left, which would wait for an hour.
         flush.send_replace(true);
-        sizes.push(next_batch(&mut queue, &batching(), &mut flushing).await.unwrap().len());
+        sizes.push(next_batch(&mut queue, &Batching::SMALL, &mut flushing).await.unwrap().len());
         flush.send_replace(false);
         send.send(waiting("e")).ok().unwrap();
-        let impatient = Batching { max_wait: Duration::ZERO, ..batching() };
+        let impatient = Batching { max_wait: Duration::ZERO, ..Batching::SMALL };
         sizes.push(next_batch(&mut queue, &impatient, &mut flushing).await.unwrap().len());
         // Bytes fill one as well.
         for _ in 0..2 {
             send.send(waiting("0123456789")).ok().unwrap();
         }
-        let narrow = Batching { max_bytes: 5, ..batching() };
+        let narrow = Batching { max_bytes: 5, ..Batching::SMALL };
         sizes.push(next_batch(&mut queue, &narrow, &mut flushing).await.unwrap().len());
         assert_eq!(sizes, [3, 1, 1, 1]);
         drop(send);
-        assert_eq!(next_batch(&mut queue, &batching(), &mut flushing).await.unwrap().len(), 1);
-        assert!(next_batch(&mut queue, &batching(), &mut flushing).await.is_none());
+        assert_eq!(next_batch(&mut queue, &Batching::SMALL, &mut flushing).await.unwrap().len(), 1);
+        assert!(next_batch(&mut queue, &Batching::SMALL, &mut flushing).await.is_none());
     }
 }

@@ -5,8 +5,9 @@ use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::negotiate::{Accepts, ContentType, Shape};
+use plinth_codec::patch::{self, goprint};
 use plinth_codec::schema::{Schema, TypeId, GVK};
-use plinth_codec::{cbor, patch, yaml, Map, Value};
+use plinth_codec::{cbor, yaml, Value};
 
 use super::write::{self, Ownership, Update, Updated};
 use super::{body, Context};
@@ -187,9 +188,7 @@ pub(super) fn apply(
     let invalid = |what: String| match patch.merged(live, target) {
         // Of a strategic merge patch upstream shows the patch.
         Ok(_) if patch.kind == ContentType::StrategicMergePatch => {
-            let mut text = String::new();
-            show_as_go(&patch.document, &mut text);
-            invalid_patch(text.as_bytes(), &what)
+            invalid_patch(goprint::value_within(&patch.document, field::SHOWN).as_bytes(), &what)
         }
         Ok(patched) => {
             let mut text = Vec::new();
@@ -214,7 +213,7 @@ pub(super) fn apply(
     };
     let mut faults: Vec<String> = patch.duplicates.clone();
     if patch.kind == ContentType::JsonPatch {
-        faults.extend(unknown_members(&patch.document));
+        faults.extend(patch::json_patch_unknown_fields(&patch.document));
     }
     faults.extend(decoded.strict.iter().map(ToString::to_string));
     let warnings = match (faults.is_empty(), cx.query.field_validation.as_str()) {
@@ -223,57 +222,6 @@ pub(super) fn apply(
         _ => faults,
     };
     Ok((decoded.value, warnings))
-}
-
-/// Members of operations that JSON Patch does not have.
-fn unknown_members(document: &Value) -> Vec<String> {
-    const KNOWN: [&str; 4] = ["op", "path", "from", "value"];
-    let operations = document.as_array().unwrap_or_default().iter().enumerate();
-    let unknown = operations.flat_map(|(i, operation)| {
-        let members = operation.as_object().into_iter().flat_map(Map::iter).map(|(key, _)| key);
-        members
-            .filter(|key| !KNOWN.contains(&key.as_str()))
-            .map(move |key| format!("json patch unknown field \"[{i}].{key}\""))
-    });
-    unknown.take(MOST_UNKNOWN).collect()
-}
-
-/// How many unknown members are told.
-const MOST_UNKNOWN: usize = 100;
-
-/// A document as upstream's messages show it: `map[spec:map[replicas:3]]`, members in order of their names.
-fn show_as_go(value: &Value, out: &mut String) {
-    match value {
-        Value::Null => out.push_str("<nil>"),
-        Value::String(text) => out.push_str(text),
-        Value::Array(list) => {
-            out.push('[');
-            for (i, element) in list.iter().enumerate() {
-                if i > 0 {
-                    out.push(' ');
-                }
-                show_as_go(element, out);
-            }
-            out.push(']');
-        }
-        Value::Object(map) => {
-            out.push_str("map[");
-            for (i, (key, member)) in map.iter().enumerate() {
-                if i > 0 {
-                    out.push(' ');
-                }
-                out.push_str(key);
-                out.push(':');
-                show_as_go(member, out);
-            }
-            out.push(']');
-        }
-        scalar => {
-            let mut text = Vec::new();
-            json::write_untyped(scalar, &mut text);
-            out.push_str(&String::from_utf8_lossy(&text));
-        }
-    }
 }
 
 /// What the definition says, where the target is an object of a custom resource and not its Scale.

@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 
 use super::PatchError;
+use crate::error::MAX_STRICT_ERRORS;
 use crate::value::{Map, Value};
 
 /// Operations in one patch; more are 413.
@@ -50,18 +51,16 @@ fn refused(why: String) -> PatchError {
     }
 }
 
-/// The members that no operation has, as strict field validation reports them:
+/// The members that no operation has, as strict field validation reports them, at most [`MAX_STRICT_ERRORS`]:
 /// `json patch unknown field "[0].values"`.
 pub fn json_patch_unknown_fields(patch: &Value) -> Vec<String> {
-    let mut errors = Vec::new();
-    for (i, operation) in patch.as_array().unwrap_or_default().iter().enumerate() {
-        for key in operation.as_object().into_iter().flat_map(Map::keys) {
-            if !matches!(key.as_str(), "op" | "path" | "from" | "value") {
-                errors.push(format!("json patch unknown field \"[{i}].{key}\""));
-            }
-        }
-    }
-    errors
+    let operations = patch.as_array().unwrap_or_default().iter().enumerate();
+    let unknown = operations.flat_map(|(i, operation)| {
+        let keys = operation.as_object().into_iter().flat_map(Map::keys);
+        let unknown = keys.filter(|key| !matches!(key.as_str(), "op" | "path" | "from" | "value"));
+        unknown.map(move |key| format!("json patch unknown field \"[{i}].{key}\""))
+    });
+    unknown.take(MAX_STRICT_ERRORS).collect()
 }
 
 fn operations(patch: Value) -> Result<Vec<Map>, PatchError> {

@@ -4,10 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use plinth_codec::cel::{
-    Activation, Budget, Declared, Environment, Expression, JsonSchema, Output, VariableType, OUT_OF_BUDGET,
-};
-use plinth_codec::{json, tree, Value};
+use plinth_codec::cel::{Activation, Budget, Environment, Expression, Output, VariableType, OUT_OF_BUDGET};
+use plinth_codec::{tree, Value};
 
 use super::config::{JwtAuthenticator, PrefixedClaim};
 use super::OidcError;
@@ -21,11 +19,8 @@ const USER: &str = r#"{"type":"object","properties":{
 
 static CLAIMS: LazyLock<Environment> =
     LazyLock::new(|| Environment::default().with("claims", VariableType::Any));
-static USERS: LazyLock<Environment> = LazyLock::new(|| {
-    let schema = json::parse(USER.as_bytes()).unwrap_or_default();
-    let user = Declared::of(JsonSchema(&schema), false).map_or(VariableType::Any, VariableType::Of);
-    Environment::default().with("user", user)
-});
+static USERS: LazyLock<Environment> =
+    LazyLock::new(|| Environment::default().with("user", VariableType::of_schema(USER)));
 
 /// Something that must be true, and what is said when it is not.
 #[derive(Debug)]

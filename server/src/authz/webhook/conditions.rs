@@ -8,10 +8,9 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use plinth_codec::cel::{
-    Activation, Budget, Declared, Environment, Expression, Interruption, JsonSchema, Output, VariableType,
-    OUT_OF_BUDGET,
+    Activation, Budget, Environment, Expression, Interruption, Output, VariableType, OUT_OF_BUDGET,
 };
-use plinth_codec::{json, Map, Value};
+use plinth_codec::{Map, Value};
 
 use super::review;
 use crate::authz::{aggregate, Attributes, Target};
@@ -45,11 +44,8 @@ const REQUEST: &str = r#"{"type":"object","properties":{
     "extra":{"type":"object","additionalProperties":{"type":"array","items":{"type":"string"}}},
     "uid":{"type":"string"}}}"#;
 
-static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
-    let schema = json::parse(REQUEST.as_bytes()).unwrap_or_default();
-    let declared = Declared::of(JsonSchema(&schema), false).map_or(VariableType::Any, VariableType::Of);
-    Environment::default().with("request", declared)
-});
+static ENVIRONMENT: LazyLock<Environment> =
+    LazyLock::new(|| Environment::default().with("request", VariableType::of_schema(REQUEST)));
 
 /// The conditions of one webhook; all must hold. Immutable.
 #[derive(Debug, Default)]

@@ -90,8 +90,12 @@ pub fn new_policy(policy: &Value) -> Vec<Cause> {
 
 /// Faults of what a changed policy says in CEL.
 pub fn changed_policy(new: &Value, old: &Value) -> Vec<Cause> {
-    let same = |path| at(new, path) == at(old, path);
-    policy_faults(new, !same("spec.paramKind") || !same("spec.matchConditions"))
+    policy_faults(new, conditions_changed(new, old))
+}
+
+/// Whether match conditions are other ones, or mean something else because of other parameters.
+fn conditions_changed(new: &Value, old: &Value) -> bool {
+    ["spec.paramKind", "spec.matchConditions"].iter().any(|path| at(new, path) != at(old, path))
 }
 
 fn policy_faults(policy: &Value, conditions: bool) -> Vec<Cause> {
@@ -137,8 +141,7 @@ pub fn new_mutating_policy(policy: &Value) -> Vec<Cause> {
 
 /// Faults of what a changed mutating policy says in CEL, and of what it does.
 pub fn changed_mutating_policy(new: &Value, old: &Value) -> Vec<Cause> {
-    let same = |path| at(new, path) == at(old, path);
-    mutating_policy_faults(new, !same("spec.paramKind") || !same("spec.matchConditions"))
+    mutating_policy_faults(new, conditions_changed(new, old))
 }
 
 fn mutating_policy_faults(policy: &Value, conditions: bool) -> Vec<Cause> {
