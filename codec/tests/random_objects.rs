@@ -4,7 +4,7 @@ mod support;
 
 use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::schema::{self, Omit, Scalar, SchemaOr, Type, TypeId, GVK};
-use plinth_codec::{cbor, protobuf, Map, Value};
+use plinth_codec::{cbor, protobuf, tree, Map, Value};
 use proptest::prelude::*;
 use support::{object, Random};
 
@@ -92,6 +92,53 @@ proptest! {
             let expected = json::conform(tree, schema, id, &DecodeOptions::default()).unwrap().value;
             prop_assert_eq!(&back.value, &expected, "{:?} seed {}", gvk, seed);
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Leaving out what did not change changes nothing of what is made, found unknown or refused.
+    #[test]
+    fn a_changed_tree_conforms_as_any_other(seed in any::<u64>()) {
+        let (schema, options) = (schema::builtin(), DecodeOptions { strict: true });
+        let mut random = Random::new(seed);
+        for (gvk, id) in kinds() {
+            let whole = |tree: Value| json::conform(tree, schema, id, &options);
+            let before = whole(object(&mut random, schema, id)).unwrap().value;
+            prop_assert_eq!(&whole(before.clone()).unwrap().value, &before, "{:?} seed {}", gvk, seed);
+            for damaged in [false, true] {
+                let (mut tree, other) = (before.clone(), object(&mut random, schema, id));
+                change(&mut random, &mut tree, &other, damaged);
+                let changed = json::conform_changed(tree.clone(), &before, schema, id, &options);
+                prop_assert_eq!(changed, whole(tree), "{:?} seed {}", gvk, seed);
+            }
+        }
+    }
+}
+
+/// Takes over parts of another object of the kind; damaged, also with types that are not theirs.
+fn change(random: &mut Random, tree: &mut Value, other: &Value, damaged: bool) {
+    if damaged && random.one_in(8) {
+        *tree = tree!({ "unknown": tree!([1, "x"]) });
+        return;
+    }
+    match (tree, other) {
+        (Value::Object(tree), Value::Object(other)) => {
+            for (key, value) in other.iter() {
+                match tree.get_mut(key) {
+                    Some(old) if random.one_in(2) => change(random, old, value, damaged),
+                    None if random.one_in(2) => drop(tree.insert(key.clone(), value.clone())),
+                    _ => {}
+                }
+            }
+        }
+        (Value::Array(tree), Value::Array(other)) => {
+            let both = tree.iter_mut().zip(other);
+            both.for_each(|(old, new)| change(random, old, new, damaged));
+            tree.extend(other.first().cloned());
+        }
+        (tree, other) => *tree = other.clone(),
     }
 }
 

@@ -6,6 +6,7 @@
 //! | [`parse`], [`parse_reporting`], [`parse_stored`] | bytes | a tree, unchecked |
 //! | [`decode`] | bytes | a tree as upstream would hold it |
 //! | [`conform`] | a tree from YAML, CBOR or a patch | the same |
+//! | [`conform_changed`] | a tree that was changed in part | the same |
 //! | [`write()`], [`write_pretty`], [`write_untyped`] | a tree | bytes |
 //! | [`Indenter`] | compact bytes, in pieces | indented bytes |
 //!
@@ -39,7 +40,7 @@ mod writer;
 pub use peek::{peek_type, TypeMeta};
 pub(crate) use source::{Source, Token};
 pub(crate) use text::Reader;
-pub use typed::{conform, decode};
+pub use typed::{conform, conform_changed, decode};
 pub use writer::{write, write_number, write_pretty, write_string, write_untyped, Indenter};
 
 use crate::error::{DecodeError, StrictError};

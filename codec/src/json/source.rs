@@ -5,7 +5,7 @@ use smol_str::SmolStr;
 use super::report::Report;
 use crate::error::DecodeError;
 use crate::schema::StructType;
-use crate::value::Value;
+use crate::value::{Map, Value};
 
 /// The beginning of a value; a leaf is complete with it. `T` is the source's text.
 #[derive(Debug)]
@@ -64,6 +64,12 @@ pub(crate) trait Source<'a> {
         }))
     }
 
+    /// Takes the next value if it is an object or a list that is known to be what the decoder would make of it.
+    #[inline]
+    fn settled(&mut self) -> Option<Value> {
+        None
+    }
+
     /// Takes the next value if it is a string.
     fn text(&mut self) -> Result<Option<SmolStr>, DecodeError>;
 
@@ -80,26 +86,41 @@ pub(crate) trait Source<'a> {
 }
 
 /// A tree, taken apart as it is read.
-pub(super) struct Tree {
+pub(super) struct Tree<'b> {
     next: Value,
-    open: Vec<Open>,
+    open: Vec<Open<'b>>,
+    /// What is in the place of `next` in a tree that the decoder made.
+    before: Option<&'b Value>,
 }
 
-enum Open {
-    Array(std::vec::IntoIter<Value>),
-    Object(std::vec::IntoIter<(SmolStr, Value)>),
+/// A list or an object that is being read, and what was in its place before.
+enum Open<'b> {
+    Array(std::vec::IntoIter<Value>, std::slice::Iter<'b, Value>),
+    Object(std::vec::IntoIter<(SmolStr, Value)>, Option<&'b Map>),
 }
 
-impl Tree {
-    pub(super) fn new(root: Value) -> Tree {
-        Tree { next: root, open: Vec::new() }
+impl<'b> Tree<'b> {
+    pub(super) fn new(root: Value) -> Tree<'b> {
+        Tree { next: root, open: Vec::new(), before: None }
+    }
+
+    /// A tree that was made of one that came from the decoder.
+    pub(super) fn changed(root: Value, before: &'b Value) -> Tree<'b> {
+        Tree { next: root, open: Vec::new(), before: Some(before) }
     }
 }
 
-impl<'a> Source<'a> for Tree {
+impl<'a> Source<'a> for Tree<'_> {
     type Text = SmolStr;
 
+    fn settled(&mut self) -> Option<Value> {
+        let before = self.before?;
+        let deep = matches!(self.next, Value::Object(_) | Value::Array(_));
+        (deep && self.next == *before).then(|| std::mem::take(&mut self.next))
+    }
+
     fn token(&mut self) -> Result<Token<'a, Self::Text>, DecodeError> {
+        let before = self.before;
         Ok(match std::mem::take(&mut self.next) {
             Value::Null => Token::Null,
             Value::Bool(b) => Token::Bool(b),
@@ -107,24 +128,25 @@ impl<'a> Source<'a> for Tree {
             Value::Float(n) => Token::Number(Number::Float(n)),
             Value::String(text) => Token::String(text),
             Value::Array(elements) => {
-                self.open.push(Open::Array(elements.into_iter()));
+                let before = before.and_then(Value::as_array).unwrap_or_default();
+                self.open.push(Open::Array(elements.into_iter(), before.iter()));
                 Token::Array
             }
             Value::Object(members) => {
-                self.open.push(Open::Object(members.into_iter()));
+                self.open.push(Open::Object(members.into_iter(), before.and_then(Value::as_object)));
                 Token::Object
             }
             Value::Encoded(encoded) => {
-                self.open.push(Open::Object(encoded.members().clone().into_iter()));
+                self.open.push(Open::Object(encoded.members().clone().into_iter(), None));
                 Token::Object
             }
         })
     }
 
     fn element(&mut self, _first: bool) -> Result<bool, DecodeError> {
-        if let Some(Open::Array(elements)) = self.open.last_mut() {
+        if let Some(Open::Array(elements, before)) = self.open.last_mut() {
             if let Some(next) = elements.next() {
-                self.next = next;
+                (self.next, self.before) = (next, before.next());
                 return Ok(true);
             }
         }
@@ -133,9 +155,9 @@ impl<'a> Source<'a> for Tree {
     }
 
     fn key(&mut self, _first: bool) -> Result<Option<Self::Text>, DecodeError> {
-        if let Some(Open::Object(members)) = self.open.last_mut() {
+        if let Some(Open::Object(members, before)) = self.open.last_mut() {
             if let Some((key, next)) = members.next() {
-                self.next = next;
+                (self.next, self.before) = (next, before.and_then(|before| before.get(&key)));
                 return Ok(Some(key));
             }
         }

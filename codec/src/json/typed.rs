@@ -45,6 +45,20 @@ pub fn conform(
     decoder.finish(value)
 }
 
+/// As [`conform`], for a tree that was made of one that conforms by changing a part of it: lists and objects that are as they
+/// were are looked at no further.
+pub fn conform_changed(
+    tree: Value,
+    before: &Value,
+    schema: &Schema,
+    id: TypeId,
+    options: &DecodeOptions,
+) -> Result<Decoded, DecodeError> {
+    let mut decoder = Decoder::new(schema, Tree::changed(tree, before), options);
+    let value = decoder.root(id)?;
+    decoder.finish(value)
+}
+
 struct Decoder<'s, S> {
     schema: &'s Schema,
     source: S,
@@ -165,6 +179,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
                 self.values.push(value);
                 return Ok(());
             }
+            Type::Struct(_) | Type::List { .. } | Type::Map { .. } if self.take_settled() => return Ok(()),
             Type::Struct(structure) => match self.source.token()? {
                 Token::Object => return level(|| self.structure(structure)),
                 other => other,
@@ -181,6 +196,18 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         let nothing = self.mismatch(found, id)?;
         self.values.push(nothing);
         Ok(())
+    }
+
+    /// Takes the next value as it is where that is known to be right.
+    #[inline]
+    fn take_settled(&mut self) -> bool {
+        match self.source.settled() {
+            Some(value) => {
+                self.values.push(value);
+                true
+            }
+            None => false,
+        }
     }
 
     fn mismatch(&mut self, found: Token<'a, S::Text>, id: TypeId) -> Result<Value, DecodeError> {

@@ -177,12 +177,10 @@ async fn namespace_selected(call: &Call<'_>, owner: &Value, object: &Value) -> R
     if call.namespace.is_empty() || owner.get(KEY).is_none_or(everything) {
         return Ok(true);
     }
-    let namespaces = call.cx.registry.get("", "v1", "namespaces").ok_or_else(ApiError::no_such_resource)?;
-    let Some(form) = &namespaces.storage else { return Ok(true) };
-    let record = call.cx.server.store.get(form, "", call.namespace).await?;
-    let record = record.ok_or_else(|| ApiError::not_found("", "namespaces", call.namespace))?;
-    let head = Head::parse(&record.value).map_err(ApiError::internal)?;
-    Ok(selects(owner, KEY, |key| head.labels().find(|(k, _)| *k == key).map(|(_, v)| v)))
+    let server = &call.cx.server;
+    let selected = |namespace: Head<'_>| selects(owner, KEY, |key| namespace.label(key));
+    let selected = server.admission.namespaces.look(server, call.namespace, selected).await?;
+    selected.ok_or_else(|| ApiError::not_found("", "namespaces", call.namespace))
 }
 
 fn no_labels(selector: &Value) -> bool {

@@ -43,6 +43,7 @@ mod limit_ranger;
 mod made;
 mod matching;
 mod namespace_lifecycle;
+pub mod namespaces;
 mod node_restriction;
 pub mod options;
 mod owner_references;
@@ -67,6 +68,7 @@ use parking_lot::Mutex;
 use plinth_codec::Value;
 use plinth_engine::{Condition, Transaction};
 
+use self::namespaces::Namespaces;
 use crate::handlers::Context;
 use crate::metadata;
 use crate::status::ApiError;
@@ -496,6 +498,8 @@ pub struct Admission {
     pub not_ready_toleration_seconds: i64,
     /// Seconds that a pod stays on a node that cannot be reached (`--default-unreachable-toleration-seconds`).
     pub unreachable_toleration_seconds: i64,
+    /// Namespaces.
+    pub namespaces: Namespaces,
     /// LimitRanges.
     pub limit_ranges: Mirror,
     /// ResourceQuotas.
@@ -533,6 +537,7 @@ impl Default for Admission {
             plugins: PLUGINS.iter().filter(|plugin| plugin.on).collect(),
             not_ready_toleration_seconds: TOLERATION_SECONDS,
             unreachable_toleration_seconds: TOLERATION_SECONDS,
+            namespaces: Namespaces::default(),
             limit_ranges: Mirror::new("", "v1", "limitranges"),
             resource_quotas: Mirror::new("", "v1", "resourcequotas"),
             priority_classes: Mirror::new("scheduling.k8s.io", "v1", "priorityclasses"),

@@ -5,7 +5,6 @@
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use crate::handlers::Context;
 use crate::status::{ApiError, Cause};
 use crate::storage::stored::Head;
 
@@ -31,7 +30,9 @@ pub(super) async fn admit(call: &Call<'_>, object: &Value) -> Result<(), ApiErro
         return Ok(());
     }
     let name = cx.info.namespace.as_str();
-    let Some(terminating) = is_terminating(cx, name).await? else {
+    let is_terminating = |namespace: Head<'_>| namespace.deleting();
+    let Some(terminating) = cx.server.admission.namespaces.look(&cx.server, name, is_terminating).await?
+    else {
         return Err(ApiError::not_found("", "namespaces", name));
     };
     if !terminating {
@@ -44,14 +45,4 @@ pub(super) async fn admit(call: &Call<'_>, object: &Value) -> Result<(), ApiErro
         field: "metadata.namespace".into(),
     };
     Err(call.forbidden(object, &why).with_causes(vec![cause]))
-}
-
-/// Whether a namespace is going; `None` when there is none of that name.
-async fn is_terminating(cx: &Context, name: &str) -> Result<Option<bool>, ApiError> {
-    let namespaces = cx.registry.get("", "v1", "namespaces").and_then(|n| n.storage.as_ref());
-    let Some(namespaces) = namespaces else { return Ok(None) };
-    match cx.server.store.get(namespaces, "", name).await? {
-        Some(record) => Ok(Some(Head::parse(&record.value).map_err(ApiError::internal)?.deleting())),
-        None => Ok(None),
-    }
 }

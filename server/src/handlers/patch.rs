@@ -207,7 +207,7 @@ pub(super) fn apply(
         }
         None => {
             check_kind(&patched, target.gvk).map_err(invalid)?;
-            json::conform(patched, target.schema, target.root, &options)
+            json::conform_changed(patched, live, target.schema, target.root, &options)
                 .map_err(|e| invalid(e.to_string()))?
         }
     };

@@ -330,7 +330,7 @@ async fn update_once(
         Some(face) => [strategy.faults(&new), (face.validate)(&new, &old)].concat(),
         // The rest of the object is as it was, with faults that it may have had before.
         None if cx.info.subresource == "status" => strategy.status_faults(&new, &old),
-        None => [strategy.faults(&new), strategy.update_faults(&new, &old)].concat(),
+        None => [strategy.changed_faults(&new, &old), strategy.update_faults(&new, &old)].concat(),
     });
     faults.extend(custom_faults(cx, &new, Some(&old))?);
     faults.extend((strategy.subresource_faults)(&cx.info.subresource, &new, &old));

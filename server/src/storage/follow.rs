@@ -3,6 +3,7 @@
 //! The engine publishes a commit before it acknowledges it, and each look takes in what was published: so a look sees
 //! every write that was acknowledged before it began, and a binding counts for the request after the one that made it.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
@@ -21,7 +22,7 @@ pub struct Change<'a> {
     pub key: &'a Bytes,
     /// The revision that made it.
     pub revision: Revision,
-    /// What lies there now, in plain text; `None` when it was deleted.
+    /// What lies there now, in plain text unless the collection takes it unopened; `None` when it was deleted.
     pub value: Option<&'a [u8]>,
 }
 
@@ -39,6 +40,10 @@ impl Change<'_> {
 
 /// What is made of stored objects.
 pub trait Collection: Send + Sync + 'static {
+    /// Whether values come in plain text. What looks at heads alone can do without, and with objects whose bodies
+    /// cannot be decrypted.
+    const OPENED: bool = true;
+
     /// The same without anything in it.
     fn empty(&self) -> Self;
 
@@ -118,7 +123,7 @@ impl<C: Collection> Followed<C> {
             let mut collection = self.collection.write();
             for event in events.iter() {
                 let value = match &event.kind {
-                    EventKind::Put { value, .. } => Some(self.store.open(&event.key, value)?),
+                    EventKind::Put { value, .. } => Some(plain::<C>(&self.store, &event.key, value)?),
                     EventKind::Delete => None,
                 };
                 let (key, revision) = (&event.key, event.revision);
@@ -149,6 +154,14 @@ impl<C: Collection> Followed<C> {
     }
 }
 
+/// A value as the collection wants it.
+fn plain<'v, C: Collection>(store: &Store, key: &[u8], value: &'v [u8]) -> Result<Cow<'v, [u8]>, ApiError> {
+    match C::OPENED {
+        true => store.open(key, value),
+        false => Ok(Cow::Borrowed(value)),
+    }
+}
+
 fn read<C: Collection>(
     store: &Store,
     mut collection: C,
@@ -160,7 +173,7 @@ fn read<C: Collection>(
         let range = key::range(prefix.as_bytes());
         let mut entries = snapshot.range(&range);
         while let Some(entry) = entries.next()? {
-            let value = store.open(entry.key, entry.value)?;
+            let value = plain::<C>(store, entry.key, entry.value)?;
             let (key, revision) = (&Bytes::copy_from_slice(entry.key), entry.mod_revision);
             collection.change(Change { key, revision, value: Some(&value) })?;
         }

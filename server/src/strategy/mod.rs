@@ -96,6 +96,9 @@ pub struct Strategy {
     pub prepare_for_update: fn(new: &mut Value, old: &Value),
     /// Checks of an object as it stands.
     pub checks: &'static [Check],
+    /// Whether what the checks look at is as it was found good before; then a change needs none of them. Where nothing
+    /// is said they are gone through each time.
+    pub settled: fn(new: &Value, old: &Value) -> bool,
     /// Checks of a new object that an object that is there need not stand any more.
     pub create_checks: &'static [Check],
     /// Fields that may not change.
@@ -142,6 +145,7 @@ pub const BASE: Strategy = Strategy {
     stamp: |_, _| {},
     prepare_for_update: |_, _| {},
     checks: &[],
+    settled: |_, _| false,
     create_checks: &[],
     immutable: &[],
     validate: |_| Vec::new(),
@@ -170,6 +174,14 @@ impl Strategy {
         faults.extend((self.validate)(object));
         faults.truncate(crate::field::MOST_FAULTS);
         faults
+    }
+
+    /// Faults of a changed object as it stands.
+    pub fn changed_faults(&self, new: &Value, old: &Value) -> Vec<Cause> {
+        match (self.settled)(new, old) {
+            true => Vec::new(),
+            false => self.faults(new),
+        }
     }
 
     /// Faults of a new object.

@@ -121,6 +121,7 @@ pub(super) static ROWS: &[Row] = &[
             deletion: Deletion::Pod,
             defaults: pods::POD,
             checks: check_pod::POD,
+            settled: fixed::pod_is_settled,
             prepare_for_create: pod::prepare_for_create,
             validate: faces::ephemeral_containers,
             validate_create: check_pod::validate_create,

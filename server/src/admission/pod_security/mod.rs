@@ -54,14 +54,10 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
 
 /// What the namespace asks for, from the labels in its stored header.
 async fn policy_of(call: &Call<'_>) -> Result<Policy, ApiError> {
-    let namespaces = call.cx.registry.get("", "v1", "namespaces").ok_or_else(ApiError::no_such_resource)?;
-    let nothing = || Policy::of(|_| None).0;
-    let Some(form) = &namespaces.storage else { return Ok(nothing()) };
-    let Some(record) = call.cx.server.store.get(form, "", call.namespace).await? else {
-        return Ok(nothing());
-    };
-    let head = Head::parse(&record.value).map_err(ApiError::internal)?;
-    Ok(Policy::of(|key| head.labels().find(|(k, _)| *k == key).map(|(_, v)| v)).0)
+    let server = &call.cx.server;
+    let read = |namespace: Head<'_>| Policy::of(|key| namespace.label(key)).0;
+    let policy = server.admission.namespaces.look(server, call.namespace, read).await?;
+    Ok(policy.unwrap_or_else(|| Policy::of(|_| None).0))
 }
 
 fn pod_of(object: &Value) -> Option<Pod<'_>> {

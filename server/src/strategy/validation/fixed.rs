@@ -76,10 +76,26 @@ fn same_but(a: Option<&Value>, b: Option<&Value>, may: &dyn Fn(&str, &Value, &Va
     a.len() == b.len() && both.all(|((key, a), (other, b))| key == other && (a == b || may(key, a, b)))
 }
 
-fn differ_in_images(new: &Value, old: &Value) -> bool {
+/// Whether nothing of a pod changed that its checks look at, but names of images, and those to good ones: nearly every
+/// change of a pod is of its labels or status.
+pub fn pod_is_settled(new: &Value, old: &Value) -> bool {
+    new.at(&["metadata", "annotations"]) == old.at(&["metadata", "annotations"])
+        && differ_in_images(new, old, &|image| !image.is_empty() && image.trim() == image)
+}
+
+/// Whether the specs of two pods are the same but for names of images, and those that differ are good.
+fn differ_in_images(new: &Value, old: &Value, good: &dyn Fn(&str) -> bool) -> bool {
+    let is_image = |key: &str, new: &Value, _: &Value| key == "image" && new.as_str().is_some_and(good);
+    let in_images = |key: &str, new: &Value, old: &Value| {
+        ["containers", "initContainers"].contains(&key) && same_lists_but(new, old, &is_image)
+    };
+    same_but(new.get("spec"), old.get("spec"), &in_images)
+}
+
+/// As [`same_but`] for the elements of two lists.
+fn same_lists_but(new: &Value, old: &Value, may: &dyn Fn(&str, &Value, &Value) -> bool) -> bool {
     let (new, old) = (new.as_array().unwrap_or_default(), old.as_array().unwrap_or_default());
-    let is_image = |key: &str, _: &Value, _: &Value| key == "image";
-    new.len() == old.len() && new.iter().zip(old).all(|(new, old)| same_but(Some(new), Some(old), &is_image))
+    new.len() == old.len() && new.iter().zip(old).all(|(new, old)| same_but(Some(new), Some(old), may))
 }
 
 /// A pod: images, a shorter deadline, more tolerations, fewer scheduling gates; and while it has gates, where it may run.
@@ -98,9 +114,7 @@ pub fn pod(new: &Value, old: &Value) -> Vec<Cause> {
         }
     }
     // Nearly every change of a pod is none of its spec, or one of images, which may change.
-    if same_but(new.get("spec"), old.get("spec"), &|key, new, old| {
-        ["containers", "initContainers"].contains(&key) && differ_in_images(new, old)
-    }) {
+    if differ_in_images(new, old, &|_| true) {
         return faults;
     }
     if deadline(new, old, &mut faults) {
