@@ -1,6 +1,8 @@
 //! Field errors: the causes of a 422, in upstream's words
 //! (k8s.io/apimachinery `pkg/util/validation/field/errors.go`).
 
+use std::fmt::{self, Display};
+
 use plinth_codec::{json, Value};
 
 use crate::status::Cause;
@@ -9,6 +11,20 @@ use crate::status::Cause;
 pub const MOST_FAULTS: usize = 1000;
 /// Bytes of a bad value that are shown: each fault may show the whole object.
 pub const SHOWN: usize = 16 << 10;
+
+/// Where a value lies: `spec.containers[0].`, made with `format_args!` from what leads there. It becomes text when something
+/// is wrong there and not before; checks go through dozens of places of an object that is good.
+pub type Place<'a> = fmt::Arguments<'a>;
+
+/// The value itself that a place leads into: the place without the dot at its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Itself<'a>(pub Place<'a>);
+
+impl Display for Itself<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.to_string().trim_end_matches('.'))
+    }
+}
 
 /// How a bad value appears in a message: text quoted, everything else as JSON; cut where it is very long.
 pub fn shown(value: &Value) -> String {
@@ -34,64 +50,68 @@ impl From<plinth_codec::field::FieldError> for Cause {
 }
 
 /// `Invalid value: "x": why`.
-pub fn invalid(field: impl Into<String>, value: impl Into<Value>, why: &str) -> Cause {
+pub fn invalid(field: impl Display, value: impl Into<Value>, why: &str) -> Cause {
     let message = format!("Invalid value: {}: {why}", shown(&value.into()));
-    Cause { reason: "FieldValueInvalid", message, field: field.into() }
+    Cause { reason: "FieldValueInvalid", message, field: field.to_string() }
 }
 
 /// As [`invalid`], for a value that is shown already: structs come in the order of their members upstream.
-pub fn invalid_shown(field: impl Into<String>, shown: &str, why: &str) -> Cause {
+pub fn invalid_shown(field: impl Display, shown: &str, why: &str) -> Cause {
     let message = format!("Invalid value: {shown}: {why}");
-    Cause { reason: "FieldValueInvalid", message, field: field.into() }
+    Cause { reason: "FieldValueInvalid", message, field: field.to_string() }
 }
 
 /// As [`duplicate`], for a value that is shown already.
-pub fn duplicate_shown(field: impl Into<String>, shown: &str) -> Cause {
-    Cause { reason: "FieldValueDuplicate", message: format!("Duplicate value: {shown}"), field: field.into() }
+pub fn duplicate_shown(field: impl Display, shown: &str) -> Cause {
+    Cause {
+        reason: "FieldValueDuplicate",
+        message: format!("Duplicate value: {shown}"),
+        field: field.to_string(),
+    }
 }
 
 /// `Required value: why`, or `Required value` alone.
-pub fn required(field: impl Into<String>, why: &str) -> Cause {
+pub fn required(field: impl Display, why: &str) -> Cause {
     let message = match why.is_empty() {
         true => "Required value".to_owned(),
         false => format!("Required value: {why}"),
     };
-    Cause { reason: "FieldValueRequired", message, field: field.into() }
+    Cause { reason: "FieldValueRequired", message, field: field.to_string() }
 }
 
 /// `Forbidden: why`.
-pub fn forbidden(field: impl Into<String>, why: &str) -> Cause {
-    Cause { reason: "FieldValueForbidden", message: format!("Forbidden: {why}"), field: field.into() }
+pub fn forbidden(field: impl Display, why: &str) -> Cause {
+    Cause { reason: "FieldValueForbidden", message: format!("Forbidden: {why}"), field: field.to_string() }
 }
 
 /// `Duplicate value: "x"`.
-pub fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Cause {
+pub fn duplicate(field: impl Display, value: impl Into<Value>) -> Cause {
     let message = format!("Duplicate value: {}", shown(&value.into()));
-    Cause { reason: "FieldValueDuplicate", message, field: field.into() }
+    Cause { reason: "FieldValueDuplicate", message, field: field.to_string() }
 }
 
 /// `Unsupported value: "x": supported values: "a", "b"`; the supported values are given in order.
-pub fn not_supported(field: impl Into<String>, value: impl Into<Value>, supported: &[&str]) -> Cause {
+pub fn not_supported(field: impl Display, value: impl Into<Value>, supported: &[&str]) -> Cause {
     let quoted: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
     let message =
         format!("Unsupported value: {}: supported values: {}", shown(&value.into()), quoted.join(", "));
-    Cause { reason: "FieldValueNotSupported", message, field: field.into() }
+    Cause { reason: "FieldValueNotSupported", message, field: field.to_string() }
 }
 
 /// `Too long: may not be more than N bytes`.
-pub fn too_long(field: impl Into<String>, most: usize) -> Cause {
+pub fn too_long(field: impl Display, most: usize) -> Cause {
     let message = format!("Too long: may not be more than {most} bytes");
-    Cause { reason: "FieldValueTooLong", message, field: field.into() }
+    Cause { reason: "FieldValueTooLong", message, field: field.to_string() }
 }
 
 /// `Too many: N: must have at most M items`.
-pub fn too_many(field: impl Into<String>, there_are: usize, most: usize) -> Cause {
+pub fn too_many(field: impl Display, there_are: usize, most: usize) -> Cause {
     let message = format!("Too many: {there_are}: must have at most {most} items");
-    Cause { reason: "FieldValueTooMany", message, field: field.into() }
+    Cause { reason: "FieldValueTooMany", message, field: field.to_string() }
 }
 
 /// `Not found: "x"`.
-pub fn not_found(field: impl Into<String>, value: impl Into<Value>) -> Cause {
+pub fn not_found(field: impl Display, value: impl Into<Value>) -> Cause {
     let message = format!("Not found: {}", shown(&value.into()));
-    Cause { reason: "FieldValueNotFound", message, field: field.into() }
+    Cause { reason: "FieldValueNotFound", message, field: field.to_string() }
 }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use plinth_codec::{json, names, Map, Value};
 
-use crate::field::{self, MOST_FAULTS};
+use crate::field::{self, Place, MOST_FAULTS};
 use crate::registry::ResourceType;
 use crate::request_info::RequestInfo;
 use crate::status::{ApiError, Cause};
@@ -274,8 +274,8 @@ pub fn validate(resource: &ResourceType, object: &Value, creating: bool) -> Vec<
         let messages = names::dns1123_label_faults(text("namespace"));
         faults.extend(messages.iter().map(|m| field::invalid("metadata.namespace", text("namespace"), m)));
     }
-    faults.extend(label_faults(metadata.get("labels"), "metadata.labels"));
-    faults.extend(annotation_faults(metadata.get("annotations"), "metadata.annotations"));
+    faults.extend(label_faults(metadata.get("labels"), format_args!("metadata.labels")));
+    faults.extend(annotation_faults(metadata.get("annotations"), format_args!("metadata.annotations")));
     faults.extend(owner_faults(metadata.get("ownerReferences")));
     // That of definitions has no slash, and theirs are checked as those of custom resources.
     let wants_domain = !resource.is_custom() && resource.strategy.deletion != Deletion::Definition;
@@ -334,7 +334,7 @@ fn name_faults(rule: NameRule, name: &str) -> Vec<String> {
 }
 
 /// Faults of a map of labels.
-pub fn label_faults(labels: Option<&Value>, path: &str) -> Vec<Cause> {
+pub fn label_faults(labels: Option<&Value>, path: Place<'_>) -> Vec<Cause> {
     let mut faults = Vec::new();
     for (key, value) in labels.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
         if faults.len() >= MOST_FAULTS {
@@ -348,7 +348,7 @@ pub fn label_faults(labels: Option<&Value>, path: &str) -> Vec<Cause> {
 }
 
 /// Faults of annotations.
-pub fn annotation_faults(annotations: Option<&Value>, path: &str) -> Vec<Cause> {
+pub fn annotation_faults(annotations: Option<&Value>, path: Place<'_>) -> Vec<Cause> {
     let mut faults = Vec::new();
     let mut size = 0usize;
     for (key, value) in annotations.and_then(Value::as_object).into_iter().flat_map(Map::iter) {

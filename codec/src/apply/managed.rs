@@ -192,7 +192,7 @@ impl Managed {
 
     /// Of several entries of one manager the last one stands. A client may send many: `O(n log n)`.
     fn drop_replaced(&mut self) {
-        fn identity<'e>(e: &'e Entry) -> (&'e SmolStr, Operation, &'e SmolStr, &'e str) {
+        fn identity(e: &Entry) -> (&SmolStr, Operation, &SmolStr, &str) {
             let version = if e.operation == Operation::Update { e.api_version.as_str() } else { "" };
             (&e.manager, e.operation, &e.subresource, version)
         }

@@ -156,8 +156,10 @@ fn checked(original: &Value, mut new: Value, api_version: &str) -> Result<Value,
                 }
                 let value = Value::Object(texts);
                 let faults = match field {
-                    "labels" => crate::metadata::label_faults(Some(&value), "metadata.labels"),
-                    _ => crate::metadata::annotation_faults(Some(&value), "metadata.annotations"),
+                    "labels" => crate::metadata::label_faults(Some(&value), format_args!("metadata.labels")),
+                    _ => {
+                        crate::metadata::annotation_faults(Some(&value), format_args!("metadata.annotations"))
+                    }
                 };
                 if let Some(fault) = faults.first() {
                     return Err(format!("{}: {}", fault.field, fault.message));

@@ -228,7 +228,7 @@ pub fn ephemeral_containers(pod: &Value) -> Vec<Cause> {
     let Some(around) = Surroundings::of_running(pod) else { return faults };
     for (i, container) in list(pod, &["spec", "ephemeralContainers"]).iter().enumerate() {
         let path = format!("spec.ephemeralContainers[{i}]");
-        validation::pod::ephemeral(container, &around, &format!("{path}."), &mut faults);
+        validation::pod::ephemeral(container, &around, format_args!("{path}."), &mut faults);
         if !seen.insert(name(container)) {
             faults.push(field::duplicate(format!("{path}.name"), name(container)));
         }

@@ -170,7 +170,7 @@ impl Strategy {
     /// Faults of an object as it stands.
     pub fn faults(&self, object: &Value) -> Vec<Cause> {
         let mut faults = Vec::new();
-        validation::validate(self.checks, object, "", &mut faults);
+        validation::validate(self.checks, object, format_args!(""), &mut faults);
         faults.extend((self.validate)(object));
         faults.truncate(crate::field::MOST_FAULTS);
         faults
@@ -187,7 +187,7 @@ impl Strategy {
     /// Faults of a new object.
     pub fn create_faults(&self, object: &Value) -> Vec<Cause> {
         let mut faults = self.faults(object);
-        validation::validate(self.create_checks, object, "", &mut faults);
+        validation::validate(self.create_checks, object, format_args!(""), &mut faults);
         faults.extend((self.validate_create)(object));
         faults.truncate(crate::field::MOST_FAULTS);
         faults
@@ -209,7 +209,7 @@ impl Strategy {
     /// Faults of a change of the status.
     pub fn status_faults(&self, new: &Value, old: &Value) -> Vec<Cause> {
         let mut faults = Vec::new();
-        validation::validate(self.status_checks, new, "", &mut faults);
+        validation::validate(self.status_checks, new, format_args!(""), &mut faults);
         faults.extend((self.validate_status)(new, old));
         faults.truncate(crate::field::MOST_FAULTS);
         faults

@@ -220,7 +220,7 @@ pub fn set_families(service: &mut Value, old: Option<&Value>, cluster: &[&str]) 
         spec.insert("clusterIPs", vec![Value::from(ip)]);
     }
     let mut faults = malformed(service, old);
-    families(service, "", &mut faults);
+    families(service, format_args!(""), &mut faults);
     if !faults.is_empty() {
         return faults;
     }
@@ -250,7 +250,7 @@ fn malformed(service: &Value, old: Option<&Value>) -> Vec<Cause> {
     let before = old.map(|old| texts(old, "clusterIPs")).unwrap_or_default();
     let before_faults = faults.len();
     for (i, ip) in all.iter().enumerate().filter(|(i, ip)| (*i > 0 || **ip != NONE) && !before.contains(ip)) {
-        address::legacy(ip, &format!("{PATH}[{i}]"), &mut faults);
+        address::legacy(ip, format_args!("{PATH}[{i}]"), &mut faults);
     }
     if faults.len() == before_faults && all.len() > 1 && all.first() != Some(&NONE) {
         let families: HashSet<&str> = addresses(service).into_iter().map(family).collect();

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::field;
+use crate::field::{self, Place};
 use crate::status::Cause;
 
 const NO_ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
@@ -26,7 +26,7 @@ fn is_mapped(address: IpAddr) -> bool {
 }
 
 /// Faults of an address: one that is none, has leading zeros, or is an IPv4 address in the form of an IPv6 one.
-pub fn legacy(text: &str, path: &str, faults: &mut Vec<Cause>) {
+pub fn legacy(text: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     let why = match (sloppy(text), text.parse::<IpAddr>()) {
         (None, _) => NO_ADDRESS,
         (Some(_), Err(_)) => "must not have leading 0s",
@@ -37,7 +37,7 @@ pub fn legacy(text: &str, path: &str, faults: &mut Vec<Cause>) {
 }
 
 /// As [`legacy`], in the one form that each address has; true when it is good.
-pub fn canonical(text: &str, path: &str, faults: &mut Vec<Cause>) -> bool {
+pub fn canonical(text: &str, path: Place<'_>, faults: &mut Vec<Cause>) -> bool {
     let before = faults.len();
     legacy(text, path, faults);
     if let (true, Ok(address)) = (faults.len() == before, text.parse::<IpAddr>()) {
@@ -69,7 +69,7 @@ fn mask(address: IpAddr, length: u8) -> IpAddr {
 }
 
 /// Faults of a network: one that is none, has leading zeros, or bits beyond its prefix.
-pub fn network(text: &str, path: &str, faults: &mut Vec<Cause>) {
+pub fn network(text: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     let leading_zero =
         |text: &str| text.rsplit('/').next().is_some_and(|l| l.len() > 1 && l.starts_with('0'));
     let why = match (split(text, sloppy), split(text, |a| a.parse().ok())) {
@@ -86,7 +86,7 @@ pub fn network(text: &str, path: &str, faults: &mut Vec<Cause>) {
 }
 
 /// As [`network`], in the one form that each network has.
-pub fn canonical_network(text: &str, path: &str, faults: &mut Vec<Cause>) {
+pub fn canonical_network(text: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     let before = faults.len();
     network(text, path, faults);
     if let (true, Some((address, length))) = (faults.len() == before, split(text, |a| a.parse().ok())) {
@@ -110,7 +110,7 @@ pub fn contains(outer: &str, inner: &str) -> bool {
 }
 
 /// An address of an endpoint: none of the node's own.
-pub fn endpoint(text: &str, path: &str, faults: &mut Vec<Cause>) {
+pub fn endpoint(text: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     let before = faults.len();
     legacy(text, path, faults);
     if faults.len() == before {
@@ -119,7 +119,7 @@ pub fn endpoint(text: &str, path: &str, faults: &mut Vec<Cause>) {
 }
 
 /// What an address of an endpoint cannot be.
-pub fn endpoint_range(text: &str, path: &str, faults: &mut Vec<Cause>) {
+pub fn endpoint_range(text: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     let Some(address) = sloppy(text) else {
         faults.push(field::invalid(path, text, "must be a valid IP address"));
         return;
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_addresses_and_networks() {
-        type Rule = fn(&str, &str, &mut Vec<Cause>);
+        type Rule = fn(&str, Place<'_>, &mut Vec<Cause>);
         // rule, text, part of the message or nothing
         let rows: [(Rule, &str, &str); 17] = [
             (legacy, "10.0.0.1", ""),
@@ -170,14 +170,17 @@ mod tests {
         ];
         for (rule, text, part) in rows {
             let mut faults = Vec::new();
-            rule(text, "f", &mut faults);
+            rule(text, format_args!("f"), &mut faults);
             match part.is_empty() {
                 true => assert_eq!(faults, [], "{text}"),
                 false => assert!(faults.iter().any(|f| f.message.contains(part)), "{text}: {faults:?}"),
             }
         }
         let mut faults = Vec::new();
-        assert!(!canonical("2001:DB8::1", "f", &mut faults) && canonical("2001:db8::1", "f", &mut faults));
+        assert!(
+            !canonical("2001:DB8::1", format_args!("f"), &mut faults)
+                && canonical("2001:db8::1", format_args!("f"), &mut faults)
+        );
         assert!(contains("10.0.0.0/8", "10.1.0.0/16") && !contains("10.1.0.0/16", "10.0.0.0/8"));
         assert!(!contains("10.0.0.0/8", "10.0.0.0/8") && !contains("10.0.0.0/8", "::/0"));
     }

@@ -6,7 +6,7 @@ use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Map, Value};
 
 use super::{list, rule, text};
-use crate::field;
+use crate::field::{self, Place};
 use crate::status::Cause;
 
 /// Of what the amounts are.
@@ -77,7 +77,7 @@ pub fn is_extended(name: &str) -> bool {
 }
 
 /// A name of a resource: qualified, and with a domain unless it is a standard one.
-pub fn resource_name(name: &str, path: &str, faults: &mut Vec<Cause>) {
+pub fn resource_name(name: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     let before = faults.len();
     rule(path, name, names::qualified_name_faults, faults);
     if faults.len() == before && !name.contains('/') && !is_standard(name) {
@@ -87,7 +87,7 @@ pub fn resource_name(name: &str, path: &str, faults: &mut Vec<Cause>) {
 }
 
 /// The name of a resource that containers have.
-pub fn container_resource_name(name: &str, path: &str, faults: &mut Vec<Cause>) {
+pub fn container_resource_name(name: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     resource_name(name, path, faults);
     if !name.contains('/') {
         if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !is_huge(name) {
@@ -99,7 +99,7 @@ pub fn container_resource_name(name: &str, path: &str, faults: &mut Vec<Cause>) 
 }
 
 /// An amount: not negative, and whole where things are counted.
-pub fn amount(name: &str, shown: &str, path: &str, faults: &mut Vec<Cause>) {
+pub fn amount(name: &str, shown: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     let Ok(amount) = Quantity::parse(shown) else { return };
     if amount.sign() < 0 {
         faults.push(field::invalid(path, shown, NOT_NEGATIVE));
@@ -110,21 +110,27 @@ pub fn amount(name: &str, shown: &str, path: &str, faults: &mut Vec<Cause>) {
 }
 
 /// What a container or a pod needs and what it may use; `path` is the requirements' own.
-pub fn requirements(given: &Value, kind: Kind, claims: &BTreeSet<&str>, path: &str, faults: &mut Vec<Cause>) {
+pub fn requirements(
+    given: &Value,
+    kind: Kind,
+    claims: &BTreeSet<&str>,
+    path: Place<'_>,
+    faults: &mut Vec<Cause>,
+) {
     let amounts = |part: &str| given.get(part).and_then(Value::as_object);
     for part in ["limits", "requests"] {
         for (name, shown) in amounts(part).into_iter().flat_map(Map::iter) {
-            let here = format!("{path}.{part}[{name}]");
+            let here = format_args!("{path}.{part}[{name}]");
             match kind {
-                Kind::Container => container_resource_name(name, &here, faults),
-                Kind::Pod => pod_resource_name(name, &here, faults),
+                Kind::Container => container_resource_name(name, here, faults),
+                Kind::Pod => pod_resource_name(name, here, faults),
             }
             let shown = shown.as_str().unwrap_or_default();
-            amount(name, shown, &here, faults);
+            amount(name, shown, here, faults);
             if part == "requests" {
                 within_limit(name, shown, amounts("limits"), path, faults);
             }
-            huge_pages(name, shown, &here, faults);
+            huge_pages(name, shown, here, faults);
         }
     }
     let has = |wanted: fn(&str) -> bool| {
@@ -137,7 +143,7 @@ pub fn requirements(given: &Value, kind: Kind, claims: &BTreeSet<&str>, path: &s
     claim_names(given, claims, path, faults);
 }
 
-fn pod_resource_name(name: &str, path: &str, faults: &mut Vec<Cause>) {
+fn pod_resource_name(name: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     let before = faults.len();
     resource_name(name, path, faults);
     if faults.len() == before && !matches!(name, "cpu" | "memory") && !is_huge(name) {
@@ -145,12 +151,12 @@ fn pod_resource_name(name: &str, path: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn within_limit(name: &str, shown: &str, limits: Option<&Map>, path: &str, faults: &mut Vec<Cause>) {
+fn within_limit(name: &str, shown: &str, limits: Option<&Map>, path: Place<'_>, faults: &mut Vec<Cause>) {
     let may_exceed = is_native(name) && !is_huge(name);
     let Some(limit) = limits.and_then(|limits| limits.get(name)).and_then(Value::as_str) else {
         if !may_exceed {
             let why = "Limit must be set for non overcommitable resources";
-            faults.push(field::required(format!("{path}.limits"), why));
+            faults.push(field::required(format_args!("{path}.limits"), why));
         }
         return;
     };
@@ -161,11 +167,11 @@ fn within_limit(name: &str, shown: &str, limits: Option<&Map>, path: &str, fault
         _ => return,
     };
     let why = format!("must be {relation} {name} limit of {limit}");
-    faults.push(field::invalid(format!("{path}.requests"), shown, &why));
+    faults.push(field::invalid(format_args!("{path}.requests"), shown, &why));
 }
 
 /// Huge pages come whole.
-fn huge_pages(name: &str, shown: &str, path: &str, faults: &mut Vec<Cause>) {
+fn huge_pages(name: &str, shown: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     let Some(size) = name.strip_prefix("hugepages-") else { return };
     let size = Quantity::parse(size).ok().and_then(|size| size.as_int()).filter(|size| *size > 0);
     let Ok(amount) = Quantity::parse(shown) else { return };
@@ -182,13 +188,13 @@ fn listed(names: &BTreeSet<&str>) -> String {
     shown.join(", ") + if names.len() > MOST { ", ..." } else { "" }
 }
 
-fn claim_names(given: &Value, known: &BTreeSet<&str>, path: &str, faults: &mut Vec<Cause>) {
+fn claim_names(given: &Value, known: &BTreeSet<&str>, path: Place<'_>, faults: &mut Vec<Cause>) {
     let mut seen: HashSet<String> = HashSet::new();
     // Claims of which a request is named.
     let mut in_part = HashSet::new();
     for (i, claim) in list(given, "claims").iter().enumerate() {
         let (name, request) = (text(claim, "name"), text(claim, "request"));
-        let here = format!("{path}.claims[{i}]");
+        let here = format_args!("{path}.claims[{i}]");
         if name.is_empty() {
             faults.push(field::required(here, ""));
             continue;
@@ -196,16 +202,16 @@ fn claim_names(given: &Value, known: &BTreeSet<&str>, path: &str, faults: &mut V
         let key = match request {
             "" => name.to_owned(),
             request => {
-                rule(&format!("{here}.request"), request, names::dns1123_label_faults, faults);
+                rule(format_args!("{here}.request"), request, names::dns1123_label_faults, faults);
                 in_part.insert(name);
                 format!("{name}/{request}")
             }
         };
         let overlaps = request.is_empty() && in_part.contains(name);
         if seen.contains(name) {
-            faults.push(field::duplicate(here.as_str(), name));
+            faults.push(field::duplicate(here, name));
         } else if overlaps || !seen.insert(key.clone()) {
-            faults.push(field::duplicate(here.as_str(), key));
+            faults.push(field::duplicate(here, key));
         }
         if !known.contains(name) && faults.len() < field::MOST_FAULTS {
             let mut fault = field::not_found(here, name);

@@ -5,7 +5,7 @@ use plinth_codec::{names, Value};
 
 use super::Check::{By, Each, In, Need, Positive};
 use super::{amounts, at, int, list, rule, text, validate, Check};
-use crate::field;
+use crate::field::{self, Place};
 use crate::status::Cause;
 
 /// autoscaling HorizontalPodAutoscaler.
@@ -28,18 +28,18 @@ const SOURCES: [(&str, &str); 5] = [
 ];
 const KINDS: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Resource"];
 
-fn replicas(scaler: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn replicas(scaler: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let least = int(scaler, "spec.minReplicas");
     let most = int(scaler, "spec.maxReplicas").unwrap_or(0);
-    let mut refuse = |path: &str, number: i64, why: &str| faults.push(field::invalid(path, number, why));
+    let mut refuse = |path: Place<'_>, number: i64, why: &str| faults.push(field::invalid(path, number, why));
     if let Some(least) = least.filter(|n| *n < 1) {
-        refuse("spec.minReplicas", least, "must be greater than or equal to 1");
+        refuse(format_args!("spec.minReplicas"), least, "must be greater than or equal to 1");
     }
     if most < 0 {
-        refuse("spec.maxReplicas", most, "must be greater than or equal to 1");
+        refuse(format_args!("spec.maxReplicas"), most, "must be greater than or equal to 1");
     }
     if least.is_some_and(|least| most < least) {
-        refuse("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`");
+        refuse(format_args!("spec.maxReplicas"), most, "must be greater than or equal to `minReplicas`");
     }
     if most == 0 {
         faults.push(field::required("spec.maxReplicas", "must be set and greater than 0"));
@@ -52,7 +52,7 @@ fn reference(holder: &Value, path: &str, needs_group: bool, faults: &mut Vec<Cau
         let path = format!("{path}.{key}");
         match text(holder, &path) {
             "" => faults.push(field::required(path, "")),
-            given => rule(&path, given, names::path_segment_faults, faults),
+            given => rule(format_args!("{path}"), given, names::path_segment_faults, faults),
         }
     }
     let here = format!("{path}.apiVersion");
@@ -66,7 +66,7 @@ fn reference(holder: &Value, path: &str, needs_group: bool, faults: &mut Vec<Cau
     faults.push(field::invalid(here, version, &why));
 }
 
-fn scales_to_zero(scaler: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn scales_to_zero(scaler: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let measured = |metric: &Value| matches!(text(metric, "type"), "Object" | "External");
     if int(scaler, "spec.minReplicas") == Some(0) && !list(scaler, "spec.metrics").iter().any(measured) {
         let why = "must specify at least one Object or External metric to support scaling to zero replicas";
@@ -74,36 +74,36 @@ fn scales_to_zero(scaler: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn metric(metric: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn metric(metric: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let kind = text(metric, "type");
-    let here = format!("{path}type");
+    let here = format_args!("{path}type");
     if kind.is_empty() {
-        faults.push(field::required(here.as_str(), "must specify a metric source type"));
+        faults.push(field::required(here, "must specify a metric source type"));
     }
     let expected = SOURCES.iter().find(|(known, _)| *known == kind).map(|(_, key)| *key);
     if expected.is_none() {
         // Upstream says it twice.
-        faults.push(field::not_supported(here.as_str(), kind, KINDS));
-        faults.push(field::not_supported(here.as_str(), kind, KINDS));
+        faults.push(field::not_supported(here, kind, KINDS));
+        faults.push(field::not_supported(here, kind, KINDS));
     }
     let present: Vec<&str> =
         SOURCES.iter().map(|(_, key)| *key).filter(|key| at(metric, key).is_some()).collect();
     if let Some((key, source)) = present.first().and_then(|key| Some((*key, at(metric, key)?))) {
-        one_source(key, source, &format!("{path}{key}."), faults);
+        one_source(key, source, format_args!("{path}{key}."), faults);
     }
     if let Some(key) = expected.filter(|key| !present.contains(key)) {
         let why = "must populate information for the given metric source";
-        faults.push(field::required(format!("{path}{key}"), why));
+        faults.push(field::required(format_args!("{path}{key}"), why));
     }
     if present.len() > 1 {
         for key in present.iter().filter(|key| Some(**key) != expected) {
             let why = "must populate the given metric source only";
-            faults.push(field::forbidden(format!("{path}{key}"), why));
+            faults.push(field::forbidden(format_args!("{path}{key}"), why));
         }
     }
 }
 
-fn one_source(kind: &str, source: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn one_source(kind: &str, source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const PART: &str = "must specify a resource name";
     match kind {
         "object" => {
@@ -116,12 +116,14 @@ fn one_source(kind: &str, source: &Value, path: &str, faults: &mut Vec<Cause>) {
         }
         "containerResource" => {
             match text(source, "name") {
-                "" => faults.push(field::required(format!("{path}name"), PART)),
-                name => amounts::container_resource_name(name, &format!("{path}name"), faults),
+                "" => faults.push(field::required(format_args!("{path}name"), PART)),
+                name => amounts::container_resource_name(name, format_args!("{path}name"), faults),
             }
             match text(source, "container") {
-                "" => faults.push(field::required(format!("{path}container"), "must specify a container")),
-                name => rule(&format!("{path}container"), name, names::dns1123_label_faults, faults),
+                "" => {
+                    faults.push(field::required(format_args!("{path}container"), "must specify a container"))
+                }
+                name => rule(format_args!("{path}container"), name, names::dns1123_label_faults, faults),
             }
         }
         "resource" => validate(&[Need("name", PART)], source, path, faults),
@@ -129,31 +131,37 @@ fn one_source(kind: &str, source: &Value, path: &str, faults: &mut Vec<Cause>) {
     }
     if matches!(kind, "object" | "external" | "pods") {
         match text(source, "metric.name") {
-            "" => faults.push(field::required(format!("{path}metric.name"), "must specify a metric name")),
-            name => rule(&format!("{path}metric.name"), name, names::path_segment_faults, faults),
+            "" => {
+                faults.push(field::required(format_args!("{path}metric.name"), "must specify a metric name"))
+            }
+            name => rule(format_args!("{path}metric.name"), name, names::path_segment_faults, faults),
         }
     }
     let nothing = Value::object();
-    target(at(source, "target").unwrap_or(&nothing), kind, &format!("{path}target."), faults);
+    target(at(source, "target").unwrap_or(&nothing), kind, format_args!("{path}target."), faults);
 }
 
-fn target(target: &Value, kind: &str, path: &str, faults: &mut Vec<Cause>) {
+fn target(target: &Value, kind: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     let given = text(target, "type");
     if given.is_empty() {
-        faults.push(field::required(format!("{path}type"), "must specify a metric target type"));
+        faults.push(field::required(format_args!("{path}type"), "must specify a metric target type"));
     }
     if !matches!(given, "Utilization" | "Value" | "AverageValue") {
         let why = "must be either Utilization, Value, or AverageValue";
-        faults.push(field::invalid(format!("{path}type"), given, why));
+        faults.push(field::invalid(format_args!("{path}type"), given, why));
     }
     for key in ["value", "averageValue"] {
         let shown = text(target, key);
         if Quantity::parse(shown).is_ok_and(|amount| amount.sign() <= 0) {
-            faults.push(field::invalid(format!("{path}{key}"), shown, "must be positive"));
+            faults.push(field::invalid(format_args!("{path}{key}"), shown, "must be positive"));
         }
     }
     if let Some(share) = int(target, "averageUtilization").filter(|share| *share < 1) {
-        faults.push(field::invalid(format!("{path}averageUtilization"), share, "must be greater than 0"));
+        faults.push(field::invalid(
+            format_args!("{path}averageUtilization"),
+            share,
+            "must be greater than 0",
+        ));
     }
     let has = |key: &str| at(target, key).is_some();
     let (either, or, needed, both) = match kind {
@@ -173,8 +181,8 @@ fn target(target: &Value, kind: &str, path: &str, faults: &mut Vec<Cause>) {
         ),
     };
     match (has(either), has(or), both) {
-        (false, false, _) => faults.push(field::required(format!("{path}{either}"), needed)),
-        (true, true, Some((key, why))) => faults.push(field::forbidden(format!("{path}{key}"), why)),
+        (false, false, _) => faults.push(field::required(format_args!("{path}{either}"), needed)),
+        (true, true, Some((key, why))) => faults.push(field::forbidden(format_args!("{path}{key}"), why)),
         _ => {}
     }
 }
@@ -182,7 +190,7 @@ fn target(target: &Value, kind: &str, path: &str, faults: &mut Vec<Cause>) {
 const RULES: &[Check] = &[
     By(|rules, path, faults| {
         const LONGEST: i64 = 3600;
-        let here = format!("{path}stabilizationWindowSeconds");
+        let here = format_args!("{path}stabilizationWindowSeconds");
         match int(rules, "stabilizationWindowSeconds") {
             Some(seconds) if seconds < 0 => {
                 faults.push(field::invalid(here, seconds, "must be greater than or equal to zero"));
@@ -205,7 +213,7 @@ const RULES: &[Check] = &[
                 const LONGEST: i64 = 1800;
                 if let Some(seconds) = int(policy, "periodSeconds").filter(|seconds| *seconds > LONGEST) {
                     let why = "must be less than or equal to 1800";
-                    faults.push(field::invalid(format!("{path}periodSeconds"), seconds, why));
+                    faults.push(field::invalid(format_args!("{path}periodSeconds"), seconds, why));
                 }
             }),
         ],

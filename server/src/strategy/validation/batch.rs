@@ -6,7 +6,7 @@ use plinth_codec::{names, Value};
 use super::pod::TEMPLATE;
 use super::Check::{AtLeast, By, Enum, In, OneOf, Selector};
 use super::{at, int, list, text, validate, Check};
-use crate::field;
+use crate::field::{self, Place};
 use crate::status::Cause;
 
 /// batch/v1 Job.
@@ -46,22 +46,22 @@ const JOB_SPEC: &[Check] = &[
     By(template),
 ];
 
-fn managed_by(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn managed_by(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const LONGEST: usize = 63;
     if int(spec, "maxFailedIndexes").is_some() && int(spec, "backoffLimitPerIndex").is_none() {
         let why = "when maxFailedIndexes is specified";
-        faults.push(field::required(format!("{path}backoffLimitPerIndex"), why));
+        faults.push(field::required(format_args!("{path}backoffLimitPerIndex"), why));
     }
     let Some(name) = at(spec, "managedBy").and_then(Value::as_str) else { return };
-    let here = format!("{path}managedBy");
-    domain_prefixed(name, &here, faults);
+    let here = format_args!("{path}managedBy");
+    domain_prefixed(name, here, faults);
     if name.len() > LONGEST {
         faults.push(field::too_long(here, LONGEST));
     }
 }
 
 /// A path below a domain, such as `acme.io/foo`.
-pub fn domain_prefixed(given: &str, path: &str, faults: &mut Vec<Cause>) {
+pub fn domain_prefixed(given: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     const FORM: &str = "must be a domain-prefixed path (such as \"acme.io/foo\")";
     if given.is_empty() {
         faults.push(field::required(path, ""));
@@ -81,11 +81,11 @@ pub fn domain_prefixed(given: &str, path: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn indexed(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn indexed(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let completions = int(spec, "completions");
     let (parallelism, failed) = (int(spec, "parallelism"), int(spec, "maxFailedIndexes"));
     let mut refuse = |key: &str, value: i64, why: String| {
-        faults.push(field::invalid(format!("{path}{key}"), value, &why));
+        faults.push(field::invalid(format_args!("{path}{key}"), value, &why));
     };
     if text(spec, "completionMode") != "Indexed" {
         for key in ["backoffLimitPerIndex", "maxFailedIndexes"] {
@@ -119,54 +119,63 @@ fn indexed(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
         }
         if failed.is_none() {
             let why = format!("must be specified when completions is above {MANY_COMPLETIONS}");
-            faults.push(field::required(format!("{path}maxFailedIndexes"), &why));
+            faults.push(field::required(format_args!("{path}maxFailedIndexes"), &why));
         }
     }
     if completions.is_none() {
-        faults.push(field::required(format!("{path}completions"), "when completion mode is Indexed"));
+        faults.push(field::required(format_args!("{path}completions"), "when completion mode is Indexed"));
     }
 }
 
 /// A choice that has to be made, with upstream's way to say which there are.
-fn chosen(holder: &Value, key: &str, supported: &[&str], path: &str, faults: &mut Vec<Cause>) {
+fn chosen(holder: &Value, key: &str, supported: &[&str], path: Place<'_>, faults: &mut Vec<Cause>) {
     match text(holder, key) {
         "" => {
             let quoted: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
             let why = format!("valid values: [{}]", quoted.join(" "));
-            faults.push(field::required(format!("{path}{key}"), &why));
+            faults.push(field::required(format_args!("{path}{key}"), &why));
         }
         given if !supported.contains(&given) => {
-            faults.push(field::not_supported(format!("{path}{key}"), given, supported));
+            faults.push(field::not_supported(format_args!("{path}{key}"), given, supported));
         }
         _ => {}
     }
 }
 
-fn failure_policy(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn failure_policy(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let Some(policy) = at(spec, "podFailurePolicy") else { return };
     let rules = list(policy, "rules");
-    let path = format!("{path}podFailurePolicy.rules");
+    let path = format_args!("{path}podFailurePolicy.rules");
     if rules.len() > MOST_RULES {
-        faults.push(field::too_many(path.as_str(), rules.len(), MOST_RULES));
+        faults.push(field::too_many(path, rules.len(), MOST_RULES));
     }
     for (i, rule) in rules.iter().enumerate() {
-        let here = format!("{path}[{i}]");
-        chosen(rule, "action", &["Count", "FailIndex", "FailJob", "Ignore"], &format!("{here}."), faults);
+        let here = format_args!("{path}[{i}]");
+        chosen(rule, "action", &["Count", "FailIndex", "FailJob", "Ignore"], format_args!("{here}."), faults);
         if text(rule, "action") == "FailIndex" && int(spec, "backoffLimitPerIndex").is_none() {
             let why = "requires the backoffLimitPerIndex to be set";
-            faults.push(field::invalid(format!("{here}.action"), "FailIndex", why));
+            faults.push(field::invalid(format_args!("{here}.action"), "FailIndex", why));
         }
         let (codes, conditions) = (at(rule, "onExitCodes"), list(rule, "onPodConditions"));
         if let Some(codes) = codes {
-            exit_codes(codes, spec, &format!("{here}.onExitCodes."), faults);
+            exit_codes(codes, spec, format_args!("{here}.onExitCodes."), faults);
         }
         if conditions.len() > MOST_RULES {
-            faults.push(field::too_many(format!("{here}.onPodConditions"), conditions.len(), MOST_RULES));
+            faults.push(field::too_many(
+                format_args!("{here}.onPodConditions"),
+                conditions.len(),
+                MOST_RULES,
+            ));
         }
         for (j, pattern) in conditions.iter().enumerate() {
-            let here = format!("{here}.onPodConditions[{j}].");
-            super::rule(&format!("{here}type"), text(pattern, "type"), names::qualified_name_faults, faults);
-            chosen(pattern, "status", &["False", "True", "Unknown"], &here, faults);
+            let here = format_args!("{here}.onPodConditions[{j}].");
+            super::rule(
+                format_args!("{here}type"),
+                text(pattern, "type"),
+                names::qualified_name_faults,
+                faults,
+            );
+            chosen(pattern, "status", &["False", "True", "Unknown"], here, faults);
         }
         let why = match (codes.is_some(), !conditions.is_empty()) {
             (true, true) => "specifying both OnExitCodes and OnPodConditions is not supported",
@@ -179,7 +188,7 @@ fn failure_policy(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn exit_codes(codes: &Value, spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn exit_codes(codes: &Value, spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const MOST: usize = 255;
     chosen(codes, "operator", &["In", "NotIn"], path, faults);
     if let Some(name) = at(codes, "containerName").and_then(Value::as_str) {
@@ -187,21 +196,21 @@ fn exit_codes(codes: &Value, spec: &Value, path: &str, faults: &mut Vec<Cause>) 
         let containers = parts.iter().flat_map(|part| list(spec, &format!("template.spec.{part}")));
         if !containers.into_iter().any(|container| text(container, "name") == name) {
             let why = "must be one of the container or initContainer names in the pod template";
-            faults.push(field::invalid(format!("{path}containerName"), name, why));
+            faults.push(field::invalid(format_args!("{path}containerName"), name, why));
         }
     }
-    let here = format!("{path}values");
+    let here = format_args!("{path}values");
     let values: Vec<i64> = list(codes, "values").iter().filter_map(Value::as_int).collect();
     if values.is_empty() {
         let shown = at(codes, "values").cloned().unwrap_or_default();
-        faults.push(field::invalid(here.as_str(), shown, "at least one value is required"));
+        faults.push(field::invalid(here, shown, "at least one value is required"));
     } else if values.len() > MOST {
-        faults.push(field::too_many(here.as_str(), values.len(), MOST));
+        faults.push(field::too_many(here, values.len(), MOST));
     }
     for (j, value) in values.iter().enumerate() {
-        let here = format!("{here}[{j}]");
+        let here = format_args!("{here}[{j}]");
         if *value == 0 && text(codes, "operator") == "In" {
-            faults.push(field::invalid(here.as_str(), 0, "must not be 0 for the In operator"));
+            faults.push(field::invalid(here, 0, "must not be 0 for the In operator"));
         }
         if values.iter().take(j).any(|earlier| earlier == value) {
             faults.push(field::duplicate(here, *value));
@@ -212,41 +221,41 @@ fn exit_codes(codes: &Value, spec: &Value, path: &str, faults: &mut Vec<Cause>) 
     }
 }
 
-fn success_policy(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn success_policy(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const MOST_INDEXES: usize = 64 * 1024;
     let Some(policy) = at(spec, "successPolicy") else { return };
-    let path = format!("{path}successPolicy");
+    let path = format_args!("{path}successPolicy");
     if text(spec, "completionMode") != "Indexed" {
         faults.push(field::invalid(path, policy.clone(), "requires indexed completion mode"));
         return;
     }
-    let (rules, path) = (list(policy, "rules"), format!("{path}.rules"));
+    let (rules, path) = (list(policy, "rules"), format_args!("{path}.rules"));
     if rules.is_empty() {
         let why = "at least one rules must be specified when the successPolicy is specified";
-        faults.push(field::required(path.as_str(), why));
+        faults.push(field::required(path, why));
     }
     if rules.len() > MOST_RULES {
-        faults.push(field::too_many(path.as_str(), rules.len(), MOST_RULES));
+        faults.push(field::too_many(path, rules.len(), MOST_RULES));
     }
     let completions = int(spec, "completions").unwrap_or(0);
     for (i, rule) in rules.iter().enumerate() {
-        let here = format!("{path}[{i}]");
+        let here = format_args!("{path}[{i}]");
         let (count, indexes) =
             (int(rule, "succeededCount"), at(rule, "succeededIndexes").and_then(Value::as_str));
         if count.is_none() && indexes.is_none() {
             let why = "at least one of succeededCount or succeededIndexes must be specified";
-            faults.push(field::required(here.as_str(), why));
+            faults.push(field::required(here, why));
         }
         let mut named = None;
         if let Some(indexes) = indexes {
             if indexes.len() > MOST_INDEXES {
-                faults.push(field::too_long(format!("{here}.succeededIndexes"), MOST_INDEXES));
+                faults.push(field::too_long(format_args!("{here}.succeededIndexes"), MOST_INDEXES));
             }
             match count_indexes(indexes, completions) {
                 // Upstream goes on with none where they cannot be read.
                 Err(why) => {
                     let why = format!("error parsing succeededIndexes: {why}");
-                    faults.push(field::invalid(format!("{here}.succeededIndexes"), indexes, &why));
+                    faults.push(field::invalid(format_args!("{here}.succeededIndexes"), indexes, &why));
                     named = Some(0);
                 }
                 Ok(count) => named = Some(count),
@@ -254,7 +263,7 @@ fn success_policy(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
         }
         let Some(count) = count else { continue };
         let mut refuse = |why: String| {
-            faults.push(field::invalid(format!("{here}.succeededCount"), count, &why));
+            faults.push(field::invalid(format_args!("{here}.succeededCount"), count, &why));
         };
         if count < 0 {
             refuse("must be greater than or equal to 0".into());
@@ -329,23 +338,23 @@ pub fn status_indexes(job: &Value, faults: &mut Vec<Cause>) {
     }
 }
 
-fn replacement_policy(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn replacement_policy(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let supported: &[&str] = match at(spec, "podFailurePolicy") {
         Some(_) => &["Failed"],
         None => &["Failed", "TerminatingOrFailed"],
     };
     if let Some(given) = at(spec, "podReplacementPolicy").and_then(Value::as_str) {
         if !supported.contains(&given) {
-            faults.push(field::not_supported(format!("{path}podReplacementPolicy"), given, supported));
+            faults.push(field::not_supported(format_args!("{path}podReplacementPolicy"), given, supported));
         }
     }
 }
 
-fn template(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn template(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let nothing = Value::object();
     let template = at(spec, "template").unwrap_or(&nothing);
-    validate(TEMPLATE, template, &format!("{path}template."), faults);
-    let here = format!("{path}template.spec.restartPolicy");
+    validate(TEMPLATE, template, format_args!("{path}template."), faults);
+    let here = format_args!("{path}template.spec.restartPolicy");
     match text(template, "spec.restartPolicy") {
         "Always" | "" => faults.push(field::required(here, "valid values: \"OnFailure\", \"Never\"")),
         "Never" => {}
@@ -358,10 +367,10 @@ fn template(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn selector(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn selector(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let given = at(spec, "selector");
     if given.is_none() {
-        faults.push(field::required(format!("{path}selector"), ""));
+        faults.push(field::required(format_args!("{path}selector"), ""));
     }
     validate(&[Selector("selector")], spec, path, faults);
     let labels = at(spec, "template.metadata.labels");
@@ -369,12 +378,12 @@ fn selector(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
     if LabelSelector::from_object(given).is_ok_and(|selector| given.is_none() || !selector.matches(label)) {
         let why = "`selector` does not match template `labels`";
         let shown = labels.cloned().unwrap_or_default();
-        faults.push(field::invalid(format!("{path}template.metadata.labels"), shown, why));
+        faults.push(field::invalid(format_args!("{path}template.metadata.labels"), shown, why));
     }
 }
 
 /// Labels and selector that the server writes stay what it wrote.
-fn generated(job: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn generated(job: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let manual = at(job, "spec.manualSelector").and_then(Value::as_bool) == Some(true);
     let Some(selector) = at(job, "spec.selector").filter(|_| !manual) else { return };
     let (uid, name) = (text(job, "metadata.uid"), text(job, "metadata.name"));
@@ -386,7 +395,7 @@ fn generated(job: &Value, _: &str, faults: &mut Vec<Cause>) {
         ("batch.kubernetes.io/job-name", name),
     ];
     for (key, value) in expected {
-        let here = format!("spec.template.metadata.labels[{key}]");
+        let here = format_args!("spec.template.metadata.labels[{key}]");
         match labels.and_then(|l| l.get(key)).and_then(Value::as_str) {
             None => faults.push(field::required(here, &format!("must be '{value}'"))),
             Some(given) if given != value => {
@@ -402,7 +411,7 @@ fn generated(job: &Value, _: &str, faults: &mut Vec<Cause>) {
 }
 
 /// The last pod of an indexed Job must have a name that is one for a host.
-fn pod_names(job: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn pod_names(job: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let completions = int(job, "spec.completions").unwrap_or(0);
     if text(job, "spec.completionMode") != "Indexed" || completions <= 0 {
         return;
@@ -425,18 +434,18 @@ pub fn cron_job_create(cron_job: &Value) -> Vec<Cause> {
     }
 }
 
-fn job_template(cron_job: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn job_template(cron_job: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.jobTemplate.spec.";
     let nothing = Value::object();
     let spec = at(cron_job, "spec.jobTemplate.spec").unwrap_or(&nothing);
-    validate(JOB_SPEC, spec, PATH, faults);
+    validate(JOB_SPEC, spec, format_args!("{PATH}"), faults);
     if at(spec, "manualSelector").and_then(Value::as_bool) == Some(true) {
-        faults.push(field::not_supported(format!("{PATH}manualSelector"), true, &["nil", "false"]));
+        faults.push(field::not_supported(format_args!("{PATH}manualSelector"), true, &["nil", "false"]));
     }
 }
 
 /// Five fields, or a descriptor such as `@hourly`, as upstream's parser reads them (`github.com/robfig/cron`).
-fn schedule(cron_job: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn schedule(cron_job: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.schedule";
     let schedule = text(cron_job, PATH);
     let why = match schedule {
@@ -598,7 +607,7 @@ const ZONES: [&str; 44] = [
     "Zulu",
 ];
 
-fn time_zone(cron_job: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn time_zone(cron_job: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.timeZone";
     let Some(zone) = at(cron_job, PATH).and_then(Value::as_str) else { return };
     let in_area = zone.split_once('/').is_some_and(|(area, place)| {

@@ -5,7 +5,7 @@ use plinth_codec::{names, Value};
 
 use super::Check::{By, Enum, Need, Selector, Text};
 use super::{at, list, rule, text, validate, Check};
-use crate::field;
+use crate::field::{self, Itself, Place};
 use crate::status::Cause;
 
 /// How volumes are used.
@@ -14,7 +14,7 @@ pub const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteO
 /// core/v1 PersistentVolumeClaim.
 pub const PERSISTENT_VOLUME_CLAIM: &[Check] = &[By(|claim, _, faults| {
     let nothing = Value::object();
-    spec(at(claim, "spec").unwrap_or(&nothing), "spec.", faults);
+    spec(at(claim, "spec").unwrap_or(&nothing), format_args!("spec."), faults);
 })];
 
 const SPEC: &[Check] = &[
@@ -31,16 +31,16 @@ const SPEC: &[Check] = &[
 ];
 
 /// The spec of a claim; `path` ends in a dot.
-pub fn spec(claim: &Value, path: &str, faults: &mut Vec<Cause>) {
+pub fn spec(claim: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     validate(SPEC, claim, path, faults);
 }
 
 /// The modes of a claim or a volume.
-pub fn access_modes(object: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let path = format!("{path}accessModes");
+pub fn access_modes(object: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    let path = format_args!("{path}accessModes");
     let modes: Vec<&str> = list(object, "accessModes").iter().filter_map(Value::as_str).collect();
     for mode in modes.iter().filter(|mode| !ACCESS_MODES.contains(mode)) {
-        faults.push(field::not_supported(path.as_str(), *mode, ACCESS_MODES));
+        faults.push(field::not_supported(path, *mode, ACCESS_MODES));
     }
     let others = modes.iter().any(|mode| *mode != "ReadWriteOncePod" && ACCESS_MODES.contains(mode));
     if others && modes.contains(&"ReadWriteOncePod") {
@@ -49,8 +49,8 @@ pub fn access_modes(object: &Value, path: &str, faults: &mut Vec<Cause>) {
 }
 
 /// Upstream names the field as it is kept in memory.
-fn storage_request(claim: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let here = format!("{path}resources[storage]");
+fn storage_request(claim: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    let here = format_args!("{path}resources[storage]");
     match at(claim, "resources.requests.storage").and_then(Value::as_str) {
         None => faults.push(field::required(here, "")),
         Some(shown) if Quantity::parse(shown).is_ok_and(|amount| amount.sign() <= 0) => {
@@ -60,26 +60,26 @@ fn storage_request(claim: &Value, path: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn data_source(claim: &Value, key: &str, path: &str, faults: &mut Vec<Cause>) {
+fn data_source(claim: &Value, key: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     let Some(source) = at(claim, key) else { return };
-    let here = format!("{path}{key}");
+    let here = format_args!("{path}{key}");
     let (group, kind) = (text(source, "apiGroup"), text(source, "kind"));
-    validate(&[Need("name", ""), Need("kind", "")], source, &format!("{here}."), faults);
+    validate(&[Need("name", ""), Need("kind", "")], source, format_args!("{here}."), faults);
     if group.is_empty() {
         if kind != "PersistentVolumeClaim" {
             let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-            faults.push(field::invalid(here.as_str(), kind, why));
+            faults.push(field::invalid(here, kind, why));
         }
     } else {
-        rule(&format!("{here}.apiGroup"), group, names::dns1123_subdomain_faults, faults);
+        rule(format_args!("{here}.apiGroup"), group, names::dns1123_subdomain_faults, faults);
     }
     let namespace = text(source, "namespace");
     if key == "dataSourceRef" && !namespace.is_empty() {
-        rule(&format!("{here}.namespace"), namespace, names::dns1123_label_faults, faults);
+        rule(format_args!("{here}.namespace"), namespace, names::dns1123_label_faults, faults);
     }
 }
 
-fn sources_agree(claim: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn sources_agree(claim: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let (Some(source), Some(reference)) = (at(claim, "dataSource"), at(claim, "dataSourceRef")) else {
         return;
     };
@@ -90,5 +90,5 @@ fn sources_agree(claim: &Value, path: &str, faults: &mut Vec<Cause>) {
         true => "must match dataSourceRef",
     };
     // Upstream shows the path where it means the value.
-    faults.push(field::invalid_shown(path.trim_end_matches('.'), &format!("\"{path}dataSource\""), why));
+    faults.push(field::invalid_shown(Itself(path), &format!("\"{path}dataSource\""), why));
 }

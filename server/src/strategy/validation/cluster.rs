@@ -6,7 +6,7 @@ use plinth_codec::{names, Value};
 
 use super::Check::{AtLeast, By, Need, OneOf};
 use super::{at, is_empty, list, text, Check};
-use crate::field;
+use crate::field::{self, Place};
 use crate::status::Cause;
 
 /// The classes of what a cluster cannot do without are there for good.
@@ -18,21 +18,21 @@ pub fn system_priority_class(name: &str) -> Option<&'static str> {
 /// core/v1 Node.
 pub const NODE: &[Check] = &[By(taints), By(amounts), By(pod_networks)];
 
-fn amounts(node: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn amounts(node: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     for part in ["capacity", "allocatable"] {
         let given = node.at(&["status", part]).and_then(Value::as_object);
         for (name, shown) in given.into_iter().flat_map(plinth_codec::Map::iter) {
             let shown = shown.as_str().unwrap_or_default();
-            super::amounts::amount(name, shown, &format!("status.{part}.{name}"), faults);
+            super::amounts::amount(name, shown, format_args!("status.{part}.{name}"), faults);
         }
     }
 }
 
 /// Networks of pods: one of each family.
-fn pod_networks(node: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn pod_networks(node: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let networks = super::texts(node, "spec.podCIDRs");
     for (i, network) in networks.iter().enumerate() {
-        super::address::network(network, &format!("spec.podCIDRs[{i}]"), faults);
+        super::address::network(network, format_args!("spec.podCIDRs[{i}]"), faults);
     }
     let is_6 = |network: &&str| network.contains(':');
     let one_each = networks.len() == 2 && networks.iter().filter(|network| is_6(network)).count() == 1;
@@ -48,7 +48,7 @@ pub const NAMESPACE: &[Check] = &[By(|namespace, _, faults| {
     const WHY: &str = "name is neither a standard finalizer name nor is it fully qualified";
     const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
     for finalizer in super::texts(namespace, PATH) {
-        super::rule(PATH, finalizer, names::qualified_name_faults, faults);
+        super::rule(format_args!("{PATH}"), finalizer, names::qualified_name_faults, faults);
         if !finalizer.contains('/') && !STANDARD.contains(&finalizer) {
             faults.push(field::invalid(PATH, finalizer, WHY));
         }
@@ -72,7 +72,7 @@ pub const RUNTIME_CLASS: &[Check] = &[
                 &requirements,
                 super::amounts::Kind::Container,
                 &BTreeSet::new(),
-                "overhead",
+                format_args!("overhead"),
                 faults,
             );
         }
@@ -80,11 +80,11 @@ pub const RUNTIME_CLASS: &[Check] = &[
     Check::Labels("scheduling.nodeSelector"),
     By(|class, _, faults| {
         if let Some(scheduling) = at(class, "scheduling") {
-            super::scheduling::tolerations(scheduling, "scheduling.", faults);
+            super::scheduling::tolerations(scheduling, format_args!("scheduling."), faults);
             let all = list(scheduling, "tolerations");
             for (i, toleration) in all.iter().enumerate() {
                 if all.iter().take(i).any(|earlier| earlier == toleration) {
-                    let here = format!("scheduling.tolerations[{i}]");
+                    let here = format_args!("scheduling.tolerations[{i}]");
                     faults.push(field::duplicate(here, toleration.clone()));
                 }
             }
@@ -99,32 +99,32 @@ pub const API_SERVICE: &[Check] = &[By(api_service)];
 pub const SECRET: &[Check] = &[By(secret)];
 
 /// Upstream names the taints of a node as if they were metadata.
-fn taints(node: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn taints(node: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, taint) in list(node, "spec.taints").iter().enumerate() {
-        let path = format!("metadata.taints[{i}]");
+        let path = format_args!("metadata.taints[{i}]");
         let key = text(taint, "key");
         let bad = names::qualified_name_faults(key);
-        faults.extend(bad.iter().map(|why| field::invalid(format!("{path}.key"), key, why)));
+        faults.extend(bad.iter().map(|why| field::invalid(format_args!("{path}.key"), key, why)));
         let value = text(taint, "value");
         let bad = names::label_value_faults(value);
-        faults.extend(bad.iter().map(|why| field::invalid(format!("{path}.value"), value, why)));
+        faults.extend(bad.iter().map(|why| field::invalid(format_args!("{path}.value"), value, why)));
         if !seen.insert((key, text(taint, "effect"))) {
-            let mut fault = field::duplicate(path.as_str(), taint.clone());
+            let mut fault = field::duplicate(path, taint.clone());
             fault.message += ": taints must be unique by key and effect pair";
             faults.push(fault);
         }
         let effect = text(taint, "effect");
         let supported = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
         if effect.is_empty() {
-            faults.push(field::required(format!("{path}.effect"), ""));
+            faults.push(field::required(format_args!("{path}.effect"), ""));
         } else if !supported.contains(&effect) {
-            faults.push(field::not_supported(format!("{path}.effect"), effect, supported));
+            faults.push(field::not_supported(format_args!("{path}.effect"), effect, supported));
         }
     }
 }
 
-fn lease_duration(lease: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn lease_duration(lease: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     if let Some(seconds) = at(lease, "spec.leaseDurationSeconds").and_then(Value::as_int).filter(|n| *n <= 0)
     {
         faults.push(field::invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"));
@@ -136,7 +136,7 @@ const HIGHEST_PRIORITY: i64 = 1_000_000_000;
 const SYSTEM_PRIORITIES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
-fn priority(class: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn priority(class: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let name = text(class, "metadata.name");
     let value = at(class, "value").and_then(Value::as_int).unwrap_or(0);
     if name.starts_with("system-") {
@@ -151,7 +151,7 @@ fn priority(class: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn api_service(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn api_service(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let name = text(service, "metadata.name");
     let (group, version) = (text(service, "spec.group"), text(service, "spec.version"));
     let required = format!("{version}.{group}");
@@ -165,9 +165,9 @@ fn api_service(service: &Value, _: &str, faults: &mut Vec<Cause>) {
             faults.push(field::required("spec.group", why));
         }
         "" => {}
-        group => super::rule("spec.group", group, names::dns1123_subdomain_faults, faults),
+        group => super::rule(format_args!("spec.group"), group, names::dns1123_subdomain_faults, faults),
     }
-    super::rule("spec.version", version, names::dns1035_label_faults, faults);
+    super::rule(format_args!("spec.version"), version, names::dns1035_label_faults, faults);
     for (path, most) in [("spec.groupPriorityMinimum", 20_000), ("spec.versionPriority", 1000)] {
         let number = at(service, path).and_then(Value::as_int).unwrap_or(0);
         if number <= 0 || number > most {
@@ -187,7 +187,12 @@ fn api_service(service: &Value, _: &str, faults: &mut Vec<Cause>) {
         }
         return;
     };
-    super::validate(&[Need("namespace", ""), Need("name", "")], called, "spec.service.", faults);
+    super::validate(
+        &[Need("namespace", ""), Need("name", "")],
+        called,
+        format_args!("spec.service."),
+        faults,
+    );
     let port = super::int(called, "port").unwrap_or(443);
     if !super::is_port(port) {
         let why = format!("port is not valid: {}", super::PORT);
@@ -207,12 +212,12 @@ const SECRET_KEYS: &[(&str, &[&str])] = &[
     ("kubernetes.io/tls", &["tls.crt", "tls.key"]),
 ];
 
-fn secret(secret: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn secret(secret: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     use base64::Engine as _;
     let kind = text(secret, "type");
     let data = |key: &str| secret.get("data").and_then(|data| data.get(key)).and_then(Value::as_str);
     for key in SECRET_KEYS.iter().filter(|(of, _)| *of == kind).flat_map(|(_, keys)| keys.iter()) {
-        let path = format!("data[{key}]");
+        let path = format_args!("data[{key}]");
         let Some(encoded) = data(key) else {
             faults.push(field::required(path, ""));
             continue;

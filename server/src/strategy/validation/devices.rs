@@ -7,25 +7,26 @@ use plinth_codec::{names, Map, Value};
 use super::pod::volume::driver_name;
 use super::Check::{By, Each, Labels, Name, Positive};
 use super::{at, int, list, rule, text, texts, validate, Check};
-use crate::field;
+use crate::field::{self, Place};
 use crate::status::Cause;
 
 /// resource.k8s.io/v1 ResourceClaim.
-pub const RESOURCE_CLAIM: &[Check] = &[By(|claim, _, faults| claim_spec(claim, "spec.", faults))];
+pub const RESOURCE_CLAIM: &[Check] =
+    &[By(|claim, _, faults| claim_spec(claim, format_args!("spec."), faults))];
 /// resource.k8s.io/v1 ResourceClaimTemplate.
 pub const RESOURCE_CLAIM_TEMPLATE: &[Check] = &[
     Labels("spec.metadata.labels"),
     By(|template, _, faults| {
         let nothing = Value::object();
-        claim_spec(at(template, "spec").unwrap_or(&nothing), "spec.spec.", faults);
+        claim_spec(at(template, "spec").unwrap_or(&nothing), format_args!("spec.spec."), faults);
     }),
 ];
 /// resource.k8s.io/v1 DeviceClass.
 pub const DEVICE_CLASS: &[Check] = &[
-    By(|class, _, faults| selectors(class, "spec.selectors", "spec.selectors", faults)),
+    By(|class, _, faults| selectors(class, "spec.selectors", format_args!("spec.selectors"), faults)),
     By(|class, _, faults| {
         for (i, config) in list(class, "spec.config").iter().enumerate() {
-            opaque(config, &format!("spec.config[{i}]"), faults);
+            opaque(config, format_args!("spec.config[{i}]"), faults);
         }
     }),
 ];
@@ -35,47 +36,47 @@ const MOST_REQUESTS: usize = 32;
 const MOST_ALTERNATIVES: usize = 8;
 
 /// The spec of a claim; `path` ends in a dot.
-fn claim_spec(claim: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn claim_spec(claim: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let requests = list(claim, "spec.devices.requests");
-    let here = format!("{path}devices.requests");
+    let here = format_args!("{path}devices.requests");
     if requests.len() > MOST_REQUESTS {
-        faults.push(field::too_many(here.as_str(), requests.len(), MOST_REQUESTS));
+        faults.push(field::too_many(here, requests.len(), MOST_REQUESTS));
     }
     let mut known: HashSet<String> = HashSet::new();
     for (i, wanted) in requests.iter().enumerate() {
-        request(wanted, &format!("{here}[{i}]"), &mut known, faults);
+        request(wanted, format_args!("{here}[{i}]"), &mut known, faults);
     }
     for (i, constraint) in list(claim, "spec.devices.constraints").iter().enumerate() {
-        let here = format!("{path}devices.constraints[{i}]");
-        named_requests(constraint, &known, &here, faults);
+        let here = format_args!("{path}devices.constraints[{i}]");
+        named_requests(constraint, &known, here, faults);
         let keys = ["matchAttribute", "distinctAttribute"];
         match keys.iter().filter(|key| at(constraint, key).is_some()).count() {
             0 => {
                 let why = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required";
-                faults.push(field::required(here.as_str(), why));
+                faults.push(field::required(here, why));
             }
             1 => {}
             _ => {
                 let why = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set";
-                faults.push(field::invalid(here.as_str(), constraint.clone(), why));
+                faults.push(field::invalid(here, constraint.clone(), why));
             }
         }
         for key in keys {
             if let Some(name) = at(constraint, key).and_then(Value::as_str) {
-                attribute_name(name, true, &format!("{here}.{key}"), faults);
+                attribute_name(name, true, format_args!("{here}.{key}"), faults);
             }
         }
     }
     for (i, config) in list(claim, "spec.devices.config").iter().enumerate() {
-        let here = format!("{path}devices.config[{i}]");
-        named_requests(config, &known, &here, faults);
-        opaque(config, &here, faults);
+        let here = format_args!("{path}devices.config[{i}]");
+        named_requests(config, &known, here, faults);
+        opaque(config, here, faults);
     }
 }
 
-fn request(wanted: &Value, path: &str, known: &mut HashSet<String>, faults: &mut Vec<Cause>) {
+fn request(wanted: &Value, path: Place<'_>, known: &mut HashSet<String>, faults: &mut Vec<Cause>) {
     let name = text(wanted, "name");
-    rule(&format!("{path}.name"), name, names::dns1123_label_faults, faults);
+    rule(format_args!("{path}.name"), name, names::dns1123_label_faults, faults);
     if !known.insert(name.to_owned()) {
         faults.push(field::duplicate(path, name));
     }
@@ -92,33 +93,33 @@ fn request(wanted: &Value, path: &str, known: &mut HashSet<String>, faults: &mut
         _ => {}
     }
     if let Some(exactly) = at(wanted, "exactly") {
-        one_request(exactly, &format!("{path}.exactly"), faults);
+        one_request(exactly, format_args!("{path}.exactly"), faults);
     }
     if alternatives.len() > MOST_ALTERNATIVES {
-        let here = format!("{path}.firstAvailable");
+        let here = format_args!("{path}.firstAvailable");
         faults.push(field::too_many(here, alternatives.len(), MOST_ALTERNATIVES));
     }
     for (j, alternative) in alternatives.iter().enumerate() {
-        let here = format!("{path}.firstAvailable[{j}]");
+        let here = format_args!("{path}.firstAvailable[{j}]");
         let inner = text(alternative, "name");
-        rule(&format!("{here}.name"), inner, names::dns1123_label_faults, faults);
+        rule(format_args!("{here}.name"), inner, names::dns1123_label_faults, faults);
         if !known.insert(format!("{name}/{inner}")) {
-            faults.push(field::duplicate(here.as_str(), inner));
+            faults.push(field::duplicate(here, inner));
         }
-        one_request(alternative, &here, faults);
+        one_request(alternative, here, faults);
     }
 }
 
-fn one_request(wanted: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn one_request(wanted: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     validate(
         &[Name("deviceClassName", names::dns1123_subdomain_faults)],
         wanted,
-        &format!("{path}."),
+        format_args!("{path}."),
         faults,
     );
-    selectors(wanted, "selectors", &format!("{path}.selectors"), faults);
+    selectors(wanted, "selectors", format_args!("{path}.selectors"), faults);
     let count = int(wanted, "count").unwrap_or(0);
-    let here = format!("{path}.count");
+    let here = format_args!("{path}.count");
     match text(wanted, "allocationMode") {
         "All" if count != 0 => {
             let why = "must not be specified when allocationMode is 'All'";
@@ -128,39 +129,39 @@ fn one_request(wanted: &Value, path: &str, faults: &mut Vec<Cause>) {
             faults.push(field::invalid(here, count, "must be greater than zero"));
         }
         "All" | "ExactCount" => {}
-        other => faults.push(field::not_supported(format!("{path}.allocationMode"), other, MODES)),
+        other => faults.push(field::not_supported(format_args!("{path}.allocationMode"), other, MODES)),
     }
 }
 
-fn selectors(holder: &Value, key: &str, path: &str, faults: &mut Vec<Cause>) {
+fn selectors(holder: &Value, key: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     for (i, selector) in list(holder, key).iter().enumerate() {
         if at(selector, "cel").is_none() {
-            faults.push(field::required(format!("{path}[{i}].cel"), ""));
+            faults.push(field::required(format_args!("{path}[{i}].cel"), ""));
         }
     }
 }
 
-fn opaque(config: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn opaque(config: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let Some(opaque) = at(config, "opaque") else {
-        faults.push(field::required(format!("{path}.opaque"), ""));
+        faults.push(field::required(format_args!("{path}.opaque"), ""));
         return;
     };
-    driver_name(text(opaque, "driver"), &format!("{path}.opaque.driver"), faults);
+    driver_name(text(opaque, "driver"), format_args!("{path}.opaque.driver"), faults);
     if at(opaque, "parameters").is_none() {
-        faults.push(field::required(format!("{path}.opaque.parameters"), ""));
+        faults.push(field::required(format_args!("{path}.opaque.parameters"), ""));
     }
 }
 
-fn named_requests(holder: &Value, known: &HashSet<String>, path: &str, faults: &mut Vec<Cause>) {
+fn named_requests(holder: &Value, known: &HashSet<String>, path: Place<'_>, faults: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, name) in texts(holder, "requests").iter().enumerate() {
-        let here = format!("{path}.requests[{i}]");
+        let here = format_args!("{path}.requests[{i}]");
         for part in name.splitn(2, '/') {
-            rule(&here, part, names::dns1123_label_faults, faults);
+            rule(here, part, names::dns1123_label_faults, faults);
         }
         if !known.contains(*name) {
             let why = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
-            faults.push(field::invalid(here.as_str(), *name, why));
+            faults.push(field::invalid(here, *name, why));
         }
         if !seen.insert(*name) {
             faults.push(field::duplicate(here, *name));
@@ -169,7 +170,7 @@ fn named_requests(holder: &Value, known: &HashSet<String>, path: &str, faults: &
 }
 
 /// The name of an attribute: a C identifier, after a domain and a slash where it is not the driver's own.
-fn attribute_name(name: &str, qualified: bool, path: &str, faults: &mut Vec<Cause>) {
+fn attribute_name(name: &str, qualified: bool, path: Place<'_>, faults: &mut Vec<Cause>) {
     const LONGEST_DOMAIN: usize = 63;
     const LONGEST_NAME: usize = 32;
     const IDENTIFIER: &str = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
@@ -211,12 +212,12 @@ fn attribute_name(name: &str, qualified: bool, path: &str, faults: &mut Vec<Caus
 /// resource.k8s.io/v1 ResourceSlice.
 pub const RESOURCE_SLICE: &[Check] = &[
     By(where_it_is),
-    By(|slice, _, faults| driver_name(text(slice, "spec.driver"), "spec.driver", faults)),
+    By(|slice, _, faults| driver_name(text(slice, "spec.driver"), format_args!("spec.driver"), faults)),
     By(pool),
     Each(
         "spec.devices",
         &[
-            By(|d, p, f| rule(&format!("{p}name"), text(d, "name"), names::dns1123_label_faults, f)),
+            By(|d, p, f| rule(format_args!("{p}name"), text(d, "name"), names::dns1123_label_faults, f)),
             By(attributes),
         ],
     ),
@@ -225,13 +226,13 @@ pub const RESOURCE_SLICE: &[Check] = &[
         for (i, device) in list(slice, "spec.devices").iter().enumerate() {
             let name = text(device, "name");
             if !seen.insert(name) {
-                faults.push(field::duplicate(format!("spec.devices[{i}]"), name));
+                faults.push(field::duplicate(format_args!("spec.devices[{i}]"), name));
             }
         }
     }),
 ];
 
-fn where_it_is(slice: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn where_it_is(slice: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let name = at(slice, "spec.nodeName").and_then(Value::as_str);
     let flag = |key: &str| at(slice, key).and_then(Value::as_bool) == Some(true);
     if let Some(name) = name {
@@ -239,7 +240,7 @@ fn where_it_is(slice: &Value, _: &str, faults: &mut Vec<Cause>) {
             let why = "must be either unset or set to a non-empty string";
             faults.push(field::invalid("spec.nodeName", name, why));
         } else {
-            rule("spec.nodeName", name, names::dns1123_subdomain_faults, faults);
+            rule(format_args!("spec.nodeName"), name, names::dns1123_subdomain_faults, faults);
         }
     }
     let given = [
@@ -260,7 +261,7 @@ fn where_it_is(slice: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn pool(slice: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn pool(slice: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const LONGEST: usize = 253;
     const PATH: &str = "spec.pool.name";
     let name = text(slice, PATH);
@@ -271,10 +272,10 @@ fn pool(slice: &Value, _: &str, faults: &mut Vec<Cause>) {
             faults.push(field::too_long(PATH, LONGEST));
         }
         for part in name.split('/') {
-            rule(PATH, part, names::dns1123_subdomain_faults, faults);
+            rule(format_args!("{PATH}"), part, names::dns1123_subdomain_faults, faults);
         }
     }
-    validate(&[Positive("spec.pool.resourceSliceCount")], slice, "", faults);
+    validate(&[Positive("spec.pool.resourceSliceCount")], slice, format_args!(""), faults);
     if let Some(generation) = int(slice, "spec.pool.generation").filter(|generation| *generation < 0) {
         faults.push(field::invalid(
             "spec.pool.generation",
@@ -284,31 +285,27 @@ fn pool(slice: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn attributes(device: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn attributes(device: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const LONGEST: usize = 64;
     const SEMVER: &str = "must be a string compatible with semver.org spec 2.0.0";
     const PATTERN: &str = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$";
     let all = at(device, "attributes").and_then(Value::as_object);
     for (name, attribute) in all.into_iter().flat_map(Map::iter) {
-        let here = format!("{path}attributes[{name}]");
-        attribute_name(name, false, &here, faults);
+        let here = format_args!("{path}attributes[{name}]");
+        attribute_name(name, false, here, faults);
         let values = ["int", "bool", "string", "version"];
         if values.iter().filter(|key| at(attribute, key).is_some()).count() != 1 {
-            faults.push(field::invalid(
-                here.as_str(),
-                attribute.clone(),
-                "exactly one value must be specified",
-            ));
+            faults.push(field::invalid(here, attribute.clone(), "exactly one value must be specified"));
         }
         for key in ["string", "version"] {
             let given = at(attribute, key).and_then(Value::as_str).unwrap_or_default();
             if given.len() > LONGEST {
-                faults.push(field::too_long(format!("{here}.{key}"), LONGEST));
+                faults.push(field::too_long(format_args!("{here}.{key}"), LONGEST));
             }
         }
         if let Some(version) = at(attribute, "version").and_then(Value::as_str) {
             if !plinth_codec::regexp::is_match(PATTERN, version) {
-                faults.push(field::invalid(format!("{here}.version"), version, SEMVER));
+                faults.push(field::invalid(format_args!("{here}.version"), version, SEMVER));
             }
         }
     }

@@ -109,7 +109,7 @@ pub fn pod(new: &Value, old: &Value) -> Vec<Cause> {
         }
         for (i, container) in list(new, &path).iter().enumerate() {
             if text(container, "image").is_empty() {
-                faults.push(field::required(format!("{path}[{i}].image"), ""));
+                faults.push(field::required(format_args!("{path}[{i}].image"), ""));
             }
         }
     }
@@ -126,7 +126,7 @@ pub fn pod(new: &Value, old: &Value) -> Vec<Cause> {
     let gates = list(new, "spec.schedulingGates").iter().map(|gate| text(gate, "name"));
     for (i, gate) in gates.enumerate().filter(|(_, gate)| !before.contains(gate)) {
         let why = format!("only deletion is allowed, but found new scheduling gate '{gate}'");
-        faults.push(field::forbidden(format!("spec.schedulingGates[{i}].name"), &why));
+        faults.push(field::forbidden(format_args!("spec.schedulingGates[{i}].name"), &why));
     }
     if !same(Some(&allowed(new, old, !before.is_empty(), &mut faults)), old.get("spec")) {
         faults.push(field::forbidden("spec", POD));
@@ -194,7 +194,7 @@ fn node_affinity(new: &Value, old: &Value, faults: &mut Vec<Cause>) {
         now.iter().zip(before).enumerate().filter(|(_, (now, before))| !only_adds(now, before))
     {
         let why = "only additions are allowed (no mutations or deletions)";
-        faults.push(field::invalid(format!("{PATH}[{i}]"), now.clone(), why));
+        faults.push(field::invalid(format_args!("{PATH}[{i}]"), now.clone(), why));
     }
 }
 

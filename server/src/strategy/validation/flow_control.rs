@@ -4,7 +4,7 @@ use plinth_codec::{names, Value};
 
 use super::Check::{By, Each, MustBe, Name, Need};
 use super::{at, int, is_empty, list, text, texts, validate, Check};
-use crate::field;
+use crate::field::{self, Itself, Place};
 use crate::status::Cause;
 
 /// flowcontrol.apiserver.k8s.io/v1 FlowSchema.
@@ -20,7 +20,7 @@ const RULE: &[Check] = &[
     By(|rule, path, faults| {
         if list(rule, "resourceRules").is_empty() && list(rule, "nonResourceRules").is_empty() {
             let why = "at least one of resourceRules and nonResourceRules has to be non-empty";
-            faults.push(field::required(path.trim_end_matches('.'), why));
+            faults.push(field::required(Itself(path), why));
         }
     }),
     Each(
@@ -53,7 +53,7 @@ const RULE: &[Check] = &[
     Each("nonResourceRules", &[By(verbs), By(urls)]),
 ];
 
-fn precedence(schema: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn precedence(schema: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.matchingPrecedence";
     const MOST: i64 = 10_000;
     let precedence = int(schema, PATH).unwrap_or(0);
@@ -69,7 +69,7 @@ fn precedence(schema: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn distinguisher(schema: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn distinguisher(schema: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const KINDS: &[&str] = &["ByNamespace", "ByUser"];
     let Some(method) = at(schema, "spec.distinguisherMethod") else { return };
     let kind = text(method, "type");
@@ -80,15 +80,15 @@ fn distinguisher(schema: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn level(schema: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn level(schema: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.priorityLevelConfiguration.name";
     match text(schema, PATH) {
         "" => faults.push(field::required(PATH, "must reference a priority level")),
-        name => super::rule(PATH, name, names::dns1123_subdomain_faults, faults),
+        name => super::rule(format_args!("{PATH}"), name, names::dns1123_subdomain_faults, faults),
     }
 }
 
-fn subject(subject: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn subject(subject: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     // Kind, its field, and upstream's order of the fields that it forbids.
     const KINDS: [(&str, &str, [&str; 2]); 3] = [
         ("ServiceAccount", "serviceAccount", ["user", "group"]),
@@ -98,20 +98,20 @@ fn subject(subject: &Value, path: &str, faults: &mut Vec<Cause>) {
     let given = text(subject, "kind");
     let Some((kind, key, others)) = KINDS.iter().find(|(kind, ..)| *kind == given) else {
         let supported = &["Group", "ServiceAccount", "User"];
-        faults.push(field::not_supported(format!("{path}kind"), given, supported));
+        faults.push(field::not_supported(format_args!("{path}kind"), given, supported));
         return;
     };
     match at(subject, key) {
         None => {
             let why = format!("{key} is required when subject kind is '{kind}'");
-            faults.push(field::required(format!("{path}{key}"), &why));
+            faults.push(field::required(format_args!("{path}{key}"), &why));
         }
         Some(part) => {
-            let here = format!("{path}{key}.");
+            let here = format_args!("{path}{key}.");
             match (*kind, text(part, "name")) {
-                (_, "") => faults.push(field::required(format!("{here}name"), "")),
+                (_, "") => faults.push(field::required(format_args!("{here}name"), "")),
                 ("ServiceAccount", name) if name != "*" => {
-                    super::rule(&format!("{here}name"), name, names::dns1123_subdomain_faults, faults);
+                    super::rule(format_args!("{here}name"), name, names::dns1123_subdomain_faults, faults);
                 }
                 _ => {}
             }
@@ -119,9 +119,9 @@ fn subject(subject: &Value, path: &str, faults: &mut Vec<Cause>) {
                 match text(part, "namespace") {
                     "" => {
                         let why = "must specify namespace for service account";
-                        faults.push(field::required(format!("{here}namespace"), why));
+                        faults.push(field::required(format_args!("{here}namespace"), why));
                     }
-                    _ => validate(&[Name("namespace", names::dns1123_label_faults)], part, &here, faults),
+                    _ => validate(&[Name("namespace", names::dns1123_label_faults)], part, here, faults),
                 }
             }
         }
@@ -129,31 +129,31 @@ fn subject(subject: &Value, path: &str, faults: &mut Vec<Cause>) {
     for other in others.iter().filter(|other| at(subject, other).is_some()) {
         let of = KINDS.iter().find(|(_, key, _)| key == other).map_or("", |(kind, ..)| kind);
         let why = format!("{other} is forbidden when subject kind is not '{of}'");
-        faults.push(field::forbidden(format!("{path}{other}"), &why));
+        faults.push(field::forbidden(format_args!("{path}{other}"), &why));
     }
 }
 
 /// A list that is not empty and holds nothing beside a wildcard.
-fn wildcard(rule: &Value, key: &str, needed: &str, others: &str, path: &str, faults: &mut Vec<Cause>) {
+fn wildcard(rule: &Value, key: &str, needed: &str, others: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     let given = texts(rule, key);
     if given.is_empty() {
-        faults.push(field::required(format!("{path}{key}"), needed));
+        faults.push(field::required(format_args!("{path}{key}"), needed));
     } else if given.len() > 1 && given.contains(&"*") {
         let why = format!("if '*' is present, must not specify other {others}");
-        faults.push(field::invalid(format!("{path}{key}"), list(rule, key).to_vec(), &why));
+        faults.push(field::invalid(format_args!("{path}{key}"), list(rule, key).to_vec(), &why));
     }
 }
 
-fn verbs(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn verbs(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     wildcard(rule, "verbs", "verbs must contain at least one value", "verbs", path, faults);
     let given = texts(rule, "verbs");
     if !given.contains(&"*") && !given.iter().all(|verb| VERBS.contains(verb)) {
-        faults.push(field::not_supported(format!("{path}verbs"), list(rule, "verbs").to_vec(), VERBS));
+        faults.push(field::not_supported(format_args!("{path}verbs"), list(rule, "verbs").to_vec(), VERBS));
     }
 }
 
-fn namespaces(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let (given, here) = (texts(rule, "namespaces"), format!("{path}namespaces"));
+fn namespaces(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    let (given, here) = (texts(rule, "namespaces"), format_args!("{path}namespaces"));
     if given.is_empty() {
         if at(rule, "clusterScope").and_then(Value::as_bool) != Some(true) {
             let why = "resource rules that are not cluster scoped must supply at least one namespace";
@@ -171,12 +171,12 @@ fn namespaces(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
     for (i, name) in given.iter().enumerate() {
         for why in names::dns1123_label_faults(name) {
             let why = format!("each member of this list must be '*' or a DNS-1123 label; {why}");
-            faults.push(field::invalid(format!("{here}[{i}]"), *name, &why));
+            faults.push(field::invalid(format_args!("{here}[{i}]"), *name, &why));
         }
     }
 }
 
-fn urls(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn urls(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let key = "nonResourceURLs";
     let needed = "nonResourceURLs must contain at least one value";
     wildcard(rule, key, needed, "non-resource URLs", path, faults);
@@ -199,11 +199,11 @@ fn urls(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
                 _ => continue,
             },
         };
-        faults.push(field::invalid(format!("{path}{key}[{i}]"), *url, why));
+        faults.push(field::invalid(format_args!("{path}{key}[{i}]"), *url, why));
     }
 }
 
-fn kind(level: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn kind(level: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let (limited, exempt) = (at(level, "spec.limited"), at(level, "spec.exempt"));
     match text(level, "spec.type") {
         "Exempt" => {
@@ -211,7 +211,7 @@ fn kind(level: &Value, _: &str, faults: &mut Vec<Cause>) {
                 faults.push(field::forbidden("spec.limited", "must be nil if the type is not Limited"));
             }
             if let Some(exempt) = exempt {
-                shares(exempt, "spec.exempt.", faults);
+                shares(exempt, format_args!("spec.exempt."), faults);
             }
         }
         "Limited" => {
@@ -229,16 +229,16 @@ fn kind(level: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn shares(holder: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn shares(holder: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     if let Some(shares) = int(holder, "nominalConcurrencyShares").filter(|shares| *shares < 0) {
         let why = "must be a non-negative integer";
-        faults.push(field::invalid(format!("{path}nominalConcurrencyShares"), shares, why));
+        faults.push(field::invalid(format_args!("{path}nominalConcurrencyShares"), shares, why));
     }
     validate(&[Check::Range("lendablePercent", 0, 100)], holder, path, faults);
 }
 
 fn bounds(limited: &Value, faults: &mut Vec<Cause>) {
-    shares(limited, "spec.limited.", faults);
+    shares(limited, format_args!("spec.limited."), faults);
     if let Some(percent) = int(limited, "borrowingLimitPercent").filter(|percent| *percent < 0) {
         let why = "if specified, must be a non-negative integer";
         faults.push(field::invalid("spec.limited.borrowingLimitPercent", percent, why));
@@ -249,18 +249,18 @@ fn bounds(limited: &Value, faults: &mut Vec<Cause>) {
         "Reject" => {
             if queuing.is_some() {
                 let why = "must be nil if limited.limitResponse.type is not Limited";
-                faults.push(field::forbidden(format!("{PATH}.queuing"), why));
+                faults.push(field::forbidden(format_args!("{PATH}.queuing"), why));
             }
         }
         "Queue" => match queuing {
             None => {
                 let why = "must not be empty if limited.limitResponse.type is Limited";
-                faults.push(field::required(format!("{PATH}.queuing"), why));
+                faults.push(field::required(format_args!("{PATH}.queuing"), why));
             }
             Some(queuing) => queues(queuing, faults),
         },
         other => {
-            faults.push(field::not_supported(format!("{PATH}.type"), other, &["Queue", "Reject"]));
+            faults.push(field::not_supported(format_args!("{PATH}.type"), other, &["Queue", "Reject"]));
         }
     }
 }
@@ -272,7 +272,7 @@ fn queues(queuing: &Value, faults: &mut Vec<Cause>) {
     let number = |key: &str| int(queuing, key).unwrap_or(0);
     let (queues, hand, length) = (number("queues"), number("handSize"), number("queueLengthLimit"));
     let mut refuse = |key: &str, value: i64, why: String| {
-        faults.push(field::invalid(format!("{PATH}.{key}"), value, &why));
+        faults.push(field::invalid(format_args!("{PATH}.{key}"), value, &why));
     };
     if length <= 0 {
         refuse("queueLengthLimit", length, "must be positive".into());

@@ -9,50 +9,50 @@ use super::pod::container::PROTOCOLS;
 use super::pod::{port_name_faults, port_or_name};
 use super::Check::{By, Each, In, NeedOneOf, OneOf, Port, Selector};
 use super::{address, at, int, is_empty, list, rule, text, texts, validate, Check};
-use crate::field;
+use crate::field::{self, Itself, Place};
 use crate::status::Cause;
 
 /// core/v1 Endpoints.
 pub const ENDPOINTS: &[Check] = &[Each("subsets", &[By(subset)])];
 
-fn subset(subset: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn subset(subset: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let (ready, others) = (list(subset, "addresses"), list(subset, "notReadyAddresses"));
     if ready.is_empty() && others.is_empty() {
         let why = "must specify `addresses` or `notReadyAddresses`";
-        faults.push(field::required(path.trim_end_matches('.'), why));
+        faults.push(field::required(Itself(path), why));
     }
     for (part, addresses) in [("addresses", ready), ("notReadyAddresses", others)] {
         for (i, given) in addresses.iter().enumerate() {
-            let here = format!("{path}{part}[{i}].");
+            let here = format_args!("{path}{part}[{i}].");
             let ip = text(given, "ip");
-            address::legacy(ip, &format!("{here}ip"), faults);
+            address::legacy(ip, format_args!("{here}ip"), faults);
             let checks = &[
                 Check::Text("hostname", names::dns1123_label_faults),
                 Check::Text("nodeName", names::dns1123_subdomain_faults),
             ];
-            validate(checks, given, &here, faults);
-            address::endpoint_range(ip, &format!("{here}ip"), faults);
+            validate(checks, given, here, faults);
+            address::endpoint_range(ip, format_args!("{here}ip"), faults);
         }
     }
     let ports = list(subset, "ports");
     for (i, port) in ports.iter().enumerate() {
-        let here = format!("{path}ports[{i}].");
+        let here = format_args!("{path}ports[{i}].");
         match text(port, "name") {
-            "" if ports.len() > 1 => faults.push(field::required(format!("{here}name"), "")),
+            "" if ports.len() > 1 => faults.push(field::required(format_args!("{here}name"), "")),
             "" => {}
-            name => rule(&format!("{here}name"), name, names::dns1123_label_faults, faults),
+            name => rule(format_args!("{here}name"), name, names::dns1123_label_faults, faults),
         }
         let number = int(port, "port").unwrap_or(0);
         if !super::is_port(number) {
-            faults.push(field::invalid(format!("{here}port"), number, super::PORT));
+            faults.push(field::invalid(format_args!("{here}port"), number, super::PORT));
         }
-        validate(&[NeedOneOf("protocol", PROTOCOLS), By(app_protocol)], port, &here, faults);
+        validate(&[NeedOneOf("protocol", PROTOCOLS), By(app_protocol)], port, here, faults);
     }
 }
 
-fn app_protocol(port: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn app_protocol(port: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     if let Some(protocol) = at(port, "appProtocol").and_then(Value::as_str) {
-        rule(&format!("{path}appProtocol"), protocol, names::qualified_name_faults, faults);
+        rule(format_args!("{path}appProtocol"), protocol, names::qualified_name_faults, faults);
     }
 }
 
@@ -61,14 +61,14 @@ pub const ENDPOINT_SLICE: &[Check] =
     &[NeedOneOf("addressType", &["FQDN", "IPv4", "IPv6"]), By(endpoints), By(slice_ports)];
 
 /// An address of the kind that the slice says.
-fn slice_address(kind: &str, given: &str, list_path: &str, i: usize, faults: &mut Vec<Cause>) {
-    let here = format!("{list_path}[{i}]");
+fn slice_address(kind: &str, given: &str, list_path: Place<'_>, i: usize, faults: &mut Vec<Cause>) {
+    let here = format_args!("{list_path}[{i}]");
     if kind == "FQDN" {
         match given {
             "" => faults.push(field::required(here, "")),
             given => {
                 let before = faults.len();
-                rule(&here, given, names::dns1123_subdomain_faults, faults);
+                rule(here, given, names::dns1123_subdomain_faults, faults);
                 if faults.len() == before && given.split('.').count() < 2 {
                     let why = "should be a domain with at least two segments separated by dots";
                     faults.push(field::invalid(here, given, why));
@@ -81,7 +81,7 @@ fn slice_address(kind: &str, given: &str, list_path: &str, i: usize, faults: &mu
         return;
     }
     let before = faults.len();
-    address::legacy(given, &here, faults);
+    address::legacy(given, here, faults);
     if faults.len() != before {
         return;
     }
@@ -91,10 +91,10 @@ fn slice_address(kind: &str, given: &str, list_path: &str, i: usize, faults: &mu
         ("IPv6", true) => faults.push(field::invalid(list_path, given, "must be an IPv6 address")),
         _ => {}
     }
-    address::endpoint_range(given, &here, faults);
+    address::endpoint_range(given, here, faults);
 }
 
-fn endpoints(slice: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn endpoints(slice: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const MOST_ENDPOINTS: usize = 1000;
     const MOST_ADDRESSES: usize = 100;
     const MOST_HINTS: usize = 8;
@@ -104,46 +104,47 @@ fn endpoints(slice: &Value, _: &str, faults: &mut Vec<Cause>) {
         return;
     }
     for (i, endpoint) in all.iter().enumerate() {
-        let path = format!("endpoints[{i}].");
-        let (addresses, here) = (texts(endpoint, "addresses"), format!("{path}addresses"));
+        let path = format_args!("endpoints[{i}].");
+        let (addresses, here) = (texts(endpoint, "addresses"), format_args!("{path}addresses"));
         if addresses.is_empty() {
-            faults.push(field::required(here.as_str(), "must contain at least 1 address"));
+            faults.push(field::required(here, "must contain at least 1 address"));
         }
         if addresses.len() > MOST_ADDRESSES {
-            faults.push(field::too_many(here.as_str(), addresses.len(), MOST_ADDRESSES));
+            faults.push(field::too_many(here, addresses.len(), MOST_ADDRESSES));
         }
         for (j, given) in addresses.iter().enumerate() {
-            slice_address(text(slice, "addressType"), given, &here, j, faults);
+            slice_address(text(slice, "addressType"), given, here, j, faults);
         }
         if let Some(name) = at(endpoint, "nodeName").and_then(Value::as_str) {
-            rule(&format!("{path}nodeName"), name, names::dns1123_subdomain_faults, faults);
+            rule(format_args!("{path}nodeName"), name, names::dns1123_subdomain_faults, faults);
         }
         if let Some(name) = at(endpoint, "hostname").and_then(Value::as_str) {
-            rule(&format!("{path}hostname"), name, names::dns1123_label_faults, faults);
+            rule(format_args!("{path}hostname"), name, names::dns1123_label_faults, faults);
         }
         type Rule = fn(&str) -> Vec<String>;
         let hints: [(&str, Rule); 2] =
             [("forZones", names::label_value_faults), ("forNodes", names::dns1123_subdomain_faults)];
         for (part, name_rule) in hints {
-            let (named, here) = (list(endpoint, &format!("hints.{part}")), format!("{path}hints.{part}"));
+            let (named, here) =
+                (list(endpoint, &format!("hints.{part}")), format_args!("{path}hints.{part}"));
             if named.len() > MOST_HINTS {
                 faults.push(field::too_many(here, named.len(), MOST_HINTS));
                 continue;
             }
             let mut seen = HashSet::new();
             for (j, hint) in named.iter().enumerate() {
-                let (name, here) = (text(hint, "name"), format!("{here}[{j}].name"));
+                let (name, here) = (text(hint, "name"), format_args!("{here}[{j}].name"));
                 if !seen.insert(name) {
                     faults.push(field::duplicate(here, name));
                 } else {
-                    rule(&here, name, name_rule, faults);
+                    rule(here, name, name_rule, faults);
                 }
             }
         }
     }
 }
 
-fn slice_ports(slice: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn slice_ports(slice: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const MOST: usize = 20_000;
     let ports = list(slice, "ports");
     if ports.len() > MOST {
@@ -152,14 +153,14 @@ fn slice_ports(slice: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
     let mut seen = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
-        let (name, path) = (text(port, "name"), format!("ports[{i}]."));
+        let (name, path) = (text(port, "name"), format_args!("ports[{i}]."));
         if !name.is_empty() {
-            rule(&format!("{path}name"), name, names::dns1123_label_faults, faults);
+            rule(format_args!("{path}name"), name, names::dns1123_label_faults, faults);
         }
         if !seen.insert(name) {
-            faults.push(field::duplicate(format!("{path}name"), name));
+            faults.push(field::duplicate(format_args!("{path}name"), name));
         }
-        validate(&[NeedOneOf("protocol", PROTOCOLS), By(app_protocol)], port, &path, faults);
+        validate(&[NeedOneOf("protocol", PROTOCOLS), By(app_protocol)], port, path, faults);
     }
 }
 
@@ -171,12 +172,12 @@ pub const INGRESS: &[Check] = &[
     Each("spec.rules", &[By(host), By(paths)]),
     By(|ingress, _, faults| {
         if let Some(class) = at(ingress, "spec.ingressClassName").and_then(Value::as_str) {
-            rule("spec.ingressClassName", class, names::dns1123_subdomain_faults, faults);
+            rule(format_args!("spec.ingressClassName"), class, names::dns1123_subdomain_faults, faults);
         }
     }),
 ];
 
-fn host_rule(host: &str, path: &str, faults: &mut Vec<Cause>) {
+fn host_rule(host: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     const FORM: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
     if !host.contains('*') {
         rule(path, host, names::dns1123_subdomain_faults, faults);
@@ -188,77 +189,77 @@ fn host_rule(host: &str, path: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn certificate(tls: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn certificate(tls: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     for (i, host) in texts(tls, "hosts").iter().enumerate() {
-        host_rule(host, &format!("{path}hosts[{i}]"), faults);
+        host_rule(host, format_args!("{path}hosts[{i}]"), faults);
     }
     let secret = text(tls, "secretName");
     if !secret.is_empty() {
-        rule(&format!("{path}secretName"), secret, names::dns1123_subdomain_faults, faults);
+        rule(format_args!("{path}secretName"), secret, names::dns1123_subdomain_faults, faults);
     }
 }
 
-fn ingress_says_something(ingress: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn ingress_says_something(ingress: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     if at(ingress, "spec.defaultBackend").is_none() && list(ingress, "spec.rules").is_empty() {
         let why = "either `defaultBackend` or `rules` must be specified";
         faults.push(field::invalid("spec", Value::Null, why));
     }
 }
 
-fn host(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn host(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let host = text(rule, "host");
     if host.is_empty() {
         return;
     }
-    let path = format!("{path}host");
+    let path = format_args!("{path}host");
     if address::sloppy(host).is_some() {
         faults.push(field::invalid(path, host, "must be a DNS name, not an IP address"));
         return;
     }
-    host_rule(host, &path, faults);
+    host_rule(host, path, faults);
 }
 
-fn paths(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn paths(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let Some(http) = at(rule, "http") else { return };
-    let path = format!("{path}http.paths");
+    let path = format_args!("{path}http.paths");
     if list(http, "paths").is_empty() {
-        faults.push(field::required(path.as_str(), ""));
+        faults.push(field::required(path, ""));
     }
     for (i, given) in list(http, "paths").iter().enumerate() {
-        let here = format!("{path}[{i}].");
-        path_of_rule(given, &here, faults);
+        let here = format_args!("{path}[{i}].");
+        path_of_rule(given, here, faults);
         // Upstream looks no further without a type.
         if at(given, "pathType").is_none() {
             continue;
         }
         // A path has a backend, be it an empty one.
         let nothing = Value::object();
-        backend(at(given, "backend").unwrap_or(&nothing), &format!("{here}backend."), faults);
+        backend(at(given, "backend").unwrap_or(&nothing), format_args!("{here}backend."), faults);
     }
 }
 
-fn path_of_rule(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn path_of_rule(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const WITHIN: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
     const AT_END: [&str; 2] = ["/..", "/."];
     const KINDS: &[&str] = &["Exact", "ImplementationSpecific", "Prefix"];
-    let (given, here) = (text(rule, "path"), format!("{path}path"));
+    let (given, here) = (text(rule, "path"), format_args!("{path}path"));
     let Some(kind) = at(rule, "pathType").and_then(Value::as_str) else {
-        faults.push(field::required(format!("{path}pathType"), "pathType must be specified"));
+        faults.push(field::required(format_args!("{path}pathType"), "pathType must be specified"));
         return;
     };
     match kind {
         "Exact" | "Prefix" => {
             if !given.starts_with('/') {
-                faults.push(field::invalid(here.as_str(), given, "must be an absolute path"));
+                faults.push(field::invalid(here, given, "must be an absolute path"));
             }
             if given.is_empty() {
                 return;
             }
             for wrong in WITHIN.into_iter().filter(|wrong| given.contains(wrong)) {
-                faults.push(field::invalid(here.as_str(), given, &format!("must not contain '{wrong}'")));
+                faults.push(field::invalid(here, given, &format!("must not contain '{wrong}'")));
             }
             for wrong in AT_END.into_iter().filter(|wrong| given.ends_with(wrong)) {
-                faults.push(field::invalid(here.as_str(), given, &format!("cannot end with '{wrong}'")));
+                faults.push(field::invalid(here, given, &format!("cannot end with '{wrong}'")));
             }
         }
         "ImplementationSpecific" => {
@@ -266,12 +267,12 @@ fn path_of_rule(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
                 faults.push(field::invalid(here, given, "must be an absolute path"));
             }
         }
-        other => faults.push(field::not_supported(format!("{path}pathType"), other, KINDS)),
+        other => faults.push(field::not_supported(format_args!("{path}pathType"), other, KINDS)),
     }
 }
 
-fn backend(backend: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let parent = path.trim_end_matches('.');
+fn backend(backend: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    let parent = Itself(path);
     match (at(backend, "service"), at(backend, "resource")) {
         (Some(_), Some(_)) => {
             faults.push(field::invalid(parent, "", "cannot set both resource and service backends"));
@@ -281,35 +282,35 @@ fn backend(backend: &Value, path: &str, faults: &mut Vec<Cause>) {
         }
         (Some(service), None) => service_backend(service, parent, path, faults),
         (None, Some(resource)) => {
-            let path = format!("{path}resource.");
+            let path = format_args!("{path}resource.");
             let group = text(resource, "apiGroup");
             if !group.is_empty() {
-                rule(&format!("{path}apiGroup"), group, names::dns1123_subdomain_faults, faults);
+                rule(format_args!("{path}apiGroup"), group, names::dns1123_subdomain_faults, faults);
             }
             for key in ["kind", "name"] {
                 match text(resource, key) {
-                    "" => faults.push(field::required(format!("{path}{key}"), "")),
-                    given => rule(&format!("{path}{key}"), given, names::path_segment_faults, faults),
+                    "" => faults.push(field::required(format_args!("{path}{key}"), "")),
+                    given => rule(format_args!("{path}{key}"), given, names::path_segment_faults, faults),
                 }
             }
         }
     }
 }
 
-fn service_backend(service: &Value, parent: &str, path: &str, faults: &mut Vec<Cause>) {
+fn service_backend(service: &Value, parent: Itself<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
     match text(service, "name") {
-        "" => faults.push(field::required(format!("{path}service.name"), "")),
-        name => rule(&format!("{path}service.name"), name, names::dns1123_label_faults, faults),
+        "" => faults.push(field::required(format_args!("{path}service.name"), "")),
+        name => rule(format_args!("{path}service.name"), name, names::dns1123_label_faults, faults),
     }
     let number = int(service, "port.number").unwrap_or(0);
     match (number, text(service, "port.name")) {
         (0, "") => faults.push(field::required(parent, "port name or number is required")),
-        (0, given) => rule(&format!("{path}service.port.name"), given, port_name_faults, faults),
+        (0, given) => rule(format_args!("{path}service.port.name"), given, port_name_faults, faults),
         (_, given) if !given.is_empty() => {
             faults.push(field::invalid(parent, "", "cannot set both port name & port number"));
         }
         (number, _) if !super::is_port(number) => {
-            faults.push(field::invalid(format!("{path}service.port.number"), number, super::PORT));
+            faults.push(field::invalid(format_args!("{path}service.port.number"), number, super::PORT));
         }
         _ => {}
     }
@@ -324,36 +325,36 @@ pub const INGRESS_CLASS: &[Check] = &[
         if controller.len() > LONGEST {
             faults.push(field::too_long(PATH, LONGEST));
         }
-        domain_prefixed(controller, PATH, faults);
+        domain_prefixed(controller, format_args!("{PATH}"), faults);
     }),
     In("spec.parameters", &[By(class_parameters)]),
 ];
 
-fn class_parameters(parameters: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn class_parameters(parameters: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let group = text(parameters, "apiGroup");
     if !group.is_empty() {
-        rule(&format!("{path}apiGroup"), group, names::dns1123_subdomain_faults, faults);
+        rule(format_args!("{path}apiGroup"), group, names::dns1123_subdomain_faults, faults);
     }
     for key in ["kind", "name"] {
         match text(parameters, key) {
-            "" => faults.push(field::required(format!("{path}{key}"), "")),
-            given => rule(&format!("{path}{key}"), given, names::path_segment_faults, faults),
+            "" => faults.push(field::required(format_args!("{path}{key}"), "")),
+            given => rule(format_args!("{path}{key}"), given, names::path_segment_faults, faults),
         }
     }
     let (scope, namespace) = (text(parameters, "scope"), at(parameters, "namespace").and_then(Value::as_str));
-    let here = format!("{path}namespace");
+    let here = format_args!("{path}namespace");
     match (scope, namespace) {
         ("Namespace", None | Some("")) => {
             faults.push(field::required(here, "`parameters.scope` is set to 'Namespace'"));
         }
-        ("Namespace", Some(name)) => rule(&here, name, names::dns1123_label_faults, faults),
+        ("Namespace", Some(name)) => rule(here, name, names::dns1123_label_faults, faults),
         ("Cluster", Some(_)) => {
             faults.push(field::forbidden(here, "`parameters.scope` is set to 'Cluster'"));
         }
         ("Cluster", None) => {}
-        ("", _) => faults.push(field::required(format!("{path}scope"), "")),
+        ("", _) => faults.push(field::required(format_args!("{path}scope"), "")),
         (other, _) => {
-            faults.push(field::not_supported(format!("{path}scope"), other, &["Cluster", "Namespace"]));
+            faults.push(field::not_supported(format_args!("{path}scope"), other, &["Cluster", "Namespace"]));
         }
     }
 }
@@ -368,9 +369,9 @@ pub const NETWORK_POLICY: &[Check] = &[
 const POLICY_PORT: &[Check] = &[OneOf("protocol", &["TCP", "UDP", "SCTP"]), By(policy_port)];
 const PEER: &[Check] = &[Selector("podSelector"), Selector("namespaceSelector"), By(peer)];
 
-fn policy_port(port: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn policy_port(port: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let (number, end) = (at(port, "port"), int(port, "endPort"));
-    let here = format!("{path}endPort");
+    let here = format_args!("{path}endPort");
     match number {
         None => {
             if let Some(end) = end {
@@ -379,14 +380,14 @@ fn policy_port(port: &Value, path: &str, faults: &mut Vec<Cause>) {
             }
         }
         Some(Value::String(_)) => {
-            port_or_name(number, &format!("{path}port"), faults);
+            port_or_name(number, format_args!("{path}port"), faults);
             if let Some(end) = end {
                 let why = "may not be specified when `port` is non-numeric";
                 faults.push(field::invalid(here, end, why));
             }
         }
         Some(first) => {
-            port_or_name(number, &format!("{path}port"), faults);
+            port_or_name(number, format_args!("{path}port"), faults);
             let Some(end) = end else { return };
             if first.as_int().is_some_and(|first| end < first) {
                 faults.push(field::invalid(here, end, "must be greater than or equal to `port`"));
@@ -396,12 +397,12 @@ fn policy_port(port: &Value, path: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn peer(peer: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let here = path.trim_end_matches('.');
+fn peer(peer: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    let here = Itself(path);
     let parts = ["podSelector", "namespaceSelector", "ipBlock"];
     let count = parts.iter().filter(|part| at(peer, part).is_some()).count();
     if let Some(block) = at(peer, "ipBlock") {
-        ip_block(block, &format!("{path}ipBlock"), faults);
+        ip_block(block, format_args!("{path}ipBlock"), faults);
     }
     if count == 0 {
         faults.push(field::required(here, "must specify a peer"));
@@ -410,26 +411,26 @@ fn peer(peer: &Value, path: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn ip_block(block: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn ip_block(block: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let network = text(block, "cidr");
     if network.is_empty() {
-        faults.push(field::required(format!("{path}.cidr"), ""));
+        faults.push(field::required(format_args!("{path}.cidr"), ""));
         return;
     }
     let before = faults.len();
-    address::network(network, &format!("{path}.cidr"), faults);
+    address::network(network, format_args!("{path}.cidr"), faults);
     let good = faults.len() == before;
     for (i, except) in texts(block, "except").iter().enumerate() {
-        let here = format!("{path}.except[{i}]");
+        let here = format_args!("{path}.except[{i}]");
         let before = faults.len();
-        address::network(except, &here, faults);
+        address::network(except, here, faults);
         if good && faults.len() == before && !address::contains(network, except) {
             faults.push(field::invalid(here, *except, "must be a strict subset of `cidr`"));
         }
     }
 }
 
-fn policy_types(policy: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn policy_types(policy: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let types = list(policy, "spec.policyTypes");
     if types.len() > 2 {
         let why = "may not specify more than two policyTypes";
@@ -438,7 +439,7 @@ fn policy_types(policy: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
     for (i, given) in texts(policy, "spec.policyTypes").iter().enumerate() {
         if !matches!(*given, "Ingress" | "Egress") {
-            let here = format!("spec.policyTypes[{i}]");
+            let here = format_args!("spec.policyTypes[{i}]");
             faults.push(field::not_supported(here, *given, &["Ingress", "Egress"]));
         }
     }
@@ -447,24 +448,24 @@ fn policy_types(policy: &Value, _: &str, faults: &mut Vec<Cause>) {
 /// networking.k8s.io/v1 IPAddress.
 pub const IP_ADDRESS: &[Check] = &[By(|object, _, faults| {
     const PATH: &str = "spec.parentRef";
-    address::canonical(text(object, "metadata.name"), "metadata.name", faults);
+    address::canonical(text(object, "metadata.name"), format_args!("metadata.name"), faults);
     let Some(parent) = at(object, PATH).filter(|parent| !is_empty(Some(parent))) else {
         faults.push(field::required(PATH, ""));
         return;
     };
     let group = text(parent, "group");
     if !group.is_empty() {
-        rule(&format!("{PATH}.group"), group, names::dns1123_subdomain_faults, faults);
+        rule(format_args!("{PATH}.group"), group, names::dns1123_subdomain_faults, faults);
     }
     for key in ["resource", "name"] {
         match text(parent, key) {
-            "" => faults.push(field::required(format!("{PATH}.{key}"), "")),
-            given => rule(&format!("{PATH}.{key}"), given, names::path_segment_faults, faults),
+            "" => faults.push(field::required(format_args!("{PATH}.{key}"), "")),
+            given => rule(format_args!("{PATH}.{key}"), given, names::path_segment_faults, faults),
         }
     }
     match text(parent, "namespace") {
         "" => {}
-        given => rule(&format!("{PATH}.namespace"), given, names::path_segment_faults, faults),
+        given => rule(format_args!("{PATH}.namespace"), given, names::path_segment_faults, faults),
     }
 })];
 
@@ -487,7 +488,7 @@ pub const SERVICE_CIDR: &[Check] = &[By(|object, _, faults| {
         }
     }
     for (i, network) in networks.iter().enumerate() {
-        address::canonical_network(network, &format!("{PATH}[{i}]"), faults);
+        address::canonical_network(network, format_args!("{PATH}[{i}]"), faults);
     }
 })];
 
@@ -501,5 +502,5 @@ pub fn service_cidr_update(new: &Value, old: &Value) -> Vec<Cause> {
     }
     let pairs = now.iter().zip(&before).enumerate();
     let changed = pairs.filter(|(_, (now, before))| now != before);
-    changed.map(|(i, (now, _))| field::invalid(format!("{PATH}[{i}]"), *now, WHY)).collect()
+    changed.map(|(i, (now, _))| field::invalid(format_args!("{PATH}[{i}]"), *now, WHY)).collect()
 }

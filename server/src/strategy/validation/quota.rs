@@ -7,7 +7,7 @@ use plinth_codec::{names, Map, Value};
 
 use super::Check::{By, Each};
 use super::{amounts, at, list, rule, text, texts, Check};
-use crate::field;
+use crate::field::{self, Place};
 use crate::status::Cause;
 
 /// core/v1 ResourceQuota.
@@ -52,13 +52,13 @@ fn is_of_quotas(name: &str) -> bool {
 
 fn hard(quota: &Value, path: &str, faults: &mut Vec<Cause>) {
     for (name, shown) in at(quota, path).and_then(Value::as_object).into_iter().flat_map(Map::iter) {
-        let here = format!("{path}[{name}]");
-        amounts::resource_name(name, &here, faults);
+        let here = format_args!("{path}[{name}]");
+        amounts::resource_name(name, here, faults);
         if !name.contains('/') && !is_of_quotas(name) {
             let why = "must be a standard resource for quota";
-            faults.push(field::invalid(here.as_str(), name.clone(), why));
+            faults.push(field::invalid(here, name.clone(), why));
         }
-        amounts::amount(name, shown.as_str().unwrap_or_default(), &here, faults);
+        amounts::amount(name, shown.as_str().unwrap_or_default(), here, faults);
     }
 }
 
@@ -91,7 +91,7 @@ fn conflicting(scopes: &[&str]) -> usize {
     pairs.iter().filter(|pair| pair.iter().all(|scope| scopes.contains(scope))).count()
 }
 
-fn scopes(quota: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn scopes(quota: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.scopes";
     let given = texts(quota, PATH);
     let mut refuse = |why: &str| faults.push(field::invalid(PATH, list(quota, PATH).to_vec(), why));
@@ -108,7 +108,7 @@ fn scopes(quota: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn scope_selector(quota: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn scope_selector(quota: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.scopeSelector.matchExpressions";
     let mut named = Vec::new();
     for wanted in list(quota, PATH) {
@@ -116,7 +116,7 @@ fn scope_selector(quota: &Value, _: &str, faults: &mut Vec<Cause>) {
         let values = list(wanted, "values");
         // Upstream leaves the index out of the paths.
         if !SCOPES.contains(&scope) {
-            faults.push(field::invalid(format!("{PATH}.scopeName"), scope, "unsupported scope"));
+            faults.push(field::invalid(format_args!("{PATH}.scopeName"), scope, "unsupported scope"));
         }
         for _ in 0..misapplied(quota, scope) {
             let shown = at(quota, "spec.scopeSelector").cloned().unwrap_or_default();
@@ -128,21 +128,21 @@ fn scope_selector(quota: &Value, _: &str, faults: &mut Vec<Cause>) {
         );
         if needs_no_value && operator != "Exists" {
             let why = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
-            faults.push(field::invalid(format!("{PATH}.operator"), operator, why));
+            faults.push(field::invalid(format_args!("{PATH}.operator"), operator, why));
         }
         match operator {
             "In" | "NotIn" if values.is_empty() => {
                 let why = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
-                faults.push(field::required(format!("{PATH}.values"), why));
+                faults.push(field::required(format_args!("{PATH}.values"), why));
             }
             "Exists" | "DoesNotExist" if !values.is_empty() => {
                 let why = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
-                faults.push(field::invalid(format!("{PATH}.values"), values.to_vec(), why));
+                faults.push(field::invalid(format_args!("{PATH}.values"), values.to_vec(), why));
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
             other => {
                 faults.push(field::invalid(
-                    format!("{PATH}.operator"),
+                    format_args!("{PATH}.operator"),
                     other,
                     "not a valid selector operator",
                 ));
@@ -166,16 +166,16 @@ pub fn quota_update(new: &Value, old: &Value) -> Vec<Cause> {
     }
 }
 
-fn types(range: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn types(range: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let mut seen = BTreeSet::new();
     for (i, limit) in list(range, "spec.limits").iter().enumerate() {
-        let (kind, here) = (text(limit, "type"), format!("spec.limits[{i}].type"));
+        let (kind, here) = (text(limit, "type"), format_args!("spec.limits[{i}].type"));
         let before = faults.len();
-        rule(&here, kind, names::qualified_name_faults, faults);
+        rule(here, kind, names::qualified_name_faults, faults);
         let standard = matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim");
         if faults.len() == before && !kind.contains('/') && !standard {
             let why = "must be a standard limit type or fully qualified";
-            faults.push(field::invalid(here.as_str(), kind, why));
+            faults.push(field::invalid(here, kind, why));
         }
         if !seen.insert(kind) {
             faults.push(field::duplicate(here, kind));
@@ -183,7 +183,7 @@ fn types(range: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn limit(limit: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn limit(limit: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let kind = text(limit, "type");
     let mut resources = BTreeSet::new();
     for part in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
@@ -191,14 +191,14 @@ fn limit(limit: &Value, path: &str, faults: &mut Vec<Cause>) {
         let Some(given) = given else { continue };
         if kind == "Pod" && part.starts_with("default") {
             let why = "may not be specified when `type` is 'Pod'";
-            faults.push(field::forbidden(format!("{path}{part}"), why));
+            faults.push(field::forbidden(format_args!("{path}{part}"), why));
             continue;
         }
         for (name, _) in given.iter() {
-            let here = format!("{path}{part}[{name}]");
+            let here = format_args!("{path}{part}[{name}]");
             match kind {
-                "Pod" | "Container" => amounts::container_resource_name(name, &here, faults),
-                _ => amounts::resource_name(name, &here, faults),
+                "Pod" | "Container" => amounts::container_resource_name(name, here, faults),
+                _ => amounts::resource_name(name, here, faults),
             }
             resources.insert(name.as_str());
         }
@@ -206,7 +206,7 @@ fn limit(limit: &Value, path: &str, faults: &mut Vec<Cause>) {
     let bounds_storage = |part: &str| at(limit, part).and_then(|given| given.get("storage")).is_some();
     if kind == "PersistentVolumeClaim" && !bounds_storage("min") && !bounds_storage("max") {
         let why = "either minimum or maximum storage value is required, but neither was provided";
-        faults.push(field::required(format!("{path}limits"), why));
+        faults.push(field::required(format_args!("{path}limits"), why));
     }
     for name in resources {
         amounts_agree(limit, name, kind, path, faults);
@@ -216,7 +216,7 @@ fn limit(limit: &Value, path: &str, faults: &mut Vec<Cause>) {
 /// An amount of a limit, as it is shown and as it is.
 type Amount<'a> = Option<(&'a str, Quantity)>;
 
-fn amounts_agree(limit: &Value, name: &str, kind: &str, path: &str, faults: &mut Vec<Cause>) {
+fn amounts_agree(limit: &Value, name: &str, kind: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     let amount = |part: &str| -> Amount<'_> {
         let shown = at(limit, part).and_then(|given| given.get(name)).and_then(Value::as_str)?;
         Some((shown, Quantity::parse(shown).ok()?))
@@ -238,13 +238,13 @@ fn amounts_agree(limit: &Value, name: &str, kind: &str, path: &str, faults: &mut
         if a > b {
             let why = format!("{first} {small} is greater than {second} {large}");
             let shown = shown.map_or("", |(text, _)| text);
-            faults.push(field::invalid(format!("{path}{part}[{name}]"), shown, &why));
+            faults.push(field::invalid(format_args!("{path}{part}[{name}]"), shown, &why));
         }
     }
-    let here = format!("{path}maxLimitRequestRatio[{name}]");
+    let here = format_args!("{path}maxLimitRequestRatio[{name}]");
     if let Some((shown, ratio)) = amount("maxLimitRequestRatio") {
         if ratio < Quantity::of_int(1) {
-            faults.push(field::invalid(here.as_str(), shown, &format!("ratio {shown} is less than 1")));
+            faults.push(field::invalid(here, shown, &format!("ratio {shown} is less than 1")));
         }
         if let (Some((_, least)), Some((_, most))) = (least, most) {
             let highest = most.to_f64() / least.to_f64();
@@ -258,7 +258,7 @@ fn amounts_agree(limit: &Value, name: &str, kind: &str, path: &str, faults: &mut
         let may_exceed = amounts::is_native(name) && !amounts::is_huge(name);
         if !may_exceed && a != b {
             let why = format!("default value {shown} must equal to defaultRequest value {asked} in {name}");
-            faults.push(field::invalid(format!("{path}defaultRequest[{name}]"), asked, &why));
+            faults.push(field::invalid(format_args!("{path}defaultRequest[{name}]"), asked, &why));
         }
     }
 }

@@ -5,7 +5,7 @@ use plinth_codec::{names, Value};
 use super::Check::{By, Each, Name, Selector};
 use super::{at, list, text, Check};
 use crate::authz::rbac::GROUP;
-use crate::field;
+use crate::field::{self, Place};
 use crate::status::Cause;
 
 /// rbac.authorization.k8s.io/v1 Role.
@@ -25,23 +25,23 @@ pub const CLUSTER_ROLE_BINDING: &[Check] = &[
     Each("subjects", &[By(|s, path, faults| subject(s, path, false, faults))]),
 ];
 
-fn namespaced_rule(value: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn namespaced_rule(value: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     rule(value, path, true, faults);
 }
 
-fn cluster_rule(value: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn cluster_rule(value: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     rule(value, path, false, faults);
 }
 
-fn rule(rule: &Value, path: &str, namespaced: bool, faults: &mut Vec<Cause>) {
+fn rule(rule: &Value, path: Place<'_>, namespaced: bool, faults: &mut Vec<Cause>) {
     let has = |key: &str| !list(rule, key).is_empty();
     if !has("verbs") {
-        faults.push(field::required(format!("{path}verbs"), "verbs must contain at least one value"));
+        faults.push(field::required(format_args!("{path}verbs"), "verbs must contain at least one value"));
     }
     if has("nonResourceURLs") {
         let mut refuse = |why: &str| {
             let paths = list(rule, "nonResourceURLs").to_vec();
-            faults.push(field::invalid(format!("{path}nonResourceURLs"), paths, why));
+            faults.push(field::invalid(format_args!("{path}nonResourceURLs"), paths, why));
         };
         if namespaced {
             refuse("namespaced rules cannot apply to non-resource URLs");
@@ -56,11 +56,11 @@ fn rule(rule: &Value, path: &str, namespaced: bool, faults: &mut Vec<Cause>) {
         ("resources", "resource rules must supply at least one resource"),
     ];
     for (key, why) in needed.into_iter().filter(|(key, _)| !has(key)) {
-        faults.push(field::required(format!("{path}{key}"), why));
+        faults.push(field::required(format_args!("{path}{key}"), why));
     }
 }
 
-fn aggregation(role: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn aggregation(role: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let Some(rule) = at(role, "aggregationRule").filter(|rule| !rule.is_null()) else { return };
     if list(rule, "clusterRoleSelectors").is_empty() {
         let why = "at least one clusterRoleSelector required if aggregationRule is non-nil";
@@ -70,10 +70,10 @@ fn aggregation(role: &Value, _: &str, faults: &mut Vec<Cause>) {
         // The row reads a member of an object; the element is given one.
         let holder = plinth_codec::tree!({ "selector": selector.clone() });
         let mut found = Vec::new();
-        super::validate(&[Selector("selector")], &holder, "", &mut found);
-        let here = format!("aggregationRule.clusterRoleSelectors[{i}]");
+        super::validate(&[Selector("selector")], &holder, format_args!(""), &mut found);
+        let here = format_args!("aggregationRule.clusterRoleSelectors[{i}]");
         faults.extend(found.into_iter().map(|mut fault| {
-            fault.field = fault.field.replacen("selector", &here, 1);
+            fault.field = fault.field.replacen("selector", &here.to_string(), 1);
             fault
         }));
     }
@@ -90,29 +90,29 @@ fn role_ref(binding: &Value, kinds: &[&str], faults: &mut Vec<Cause>) {
     }
 }
 
-fn subject(subject: &Value, path: &str, namespaced: bool, faults: &mut Vec<Cause>) {
+fn subject(subject: &Value, path: Place<'_>, namespaced: bool, faults: &mut Vec<Cause>) {
     let (name, group) = (text(subject, "name"), text(subject, "apiGroup"));
     if name.is_empty() {
-        faults.push(field::required(format!("{path}name"), ""));
+        faults.push(field::required(format_args!("{path}name"), ""));
     }
     let wanted_group = match text(subject, "kind") {
         "ServiceAccount" => {
             let bad = if name.is_empty() { Vec::new() } else { names::dns1123_subdomain_faults(name) };
-            faults.extend(bad.iter().map(|why| field::invalid(format!("{path}name"), name, why)));
+            faults.extend(bad.iter().map(|why| field::invalid(format_args!("{path}name"), name, why)));
             ""
         }
         "User" | "Group" => GROUP,
         other => {
             let supported = &["ServiceAccount", "User", "Group"];
-            faults.push(field::not_supported(format!("{path}kind"), other, supported));
+            faults.push(field::not_supported(format_args!("{path}kind"), other, supported));
             return;
         }
     };
     if group != wanted_group {
-        faults.push(field::not_supported(format!("{path}apiGroup"), group, &[wanted_group]));
+        faults.push(field::not_supported(format_args!("{path}apiGroup"), group, &[wanted_group]));
     }
     if wanted_group.is_empty() && !namespaced && text(subject, "namespace").is_empty() {
-        faults.push(field::required(format!("{path}namespace"), ""));
+        faults.push(field::required(format_args!("{path}namespace"), ""));
     }
 }
 

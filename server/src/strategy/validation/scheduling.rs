@@ -6,7 +6,7 @@ use plinth_codec::{names, Map, Value};
 
 use super::Check::{By, Each, Enum, In, MustBe, Selector};
 use super::{at, int, list, rule, text, texts, validate, Check};
-use crate::field;
+use crate::field::{self, Place};
 use crate::status::Cause;
 
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -35,7 +35,7 @@ const POD_AFFINITY: &[Check] = &[
             By(|weighted, path, faults| {
                 let nothing = Value::object();
                 let term = at(weighted, "podAffinityTerm").unwrap_or(&nothing);
-                validate(POD_TERM, term, &format!("{path}podAffinityTerm."), faults);
+                validate(POD_TERM, term, format_args!("{path}podAffinityTerm."), faults);
             }),
         ],
     ),
@@ -53,108 +53,112 @@ const POD_TERM: &[Check] = &[
     By(topology_key),
 ];
 
-fn weight(term: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn weight(term: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let weight = int(term, "weight").unwrap_or(0);
     if !(1..=100).contains(&weight) {
-        faults.push(field::invalid(format!("{path}weight"), weight, "must be in the range 1-100"));
+        faults.push(field::invalid(format_args!("{path}weight"), weight, "must be in the range 1-100"));
     }
 }
 
-fn node_term(term: &Value, check_values: bool, path: &str, faults: &mut Vec<Cause>) {
+fn node_term(term: &Value, check_values: bool, path: Place<'_>, faults: &mut Vec<Cause>) {
     for (i, wanted) in list(term, "matchExpressions").iter().enumerate() {
-        requirement(wanted, check_values, &format!("{path}matchExpressions[{i}]."), faults);
+        requirement(wanted, check_values, format_args!("{path}matchExpressions[{i}]."), faults);
     }
     for (i, wanted) in list(term, "matchFields").iter().enumerate() {
-        let path = format!("{path}matchFields[{i}].");
+        let path = format_args!("{path}matchFields[{i}].");
         let values = texts(wanted, "values");
         match text(wanted, "operator") {
             "In" | "NotIn" if values.len() != 1 => {
                 let why = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
-                faults.push(field::required(format!("{path}values"), why));
+                faults.push(field::required(format_args!("{path}values"), why));
             }
             "In" | "NotIn" => {}
-            other => bad_operator(other, &path, faults),
+            other => bad_operator(other, path, faults),
         }
         match text(wanted, "key") {
             "metadata.name" => {
                 for (j, value) in values.iter().enumerate() {
-                    rule(&format!("{path}values[{j}]"), value, names::dns1123_subdomain_faults, faults);
+                    rule(format_args!("{path}values[{j}]"), value, names::dns1123_subdomain_faults, faults);
                 }
             }
             other => {
-                faults.push(field::invalid(format!("{path}key"), other, "not a valid field selector key"));
+                faults.push(field::invalid(
+                    format_args!("{path}key"),
+                    other,
+                    "not a valid field selector key",
+                ));
             }
         }
     }
 }
 
-fn bad_operator(operator: &str, path: &str, faults: &mut Vec<Cause>) {
-    faults.push(field::invalid(format!("{path}operator"), operator, "not a valid selector operator"));
+fn bad_operator(operator: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+    faults.push(field::invalid(format_args!("{path}operator"), operator, "not a valid selector operator"));
 }
 
-fn requirement(wanted: &Value, check_values: bool, path: &str, faults: &mut Vec<Cause>) {
+fn requirement(wanted: &Value, check_values: bool, path: Place<'_>, faults: &mut Vec<Cause>) {
     let values = texts(wanted, "values");
-    let here = format!("{path}values");
+    let here = format_args!("{path}values");
     match (text(wanted, "operator"), values.len()) {
         ("In" | "NotIn", 0) => {
             let why = "must be specified when `operator` is 'In' or 'NotIn'";
-            faults.push(field::required(here.as_str(), why));
+            faults.push(field::required(here, why));
         }
         ("Exists" | "DoesNotExist", 1..) => {
             let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-            faults.push(field::forbidden(here.as_str(), why));
+            faults.push(field::forbidden(here, why));
         }
         ("Gt" | "Lt", count) if count != 1 => {
             let why = "must be specified single value when `operator` is 'Lt' or 'Gt'";
-            faults.push(field::required(here.as_str(), why));
+            faults.push(field::required(here, why));
         }
         ("In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt", _) => {}
         (other, _) => bad_operator(other, path, faults),
     }
-    rule(&format!("{path}key"), text(wanted, "key"), names::qualified_name_faults, faults);
+    rule(format_args!("{path}key"), text(wanted, "key"), names::qualified_name_faults, faults);
     for (i, value) in values.iter().enumerate().filter(|_| check_values) {
-        rule(&format!("{here}[{i}]"), value, names::label_value_faults, faults);
+        rule(format_args!("{here}[{i}]"), value, names::label_value_faults, faults);
     }
 }
 
-fn namespaces(term: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn namespaces(term: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     for name in texts(term, "namespaces") {
-        rule(&format!("{path}namespace"), name, names::dns1123_label_faults, faults);
+        rule(format_args!("{path}namespace"), name, names::dns1123_label_faults, faults);
     }
 }
 
-fn topology_key(term: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let (key, here) = (text(term, "topologyKey"), format!("{path}topologyKey"));
+fn topology_key(term: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    let (key, here) = (text(term, "topologyKey"), format_args!("{path}topologyKey"));
     if key.is_empty() {
-        faults.push(field::required(here.as_str(), "can not be empty"));
+        faults.push(field::required(here, "can not be empty"));
     }
-    rule(&here, key, names::qualified_name_faults, faults);
+    rule(here, key, names::qualified_name_faults, faults);
 }
 
-fn label_keys(term: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn label_keys(term: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let selector = at(term, "labelSelector");
     let mismatched: HashSet<&str> = texts(term, "mismatchLabelKeys").into_iter().collect();
     for part in ["matchLabelKeys", "mismatchLabelKeys"] {
         let keys = texts(term, part);
         if !keys.is_empty() && selector.is_none() {
             let why = "must not be specified when labelSelector is not set";
-            faults.push(field::forbidden(format!("{path}{part}"), why));
+            faults.push(field::forbidden(format_args!("{path}{part}"), why));
             continue;
         }
         for (i, key) in keys.iter().enumerate() {
-            rule(&format!("{path}{part}[{i}]"), key, names::qualified_name_faults, faults);
+            rule(format_args!("{path}{part}[{i}]"), key, names::qualified_name_faults, faults);
         }
     }
     for (i, key) in texts(term, "matchLabelKeys").iter().enumerate() {
         if mismatched.contains(key) {
             let why = "exists in both matchLabelKeys and mismatchLabelKeys";
-            faults.push(field::invalid(format!("{path}matchLabelKeys[{i}]"), *key, why));
+            faults.push(field::invalid(format_args!("{path}matchLabelKeys[{i}]"), *key, why));
         }
     }
 }
 
 /// How pods are spread.
-pub fn spread_constraints<'a>(spec: &'a Value, path: &str, faults: &mut Vec<Cause>) {
+pub fn spread_constraints<'a>(spec: &'a Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const POLICIES: &[&str] = &["Honor", "Ignore"];
     let all = list(spec, "topologySpreadConstraints");
     let kind =
@@ -162,7 +166,7 @@ pub fn spread_constraints<'a>(spec: &'a Value, path: &str, faults: &mut Vec<Caus
     let last: HashMap<(&str, &str), usize> =
         all.iter().enumerate().map(|(i, constraint)| (kind(constraint), i)).collect();
     for (i, constraint) in all.iter().enumerate() {
-        let path = format!("{path}topologySpreadConstraints[{i}].");
+        let path = format_args!("{path}topologySpreadConstraints[{i}].");
         let (key, action) = kind(constraint);
         validate(
             &[
@@ -171,18 +175,18 @@ pub fn spread_constraints<'a>(spec: &'a Value, path: &str, faults: &mut Vec<Caus
                 MustBe("whenUnsatisfiable", &["DoNotSchedule", "ScheduleAnyway"]),
             ],
             constraint,
-            &path,
+            path,
             faults,
         );
         if last.get(&(key, action)) != Some(&i) {
-            let here = format!("{path}{{topologyKey, whenUnsatisfiable}}");
+            let here = format_args!("{path}{{topologyKey, whenUnsatisfiable}}");
             faults.push(field::duplicate(here, format!("{{{key}, {action}}}")));
         }
         if let Some(domains) = int(constraint, "minDomains") {
-            validate(&[Check::Positive("minDomains")], constraint, &path, faults);
+            validate(&[Check::Positive("minDomains")], constraint, path, faults);
             if action != "DoNotSchedule" {
                 let why = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
-                faults.push(field::invalid(format!("{path}minDomains"), domains, &why));
+                faults.push(field::invalid(format_args!("{path}minDomains"), domains, &why));
             }
         }
         validate(
@@ -193,13 +197,13 @@ pub fn spread_constraints<'a>(spec: &'a Value, path: &str, faults: &mut Vec<Caus
                 Selector("labelSelector"),
             ],
             constraint,
-            &path,
+            path,
             faults,
         );
     }
 }
 
-fn spread_keys(constraint: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn spread_keys(constraint: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let keys = texts(constraint, "matchLabelKeys");
     if keys.is_empty() {
         return;
@@ -211,11 +215,11 @@ fn spread_keys(constraint: &Value, path: &str, faults: &mut Vec<Cause>) {
     selected.extend(selector.into_iter().flat_map(|s| list(s, "matchExpressions")).map(|e| text(e, "key")));
     if selector.is_none() {
         let why = "must not be specified when labelSelector is not set";
-        faults.push(field::forbidden(format!("{path}matchLabelKeys"), why));
+        faults.push(field::forbidden(format_args!("{path}matchLabelKeys"), why));
     }
     for (i, key) in keys.iter().enumerate() {
-        let here = format!("{path}matchLabelKeys[{i}]");
-        rule(&here, key, names::qualified_name_faults, faults);
+        let here = format_args!("{path}matchLabelKeys[{i}]");
+        rule(here, key, names::qualified_name_faults, faults);
         if selected.contains(key) {
             faults.push(field::invalid(here, *key, "exists in both matchLabelKeys and labelSelector"));
         }
@@ -223,22 +227,22 @@ fn spread_keys(constraint: &Value, path: &str, faults: &mut Vec<Cause>) {
 }
 
 /// Which taints a pod is fine with; also of a runtime class.
-pub fn tolerations(holder: &Value, path: &str, faults: &mut Vec<Cause>) {
+pub fn tolerations(holder: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     for (i, toleration) in list(holder, "tolerations").iter().enumerate() {
-        let path = format!("{path}tolerations[{i}].");
+        let path = format_args!("{path}tolerations[{i}].");
         let (key, value) = (text(toleration, "key"), text(toleration, "value"));
         let (operator, effect) = (text(toleration, "operator"), text(toleration, "effect"));
-        let here = format!("{path}operator");
+        let here = format_args!("{path}operator");
         if !key.is_empty() {
-            rule(&format!("{path}key"), key, names::qualified_name_faults, faults);
+            rule(format_args!("{path}key"), key, names::qualified_name_faults, faults);
         } else if operator != "Exists" {
             let why =
                 "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-            faults.push(field::invalid(here.as_str(), operator, why));
+            faults.push(field::invalid(here, operator, why));
         }
         if at(toleration, "tolerationSeconds").is_some() && effect != "NoExecute" {
             let why = "effect must be 'NoExecute' when `tolerationSeconds` is set";
-            faults.push(field::invalid(format!("{path}effect"), effect, why));
+            faults.push(field::invalid(format_args!("{path}effect"), effect, why));
         }
         match operator {
             "Equal" | "" => {
@@ -258,7 +262,7 @@ pub fn tolerations(holder: &Value, path: &str, faults: &mut Vec<Cause>) {
             _ => faults.push(field::not_supported(here, operator, &["Equal", "Exists"])),
         }
         if !effect.is_empty() && !EFFECTS.contains(&effect) {
-            faults.push(field::not_supported(format!("{path}effect"), effect, EFFECTS));
+            faults.push(field::not_supported(format_args!("{path}effect"), effect, EFFECTS));
         }
     }
 }

@@ -7,7 +7,7 @@ use plinth_codec::{names, Value};
 use super::pod::port_or_name;
 use super::Check::{By, Enum, NeedOneOf, OneOf};
 use super::{address, at, int, list, rule, text, texts, validate, Check};
-use crate::field;
+use crate::field::{self, Place};
 use crate::status::Cause;
 
 /// core/v1 Service.
@@ -29,7 +29,7 @@ pub const SERVICE: &[Check] = &[
     Enum("spec.trafficDistribution", &["PreferClose", "PreferSameZone", "PreferSameNode"]),
 ];
 
-fn has_ports(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn has_ports(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let headless = text(service, "spec.clusterIP") == "None";
     let external = text(service, "spec.type") == "ExternalName";
     if list(service, "spec.ports").is_empty() && !headless && !external {
@@ -37,32 +37,32 @@ fn has_ports(service: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn ports(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn ports(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let all = list(service, "spec.ports");
     let mut names_seen = HashSet::new();
     for (i, port) in all.iter().enumerate() {
-        let path = format!("spec.ports[{i}]");
+        let path = format_args!("spec.ports[{i}]");
         let name = text(port, "name");
         if name.is_empty() {
             if all.len() > 1 {
-                faults.push(field::required(format!("{path}.name"), ""));
+                faults.push(field::required(format_args!("{path}.name"), ""));
             }
         } else {
             let bad = names::dns1123_label_faults(name);
-            faults.extend(bad.iter().map(|why| field::invalid(format!("{path}.name"), name, why)));
+            faults.extend(bad.iter().map(|why| field::invalid(format_args!("{path}.name"), name, why)));
             if !names_seen.insert(name) {
-                faults.push(field::duplicate(format!("{path}.name"), name));
+                faults.push(field::duplicate(format_args!("{path}.name"), name));
             }
         }
         let number = at(port, "port").and_then(Value::as_int).unwrap_or(0);
         if !super::is_port(number) {
-            faults.push(field::invalid(format!("{path}.port"), number, super::PORT));
+            faults.push(field::invalid(format_args!("{path}.port"), number, super::PORT));
         }
         let supported = &["SCTP", "TCP", "UDP"];
-        validate(&[NeedOneOf("protocol", supported)], port, &format!("{path}."), faults);
-        port_or_name(at(port, "targetPort"), &format!("{path}.targetPort"), faults);
+        validate(&[NeedOneOf("protocol", supported)], port, format_args!("{path}."), faults);
+        port_or_name(at(port, "targetPort"), format_args!("{path}.targetPort"), faults);
         if let Some(protocol) = at(port, "appProtocol").and_then(Value::as_str) {
-            rule(&format!("{path}.appProtocol"), protocol, names::qualified_name_faults, faults);
+            rule(format_args!("{path}.appProtocol"), protocol, names::qualified_name_faults, faults);
         }
     }
     let mut seen = HashSet::new();
@@ -74,12 +74,12 @@ fn ports(service: &Value, _: &str, faults: &mut Vec<Cause>) {
                 text(port, "protocol"),
                 at(port, "port").and_then(Value::as_int).unwrap_or(0)
             );
-            faults.push(field::duplicate_shown(format!("spec.ports[{i}]"), &shown));
+            faults.push(field::duplicate_shown(format_args!("spec.ports[{i}]"), &shown));
         }
     }
 }
 
-fn external_name(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn external_name(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     if text(service, "spec.type") != "ExternalName" {
         return;
     }
@@ -96,7 +96,7 @@ fn is(service: &Value, kind: &str) -> bool {
     text(service, "spec.type") == kind
 }
 
-fn session_affinity(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn session_affinity(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.sessionAffinityConfig";
     const LONGEST: i64 = 86_400;
     const NEEDED: &str = "when session affinity type is ClientIP";
@@ -130,26 +130,29 @@ fn session_affinity(service: &Value, _: &str, faults: &mut Vec<Cause>) {
 }
 
 /// What is wrong with the families that a Service asks for; also asked before addresses are found for it.
-pub fn families(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+pub fn families(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.ipFamilies";
     let mut seen = HashSet::new();
     for (i, family) in texts(service, PATH).iter().enumerate() {
-        let here = format!("{PATH}[{i}]");
+        let here = format_args!("{PATH}[{i}]");
         if !matches!(*family, "IPv4" | "IPv6") {
-            faults.push(field::not_supported(here.as_str(), *family, &["IPv4", "IPv6"]));
+            faults.push(field::not_supported(here, *family, &["IPv4", "IPv6"]));
         }
         if !seen.insert(*family) {
             faults.push(field::duplicate(here, *family));
         }
     }
     let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
-    validate(&[Enum("spec.ipFamilyPolicy", policies)], service, "", faults);
+    validate(&[Enum("spec.ipFamilyPolicy", policies)], service, format_args!(""), faults);
     if is(service, "ExternalName") {
         for key in ["clusterIPs", "ipFamilies"]
             .iter()
             .filter(|key| !list(service, &format!("spec.{key}")).is_empty())
         {
-            faults.push(field::forbidden(format!("spec.{key}"), "may not be set for ExternalName services"));
+            faults.push(field::forbidden(
+                format_args!("spec.{key}"),
+                "may not be set for ExternalName services",
+            ));
         }
         if at(service, "spec.ipFamilyPolicy").is_some() {
             faults.push(field::forbidden("spec.ipFamilyPolicy", "may not be set for ExternalName services"));
@@ -162,20 +165,20 @@ pub fn families(service: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn external_ips(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn external_ips(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     for (i, ip) in texts(service, "spec.externalIPs").iter().enumerate() {
-        address::endpoint(ip, &format!("spec.externalIPs[{i}]"), faults);
+        address::endpoint(ip, format_args!("spec.externalIPs[{i}]"), faults);
     }
 }
 
-fn node_ports(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn node_ports(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, port) in list(service, "spec.ports").iter().enumerate() {
         let Some(number) = int(port, "nodePort").filter(|number| *number != 0) else { continue };
-        let here = format!("spec.ports[{i}].nodePort");
+        let here = format_args!("spec.ports[{i}].nodePort");
         if is(service, "ClusterIP") {
             let why = "may not be used when `type` is 'ClusterIP'";
-            faults.push(field::forbidden(here.as_str(), why));
+            faults.push(field::forbidden(here, why));
         }
         let key = (text(port, "protocol"), number);
         if !seen.insert(key) {
@@ -185,7 +188,7 @@ fn node_ports(service: &Value, _: &str, faults: &mut Vec<Cause>) {
 }
 
 /// Upstream names the field as its structs do.
-fn source_ranges(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn source_ranges(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.LoadBalancerSourceRanges";
     const WHY: &str = "may only be used when `type` is 'LoadBalancer'";
     const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
@@ -196,22 +199,22 @@ fn source_ranges(service: &Value, _: &str, faults: &mut Vec<Cause>) {
             faults.push(field::forbidden(PATH, WHY));
         }
         for (i, range) in ranges.iter().enumerate() {
-            address::network(range.trim(), &format!("{PATH}[{i}]"), faults);
+            address::network(range.trim(), format_args!("{PATH}[{i}]"), faults);
         }
         return;
     }
     let annotation = service.str_at(&["metadata", "annotations", ANNOTATION]);
     let Some(annotation) = annotation else { return };
-    let here = format!("metadata.annotations[{ANNOTATION}]");
+    let here = format_args!("metadata.annotations[{ANNOTATION}]");
     if !balanced {
-        faults.push(field::forbidden(here.as_str(), WHY));
+        faults.push(field::forbidden(here, WHY));
     }
     for range in annotation.split(',').map(str::trim).filter(|_| !annotation.trim().is_empty()) {
-        address::network(range, &here, faults);
+        address::network(range, here, faults);
     }
 }
 
-fn load_balancer(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn load_balancer(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const WHY: &str = "may only be used when `type` is 'LoadBalancer'";
     let balanced = is(service, "LoadBalancer");
     if at(service, "spec.allocateLoadBalancerNodePorts").is_some() && !balanced {
@@ -219,7 +222,7 @@ fn load_balancer(service: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
     match at(service, "spec.loadBalancerClass").and_then(Value::as_str) {
         Some(class) if balanced => {
-            rule("spec.loadBalancerClass", class, names::qualified_name_faults, faults);
+            rule(format_args!("spec.loadBalancerClass"), class, names::qualified_name_faults, faults);
         }
         Some(_) => faults.push(field::forbidden("spec.loadBalancerClass", WHY)),
         None => {}
@@ -233,7 +236,7 @@ fn is_external(service: &Value) -> bool {
         || is(service, "ClusterIP") && !list(service, "spec.externalIPs").is_empty()
 }
 
-fn external_traffic(service: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn external_traffic(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.externalTrafficPolicy";
     const HEALTH: &str = "spec.healthCheckNodePort";
     let policy = text(service, PATH);
@@ -242,7 +245,7 @@ fn external_traffic(service: &Value, _: &str, faults: &mut Vec<Cause>) {
         (false, given) => {
             faults.push(field::invalid(PATH, given, "may only be set for externally-accessible services"));
         }
-        (true, _) => validate(&[OneOf(PATH, &["Cluster", "Local"])], service, "", faults),
+        (true, _) => validate(&[OneOf(PATH, &["Cluster", "Local"])], service, format_args!(""), faults),
     }
     let port = int(service, HEALTH).unwrap_or(0);
     let checked = is(service, "LoadBalancer") && policy == "Local";

@@ -11,13 +11,13 @@ use super::pod::volume::{
 };
 use super::Check::{By, Enum, In, Need, OneOf, Range, Text};
 use super::{at, forbid_more, int, is_empty, list, rule, scheduling, text, texts, validate, Check};
-use crate::field;
+use crate::field::{self, Itself, Place};
 use crate::status::Cause;
 
 /// core/v1 PersistentVolume.
 pub const PERSISTENT_VOLUME: &[Check] = &[By(|volume, _, faults| {
     let nothing = Value::object();
-    validate(VOLUME, at(volume, "spec").unwrap_or(&nothing), "spec.", faults);
+    validate(VOLUME, at(volume, "spec").unwrap_or(&nothing), format_args!("spec."), faults);
 })];
 
 const VOLUME: &[Check] = &[
@@ -67,7 +67,7 @@ const SOURCES: &[(&str, &str, &[Check])] = &[
     (
         "local",
         "local",
-        &[Need("path", ""), By(|v, p, f| no_backsteps(text(v, "path"), &format!("{p}path"), f))],
+        &[Need("path", ""), By(|v, p, f| no_backsteps(text(v, "path"), format_args!("{p}path"), f))],
     ),
     ("storageos", "storageos", &[Check::Name("volumeName", names::dns1123_label_faults)]),
     ("csi", "csi", CSI),
@@ -79,7 +79,7 @@ pub fn is_source(key: &str) -> bool {
 }
 
 const CSI: &[Check] = &[
-    By(|csi, path, faults| driver_name(text(csi, "driver"), &format!("{path}driver"), faults)),
+    By(|csi, path, faults| driver_name(text(csi, "driver"), format_args!("{path}driver"), faults)),
     Need("volumeHandle", ""),
     In("controllerPublishSecretRef", SECRET),
     In("controllerExpandSecretRef", SECRET),
@@ -91,21 +91,21 @@ const SECRET: &[Check] = &[
     Check::Name("namespace", names::dns1123_label_faults),
 ];
 
-fn capacity(volume: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let here = format!("{path}capacity");
+fn capacity(volume: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    let here = format_args!("{path}capacity");
     let capacity = at(volume, "capacity").filter(|c| !is_empty(Some(c)));
     if capacity.is_none() {
-        faults.push(field::required(here.as_str(), ""));
+        faults.push(field::required(here, ""));
     }
     if capacity.is_none_or(|c| c.get("storage").is_none() || c.as_object().is_some_and(|m| m.len() > 1)) {
         let shown = capacity.cloned().unwrap_or_default();
-        faults.push(field::not_supported(here.as_str(), shown, &["storage"]));
+        faults.push(field::not_supported(here, shown, &["storage"]));
     }
     for (name, shown) in capacity.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
-        let (here, shown) = (format!("{here}[{name}]"), shown.as_str().unwrap_or_default());
+        let (here, shown) = (format_args!("{here}[{name}]"), shown.as_str().unwrap_or_default());
         let Ok(amount) = Quantity::parse(shown) else { continue };
         if amount.sign() < 0 {
-            faults.push(field::invalid(here.as_str(), amount.value(0), "must be a valid resource quantity"));
+            faults.push(field::invalid(here, amount.value(0), "must be a valid resource quantity"));
         }
         if amount.sign() <= 0 {
             faults.push(field::invalid(here, shown, "must be greater than zero"));
@@ -113,16 +113,16 @@ fn capacity(volume: &Value, path: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn node_affinity(volume: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn node_affinity(volume: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let Some(affinity) = at(volume, "nodeAffinity") else { return };
-    let here = format!("{path}nodeAffinity.required");
+    let here = format_args!("{path}nodeAffinity.required");
     match at(affinity, "required") {
         None => faults.push(field::required(here, "must specify required node constraints")),
-        Some(required) => validate(scheduling::NODE_SELECTOR, required, &format!("{here}."), faults),
+        Some(required) => validate(scheduling::NODE_SELECTOR, required, format_args!("{here}."), faults),
     }
 }
 
-fn sources(volume: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn sources(volume: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let mut named = 0;
     for (key, shown, checks) in SOURCES {
         let Some(source) = at(volume, key) else { continue };
@@ -131,14 +131,14 @@ fn sources(volume: &Value, path: &str, faults: &mut Vec<Cause>) {
             forbid_more(path, key, "may not specify more than 1 volume type", faults);
             continue;
         }
-        validate(checks, source, &format!("{path}{shown}."), faults);
+        validate(checks, source, format_args!("{path}{shown}."), faults);
         if *key == "local" && at(volume, "nodeAffinity").is_none() {
             let why = "Local volume requires node affinity";
-            faults.push(field::required(format!("{path}nodeAffinity"), why));
+            faults.push(field::required(format_args!("{path}nodeAffinity"), why));
         }
     }
     if named == 0 {
-        faults.push(field::required(path.trim_end_matches('.'), "must specify a volume type"));
+        faults.push(field::required(Itself(path), "must specify a volume type"));
     }
     let is_root = text(volume, "hostPath.path").trim_end_matches('/').is_empty();
     if at(volume, "hostPath.path").is_some_and(|p| !is_empty(Some(p)))
@@ -146,26 +146,26 @@ fn sources(volume: &Value, path: &str, faults: &mut Vec<Cause>) {
         && text(volume, "persistentVolumeReclaimPolicy") == "Recycle"
     {
         let why = "may not be 'recycle' for a hostPath mount of '/'";
-        faults.push(field::forbidden(format!("{path}persistentVolumeReclaimPolicy"), why));
+        faults.push(field::forbidden(format_args!("{path}persistentVolumeReclaimPolicy"), why));
     }
 }
 
-fn attributes_class(volume: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn attributes_class(volume: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let Some(class) = at(volume, "volumeAttributesClassName").and_then(Value::as_str) else { return };
-    let here = format!("{path}volumeAttributesClassName");
+    let here = format_args!("{path}volumeAttributesClassName");
     match class {
         "" => faults.push(field::required(here, "an empty string is disallowed")),
-        class => rule(&here, class, names::dns1123_subdomain_faults, faults),
+        class => rule(here, class, names::dns1123_subdomain_faults, faults),
     }
     if at(volume, "csi").is_none() {
         let why = "has to be specified when using volumeAttributesClassName";
-        faults.push(field::required(format!("{path}csi"), why));
+        faults.push(field::required(format_args!("{path}csi"), why));
     }
 }
 
 /// storage.k8s.io/v1 StorageClass.
 pub const STORAGE_CLASS: &[Check] = &[
-    By(|class, _, faults| provisioner(text(class, "provisioner"), "provisioner", faults)),
+    By(|class, _, faults| provisioner(text(class, "provisioner"), format_args!("provisioner"), faults)),
     By(|class, _, faults| parameters(class, "parameters", true, faults)),
     OneOf("reclaimPolicy", &["Delete", "Retain"]),
     OneOf("volumeBindingMode", &["Immediate", "WaitForFirstConsumer"]),
@@ -173,11 +173,11 @@ pub const STORAGE_CLASS: &[Check] = &[
 ];
 /// storage.k8s.io/v1 VolumeAttributesClass.
 pub const VOLUME_ATTRIBUTES_CLASS: &[Check] = &[
-    By(|class, _, faults| provisioner(text(class, "driverName"), "driverName", faults)),
+    By(|class, _, faults| provisioner(text(class, "driverName"), format_args!("driverName"), faults)),
     By(|class, _, faults| parameters(class, "parameters", false, faults)),
 ];
 
-fn provisioner(name: &str, path: &str, faults: &mut Vec<Cause>) {
+fn provisioner(name: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     match name {
         "" => faults.push(field::required(path, "")),
         name => rule(path, &name.to_lowercase(), names::qualified_name_faults, faults),
@@ -213,26 +213,26 @@ fn parameters(class: &Value, path: &str, may_be_absent: bool, faults: &mut Vec<C
     }
 }
 
-fn topologies(class: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn topologies(class: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let all = list(class, "allowedTopologies");
     let mut seen: HashSet<Vec<(&str, Vec<&str>)>> = HashSet::new();
     for (i, term) in all.iter().enumerate() {
-        let path = format!("allowedTopologies[{i}].matchLabelExpressions");
+        let path = format_args!("allowedTopologies[{i}].matchLabelExpressions");
         let mut keys: Vec<(&str, Vec<&str>)> = Vec::new();
         let mut keys_seen = HashSet::new();
         for (j, wanted) in list(term, "matchLabelExpressions").iter().enumerate() {
             let (key, mut values) = (text(wanted, "key"), texts(wanted, "values"));
-            let here = format!("{path}[{j}]");
+            let here = format_args!("{path}[{j}]");
             if values.is_empty() {
-                faults.push(field::required(format!("{here}.values"), ""));
+                faults.push(field::required(format_args!("{here}.values"), ""));
             }
             let mut once = HashSet::new();
             for (k, value) in values.iter().enumerate().filter(|(_, value)| !once.insert(**value)) {
-                faults.push(field::duplicate(format!("{here}.values[{k}]"), *value));
+                faults.push(field::duplicate(format_args!("{here}.values[{k}]"), *value));
             }
-            rule(&format!("{here}.key"), key, names::qualified_name_faults, faults);
+            rule(format_args!("{here}.key"), key, names::qualified_name_faults, faults);
             if !keys_seen.insert(key) {
-                faults.push(field::duplicate(format!("{here}.key"), key));
+                faults.push(field::duplicate(format_args!("{here}.key"), key));
             }
             values.sort_unstable();
             values.dedup();
@@ -266,16 +266,16 @@ pub const CSI_DRIVER: &[Check] = &[
     }),
 ];
 
-fn token_requests(driver: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn token_requests(driver: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, request) in list(driver, "spec.tokenRequests").iter().enumerate() {
-        let path = format!("spec.tokenRequests[{i}]");
+        let path = format_args!("spec.tokenRequests[{i}]");
         let audience = text(request, "audience");
         if !seen.insert(audience) {
-            faults.push(field::duplicate(format!("{path}.audience"), audience));
+            faults.push(field::duplicate(format_args!("{path}.audience"), audience));
             continue;
         }
-        let here = format!("{path}.expirationSeconds");
+        let here = format_args!("{path}.expirationSeconds");
         match int(request, "expirationSeconds") {
             Some(seconds) if seconds < 600 => {
                 faults.push(field::invalid(here, seconds, "may not specify a duration less than 10 minutes"));
@@ -293,30 +293,32 @@ fn token_requests(driver: &Value, _: &str, faults: &mut Vec<Cause>) {
 pub const CSI_NODE: &[Check] = &[By(|node, _, faults| {
     let mut seen = HashSet::new();
     for (i, driver) in list(node, "spec.drivers").iter().enumerate() {
-        let path = format!("spec.drivers[{i}]");
+        let path = format_args!("spec.drivers[{i}]");
         let (name, id) = (text(driver, "name"), text(driver, "nodeID"));
-        driver_name(name, &format!("{path}.name"), faults);
+        driver_name(name, format_args!("{path}.name"), faults);
         match id.len() {
-            0 => faults.push(field::required(format!("{path}.nodeID"), "")),
-            257.. => {
-                faults.push(field::invalid(format!("{path}.nodeID"), id, "must be 256 characters or less"))
-            }
+            0 => faults.push(field::required(format_args!("{path}.nodeID"), "")),
+            257.. => faults.push(field::invalid(
+                format_args!("{path}.nodeID"),
+                id,
+                "must be 256 characters or less",
+            )),
             _ => {}
         }
-        validate(&[Check::AtLeast("allocatable.count", 0)], driver, &format!("{path}."), faults);
+        validate(&[Check::AtLeast("allocatable.count", 0)], driver, format_args!("{path}."), faults);
         if !seen.insert(name) {
-            faults.push(field::duplicate(format!("{path}.name"), name));
+            faults.push(field::duplicate(format_args!("{path}.name"), name));
         }
         let mut keys = HashSet::new();
         for key in texts(driver, "topologyKeys") {
             // Upstream names the driver for each of its keys.
             if key.is_empty() {
-                faults.push(field::required(path.as_str(), ""));
+                faults.push(field::required(path, ""));
             }
             if !keys.insert(key) {
-                faults.push(field::duplicate(path.as_str(), key));
+                faults.push(field::duplicate(path, key));
             }
-            rule(&path, key, names::qualified_name_faults, faults);
+            rule(path, key, names::qualified_name_faults, faults);
         }
     }
 })];
@@ -324,7 +326,12 @@ pub const CSI_NODE: &[Check] = &[By(|node, _, faults| {
 /// storage.k8s.io/v1 CSIStorageCapacity.
 pub const CSI_STORAGE_CAPACITY: &[Check] = &[
     By(|capacity, _, faults| {
-        rule("storageClassName", text(capacity, "storageClassName"), names::dns1123_subdomain_faults, faults);
+        rule(
+            format_args!("storageClassName"),
+            text(capacity, "storageClassName"),
+            names::dns1123_subdomain_faults,
+            faults,
+        );
     }),
     Check::Selector("nodeTopology"),
     By(|capacity, _, faults| {
@@ -337,7 +344,9 @@ pub const CSI_STORAGE_CAPACITY: &[Check] = &[
 
 /// storage.k8s.io/v1 VolumeAttachment.
 pub const VOLUME_ATTACHMENT: &[Check] = &[
-    By(|attachment, _, faults| driver_name(text(attachment, "spec.attacher"), "spec.attacher", faults)),
+    By(|attachment, _, faults| {
+        driver_name(text(attachment, "spec.attacher"), format_args!("spec.attacher"), faults)
+    }),
     By(|attachment, _, faults| {
         const PATH: &str = "spec.source";
         let (inline, name) = (
@@ -357,7 +366,7 @@ pub const VOLUME_ATTACHMENT: &[Check] = &[
             (None, Some(name)) => {
                 let (here, name) =
                     (format!("{PATH}.persistentVolumeName"), name.as_str().unwrap_or_default());
-                rule(&here, name, names::dns1123_subdomain_faults, faults);
+                rule(format_args!("{here}"), name, names::dns1123_subdomain_faults, faults);
                 if name.is_empty() {
                     faults.push(field::required(here, "must specify non empty persistentVolumeName"));
                 }
@@ -367,7 +376,7 @@ pub const VOLUME_ATTACHMENT: &[Check] = &[
     }),
     By(|attachment, _, faults| {
         let name = text(attachment, "spec.nodeName");
-        rule("spec.nodeName", name, names::dns1123_subdomain_faults, faults);
+        rule(format_args!("spec.nodeName"), name, names::dns1123_subdomain_faults, faults);
     }),
 ];
 

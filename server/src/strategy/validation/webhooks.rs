@@ -6,7 +6,7 @@ use plinth_codec::{names, Value};
 
 use super::Check::{By, Each, Enum, MustBe, OneOf, Selector};
 use super::{at, int, rule, text, texts, validate, Check};
-use crate::field;
+use crate::field::{self, Place};
 use crate::status::Cause;
 
 /// admissionregistration.k8s.io/v1 webhook configurations.
@@ -41,39 +41,39 @@ pub const RULE: &[Check] = &[
 ];
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
-fn wildcard(rule: &Value, key: &str, not_empty: bool, why: &str, path: &str, faults: &mut Vec<Cause>) {
+fn wildcard(rule: &Value, key: &str, not_empty: bool, why: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     let given = texts(rule, key);
     if given.is_empty() {
-        faults.push(field::required(format!("{path}{key}"), ""));
+        faults.push(field::required(format_args!("{path}{key}"), ""));
     }
     if given.len() > 1 && given.contains(&"*") {
         let shown = at(rule, key).cloned().unwrap_or_default();
-        faults.push(field::invalid(format!("{path}{key}"), shown, &format!("if '*' is present, {why}")));
+        faults.push(field::invalid(format_args!("{path}{key}"), shown, &format!("if '*' is present, {why}")));
     }
     for (i, _) in given.iter().enumerate().filter(|(_, given)| not_empty && given.is_empty()) {
-        faults.push(field::required(format!("{path}{key}[{i}]"), ""));
+        faults.push(field::required(format_args!("{path}{key}[{i}]"), ""));
     }
 }
 
-fn operations(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn operations(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     for (i, given) in texts(rule, "operations").iter().enumerate() {
         if !OPERATIONS.contains(given) {
-            faults.push(field::not_supported(format!("{path}operations[{i}]"), *given, OPERATIONS));
+            faults.push(field::not_supported(format_args!("{path}operations[{i}]"), *given, OPERATIONS));
         }
     }
 }
 
 /// `*`, `*/*`, `pods`, `pods/*`, `*/status`: each once, and none within another.
-fn resources(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn resources(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let given = texts(rule, "resources");
-    let here = format!("{path}resources");
+    let here = format_args!("{path}resources");
     if given.is_empty() {
-        faults.push(field::required(here.as_str(), ""));
+        faults.push(field::required(here, ""));
     }
     let (mut with_all_parts, mut parts_of_all) = (HashSet::new(), HashSet::new());
     let (mut all, mut everything) = (false, false);
     for (i, resource) in given.iter().enumerate() {
-        let here = format!("{here}[{i}]");
+        let here = format_args!("{here}[{i}]");
         match *resource {
             "" => {
                 faults.push(field::required(here, ""));
@@ -100,7 +100,7 @@ fn resources(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
     let shown = || at(rule, "resources").cloned().unwrap_or_default();
     if everything && given.len() > 1 {
         let why = "if '*/*' is present, must not specify other resources";
-        faults.push(field::invalid(here.as_str(), shown(), why));
+        faults.push(field::invalid(here, shown(), why));
     }
     if all && given.iter().any(|resource| *resource != "*" && !resource.is_empty() && !resource.contains('/'))
     {
@@ -109,49 +109,49 @@ fn resources(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn name(webhook: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn name(webhook: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let name = text(webhook, "name");
-    let path = format!("{path}name");
+    let path = format_args!("{path}name");
     if name.is_empty() {
         faults.push(field::required(path, ""));
         return;
     }
     let before = faults.len();
-    rule(&path, name, names::dns1123_subdomain_faults, faults);
+    rule(path, name, names::dns1123_subdomain_faults, faults);
     if faults.len() == before && name.split('.').count() < 3 {
         let why = "should be a domain with at least three segments separated by dots";
         faults.push(field::invalid(path, name, why));
     }
 }
 
-fn side_effects(webhook: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn side_effects(webhook: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     match at(webhook, "sideEffects") {
         None => {
             let why = "must specify one of None, NoneOnDryRun";
-            faults.push(field::required(format!("{path}sideEffects"), why));
+            faults.push(field::required(format_args!("{path}sideEffects"), why));
         }
         Some(_) => validate(&[MustBe("sideEffects", &["None", "NoneOnDryRun"])], webhook, path, faults),
     }
 }
 
-fn timeout(webhook: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn timeout(webhook: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     if let Some(seconds) = int(webhook, "timeoutSeconds").filter(|s| !(1..=30).contains(s)) {
         let why = "the timeout value must be between 1 and 30 seconds";
-        faults.push(field::invalid(format!("{path}timeoutSeconds"), seconds, why));
+        faults.push(field::invalid(format_args!("{path}timeoutSeconds"), seconds, why));
     }
 }
 
-fn client(webhook: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let path = format!("{path}clientConfig");
+fn client(webhook: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    let path = format_args!("{path}clientConfig");
     match (at(webhook, "clientConfig.url").and_then(Value::as_str), at(webhook, "clientConfig.service")) {
-        (Some(url), None) => webhook_url(url, &format!("{path}.url"), faults),
-        (None, Some(service)) => called_service(service, &format!("{path}.service"), faults),
+        (Some(url), None) => webhook_url(url, format_args!("{path}.url"), faults),
+        (None, Some(service)) => called_service(service, format_args!("{path}.service"), faults),
         _ => faults.push(field::required(path, "exactly one of url or service is required")),
     }
 }
 
 /// Where a webhook outside the cluster is asked (k8s.io/apiserver `pkg/util/webhook/validation.go`).
-fn webhook_url(url: &str, path: &str, faults: &mut Vec<Cause>) {
+fn webhook_url(url: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     const FORM: &str = "; desired format: https://host[/path]";
     let mut refuse =
         |shown: &str, why: &str| faults.push(field::invalid(path, shown, &format!("{why}{FORM}")));
@@ -177,53 +177,54 @@ fn webhook_url(url: &str, path: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn called_service(service: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn called_service(service: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     // Upstream mistakes the one for the other where one is missing.
     for (key, shown) in [("name", "namespace"), ("namespace", "name")] {
         if text(service, key).is_empty() {
-            faults.push(field::required(format!("{path}.{shown}"), ""));
+            faults.push(field::required(format_args!("{path}.{shown}"), ""));
         }
     }
     let port = int(service, "port").unwrap_or(443);
     if !super::is_port(port) {
         let why = format!("port is not valid: {}", super::PORT);
-        faults.push(field::invalid(format!("{path}.port"), port, &why));
+        faults.push(field::invalid(format_args!("{path}.port"), port, &why));
     }
-    let (given, here) = (text(service, "path"), format!("{path}.path"));
+    let (given, here) = (text(service, "path"), format_args!("{path}.path"));
     if at(service, "path").is_none() || given == "/" {
         return;
     }
     if !given.starts_with('/') {
-        faults.push(field::invalid(here.as_str(), given, "must start with a '/'"));
+        faults.push(field::invalid(here, given, "must start with a '/'"));
     }
     let inner = given.strip_prefix('/').unwrap_or(given);
     let inner = inner.strip_suffix('/').unwrap_or(inner);
     for (i, segment) in inner.split('/').enumerate() {
         if segment.is_empty() {
             let why = format!("segment[{i}] may not be empty");
-            faults.push(field::invalid(here.as_str(), given, &why));
+            faults.push(field::invalid(here, given, &why));
             continue;
         }
         for why in names::dns1123_subdomain_faults(segment) {
-            faults.push(field::invalid(here.as_str(), given, &format!("segment[{i}]: {why}")));
+            faults.push(field::invalid(here, given, &format!("segment[{i}]: {why}")));
         }
     }
 }
 
-fn versions(webhook: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let (given, here) = (texts(webhook, "admissionReviewVersions"), format!("{path}admissionReviewVersions"));
+fn versions(webhook: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    let (given, here) =
+        (texts(webhook, "admissionReviewVersions"), format_args!("{path}admissionReviewVersions"));
     if given.is_empty() {
         faults.push(field::required(here, "must specify one of v1, v1beta1"));
         return;
     }
     let mut seen = HashSet::new();
     for (i, version) in given.iter().enumerate() {
-        let here = format!("{here}[{i}]");
+        let here = format_args!("{here}[{i}]");
         if !seen.insert(*version) {
-            faults.push(field::invalid(here.as_str(), *version, "duplicate version"));
+            faults.push(field::invalid(here, *version, "duplicate version"));
             continue;
         }
-        rule(&here, version, names::dns1035_label_faults, faults);
+        rule(here, version, names::dns1035_label_faults, faults);
     }
     if !given.iter().any(|version| matches!(*version, "v1" | "v1beta1")) {
         let shown = at(webhook, "admissionReviewVersions").cloned().unwrap_or_default();

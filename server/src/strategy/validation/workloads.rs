@@ -8,7 +8,7 @@ use plinth_codec::{names, tree, Value};
 use super::pod::TEMPLATE;
 use super::Check::{AtLeast, By, Enum, Selector};
 use super::{at, claims, int, list, rule, text, validate, Check};
-use crate::field;
+use crate::field::{self, Place};
 use crate::status::Cause;
 
 /// apps/v1 Deployment.
@@ -54,7 +54,7 @@ pub const REPLICATION_CONTROLLER: &[Check] =
 /// core/v1 PodTemplate.
 pub const POD_TEMPLATE: &[Check] = &[By(|object, _, faults| {
     let nothing = Value::object();
-    validate(TEMPLATE, at(object, "template").unwrap_or(&nothing), "template.", faults);
+    validate(TEMPLATE, at(object, "template").unwrap_or(&nothing), format_args!("template."), faults);
 })];
 /// apps/v1 ControllerRevision.
 pub const CONTROLLER_REVISION: &[Check] = &[
@@ -77,8 +77,10 @@ fn template(object: &Value, faults: &mut Vec<Cause>) {
     let template = at(object, "spec.template").unwrap_or(&nothing);
     let claims = object.at(&["spec", "volumeClaimTemplates"]).and_then(Value::as_array).unwrap_or_default();
     match claims {
-        [] => super::validate(TEMPLATE, template, "spec.template.", faults),
-        claims => super::validate(TEMPLATE, &with_claims(template, claims), "spec.template.", faults),
+        [] => super::validate(TEMPLATE, template, format_args!("spec.template."), faults),
+        claims => {
+            super::validate(TEMPLATE, &with_claims(template, claims), format_args!("spec.template."), faults)
+        }
     }
 }
 
@@ -101,16 +103,16 @@ fn with_claims(template: &Value, claims: &[Value]) -> Value {
     template
 }
 
-fn selector_of_deployment(object: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn selector_of_deployment(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     selector(object, "deployment", faults);
 }
-fn selector_of_replica_set(object: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn selector_of_replica_set(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     selector(object, "deployment", faults);
 }
-fn selector_of_stateful_set(object: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn selector_of_stateful_set(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     selector(object, "statefulset", faults);
 }
-fn selector_of_daemon_set(object: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn selector_of_daemon_set(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     selector(object, "daemonset", faults);
 }
 
@@ -124,7 +126,7 @@ fn selector(object: &Value, kind: &str, faults: &mut Vec<Cause>) {
         None if kind == "daemonset" => {}
         None => faults.push(field::required("spec.selector", "")),
         Some(selector) => {
-            super::selector_faults(selector, "spec.selector", faults);
+            super::selector_faults(selector, format_args!("spec.selector"), faults);
             if selects_nothing {
                 let why = format!("empty selector is invalid for {kind}");
                 faults.push(field::invalid("spec.selector", tree!({}), &why));
@@ -169,7 +171,7 @@ fn restarts_always(object: &Value, faults: &mut Vec<Cause>) {
     }
 }
 
-fn template_always(object: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn template_always(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     // Upstream gives up on the template of what it cannot match with it.
     let reads = LabelSelector::from_object(at(object, "spec.selector")).is_ok();
     if !reads && matches!(text(object, "kind"), "Deployment" | "ReplicaSet") {
@@ -179,11 +181,11 @@ fn template_always(object: &Value, _: &str, faults: &mut Vec<Cause>) {
     restarts_always(object, faults);
 }
 
-fn template_of_deployment(object: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn template_of_deployment(object: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     template_always(object, path, faults);
 }
 
-fn plain_selector(object: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn plain_selector(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let selector = at(object, "spec.selector").and_then(Value::as_object).filter(|s| !s.is_empty());
     if selector.is_none() {
         faults.push(field::required("spec.selector", ""));
@@ -207,7 +209,7 @@ fn plain_selector(object: &Value, _: &str, faults: &mut Vec<Cause>) {
 }
 
 /// A number of pods, or a share of them.
-fn count_or_share(value: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn count_or_share(value: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const FORM: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
     match value {
         Value::Int(n) if *n < 0 => {
@@ -228,7 +230,7 @@ fn percent(value: &Value) -> Option<i64> {
     value.as_str()?.strip_suffix('%')?.parse().ok()
 }
 
-fn at_most_all(value: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn at_most_all(value: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     if percent(value).is_some_and(|percent| percent > 100) {
         faults.push(field::invalid(path, value.clone(), "must not be greater than 100%"));
     }
@@ -239,7 +241,7 @@ fn is_zero(value: Option<&Value>) -> bool {
 }
 
 /// Neither more nor fewer pods than wanted: then no pod can be replaced.
-fn rolling_update(object: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn rolling_update(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.strategy.rollingUpdate";
     let update = at(object, PATH);
     match text(object, "spec.strategy.type") {
@@ -251,15 +253,19 @@ fn rolling_update(object: &Value, _: &str, faults: &mut Vec<Cause>) {
             let part = |key: &str| update.and_then(|update| at(update, key));
             for key in ["maxUnavailable", "maxSurge"] {
                 if let Some(value) = part(key) {
-                    count_or_share(value, &format!("{PATH}.{key}"), faults);
+                    count_or_share(value, format_args!("{PATH}.{key}"), faults);
                 }
             }
             if let Some(unavailable) = part("maxUnavailable") {
                 if is_zero(Some(unavailable)) && is_zero(part("maxSurge")) {
                     let why = "may not be 0 when `maxSurge` is 0";
-                    faults.push(field::invalid(format!("{PATH}.maxUnavailable"), unavailable.clone(), why));
+                    faults.push(field::invalid(
+                        format_args!("{PATH}.maxUnavailable"),
+                        unavailable.clone(),
+                        why,
+                    ));
                 }
-                at_most_all(unavailable, &format!("{PATH}.maxUnavailable"), faults);
+                at_most_all(unavailable, format_args!("{PATH}.maxUnavailable"), faults);
             }
         }
         "" | "Recreate" => {}
@@ -271,16 +277,16 @@ fn rolling_update(object: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn progress_deadline(object: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn progress_deadline(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.progressDeadlineSeconds";
-    validate(&[AtLeast(PATH, 0)], object, "", faults);
+    validate(&[AtLeast(PATH, 0)], object, format_args!(""), faults);
     let ready = int(object, "spec.minReadySeconds").unwrap_or(0);
     if let Some(seconds) = int(object, PATH).filter(|seconds| *seconds <= ready) {
         faults.push(field::invalid(PATH, seconds, "must be greater than minReadySeconds"));
     }
 }
 
-fn daemon_update(object: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn daemon_update(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.updateStrategy.rollingUpdate";
     match text(object, "spec.updateStrategy.type") {
         "OnDelete" | "" => {}
@@ -289,8 +295,8 @@ fn daemon_update(object: &Value, _: &str, faults: &mut Vec<Cause>) {
             let (unavailable, surge) = (part("maxUnavailable"), part("maxSurge"));
             for (key, value) in [("maxUnavailable", unavailable), ("maxSurge", surge)] {
                 if let Some(value) = value {
-                    count_or_share(value, &format!("{PATH}.{key}"), faults);
-                    at_most_all(value, &format!("{PATH}.{key}"), faults);
+                    count_or_share(value, format_args!("{PATH}.{key}"), faults);
+                    at_most_all(value, format_args!("{PATH}.{key}"), faults);
                 }
             }
             let positive = |value: Option<&Value>| value.is_some() && !is_zero(value);
@@ -298,11 +304,11 @@ fn daemon_update(object: &Value, _: &str, faults: &mut Vec<Cause>) {
                 (true, true) => {
                     let shown = surge.cloned().unwrap_or_default();
                     let why = "may not be set when maxUnavailable is non-zero";
-                    faults.push(field::invalid(format!("{PATH}.maxSurge"), shown, why));
+                    faults.push(field::invalid(format_args!("{PATH}.maxSurge"), shown, why));
                 }
                 (false, false) => {
                     let why = "cannot be 0 when maxSurge is 0";
-                    faults.push(field::required(format!("{PATH}.maxUnavailable"), why));
+                    faults.push(field::required(format_args!("{PATH}.maxUnavailable"), why));
                 }
                 _ => {}
             }
@@ -315,7 +321,7 @@ fn daemon_update(object: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn set_policies(object: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn set_policies(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     match text(object, "spec.podManagementPolicy") {
         "OrderedReady" | "Parallel" => {}
         "" => faults.push(field::required("spec.podManagementPolicy", "")),
@@ -346,17 +352,17 @@ pub fn stateful_set_create(set: &Value) -> Vec<Cause> {
     let mut faults = Vec::new();
     let service = text(set, "spec.serviceName");
     if !service.is_empty() {
-        rule("spec.serviceName", service, names::dns1123_label_faults, &mut faults);
+        rule(format_args!("spec.serviceName"), service, names::dns1123_label_faults, &mut faults);
     }
     for (i, claim) in list(set, "spec.volumeClaimTemplates").iter().enumerate() {
         let nothing = Value::object();
         let spec = at(claim, "spec").unwrap_or(&nothing);
-        claims::spec(spec, &format!("spec.volumeClaimTemplates[{i}].spec."), &mut faults);
+        claims::spec(spec, format_args!("spec.volumeClaimTemplates[{i}].spec."), &mut faults);
     }
     faults
 }
 
-fn budget(object: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn budget(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let (least, most) = (at(object, "spec.minAvailable"), at(object, "spec.maxUnavailable"));
     if let (Some(least), Some(most)) = (least, most) {
         // Upstream shows the struct with its Go names.
@@ -373,8 +379,8 @@ fn budget(object: &Value, _: &str, faults: &mut Vec<Cause>) {
     }
     for (path, value) in [("spec.minAvailable", least), ("spec.maxUnavailable", most)] {
         if let Some(value) = value {
-            count_or_share(value, path, faults);
-            at_most_all(value, path, faults);
+            count_or_share(value, format_args!("{path}"), faults);
+            at_most_all(value, format_args!("{path}"), faults);
         }
     }
 }

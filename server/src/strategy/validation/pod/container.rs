@@ -9,7 +9,7 @@ use super::super::Check::{By, Each, MustBe, Name, Need, OneOf, Port};
 use super::super::{at, int, list, rule, text, validate, Check};
 use super::volume::{local_path, no_backsteps};
 use super::{env, handler, port_name_faults, security, Surroundings};
-use crate::field;
+use crate::field::{self, Place};
 use crate::status::Cause;
 use crate::strategy::validation::amounts::{self, Kind};
 
@@ -26,13 +26,13 @@ const NAMED: &[Check] = &[
     Each("env", env::VARIABLE),
     By(|container, path, faults| {
         for (i, source) in list(container, "envFrom").iter().enumerate() {
-            env::env_from(source, &format!("{path}envFrom"), i, faults);
+            env::env_from(source, format_args!("{path}envFrom"), i, faults);
         }
     }),
 ];
 
 /// What every container has, be it one of the pod's own, one that comes before them or one that is put into a running pod.
-pub fn common(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
+pub fn common(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
     validate(NAMED, container, path, faults);
     mounts(container, around, path, faults);
     devices(container, around, path, faults);
@@ -42,7 +42,7 @@ pub fn common(container: &Value, around: &Surroundings<'_>, path: &str, faults: 
             resources,
             Kind::Container,
             &around.claims,
-            &format!("{path}resources"),
+            format_args!("{path}resources"),
             faults,
         );
     }
@@ -51,53 +51,53 @@ pub fn common(container: &Value, around: &Surroundings<'_>, path: &str, faults: 
 }
 
 /// The containers of a pod's own.
-pub fn containers(spec: &Value, around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
+pub fn containers(spec: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
     let all = list(spec, "containers");
     if all.is_empty() {
-        faults.push(field::required(format!("{path}containers"), ""));
+        faults.push(field::required(format_args!("{path}containers"), ""));
         return;
     }
     let (mut seen, mut host_ports) = (HashSet::new(), HashSet::new());
     for (i, container) in all.iter().enumerate() {
-        let path = format!("{path}containers[{i}].");
-        common(container, around, &path, faults);
+        let path = format_args!("{path}containers[{i}].");
+        common(container, around, path, faults);
         if !seen.insert(text(container, "name")) {
-            faults.push(field::duplicate(format!("{path}name"), text(container, "name")));
+            faults.push(field::duplicate(format_args!("{path}name"), text(container, "name")));
         }
-        handler::handlers(container, around, &path, faults);
-        restart_policy(container, &path, faults);
+        handler::handlers(container, around, path, faults);
+        restart_policy(container, path, faults);
     }
     for (i, container) in all.iter().enumerate() {
-        unique_host_ports(container, &mut host_ports, &format!("{path}containers[{i}]."), faults);
+        unique_host_ports(container, &mut host_ports, format_args!("{path}containers[{i}]."), faults);
     }
 }
 
 /// The containers that run before the pod's own, and those of them that run on.
-pub fn init_containers(spec: &Value, around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
+pub fn init_containers(spec: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
     const WHY: &str = "may not be set for init containers without restartPolicy=Always";
     let mut seen: HashSet<&str> = list(spec, "containers").iter().map(|c| text(c, "name")).collect();
     for (i, container) in list(spec, "initContainers").iter().enumerate() {
-        let here = format!("{path}initContainers[{i}].");
-        common(container, around, &here, faults);
-        restart_policy(container, &here, faults);
+        let here = format_args!("{path}initContainers[{i}].");
+        common(container, around, here, faults);
+        restart_policy(container, here, faults);
         let name = text(container, "name");
         if !name.is_empty() && !seen.insert(name) {
-            faults.push(field::duplicate(format!("{here}name"), name));
+            faults.push(field::duplicate(format_args!("{here}name"), name));
         }
         // Upstream counts them one by one and so always as the first.
-        unique_host_ports(container, &mut HashSet::new(), &format!("{path}initContainers[0]."), faults);
+        unique_host_ports(container, &mut HashSet::new(), format_args!("{path}initContainers[0]."), faults);
         if text(container, "restartPolicy") == "Always" {
-            handler::handlers(container, around, &here, faults);
+            handler::handlers(container, around, here, faults);
             continue;
         }
         for part in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
             if at(container, part).is_some() {
-                faults.push(field::forbidden(format!("{here}{part}"), WHY));
+                faults.push(field::forbidden(format_args!("{here}{part}"), WHY));
             }
         }
         for (j, policy) in list(container, "resizePolicy").iter().enumerate() {
             if text(policy, "restartPolicy") == "RestartContainer" {
-                let path = format!("{here}resizePolicy[{j}].restartPolicy");
+                let path = format_args!("{here}resizePolicy[{j}].restartPolicy");
                 let why = "must not be set to 'RestartContainer' for non-sidecar initContainers";
                 faults.push(field::invalid(path, "RestartContainer", why));
             }
@@ -106,45 +106,50 @@ pub fn init_containers(spec: &Value, around: &Surroundings<'_>, path: &str, faul
 }
 
 /// An image's name has no blanks around it.
-pub fn images(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+pub fn images(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     for part in ["containers", "initContainers"] {
         for (i, container) in list(spec, part).iter().enumerate() {
             let image = text(container, "image");
             if image.trim() != image {
                 let why = "must not have leading or trailing whitespace";
-                faults.push(field::invalid(format!("{path}{part}[{i}].image"), image, why));
+                faults.push(field::invalid(format_args!("{path}{part}[{i}].image"), image, why));
             }
         }
     }
 }
 
-fn ports(container: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn ports(container: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, port) in list(container, "ports").iter().enumerate() {
-        let path = format!("{path}ports[{i}].");
+        let path = format_args!("{path}ports[{i}].");
         let name = text(port, "name");
         let bad = if name.is_empty() { Vec::new() } else { port_name_faults(name) };
         if bad.is_empty() && !name.is_empty() && !seen.insert(name) {
-            faults.push(field::duplicate(format!("{path}name"), name));
+            faults.push(field::duplicate(format_args!("{path}name"), name));
         }
-        faults.extend(bad.iter().map(|why| field::invalid(format!("{path}name"), name, why)));
+        faults.extend(bad.iter().map(|why| field::invalid(format_args!("{path}name"), name, why)));
         match int(port, "containerPort").unwrap_or(0) {
-            0 => faults.push(field::required(format!("{path}containerPort"), "")),
-            _ => validate(&[Port("containerPort")], port, &path, faults),
+            0 => faults.push(field::required(format_args!("{path}containerPort"), "")),
+            _ => validate(&[Port("containerPort")], port, path, faults),
         }
         if int(port, "hostPort").is_some_and(|number| number != 0) {
-            validate(&[Port("hostPort")], port, &path, faults);
+            validate(&[Port("hostPort")], port, path, faults);
         }
-        validate(&[OneOf("protocol", PROTOCOLS)], port, &path, faults);
+        validate(&[OneOf("protocol", PROTOCOLS)], port, path, faults);
     }
 }
 
-fn unique_host_ports(container: &Value, seen: &mut HashSet<String>, path: &str, faults: &mut Vec<Cause>) {
+fn unique_host_ports(
+    container: &Value,
+    seen: &mut HashSet<String>,
+    path: Place<'_>,
+    faults: &mut Vec<Cause>,
+) {
     for (i, port) in list(container, "ports").iter().enumerate() {
         let Some(number) = int(port, "hostPort").filter(|number| *number != 0) else { continue };
         let key = format!("{}/{}/{number}", text(port, "protocol"), text(port, "hostIP"));
         if !seen.insert(key.clone()) {
-            faults.push(field::duplicate(format!("{path}ports[{i}].hostPort"), key));
+            faults.push(field::duplicate(format_args!("{path}ports[{i}].hostPort"), key));
         }
     }
 }
@@ -154,51 +159,52 @@ fn members<'a>(holder: &'a Value, list_key: &str, key: &str) -> HashSet<&'a str>
     list(holder, list_key).iter().map(|element| text(element, key)).collect()
 }
 
-fn mounts(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
+fn mounts(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
     let mut points = HashSet::new();
     let [device_names, device_paths] =
         ["name", "devicePath"].map(|key| members(container, "volumeDevices", key));
     for (i, mount) in list(container, "volumeMounts").iter().enumerate() {
-        let (list_path, here) = (format!("{path}volumeMounts"), format!("{path}volumeMounts[{i}]."));
+        let (list_path, here) =
+            (format_args!("{path}volumeMounts"), format_args!("{path}volumeMounts[{i}]."));
         let (name, point) = (text(mount, "name"), text(mount, "mountPath"));
-        validate(&[Need("name", "")], mount, &here, faults);
+        validate(&[Need("name", "")], mount, here, faults);
         if around.volume(name).is_none() {
-            faults.push(field::not_found(format!("{here}name"), name));
+            faults.push(field::not_found(format_args!("{here}name"), name));
         }
-        validate(&[Need("mountPath", "")], mount, &here, faults);
+        validate(&[Need("mountPath", "")], mount, here, faults);
         if !points.insert(point) {
-            faults.push(field::invalid(format!("{here}mountPath"), point, "must be unique"));
+            faults.push(field::invalid(format_args!("{here}mountPath"), point, "must be unique"));
         }
         if device_names.contains(name) {
             faults.push(field::invalid(
-                format!("{here}name"),
+                format_args!("{here}name"),
                 name,
                 "must not already exist in volumeDevices",
             ));
         }
         if device_paths.contains(point) {
             let why = "must not already exist as a path in volumeDevices";
-            faults.push(field::invalid(format!("{here}mountPath"), point, why));
+            faults.push(field::invalid(format_args!("{here}mountPath"), point, why));
         }
         let (sub, expression) = (text(mount, "subPath"), text(mount, "subPathExpr"));
         // Upstream leaves the index out of these paths.
-        local_path(sub, &format!("{list_path}.subPath"), faults);
+        local_path(sub, format_args!("{list_path}.subPath"), faults);
         if !sub.is_empty() && !expression.is_empty() {
             let why = "subPathExpr and subPath are mutually exclusive";
-            faults.push(field::invalid(format!("{here}subPathExpr"), expression, why));
+            faults.push(field::invalid(format_args!("{here}subPathExpr"), expression, why));
         }
-        local_path(expression, &format!("{list_path}.subPathExpr"), faults);
-        propagation(mount, container, &list_path, faults);
+        local_path(expression, format_args!("{list_path}.subPathExpr"), faults);
+        propagation(mount, container, list_path, faults);
     }
 }
 
-fn propagation(mount: &Value, container: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn propagation(mount: &Value, container: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const MODES: &[&str] = &["Bidirectional", "HostToContainer", "None"];
     let mode = at(mount, "mountPropagation").and_then(Value::as_str);
     if let Some(mode) = mode {
-        let here = format!("{path}.mountPropagation");
+        let here = format_args!("{path}.mountPropagation");
         if !MODES.contains(&mode) {
-            faults.push(field::not_supported(here.as_str(), mode, MODES));
+            faults.push(field::not_supported(here, mode, MODES));
         }
         let privileged = at(container, "securityContext.privileged").and_then(Value::as_bool) == Some(true);
         if mode == "Bidirectional" && !privileged {
@@ -206,12 +212,12 @@ fn propagation(mount: &Value, container: &Value, path: &str, faults: &mut Vec<Ca
             faults.push(field::forbidden(here, why));
         }
     }
-    let here = format!("{path}.recursiveReadOnly");
+    let here = format_args!("{path}.recursiveReadOnly");
     match at(mount, "recursiveReadOnly").and_then(Value::as_str) {
         None | Some("Disabled") => {}
         Some("Enabled" | "IfPossible") => {
             if at(mount, "readOnly").and_then(Value::as_bool) != Some(true) {
-                faults.push(field::forbidden(here.as_str(), "may only be specified when readOnly is true"));
+                faults.push(field::forbidden(here, "may only be specified when readOnly is true"));
             }
             if mode.is_some_and(|mode| mode != "None") {
                 let why = "may only be specified when mountPropagation is None or not specified";
@@ -224,14 +230,14 @@ fn propagation(mount: &Value, container: &Value, path: &str, faults: &mut Vec<Ca
     }
 }
 
-fn devices(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
+fn devices(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
     let (mut names_seen, mut paths_seen) = (HashSet::new(), HashSet::new());
     let [mount_names, mount_paths] = ["name", "mountPath"].map(|key| members(container, "volumeMounts", key));
     for (i, device) in list(container, "volumeDevices").iter().enumerate() {
-        let here = format!("{path}volumeDevices[{i}].");
+        let here = format_args!("{path}volumeDevices[{i}].");
         let (name, file) = (text(device, "name"), text(device, "devicePath"));
         let mut refuse = |key: &str, value: &str, why: &str| {
-            faults.push(field::invalid(format!("{here}{key}"), value, why));
+            faults.push(field::invalid(format_args!("{here}{key}"), value, why));
         };
         if names_seen.contains(name) {
             refuse("name", name, "must be unique");
@@ -247,19 +253,19 @@ fn devices(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mu
             Some(_) => {}
             None => {
                 if name.is_empty() {
-                    faults.push(field::required(format!("{here}name"), ""));
+                    faults.push(field::required(format_args!("{here}name"), ""));
                 }
-                faults.push(field::not_found(format!("{here}name"), name));
+                faults.push(field::not_found(format_args!("{here}name"), name));
             }
         }
         let mut refuse = |key: &str, value: &str, why: &str| {
-            faults.push(field::invalid(format!("{here}{key}"), value, why));
+            faults.push(field::invalid(format_args!("{here}{key}"), value, why));
         };
         if paths_seen.contains(file) {
             refuse("devicePath", file, "must be unique");
         }
         let mut outside = Vec::new();
-        no_backsteps(file, "", &mut outside);
+        no_backsteps(file, format_args!(""), &mut outside);
         match outside.is_empty() {
             true => drop(paths_seen.insert(file)),
             false => refuse("devicePath", file, "can not contain backsteps ('..')"),
@@ -271,7 +277,7 @@ fn devices(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mu
             refuse("devicePath", file, "must not already exist as a path in volumeMounts");
         }
         if file.is_empty() {
-            faults.push(field::required(format!("{here}devicePath"), ""));
+            faults.push(field::required(format_args!("{here}devicePath"), ""));
         }
         if !name.is_empty() {
             names_seen.insert(name);
@@ -279,39 +285,39 @@ fn devices(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mu
     }
 }
 
-fn resize_policy(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
-    let (mut seen, path) = (HashSet::new(), format!("{path}resizePolicy"));
+fn resize_policy(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
+    let (mut seen, path) = (HashSet::new(), format_args!("{path}resizePolicy"));
     for (i, policy) in list(container, "resizePolicy").iter().enumerate() {
         let (resource, restart) = (text(policy, "resourceName"), text(policy, "restartPolicy"));
         if !seen.insert(resource) {
-            faults.push(field::duplicate(format!("{path}[{i}]"), resource));
+            faults.push(field::duplicate(format_args!("{path}[{i}]"), resource));
         }
         // Upstream names the list.
         let rows: [(&str, &[&str]); 2] =
             [(resource, &["cpu", "memory"]), (restart, &["NotRequired", "RestartContainer"])];
         for (given, supported) in rows {
             match given {
-                "" => faults.push(field::required(path.as_str(), "")),
+                "" => faults.push(field::required(path, "")),
                 _ if !supported.contains(&given) => {
-                    faults.push(field::not_supported(path.as_str(), given, supported));
+                    faults.push(field::not_supported(path, given, supported));
                 }
                 _ => {}
             }
         }
         if around.restart == "Never" && restart != "NotRequired" {
             let why = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
-            faults.push(field::invalid(path.as_str(), restart, why));
+            faults.push(field::invalid(path, restart, why));
         }
     }
 }
 
-fn restart_policy(container: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn restart_policy(container: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const MOST: usize = 20;
     let rules = list(container, "restartPolicyRules");
     match at(container, "restartPolicy") {
         None if !rules.is_empty() => {
             let why = "must specify restartPolicy when restart rules are used";
-            faults.push(field::required(format!("{path}restartPolicy"), why));
+            faults.push(field::required(format_args!("{path}restartPolicy"), why));
         }
         None => {}
         Some(_) => {
@@ -319,19 +325,19 @@ fn restart_policy(container: &Value, path: &str, faults: &mut Vec<Cause>) {
         }
     }
     if rules.len() > MOST {
-        faults.push(field::too_many(format!("{path}restartPolicyRules"), rules.len(), MOST));
+        faults.push(field::too_many(format_args!("{path}restartPolicyRules"), rules.len(), MOST));
     }
     for (i, rule) in rules.iter().enumerate() {
-        let path = format!("{path}restartPolicyRules[{i}].");
-        validate(&[MustBe("action", &["Restart", "RestartAllContainers"])], rule, &path, faults);
+        let path = format_args!("{path}restartPolicyRules[{i}].");
+        validate(&[MustBe("action", &["Restart", "RestartAllContainers"])], rule, path, faults);
         match at(rule, "exitCodes") {
-            None => faults.push(field::required(format!("{path}exitCodes"), "must be specified")),
+            None => faults.push(field::required(format_args!("{path}exitCodes"), "must be specified")),
             Some(codes) => {
-                let path = format!("{path}exitCodes.");
-                validate(&[MustBe("operator", &["In", "NotIn"])], codes, &path, faults);
+                let path = format_args!("{path}exitCodes.");
+                validate(&[MustBe("operator", &["In", "NotIn"])], codes, path, faults);
                 let count = list(codes, "values").len();
                 if count > 255 {
-                    faults.push(field::too_many(format!("{path}values"), count, 255));
+                    faults.push(field::too_many(format_args!("{path}values"), count, 255));
                 }
             }
         }
@@ -339,18 +345,18 @@ fn restart_policy(container: &Value, path: &str, faults: &mut Vec<Cause>) {
 }
 
 /// Amounts of the pod as a whole against those of its containers.
-pub fn pod_resources(spec: &Value, around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
+pub fn pod_resources(spec: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
     let Some(resources) = at(spec, "resources") else { return };
-    let here = format!("{path}resources");
+    let here = format_args!("{path}resources");
     if around.os == Some("windows") {
         faults.push(field::forbidden(here, "may not be set for a windows pod"));
         return;
     }
     if at(resources, "claims").is_some() {
         let why = "claims may not be set for Resources at pod-level";
-        faults.push(field::forbidden(format!("{here}.claims"), why));
+        faults.push(field::forbidden(format_args!("{here}.claims"), why));
     }
-    amounts::requirements(resources, Kind::Pod, &around.claims, &here, faults);
+    amounts::requirements(resources, Kind::Pod, &around.claims, here, faults);
     for (i, container) in list(spec, "containers").iter().enumerate() {
         let limits = at(container, "resources.limits").and_then(Value::as_object);
         for (name, limit) in limits.into_iter().flat_map(plinth_codec::Map::iter) {
@@ -358,22 +364,26 @@ pub fn pod_resources(spec: &Value, around: &Surroundings<'_>, path: &str, faults
             let (Some(most), Some(limit)) = (most, limit.as_str()) else { continue };
             if Quantity::parse(limit).ok() > Quantity::parse(most).ok() {
                 let why = format!("must be less than or equal to pod limits of {most}");
-                faults.push(field::invalid(format!("{here}.containers[{i}][{name}].limits"), limit, &why));
+                faults.push(field::invalid(
+                    format_args!("{here}.containers[{i}][{name}].limits"),
+                    limit,
+                    &why,
+                ));
             }
         }
     }
 }
 
 /// The claims of a pod on devices.
-pub fn resource_claims(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+pub fn resource_claims(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, claim) in list(spec, "resourceClaims").iter().enumerate() {
-        let here = format!("{path}resourceClaims[{i}]");
+        let here = format_args!("{path}resourceClaims[{i}]");
         let name = text(claim, "name");
         if seen.contains(name) {
-            faults.push(field::duplicate(format!("{here}.name"), name));
+            faults.push(field::duplicate(format_args!("{here}.name"), name));
         } else {
-            validate(&[Name("name", names::dns1123_label_faults)], claim, &format!("{here}."), faults);
+            validate(&[Name("name", names::dns1123_label_faults)], claim, format_args!("{here}."), faults);
         }
         if !name.is_empty() {
             seen.insert(name);
@@ -382,18 +392,18 @@ pub fn resource_claims(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
         match sources.iter().filter(|key| at(claim, key).is_some()).count() {
             0 => {
                 let why = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`";
-                faults.push(field::invalid(here.as_str(), claim.clone(), why));
+                faults.push(field::invalid(here, claim.clone(), why));
             }
             1 => {}
             _ => {
                 let why =
                     "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified";
-                faults.push(field::invalid(here.as_str(), claim.clone(), why));
+                faults.push(field::invalid(here, claim.clone(), why));
             }
         }
         for key in sources {
             if let Some(name) = at(claim, key).and_then(Value::as_str) {
-                rule(&format!("{here}.{key}"), name, names::dns1123_subdomain_faults, faults);
+                rule(format_args!("{here}.{key}"), name, names::dns1123_subdomain_faults, faults);
             }
         }
     }

@@ -5,7 +5,7 @@ use plinth_codec::{names, Map, Value};
 use super::super::Check::{By, Name, Need, Text};
 use super::super::{at, int, rule, text, validate, Check};
 use super::volume::no_backsteps;
-use crate::field;
+use crate::field::{self, Itself, Place};
 use crate::status::Cause;
 
 /// One variable.
@@ -78,31 +78,31 @@ pub fn variable_faults(name: &str) -> Vec<String> {
     }
 }
 
-fn value_from(variable: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn value_from(variable: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let Some(source) = at(variable, "valueFrom") else { return };
-    let here = format!("{path}valueFrom");
+    let here = format_args!("{path}valueFrom");
     if let Some(of_field) = at(source, "fieldRef") {
-        field_ref(of_field, FIELDS, &format!("{here}.fieldRef."), faults);
+        field_ref(of_field, FIELDS, format_args!("{here}.fieldRef."), faults);
     }
     if let Some(of_resource) = at(source, "resourceFieldRef") {
-        resource_ref(of_resource, false, &format!("{here}.resourceFieldRef."), faults);
+        resource_ref(of_resource, false, format_args!("{here}.resourceFieldRef."), faults);
     }
     for part in ["configMapKeyRef", "secretKeyRef"] {
         if let Some(key) = at(source, part) {
-            let path = format!("{here}.{part}.");
-            rule(&format!("{path}name"), text(key, "name"), names::dns1123_subdomain_faults, faults);
-            validate(&[Name("key", config_key_faults)], key, &path, faults);
+            let path = format_args!("{here}.{part}.");
+            rule(format_args!("{path}name"), text(key, "name"), names::dns1123_subdomain_faults, faults);
+            validate(&[Name("key", config_key_faults)], key, path, faults);
         }
     }
     if let Some(file) = at(source, "fileKeyRef") {
-        let path = format!("{here}.fileKeyRef.");
+        let path = format_args!("{here}.fileKeyRef.");
         let checks = &[
             Name("key", variable_faults),
             Name("volumeName", names::dns1123_label_faults),
             Need("path", ""),
         ];
-        validate(checks, file, &path, faults);
-        no_backsteps(text(file, "path"), &format!("{path}path"), faults);
+        validate(checks, file, path, faults);
+        no_backsteps(text(file, "path"), format_args!("{path}path"), faults);
     }
     let count = source.as_object().into_iter().flat_map(Map::iter).filter(|(_, v)| !v.is_null()).count();
     let why = match count {
@@ -121,11 +121,11 @@ fn subscripted(path: &str) -> Option<(&str, &str)> {
 }
 
 /// A reference to a field of the pod that it is in; `path` ends in a dot.
-pub fn field_ref(given: &Value, allowed: &[&str], path: &str, faults: &mut Vec<Cause>) {
+pub fn field_ref(given: &Value, allowed: &[&str], path: Place<'_>, faults: &mut Vec<Cause>) {
     let (version, name) = (text(given, "apiVersion"), text(given, "fieldPath"));
-    let here = format!("{path}fieldPath");
+    let here = format_args!("{path}fieldPath");
     if version.is_empty() {
-        faults.push(field::required(format!("{path}apiVersion"), ""));
+        faults.push(field::required(format_args!("{path}apiVersion"), ""));
     }
     if name.is_empty() {
         faults.push(field::required(here, ""));
@@ -144,32 +144,32 @@ pub fn field_ref(given: &Value, allowed: &[&str], path: &str, faults: &mut Vec<C
         return;
     }
     let name = if name == "spec.host" { "spec.nodeName" } else { name };
-    let reference = path.trim_end_matches('.');
+    let reference = Itself(path);
     match subscript {
         Some(("metadata.annotations", key)) => {
-            rule(reference, &key.to_lowercase(), names::qualified_name_faults, faults);
+            rule(format_args!("{reference}"), &key.to_lowercase(), names::qualified_name_faults, faults);
         }
-        Some((_, key)) => rule(reference, key, names::qualified_name_faults, faults),
+        Some((_, key)) => rule(format_args!("{reference}"), key, names::qualified_name_faults, faults),
         None if !allowed.contains(&name) => faults.push(field::not_supported(here, name, allowed)),
         None => {}
     }
 }
 
 /// A reference to what a container asks for; in a volume the container is to be named.
-pub fn resource_ref(given: &Value, in_volume: bool, path: &str, faults: &mut Vec<Cause>) {
+pub fn resource_ref(given: &Value, in_volume: bool, path: Place<'_>, faults: &mut Vec<Cause>) {
     let name = text(given, "resource");
     let huge = name.starts_with("requests.hugepages-") || name.starts_with("limits.hugepages-");
     if in_volume && text(given, "containerName").is_empty() {
-        faults.push(field::required(format!("{path}containerName"), ""));
+        faults.push(field::required(format_args!("{path}containerName"), ""));
     } else if name.is_empty() {
-        faults.push(field::required(format!("{path}resource"), ""));
+        faults.push(field::required(format_args!("{path}resource"), ""));
     } else if !RESOURCES.contains(&name) && !huge {
-        faults.push(field::not_supported(format!("{path}resource"), name, RESOURCES));
+        faults.push(field::not_supported(format_args!("{path}resource"), name, RESOURCES));
     }
     divisor(given, name, huge, path, faults);
 }
 
-fn divisor(given: &Value, name: &str, huge: bool, path: &str, faults: &mut Vec<Cause>) {
+fn divisor(given: &Value, name: &str, huge: bool, path: Place<'_>, faults: &mut Vec<Cause>) {
     const SIZES: &[&str] =
         &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
     let divisor = match at(given, "divisor") {
@@ -191,18 +191,18 @@ fn divisor(given: &Value, name: &str, huge: bool, path: &str, faults: &mut Vec<C
         _ => allowed.join(", "),
     };
     let why = format!("only divisor's values {values} are supported with the {what} resource");
-    faults.push(field::invalid(format!("{path}divisor"), name, &why));
+    faults.push(field::invalid(format_args!("{path}divisor"), name, &why));
 }
 
 /// Variables from a whole ConfigMap or Secret; `path` is the list's.
-pub fn env_from(source: &Value, path: &str, index: usize, faults: &mut Vec<Cause>) {
-    validate(&[Text("prefix", variable_faults)], source, &format!("{path}[{index}]."), faults);
+pub fn env_from(source: &Value, path: Place<'_>, index: usize, faults: &mut Vec<Cause>) {
+    validate(&[Text("prefix", variable_faults)], source, format_args!("{path}[{index}]."), faults);
     let mut count = 0;
     for part in ["configMapRef", "secretRef"] {
         if let Some(named) = at(source, part) {
             count += 1;
-            let path = format!("{path}[{index}].{part}.");
-            validate(&[Name("name", names::dns1123_subdomain_faults)], named, &path, faults);
+            let path = format_args!("{path}[{index}].{part}.");
+            validate(&[Name("name", names::dns1123_subdomain_faults)], named, path, faults);
         }
     }
     // Upstream names the list.

@@ -5,7 +5,7 @@ use plinth_codec::Value;
 use super::super::Check::{AtLeast, By, MustBe, Need};
 use super::super::{at, forbid_more, int, is_port, list, rule, text, validate, Check, PORT};
 use super::{port_or_name, Surroundings};
-use crate::field;
+use crate::field::{self, Itself, Place};
 use crate::status::Cause;
 
 const ONE_HANDLER: &str = "may not specify more than 1 handler type";
@@ -18,11 +18,11 @@ const COUNTS: &[Check] = &[
 ];
 const HTTP_GET: &[Check] = &[
     Need("path", ""),
-    By(|action, path, faults| port_or_name(at(action, "port"), &format!("{path}port"), faults)),
+    By(|action, path, faults| port_or_name(at(action, "port"), format_args!("{path}port"), faults)),
     MustBe("scheme", &["HTTP", "HTTPS"]),
     By(|action, path, faults| {
         for header in list(action, "httpHeaders") {
-            rule(&format!("{path}httpHeaders"), text(header, "name"), header_faults, faults);
+            rule(format_args!("{path}httpHeaders"), text(header, "name"), header_faults, faults);
         }
     }),
 ];
@@ -35,7 +35,7 @@ fn header_faults(name: &str) -> Vec<String> {
 }
 
 /// One handler and no more; `path` ends in a dot.
-fn handler(of: &Value, kinds: &[&str], around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
+fn handler(of: &Value, kinds: &[&str], around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
     let mut count = 0;
     for kind in kinds {
         let Some(action) = at(of, kind) else { continue };
@@ -44,15 +44,15 @@ fn handler(of: &Value, kinds: &[&str], around: &Surroundings<'_>, path: &str, fa
             forbid_more(path, kind, ONE_HANDLER, faults);
             continue;
         }
-        let here = format!("{path}{kind}.");
+        let here = format_args!("{path}{kind}.");
         match *kind {
-            "exec" => validate(&[Need("command", "")], action, &here, faults),
-            "httpGet" => validate(HTTP_GET, action, &here, faults),
-            "tcpSocket" => port_or_name(at(action, "port"), &format!("{here}port"), faults),
+            "exec" => validate(&[Need("command", "")], action, here, faults),
+            "httpGet" => validate(HTTP_GET, action, here, faults),
+            "tcpSocket" => port_or_name(at(action, "port"), format_args!("{here}port"), faults),
             "grpc" => {
                 let port = int(action, "port").unwrap_or(0);
                 if !is_port(port) {
-                    faults.push(field::invalid(format!("{here}port"), port, PORT));
+                    faults.push(field::invalid(format_args!("{here}port"), port, PORT));
                 }
             }
             _ => {
@@ -60,44 +60,44 @@ fn handler(of: &Value, kinds: &[&str], around: &Surroundings<'_>, path: &str, fa
                 if let Some(most) = around.grace.filter(|most| !(0..=*most).contains(&seconds)) {
                     let why =
                         format!("must be non-negative and less than terminationGracePeriodSeconds ({most})");
-                    faults.push(field::invalid(format!("{path}{kind}"), seconds, &why));
+                    faults.push(field::invalid(format_args!("{path}{kind}"), seconds, &why));
                 }
             }
         }
     }
     if count == 0 {
-        faults.push(field::required(path.trim_end_matches('.'), "must specify a handler type"));
+        faults.push(field::required(Itself(path), "must specify a handler type"));
     }
 }
 
 /// The probes and hooks of a container. Upstream drops signals to stop with (a gate that is off).
-pub fn handlers(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
+pub fn handlers(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
     lifecycle(container, around, path, faults);
     for part in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let Some(probe) = at(container, part) else { continue };
-        let path = format!("{path}{part}.");
-        handler(probe, &["exec", "httpGet", "tcpSocket", "grpc"], around, &path, faults);
-        validate(COUNTS, probe, &path, faults);
+        let path = format_args!("{path}{part}.");
+        handler(probe, &["exec", "httpGet", "tcpSocket", "grpc"], around, path, faults);
+        validate(COUNTS, probe, path, faults);
         let grace = int(probe, "terminationGracePeriodSeconds");
-        let here = format!("{path}terminationGracePeriodSeconds");
+        let here = format_args!("{path}terminationGracePeriodSeconds");
         if let Some(grace) = grace.filter(|grace| *grace <= 0) {
-            faults.push(field::invalid(here.as_str(), grace, "must be greater than 0"));
+            faults.push(field::invalid(here, grace, "must be greater than 0"));
         }
         if part == "readinessProbe" {
             if let Some(grace) = grace {
                 faults.push(field::invalid(here, grace, "must not be set for readinessProbes"));
             }
         } else if let Some(successes) = int(probe, "successThreshold").filter(|n| *n != 1) {
-            faults.push(field::invalid(format!("{path}successThreshold"), successes, "must be 1"));
+            faults.push(field::invalid(format_args!("{path}successThreshold"), successes, "must be 1"));
         }
     }
 }
 
-fn lifecycle(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
+fn lifecycle(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
     for hook in ["postStart", "preStop"] {
         if let Some(action) = at(container, "lifecycle").and_then(|l| at(l, hook)) {
-            let path = format!("{path}lifecycle.{hook}.");
-            handler(action, &["exec", "httpGet", "tcpSocket", "sleep"], around, &path, faults);
+            let path = format_args!("{path}lifecycle.{hook}.");
+            handler(action, &["exec", "httpGet", "tcpSocket", "sleep"], around, path, faults);
         }
     }
 }

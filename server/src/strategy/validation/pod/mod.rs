@@ -13,7 +13,7 @@ use plinth_codec::{names, Value};
 use super::scheduling;
 use super::Check::{By, Each, In, OneOf, Range, Text};
 use super::{at, int, list, rule, text, texts, validate, Check};
-use crate::field;
+use crate::field::{self, Place};
 use crate::status::Cause;
 
 pub use env::config_key_faults;
@@ -68,48 +68,49 @@ impl<'a> Surroundings<'a> {
     }
 }
 
-fn pod(object: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn pod(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let nothing = Value::object();
     let spec = object.get("spec").unwrap_or(&nothing);
-    annotations(object, "metadata.annotations", faults);
-    of_spec(spec, text(object, "metadata.name"), "spec.", faults);
+    annotations(object, format_args!("metadata.annotations"), faults);
+    of_spec(spec, text(object, "metadata.name"), format_args!("spec."), faults);
     if text(spec, "serviceAccountName").is_empty() {
         for (i, volume) in list(spec, "volumes").iter().enumerate() {
-            let path = format!("spec.volumes[{i}].projected");
+            let path = format_args!("spec.volumes[{i}].projected");
             for (j, source) in list(volume, "projected.sources").iter().enumerate() {
                 if at(source, "serviceAccountToken").is_some() {
-                    let here = format!("{path}.sources[{j}].serviceAccountToken");
+                    let here = format_args!("{path}.sources[{j}].serviceAccountToken");
                     let why = "must not be specified when serviceAccountName is not set";
                     faults.push(field::forbidden(here, why));
                 }
             }
         }
     }
-    container::images(spec, "spec.", faults);
+    container::images(spec, format_args!("spec."), faults);
 }
 
-fn template(template: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn template(template: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let nothing = Value::object();
-    faults.extend(crate::metadata::label_faults(at(template, "metadata.labels"), &format!("{path}labels")));
-    let here = format!("{path}annotations");
-    faults.extend(crate::metadata::annotation_faults(at(template, "metadata.annotations"), &here));
-    annotations(template, &here, faults);
+    faults
+        .extend(crate::metadata::label_faults(at(template, "metadata.labels"), format_args!("{path}labels")));
+    let here = format_args!("{path}annotations");
+    faults.extend(crate::metadata::annotation_faults(at(template, "metadata.annotations"), here));
+    annotations(template, here, faults);
     let spec = template.get("spec").unwrap_or(&nothing);
-    of_spec(spec, "", &format!("{path}spec."), faults);
+    of_spec(spec, "", format_args!("{path}spec."), faults);
     if !list(spec, "ephemeralContainers").is_empty() {
         let why = "ephemeral containers not allowed in pod template";
-        faults.push(field::forbidden(format!("{path}spec.ephemeralContainers"), why));
+        faults.push(field::forbidden(format_args!("{path}spec.ephemeralContainers"), why));
     }
 }
 
-fn annotations(object: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn annotations(object: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
     let given = object.at(&["metadata", "annotations"]);
     if let Some(cost) = given.and_then(|a| a.get(COST)).and_then(Value::as_str) {
         // Upstream wants no sign but minus and no leading zeros.
         let plain = cost == "0" || !cost.trim_start_matches('-').starts_with('0') && !cost.starts_with('+');
         if !plain || cost.parse::<i32>().is_err() {
-            faults.push(field::invalid(format!("{path}[{COST}]"), cost, "must be a 32bit integer"));
+            faults.push(field::invalid(format_args!("{path}[{COST}]"), cost, "must be a 32bit integer"));
         }
     }
 }
@@ -135,7 +136,7 @@ const SPEC: &[Check] = &[
     By(scheduling::tolerations),
     Each(
         "hostAliases",
-        &[By(|a, p, f| super::address::legacy(text(a, "ip"), &format!("{p}ip"), f)), By(host_names)],
+        &[By(|a, p, f| super::address::legacy(text(a, "ip"), format_args!("{p}ip"), f)), By(host_names)],
     ),
     Text("priorityClassName", names::dns1123_subdomain_faults),
     Text("runtimeClassName", names::dns1123_subdomain_faults),
@@ -144,7 +145,7 @@ const SPEC: &[Check] = &[
     By(operating_system),
 ];
 
-fn of_spec(spec: &Value, name: &str, path: &str, faults: &mut Vec<Cause>) {
+fn of_spec(spec: &Value, name: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     let around = Surroundings::of(spec, volume::volumes(spec, name, path, faults));
     container::resource_claims(spec, path, faults);
     container::containers(spec, &around, path, faults);
@@ -154,15 +155,15 @@ fn of_spec(spec: &Value, name: &str, path: &str, faults: &mut Vec<Cause>) {
 }
 
 /// What a container that is put into a running pod has in common with others.
-pub fn ephemeral(container: &Value, around: &Surroundings<'_>, path: &str, faults: &mut Vec<Cause>) {
+pub fn ephemeral(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
     container::common(container, around, path, faults);
 }
 
-fn dns_config(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn dns_config(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const MOST_SERVERS: usize = 3;
     const MOST_PATHS: usize = 32;
     const LONGEST_SEARCH: usize = 2048;
-    let (config, here) = (at(spec, "dnsConfig"), format!("{path}dnsConfig"));
+    let (config, here) = (at(spec, "dnsConfig"), format_args!("{path}dnsConfig"));
     if text(spec, "dnsPolicy") == "None" {
         if config.is_none() {
             let why = "must provide `dnsConfig` when `dnsPolicy` is None";
@@ -171,14 +172,14 @@ fn dns_config(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
         }
         if config.is_some_and(|config| list(config, "nameservers").is_empty()) {
             let why = "must provide at least one DNS nameserver when `dnsPolicy` is None";
-            faults.push(field::required(format!("{here}.nameservers"), why));
+            faults.push(field::required(format_args!("{here}.nameservers"), why));
             return;
         }
     }
     let Some(config) = config else { return };
     let (servers, searches) = (texts(config, "nameservers"), texts(config, "searches"));
     let mut refuse = |key: &str, why: String| {
-        faults.push(field::invalid(format!("{here}.{key}"), list(config, key).to_vec(), &why));
+        faults.push(field::invalid(format_args!("{here}.{key}"), list(config, key).to_vec(), &why));
     };
     if servers.len() > MOST_SERVERS {
         refuse("nameservers", format!("must not have more than {MOST_SERVERS} nameservers"));
@@ -193,98 +194,98 @@ fn dns_config(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
         refuse("searches", why);
     }
     for (i, server) in servers.iter().enumerate() {
-        super::address::legacy(server, &format!("{here}.nameservers[{i}]"), faults);
+        super::address::legacy(server, format_args!("{here}.nameservers[{i}]"), faults);
     }
     for (i, search) in searches.iter().enumerate().filter(|(_, search)| **search != ".") {
         let search = search.strip_suffix('.').unwrap_or(search);
-        rule(&format!("{here}.searches[{i}]"), search, names::underscored_subdomain_faults, faults);
+        rule(format_args!("{here}.searches[{i}]"), search, names::underscored_subdomain_faults, faults);
     }
     for (i, option) in list(config, "options").iter().enumerate() {
         if text(option, "name").is_empty() {
-            faults.push(field::required(format!("{here}.options[{i}]"), "must not be empty"));
+            faults.push(field::required(format_args!("{here}.options[{i}]"), "must not be empty"));
         }
     }
 }
 
-fn readiness_gates(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn readiness_gates(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     for (i, gate) in list(spec, "readinessGates").iter().enumerate() {
-        let here = format!("{path}readinessGates[{i}].conditionType");
-        rule(&here, text(gate, "conditionType"), names::qualified_name_faults, faults);
+        let here = format_args!("{path}readinessGates[{i}].conditionType");
+        rule(here, text(gate, "conditionType"), names::qualified_name_faults, faults);
     }
 }
 
-fn scheduling_gates(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn scheduling_gates(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, gate) in list(spec, "schedulingGates").iter().enumerate() {
-        let (name, here) = (text(gate, "name"), format!("{path}schedulingGates[{i}]"));
-        rule(&here, name, names::qualified_name_faults, faults);
+        let (name, here) = (text(gate, "name"), format_args!("{path}schedulingGates[{i}]"));
+        rule(here, name, names::qualified_name_faults, faults);
         if !seen.insert(name) {
             faults.push(field::duplicate(here, name));
         }
     }
 }
 
-fn hostname_override(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn hostname_override(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const LONGEST: usize = 64;
     let Some(name) = at(spec, "hostnameOverride").and_then(Value::as_str) else { return };
-    let here = format!("{path}hostnameOverride");
+    let here = format_args!("{path}hostnameOverride");
     for key in ["setHostnameAsFQDN", "hostNetwork"] {
         if at(spec, key).and_then(Value::as_bool) == Some(true) {
-            faults.push(field::forbidden(here.as_str(), &format!("may not be specified when {key} is true")));
+            faults.push(field::forbidden(here, &format!("may not be specified when {key} is true")));
         }
     }
     if name.len() > LONGEST {
-        faults.push(field::too_long(here.as_str(), LONGEST));
+        faults.push(field::too_long(here, LONGEST));
     }
-    rule(&here, name, names::dns1123_subdomain_faults, faults);
+    rule(here, name, names::dns1123_subdomain_faults, faults);
 }
 
-fn host_names(alias: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn host_names(alias: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     for (i, name) in texts(alias, "hostnames").iter().enumerate() {
-        rule(&format!("{path}hostnames[{i}]"), name, names::dns1123_subdomain_faults, faults);
+        rule(format_args!("{path}hostnames[{i}]"), name, names::dns1123_subdomain_faults, faults);
     }
 }
 
-fn preemption_policy(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn preemption_policy(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     if at(spec, "preemptionPolicy").is_some() {
         let policies = &["PreemptLowerPriority", "Never"];
         validate(&[Check::NeedOneOf("preemptionPolicy", policies)], spec, path, faults);
     }
 }
 
-fn overhead(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn overhead(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     if let Some(overhead) = at(spec, "overhead") {
         let requirements = plinth_codec::tree!({ "limits": overhead.clone() });
-        let (kind, here) = (super::amounts::Kind::Container, format!("{path}overhead"));
-        super::amounts::requirements(&requirements, kind, &BTreeSet::new(), &here, faults);
+        let (kind, here) = (super::amounts::Kind::Container, format_args!("{path}overhead"));
+        super::amounts::requirements(&requirements, kind, &BTreeSet::new(), here, faults);
     }
 }
 
-fn operating_system(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn operating_system(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let Some(os) = at(spec, "os") else { return };
     match text(os, "name") {
-        "" => faults.push(field::required(format!("{path}os.name"), "")),
+        "" => faults.push(field::required(format_args!("{path}os.name"), "")),
         "linux" => {
             let why = "windows options cannot be set for a linux pod";
             if at(spec, "securityContext.windowsOptions").is_some() {
-                faults.push(field::forbidden(format!("{path}securityContext.windowsOptions"), why));
+                faults.push(field::forbidden(format_args!("{path}securityContext.windowsOptions"), why));
             }
             for part in ["initContainers", "containers"] {
                 for (i, container) in list(spec, part).iter().enumerate() {
                     if at(container, "securityContext.windowsOptions").is_some() {
-                        let here = format!("{path}{part}[{i}].securityContext.windowsOptions");
+                        let here = format_args!("{path}{part}[{i}].securityContext.windowsOptions");
                         faults.push(field::forbidden(here, why));
                     }
                 }
             }
         }
         "windows" => not_on_windows(spec, path, faults),
-        other => faults.push(field::not_supported(format!("{path}os"), other, &["linux", "windows"])),
+        other => faults.push(field::not_supported(format_args!("{path}os"), other, &["linux", "windows"])),
     }
 }
 
 /// What a pod for Windows cannot have.
-fn not_on_windows(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn not_on_windows(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const WHY: &str = "cannot be set for a windows pod";
     const OF_POD: &[&str] = &[
         "appArmorProfile",
@@ -329,21 +330,21 @@ fn not_on_windows(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
         if set {
             let under =
                 if matches!(*key, "hostUsers" | "hostPID" | "hostIPC") { "" } else { "securityContext." };
-            faults.push(field::forbidden(format!("{path}{under}{key}"), WHY));
+            faults.push(field::forbidden(format_args!("{path}{under}{key}"), WHY));
         }
     }
     for part in ["initContainers", "containers"] {
         for (i, container) in list(spec, part).iter().enumerate() {
             let context = at(container, "securityContext");
             for key in OF_CONTAINER.iter().filter(|key| is_set(context, key)) {
-                faults.push(field::forbidden(format!("{path}{part}[{i}].securityContext.{key}"), WHY));
+                faults.push(field::forbidden(format_args!("{path}{part}[{i}].securityContext.{key}"), WHY));
             }
         }
     }
 }
 
 /// A port by number or by name.
-pub(super) fn port_or_name(port: Option<&Value>, path: &str, faults: &mut Vec<Cause>) {
+pub(super) fn port_or_name(port: Option<&Value>, path: Place<'_>, faults: &mut Vec<Cause>) {
     match port {
         Some(Value::String(name)) => rule(path, name, port_name_faults, faults),
         other => {

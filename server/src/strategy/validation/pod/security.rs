@@ -7,29 +7,29 @@ use plinth_codec::Value;
 use super::super::Check::{By, Enum, In, Range};
 use super::super::{at, int, list, text, validate, Check};
 use super::volume::local_path;
-use crate::field;
+use crate::field::{self, Place};
 use crate::status::Cause;
 
 const NUMBER: i64 = i32::MAX as i64;
 
 /// The context of a container.
-pub fn container(container: &Value, host_users: bool, path: &str, faults: &mut Vec<Cause>) {
+pub fn container(container: &Value, host_users: bool, path: Place<'_>, faults: &mut Vec<Cause>) {
     let Some(context) = at(container, "securityContext") else { return };
-    let here = format!("{path}securityContext");
+    let here = format_args!("{path}securityContext");
     let checks: &[Check] = &[
         Range("runAsUser", 0, NUMBER),
         Range("runAsGroup", 0, NUMBER),
         Enum("procMount", &["Default", "Unmasked"]),
     ];
-    validate(checks, context, &format!("{here}."), faults);
+    validate(checks, context, format_args!("{here}."), faults);
     if host_users && text(context, "procMount") == "Unmasked" {
         let why = "`hostUsers` must be false to use `Unmasked`";
-        faults.push(field::invalid(format!("{here}.procMount"), "Unmasked", why));
+        faults.push(field::invalid(format_args!("{here}.procMount"), "Unmasked", why));
     }
-    validate(&[In("seccompProfile", SECCOMP)], context, &format!("{here}."), faults);
+    validate(&[In("seccompProfile", SECCOMP)], context, format_args!("{here}."), faults);
     let flag = |key: &str| at(context, key).and_then(Value::as_bool);
     if flag("allowPrivilegeEscalation") == Some(false) {
-        let mut refuse = |why: &str| faults.push(field::invalid(here.as_str(), context.clone(), why));
+        let mut refuse = |why: &str| faults.push(field::invalid(here, context.clone(), why));
         if flag("privileged") == Some(true) {
             refuse("cannot set `allowPrivilegeEscalation` to false and `privileged` to true");
         }
@@ -38,17 +38,17 @@ pub fn container(container: &Value, host_users: bool, path: &str, faults: &mut V
             refuse("cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN");
         }
     }
-    validate(&[In("appArmorProfile", APP_ARMOR)], context, &format!("{here}."), faults);
+    validate(&[In("appArmorProfile", APP_ARMOR)], context, format_args!("{here}."), faults);
 }
 
 const PROFILES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
 const SECCOMP: &[Check] = &[By(|profile, path, faults| {
     profile_type(profile, "type is required when seccompProfile is set", path, faults);
     let file = at(profile, "localhostProfile").and_then(Value::as_str);
-    let here = format!("{path}localhostProfile");
+    let here = format_args!("{path}localhostProfile");
     match (text(profile, "type") == "Localhost", file) {
         (true, None) => faults.push(field::required(here, "must be set when seccomp type is Localhost")),
-        (true, Some(file)) => local_path(file, &here, faults),
+        (true, Some(file)) => local_path(file, here, faults),
         (false, Some(_)) => {
             faults.push(field::invalid(
                 here,
@@ -63,14 +63,14 @@ const APP_ARMOR: &[Check] = &[By(|profile, path, faults| {
     const NEEDED: &str = "must be set when AppArmor type is Localhost";
     const LONGEST: usize = 4095;
     let file = at(profile, "localhostProfile").and_then(Value::as_str);
-    let here = format!("{path}localhostProfile");
+    let here = format_args!("{path}localhostProfile");
     match (text(profile, "type"), file) {
         ("Localhost", None) => faults.push(field::required(here, NEEDED)),
         ("Localhost", Some(file)) => {
             if file.trim() != file {
-                faults.push(field::invalid(here.as_str(), file, "must not be padded with whitespace"));
+                faults.push(field::invalid(here, file, "must not be padded with whitespace"));
             } else if file.is_empty() {
-                faults.push(field::required(here.as_str(), NEEDED));
+                faults.push(field::required(here, NEEDED));
             }
             if file.len() > LONGEST {
                 faults.push(field::too_long(here, LONGEST));
@@ -84,11 +84,11 @@ const APP_ARMOR: &[Check] = &[By(|profile, path, faults| {
     profile_type(profile, "type is required when appArmorProfile is set", path, faults);
 })];
 
-fn profile_type(profile: &Value, needed: &str, path: &str, faults: &mut Vec<Cause>) {
+fn profile_type(profile: &Value, needed: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     match text(profile, "type") {
-        "" => faults.push(field::required(format!("{path}type"), needed)),
+        "" => faults.push(field::required(format_args!("{path}type"), needed)),
         given if !PROFILES.contains(&given) => {
-            faults.push(field::not_supported(format!("{path}type"), given, PROFILES));
+            faults.push(field::not_supported(format_args!("{path}type"), given, PROFILES));
         }
         _ => {}
     }
@@ -108,21 +108,21 @@ pub const POD: &[Check] = &[
     Enum("seLinuxChangePolicy", &["MountOption", "Recursive"]),
 ];
 
-fn supplemental_groups(context: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn supplemental_groups(context: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     for (i, group) in list(context, "supplementalGroups").iter().enumerate() {
         if let Some(group) = group.as_int().filter(|group| !(0..=NUMBER).contains(group)) {
             let why = format!("must be between 0 and {NUMBER}, inclusive");
-            faults.push(field::invalid(format!("{path}supplementalGroups[{i}]"), group, &why));
+            faults.push(field::invalid(format_args!("{path}supplementalGroups[{i}]"), group, &why));
         }
     }
 }
 
-fn sysctls(context: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn sysctls(context: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const PATTERN: &str = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
     const LONGEST: usize = 253;
     let mut seen = HashSet::new();
     for (i, sysctl) in list(context, "sysctls").iter().enumerate() {
-        let (name, here) = (text(sysctl, "name"), format!("{path}sysctls[{i}].name"));
+        let (name, here) = (text(sysctl, "name"), format_args!("{path}sysctls[{i}].name"));
         if name.is_empty() {
             faults.push(field::required(here, ""));
         } else if name.len() > LONGEST || !plinth_codec::regexp::is_match(PATTERN, name) {
@@ -136,15 +136,15 @@ fn sysctls(context: &Value, path: &str, faults: &mut Vec<Cause>) {
 }
 
 /// What a pod that uses the node's namespaces cannot have.
-pub fn host_namespaces(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
+pub fn host_namespaces(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let flag = |key: &str| at(spec, key).and_then(Value::as_bool);
     if flag("shareProcessNamespace") == Some(true) && flag("hostPID") == Some(true) {
         let why = "ShareProcessNamespace and HostPID cannot both be enabled";
-        faults.push(field::invalid(format!("{path}securityContext.shareProcessNamespace"), true, why));
+        faults.push(field::invalid(format_args!("{path}securityContext.shareProcessNamespace"), true, why));
     }
     for (i, sysctl) in list(spec, "securityContext.sysctls").iter().enumerate() {
         let name = text(sysctl, "name");
-        let here = format!("{path}securityContext.sysctls[{i}].name");
+        let here = format_args!("{path}securityContext.sysctls[{i}].name");
         let of_ipc =
             ["kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."].iter().any(|p| name.starts_with(p));
         if flag("hostNetwork") == Some(true) && name.starts_with("net.") {
@@ -157,7 +157,7 @@ pub fn host_namespaces(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
         // Upstream names two of the fields as its structs do.
         for (key, shown) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
             if flag(key) == Some(true) {
-                faults.push(field::forbidden(format!("{path}{shown}"), "when `hostUsers` is false"));
+                faults.push(field::forbidden(format_args!("{path}{shown}"), "when `hostUsers` is false"));
             }
         }
     }
@@ -169,7 +169,11 @@ pub fn host_namespaces(spec: &Value, path: &str, faults: &mut Vec<Cause>) {
             let host = int(port, "hostPort").unwrap_or(0);
             if host != 0 && int(port, "containerPort") != Some(host) {
                 let why = "must match `containerPort` when `hostNetwork` is true";
-                faults.push(field::invalid(format!("{path}containers[{i}].ports[{j}].hostPort"), host, why));
+                faults.push(field::invalid(
+                    format_args!("{path}containers[{i}].ports[{j}].hostPort"),
+                    host,
+                    why,
+                ));
             }
         }
     }

@@ -7,7 +7,7 @@ use plinth_codec::{names, Value};
 use super::super::Check::{By, Each, Enum, MustBe, Name, Need, Range};
 use super::super::{at, claims, forbid_more, int, list, rule, text, validate, Check};
 use super::env;
-use crate::field;
+use crate::field::{self, Itself, Place};
 use crate::status::Cause;
 
 /// What is said of a path on a volume that leads out of it.
@@ -54,7 +54,7 @@ const SOURCES: &[Source] = &[
 const PARTITION: Check = By(|source, path, faults| {
     if let Some(number) = int(source, "partition").filter(|n| !(0..=255).contains(n)) {
         faults.push(field::invalid(
-            format!("{path}partition"),
+            format_args!("{path}partition"),
             number,
             "must be between 1 and 255, inclusive",
         ));
@@ -64,7 +64,7 @@ const MODE: Check = By(|source, path, faults| mode(source, path, "defaultMode", 
 /// A path on the node.
 pub const HOST_PATH: &[Check] = &[
     Need("path", ""),
-    By(|v, p, f| no_backsteps(text(v, "path"), &format!("{p}path"), f)),
+    By(|v, p, f| no_backsteps(text(v, "path"), format_args!("{p}path"), f)),
     Enum(
         "type",
         &[
@@ -104,7 +104,7 @@ pub const SCALE_IO: &[Check] = &[Need("gateway", ""), Need("system", ""), Need("
 pub fn volumes<'a>(
     spec: &'a Value,
     pod: &str,
-    path: &str,
+    path: Place<'_>,
     faults: &mut Vec<Cause>,
 ) -> HashMap<&'a str, &'a Value> {
     let all = list(spec, "volumes");
@@ -115,19 +115,19 @@ pub fn volumes<'a>(
         .collect();
     let mut good: HashMap<&str, &Value> = HashMap::new();
     for (i, volume) in all.iter().enumerate() {
-        let here = format!("{path}volumes[{i}].");
+        let here = format_args!("{path}volumes[{i}].");
         let (name, mut found) = (text(volume, "name"), Vec::new());
-        sources(volume, &here, &mut found);
+        sources(volume, here, &mut found);
         if !pod.is_empty() && !name.is_empty() && at(volume, "ephemeral.volumeClaimTemplate").is_some() {
             let claim = format!("{pod}-{name}");
             for why in names::dns1123_subdomain_faults(&claim) {
                 let why = format!("PVC name \"{claim}\": {why}");
-                found.push(field::invalid(format!("{here}name"), name, &why));
+                found.push(field::invalid(format_args!("{here}name"), name, &why));
             }
         }
-        validate(&[Name("name", names::dns1123_label_faults)], volume, &here, &mut found);
+        validate(&[Name("name", names::dns1123_label_faults)], volume, here, &mut found);
         if good.contains_key(name) {
-            found.push(field::duplicate(format!("{here}name"), name));
+            found.push(field::duplicate(format_args!("{here}name"), name));
         }
         if found.is_empty() {
             good.insert(name, volume);
@@ -136,13 +136,13 @@ pub fn volumes<'a>(
         let claim = text(volume, "persistentVolumeClaim.claimName");
         if made.contains(claim) {
             let why = "must not reference a PVC that gets created for an ephemeral volume";
-            faults.push(field::invalid(format!("{here}persistentVolumeClaim.claimName"), claim, why));
+            faults.push(field::invalid(format_args!("{here}persistentVolumeClaim.claimName"), claim, why));
         }
     }
     good
 }
 
-fn sources(volume: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn sources(volume: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let mut named = 0;
     for Source(key, shown, checks) in SOURCES {
         let Some(source) = at(volume, key) else { continue };
@@ -151,38 +151,38 @@ fn sources(volume: &Value, path: &str, faults: &mut Vec<Cause>) {
             forbid_more(path, key, MORE, faults);
             continue;
         }
-        validate(checks, source, &format!("{path}{shown}."), faults);
+        validate(checks, source, format_args!("{path}{shown}."), faults);
     }
     let limit = text(volume, "emptyDir.sizeLimit");
     if limit.starts_with('-') {
         let why = "SizeLimit field must be a valid resource quantity";
-        faults.push(field::forbidden(format!("{path}emptyDir.sizeLimit"), why));
+        faults.push(field::forbidden(format_args!("{path}emptyDir.sizeLimit"), why));
     }
     if named == 0 {
-        faults.push(field::required(path.trim_end_matches('.'), "must specify a volume type"));
+        faults.push(field::required(Itself(path), "must specify a volume type"));
     }
 }
 
-fn mode(source: &Value, path: &str, key: &str, faults: &mut Vec<Cause>) {
+fn mode(source: &Value, path: Place<'_>, key: &str, faults: &mut Vec<Cause>) {
     if let Some(mode) = int(source, key).filter(|mode| !(0..=0o777).contains(mode)) {
         let why = "must be a number between 0 and 0777 (octal), both inclusive";
-        faults.push(field::invalid(format!("{path}{key}"), mode, why));
+        faults.push(field::invalid(format_args!("{path}{key}"), mode, why));
     }
 }
 
 /// A path must not lead out of the volume.
-pub fn no_backsteps(given: &str, path: &str, faults: &mut Vec<Cause>) {
+pub fn no_backsteps(given: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     if given.split('/').any(|part| part == "..") {
         faults.push(field::invalid(path, given, BACKSTEPS));
     }
 }
 
-fn descending(source: &Value, path: &str, key: &str, faults: &mut Vec<Cause>) {
-    local_path(text(source, key), &format!("{path}{key}"), faults);
+fn descending(source: &Value, path: Place<'_>, key: &str, faults: &mut Vec<Cause>) {
+    local_path(text(source, key), format_args!("{path}{key}"), faults);
 }
 
 /// A path within something: relative, and never upwards.
-pub fn local_path(given: &str, path: &str, faults: &mut Vec<Cause>) {
+pub fn local_path(given: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     if given.starts_with('/') {
         faults.push(field::invalid(path, given, "must be a relative path"));
     }
@@ -190,21 +190,21 @@ pub fn local_path(given: &str, path: &str, faults: &mut Vec<Cause>) {
 }
 
 /// As [`local_path`]; what starts with two dots is the kubelet's.
-fn file_path(given: &str, path: &str, faults: &mut Vec<Cause>) {
+fn file_path(given: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     local_path(given, path, faults);
     if given.starts_with("..") && !given.starts_with("../") {
         faults.push(field::invalid(path, given, "must not start with '..'"));
     }
 }
 
-fn key_path(item: &Value, path: &str, faults: &mut Vec<Cause>) {
-    file_path(text(item, "path"), &format!("{path}path"), faults);
+fn key_path(item: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    file_path(text(item, "path"), format_args!("{path}path"), faults);
 }
 
-fn absolute(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn absolute(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let given = text(source, "path");
     if !given.starts_with('/') {
-        faults.push(field::invalid(format!("{path}path"), given, "must be an absolute path"));
+        faults.push(field::invalid(format_args!("{path}path"), given, "must be an absolute path"));
     }
 }
 
@@ -224,23 +224,22 @@ pub fn iscsi_name_faults(name: &str) -> Vec<String> {
     }
 }
 
-fn iscsi(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn iscsi(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     validate(&[Name("iqn", iscsi_name_faults)], source, path, faults);
     let authenticates = |key: &str| at(source, key).and_then(Value::as_bool) == Some(true);
     if (authenticates("chapAuthDiscovery") || authenticates("chapAuthSession"))
         && at(source, "secretRef").is_none()
     {
-        faults.push(field::required(format!("{path}secretRef"), ""));
+        faults.push(field::required(format_args!("{path}secretRef"), ""));
     }
     let initiator = text(source, "initiatorName");
     if !initiator.is_empty() {
-        rule(&format!("{path}initiatorname"), initiator, iscsi_name_faults, faults);
+        rule(format_args!("{path}initiatorname"), initiator, iscsi_name_faults, faults);
     }
 }
 
-fn flocker(source: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let (name, uuid, here) =
-        (text(source, "datasetName"), text(source, "datasetUUID"), path.trim_end_matches('.'));
+fn flocker(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    let (name, uuid, here) = (text(source, "datasetName"), text(source, "datasetUUID"), Itself(path));
     if name.is_empty() && uuid.is_empty() {
         faults.push(field::required(here, "one of datasetName and datasetUUID is required"));
     }
@@ -249,53 +248,53 @@ fn flocker(source: &Value, path: &str, faults: &mut Vec<Cause>) {
         faults.push(field::invalid(here, "resource", why));
     }
     if name.contains('/') {
-        faults.push(field::invalid(format!("{path}datasetName"), name, "must not contain '/'"));
+        faults.push(field::invalid(format_args!("{path}datasetName"), name, "must not contain '/'"));
     }
 }
 
-fn secret_name(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn secret_name(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     if at(source, "secretRef").is_some() && text(source, "secretRef.name").is_empty() {
-        faults.push(field::required(format!("{path}secretRef.name"), ""));
+        faults.push(field::required(format_args!("{path}secretRef.name"), ""));
     }
 }
 
-fn quobyte(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn quobyte(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const WHY: &str = "must be a host:port pair or multiple pairs separated by commas";
     let registry = text(source, "registry");
     if registry.is_empty() {
-        faults.push(field::required(format!("{path}registry"), WHY));
+        faults.push(field::required(format_args!("{path}registry"), WHY));
     } else if text(source, "tenant").len() >= 65 {
         let why = "must be a UUID and may not exceed a length of 64 characters";
-        faults.push(field::required(format!("{path}tenant"), why));
+        faults.push(field::required(format_args!("{path}tenant"), why));
     } else {
         for _ in registry.split(',').filter(|pair| !pair.contains(':')) {
-            faults.push(field::invalid(format!("{path}registry"), registry, WHY));
+            faults.push(field::invalid(format_args!("{path}registry"), registry, WHY));
         }
     }
 }
 
-fn downward(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn downward(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     for file in list(source, "items") {
         // Upstream names the volume's source and not the item.
         downward_file(file, path, faults);
     }
 }
 
-fn downward_file(file: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn downward_file(file: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const FIELDS: &[&str] =
         &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
-    let here = path.trim_end_matches('.');
+    let here = Itself(path);
     validate(&[Need("path", ""), By(key_path)], file, path, faults);
     match (at(file, "fieldRef"), at(file, "resourceFieldRef")) {
         (Some(of_field), other) => {
-            env::field_ref(of_field, FIELDS, &format!("{path}fieldRef."), faults);
+            env::field_ref(of_field, FIELDS, format_args!("{path}fieldRef."), faults);
             if other.is_some() {
                 let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
                 faults.push(field::invalid(here, "resource", why));
             }
         }
         (None, Some(of_resource)) => {
-            env::resource_ref(of_resource, true, &format!("{path}resourceFieldRef."), faults);
+            env::resource_ref(of_resource, true, format_args!("{path}resourceFieldRef."), faults);
         }
         (None, None) => {
             faults.push(field::required(here, "one of fieldRef and resourceFieldRef is required"));
@@ -304,9 +303,9 @@ fn downward_file(file: &Value, path: &str, faults: &mut Vec<Cause>) {
     mode(file, path, "mode", faults);
 }
 
-fn fibre_channel(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn fibre_channel(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let (names, ids) = (list(source, "targetWWNs"), list(source, "wwids"));
-    let here = format!("{path}targetWWNs");
+    let here = format_args!("{path}targetWWNs");
     match (names.is_empty(), ids.is_empty()) {
         (true, true) => {
             faults.push(field::required(here, "must specify either targetWWNs or wwids, but not both"));
@@ -322,25 +321,28 @@ fn fibre_channel(source: &Value, path: &str, faults: &mut Vec<Cause>) {
     }
     match int(source, "lun") {
         None => {
-            faults.push(field::required(format!("{path}lun"), "lun is required if targetWWNs is specified"));
+            faults.push(field::required(
+                format_args!("{path}lun"),
+                "lun is required if targetWWNs is specified",
+            ));
         }
         Some(_) => validate(&[Range("lun", 0, 255)], source, path, faults),
     }
 }
 
-fn flex_options(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn flex_options(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     for (key, _) in
         at(source, "options").and_then(Value::as_object).into_iter().flat_map(plinth_codec::Map::iter)
     {
         let namespace = format!(".{}", key.split('/').next().unwrap_or_default().to_lowercase());
         if namespace.ends_with(".kubernetes.io") || namespace.ends_with(".k8s.io") {
             let why = "kubernetes.io and k8s.io namespaces are reserved";
-            faults.push(field::invalid(format!("{path}options[{key}]"), key.clone(), why));
+            faults.push(field::invalid(format_args!("{path}options[{key}]"), key.clone(), why));
         }
     }
 }
 
-fn azure_uri(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn azure_uri(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const MANAGED: &str =
         "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
     const BLOB: &str = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
@@ -351,35 +353,35 @@ fn azure_uri(source: &Value, path: &str, faults: &mut Vec<Cause>) {
     };
     let uri = text(source, "diskURI");
     if !uri.starts_with(start) {
-        faults.push(field::not_supported(format!("{path}diskURI"), uri, &[form]));
+        faults.push(field::not_supported(format_args!("{path}diskURI"), uri, &[form]));
     }
 }
 
 /// Sources behind gates that are off (authorities and certificates of pods) are upstream's to drop.
-fn projections(projected: &Value, path: &str, faults: &mut Vec<Cause>) {
-    let (mut paths, here) = (HashSet::new(), path.trim_end_matches('.'));
+fn projections(projected: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    let (mut paths, here) = (HashSet::new(), Itself(path));
     for (i, source) in list(projected, "sources").iter().enumerate() {
-        let at_source = format!("{path}sources[{i}]");
+        let at_source = format_args!("{path}sources[{i}]");
         let mut count = 0;
         for part in ["secret", "configMap"] {
             let Some(named) = at(source, part) else { continue };
             count += 1;
-            let path = format!("{at_source}.{part}.");
-            validate(&[Need("name", ""), Each("items", KEY_TO_PATH)], named, &path, faults);
+            let path = format_args!("{at_source}.{part}.");
+            validate(&[Need("name", ""), Each("items", KEY_TO_PATH)], named, path, faults);
             for item in list(named, "items") {
-                once(&mut paths, text(item, "path"), text(named, "name"), here, faults);
+                once(&mut paths, text(item, "path"), text(named, "name"), format_args!("{here}"), faults);
             }
         }
         if let Some(part) = at(source, "downwardAPI") {
             count += 1;
             for file in list(part, "items") {
-                downward_file(file, &format!("{at_source}.downwardAPI."), faults);
-                once(&mut paths, text(file, "path"), text(file, "path"), here, faults);
+                downward_file(file, format_args!("{at_source}.downwardAPI."), faults);
+                once(&mut paths, text(file, "path"), text(file, "path"), format_args!("{here}"), faults);
             }
         }
         if let Some(token) = at(source, "serviceAccountToken") {
             count += 1;
-            account_token(token, path, &format!("{at_source}.serviceAccountToken"), faults);
+            account_token(token, path, format_args!("{at_source}.serviceAccountToken"), faults);
         }
         if count > 1 {
             faults.push(field::forbidden(at_source, "may not specify more than 1 volume type per source"));
@@ -388,35 +390,41 @@ fn projections(projected: &Value, path: &str, faults: &mut Vec<Cause>) {
 }
 
 /// Every file of a projected volume comes from one source.
-fn once<'a>(paths: &mut HashSet<&'a str>, path: &'a str, shown: &str, here: &str, faults: &mut Vec<Cause>) {
+fn once<'a>(
+    paths: &mut HashSet<&'a str>,
+    path: &'a str,
+    shown: &str,
+    here: Place<'_>,
+    faults: &mut Vec<Cause>,
+) {
     if !path.is_empty() && !paths.insert(path) {
         faults.push(field::invalid(here, shown, "conflicting duplicate paths"));
     }
 }
 
-fn account_token(token: &Value, volume: &str, path: &str, faults: &mut Vec<Cause>) {
+fn account_token(token: &Value, volume: Place<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
     let seconds = int(token, "expirationSeconds").unwrap_or(0);
-    let here = format!("{path}.expirationSeconds");
+    let here = format_args!("{path}.expirationSeconds");
     if seconds < 600 {
         faults.push(field::invalid(here, seconds, "may not specify a duration less than 10 minutes"));
     } else if seconds > 1 << 32 {
         faults.push(field::invalid(here, seconds, "may not specify a duration larger than 2^32 seconds"));
     }
     // Upstream names the volume's path and not the source's.
-    let here = format!("{volume}path");
+    let here = format_args!("{volume}path");
     match text(token, "path") {
         "" => faults.push(field::required(here, "")),
-        given => file_path(given, &here, faults),
+        given => file_path(given, here, faults),
     }
 }
 
 /// The name of a driver: a subdomain of at most 63 bytes, in any case.
-pub fn csi_driver(source: &Value, path: &str, faults: &mut Vec<Cause>) {
-    driver_name(text(source, "driver"), &format!("{path}driver"), faults);
+pub fn csi_driver(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    driver_name(text(source, "driver"), format_args!("{path}driver"), faults);
 }
 
 /// As [`csi_driver`], for a name at any path.
-pub fn driver_name(driver: &str, path: &str, faults: &mut Vec<Cause>) {
+pub fn driver_name(driver: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     const MOST: usize = 63;
     if driver.is_empty() {
         faults.push(field::required(path, ""));
@@ -429,22 +437,22 @@ pub fn driver_name(driver: &str, path: &str, faults: &mut Vec<Cause>) {
     faults.extend(why.iter().map(|why| field::invalid(path, driver, why)));
 }
 
-fn csi_secret(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn csi_secret(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let Some(secret) = at(source, "nodePublishSecretRef") else { return };
     match text(secret, "name") {
-        "" => faults.push(field::required(format!("{path}nodePublishSecretRef.name"), "")),
+        "" => faults.push(field::required(format_args!("{path}nodePublishSecretRef.name"), "")),
         // Upstream leaves the reference out of the path.
-        name => rule(&format!("{path}name"), name, names::dns1123_subdomain_faults, faults),
+        name => rule(format_args!("{path}name"), name, names::dns1123_subdomain_faults, faults),
     }
 }
 
-fn ephemeral(source: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn ephemeral(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     match at(source, "volumeClaimTemplate") {
-        None => faults.push(field::required(format!("{path}volumeClaimTemplate"), "")),
+        None => faults.push(field::required(format_args!("{path}volumeClaimTemplate"), "")),
         Some(template) => {
             let nothing = Value::object();
             let spec = at(template, "spec").unwrap_or(&nothing);
-            claims::spec(spec, &format!("{path}volumeClaimTemplate.spec."), faults);
+            claims::spec(spec, format_args!("{path}volumeClaimTemplate.spec."), faults);
         }
     }
 }

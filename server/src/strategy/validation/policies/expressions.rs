@@ -6,7 +6,7 @@ use plinth_codec::cel::{Environment, Output};
 use plinth_codec::{names, Value};
 
 use crate::admission::expressions::environment;
-use crate::field;
+use crate::field::{self, Place};
 use crate::metadata;
 use crate::status::Cause;
 use crate::strategy::validation::Check::{NeedOneOf, OneOf};
@@ -33,30 +33,30 @@ fn expression_fault(
 }
 
 /// Faults of the match conditions of a webhook or of the spec of a policy; `path` ends in a dot.
-fn match_conditions(owner: &Value, path: &str, params: bool, faults: &mut Vec<Cause>) {
-    let path = format!("{path}matchConditions");
+fn match_conditions(owner: &Value, path: Place<'_>, params: bool, faults: &mut Vec<Cause>) {
+    let path = format_args!("{path}matchConditions");
     let conditions = list(owner, "matchConditions");
     if conditions.len() > MAX_CONDITIONS {
-        faults.push(field::too_many(path.as_str(), conditions.len(), MAX_CONDITIONS));
+        faults.push(field::too_many(path, conditions.len(), MAX_CONDITIONS));
     }
     let mut seen = HashSet::new();
     for (i, condition) in conditions.iter().enumerate() {
-        let path = format!("{path}[{i}]");
+        let path = format_args!("{path}[{i}]");
         match text(condition, "expression").trim() {
-            "" => faults.push(field::required(format!("{path}.expression"), "")),
+            "" => faults.push(field::required(format_args!("{path}.expression"), "")),
             source => {
                 let environment = environment(params, true);
                 expression_fault(environment, format!("{path}.expression"), source, &[Output::Bool], faults);
             }
         }
-        let path = format!("{path}.name");
+        let path = format_args!("{path}.name");
         let name = text(condition, "name");
         if name.is_empty() {
             faults.push(field::required(path, ""));
             continue;
         }
         let bad = names::qualified_name_faults(name);
-        faults.extend(bad.iter().map(|why| field::invalid(path.as_str(), name, why)));
+        faults.extend(bad.iter().map(|why| field::invalid(path, name, why)));
         if !seen.insert(name) {
             faults.push(field::duplicate(path, name));
         }
@@ -67,7 +67,7 @@ fn match_conditions(owner: &Value, path: &str, params: bool, faults: &mut Vec<Ca
 pub fn new_webhooks(configuration: &Value) -> Vec<Cause> {
     let mut faults = Vec::new();
     for (i, hook) in list(configuration, "webhooks").iter().enumerate() {
-        match_conditions(hook, &format!("webhooks[{i}]."), false, &mut faults);
+        match_conditions(hook, format_args!("webhooks[{i}]."), false, &mut faults);
     }
     faults
 }
@@ -103,19 +103,25 @@ fn policy_faults(policy: &Value, conditions: bool) -> Vec<Cause> {
     let Some(spec) = at(policy, "spec") else { return faults };
     let params = at(spec, "paramKind").is_some();
     if conditions {
-        match_conditions(spec, "spec.", params, &mut faults);
+        match_conditions(spec, format_args!("spec."), params, &mut faults);
     }
     let environment = variables(spec, environment(params, true).clone(), &mut faults);
     let (validations, annotations) = (list(spec, "validations"), list(spec, "auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         for key in ["validations", "auditAnnotations"] {
             let why = "validations or auditAnnotations must contain at least one item";
-            faults.push(field::required(format!("spec.{key}"), why));
+            faults.push(field::required(format_args!("spec.{key}"), why));
         }
     }
     let silent = environment.clone().without("authorizer").without("authorizer.requestResource");
     for (i, validation) in validations.iter().enumerate() {
-        validation_faults(validation, &format!("spec.validations[{i}]"), &environment, &silent, &mut faults);
+        validation_faults(
+            validation,
+            format_args!("spec.validations[{i}]"),
+            &environment,
+            &silent,
+            &mut faults,
+        );
     }
     if annotations.len() > MAX_ANNOTATIONS {
         let why = format!("must not have more than {MAX_ANNOTATIONS} auditAnnotations");
@@ -124,11 +130,11 @@ fn policy_faults(policy: &Value, conditions: bool) -> Vec<Cause> {
     }
     let mut seen = HashSet::new();
     for (i, annotation) in annotations.iter().enumerate() {
-        let path = format!("spec.auditAnnotations[{i}]");
-        annotation_faults(annotation, &path, metadata::text(policy, "name"), &environment, &mut faults);
+        let path = format_args!("spec.auditAnnotations[{i}]");
+        annotation_faults(annotation, path, metadata::text(policy, "name"), &environment, &mut faults);
         let key = text(annotation, "key");
         if !seen.insert(key) {
-            faults.push(field::duplicate(format!("{path}.key"), key));
+            faults.push(field::duplicate(format_args!("{path}.key"), key));
         }
     }
     faults
@@ -149,7 +155,7 @@ fn mutating_policy_faults(policy: &Value, conditions: bool) -> Vec<Cause> {
     let Some(spec) = at(policy, "spec") else { return faults };
     let params = at(spec, "paramKind").is_some();
     if conditions {
-        match_conditions(spec, "spec.", params, &mut faults);
+        match_conditions(spec, format_args!("spec."), params, &mut faults);
     }
     // Naming a variable that there is not is a fault of a field here, whether or not there are others.
     let environment = environment(params, true).clone().composed();
@@ -159,15 +165,15 @@ fn mutating_policy_faults(policy: &Value, conditions: bool) -> Vec<Cause> {
         faults.push(field::required("spec.mutations", "mutations must contain at least one item"));
     }
     for (i, mutation) in mutations.iter().enumerate() {
-        mutation_faults(mutation, &format!("spec.mutations[{i}]"), &environment, &mut faults);
+        mutation_faults(mutation, format_args!("spec.mutations[{i}]"), &environment, &mut faults);
     }
     const POLICIES: &[&str] = &["IfNeeded", "Never"];
-    validate(&[NeedOneOf("reinvocationPolicy", POLICIES)], spec, "spec.", &mut faults);
+    validate(&[NeedOneOf("reinvocationPolicy", POLICIES)], spec, format_args!("spec."), &mut faults);
     faults
 }
 
 /// A mutation has the member of its type, and not that of the other one.
-fn mutation_faults(mutation: &Value, path: &str, environment: &Environment, faults: &mut Vec<Cause>) {
+fn mutation_faults(mutation: &Value, path: Place<'_>, environment: &Environment, faults: &mut Vec<Cause>) {
     const TYPES: [(&str, &str, Output); 2] = [
         ("ApplyConfiguration", "applyConfiguration", Output::Configuration),
         ("JSONPatch", "jsonPatch", Output::Patches),
@@ -175,7 +181,7 @@ fn mutation_faults(mutation: &Value, path: &str, environment: &Environment, faul
     let given = text(mutation, "patchType");
     if !TYPES.iter().any(|(patch_type, ..)| *patch_type == given) {
         let types: &'static [&'static str] = &["ApplyConfiguration", "JSONPatch"];
-        validate(&[NeedOneOf("patchType", types)], mutation, &format!("{path}."), faults);
+        validate(&[NeedOneOf("patchType", types)], mutation, format_args!("{path}."), faults);
         return;
     }
     // That of its own type comes first.
@@ -207,17 +213,17 @@ fn mutation_faults(mutation: &Value, path: &str, environment: &Environment, faul
 /// The variables of a policy's expressions, with those that it makes itself added.
 fn variables(spec: &Value, mut environment: Environment, faults: &mut Vec<Cause>) -> Environment {
     for (i, variable) in list(spec, "variables").iter().enumerate() {
-        let path = format!("spec.variables[{i}]");
+        let path = format_args!("spec.variables[{i}]");
         let (name, source) = (text(variable, "name"), text(variable, "expression"));
         if name.trim().is_empty() {
-            faults.push(field::required(format!("{path}.name"), "name is not specified"));
+            faults.push(field::required(format_args!("{path}.name"), "name is not specified"));
         } else if !plinth_codec::cel::is_identifier(name) {
-            faults.push(field::invalid(format!("{path}.name"), name, "must be a valid CEL identifier"));
+            faults.push(field::invalid(format_args!("{path}.name"), name, "must be a valid CEL identifier"));
         }
         if source.trim().is_empty() {
-            faults.push(field::required(format!("{path}.expression"), "expression is not specified"));
+            faults.push(field::required(format_args!("{path}.expression"), "expression is not specified"));
         } else if let Err(why) = environment.compose(name, source) {
-            faults.push(field::invalid(format!("{path}.expression"), source, &why));
+            faults.push(field::invalid(format_args!("{path}.expression"), source, &why));
         }
     }
     environment
@@ -225,14 +231,14 @@ fn variables(spec: &Value, mut environment: Environment, faults: &mut Vec<Cause>
 
 fn validation_faults(
     validation: &Value,
-    path: &str,
+    path: Place<'_>,
     environment: &Environment,
     silent: &Environment,
     faults: &mut Vec<Cause>,
 ) {
     let source = text(validation, "expression");
     match source.trim() {
-        "" => faults.push(field::required(format!("{path}.expression"), "expression is not specified")),
+        "" => faults.push(field::required(format_args!("{path}.expression"), "expression is not specified")),
         _ => expression_fault(environment, format!("{path}.expression"), source, &[Output::Bool], faults),
     }
     let source = text(validation, "messageExpression");
@@ -244,17 +250,21 @@ fn validation_faults(
     }
     let message = text(validation, "message");
     if !message.is_empty() && message.trim().is_empty() {
-        faults.push(field::invalid(format!("{path}.message"), message, "must be non-empty if specified"));
+        faults.push(field::invalid(
+            format_args!("{path}.message"),
+            message,
+            "must be non-empty if specified",
+        ));
     } else if message.trim().contains(['\n', '\r']) {
-        faults.push(field::invalid(format!("{path}.message"), message, "must not contain line breaks"));
+        faults.push(field::invalid(format_args!("{path}.message"), message, "must not contain line breaks"));
     }
     const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
-    validate(&[OneOf("reason", REASONS)], validation, &format!("{path}."), faults);
+    validate(&[OneOf("reason", REASONS)], validation, format_args!("{path}."), faults);
 }
 
 fn annotation_faults(
     annotation: &Value,
-    path: &str,
+    path: Place<'_>,
     policy: &str,
     environment: &Environment,
     faults: &mut Vec<Cause>,
@@ -263,12 +273,13 @@ fn annotation_faults(
     match policy {
         "" => {
             let why = "requires metadata.name be non-empty";
-            faults.push(field::invalid(format!("{path}.key"), key, why));
+            faults.push(field::invalid(format_args!("{path}.key"), key, why));
         }
         policy => {
             let full = format!("{policy}/{key}");
             let bad = names::qualified_name_faults(&full);
-            faults.extend(bad.iter().map(|why| field::invalid(format!("{path}.key"), full.as_str(), why)));
+            faults
+                .extend(bad.iter().map(|why| field::invalid(format_args!("{path}.key"), full.as_str(), why)));
         }
     }
     let at_source = format!("{path}.valueExpression");

@@ -14,7 +14,7 @@ use plinth_codec::{names, Value};
 
 use super::Check::{self, By, Each, In, Need, NeedOneOf, OneOf, Selector};
 use super::{at, list, text};
-use crate::field;
+use crate::field::{self, Itself, Place};
 use crate::status::Cause;
 
 pub use expressions::{
@@ -75,12 +75,12 @@ fn texts<'v>(owner: &'v Value, key: &str) -> Vec<&'v str> {
     list(owner, key).iter().filter_map(Value::as_str).collect()
 }
 
-fn resource_names(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn resource_names(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, name) in texts(rule, "resourceNames").into_iter().enumerate() {
-        let path = format!("{path}resourceNames[{i}]");
+        let path = format_args!("{path}resourceNames[{i}]");
         let bad = names::path_segment_faults(name);
-        faults.extend(bad.iter().map(|why| field::invalid(path.as_str(), name, why)));
+        faults.extend(bad.iter().map(|why| field::invalid(path, name, why)));
         if !seen.insert(name) {
             faults.push(field::duplicate(path, name));
         }
@@ -88,61 +88,65 @@ fn resource_names(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
 }
 
 /// A list of texts that must not be empty and in which `*` stands alone.
-fn with_wildcard(rule: &Value, path: &str, key: &str, what: &str, faults: &mut Vec<Cause>) {
+fn with_wildcard(rule: &Value, path: Place<'_>, key: &str, what: &str, faults: &mut Vec<Cause>) {
     let given = texts(rule, key);
     if given.is_empty() {
-        faults.push(field::required(format!("{path}{key}"), ""));
+        faults.push(field::required(format_args!("{path}{key}"), ""));
     }
     if given.len() > 1 && given.contains(&"*") {
         let why = format!("if '*' is present, must not specify other {what}");
-        faults.push(field::invalid(format!("{path}{key}"), at(rule, key).cloned().unwrap_or_default(), &why));
+        faults.push(field::invalid(
+            format_args!("{path}{key}"),
+            at(rule, key).cloned().unwrap_or_default(),
+            &why,
+        ));
     }
 }
 
-fn operations(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn operations(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const SUPPORTED: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     with_wildcard(rule, path, "operations", "operations", faults);
     for (i, operation) in texts(rule, "operations").into_iter().enumerate() {
         if !SUPPORTED.contains(&operation) {
-            faults.push(field::not_supported(format!("{path}operations[{i}]"), operation, &SUPPORTED));
+            faults.push(field::not_supported(format_args!("{path}operations[{i}]"), operation, &SUPPORTED));
         }
     }
 }
 
 /// A deletion has no object that could be changed.
-fn operations_with_an_object(constraints: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn operations_with_an_object(constraints: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const SUPPORTED: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
     for rule in list(constraints, "resourceRules") {
         for operation in texts(rule, "operations") {
             if !SUPPORTED.contains(&operation) {
-                let path = format!("{path}resourceRules.operations");
+                let path = format_args!("{path}resourceRules.operations");
                 faults.push(field::not_supported(path, operation, &SUPPORTED));
             }
         }
     }
 }
 
-fn groups_and_versions(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn groups_and_versions(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     with_wildcard(rule, path, "apiGroups", "API groups", faults);
     with_wildcard(rule, path, "apiVersions", "API versions", faults);
     for (i, version) in texts(rule, "apiVersions").into_iter().enumerate() {
         if version.is_empty() {
-            faults.push(field::required(format!("{path}apiVersions[{i}]"), ""));
+            faults.push(field::required(format_args!("{path}apiVersions[{i}]"), ""));
         }
     }
 }
 
 /// `pods`, `pods/log`, `pods/*`, `*/scale`, `*`, `*/*`; none that another one takes in.
-fn resources(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn resources(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let given = texts(rule, "resources");
-    let path = format!("{path}resources");
+    let path = format_args!("{path}resources");
     if given.is_empty() {
-        faults.push(field::required(path.as_str(), ""));
+        faults.push(field::required(path, ""));
     }
     let (mut all_of, mut of_all) = (HashSet::new(), HashSet::new());
     let mut plain = false;
     for (i, pattern) in given.iter().enumerate() {
-        let path = format!("{path}[{i}]");
+        let path = format_args!("{path}[{i}]");
         if pattern.is_empty() {
             faults.push(field::required(path, ""));
             continue;
@@ -153,11 +157,11 @@ fn resources(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
         };
         if all_of.contains(resource) {
             let why = format!("if '{resource}/*' is present, must not specify {pattern}");
-            faults.push(field::invalid(path.as_str(), *pattern, &why));
+            faults.push(field::invalid(path, *pattern, &why));
         }
         if of_all.contains(subresource) {
             let why = format!("if '*/{subresource}' is present, must not specify {pattern}");
-            faults.push(field::invalid(path.as_str(), *pattern, &why));
+            faults.push(field::invalid(path, *pattern, &why));
         }
         if subresource == "*" {
             all_of.insert(resource);
@@ -168,7 +172,7 @@ fn resources(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
     }
     let mut all = |why: &str| {
         let shown = at(rule, "resources").cloned().unwrap_or_default();
-        faults.push(field::invalid(path.as_str(), shown, why));
+        faults.push(field::invalid(path, shown, why));
     };
     if given.len() > 1 && given.contains(&"*/*") {
         all("if '*/*' is present, must not specify other resources");
@@ -178,7 +182,7 @@ fn resources(rule: &Value, path: &str, faults: &mut Vec<Cause>) {
     }
 }
 
-fn param_kind(kind: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn param_kind(kind: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let (version_path, given) = (format!("{path}apiVersion"), text(kind, "apiVersion"));
     let (group, version) = given.rsplit_once('/').unwrap_or(("", given));
     let mut invalid = |value: &str, why: &str| faults.push(field::invalid(version_path.as_str(), value, why));
@@ -201,47 +205,47 @@ fn param_kind(kind: &Value, path: &str, faults: &mut Vec<Cause>) {
     let kind = text(kind, "kind");
     let bad = names::dns1035_label_faults(&kind.to_lowercase());
     if kind.is_empty() {
-        faults.push(field::required(format!("{path}kind"), ""));
+        faults.push(field::required(format_args!("{path}kind"), ""));
     } else if !bad.is_empty() {
         let why = format!("may have mixed case, but should otherwise match: {}", bad.join(","));
-        faults.push(field::invalid(format!("{path}kind"), kind, &why));
+        faults.push(field::invalid(format_args!("{path}kind"), kind, &why));
     }
 }
 
-fn param_ref(reference: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn param_ref(reference: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const EXCLUSIVE: &str = "name and selector are mutually exclusive";
     let (name, selector) = (text(reference, "name"), at(reference, "selector"));
     if !name.is_empty() {
         let bad = names::path_segment_faults(name);
-        faults.extend(bad.iter().map(|why| field::invalid(format!("{path}name"), name, why)));
+        faults.extend(bad.iter().map(|why| field::invalid(format_args!("{path}name"), name, why)));
         if selector.is_some() {
-            faults.push(field::forbidden(format!("{path}name"), EXCLUSIVE));
+            faults.push(field::forbidden(format_args!("{path}name"), EXCLUSIVE));
         }
     }
     if selector.is_some() {
         super::validate(&[Selector("selector")], reference, path, faults);
         if !name.is_empty() {
-            faults.push(field::forbidden(format!("{path}selector"), EXCLUSIVE));
+            faults.push(field::forbidden(format_args!("{path}selector"), EXCLUSIVE));
         }
     }
     if name.is_empty() && selector.is_none() {
-        let path = path.trim_end_matches('.');
+        let path = Itself(path);
         faults.push(field::required(path, "one of name or selector must be specified"));
     }
     super::validate(&[NeedOneOf("parameterNotFoundAction", &["Deny", "Allow"])], reference, path, faults);
 }
 
-fn validation_actions(binding: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn validation_actions(binding: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const PATH: &str = "spec.validationActions";
     const SUPPORTED: [&str; 3] = ["Audit", "Deny", "Warn"];
     let actions = texts(binding, PATH);
     let mut seen = HashSet::new();
     for (i, action) in actions.iter().enumerate() {
         if !SUPPORTED.contains(action) {
-            faults.push(field::not_supported(format!("{PATH}[{i}]"), *action, &SUPPORTED));
+            faults.push(field::not_supported(format_args!("{PATH}[{i}]"), *action, &SUPPORTED));
         }
         if !seen.insert(action) {
-            faults.push(field::duplicate(format!("{PATH}[{i}]"), *action));
+            faults.push(field::duplicate(format_args!("{PATH}[{i}]"), *action));
         }
     }
     if seen.contains(&"Deny") && seen.contains(&"Warn") {

@@ -73,7 +73,7 @@ fn policies_by_table() {
     for (spec, expected) in rows {
         let policy = policy(&spec);
         let mut faults = Vec::new();
-        crate::strategy::validation::validate(VALIDATING_POLICY, &policy, "", &mut faults);
+        crate::strategy::validation::validate(VALIDATING_POLICY, &policy, format_args!(""), &mut faults);
         faults.extend(new_policy(&policy));
         assert_eq!(told(&faults), expected, "{spec}\n{faults:?}");
     }
@@ -136,7 +136,7 @@ fn mutating_policies_by_table() {
     for (spec, expected) in rows {
         let policy = object(&format!(r#"{{"metadata":{{"name":"p"}},"spec":{{{spec}}}}}"#));
         let mut faults = Vec::new();
-        crate::strategy::validation::validate(MUTATING_POLICY, &policy, "", &mut faults);
+        crate::strategy::validation::validate(MUTATING_POLICY, &policy, format_args!(""), &mut faults);
         faults.extend(new_mutating_policy(&policy));
         assert_eq!(told(&faults), expected, "{spec}\n{faults:?}");
     }
@@ -144,7 +144,7 @@ fn mutating_policies_by_table() {
         r#"{"spec":{"policyName":"p","matchResources":{"matchPolicy":"Exact","namespaceSelector":{},"objectSelector":{},"resourceRules":[{"operations":["DELETE"],"apiGroups":[""],"apiVersions":["v1"],"resources":["pods"]}]}}}"#,
     );
     let mut faults = Vec::new();
-    crate::strategy::validation::validate(MUTATING_BINDING, &binding, "", &mut faults);
+    crate::strategy::validation::validate(MUTATING_BINDING, &binding, format_args!(""), &mut faults);
     assert_eq!(told(&faults), [("spec.matchResources.resourceRules.operations", "NotSupported")]);
 }
 
@@ -187,7 +187,7 @@ fn bindings_by_table() {
     for (spec, expected) in rows {
         let binding = object(&format!(r#"{{"spec":{{{spec}}}}}"#));
         let mut faults = Vec::new();
-        crate::strategy::validation::validate(VALIDATING_BINDING, &binding, "", &mut faults);
+        crate::strategy::validation::validate(VALIDATING_BINDING, &binding, format_args!(""), &mut faults);
         assert_eq!(told(&faults), expected, "{spec}");
     }
 }

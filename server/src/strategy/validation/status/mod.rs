@@ -12,7 +12,7 @@ use plinth_codec::{names, Map, Value};
 
 use super::Check::{AtLeast, By};
 use super::{address, at, batch, int, list, rule, text, Check};
-use crate::field;
+use crate::field::{self, Place};
 use crate::status::Cause;
 
 const IMMUTABLE: &str = "field is immutable";
@@ -99,7 +99,7 @@ pub const PERSISTENT_VOLUME_CLAIM: &[Check] = &[By(|claim, _, faults| {
     for (name, amount) in given.into_iter().flat_map(Map::iter) {
         let amount = amount.as_str().and_then(|amount| Quantity::parse(amount).ok());
         if let Some(amount) = amount.filter(|amount| amount.sign() < 0) {
-            let path = format!("status.capacity[{name}]");
+            let path = format_args!("status.capacity[{name}]");
             faults.push(field::invalid(path, amount.value(0), "must be a valid resource quantity"));
         }
     }
@@ -113,7 +113,7 @@ fn among(object: &Value, parts: &[&str], ready: &str, faults: &mut Vec<Cause>) {
     let count = |key: &str| int(object, &format!("status.{key}")).unwrap_or(0);
     for part in parts.iter().filter(|part| count(part) > count("replicas")) {
         let why = "cannot be greater than status.replicas";
-        faults.push(field::invalid(format!("status.{part}"), count(part), why));
+        faults.push(field::invalid(format_args!("status.{part}"), count(part), why));
     }
     if count("availableReplicas") > count("readyReplicas") {
         let why = format!("cannot be greater than {ready}");
@@ -132,15 +132,15 @@ pub fn collisions(new: &Value, old: &Value) -> Vec<Cause> {
     }
 }
 
-fn uncounted_pods(job: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn uncounted_pods(job: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let mut seen = BTreeSet::new();
     for part in ["succeeded", "failed"] {
         let path = format!("status.uncountedTerminatedPods.{part}");
         for (i, uid) in super::texts(job, &path).into_iter().enumerate() {
             if uid.is_empty() {
-                faults.push(field::invalid(format!("{path}[{i}]"), uid, "must not be empty"));
+                faults.push(field::invalid(format_args!("{path}[{i}]"), uid, "must not be empty"));
             } else if !seen.insert(uid) {
-                faults.push(field::duplicate(format!("{path}[{i}]"), uid));
+                faults.push(field::duplicate(format_args!("{path}[{i}]"), uid));
             }
         }
     }
@@ -299,27 +299,30 @@ fn ingress_points(new: &Value, old: &Value, has_mode: bool) -> Vec<Cause> {
     let before: BTreeSet<&str> = list(old, PATH).iter().map(|point| text(point, "ip")).collect();
     let mut faults = Vec::new();
     for (i, point) in list(new, PATH).iter().enumerate() {
-        let (ip, name, here) = (text(point, "ip"), text(point, "hostname"), format!("{PATH}[{i}]"));
+        let (ip, name, here) = (text(point, "ip"), text(point, "hostname"), format_args!("{PATH}[{i}]"));
         if !ip.is_empty() && !before.contains(ip) {
-            address::legacy(ip, &format!("{here}.ip"), &mut faults);
+            address::legacy(ip, format_args!("{here}.ip"), &mut faults);
         }
         match at(point, "ipMode").and_then(Value::as_str).filter(|_| has_mode) {
             None if has_mode && !ip.is_empty() => {
-                faults.push(field::required(format!("{here}.ipMode"), "must be specified when `ip` is set"));
+                faults.push(field::required(
+                    format_args!("{here}.ipMode"),
+                    "must be specified when `ip` is set",
+                ));
             }
             None => {}
             Some(_) if ip.is_empty() => {
                 let why = "may not be specified when `ip` is not set";
-                faults.push(field::forbidden(format!("{here}.ipMode"), why));
+                faults.push(field::forbidden(format_args!("{here}.ipMode"), why));
             }
             Some("Proxy" | "VIP") => {}
             Some(mode) => {
-                faults.push(field::not_supported(format!("{here}.ipMode"), mode, &["Proxy", "VIP"]));
+                faults.push(field::not_supported(format_args!("{here}.ipMode"), mode, &["Proxy", "VIP"]));
             }
         }
         if !name.is_empty() {
-            let here = format!("{here}.hostname");
-            rule(&here, name, names::dns1123_subdomain_faults, &mut faults);
+            let here = format_args!("{here}.hostname");
+            rule(here, name, names::dns1123_subdomain_faults, &mut faults);
             if address::sloppy(name).is_some() {
                 faults.push(field::invalid(here, name, "must be a DNS name, not an IP address"));
             }
@@ -328,15 +331,15 @@ fn ingress_points(new: &Value, old: &Value, has_mode: bool) -> Vec<Cause> {
     faults
 }
 
-fn conditions(pod: &Value, _: &str, faults: &mut Vec<Cause>) {
+fn conditions(pod: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     for (i, condition) in list(pod, "status.conditions").iter().enumerate() {
-        let (kind, here) = (text(condition, "type"), format!("status.conditions[{i}]"));
+        let (kind, here) = (text(condition, "type"), format_args!("status.conditions[{i}]"));
         if let Some(generation) = int(condition, "observedGeneration").filter(|generation| *generation < 0) {
             let why = "must be a non-negative integer";
-            faults.push(field::invalid(format!("{here}.observedGeneration"), generation, why));
+            faults.push(field::invalid(format_args!("{here}.observedGeneration"), generation, why));
         }
         if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
-            rule(&format!("{here}.Type"), kind, names::qualified_name_faults, faults);
+            rule(format_args!("{here}.Type"), kind, names::qualified_name_faults, faults);
         }
     }
 }
@@ -347,7 +350,7 @@ pub fn pod(new: &Value, old: &Value) -> Vec<Cause> {
     let nominated = text(new, "status.nominatedNodeName");
     if !nominated.is_empty() && nominated != text(old, "status.nominatedNodeName") {
         const PATH: &str = "status.nominatedNodeName";
-        rule(PATH, nominated, names::dns1123_subdomain_faults, &mut faults);
+        rule(format_args!("{PATH}"), nominated, names::dns1123_subdomain_faults, &mut faults);
         if !text(old, "spec.nodeName").is_empty() {
             let why = "may not be set on pods that are already bound to a node";
             faults.push(field::forbidden(PATH, why));
@@ -390,7 +393,7 @@ fn ended_containers(new: &Value, old: &Value, faults: &mut Vec<Cause>) {
         let failed = int(ended, "exitCode").unwrap_or(0) != 0;
         let runs = |status: &&Value| at(status, "state.terminated").is_none();
         if now.get(text(before, "name")).is_some_and(runs) && !(failed && policy == "OnFailure") {
-            let path = format!("status.containerStatuses[{i}].state");
+            let path = format_args!("status.containerStatuses[{i}].state");
             faults.push(field::forbidden(path, "may not be transitioned to non-terminated state"));
         }
     }
@@ -402,14 +405,14 @@ fn addresses(new: &Value, old: &Value, part: &str, faults: &mut Vec<Cause>) {
     let before: BTreeSet<&str> = list(old, &path).iter().map(|entry| text(entry, "ip")).collect();
     let now: Vec<&str> = list(new, &path).iter().map(|entry| text(entry, "ip")).collect();
     for (i, ip) in now.iter().enumerate().filter(|(_, ip)| !before.contains(*ip)) {
-        address::legacy(ip, &format!("{path}[{i}]"), faults);
+        address::legacy(ip, format_args!("{path}[{i}]"), faults);
     }
     if now.len() > 1 {
         let families: BTreeSet<bool> =
             now.iter().filter_map(|ip| address::sloppy(ip)).map(|ip| matches!(ip, IpAddr::V4(_))).collect();
         if families.len() != 2 || now.len() > 2 {
             let why = "may specify no more than one IP for each IP family";
-            faults.push(field::invalid(path.as_str(), at(new, &path).cloned().unwrap_or_default(), why));
+            faults.push(field::invalid(&path, at(new, &path).cloned().unwrap_or_default(), why));
         }
     }
 }

@@ -44,7 +44,7 @@ fn counts_agree() {
         crate::strategy::validation::validate(
             checks,
             &parse(&format!(r#"{{"status":{status}}}"#)),
-            "",
+            format_args!(""),
             &mut faults,
         );
         let found: Vec<&str> = faults.iter().map(|f| f.field.strip_prefix("status.").unwrap()).collect();
