@@ -316,7 +316,7 @@ async fn impersonate(
     };
     let asked = read_attributes(route, request);
     let attributes = attributes(&asked, &sender, route, request.uri().path());
-    let impersonated = impersonation::impersonate(&server.authorizer, &attributes, &wanted);
+    let impersonated = Box::pin(impersonation::impersonate(&server.authorizer, &attributes, &wanted));
     let impersonated = timed(Layer::Impersonation, impersonated).await?;
     Ok(Identity { user: impersonated.user, impersonated: Some(impersonated.constraint) })
 }
@@ -364,7 +364,7 @@ async fn serve(
                 heavy: heavy.clone(),
                 audit,
             };
-            heavy.run(handlers::dispatch(cx, body)).await
+            heavy.run(Box::pin(handlers::dispatch(cx, body))).await
         }
         Route::NonResource => endpoints::serve(server, &request).await,
     }

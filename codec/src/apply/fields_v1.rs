@@ -5,6 +5,9 @@
 //! dropped.
 
 use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::LazyLock;
 
 use super::path::{BadElement, PathElement};
 use super::remove::step;
@@ -12,7 +15,7 @@ use super::set::{Builder, Node, Set, View};
 use super::typed::Ref;
 use super::MAX_DEPTH;
 use crate::json::{self, Reader, Source, Token};
-use crate::schema::Schema;
+use crate::schema::{builtin, Schema, TypeId};
 use crate::value::{Encoded, Map, Value};
 
 /// Why a FieldsV1 tree was refused.
@@ -222,10 +225,40 @@ pub(super) fn is_empty(fields: &Value) -> bool {
 }
 
 /// Whether the schema has parts where the fields have them: nothing is owned in what is atomic.
-pub(super) fn fits(fields: &Value, schema: &Schema, root: Ref<'_>) -> bool {
+///
+/// Every write asks this of every manager, and the managers of most objects own what those of others of the kind do; so texts
+/// that fit the schema of the built-in kinds, which never changes, are known again by their hash.
+pub(super) fn fits(fields: &Value, schema: &Schema, root: TypeId) -> bool {
     let text = text_of(fields);
-    let parts = reader(&text).and_then(|mut reader| parts_of(&mut reader, schema, root));
-    parts.is_none_or(|parts| parts != Parts::OfAnAtom)
+    let known = std::ptr::eq(schema, builtin()).then(|| KNOWN.place(&text, root));
+    if known.is_some_and(|(slot, hash)| slot.load(Ordering::Relaxed) == hash) {
+        return true;
+    }
+    let parts = reader(&text).and_then(|mut reader| parts_of(&mut reader, schema, Ref::root(root)));
+    let fits = parts.is_none_or(|parts| parts != Parts::OfAnAtom);
+    if let Some((slot, hash)) = known.filter(|_| fits) {
+        slot.store(hash, Ordering::Relaxed);
+    }
+    fits
+}
+
+/// Hashes of texts that fit, each in its place or displaced by another; no lock, as each is one number. The key of the hash is
+/// random: nobody can make one text pass for another, and chance does it once in 2^63 looks.
+struct Known {
+    key: RandomState,
+    slots: [AtomicU64; 1024],
+}
+
+static KNOWN: LazyLock<Known> =
+    LazyLock::new(|| Known { key: RandomState::new(), slots: [const { AtomicU64::new(0) }; 1024] });
+
+impl Known {
+    fn place(&self, text: &str, root: TypeId) -> (&AtomicU64, u64) {
+        // Odd: an empty slot is none.
+        let hash = self.key.hash_one((text, root)) | 1;
+        let slot = (hash >> 1) as usize % self.slots.len();
+        (&self.slots[slot], hash)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

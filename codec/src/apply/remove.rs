@@ -80,7 +80,7 @@ pub(super) fn with_named_fields(schema: &Schema, root: TypeId, set: &Set) -> Set
 /// whole by who owned a part of it. `None` when they fit as they are.
 pub(super) fn reconcile(schema: &Schema, root: TypeId, fields: &Fields) -> Option<Set> {
     let fits = match fields {
-        Fields::Encoded(fields) => fields_v1::fits(fields, schema, Ref::root(root)),
+        Fields::Encoded(fields) => fields_v1::fits(fields, schema, root),
         Fields::Set(set) => set_fits(schema, set.view(), Ref::root(root)),
     };
     if fits {

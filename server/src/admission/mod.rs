@@ -484,8 +484,8 @@ impl Plugin {
         let fits = |pattern: &str, given: &str| pattern == "*" || pattern == given;
         self.sees.iter().any(|(group, resource, subresource, operations)| {
             operations.contains(&call.operation)
-                && fits(group, &info.group)
                 && fits(resource, &info.resource)
+                && fits(group, &info.group)
                 && fits(subresource, &info.subresource)
         })
     }

@@ -144,7 +144,8 @@ pub async fn convert(
         }
         Conversion::Webhook(webhook) => {
             let api_version = format!("{}/{}", custom.definition.group, to.name);
-            webhook.convert(server, &api_version, trees).await
+            // On the heap, so that the state of every request need not have room for it.
+            Box::pin(webhook.convert(server, &api_version, trees)).await
         }
     }
 }

@@ -255,7 +255,7 @@ async fn answer(cx: Context, body: hyper::body::Incoming) -> Result<Response<Bod
     check_scope(&cx)?;
     check_name(&cx.info.name)?;
     if !cx.info.subresource.is_empty() {
-        return subresource(cx, body).await;
+        return Box::pin(subresource(cx, body)).await;
     }
     let named = !cx.info.name.is_empty();
     let fits = match cx.info.verb {

@@ -110,8 +110,9 @@ impl Request<'_> {
 
     async fn ask(&mut self, policy: &Policy, bindings: &[&Value]) -> Result<(), ApiError> {
         let (call, object) = (self.call, self.object);
-        let found =
-            application(call, &policy.constraints, policy.param_kind.as_ref(), bindings, object).await;
+        // On the heap, as what few requests wait for: each write has room for the rest.
+        let found = application(call, &policy.constraints, policy.param_kind.as_ref(), bindings, object);
+        let found = Box::pin(found).await;
         let Application { matched, bindings } = match found {
             Ok(Some(found)) => found,
             Ok(None) => return Ok(()),

@@ -88,7 +88,8 @@ pub(in crate::admission) async fn mutate(call: &Call<'_>, object: &mut Value) ->
         if bound.is_empty() {
             continue;
         }
-        let found = application(call, &policy.constraints, policy.param_kind.as_ref(), &bound, object).await;
+        let found = application(call, &policy.constraints, policy.param_kind.as_ref(), &bound, object);
+        let found = Box::pin(found).await;
         let found = match found {
             Ok(Some(found)) => found,
             Ok(None) => continue,

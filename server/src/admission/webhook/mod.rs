@@ -154,7 +154,9 @@ pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), Ap
                 continue;
             }
             let place = format!("round_{}_index_{place}", u8::from(second));
-            let asked = timed(Layer::MutatingWebhooks, ask(call, &invocation, object, true)).await;
+            // On the heap, as what few requests wait for: each write has room for the rest.
+            let asked = Box::pin(ask(call, &invocation, object, true));
+            let asked = timed(Layer::MutatingWebhooks, asked).await;
             let outcome = match asked {
                 Ok(Some(answer)) => apply(call, &invocation, object, answer, &place),
                 Ok(None) => {
