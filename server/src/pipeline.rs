@@ -347,7 +347,8 @@ async fn serve(
             let query = Query::parse(uri.query())?;
             let raw_query = uri.query().map(str::to_owned);
             let headers = parts.headers;
-            let cx = Context {
+            // On the heap: it is handed on by value, and would have room in the state of each who does.
+            let cx = Box::new(Context {
                 server: server.clone(),
                 registry,
                 info,
@@ -363,8 +364,8 @@ async fn serve(
                 seat: Arc::new(seat),
                 heavy: heavy.clone(),
                 audit,
-            };
-            heavy.run(Box::pin(handlers::dispatch(cx, body))).await
+            });
+            heavy.run(handlers::dispatch(cx, body)).await
         }
         Route::NonResource => endpoints::serve(server, &request).await,
     }

@@ -17,7 +17,7 @@ use crate::metadata;
 use crate::request_info::Verb;
 use crate::status::{ApiError, Reason};
 
-pub(super) async fn bind(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn bind(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
     let bytes = body::read(&cx, incoming).await?;

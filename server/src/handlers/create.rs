@@ -8,7 +8,7 @@ use super::{body, write, Context};
 use crate::http::body::Body;
 use crate::status::ApiError;
 
-pub(super) async fn create(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn create(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
     let bytes = body::read(&cx, incoming).await?;

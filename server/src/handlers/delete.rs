@@ -43,7 +43,7 @@ pub(super) enum Deleted {
     Kept { value: Bytes, revision: plinth_engine::Revision },
 }
 
-pub(super) async fn delete(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn delete(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     let options = Options::of(&cx, incoming).await?;
     let says_nothing = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
@@ -383,7 +383,10 @@ fn set_collector_finalizers(cx: &Context, options: &Options, object: &mut Value)
     }
 }
 
-pub(super) async fn delete_collection(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn delete_collection(
+    cx: Box<Context>,
+    incoming: Incoming,
+) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::List)?;
     // The objects are those of a list with the same options: at one revision, a page of it where there is a limit.
     list::validate_options(&cx)?;

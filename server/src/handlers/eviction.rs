@@ -28,7 +28,7 @@ const ATTEMPTS: usize = 20;
 /// The most pods that a budget may hold as being disrupted.
 const DISRUPTED_MAX: usize = 2000;
 
-pub(super) async fn evict(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn evict(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
     let bytes = body::read(&cx, incoming).await?;

@@ -10,7 +10,7 @@ use crate::representation::Item;
 use crate::status::{ApiError, Reason};
 use crate::storage::{key, parse_resource_version};
 
-pub(super) async fn get(cx: Context) -> Result<Response<Body>, ApiError> {
+pub(super) async fn get(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     let Some(form) = &cx.resource.storage else { return Err(ApiError::method_not_allowed()) };
     let at = read_at(&cx).await?;

@@ -232,7 +232,7 @@ impl Context {
 ///
 /// # Errors
 /// Whatever goes wrong on the way, for [`crate::pipeline`] to encode.
-pub async fn dispatch(cx: Context, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
+pub async fn dispatch(cx: Box<Context>, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
     let warnings = cx.warnings.clone();
     let told = |mut error: ApiError| {
         error.warnings = warnings.take();
@@ -243,7 +243,7 @@ pub async fn dispatch(cx: Context, body: hyper::body::Incoming) -> Result<Respon
     Ok(response)
 }
 
-async fn answer(cx: Context, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
+async fn answer(cx: Box<Context>, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
     let deprecation = cx.resource.custom.as_ref().and_then(|custom| custom.version().deprecation.clone());
     let part = cx.info.subresource.as_str();
     let is_served = part.is_empty() || cx.resource.row.subresource(part).is_some();
@@ -302,7 +302,7 @@ async fn answer(cx: Context, body: hyper::body::Incoming) -> Result<Response<Bod
 
 /// A subresource whose body is the object itself is a face of the object; the others have handlers of
 /// their own.
-async fn subresource(cx: Context, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
+async fn subresource(cx: Box<Context>, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
     let Some(row) = cx.resource.row.subresource(&cx.info.subresource) else {
         return Err(if cx.resource.is_custom() { cx.not_found() } else { ApiError::no_such_resource() });
     };

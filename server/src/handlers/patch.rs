@@ -66,7 +66,7 @@ pub(super) struct Target<'a> {
     pub gvk: &'a GVK,
 }
 
-pub(super) async fn patch(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn patch(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     let patch = read(&cx, incoming).await?;
     let resource = cx.resource.clone();

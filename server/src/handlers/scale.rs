@@ -21,7 +21,7 @@ use crate::request_info::Verb;
 use crate::status::ApiError;
 use crate::storage::object;
 
-pub(super) async fn scale(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn scale(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     match cx.info.verb {
         Verb::Get => {

@@ -30,7 +30,7 @@ const LEAST_EXPIRATION: i64 = 600;
 const MOST_EXPIRATION: i64 = 1 << 32;
 
 /// POST of `serviceaccounts/NAME/token`.
-pub(super) async fn request(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn request(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
     let bytes = body::read(&cx, incoming).await?;

@@ -10,7 +10,7 @@ use crate::http::body::Body;
 use crate::metadata;
 use crate::status::ApiError;
 
-pub(super) async fn update(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn update(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("UpdateOptions")?;
     let bytes = body::read(&cx, incoming).await?;

@@ -16,7 +16,7 @@ use crate::ownership;
 use crate::status::ApiError;
 
 /// POST of a review.
-pub(super) async fn create(cx: Context, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn create(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
     let bytes = body::read(&cx, incoming).await?;
@@ -63,7 +63,7 @@ async fn answer(cx: &Context, review: &Value) -> Result<Value, ApiError> {
 
 /// GET of component statuses: the storage is the one component that a server alone has, and clients know it by
 /// upstream's name.
-pub(super) async fn component_statuses(cx: Context) -> Result<Response<Body>, ApiError> {
+pub(super) async fn component_statuses(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     const STORAGE: &str = "etcd-0";
     let shape = if cx.info.name.is_empty() { Shape::List } else { Shape::Object };
     let representation = cx.representation(shape)?;

@@ -31,7 +31,7 @@ const OF_CREATORS: &[&str] = &["attach", "exec", "portforward"];
 ///
 /// # Errors
 /// 400 and 404 where there is nowhere to go, 500 and 503 when nobody is there.
-pub(super) async fn connect(mut cx: Context, body: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn connect(mut cx: Box<Context>, body: Incoming) -> Result<Response<Body>, ApiError> {
     let upgrade = cx.upgrade.take();
     if OF_CREATORS.contains(&cx.info.subresource.as_str()) {
         may_create(&cx).await?;

@@ -31,7 +31,7 @@ use crate::status::{ApiError, Cause};
 use crate::storage::continue_token::Position;
 use crate::storage::{key, parse_resource_version};
 
-pub(super) async fn list(cx: Context) -> Result<Response<Body>, ApiError> {
+pub(super) async fn list(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::List)?;
     validate_options(&cx)?;
     let selection = Selection::parse(&cx.resource, &cx.query, &cx.info.name)?;

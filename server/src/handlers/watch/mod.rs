@@ -36,7 +36,7 @@ use crate::selection::Selection;
 use crate::status::{ApiError, Cause, Reason};
 use crate::storage::{key, parse_resource_version};
 
-pub(super) async fn watch(mut cx: Context) -> Result<Response<Body>, ApiError> {
+pub(super) async fn watch(mut cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Watch)?;
     validate_options(&cx)?;
     let selection = Selection::parse(&cx.resource, &cx.query, &cx.info.name)?;
