@@ -210,7 +210,7 @@ async fn nobody_grants_more_than_they_have() {
     assert_eq!(as_carol(Method::POST, bindings.clone(), binding("held", ("Role", "held"), "x")).await.0, 201);
     let (status, answer) =
         as_carol(Method::POST, bindings.clone(), binding("no", ("Role", "gone"), "x")).await;
-    assert_eq!((status.as_u16(), answer["details"]["kind"].as_str()), (404, Some("roles")));
+    assert_eq!((status.as_u16(), answer["details"]["kind"].as_str()), (404, Some("rolebindings")));
 
     // With the verb bind on that one role she may.
     let mut bind = rule(GROUP, "clusterroles", &["bind"]);

@@ -43,6 +43,14 @@ fn an_empty_object_has_what_upstream_always_writes() {
 }
 
 #[test]
+fn an_empty_list_is_none_where_upstream_always_writes_one() {
+    let (out, _) = round_trip(kind("rbac.authorization.k8s.io", "v1", "Role"), r#"{"rules":[]}"#);
+    assert_eq!(out, r#"{"metadata":{},"rules":null}"#);
+    let (out, _) = round_trip(kind("", "v1", "PodList"), r#"{"items":[]}"#);
+    assert_eq!(out, r#"{"metadata":{},"items":[]}"#);
+}
+
+#[test]
 fn zero_values_go_where_go_omits_them() {
     let body = r#"{"spec":{"replicas":0,"paused":false,"minReadySeconds":0,"selector":{"matchLabels":{}},
         "template":{"metadata":{"creationTimestamp":null,"labels":{}},"spec":{"containers":[{"name":"","image":"a","args":[],

@@ -122,6 +122,10 @@ fn go_type(schema: &Schema, id: TypeId) -> String {
             format!("{package}.{name}")
         }
         Type::List { element, .. } => format!("[]{}", go_type(schema, *element)),
+        // Amounts by resource are all of one type.
+        Type::Map { value, .. } if matches!(schema.get(*value), Type::Scalar(Scalar::Quantity)) => {
+            "v1.ResourceList".to_owned()
+        }
         Type::Map { value, .. } => format!("map[string]{}", go_type(schema, *value)),
         Type::Scalar(scalar) => match scalar {
             Scalar::Bool => "bool",
@@ -305,6 +309,10 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         match value {
             // Filled in again where upstream writes something for it.
             Value::Null => false,
+            // Upstream stores protobuf, which cannot tell an empty list from none; the items of a list of objects are not stored.
+            Value::Array(a) if a.is_empty() && field.omit == Omit::Never && !field.pointer => {
+                field.name == "items"
+            }
             _ if field.pointer || field.omit == Omit::Never => true,
             Value::Bool(b) => *b,
             Value::Array(a) => !a.is_empty(),

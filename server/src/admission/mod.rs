@@ -7,14 +7,21 @@
 //! | plugin | module |
 //! |---|---|
 //! | nothing is created in a namespace that is absent or going; some namespaces stay | `namespace_lifecycle` |
+//! | a namespace that is missing is made | `namespace_auto_provision` |
+//! | pods keep others away from their node at the most | `anti_affinity` |
 //! | defaults and bounds of requests and limits | `limit_ranger` |
 //! | a kubelet changes what is its own | `node_restriction` |
 //! | a pod's account and its token | `service_account` |
 //! | a new node is not ready | `taint_nodes_by_condition` |
 //! | images are pulled anew | `always_pull_images` |
+//! | a service says which images may run | `image_policy` |
 //! | the Pod Security Standards | `pod_security` |
+//! | on which nodes a namespace's pods run | `pod_node_selector` |
 //! | a pod's priority | `priority` |
 //! | how long a pod stays on a failed node | `default_toleration_seconds` |
+//! | which taints a namespace's pods tolerate | `pod_toleration_restriction` |
+//! | how many events are taken | `event_rate_limit` |
+//! | who asks for a device may run where it is | `extended_resource_toleration` |
 //! | classes and growth of claims, protection of what is used | `storage` |
 //! | who sets owners may delete what is owned | `owner_references` |
 //! | overhead of a pod's runtime | `runtime_class` |
@@ -26,28 +33,38 @@
 //! | services of others | `webhook` |
 //! | policies in CEL | `policy` |
 //! | what a namespace may use | `resource_quota` |
+//! | nothing at all | `always_deny` |
 //!
 //! `matching` says which requests webhooks and policies concern, `expressions` evaluates what they say in CEL, `made` takes what
-//! they made of an object, `reinvocation` knows which of them are asked twice.
+//! they made of an object, `configuration` has what a file tells plugins, `reinvocation` knows which of them are asked twice.
 //!
 //! A plugin that reads a small collection on every write takes it from a [`crate::storage::mirror::Mirror`].
 
+mod always_deny;
 mod always_pull_images;
 mod amounts;
+mod anti_affinity;
 mod certificate_subject_restriction;
+pub mod configuration;
 mod default_ingress_class;
 mod default_toleration_seconds;
 mod deny_service_external_ips;
+mod event_rate_limit;
 pub(crate) mod expressions;
+mod extended_resource_toleration;
+mod image_policy;
 mod limit_ranger;
 mod made;
 mod matching;
+mod namespace_auto_provision;
 mod namespace_lifecycle;
 pub mod namespaces;
 mod node_restriction;
 pub mod options;
 mod owner_references;
+mod pod_node_selector;
 mod pod_security;
+mod pod_toleration_restriction;
 mod pod_topology_labels;
 pub mod policy;
 mod priority;
@@ -197,9 +214,10 @@ impl<'a> Call<'a> {
     pub fn forbidden(&self, object: &Value, why: &str) -> ApiError {
         let given = metadata::text(object, "name");
         let prefix = metadata::text(object, "generateName");
-        let name = match (given, prefix, self.name) {
-            ("", "", name) => name,
-            ("", prefix, _) => prefix,
+        // The path has it before the body: an eviction may name another pod.
+        let name = match (self.name, given, prefix) {
+            ("", "", prefix) => prefix,
+            ("", given, _) => given,
             (name, ..) => name,
         };
         ApiError::forbidden(self.cx.resource.group(), self.cx.resource.plural(), name, why)
@@ -238,6 +256,16 @@ const PODS_CHANGED: Sees = ("", "pods", "", &[Create, Update]);
 const EVERYTHING: &[Sees] = &[("*", "*", "*", &[Create, Update, Delete, Connect])];
 const CLAIMS: Sees = ("", "persistentvolumeclaims", "", &[Create]);
 
+/// The namespace that the request is in; `None` when it is not there.
+async fn namespace_of(call: &Call<'_>) -> Result<Option<Value>, ApiError> {
+    let namespaces = call.cx.registry.get("", "v1", "namespaces").ok_or_else(ApiError::no_such_resource)?;
+    let Some(form) = &namespaces.storage else { return Ok(None) };
+    match call.cx.server.store.get(form, "", call.namespace).await? {
+        Some(record) => Ok(Some(crate::storage::object::to_tree(namespaces, &record)?)),
+        None => Ok(None),
+    }
+}
+
 /// A half that decides at once.
 fn at_once<'a>(outcome: Result<(), ApiError>) -> Outcome<'a> {
     Box::pin(std::future::ready(outcome))
@@ -251,11 +279,25 @@ const MUTATING_POLICY: &str = "MutatingAdmissionPolicy";
 /// Every plugin, in the order that they run in.
 pub static PLUGINS: &[Plugin] = &[
     Plugin {
+        name: "NamespaceAutoProvision",
+        on: false,
+        sees: &[("*", "*", "*", &[Create])],
+        mutate: Some(|call, object| Box::pin(namespace_auto_provision::admit(call, object))),
+        validate: None,
+    },
+    Plugin {
         name: "NamespaceLifecycle",
         on: true,
         sees: &[("*", "*", "*", &[Create]), ("", "namespaces", "", &[Delete])],
         mutate: Some(|call, object| Box::pin(namespace_lifecycle::admit(call, object))),
         validate: None,
+    },
+    Plugin {
+        name: "LimitPodHardAntiAffinityTopology",
+        on: false,
+        sees: &[PODS_CHANGED],
+        mutate: None,
+        validate: Some(|call, pod| at_once(anti_affinity::validate(call, pod))),
     },
     Plugin {
         name: "LimitRanger",
@@ -314,6 +356,13 @@ pub static PLUGINS: &[Plugin] = &[
         validate: Some(|call, pod| at_once(always_pull_images::validate(call, pod))),
     },
     Plugin {
+        name: image_policy::NAME,
+        on: false,
+        sees: &[PODS_CHANGED, ("", "pods", "ephemeralcontainers", &[Update])],
+        mutate: None,
+        validate: Some(|call, pod| Box::pin(image_policy::validate(call, pod))),
+    },
+    Plugin {
         name: "PodSecurity",
         on: true,
         sees: &[
@@ -326,6 +375,13 @@ pub static PLUGINS: &[Plugin] = &[
         ],
         mutate: None,
         validate: Some(|call, object| Box::pin(pod_security::validate(call, object))),
+    },
+    Plugin {
+        name: pod_node_selector::NAME,
+        on: false,
+        sees: &[PODS],
+        mutate: Some(|call, pod| Box::pin(pod_node_selector::admit(call, pod))),
+        validate: Some(|call, pod| Box::pin(pod_node_selector::validate(call, pod))),
     },
     Plugin {
         name: "Priority",
@@ -346,6 +402,31 @@ pub static PLUGINS: &[Plugin] = &[
         sees: &[PODS_CHANGED],
         mutate: Some(|call, pod| {
             default_toleration_seconds::admit(call, pod);
+            at_once(Ok(()))
+        }),
+        validate: None,
+    },
+    Plugin {
+        name: pod_toleration_restriction::NAME,
+        on: false,
+        sees: &[PODS_CHANGED],
+        mutate: Some(|call, pod| Box::pin(pod_toleration_restriction::admit(call, pod))),
+        validate: Some(|call, pod| Box::pin(pod_toleration_restriction::validate(call, pod))),
+    },
+    Plugin {
+        name: event_rate_limit::NAME,
+        on: false,
+        // Those of `events.k8s.io` pass, as upstream.
+        sees: &[("", "events", "", &[Create, Update])],
+        mutate: None,
+        validate: Some(|call, event| at_once(event_rate_limit::validate(call, event))),
+    },
+    Plugin {
+        name: "ExtendedResourceToleration",
+        on: false,
+        sees: &[PODS_CHANGED],
+        mutate: Some(|_, pod| {
+            extended_resource_toleration::admit(pod);
             at_once(Ok(()))
         }),
         validate: None,
@@ -476,6 +557,13 @@ pub static PLUGINS: &[Plugin] = &[
         mutate: None,
         validate: Some(|call, object| Box::pin(resource_quota::validate(call, object))),
     },
+    Plugin {
+        name: "AlwaysDeny",
+        on: false,
+        sees: EVERYTHING,
+        mutate: Some(|call, object| at_once(always_deny::refuse(call, object))),
+        validate: Some(|call, object| at_once(always_deny::refuse(call, object))),
+    },
 ];
 
 impl Plugin {
@@ -494,6 +582,8 @@ impl Plugin {
 /// The plugins that are on, and what they look at. Immutable but for the mirrors, which lock for themselves.
 pub struct Admission {
     plugins: Vec<&'static Plugin>,
+    /// What plugins were told by a file.
+    settings: configuration::Settings,
     /// Seconds that a pod stays on a node that is not ready (`--default-not-ready-toleration-seconds`).
     pub not_ready_toleration_seconds: i64,
     /// Seconds that a pod stays on a node that cannot be reached (`--default-unreachable-toleration-seconds`).
@@ -535,6 +625,7 @@ impl Default for Admission {
         let hooks = |plural| Derived::new(Mirror::new(GROUP, "v1", plural), webhook::Hooks::read);
         Admission {
             plugins: PLUGINS.iter().filter(|plugin| plugin.on).collect(),
+            settings: configuration::Settings::default(),
             not_ready_toleration_seconds: TOLERATION_SECONDS,
             unreachable_toleration_seconds: TOLERATION_SECONDS,
             namespaces: Namespaces::default(),

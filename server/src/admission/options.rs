@@ -1,7 +1,10 @@
 //! Flags that choose admission plugins.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
+use super::configuration::{self, ConfigurationError};
 use super::{Admission, PLUGINS, TOLERATION_SECONDS};
 
 /// Which admission plugins run.
@@ -13,6 +16,9 @@ pub struct AdmissionOptions {
     /// Admission plugins not to run
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub disable_admission_plugins: Vec<String>,
+    /// File with an AdmissionConfiguration: what plugins are told
+    #[arg(long, value_name = "FILE")]
+    pub admission_control_config_file: Option<PathBuf>,
     /// Seconds that a pod stays on a node that is not ready, unless the pod says otherwise
     #[arg(long, default_value_t = TOLERATION_SECONDS, value_name = "SECONDS")]
     pub default_not_ready_toleration_seconds: i64,
@@ -26,6 +32,7 @@ impl Default for AdmissionOptions {
         AdmissionOptions {
             enable_admission_plugins: Vec::new(),
             disable_admission_plugins: Vec::new(),
+            admission_control_config_file: None,
             default_not_ready_toleration_seconds: TOLERATION_SECONDS,
             default_unreachable_toleration_seconds: TOLERATION_SECONDS,
         }
@@ -43,20 +50,8 @@ const NEEDLESS: &[&str] = &[
     "PodGroupWorkloadExists",
     "PodResizeValidator",
 ];
-/// Plugins of upstream that are not there; all are off unless a flag says otherwise.
-const ABSENT: &[&str] = &[
-    "AlwaysDeny",
-    "EventRateLimit",
-    "ExtendedResourceToleration",
-    "ImagePolicyWebhook",
-    "LimitPodHardAntiAffinityTopology",
-    "NamespaceAutoProvision",
-    "PodNodeSelector",
-    "PodTolerationRestriction",
-];
-
 /// A flag names a plugin that there is none of, or both switches one on and off.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum BadPlugins {
     /// No plugin has that name.
     #[error("{flag} plugin {name:?} is unknown")]
@@ -66,12 +61,12 @@ pub enum BadPlugins {
         /// The name.
         name: String,
     },
-    /// There is such a plugin, though not here.
-    #[error("enable-admission-plugins plugin {0:?} is not there")]
-    Absent(String),
     /// On and off.
     #[error("{0:?} in enable-admission-plugins and disable-admission-plugins overlapped")]
     Both(String),
+    /// What a plugin is told.
+    #[error(transparent)]
+    Configuration(#[from] ConfigurationError),
 }
 
 impl AdmissionOptions {
@@ -85,16 +80,10 @@ impl AdmissionOptions {
             ("disable-admission-plugins", &self.disable_admission_plugins),
         ];
         for (flag, names) in lists {
-            let known = |name: &str| {
-                PLUGINS.iter().any(|p| p.name == name) || NEEDLESS.contains(&name) || ABSENT.contains(&name)
-            };
+            let known = |name: &str| PLUGINS.iter().any(|p| p.name == name) || NEEDLESS.contains(&name);
             if let Some(name) = names.iter().find(|name| !known(name)) {
                 return Err(BadPlugins::Unknown { flag, name: name.clone() });
             }
-        }
-        if let Some(name) = self.enable_admission_plugins.iter().find(|name| ABSENT.contains(&name.as_str()))
-        {
-            return Err(BadPlugins::Absent(name.clone()));
         }
         let is_in = |names: &[String], name: &str| names.iter().any(|n| n == name);
         let enabled = |name: &str| is_in(&self.enable_admission_plugins, name);
@@ -102,9 +91,13 @@ impl AdmissionOptions {
         if let Some(both) = self.enable_admission_plugins.iter().find(|name| disabled(name)) {
             return Err(BadPlugins::Both(both.clone()));
         }
-        let plugins = PLUGINS.iter().filter(|p| (p.on || enabled(p.name)) && !disabled(p.name)).collect();
+        let plugins: Vec<_> =
+            PLUGINS.iter().filter(|p| (p.on || enabled(p.name)) && !disabled(p.name)).collect();
+        let runs = |name: &str| plugins.iter().any(|plugin| plugin.name == name);
+        let settings = configuration::read(self.admission_control_config_file.as_deref(), &runs)?;
         Ok(Admission {
             plugins,
+            settings,
             not_ready_toleration_seconds: self.default_not_ready_toleration_seconds,
             unreachable_toleration_seconds: self.default_unreachable_toleration_seconds,
             ..Admission::default()
@@ -134,11 +127,12 @@ mod tests {
         let needless =
             options(&["PodResizeValidator", "NamespaceExists"], &["EventRateLimit", "JobValidation"]);
         assert!(needless.admission().is_ok());
+        assert!(options(&["PodNodeSelector"], &[]).admission().unwrap().runs("PodNodeSelector"));
         let faults = [
             (options(&["Nope"], &[]), "enable-admission-plugins plugin \"Nope\" is unknown"),
             (
-                options(&["PodNodeSelector"], &[]),
-                "enable-admission-plugins plugin \"PodNodeSelector\" is not there",
+                options(&["EventRateLimit"], &[]),
+                "couldn't init admission plugin \"EventRateLimit\": limits: Invalid value: null: must not be empty",
             ),
             (
                 options(&["NamespaceLifecycle"], &["NamespaceLifecycle"]),

@@ -59,6 +59,8 @@ pub const ISSUED_CREDENTIAL: &str = "authentication.kubernetes.io/issued-credent
 pub const DEPRECATED: &str = "k8s.io/deprecated";
 /// The Pod Security Standard by which a pod was judged.
 pub const ENFORCED_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
+/// Why Pod Security left a request alone.
+pub const EXEMPT: &str = "pod-security.kubernetes.io/exempt";
 /// In what a pod violates the standard that is audited.
 pub const AUDIT_VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
 

@@ -49,7 +49,6 @@ const NO_ABAC: Outcome = Refused("mode ABAC is not there");
 /// The rows, by name.
 const FLAGS: &[Flag] = &[
     row("admission-control", Value, Refused("give --enable-admission-plugins and --disable-admission-plugins")),
-    row("admission-control-config-file", Value, Refused("admission plugins have no configuration files here")),
     row("aggregator-reject-forwarding-redirect", Switch, Nothing),
     row("allow-metric-labels", Value, Nothing),
     row("allow-metric-labels-manifest", Value, Nothing),

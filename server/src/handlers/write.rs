@@ -129,13 +129,13 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
     faults.extend(metadata::validate(&cx.resource, &tree, true));
     faults.extend(custom_faults(cx, &tree, None)?);
     refuse_faults(cx, &tree, faults)?;
+    warn(cx, &tree, None);
     admission::validate(&call, &tree).await?;
     let effects = call.effects();
     let can_race = reserved.takes() || effects.can_race();
     let name = metadata::text(&tree, "name").to_owned();
     let has_generate_name = !metadata::text(&tree, "generateName").is_empty();
     let key = key::object(&form.prefix, key_namespace(cx), &name);
-    warn(cx, &tree, None);
     let value = cx.to_stored(tree).await?;
     let exists = || {
         let mut error = ApiError::already_exists(cx.resource.group(), cx.resource.plural(), &name);
@@ -228,6 +228,7 @@ fn warn(cx: &Context, new: &Value, old: Option<&Value>) {
     let warnings = match (cx.resource.is_custom(), cx.info.subresource.is_empty()) {
         (true, true) => validate::finalizer_warnings(new, old),
         (false, true) => (cx.resource.strategy.warnings)(new, old),
+        (false, false) if cx.info.subresource == "status" => (cx.resource.strategy.status_warnings)(new),
         (_, false) => Vec::new(),
     };
     warnings.into_iter().for_each(|text| cx.warnings.add(text));

@@ -35,6 +35,8 @@ pub struct Service {
     path: Uri,
     url: String,
     bounds: Bounds,
+    /// Before the second attempt.
+    pause: Duration,
     places: Semaphore,
 }
 
@@ -46,7 +48,13 @@ impl Service {
     pub fn from_kubeconfig(path: &Path, time: Duration) -> Result<Service, KubeconfigError> {
         let Kubeconfig { origin, path, url } = Kubeconfig::read(path)?;
         let bounds = Bounds { time, answer: ANSWER };
-        Ok(Service { client: Client::new(origin), path, url, bounds, places: Semaphore::new(CONCURRENCY) })
+        let places = Semaphore::new(CONCURRENCY);
+        Ok(Service { client: Client::new(origin), path, url, bounds, pause: PAUSE, places })
+    }
+
+    /// The same, with another pause before the second attempt.
+    pub fn pausing(self, pause: Duration) -> Service {
+        Service { pause, ..self }
     }
 
     /// Sends a JSON document and gives back the answer. Waiting for others counts as part of the call's time.
@@ -62,7 +70,7 @@ impl Service {
     /// # Errors
     /// That of the last attempt.
     pub async fn post_patiently(&self, document: Bytes) -> Result<Bytes, ServiceError> {
-        let mut pause = PAUSE;
+        let mut pause = self.pause;
         for _ in 1..ATTEMPTS {
             match self.call(document.clone()).await {
                 Err(fault) if fault.is_worth_another_try() => {}

@@ -64,7 +64,7 @@ fn keep_all_but_ephemeral(new: &mut Value, old: &Value) {
 }
 
 /// Static pods are files on a node.
-const MIRROR: &str = "kubernetes.io/config.mirror";
+pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 fn is_static(pod: &Value) -> bool {
     pod.at(&["metadata", "annotations", MIRROR]).is_some()

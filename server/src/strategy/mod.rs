@@ -109,6 +109,8 @@ pub struct Strategy {
     pub validate_create: fn(&Value) -> Vec<Cause>,
     /// What clients are warned of who write such an object.
     pub warnings: fn(new: &Value, old: Option<&Value>) -> Vec<String>,
+    /// What clients are warned of who write such a status.
+    pub status_warnings: fn(&Value) -> Vec<String>,
     /// Faults of a change.
     pub validate_update: fn(new: &Value, old: &Value) -> Vec<Cause>,
     /// Subresources that let a part of the object be written.
@@ -151,6 +153,7 @@ pub const BASE: Strategy = Strategy {
     validate: |_| Vec::new(),
     validate_create: |_| Vec::new(),
     warnings: |_, _| Vec::new(),
+    status_warnings: |_| Vec::new(),
     validate_update: |_, _| Vec::new(),
     faces: &[],
     status_keeps: &[],

@@ -1,6 +1,6 @@
 //! Which resource does what. A resource without a row follows [`BASE`].
 
-use super::core::{data, namespace, pod, service, storage};
+use super::core::{data, namespace, node, pod, service, storage};
 use super::defaults::{cluster, core, pod as pods, workloads as work};
 use super::validation::{
     autoscaling as check_scaling, batch as check_batch, claims as check_claims, cluster as check_cluster,
@@ -18,7 +18,12 @@ const GENERATION: Strategy = Strategy { generation: Generation::Changes, ..BASE 
 const ANSWERING_GENERATION: Strategy = Strategy { answers_deleted_object: true, ..GENERATION };
 const CONDITIONAL: Strategy = Strategy { unconditional_update: false, ..BASE };
 const ANSWERING_CONDITIONAL: Strategy = Strategy { answers_deleted_object: true, ..CONDITIONAL };
-const POLICY: Strategy = Strategy { generation: Generation::Changes, unconditional_update: false, ..BASE };
+const POLICY: Strategy = Strategy {
+    generation: Generation::Changes,
+    unconditional_update: false,
+    warnings: warnings::reserved_name,
+    ..BASE
+};
 const RBAC: Strategy = Strategy { name: NameRule::PathSegment, create_on_update: true, ..BASE };
 const ROLE_BINDING: Strategy =
     Strategy { defaults: cluster::ROLE_BINDING, validate_update: update::role_binding, ..RBAC };
@@ -53,6 +58,7 @@ pub(super) static ROWS: &[Row] = &[
             defaults: core::ENDPOINTS,
             checks: check_network::ENDPOINTS,
             warning: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+            warnings: warnings::endpoints,
             ..CREATE_ON_UPDATE
         },
     ),
@@ -60,7 +66,12 @@ pub(super) static ROWS: &[Row] = &[
     (
         "",
         "limitranges",
-        Strategy { defaults: core::LIMIT_RANGE, checks: check_quota::LIMIT_RANGE, ..CREATE_ON_UPDATE },
+        Strategy {
+            defaults: core::LIMIT_RANGE,
+            checks: check_quota::LIMIT_RANGE,
+            prepare_for_create: data::name_limit_range,
+            ..CREATE_ON_UPDATE
+        },
     ),
     (
         "",
@@ -79,12 +90,15 @@ pub(super) static ROWS: &[Row] = &[
         "",
         "nodes",
         Strategy {
+            prepare_for_create: node::prepare_for_create,
+            prepare_for_update: node::prepare_for_update,
             defaults: core::NODE,
             status_at_create: true,
             checks: check_cluster::NODE,
             validate_update: fixed::node,
             status_checks: check_cluster::NODE,
             validate_status: fixed::node,
+            warnings: warnings::node,
             ..BASE
         },
     ),
@@ -98,6 +112,7 @@ pub(super) static ROWS: &[Row] = &[
             prepare_for_update: storage::prepare_claim_for_update,
             validate_update: fixed::claim,
             status_checks: status::PERSISTENT_VOLUME_CLAIM,
+            warnings: warnings::claim,
             ..ANSWERING
         },
     ),
@@ -132,6 +147,7 @@ pub(super) static ROWS: &[Row] = &[
             validate_status: status::pod,
             prepare_status: status::keep_of_pod,
             warnings: warnings::pod,
+            status_warnings: warnings::pod_status,
             ..ANSWERING_GENERATION
         },
     ),
@@ -181,7 +197,7 @@ pub(super) static ROWS: &[Row] = &[
             ..BASE
         },
     ),
-    ("", "serviceaccounts", ANSWERING),
+    ("", "serviceaccounts", Strategy { warnings: warnings::service_account, ..ANSWERING }),
     (
         "",
         "services",
@@ -194,6 +210,7 @@ pub(super) static ROWS: &[Row] = &[
             prepare_for_update: service::prepare_for_update,
             validate_status: status::service,
             warnings: warnings::service,
+            status_warnings: warnings::load_balancer_status,
             ..ANSWERING
         },
     ),
@@ -283,7 +300,7 @@ pub(super) static ROWS: &[Row] = &[
             prepare_for_update: workloads::prepare_daemon_set_for_update,
             status_checks: status::DAEMON_SET,
             validate_status: status::collisions,
-            warnings: warnings::template,
+            warnings: warnings::daemon_set,
             prepare_status: workloads::keep_template_generation,
             ..GENERATION
         },
@@ -319,13 +336,14 @@ pub(super) static ROWS: &[Row] = &[
         "apps",
         "statefulsets",
         Strategy {
+            name: NameRule::Label,
             defaults: work::STATEFUL_SET,
             checks: check_work::STATEFUL_SET,
             validate_create: check_work::stateful_set_create,
             validate_update: fixed::stateful_set,
             status_checks: status::STATEFUL_SET,
             validate_status: status::collisions,
-            warnings: warnings::template,
+            warnings: warnings::stateful_set,
             prepare_for_create: workloads::prepare_stateful_set_for_create,
             prepare_for_update: workloads::prepare_stateful_set_for_update,
             ..GENERATION
@@ -368,7 +386,7 @@ pub(super) static ROWS: &[Row] = &[
             prepare_for_create: workloads::prepare_job_for_create,
             status_checks: status::JOB,
             validate_status: status::job,
-            warnings: warnings::template,
+            warnings: warnings::job,
             ..GENERATION
         },
     ),
@@ -404,6 +422,7 @@ pub(super) static ROWS: &[Row] = &[
             checks: check_network::ENDPOINT_SLICE,
             immutable: &["addressType"],
             generation: Generation::ChangesAndLabels,
+            warnings: warnings::endpoint_slice,
             ..BASE
         },
     ),
@@ -439,7 +458,13 @@ pub(super) static ROWS: &[Row] = &[
     (
         "networking.k8s.io",
         "ingresses",
-        Strategy { checks: check_network::INGRESS, validate_status: status::ingress, ..GENERATION },
+        Strategy {
+            checks: check_network::INGRESS,
+            validate_status: status::ingress,
+            warnings: warnings::ingress,
+            status_warnings: warnings::load_balancer_status,
+            ..GENERATION
+        },
     ),
     (
         "networking.k8s.io",
@@ -474,12 +499,22 @@ pub(super) static ROWS: &[Row] = &[
     (
         "networking.k8s.io",
         "networkpolicies",
-        Strategy { defaults: cluster::NETWORK_POLICY, checks: check_network::NETWORK_POLICY, ..GENERATION },
+        Strategy {
+            defaults: cluster::NETWORK_POLICY,
+            checks: check_network::NETWORK_POLICY,
+            warnings: warnings::network_policy,
+            ..GENERATION
+        },
     ),
     (
         "node.k8s.io",
         "runtimeclasses",
-        Strategy { checks: check_cluster::RUNTIME_CLASS, immutable: &["handler"], ..CONDITIONAL },
+        Strategy {
+            checks: check_cluster::RUNTIME_CLASS,
+            immutable: &["handler"],
+            warnings: warnings::runtime_class,
+            ..CONDITIONAL
+        },
     ),
     (
         "policy",
@@ -534,6 +569,7 @@ pub(super) static ROWS: &[Row] = &[
         Strategy {
             checks: check_devices::RESOURCE_SLICE,
             validate_update: check_devices::slice_update,
+            warnings: warnings::resource_slice,
             ..ANSWERING_GENERATION
         },
     ),
@@ -576,6 +612,7 @@ pub(super) static ROWS: &[Row] = &[
         Strategy {
             checks: check_storage::CSI_STORAGE_CAPACITY,
             immutable: &["nodeTopology", "storageClassName"],
+            warnings: warnings::capacity,
             ..CONDITIONAL
         },
     ),
@@ -586,6 +623,7 @@ pub(super) static ROWS: &[Row] = &[
             defaults: cluster::STORAGE_CLASS,
             checks: check_storage::STORAGE_CLASS,
             validate_update: update::storage_class,
+            warnings: warnings::storage_class,
             ..ANSWERING
         },
     ),

@@ -5,6 +5,7 @@
 
 mod checks;
 mod policy;
+mod settings;
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,7 @@ use plinth_codec::Value;
 
 use self::checks::{detail, violations, Pod};
 use self::policy::{Level, Policy, Standard};
+pub(super) use self::settings::Settings;
 use super::{Call, Operation};
 use crate::audit;
 use crate::metadata;
@@ -42,6 +44,9 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
         "pods" => validate_pod(call, object).await,
         plural => match object.at(template_path(plural)) {
             Some(template) if call.cx.info.subresource.is_empty() => {
+                if is_exempt(call, template) {
+                    return Ok(());
+                }
                 let policy = policy_of(call).await?;
                 note(call, template, policy.audit);
                 warn(call, template, policy.warn);
@@ -55,9 +60,10 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
 /// What the namespace asks for, from the labels in its stored header.
 async fn policy_of(call: &Call<'_>) -> Result<Policy, ApiError> {
     let server = &call.cx.server;
-    let read = |namespace: Head<'_>| Policy::of(|key| namespace.label(key)).0;
+    let default = &settings(call).default;
+    let read = |namespace: Head<'_>| Policy::of(default, |key| namespace.label(key)).0;
     let policy = server.admission.namespaces.look(server, call.namespace, read).await?;
-    Ok(policy.unwrap_or_else(|| Policy::of(|_| None).0))
+    Ok(policy.unwrap_or_else(|| Policy::of(default, |_| None).0))
 }
 
 fn pod_of(object: &Value) -> Option<Pod<'_>> {
@@ -93,6 +99,9 @@ async fn validate_pod(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     if call.operation == Operation::Update && !call.old.is_none_or(|old| images_differ(object, old)) {
         return Ok(());
     }
+    if is_exempt(call, object) {
+        return Ok(());
+    }
     let Policy { enforce, audit: audited, warn: warned } = policy_of(call).await?;
     let Some(pod) = pod_of(object) else { return Ok(()) };
     if call.cx.audit.is_on() {
@@ -126,21 +135,48 @@ fn images_differ(new: &Value, old: &Value) -> bool {
     images(new) != images(old)
 }
 
-fn policy_of_labels(namespace: &Value) -> (Policy, Vec<Cause>) {
+fn settings<'a>(call: &Call<'a>) -> &'a Settings {
+    &call.cx.server.admission.settings.pod_security
+}
+
+/// Whether the configuration leaves the namespace, the user or the runtime class of a pod alone; audit is told.
+fn is_exempt(call: &Call<'_>, pod: &Value) -> bool {
+    let class = pod.str_at(&["spec", "runtimeClassName"]).unwrap_or_default();
+    let reason = settings(call).exempts(call.namespace, &call.cx.user.name, class);
+    if let Some(reason) = reason {
+        call.cx.audit.annotate(audit::EXEMPT, reason);
+    }
+    reason.is_some()
+}
+
+fn policy_of_labels(default: &Policy, namespace: &Value) -> (Policy, Vec<Cause>) {
     let labels = namespace.at(&["metadata", "labels"]).and_then(Value::as_object);
-    Policy::of(|key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str))
+    Policy::of(default, |key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str))
 }
 
 async fn validate_namespace(call: &Call<'_>, namespace: &Value) -> Result<(), ApiError> {
-    let (policy, faults) = policy_of_labels(namespace);
+    let settings = settings(call);
+    let read = |namespace: &Value| policy_of_labels(&settings.default, namespace);
+    let (policy, faults) = read(namespace);
     let name = metadata::text(namespace, "name");
-    let (before, old_faults) = call.old.map_or_else(|| (policy, Vec::new()), policy_of_labels);
+    let (before, old_faults) = call.old.map_or_else(|| (policy, Vec::new()), read);
     if !faults.is_empty() && faults != old_faults {
         return Err(ApiError::invalid("", "Namespace", name, faults));
     }
     let (new, old) = (policy.enforce, before.enforce);
     let stricter = new.version != old.version || new.level > old.level;
-    if call.old.is_none() || new == old || new.level == Level::Privileged || !stricter {
+    let is_exempt = settings.exempts(name, "", "").is_some();
+    if call.old.is_some() && (new == old || new.level == Level::Privileged || !stricter) {
+        return Ok(());
+    }
+    if is_exempt {
+        if let Some(ignored) = settings.ignored(&policy, namespace) {
+            call.cx.warnings.add(format!(
+                "namespace {name:?} is exempt from Pod Security, and the policy ({ignored}) will be ignored"
+            ));
+        }
+    }
+    if call.old.is_none() || is_exempt {
         return Ok(());
     }
     tell_of_violators(call, name, new).await

@@ -54,15 +54,16 @@ pub(super) struct Policy {
 }
 
 const ANYTHING: Standard = Standard { level: Level::Privileged, version: None };
+/// What namespaces without labels ask for, unless the configuration says otherwise.
+pub(super) const PERMISSIVE: Policy = Policy { enforce: ANYTHING, audit: ANYTHING, warn: ANYTHING };
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
 impl Policy {
-    /// The policy that labels ask for, and what is wrong with them. A wrong level to enforce is the strictest one, a wrong
+    /// The policy that labels ask for beside the default, and what is wrong with them. A wrong level to enforce is the strictest one, a wrong
     /// one to warn of none.
-    pub fn of<'a>(labels: impl Fn(&str) -> Option<&'a str>) -> (Policy, Vec<Cause>) {
+    pub fn of<'a>(default: &Policy, labels: impl Fn(&str) -> Option<&'a str>) -> (Policy, Vec<Cause>) {
         let mut faults = Vec::new();
-        let mut read = |mode: &str| {
-            let mut standard = ANYTHING;
+        let mut read = |mode: &str, mut standard: Standard| {
             let mut is_level = None;
             let key = format!("{PREFIX}{mode}");
             if let Some(text) = labels(&key) {
@@ -84,12 +85,12 @@ impl Policy {
             }
             (standard, is_level, given.is_some())
         };
-        let (enforce, enforce_is_level, _) = read("enforce");
-        let (mut audit, audit_is_level, _) = read("audit");
+        let (enforce, enforce_is_level, _) = read("enforce", default.enforce);
+        let (mut audit, audit_is_level, _) = read("audit", default.audit);
         if audit_is_level == Some(false) {
             audit.level = Level::Privileged;
         }
-        let (mut warn, warn_is_level, warns_of_version) = read("warn");
+        let (mut warn, warn_is_level, warns_of_version) = read("warn", default.warn);
         if warn_is_level == Some(false) {
             warn.level = Level::Privileged;
         }
@@ -104,7 +105,7 @@ impl Policy {
     }
 }
 
-fn level(text: &str) -> Option<Level> {
+pub(super) fn level(text: &str) -> Option<Level> {
     match text {
         "privileged" => Some(Level::Privileged),
         "baseline" => Some(Level::Baseline),
@@ -113,7 +114,7 @@ fn level(text: &str) -> Option<Level> {
     }
 }
 
-fn version(text: &str) -> Result<Version, &'static str> {
+pub(super) fn version(text: &str) -> Result<Version, &'static str> {
     const WHY: &str = "must be \"latest\" or \"v1.x\"";
     if text == "latest" {
         return Ok(None);
@@ -148,7 +149,7 @@ mod tests {
             (&[("enforce-version", "v1.024")], "privileged:latest", "privileged:latest", 1),
         ];
         for (labels, enforce, warn, faults) in rows {
-            let (policy, found) = Policy::of(|key| {
+            let (policy, found) = Policy::of(&PERMISSIVE, |key| {
                 let mode = key.strip_prefix(PREFIX)?;
                 labels.iter().find(|(k, _)| *k == mode).map(|(_, v)| *v)
             });

@@ -262,6 +262,24 @@ fn pkcs8(kind: SectionKind, der: &[u8]) -> Option<Vec<u8>> {
     Some(element(0x30, &body))
 }
 
+/// The SubjectPublicKeyInfo that belongs to a private key, which stood in PEM under that label; `None` for a kind of key that is
+/// not known here.
+pub(crate) fn public_of_private(label: &str, der: &[u8]) -> Option<Vec<u8>> {
+    let kind = match label {
+        "PRIVATE KEY" => SectionKind::PrivateKey,
+        "RSA PRIVATE KEY" => SectionKind::RsaPrivateKey,
+        "EC PRIVATE KEY" => SectionKind::EcPrivateKey,
+        _ => return None,
+    };
+    public_of(&pkcs8(kind, der)?).ok()
+}
+
+/// The algorithm of a SubjectPublicKeyInfo, as the dotted name of its object identifier.
+pub(crate) fn kind_of(spki: &[u8]) -> Option<String> {
+    let (_, info) = SubjectPublicKeyInfo::from_der(spki).ok()?;
+    Some(info.algorithm.algorithm.to_id_string())
+}
+
 /// Any private key as PKCS#8; `None` for a form that is not known.
 pub fn pkcs8_of(key: &rustls::pki_types::PrivateKeyDer<'_>) -> Option<Vec<u8>> {
     use rustls::pki_types::PrivateKeyDer;

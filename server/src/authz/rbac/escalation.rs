@@ -57,14 +57,14 @@ async fn check_role(authorizer: &Authorizer, written: Written<'_>) -> Result<(),
     let rbac = authorizer.rbac();
     let object_name = metadata::text(new, "name");
     let forbidden = |why: &str| ApiError::forbidden(GROUP, plural, object_name, why);
-    confirm(rbac, user, namespace, &PolicyRule::all_of(new)).await?.map_err(|why| forbidden(&why))?;
+    confirm(rbac, user, plural, namespace, &PolicyRule::all_of(new)).await?.map_err(|why| forbidden(&why))?;
     let aggregates = |role: &Value| {
         let selectors = role.at(&["aggregationRule", "clusterRoleSelectors"]).and_then(Value::as_array);
         selectors.is_some_and(|selectors| !selectors.is_empty())
     };
     if plural == "clusterroles" && (aggregates(new) || old.is_some_and(aggregates)) {
         // It can gather anything, so it takes everything.
-        confirm(rbac, user, namespace, &everything())
+        confirm(rbac, user, plural, namespace, &everything())
             .await?
             .map_err(|_| forbidden("must have cluster-admin privileges to use the aggregationRule"))?;
     }
@@ -86,9 +86,10 @@ async fn check_binding(authorizer: &Authorizer, written: Written<'_>) -> Result<
     }
     let rbac = authorizer.rbac();
     let key = RoleKey { namespace: role_namespace.into(), name: role.into() };
-    let rules = rbac.rules_of(&key).await?.ok_or_else(|| ApiError::not_found(GROUP, roles, role))?;
+    // Upstream calls what is not there a binding, too.
+    let rules = rbac.rules_of(&key).await?.ok_or_else(|| ApiError::not_found(GROUP, plural, role))?;
     let name = metadata::text(new, "name");
-    let outcome = confirm(rbac, user, namespace, &rules).await?;
+    let outcome = confirm(rbac, user, plural, namespace, &rules).await?;
     outcome.map_err(|why| ApiError::forbidden(GROUP, plural, name, &why))
 }
 
@@ -110,6 +111,7 @@ async fn may(
 async fn confirm(
     rbac: &Rbac,
     user: &User,
+    plural: &str,
     namespace: &str,
     wanted: &[PolicyRule],
 ) -> Result<Result<(), String>, ApiError> {
@@ -128,6 +130,12 @@ async fn confirm(
         told.join("\n")
     );
     if !faults.is_empty() {
+        // Upstream calls what is missing an object of the kind that is written.
+        let of_kind = |fault: String| match fault.split_once('.') {
+            Some((_, rest)) => format!("{plural}.{rest}"),
+            None => fault,
+        };
+        let faults: Vec<String> = faults.into_iter().map(of_kind).collect();
         why.push_str(&format!("; resolution errors: [{}]", aggregate(&faults)));
     }
     Ok(Err(why))

@@ -52,3 +52,29 @@ fn key_faults(key: &str) -> Option<&'static str> {
         _ => None,
     }
 }
+/// A LimitRange without a name gets one that nobody else has.
+pub fn name_limit_range(range: &mut Value) {
+    if let Some(metadata) = range.object_at_mut(&["metadata"]) {
+        if metadata.get("name").and_then(Value::as_str).unwrap_or_default().is_empty() {
+            metadata.insert("name", uuid::Uuid::new_v4().to_string());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::json;
+
+    #[test]
+    fn a_limit_range_gets_a_name_unless_it_has_one() {
+        let named = |text: &str| {
+            let mut range = json::parse(text.as_bytes()).unwrap();
+            name_limit_range(&mut range);
+            range.str_at(&["metadata", "name"]).unwrap_or_default().to_owned()
+        };
+        assert_eq!(named(r#"{"metadata":{"name":"a"}}"#), "a");
+        assert!(uuid::Uuid::parse_str(&named("{}")).is_ok());
+        assert_ne!(named("{}"), named("{}"));
+    }
+}

@@ -1,7 +1,10 @@
 //! core/v1: what its kinds do at create, at update, and what they may hold.
 
+pub(crate) mod app_armor;
 pub mod data;
+mod label_keys;
 pub mod namespace;
+pub mod node;
 pub mod pod;
 pub mod service;
 pub mod storage;

@@ -3,6 +3,7 @@
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{tree, Value};
 
+use super::{app_armor, label_keys};
 use crate::conditions;
 
 /// A new pod waits, and its class of service is set for good.
@@ -17,6 +18,8 @@ pub fn prepare_for_create(pod: &mut Value) {
         let why = "Scheduling is blocked due to non-empty scheduling gates";
         conditions::set_of_pod(pod, "PodScheduled", "False", "SchedulingGated", why);
     }
+    label_keys::merge(pod);
+    app_armor::fill(pod);
 }
 
 /// What counts for the class of service.

@@ -27,7 +27,7 @@ pub const ENDPOINT_SLICE: &[Rule] =
 
 /// storage.k8s.io/v1 StorageClass.
 pub const STORAGE_CLASS: &[Rule] =
-    &[Field("reclaimPolicy", Text("Delete")), Field("volumeBindingMode", Text("Immediate"))];
+    &[Field("reclaimPolicy", OptionalText("Delete")), Field("volumeBindingMode", OptionalText("Immediate"))];
 
 /// storage.k8s.io/v1 CSIDriver.
 pub const CSI_DRIVER: &[Rule] = &[
@@ -53,8 +53,8 @@ pub const VALIDATING_WEBHOOKS: &[Rule] = &[Each("webhooks", WEBHOOK)];
 pub const MUTATING_WEBHOOKS: &[Rule] =
     &[Each("webhooks", WEBHOOK), Each("webhooks", &[Field("reinvocationPolicy", Text("Never"))])];
 const WEBHOOK: &[Rule] = &[
-    Field("failurePolicy", Text("Fail")),
-    Field("matchPolicy", Text("Equivalent")),
+    Field("failurePolicy", OptionalText("Fail")),
+    Field("matchPolicy", OptionalText("Equivalent")),
     Field("namespaceSelector", Empty),
     Field("objectSelector", Empty),
     Field("timeoutSeconds", Number(10)),

@@ -135,8 +135,9 @@ fn set_pull_policy(object: &mut Map, policy: &str, image: &str) {
     }
 }
 
-/// Whether an image reference means the tag `latest`; one that cannot be read does not.
+/// Whether an image reference means the tag `latest`; one that cannot be read does not (`github.com/distribution/reference`).
 fn is_latest(image: &str) -> bool {
+    const LONGEST_TAG: usize = 128;
     let (name, has_digest) = match image.split_once('@') {
         Some((name, _)) => (name, true),
         None => (image, false),
@@ -151,11 +152,27 @@ fn is_latest(image: &str) -> bool {
         Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => path,
         _ => repository,
     };
-    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-/".contains(c);
-    if path.is_empty() || !path.chars().all(is_name) {
+    let is_tag_start = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let is_tag = |tag: &str| {
+        tag.len() <= LONGEST_TAG
+            && tag.starts_with(is_tag_start)
+            && tag.chars().all(|c| is_tag_start(c) || c == '.' || c == '-')
+    };
+    if !path.split('/').all(is_path_component) || !tag.is_none_or(is_tag) {
         return false;
     }
     tag.map_or(!has_digest, |tag| tag == "latest")
+}
+
+/// Small letters and digits, with one point, one or two underscores or any number of dashes between them.
+fn is_path_component(text: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_separator = |between: &str| {
+        matches!(between, "." | "_" | "__") || (!between.is_empty() && between.bytes().all(|b| b == b'-'))
+    };
+    text.starts_with(is_word)
+        && text.ends_with(is_word)
+        && text.split(is_word).all(|between| between.is_empty() || is_separator(between))
 }
 
 /// `serviceAccount` is the old name of `serviceAccountName`; both are shown.

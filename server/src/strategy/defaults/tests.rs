@@ -378,6 +378,11 @@ fn pull_policy_follows_the_tag() {
         ("web@sha256:00", "IfNotPresent"),
         ("web:latest@sha256:00", "Always"),
         ("WEB", "IfNotPresent"),
+        ("a..b", "IfNotPresent"),
+        ("a__b/c--d/e.f", "Always"),
+        ("-a", "IfNotPresent"),
+        ("web:latest/", "IfNotPresent"),
+        ("web:.latest", "IfNotPresent"),
         ("", "IfNotPresent"),
     ];
     for (image, policy) in rows {

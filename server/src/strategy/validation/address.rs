@@ -50,7 +50,7 @@ pub fn canonical(text: &str, path: Place<'_>, faults: &mut Vec<Cause>) -> bool {
 }
 
 /// The parts of a network in the form `10.0.0.0/8`.
-fn split(text: &str, parse: fn(&str) -> Option<IpAddr>) -> Option<(IpAddr, u8)> {
+pub(in crate::strategy) fn split(text: &str, parse: fn(&str) -> Option<IpAddr>) -> Option<(IpAddr, u8)> {
     let (address, length) = text.split_once('/')?;
     let address = parse(address)?;
     let most = if address.is_ipv4() { 32 } else { 128 };
@@ -58,7 +58,8 @@ fn split(text: &str, parse: fn(&str) -> Option<IpAddr>) -> Option<(IpAddr, u8)> 
     Some((address, length))
 }
 
-fn mask(address: IpAddr, length: u8) -> IpAddr {
+/// The first address of the network.
+pub(in crate::strategy) fn mask(address: IpAddr, length: u8) -> IpAddr {
     let ones = u32::from(length);
     match address {
         IpAddr::V4(a) => Ipv4Addr::from(u32::from(a) & u32::MAX.checked_shl(32 - ones).unwrap_or(0)).into(),

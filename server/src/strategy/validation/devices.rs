@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use plinth_codec::{names, Map, Value};
 
 use super::pod::volume::driver_name;
-use super::Check::{By, Each, Labels, Name, Positive};
+use super::Check::{By, Each, Labels, Name, NeedOneOf, OneOf, Positive};
 use super::{at, int, list, rule, text, texts, validate, Check};
 use crate::field::{self, Place};
 use crate::status::Cause;
@@ -50,16 +50,12 @@ fn claim_spec(claim: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         let here = format_args!("{path}devices.constraints[{i}]");
         named_requests(constraint, &known, here, faults);
         let keys = ["matchAttribute", "distinctAttribute"];
+        // Of none upstream says the same as of several.
+        const WHY: &str = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set";
         match keys.iter().filter(|key| at(constraint, key).is_some()).count() {
-            0 => {
-                let why = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required";
-                faults.push(field::required(here, why));
-            }
+            0 => faults.push(field::required(here, WHY)),
             1 => {}
-            _ => {
-                let why = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set";
-                faults.push(field::invalid(here, constraint.clone(), why));
-            }
+            _ => faults.push(field::invalid(here, constraint.clone(), WHY)),
         }
         for key in keys {
             if let Some(name) = at(constraint, key).and_then(Value::as_str) {
@@ -118,6 +114,7 @@ fn one_request(wanted: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         faults,
     );
     selectors(wanted, "selectors", format_args!("{path}.selectors"), faults);
+    validate(&[Each("tolerations", TOLERATION)], wanted, format_args!("{path}."), faults);
     let count = int(wanted, "count").unwrap_or(0);
     let here = format_args!("{path}.count");
     match text(wanted, "allocationMode") {
@@ -132,6 +129,26 @@ fn one_request(wanted: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         other => faults.push(field::not_supported(format_args!("{path}.allocationMode"), other, MODES)),
     }
 }
+
+/// Which taints of devices a request is fine with.
+const TOLERATION: &[Check] = &[
+    By(|toleration, path, faults| {
+        let (key, value) = (text(toleration, "key"), text(toleration, "value"));
+        if !key.is_empty() {
+            rule(format_args!("{path}key"), key, names::qualified_name_faults, faults);
+        }
+        let here = format_args!("{path}value");
+        match text(toleration, "operator") {
+            "Exists" if !value.is_empty() => {
+                faults.push(field::invalid(here, value, "must be empty for operator `Exists`"));
+            }
+            "Equal" => rule(here, value, names::label_value_faults, faults),
+            _ => {}
+        }
+    }),
+    NeedOneOf("operator", &["Equal", "Exists"]),
+    OneOf("effect", &["NoExecute", "NoSchedule", "None"]),
+];
 
 fn selectors(holder: &Value, key: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     for (i, selector) in list(holder, key).iter().enumerate() {
@@ -244,7 +261,7 @@ fn where_it_is(slice: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
         }
     }
     let given = [
-        name.is_some(),
+        name.is_some_and(|name| !name.is_empty()),
         at(slice, "spec.nodeSelector").is_some(),
         flag("spec.allNodes"),
         flag("spec.perDeviceNodeSelection"),

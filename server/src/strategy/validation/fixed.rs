@@ -12,6 +12,8 @@ use super::update::immutable;
 use super::{at, list, text};
 use crate::field;
 use crate::status::Cause;
+use crate::strategy::core::app_armor::ANNOTATION as APP_ARMOR;
+use crate::strategy::faces::MIRROR;
 
 /// What is said of a pod whose fixed fields change.
 const POD: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n";
@@ -113,6 +115,7 @@ pub fn pod(new: &Value, old: &Value) -> Vec<Cause> {
             }
         }
     }
+    fixed_annotations(new, old, &mut faults);
     // Nearly every change of a pod is none of its spec, or one of images, which may change.
     if differ_in_images(new, old, &|_| true) {
         return faults;
@@ -132,6 +135,35 @@ pub fn pod(new: &Value, old: &Value) -> Vec<Cause> {
         faults.push(field::forbidden("spec", POD));
     }
     faults
+}
+
+/// Annotations that stay what they were at birth.
+fn fixed_annotations(new: &Value, old: &Value, faults: &mut Vec<Cause>) {
+    const FIXED: [(fn(&str) -> bool, &str); 2] = [
+        (|key| key.starts_with(APP_ARMOR), "AppArmor annotations"),
+        (|key| key == MIRROR, "mirror pod annotation"),
+    ];
+    fn of(object: &Value) -> Option<&Map> {
+        object.at(&["metadata", "annotations"]).and_then(Value::as_object)
+    }
+    let (new, old) = (of(new), of(old));
+    let value_of = |annotations: Option<&Map>, key: &str| annotations.and_then(|all| all.get(key)).cloned();
+    let fixed = |key: &str| FIXED.into_iter().find(|(is_it, _)| is_it(key)).map(|(_, what)| what);
+    let mut refuse = |key: &str, why: String| {
+        faults.push(field::forbidden(format!("metadata.annotations[{key}]"), &why));
+    };
+    for (key, value) in old.into_iter().flat_map(Map::iter) {
+        let Some(what) = fixed(key) else { continue };
+        if value_of(new, key).as_ref() != Some(value) {
+            refuse(key, format!("may not remove or update {what}"));
+        }
+    }
+    for (key, _) in new.into_iter().flat_map(Map::iter) {
+        let Some(what) = fixed(key) else { continue };
+        if value_of(old, key).is_none() {
+            refuse(key, format!("may not add {what}"));
+        }
+    }
 }
 
 /// The new spec with what may have changed put back.

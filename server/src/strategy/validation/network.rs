@@ -8,7 +8,7 @@ use super::batch::domain_prefixed;
 use super::pod::container::PROTOCOLS;
 use super::pod::{port_name_faults, port_or_name};
 use super::Check::{By, Each, In, NeedOneOf, OneOf, Port, Selector};
-use super::{address, at, int, is_empty, list, rule, text, texts, validate, Check};
+use super::{address, at, int, list, rule, text, texts, validate, Check};
 use crate::field::{self, Itself, Place};
 use crate::status::Cause;
 
@@ -81,7 +81,11 @@ fn slice_address(kind: &str, given: &str, list_path: Place<'_>, i: usize, faults
         return;
     }
     let before = faults.len();
-    address::legacy(given, here, faults);
+    // The newer family has been in one form from the beginning.
+    match kind {
+        "IPv6" => drop(address::canonical(given, here, faults)),
+        _ => address::legacy(given, here, faults),
+    }
     if faults.len() != before {
         return;
     }
@@ -390,7 +394,8 @@ fn policy_port(port: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
             port_or_name(number, format_args!("{path}port"), faults);
             let Some(end) = end else { return };
             if first.as_int().is_some_and(|first| end < first) {
-                faults.push(field::invalid(here, end, "must be greater than or equal to `port`"));
+                // Upstream shows the other one.
+                faults.push(field::invalid(here, first.clone(), "must be greater than or equal to `port`"));
             }
             validate(&[Port("endPort")], port, path, faults);
         }
@@ -448,8 +453,11 @@ fn policy_types(policy: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
 /// networking.k8s.io/v1 IPAddress.
 pub const IP_ADDRESS: &[Check] = &[By(|object, _, faults| {
     const PATH: &str = "spec.parentRef";
-    address::canonical(text(object, "metadata.name"), format_args!("metadata.name"), faults);
-    let Some(parent) = at(object, PATH).filter(|parent| !is_empty(Some(parent))) else {
+    // One without a name is refused for that.
+    if !text(object, "metadata.name").is_empty() {
+        address::canonical(text(object, "metadata.name"), format_args!("metadata.name"), faults);
+    }
+    let Some(parent) = at(object, PATH) else {
         faults.push(field::required(PATH, ""));
         return;
     };

@@ -6,7 +6,7 @@ use plinth_codec::{names, Map, Value};
 
 use super::Check::{By, Each, Enum, In, MustBe, Selector};
 use super::{at, int, list, rule, text, texts, validate, Check};
-use crate::field::{self, Place};
+use crate::field::{self, Itself, Place};
 use crate::status::Cause;
 
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -149,10 +149,31 @@ fn label_keys(term: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
             rule(format_args!("{path}{part}[{i}]"), key, names::qualified_name_faults, faults);
         }
     }
+    keys_in_selector(term, path, faults);
     for (i, key) in texts(term, "matchLabelKeys").iter().enumerate() {
         if mismatched.contains(key) {
             let why = "exists in both matchLabelKeys and mismatchLabelKeys";
             faults.push(field::invalid(format_args!("{path}matchLabelKeys[{i}]"), *key, why));
+        }
+    }
+}
+
+/// A key of `matchLabelKeys` is written into the selector when a pod is made, once; what else the selector says of it is a fault. The
+/// path is upstream's: that of the term, with the key's place behind it.
+fn keys_in_selector(term: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    let keys: HashMap<&str, usize> =
+        texts(term, "matchLabelKeys").into_iter().enumerate().map(|(i, key)| (key, i)).collect();
+    if keys.is_empty() {
+        return;
+    }
+    let labels = at(term, "labelSelector.matchLabels").and_then(Value::as_object);
+    let mut selected: HashSet<&str> =
+        labels.into_iter().flat_map(Map::iter).map(|(key, _)| key.as_str()).collect();
+    for expression in list(term, "labelSelector.matchExpressions") {
+        let key = text(expression, "key");
+        if let (false, Some(i)) = (selected.insert(key), keys.get(key)) {
+            let here = format_args!("{}[{i}]", Itself(path));
+            faults.push(field::invalid(here, key, "exists in both matchLabelKeys and labelSelector"));
         }
     }
 }
@@ -193,36 +214,13 @@ pub fn spread_constraints<'a>(spec: &'a Value, path: Place<'_>, faults: &mut Vec
             &[
                 Enum("nodeAffinityPolicy", POLICIES),
                 Enum("nodeTaintsPolicy", POLICIES),
-                By(spread_keys),
+                By(label_keys),
                 Selector("labelSelector"),
             ],
             constraint,
             path,
             faults,
         );
-    }
-}
-
-fn spread_keys(constraint: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
-    let keys = texts(constraint, "matchLabelKeys");
-    if keys.is_empty() {
-        return;
-    }
-    let selector = at(constraint, "labelSelector");
-    let labels = selector.and_then(|s| at(s, "matchLabels")).and_then(Value::as_object);
-    let mut selected: HashSet<&str> =
-        labels.into_iter().flat_map(Map::iter).map(|(key, _)| key.as_str()).collect();
-    selected.extend(selector.into_iter().flat_map(|s| list(s, "matchExpressions")).map(|e| text(e, "key")));
-    if selector.is_none() {
-        let why = "must not be specified when labelSelector is not set";
-        faults.push(field::forbidden(format_args!("{path}matchLabelKeys"), why));
-    }
-    for (i, key) in keys.iter().enumerate() {
-        let here = format_args!("{path}matchLabelKeys[{i}]");
-        rule(here, key, names::qualified_name_faults, faults);
-        if selected.contains(key) {
-            faults.push(field::invalid(here, *key, "exists in both matchLabelKeys and labelSelector"));
-        }
     }
 }
 

@@ -17,8 +17,32 @@ use crate::status::Cause;
 /// core/v1 PersistentVolume.
 pub const PERSISTENT_VOLUME: &[Check] = &[By(|volume, _, faults| {
     let nothing = Value::object();
-    validate(VOLUME, at(volume, "spec").unwrap_or(&nothing), format_args!("spec."), faults);
+    let spec = at(volume, "spec").unwrap_or(&nothing);
+    validate(VOLUME, spec, format_args!("spec."), faults);
+    let has_options = volume.at(&["metadata", "annotations", MOUNT_OPTIONS]).is_some();
+    if has_options && !MOUNTED_WITH_OPTIONS.iter().any(|source| at(spec, source).is_some()) {
+        let why = "may not specify mount options for this volume type";
+        faults.push(field::forbidden(format_args!("metadata.annotations.{MOUNT_OPTIONS}"), why));
+    }
 })];
+
+const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
+/// Volumes that are mounted with options (kubernetes `pkg/volume/validation`).
+const MOUNTED_WITH_OPTIONS: [&str; 13] = [
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "iscsi",
+    "cinder",
+    "cephfs",
+    "azureFile",
+    "vsphereVolume",
+    "azureDisk",
+    "photonPersistentDisk",
+];
 
 const VOLUME: &[Check] = &[
     Need("accessModes", ""),
@@ -168,7 +192,7 @@ pub const STORAGE_CLASS: &[Check] = &[
     By(|class, _, faults| provisioner(text(class, "provisioner"), format_args!("provisioner"), faults)),
     By(|class, _, faults| parameters(class, "parameters", true, faults)),
     OneOf("reclaimPolicy", &["Delete", "Retain"]),
-    OneOf("volumeBindingMode", &["Immediate", "WaitForFirstConsumer"]),
+    Check::Enum("volumeBindingMode", &["Immediate", "WaitForFirstConsumer"]),
     By(topologies),
 ];
 /// storage.k8s.io/v1 VolumeAttributesClass.

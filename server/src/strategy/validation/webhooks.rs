@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use plinth_codec::{names, Value};
 
-use super::Check::{By, Each, Enum, MustBe, OneOf, Selector};
+use super::Check::{By, Each, Enum, MustBe, Selector};
 use super::{at, int, rule, text, texts, validate, Check};
 use crate::field::{self, Place};
 use crate::status::Cause;
@@ -17,8 +17,8 @@ pub const WEBHOOKS: &[Check] = &[
         &[
             By(name),
             Each("rules", RULE),
-            OneOf("failurePolicy", &["Fail", "Ignore"]),
-            OneOf("matchPolicy", &["Equivalent", "Exact"]),
+            Enum("failurePolicy", &["Fail", "Ignore"]),
+            Enum("matchPolicy", &["Equivalent", "Exact"]),
             By(side_effects),
             Enum("reinvocationPolicy", &["IfNeeded", "Never"]),
             By(timeout),
@@ -190,13 +190,18 @@ fn called_service(service: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         faults.push(field::invalid(format_args!("{path}.port"), port, &why));
     }
     let (given, here) = (text(service, "path"), format_args!("{path}.path"));
-    if at(service, "path").is_none() || given == "/" {
+    if given.is_empty() || given == "/" {
+        return;
+    }
+    if given == "//" {
+        faults.push(field::invalid(here, given, "segment[0] may not be empty"));
         return;
     }
     if !given.starts_with('/') {
         faults.push(field::invalid(here, given, "must start with a '/'"));
     }
-    let inner = given.strip_prefix('/').unwrap_or(given);
+    // Upstream leaves the first character out, whatever it is.
+    let inner = given.char_indices().nth(1).map_or("", |(i, _)| &given[i..]);
     let inner = inner.strip_suffix('/').unwrap_or(inner);
     for (i, segment) in inner.split('/').enumerate() {
         if segment.is_empty() {

@@ -58,10 +58,10 @@ pub const POD_TEMPLATE: &[Check] = &[By(|object, _, faults| {
 })];
 /// apps/v1 ControllerRevision.
 pub const CONTROLLER_REVISION: &[Check] = &[
-    By(|revision, _, faults| {
-        if at(revision, "data").is_none() {
-            faults.push(field::required("data", "data is mandatory"));
-        }
+    By(|revision, _, faults| match at(revision, "data") {
+        None => faults.push(field::required("data", "data is mandatory")),
+        Some(Value::Object(_) | Value::Encoded(_)) => {}
+        Some(_) => faults.push(field::required("data", "data must be a valid JSON object")),
     }),
     AtLeast("revision", 0),
 ];
@@ -237,7 +237,8 @@ fn at_most_all(value: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
 }
 
 fn is_zero(value: Option<&Value>) -> bool {
-    value.is_some_and(|value| value.as_int() == Some(0) || percent(value) == Some(0))
+    // A share that cannot be read counts as none.
+    value.is_some_and(|value| value.as_int().or_else(|| percent(value)).unwrap_or(0) == 0)
 }
 
 /// Neither more nor fewer pods than wanted: then no pod can be replaced.

@@ -62,7 +62,7 @@ async fn writes_by_table() {
     };
     let (admin, pods) = (binding("ClusterRole", "cluster-admin"), binding("ClusterRole", "pods"));
     let (own, gone) = (binding("Role", "own"), binding("Role", "gone"));
-    let not_found = "roles.rbac.authorization.k8s.io \"gone\" not found";
+    let not_found = "rolebindings.rbac.authorization.k8s.io \"gone\" not found";
     // user, plural, namespace, new, old, error
     type Row<'a> = (&'a str, &'a str, &'a str, &'a str, Option<&'a str>, Option<&'a str>);
     let rows: &[Row<'_>] = &[

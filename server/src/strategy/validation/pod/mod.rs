@@ -15,6 +15,8 @@ use super::Check::{By, Each, In, OneOf, Range, Text};
 use super::{at, int, list, rule, text, texts, validate, Check};
 use crate::field::{self, Place};
 use crate::status::Cause;
+use crate::strategy::core::app_armor;
+use crate::strategy::faces::MIRROR;
 
 pub use env::config_key_faults;
 
@@ -103,9 +105,18 @@ fn template(template: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     }
 }
 
+const SECCOMP: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+
 fn annotations(object: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
     let given = object.at(&["metadata", "annotations"]);
+    if let Some(value) = given.and_then(|a| a.get(MIRROR)).and_then(Value::as_str) {
+        if text(object, "spec.nodeName").is_empty() {
+            let why = "must set spec.nodeName if mirror pod annotation is set";
+            faults.push(field::invalid(format_args!("{path}[{MIRROR}]"), value, why));
+        }
+    }
     if let Some(cost) = given.and_then(|a| a.get(COST)).and_then(Value::as_str) {
         // Upstream wants no sign but minus and no leading zeros.
         let plain = cost == "0" || !cost.trim_start_matches('-').starts_with('0') && !cost.starts_with('+');
@@ -113,6 +124,20 @@ fn annotations(object: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
             faults.push(field::invalid(format_args!("{path}[{COST}]"), cost, "must be a 32bit integer"));
         }
     }
+    for (key, value) in given.and_then(Value::as_object).into_iter().flat_map(|all| all.iter()) {
+        let value = value.as_str().unwrap_or_default();
+        if key == SECCOMP || key.starts_with(SECCOMP_OF_CONTAINER) {
+            match value.strip_prefix("localhost/") {
+                Some(file) => volume::local_path(file, format_args!("{path}.{key}"), faults),
+                None if ["runtime/default", "docker/default", "unconfined"].contains(&value) => {}
+                None => {
+                    let why = "must be a valid seccomp profile";
+                    faults.push(field::invalid(format_args!("{path}.{key}"), value, why));
+                }
+            }
+        }
+    }
+    app_armor::annotation_faults(object, path, faults);
 }
 
 /// Checks of a spec once its containers have been looked at.
@@ -388,5 +413,6 @@ pub fn validate_create(pod: &Value) -> Vec<Cause> {
         let why = "cannot be set until all schedulingGates have been cleared";
         faults.push(field::forbidden("spec.nodeName", why));
     }
+    faults.extend(app_armor::faults(pod));
     faults
 }

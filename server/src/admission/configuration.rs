@@ -1,0 +1,229 @@
+//! `AdmissionConfiguration`: what plugins are told by a file (`apiserver.config.k8s.io/v1`, `--admission-control-config-file`).
+//!
+//! Upstream: k8s.io/apiserver `pkg/admission/config.go`. The file is read at start. A plugin that is not on is told nothing, and what
+//! a plugin here cannot be told is refused, never left out.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plinth_codec::{yaml, Value};
+
+use super::event_rate_limit::Limits;
+use super::image_policy::ImagePolicy;
+use super::pod_node_selector::Selectors;
+use super::pod_toleration_restriction::Tolerations;
+use super::{event_rate_limit, image_policy, pod_node_selector, pod_security, pod_toleration_restriction};
+
+/// What plugins were told.
+#[derive(Debug, Default)]
+pub(super) struct Settings {
+    pub(super) pod_security: pod_security::Settings,
+    pub(super) selectors: Selectors,
+    pub(super) tolerations: Tolerations,
+    pub(super) event_limits: Limits,
+    pub(super) image_policy: Option<Arc<ImagePolicy>>,
+}
+
+/// Why plugins cannot be told what a file says.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigurationError {
+    /// The file cannot be read.
+    #[error("unable to read admission control configuration from {path:?} [{source}]")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is no configuration.
+    #[error("{path}: {what}")]
+    Bad {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// A plugin cannot make use of its part.
+    #[error("couldn't init admission plugin {plugin:?}: {what}")]
+    Plugin {
+        /// The plugin.
+        plugin: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// How a plugin takes its part; `None` when there is none.
+type Take = fn(&mut Settings, Option<&Value>) -> Result<(), String>;
+
+/// The plugins that can be told something.
+const TAKERS: &[(&str, Take)] = &[
+    ("PodSecurity", |settings, part| {
+        settings.pod_security = part.map(pod_security::Settings::read).transpose()?.unwrap_or_default();
+        Ok(())
+    }),
+    (pod_node_selector::NAME, |settings, part| {
+        settings.selectors = part.map(Selectors::read).transpose()?.unwrap_or_default();
+        Ok(())
+    }),
+    (pod_toleration_restriction::NAME, |settings, part| {
+        settings.tolerations = part.map(Tolerations::read).transpose()?.unwrap_or_default();
+        Ok(())
+    }),
+    (event_rate_limit::NAME, |settings, part| {
+        settings.event_limits = Limits::read(part.unwrap_or(&Value::Null))?;
+        Ok(())
+    }),
+    (image_policy::NAME, |settings, part| {
+        settings.image_policy = Some(Arc::new(ImagePolicy::read(part.ok_or("no config specified")?)?));
+        Ok(())
+    }),
+    ("ResourceQuota", |_, part| refuse(part)),
+    (super::webhook::MUTATING, |_, part| refuse(part)),
+    ("ValidatingAdmissionWebhook", |_, part| refuse(part)),
+];
+
+fn refuse(part: Option<&Value>) -> Result<(), String> {
+    match part {
+        None => Ok(()),
+        Some(_) => Err("it takes no configuration here".to_owned()),
+    }
+}
+
+/// Plugins that a file without kind may be for: the form of the time before there was one for all.
+const WITHOUT_KIND: [(&str, &str); 2] =
+    [("imagePolicy", image_policy::NAME), ("podNodeSelectorPluginConfig", pod_node_selector::NAME)];
+
+/// Tells the plugins that run what the file says.
+///
+/// # Errors
+/// [`ConfigurationError`].
+pub(super) fn read(path: Option<&Path>, runs: &dyn Fn(&str) -> bool) -> Result<Settings, ConfigurationError> {
+    let parts = path.map(parts_of).transpose()?.unwrap_or_default();
+    let mut settings = Settings::default();
+    for (plugin, take) in TAKERS.iter().filter(|(plugin, _)| runs(plugin)) {
+        let part = parts.iter().find(|(name, _)| name == plugin).map(|(_, part)| part);
+        take(&mut settings, part).map_err(|what| ConfigurationError::Plugin { plugin, what })?;
+    }
+    Ok(settings)
+}
+
+fn document(path: &Path) -> Result<Value, ConfigurationError> {
+    let text =
+        std::fs::read(path).map_err(|source| ConfigurationError::File { path: path.to_owned(), source })?;
+    let bad = |what: String| ConfigurationError::Bad { path: path.to_owned(), what };
+    yaml::to_value(&text).map(|(document, _)| document).map_err(|fault| bad(fault.to_string()))
+}
+
+/// What the file has for each plugin, by name.
+fn parts_of(path: &Path) -> Result<Vec<(String, Value)>, ConfigurationError> {
+    let config = document(path)?;
+    let bad = |what: &str| ConfigurationError::Bad { path: path.to_owned(), what: what.to_owned() };
+    let text = |key: &str| config.str_at(&[key]).unwrap_or_default();
+    if text("kind").is_empty() {
+        let old = WITHOUT_KIND.into_iter().filter(|(member, _)| config.get(member).is_some());
+        let parts: Vec<(String, Value)> =
+            old.map(|(_, plugin)| (plugin.to_owned(), config.clone())).collect();
+        return match parts.is_empty() {
+            true => Err(bad("Object 'Kind' is missing")),
+            false => Ok(parts),
+        };
+    }
+    const VERSIONS: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
+    if text("kind") != "AdmissionConfiguration" || !VERSIONS.contains(&text("apiVersion")) {
+        return Err(bad("not an AdmissionConfiguration of apiserver.config.k8s.io/v1"));
+    }
+    only(&config, &["apiVersion", "kind", "plugins"], "").map_err(|what| bad(&what))?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut parts = Vec::new();
+    for (i, plugin) in config.get("plugins").and_then(Value::as_array).unwrap_or_default().iter().enumerate()
+    {
+        only(plugin, &["name", "path", "configuration"], &format!("plugins[{i}]"))
+            .map_err(|what| bad(&what))?;
+        let name = plugin.str_at(&["name"]).unwrap_or_default().to_owned();
+        let there = plugin.get("configuration").filter(|part| !part.is_null());
+        let part = match (there, plugin.str_at(&["path"]).unwrap_or_default()) {
+            (Some(part), _) => part.clone(),
+            (None, "") => continue,
+            (None, file) => document(&folder.join(file))?,
+        };
+        // The first of a name counts.
+        if !parts.iter().any(|(other, _)| *other == name) {
+            parts.push((name, part));
+        }
+    }
+    Ok(parts)
+}
+
+/// Refuses members that are not known.
+pub(super) fn only(object: &Value, known: &[&str], at: &str) -> Result<(), String> {
+    let prefix = if at.is_empty() { String::new() } else { format!("{at}.") };
+    let Some(members) = object.as_object() else { return Err(format!("{at}: must be an object")) };
+    match members.keys().find(|key| !known.contains(&key.as_str())) {
+        Some(key) => Err(format!("unknown field \"{prefix}{key}\"")),
+        None => Ok(()),
+    }
+}
+
+/// The members of a document of one kind in one of several versions of its group.
+pub(super) fn expect(part: &Value, kind: &str, versions: &[&str], members: &[&str]) -> Result<(), String> {
+    let text = |key: &str| part.str_at(&[key]).unwrap_or_default();
+    if text("kind") != kind || !versions.contains(&text("apiVersion")) {
+        let (found, version) = (text("kind"), text("apiVersion"));
+        return Err(format!("no kind {found:?} is registered for version {version:?}"));
+    }
+    let known: Vec<&str> = ["apiVersion", "kind"].into_iter().chain(members.iter().copied()).collect();
+    only(part, &known, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str, plugins: &[&str]) -> Result<Settings, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("admission.yaml");
+        std::fs::write(&path, text).unwrap();
+        std::fs::write(dir.path().join("selector.yaml"), "podNodeSelectorPluginConfig: {a: b=c}").unwrap();
+        read(Some(&path), &|name| plugins.contains(&name))
+            .map_err(|fault| fault.to_string().replace(&dir.path().display().to_string(), "DIR"))
+    }
+
+    #[test]
+    fn files_by_table() {
+        const HEAD: &str = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n";
+        let of = |plugins: &str| format!("{HEAD}plugins: {plugins}");
+        // file, plugins that run, the fault
+        let rows: [(String, &[&str], Option<&str>); 12] = [
+            (of("[]"), &["PodSecurity"], None),
+            (of("[{name: PodNodeSelector, path: selector.yaml}]"), &["PodNodeSelector"], None),
+            ("podNodeSelectorPluginConfig: {}".into(), &["PodNodeSelector"], None),
+            (of("[{name: Other, configuration: {a: b}}]"), &[], None),
+            (of("[{name: ResourceQuota, configuration: {a: b}}]"), &[], None),
+            (
+                of("[{name: ResourceQuota, configuration: {a: b}}]"),
+                &["ResourceQuota"],
+                Some("couldn't init admission plugin \"ResourceQuota\": it takes no configuration here"),
+            ),
+            (of("[{nam: x}]"), &[], Some("DIR/admission.yaml: unknown field \"plugins[0].nam\"")),
+            ("kind: X".into(), &[], Some("DIR/admission.yaml: not an AdmissionConfiguration of apiserver.config.k8s.io/v1")),
+            ("a: b".into(), &[], Some("DIR/admission.yaml: Object 'Kind' is missing")),
+            (
+                of("[]"),
+                &["EventRateLimit"],
+                Some("couldn't init admission plugin \"EventRateLimit\": limits: Invalid value: null: must not be empty"),
+            ),
+            (of("[]"), &["ImagePolicyWebhook"], Some("couldn't init admission plugin \"ImagePolicyWebhook\": no config specified")),
+            (
+                of("[{name: PodSecurity, configuration: {apiVersion: v1, kind: X}}]"),
+                &["PodSecurity"],
+                Some("couldn't init admission plugin \"PodSecurity\": no kind \"X\" is registered for version \"v1\""),
+            ),
+        ];
+        for (text, plugins, fault) in rows {
+            assert_eq!(read_text(&text, plugins).err().as_deref(), fault, "{text}");
+        }
+        let gone = read(Some(Path::new("/nowhere/x")), &|_| true).err().map(|fault| fault.to_string());
+        assert!(gone.is_some_and(|text| text.starts_with("unable to read admission control configuration")));
+    }
+}

@@ -1,0 +1,258 @@
+//! `EventRateLimit`: how many events are taken, of all, of a namespace, of a user, about an object. Off unless a flag says otherwise.
+//!
+//! Upstream: kubernetes `plugin/pkg/admission/eventratelimit`.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use plinth_codec::Value;
+
+use super::configuration::{expect, only};
+use super::Call;
+use crate::field;
+use crate::status::{ApiError, Reason};
+
+pub(super) const NAME: &str = "EventRateLimit";
+/// Buckets of a limit when the configuration does not say.
+const BUCKETS: usize = 4096;
+
+/// Which events share a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Server,
+    Namespace,
+    User,
+    SourceAndObject,
+}
+
+const KINDS: [(&str, Kind); 4] = [
+    ("Server", Kind::Server),
+    ("Namespace", Kind::Namespace),
+    ("User", Kind::User),
+    ("SourceAndObject", Kind::SourceAndObject),
+];
+
+impl Kind {
+    fn name(self) -> &'static str {
+        KINDS.iter().find(|(_, kind)| *kind == self).map(|(name, _)| *name).unwrap_or_default()
+    }
+
+    fn key(self, namespace: &str, user: &str, event: &Value) -> String {
+        match self {
+            Kind::Server => String::new(),
+            Kind::Namespace => namespace.to_owned(),
+            Kind::User => user.to_owned(),
+            Kind::SourceAndObject => {
+                const PARTS: [[&str; 2]; 7] = [
+                    ["source", "component"],
+                    ["source", "host"],
+                    ["involvedObject", "kind"],
+                    ["involvedObject", "namespace"],
+                    ["involvedObject", "name"],
+                    ["involvedObject", "uid"],
+                    ["involvedObject", "apiVersion"],
+                ];
+                PARTS.iter().map(|path| event.str_at(path).unwrap_or_default()).collect()
+            }
+        }
+    }
+}
+
+/// What is left of an allowance, and when that was so.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    left: f64,
+    at: Instant,
+}
+
+/// One limit. The lock of its buckets is held for one look-up, or one pass over all of them when they are too many.
+#[derive(Debug)]
+struct Limit {
+    kind: Kind,
+    /// Events a second.
+    rate: f64,
+    /// Events at once.
+    burst: f64,
+    most: usize,
+    buckets: Mutex<HashMap<String, Bucket>>,
+}
+
+impl Limit {
+    fn filled(&self, bucket: &Bucket, now: Instant) -> f64 {
+        let waited = now.saturating_duration_since(bucket.at).as_secs_f64();
+        (bucket.left + waited * self.rate).min(self.burst)
+    }
+
+    /// Whether there is room for one more.
+    fn takes(&self, key: &str, now: Instant) -> bool {
+        let mut buckets = self.buckets.lock();
+        if !buckets.contains_key(key) && buckets.len() >= self.most {
+            self.make_room(&mut buckets, now);
+        }
+        let bucket = buckets.entry(key.to_owned()).or_insert(Bucket { left: self.burst, at: now });
+        let left = self.filled(bucket, now);
+        let takes = left >= 1.0;
+        *bucket = Bucket { left: if takes { left - 1.0 } else { left }, at: now };
+        takes
+    }
+
+    /// A bucket that is full again is as good as none. When no bucket is, the half goes that was asked for longest ago.
+    fn make_room(&self, buckets: &mut HashMap<String, Bucket>, now: Instant) {
+        buckets.retain(|_, bucket| self.filled(bucket, now) < self.burst);
+        if buckets.len() < self.most {
+            return;
+        }
+        let mut times: Vec<Instant> = buckets.values().map(|bucket| bucket.at).collect();
+        let middle = times.len() / 2;
+        if middle < times.len() {
+            let (_, median, _) = times.select_nth_unstable(middle);
+            let median = *median;
+            buckets.retain(|_, bucket| bucket.at > median);
+        }
+    }
+}
+
+/// The limits of a configuration.
+#[derive(Debug, Default)]
+pub(super) struct Limits(Vec<Limit>);
+
+impl Limits {
+    /// Of a configuration; null when there is none, which is a fault: a limit is needed.
+    ///
+    /// # Errors
+    /// Another kind, unknown members, no limit, limits that let nothing pass.
+    pub(super) fn read(part: &Value) -> Result<Limits, String> {
+        const GROUP: &str = "eventratelimit.admission.k8s.io/v1alpha1";
+        if !part.is_null() {
+            expect(part, "Configuration", &[GROUP], &["limits"])?;
+        }
+        let given = part.get("limits").and_then(Value::as_array).unwrap_or_default();
+        if given.is_empty() {
+            return Err("limits: Invalid value: null: must not be empty".to_owned());
+        }
+        given.iter().enumerate().map(|(i, limit)| limit_of(limit, i)).collect::<Result<_, _>>().map(Limits)
+    }
+
+    /// What is full, in words; empty when the event may pass.
+    fn refusals(&self, namespace: &str, user: &str, event: &Value, now: Instant) -> Vec<String> {
+        let mut out = Vec::new();
+        for limit in &self.0 {
+            let key = limit.kind.key(namespace, user, event);
+            if !limit.takes(&key, now) {
+                out.push(format!("limit reached on type {} for key {key}", limit.kind.name()));
+            }
+        }
+        out
+    }
+}
+
+fn limit_of(limit: &Value, i: usize) -> Result<Limit, String> {
+    let at = format!("limits[{i}]");
+    only(limit, &["type", "qps", "burst", "cacheSize"], &at)?;
+    let number = |key: &str| limit.get(key).and_then(Value::as_int).unwrap_or(0);
+    let said = limit.str_at(&["type"]).unwrap_or_default();
+    let Some((_, kind)) = KINDS.into_iter().find(|(name, _)| *name == said) else {
+        let names = ["Namespace", "Server", "SourceAndObject", "User"];
+        let fault = field::not_supported(format!("{at}.type"), said, &names);
+        return Err(format!("{}: {}", fault.field, fault.message));
+    };
+    for key in ["burst", "qps"] {
+        let given = number(key);
+        if given <= 0 {
+            return Err(format!("{at}.{key}: Invalid value: {given}: must be positive"));
+        }
+    }
+    let most = match number("cacheSize") {
+        0 => BUCKETS,
+        given => usize::try_from(given)
+            .map_err(|_| format!("{at}.cacheSize: Invalid value: {given}: must not be negative"))?,
+    };
+    let (rate, burst) = (number("qps") as f64, number("burst") as f64);
+    Ok(Limit { kind, rate, burst, most, buckets: Mutex::default() })
+}
+
+/// Refuses an event that is one too many.
+///
+/// # Errors
+/// 429.
+pub(super) fn validate(call: &Call<'_>, event: &Value) -> Result<(), ApiError> {
+    if call.dry_run {
+        return Ok(());
+    }
+    let limits = &call.cx.server.admission.settings.event_limits;
+    let refusals = limits.refusals(call.namespace, &call.cx.user.name, event, Instant::now());
+    let why = match refusals.as_slice() {
+        [] => return Ok(()),
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    };
+    Err(ApiError::new(429, Reason::TooManyRequests, format!("Too many requests: {why}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::json;
+    use std::time::Duration;
+
+    fn limits(list: &str) -> Result<Limits, String> {
+        let text = format!(
+            r#"{{"apiVersion":"eventratelimit.admission.k8s.io/v1alpha1","kind":"Configuration","limits":{list}}}"#
+        );
+        Limits::read(&json::parse(text.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn buckets_empty_and_fill_again() {
+        let limits =
+            limits(r#"[{"type":"Namespace","qps":2,"burst":3},{"type":"User","qps":1,"burst":4}]"#).unwrap();
+        let event = Value::object();
+        let start = Instant::now();
+        let ask = |namespace: &str, user: &str, millis: u64| {
+            limits.refusals(namespace, user, &event, start + Duration::from_millis(millis))
+        };
+        for _ in 0..3 {
+            assert!(ask("a", "u", 0).is_empty());
+        }
+        assert_eq!(ask("a", "u", 0), ["limit reached on type Namespace for key a"]);
+        // The user's four are gone by now, too.
+        assert_eq!(
+            ask("a", "u", 0),
+            ["limit reached on type Namespace for key a", "limit reached on type User for key u"]
+        );
+        assert!(ask("b", "v", 0).is_empty());
+        assert!(ask("a", "v", 500).is_empty());
+        assert_eq!(ask("a", "v", 500).len(), 1);
+    }
+
+    #[test]
+    fn sources_and_objects_have_buckets_of_their_own_and_there_are_not_too_many() {
+        let limits = limits(r#"[{"type":"SourceAndObject","qps":1,"burst":1,"cacheSize":2}]"#).unwrap();
+        let event = |name: &str| {
+            let text = format!(r#"{{"source":{{"component":"c"}},"involvedObject":{{"name":"{name}"}}}}"#);
+            json::parse(text.as_bytes()).unwrap()
+        };
+        let start = Instant::now();
+        let ask = |name: &str, millis: u64| {
+            limits.refusals("n", "u", &event(name), start + Duration::from_millis(millis)).len()
+        };
+        assert_eq!([ask("a", 0), ask("a", 0), ask("b", 1), ask("c", 2), ask("b", 3)], [0, 1, 0, 0, 0]);
+        assert!(limits.0[0].buckets.lock().len() <= 2);
+    }
+
+    #[test]
+    fn configurations_by_table() {
+        let rows = [
+            ("[]", "limits: Invalid value: null: must not be empty"),
+            (r#"[{"type":"X","qps":1,"burst":1}]"#, "limits[0].type: Unsupported value: \"X\": supported values: \"Namespace\", \"Server\", \"SourceAndObject\", \"User\""),
+            (r#"[{"type":"User","qps":1}]"#, "limits[0].burst: Invalid value: 0: must be positive"),
+            (r#"[{"type":"User","qps":-1,"burst":1}]"#, "limits[0].qps: Invalid value: -1: must be positive"),
+            (r#"[{"type":"User","qps":1,"burst":1,"cacheSize":-1}]"#, "limits[0].cacheSize: Invalid value: -1: must not be negative"),
+            (r#"[{"type":"User","qp":1}]"#, "unknown field \"limits[0].qp\""),
+        ];
+        for (list, fault) in rows {
+            assert_eq!(limits(list).unwrap_err(), fault, "{list}");
+        }
+    }
+}

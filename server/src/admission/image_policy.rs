@@ -1,0 +1,240 @@
+//! `ImagePolicyWebhook`: a service says which images may run. Off unless a flag says otherwise.
+//!
+//! Upstream: kubernetes `plugin/pkg/admission/imagepolicy`. Answers are kept for a while.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use plinth_codec::{json, tree, Value};
+
+use super::configuration::only;
+use super::Call;
+use crate::outward::Service;
+use crate::status::ApiError;
+
+pub(super) const NAME: &str = "ImagePolicyWebhook";
+/// Begins the names of audit annotations.
+const AUDIT: &str = "imagepolicywebhook.image-policy.k8s.io/";
+/// Annotations of pods that the service is told contain this.
+const TOLD: &str = ".image-policy.k8s.io/";
+/// Answers that are kept.
+const KEPT: usize = 1024;
+/// What one question may take.
+const TIME: Duration = Duration::from_secs(30);
+const API_VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
+
+/// What the service said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Answer {
+    allowed: bool,
+    reason: String,
+    annotations: Vec<(String, String)>,
+}
+
+/// The service and what it said. The lock of the kept answers is held to look up and to put.
+pub(super) struct ImagePolicy {
+    service: Service,
+    allow: Duration,
+    deny: Duration,
+    /// Whether images pass when the service does not answer.
+    default_allow: bool,
+    kept: Mutex<HashMap<Bytes, (Answer, Instant)>>,
+}
+
+impl std::fmt::Debug for ImagePolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ImagePolicy").field("default_allow", &self.default_allow).finish_non_exhaustive()
+    }
+}
+
+/// A time of the configuration: 0 is the default, -1 none at all, anything else counts in that unit.
+fn time(
+    given: i64,
+    unit: Duration,
+    default: Duration,
+    bounds: (Duration, Duration),
+) -> Result<Duration, String> {
+    match given {
+        0 => Ok(default),
+        -1 => Ok(Duration::ZERO),
+        given => {
+            let (least, most) = bounds;
+            let time = u32::try_from(given).ok().and_then(|given| unit.checked_mul(given));
+            time.filter(|time| (least..=most).contains(time))
+                .ok_or_else(|| format!("valid value is between {least:?} and {most:?}, got {given}"))
+        }
+    }
+}
+
+impl ImagePolicy {
+    /// Of a configuration.
+    ///
+    /// # Errors
+    /// Unknown members, times out of bounds, a kubeconfig that cannot be used.
+    pub(super) fn read(part: &Value) -> Result<ImagePolicy, String> {
+        const HALF_AN_HOUR: Duration = Duration::from_secs(30 * 60);
+        const MEMBERS: &[&str] = &["kubeConfigFile", "allowTTL", "denyTTL", "retryBackoff", "defaultAllow"];
+        let nothing = Value::object();
+        let config = part.get("imagePolicy").unwrap_or(&nothing);
+        only(config, MEMBERS, "imagePolicy")?;
+        let number = |key: &str| config.get(key).and_then(Value::as_int).unwrap_or(0);
+        let second = Duration::from_secs(1);
+        let seconds = |key: &str, default: u64| {
+            time(number(key), second, Duration::from_secs(default), (second, HALF_AN_HOUR))
+        };
+        let (milli, minutes) = (Duration::from_millis(1), Duration::from_secs(300));
+        let pause = time(number("retryBackoff"), milli, Duration::from_millis(500), (milli, minutes))?;
+        let file = Path::new(config.str_at(&["kubeConfigFile"]).unwrap_or_default());
+        let service = Service::from_kubeconfig(file, TIME).map_err(|fault| fault.to_string())?;
+        Ok(ImagePolicy {
+            service: service.pausing(pause),
+            allow: seconds("allowTTL", 300)?,
+            deny: seconds("denyTTL", 30)?,
+            default_allow: config.get("defaultAllow").and_then(Value::as_bool).unwrap_or(false),
+            kept: Mutex::default(),
+        })
+    }
+
+    async fn answer(&self, question: Bytes) -> Result<Answer, String> {
+        if let Some((answer, until)) = self.kept.lock().get(&question) {
+            if *until > Instant::now() {
+                return Ok(answer.clone());
+            }
+        }
+        let document = self.service.post_patiently(question.clone()).await.map_err(|f| f.to_string())?;
+        let answer = answer_of(&json::parse(&document).map_err(|fault| fault.to_string())?)?;
+        let time = if answer.allowed { self.allow } else { self.deny };
+        if let Some(until) = Instant::now().checked_add(time).filter(|_| !time.is_zero()) {
+            let mut kept = self.kept.lock();
+            if kept.len() >= KEPT {
+                kept.clear();
+            }
+            kept.insert(question, (answer.clone(), until));
+        }
+        Ok(answer)
+    }
+}
+
+fn answer_of(document: &Value) -> Result<Answer, String> {
+    let text = |key: &str| document.str_at(&[key]).unwrap_or_default();
+    if text("kind") != "ImageReview" || text("apiVersion") != API_VERSION {
+        return Err(format!(
+            "no ImageReview of {API_VERSION} but {:?} of {:?}",
+            text("kind"),
+            text("apiVersion")
+        ));
+    }
+    let annotations = document.at(&["status", "auditAnnotations"]).and_then(Value::as_object);
+    let all = annotations.into_iter().flat_map(|all| all.iter());
+    Ok(Answer {
+        allowed: document.at(&["status", "allowed"]).and_then(Value::as_bool).unwrap_or(false),
+        reason: document.str_at(&["status", "reason"]).unwrap_or_default().to_owned(),
+        annotations: all
+            .map(|(key, value)| (key.to_string(), value.as_str().unwrap_or_default().to_owned()))
+            .collect(),
+    })
+}
+
+/// The question about the containers of those lists.
+fn question(pod: &Value, namespace: &str, lists: &[&str]) -> Value {
+    let containers: Vec<Value> = lists
+        .iter()
+        .flat_map(|list| pod.at(&["spec", list]).and_then(Value::as_array).unwrap_or_default())
+        .map(|container| tree!({ "image": container.str_at(&["image"]).unwrap_or_default() }))
+        .collect();
+    let mut spec = tree!({ "containers": containers, "namespace": namespace });
+    let given = pod.at(&["metadata", "annotations"]).and_then(Value::as_object);
+    for (key, value) in given.into_iter().flat_map(|given| given.iter()).filter(|(key, _)| key.contains(TOLD))
+    {
+        if let Some(told) = spec.object_at_mut(&["annotations"]) {
+            told.insert(key.as_str(), value.clone());
+        }
+    }
+    tree!({
+        "apiVersion": API_VERSION,
+        "kind": "ImageReview",
+        "metadata": tree!({ "creationTimestamp": Value::Null }),
+        "spec": spec,
+        "status": tree!({ "allowed": false }),
+    })
+}
+
+/// Asks the service about the images of a pod.
+///
+/// # Errors
+/// 403 when it says no, or nothing and the configuration does not let that pass.
+pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
+    let Some(policy) = call.cx.server.admission.settings.image_policy.clone() else { return Ok(()) };
+    let lists: &[&str] = match call.cx.info.subresource.as_str() {
+        "ephemeralcontainers" => &["ephemeralContainers"],
+        _ => &["containers", "initContainers"],
+    };
+    let mut asked = Vec::new();
+    json::write_untyped(&question(pod, call.namespace, lists), &mut asked);
+    let answer = match policy.answer(asked.into()).await {
+        Ok(answer) => answer,
+        Err(fault) if policy.default_allow => {
+            tracing::warn!(%fault, "the image policy webhook failed, images pass");
+            call.cx.audit.annotate(format!("{AUDIT}failed-open"), "true");
+            return Ok(());
+        }
+        Err(fault) => return Err(call.forbidden(pod, &fault)),
+    };
+    for (key, value) in answer.annotations {
+        call.cx.audit.annotate(format!("{AUDIT}{key}"), value);
+    }
+    match (answer.allowed, answer.reason.as_str()) {
+        (true, _) => Ok(()),
+        (false, "") => Err(call.forbidden(pod, "one or more images rejected by webhook backend")),
+        (false, why) => {
+            Err(call
+                .forbidden(pod, &format!("image policy webhook backend denied one or more images: {why}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_name_images_and_annotations_for_the_service() {
+        let pod = json::parse(
+            br#"{"metadata":{"annotations":{"a":"b","x.image-policy.k8s.io/t":"v"}},
+                "spec":{"containers":[{"image":"i"}],"initContainers":[{"image":"j"}],"ephemeralContainers":[{"image":"k"}]}}"#,
+        )
+        .unwrap();
+        let asked = question(&pod, "n", &["containers", "initContainers"]);
+        let expected = r#"{"annotations":{"x.image-policy.k8s.io/t":"v"},"containers":[{"image":"i"},{"image":"j"}],"namespace":"n"}"#;
+        assert_eq!(asked.get("spec"), Some(&json::parse(expected.as_bytes()).unwrap()));
+        let asked = question(&pod, "n", &["ephemeralContainers"]);
+        let containers = asked.at(&["spec", "containers"]).and_then(Value::as_array).unwrap();
+        assert_eq!(containers.len(), 1);
+    }
+
+    #[test]
+    fn answers_must_be_reviews() {
+        let read = |text: &str| answer_of(&json::parse(text.as_bytes()).unwrap());
+        let yes = read(r#"{"apiVersion":"imagepolicy.k8s.io/v1alpha1","kind":"ImageReview","status":{"allowed":true,"auditAnnotations":{"a":"b"}}}"#).unwrap();
+        assert_eq!((yes.allowed, yes.annotations), (true, vec![("a".to_owned(), "b".to_owned())]));
+        let no = read(
+            r#"{"apiVersion":"imagepolicy.k8s.io/v1alpha1","kind":"ImageReview","status":{"reason":"old"}}"#,
+        )
+        .unwrap();
+        assert_eq!((no.allowed, no.reason.as_str()), (false, "old"));
+        assert!(read(r#"{"kind":"Status"}"#).is_err());
+    }
+
+    #[test]
+    fn times_of_the_configuration() {
+        let second = Duration::from_secs(1);
+        let read = |given| time(given, second, Duration::from_secs(7), (second, Duration::from_secs(60)));
+        assert_eq!(read(0), Ok(Duration::from_secs(7)));
+        assert_eq!(read(-1), Ok(Duration::ZERO));
+        assert_eq!(read(60), Ok(Duration::from_secs(60)));
+        assert!(read(61).is_err() && read(-2).is_err());
+    }
+}

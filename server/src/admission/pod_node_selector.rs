@@ -1,0 +1,167 @@
+//! `PodNodeSelector`: a namespace's annotation, or the configuration, says on which nodes its pods run. Off unless a flag says otherwise.
+//!
+//! Upstream: kubernetes `plugin/pkg/admission/podnodeselector`.
+
+use std::collections::BTreeMap;
+
+use plinth_codec::{names, Value};
+
+use super::{namespace_of, Call};
+use crate::metadata;
+use crate::status::{ApiError, Reason};
+
+pub(super) const NAME: &str = "PodNodeSelector";
+const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
+/// The selector of namespaces without an annotation.
+const DEFAULT: &str = "clusterDefaultNodeSelector";
+
+type Labels = BTreeMap<String, String>;
+
+/// Selectors as they stand in the configuration: the default, and by namespace what its pods may select at the most.
+#[derive(Debug, Default)]
+pub(super) struct Selectors(BTreeMap<String, String>);
+
+impl Selectors {
+    /// Of a configuration. What it says of a selector is looked at when a pod comes, as upstream does.
+    ///
+    /// # Errors
+    /// Entries that are no text.
+    pub(super) fn read(part: &Value) -> Result<Selectors, String> {
+        let entries = part.get("podNodeSelectorPluginConfig").and_then(Value::as_object);
+        let text = |(key, value): (&_, &Value)| match value.as_str() {
+            Some(text) => Ok((String::clone(key), text.to_owned())),
+            None => Err(format!("podNodeSelectorPluginConfig.{key}: must be a string")),
+        };
+        let all = entries.into_iter().flat_map(|entries| entries.iter());
+        all.map(|(key, value)| text((&key.to_string(), value))).collect::<Result<_, _>>().map(Selectors)
+    }
+
+    fn get(&self, key: &str) -> Result<Labels, ApiError> {
+        labels(self.0.get(key).map(String::as_str).unwrap_or_default())
+    }
+}
+
+/// The labels of a selector in the form `a=b,c=d`.
+fn labels(selector: &str) -> Result<Labels, ApiError> {
+    let bad = |why: String| ApiError::new(500, Reason::Unknown, why);
+    let mut out = Labels::new();
+    for part in selector.split(',').filter(|_| !selector.is_empty()) {
+        let sides: Vec<&str> = part.split('=').collect();
+        let [key, value] = sides.as_slice() else {
+            return Err(bad(format!("invalid selector: [{}]", sides.join(" "))));
+        };
+        let (key, value) = (key.trim(), value.trim());
+        if let Some(why) = names::qualified_name_faults(key).first() {
+            return Err(bad(format!("<nil>: Invalid value: {key:?}: {why}")));
+        }
+        if let Some(why) = names::label_value_faults(value).first() {
+            return Err(bad(format!("[{key}]: Invalid value: {value:?}: {why}")));
+        }
+        out.insert(key.to_owned(), value.to_owned());
+    }
+    Ok(out)
+}
+
+fn of_pod(pod: &Value) -> Labels {
+    let given = pod.at(&["spec", "nodeSelector"]).and_then(Value::as_object);
+    let all = given.into_iter().flat_map(|given| given.iter());
+    all.map(|(key, value)| (key.to_string(), value.as_str().unwrap_or_default().to_owned())).collect()
+}
+
+/// What is wrong with the pod's selector beside that of its namespace and what the namespace may select; of the latter nothing
+/// is everything.
+fn fault(pod: &Labels, namespace: &Labels, most: &Labels) -> Option<&'static str> {
+    let differs = |(key, value): (&String, &String)| namespace.get(key).is_some_and(|other| other != value);
+    if pod.iter().any(differs) {
+        return Some("pod node label selector conflicts with its namespace node label selector");
+    }
+    let is_in = |(key, value): (&String, &String)| most.get(key) == Some(value);
+    match most.is_empty() || pod.iter().all(is_in) {
+        true => None,
+        false => Some("pod node label selector labels conflict with its namespace whitelist"),
+    }
+}
+
+async fn of_namespace(call: &Call<'_>) -> Result<Labels, ApiError> {
+    let namespace = namespace_of(call).await?;
+    match namespace.as_ref().and_then(|n| n.str_at(&["metadata", "annotations", ANNOTATION])) {
+        Some(selector) => labels(selector),
+        None => call.cx.server.admission.settings.selectors.get(DEFAULT),
+    }
+}
+
+/// Adds the namespace's selector to the pod's.
+///
+/// # Errors
+/// 403 for a pod that asks for something else, 500 for a selector that is none.
+pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiError> {
+    let namespace = of_namespace(call).await?;
+    let given = of_pod(pod);
+    check(call, pod, &given, &namespace, &Labels::new())?;
+    let missing: Vec<(&String, &String)> =
+        namespace.iter().filter(|(key, _)| !given.contains_key(*key)).collect();
+    if !missing.is_empty() {
+        if let Some(selector) = pod.object_at_mut(&["spec", "nodeSelector"]) {
+            for (key, value) in missing {
+                selector.insert(key.as_str(), value.as_str());
+            }
+        }
+    }
+    validate(call, pod).await
+}
+
+/// Refuses a pod that selects what its namespace may not.
+///
+/// # Errors
+/// As [`admit`].
+pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
+    let namespace = of_namespace(call).await?;
+    let most = call.cx.server.admission.settings.selectors.get(call.namespace)?;
+    check(call, pod, &of_pod(pod), &namespace, &most)
+}
+
+fn check(
+    call: &Call<'_>,
+    pod: &Value,
+    given: &Labels,
+    namespace: &Labels,
+    most: &Labels,
+) -> Result<(), ApiError> {
+    match fault(given, namespace, most) {
+        None => Ok(()),
+        Some(why) => {
+            let resource = &call.cx.resource;
+            Err(ApiError::forbidden(resource.group(), resource.plural(), metadata::text(pod, "name"), why))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_are_read_and_compared() {
+        let read = |text: &str| labels(text).map_err(|fault| fault.message);
+        assert_eq!(read("").unwrap().len(), 0);
+        assert_eq!(read("a=b, c = d").unwrap().get("c").map(String::as_str), Some("d"));
+        assert_eq!(read("a").unwrap_err(), "invalid selector: [a]");
+        assert!(read("a b=c").unwrap_err().starts_with("<nil>: Invalid value: \"a b\""));
+        assert!(read("a=-").unwrap_err().starts_with("[a]: Invalid value: \"-\""));
+        // pod, namespace, what it may select, which words the fault ends with
+        let rows = [
+            ("a=b", "a=b", "", None),
+            ("a=b", "a=c", "", Some("namespace node label selector")),
+            ("a=b", "c=d", "a=b", None),
+            ("a=b", "", "a=c", Some("whitelist")),
+            ("a=b", "", "c=d", Some("whitelist")),
+            ("", "", "c=d", None),
+        ];
+        for (pod, namespace, most, end) in rows {
+            let [pod, namespace, most] = [pod, namespace, most].map(|text| labels(text).unwrap());
+            let found = fault(&pod, &namespace, &most);
+            assert_eq!(found.is_some(), end.is_some(), "{pod:?}");
+            assert!(end.is_none_or(|end| found.unwrap().ends_with(end)), "{found:?}");
+        }
+    }
+}

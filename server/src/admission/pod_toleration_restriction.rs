@@ -1,0 +1,249 @@
+//! `PodTolerationRestriction`: annotations of a namespace, or the configuration, say which taints its pods tolerate anyway, and which
+//! they may. Off unless a flag says otherwise.
+//!
+//! Upstream: kubernetes `plugin/pkg/admission/podtolerationrestriction`, `pkg/util/tolerations`.
+
+use plinth_codec::{json, tree, Value};
+
+use super::configuration::expect;
+use super::{namespace_of, Call, Operation};
+use crate::status::{ApiError, Reason};
+use crate::strategy::core::pod::quality_of_service;
+use crate::strategy::validation::scheduling;
+
+pub(super) const NAME: &str = "PodTolerationRestriction";
+const DEFAULT: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
+const ALLOWED: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
+
+/// Tolerations of namespaces that say nothing themselves.
+#[derive(Debug, Default)]
+pub(super) struct Tolerations {
+    /// What a pod tolerates anyway.
+    default: Vec<Value>,
+    /// What it may tolerate; nothing is everything.
+    allowed: Vec<Value>,
+}
+
+impl Tolerations {
+    /// Of a configuration.
+    ///
+    /// # Errors
+    /// Another kind, unknown members, tolerations that no pod could have.
+    pub(super) fn read(part: &Value) -> Result<Tolerations, String> {
+        const GROUP: &str = "podtolerationrestriction.admission.k8s.io/v1alpha1";
+        expect(part, "Configuration", &[GROUP], &["default", "whitelist"])?;
+        let list = |key: &str| {
+            let given = part.get(key).and_then(Value::as_array).unwrap_or_default();
+            let mut faults = Vec::new();
+            let holder = tree!({ "tolerations": given.to_vec() });
+            scheduling::tolerations(&holder, format_args!("podtolerationrestriction.{key}."), &mut faults);
+            match faults.first() {
+                None => Ok(given.iter().map(normal).collect()),
+                Some(fault) => Err(format!("invalid config: {}: {}", fault.field, fault.message)),
+            }
+        };
+        Ok(Tolerations { default: list("default")?, allowed: list("whitelist")? })
+    }
+}
+
+/// A toleration without what says nothing.
+fn normal(toleration: &Value) -> Value {
+    let mut out = Value::object();
+    for key in ["effect", "key", "operator", "value"] {
+        if let Some(text) = toleration.str_at(&[key]).filter(|text| !text.is_empty()) {
+            if let Some(members) = out.as_object_mut() {
+                members.insert(key, text);
+            }
+        }
+    }
+    if let Some(seconds) = toleration.get("tolerationSeconds").and_then(Value::as_int) {
+        if let Some(members) = out.as_object_mut() {
+            members.insert("tolerationSeconds", seconds);
+        }
+    }
+    out
+}
+
+/// Whether one toleration tolerates all that the other does.
+fn covers(wide: &Value, narrow: &Value) -> bool {
+    let text = |toleration: &'_ Value, key: &str| toleration.str_at(&[key]).unwrap_or_default().to_owned();
+    let (key, operator) = (text(wide, "key"), text(wide, "operator"));
+    if wide == narrow {
+        return true;
+    }
+    if text(narrow, "key") != key && !(key.is_empty() && operator == "Exists") {
+        return false;
+    }
+    let effect = text(wide, "effect");
+    if text(narrow, "effect") != effect && !effect.is_empty() {
+        return false;
+    }
+    let seconds = |toleration: &Value| toleration.get("tolerationSeconds").and_then(Value::as_int);
+    if let ("NoExecute", Some(most)) = (effect.as_str(), seconds(wide)) {
+        if seconds(narrow).is_none_or(|given| given > most) {
+            return false;
+        }
+    }
+    match operator.as_str() {
+        "Exists" => true,
+        "Equal" | "" => text(narrow, "operator") == "Equal" && text(narrow, "value") == text(wide, "value"),
+        _ => false,
+    }
+}
+
+/// Both lists as one, without those that others cover.
+fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
+    let all: Vec<&Value> = first.iter().chain(second).collect();
+    let mut merged: Vec<Value> = Vec::new();
+    for (i, toleration) in all.iter().enumerate() {
+        let later = all.get(i + 1..).unwrap_or_default();
+        let is_covered = merged.iter().any(|other| covers(other, toleration))
+            || later.iter().any(|other| other != toleration && covers(other, toleration));
+        if !is_covered {
+            merged.push((*toleration).clone());
+        }
+    }
+    merged
+}
+
+/// The tolerations in an annotation of a namespace; `None` when it is not there.
+fn annotated(namespace: Option<&Value>, key: &str) -> Result<Option<Vec<Value>>, ApiError> {
+    let Some(text) = namespace.and_then(|n| n.str_at(&["metadata", "annotations", key])) else {
+        return Ok(None);
+    };
+    if text.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
+    let bad = |why: String| ApiError::new(500, Reason::Unknown, why);
+    let parsed = json::parse(text.as_bytes()).map_err(|fault| bad(fault.to_string()))?;
+    match &parsed {
+        Value::Null => Ok(None),
+        Value::Array(list) => Ok(Some(list.iter().map(normal).collect())),
+        _ => Err(bad(format!("{key}: not a list of tolerations"))),
+    }
+}
+
+fn of_pod(pod: &Value) -> &[Value] {
+    pod.at(&["spec", "tolerations"]).and_then(Value::as_array).unwrap_or_default()
+}
+
+/// Adds what pods of the namespace tolerate anyway, and that one that is sure of its memory tolerates a node which is short of it.
+///
+/// # Errors
+/// As [`validate`].
+pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiError> {
+    let settings = &call.cx.server.admission.settings.tolerations;
+    let mut more = match call.operation {
+        Operation::Create => {
+            let namespace = namespace_of(call).await?;
+            annotated(namespace.as_ref(), DEFAULT)?.unwrap_or_else(|| settings.default.clone())
+        }
+        _ => Vec::new(),
+    };
+    if quality_of_service(pod) != "BestEffort" {
+        let short = tree!({
+            "effect": "NoSchedule",
+            "key": "node.kubernetes.io/memory-pressure",
+            "operator": "Exists",
+        });
+        more.push(short);
+    }
+    if !more.is_empty() {
+        let given: Vec<Value> = of_pod(pod).iter().map(normal).collect();
+        let merged = merge(&given, &more);
+        if let Some(spec) = pod.object_at_mut(&["spec"]) {
+            spec.insert("tolerations", merged);
+        }
+    }
+    validate(call, pod).await
+}
+
+/// Refuses a pod that tolerates what it may not.
+///
+/// # Errors
+/// 500 as upstream answers, for that and for annotations that are no tolerations.
+pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
+    let given = of_pod(pod);
+    if given.is_empty() {
+        return Ok(());
+    }
+    let namespace = namespace_of(call).await?;
+    let own = annotated(namespace.as_ref(), ALLOWED)?;
+    let (allowed, scope) = match &own {
+        Some(own) => (own, "namespace"),
+        None => (&call.cx.server.admission.settings.tolerations.allowed, "cluster"),
+    };
+    let is_allowed = |toleration: &Value| allowed.iter().any(|wide| covers(wide, &normal(toleration)));
+    if allowed.is_empty() || given.iter().all(is_allowed) {
+        return Ok(());
+    }
+    let why = format!(
+        "pod tolerations (possibly merged with namespace default tolerations) conflict with its {scope} whitelist"
+    );
+    Err(ApiError::new(500, Reason::Unknown, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Vec<Value> {
+        json::parse(text.as_bytes()).unwrap().as_array().unwrap().to_vec()
+    }
+
+    #[test]
+    fn what_covers_what() {
+        // wide, narrow, whether it covers
+        let rows = [
+            (r#"{"operator":"Exists"}"#, r#"{"key":"a","operator":"Exists"}"#, true),
+            (r#"{"key":"a","operator":"Exists"}"#, r#"{"key":"a","operator":"Equal","value":"x"}"#, true),
+            (r#"{"key":"a","operator":"Equal","value":"x"}"#, r#"{"key":"a","operator":"Exists"}"#, false),
+            (r#"{"key":"a","value":"x"}"#, r#"{"key":"a","operator":"Equal","value":"x"}"#, true),
+            (
+                r#"{"key":"a","operator":"Exists","effect":"NoSchedule"}"#,
+                r#"{"key":"a","operator":"Exists"}"#,
+                false,
+            ),
+            (r#"{"key":"a","operator":"Exists"}"#, r#"{"key":"b","operator":"Exists"}"#, false),
+            (
+                r#"{"key":"a","operator":"Exists","effect":"NoExecute","tolerationSeconds":5}"#,
+                r#"{"key":"a","operator":"Exists","effect":"NoExecute","tolerationSeconds":6}"#,
+                false,
+            ),
+            (
+                r#"{"key":"a","operator":"Exists","effect":"NoExecute","tolerationSeconds":5}"#,
+                r#"{"key":"a","operator":"Exists","effect":"NoExecute","tolerationSeconds":4}"#,
+                true,
+            ),
+            (r#"{"key":"a","operator":"Odd"}"#, r#"{"key":"a","operator":"Exists"}"#, false),
+        ];
+        for (wide, narrow, expected) in rows {
+            let list = parse(&format!("[{wide},{narrow}]"));
+            assert_eq!(covers(&list[0], &list[1]), expected, "{wide} {narrow}");
+        }
+    }
+
+    #[test]
+    fn lists_are_merged_without_what_others_cover() {
+        let first = parse(r#"[{"key":"a","operator":"Equal","value":"x"},{"key":"b","operator":"Exists"}]"#);
+        let second = parse(r#"[{"key":"a","operator":"Exists"},{"key":"b","operator":"Exists"}]"#);
+        assert_eq!(
+            merge(&first, &second),
+            parse(r#"[{"key":"b","operator":"Exists"},{"key":"a","operator":"Exists"}]"#)
+        );
+    }
+
+    #[test]
+    fn configurations_by_table() {
+        const HEAD: &str =
+            r#""apiVersion":"podtolerationrestriction.admission.k8s.io/v1alpha1","kind":"Configuration""#;
+        let read = |members: &str| {
+            let text = format!("{{{HEAD}{members}}}");
+            Tolerations::read(&json::parse(text.as_bytes()).unwrap())
+        };
+        let good = read(r#","default":[{"key":"a","operator":"Exists"}],"whitelist":[]"#).unwrap();
+        assert_eq!((good.default.len(), good.allowed.len()), (1, 0));
+        assert!(read(r#","defaults":[]"#).unwrap_err().contains("unknown field"));
+        assert!(read(r#","default":[{"key":"a b"}]"#).unwrap_err().starts_with("invalid config: "));
+    }
+}
