@@ -13,6 +13,8 @@ pub mod workloads;
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{Map, Value};
 
+use super::first_key;
+
 /// One default, or a part of the object with defaults of its own. Fields are paths of keys joined by dots.
 #[derive(Clone, Copy, Debug)]
 pub enum Rule {
@@ -79,9 +81,11 @@ impl Literal {
 pub fn apply(rows: &[Rule], object: &mut Map) {
     for row in rows {
         match *row {
-            Field(path, literal) => set(object, path, &literal.value(), |present| literal.is_absent(present)),
+            Field(path, literal) => {
+                make(object, path, || literal.value(), |present| literal.is_absent(present));
+            }
             Rule::Counted(path, number) => {
-                set(object, path, &number.into(), |v| matches!(v, Value::Null | Value::Int(0)));
+                make(object, path, || number.into(), |v| matches!(v, Value::Null | Value::Int(0)));
             }
             Rule::In(path, rows) => {
                 if let Some(part) = at_mut(object, path).and_then(Value::as_object_mut) {
@@ -89,7 +93,7 @@ pub fn apply(rows: &[Rule], object: &mut Map) {
                 }
             }
             Rule::Made(path, rows) => {
-                set(object, path, &Value::object(), Value::is_null);
+                make(object, path, Value::object, Value::is_null);
                 if let Some(part) = at_mut(object, path).and_then(Value::as_object_mut) {
                     apply(rows, part);
                 }
@@ -152,32 +156,39 @@ fn agree(object: &mut Map, one: &str, all: &str, key: Option<&str>) {
 
 /// The value at a dotted path.
 pub fn at<'a>(object: &'a Map, path: &str) -> Option<&'a Value> {
-    let mut keys = path.split('.');
-    let first = object.get(keys.next()?)?;
-    keys.try_fold(first, |value, key| value.get(key))
+    match first_key(path) {
+        (key, None) => object.get(key),
+        (key, Some(rest)) => at(object.get(key)?.as_object()?, rest),
+    }
 }
 
 fn at_mut<'a>(object: &'a mut Map, path: &str) -> Option<&'a mut Value> {
-    let mut keys = path.split('.');
-    let first = object.get_mut(keys.next()?)?;
-    keys.try_fold(first, |value, key| value.get_mut(key))
+    match first_key(path) {
+        (key, None) => object.get_mut(key),
+        (key, Some(rest)) => at_mut(object.get_mut(key)?.as_object_mut()?, rest),
+    }
 }
 
 /// Sets the field at a dotted path where `is_absent` holds, parents included.
 fn set(object: &mut Map, path: &str, value: &Value, is_absent: impl Fn(&Value) -> bool) {
-    match path.split_once('.') {
-        Some((key, rest)) => {
+    make(object, path, || value.clone(), is_absent);
+}
+
+/// As [`set`], with a value that is made when it is needed: mostly it is not.
+fn make(object: &mut Map, path: &str, value: impl FnOnce() -> Value, is_absent: impl Fn(&Value) -> bool) {
+    match first_key(path) {
+        (key, Some(rest)) => {
             let part = object.entry(key);
             if part.is_null() {
                 *part = Value::object();
             }
             if let Some(part) = part.as_object_mut() {
-                set(part, rest, value, is_absent);
+                make(part, rest, value, is_absent);
             }
         }
-        None => {
-            if object.get(path).is_none_or(is_absent) {
-                object.insert(path, value.clone());
+        (key, None) => {
+            if object.get(key).is_none_or(is_absent) {
+                object.insert(key, value());
             }
         }
     }
@@ -185,7 +196,7 @@ fn set(object: &mut Map, path: &str, value: &Value, is_absent: impl Fn(&Value) -
 
 /// Takes over the members of `from` that `object` has not at `path`.
 fn fill_from(object: &mut Map, path: &str, from: &Map) {
-    set(object, path, &Value::object(), Value::is_null);
+    make(object, path, Value::object, Value::is_null);
     let Some(target) = at_mut(object, path).and_then(Value::as_object_mut) else { return };
     for (key, value) in from.iter() {
         if !target.contains(key) {

@@ -30,6 +30,7 @@ use plinth_codec::{names, Map, Value};
 
 use crate::field::{self, Place};
 use crate::status::Cause;
+use crate::strategy::first_key;
 
 /// One check, or a part of the object with checks of its own. Fields are keys joined by dots.
 #[derive(Clone, Copy, Debug)]
@@ -165,14 +166,10 @@ fn is_port(number: i64) -> bool {
 
 /// The value at a dotted path.
 fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
-    // Most paths are one key, and short: looking for a dot byte by byte is quicker than searching.
-    let mut rest = path;
-    let mut value = object;
-    while let Some(dot) = rest.bytes().position(|byte| byte == b'.') {
-        value = value.get(&rest[..dot])?;
-        rest = &rest[dot + 1..];
+    match first_key(path) {
+        (key, None) => object.get(key).filter(|value| !value.is_null()),
+        (key, Some(rest)) => at(object.get(key)?, rest),
     }
-    value.get(rest).filter(|value| !value.is_null())
 }
 
 fn text<'a>(object: &'a Value, path: &str) -> &'a str {
