@@ -6,6 +6,7 @@ use clap::Parser;
 use plinth_server::cli::{self, Cli};
 
 fn main() -> ExitCode {
+    cli::allocator::configure();
     match cli::run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => {

@@ -1,5 +1,6 @@
 //! The command line of `plinth`.
 
+pub mod allocator;
 mod client;
 mod convert;
 mod kubeconfig;

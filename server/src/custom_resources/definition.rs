@@ -8,7 +8,7 @@ use plinth_codec::Value;
 use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 
-use super::schema::VersionSchema;
+use super::schema::{SchemaText, VersionSchema};
 use super::webhook::Webhook;
 use crate::conditions;
 
@@ -32,8 +32,6 @@ pub struct Definition {
     pub conversion: Conversion,
     /// Whether objects keep every field (`spec.preserveUnknownFields`, of v1beta1).
     pub preserves_unknown: bool,
-    /// What of the definition decides how objects are served: unchanged, nothing has to be made anew.
-    pub fingerprint: [u8; 32],
     /// Whether the definition is being deleted, so that no more objects are created. The only thing that changes while
     /// it is served; a flag and not another registry, because watches go on until the objects are gone.
     terminating: AtomicBool,
@@ -160,8 +158,9 @@ impl Names {
 }
 
 impl Definition {
-    /// Reads a definition. `accepted` are the names that it is served under.
-    pub fn new(tree: &Value, accepted: Names) -> Definition {
+    /// Reads a definition whose schemas have been taken out by [`take_schemas`]. `accepted` are the names that it is
+    /// served under.
+    pub fn new(tree: &Value, schemas: &[SchemaText], accepted: Names) -> Definition {
         let null = Value::Null;
         let spec = tree.get("spec").unwrap_or(&null);
         let group = SmolStr::from(spec.str_at(&["group"]).unwrap_or_default());
@@ -174,11 +173,14 @@ impl Definition {
         let kind = accepted.kind.clone();
         Definition {
             name: tree.str_at(&["metadata", "name"]).unwrap_or_default().into(),
-            versions: list.iter().map(|v| Version::new(v, list, &group, &kind, preserves_unknown)).collect(),
+            versions: list
+                .iter()
+                .zip(schemas)
+                .map(|(v, s)| Version::new(v, s, list, &group, &kind))
+                .collect(),
             namespaced: spec.str_at(&["scope"]) == Some("Namespaced"),
             conversion,
             preserves_unknown,
-            fingerprint: fingerprint(&spec_digest(tree), &accepted),
             names: accepted,
             group,
             terminating: AtomicBool::new(conditions::is_true(tree, "Terminating")),
@@ -201,6 +203,26 @@ impl Definition {
     }
 }
 
+/// Takes the schemas out of a definition and gives them back compressed, one for each version: as trees they are most of
+/// what a definition takes.
+pub fn take_schemas(tree: &mut Value) -> Vec<SchemaText> {
+    let Some(spec) = tree.object_at_mut(&["spec"]) else { return Vec::new() };
+    let preserves_unknown = spec.get("preserveUnknownFields").and_then(Value::as_bool) == Some(true);
+    let versions = spec.get_mut("versions").and_then(Value::as_array_mut);
+    let take = |version: &mut Value| {
+        let schema = version.as_object_mut().and_then(|version| version.remove("schema"));
+        let schema = schema.as_ref().and_then(|schema| schema.get("openAPIV3Schema"));
+        SchemaText::new(schema, selectable(version), preserves_unknown)
+    };
+    versions.into_iter().flatten().map(take).collect()
+}
+
+/// The paths of `selectableFields` of a version.
+fn selectable(version: &Value) -> impl Iterator<Item = &str> {
+    let fields = version.get("selectableFields").and_then(Value::as_array).unwrap_or_default();
+    fields.iter().filter_map(|field| field.str_at(&["jsonPath"]))
+}
+
 /// The UID and `spec` of a definition, in 32 bytes.
 pub fn spec_digest(tree: &Value) -> [u8; 32] {
     let mut text = Vec::with_capacity(4096);
@@ -217,18 +239,13 @@ pub fn fingerprint(spec_digest: &[u8; 32], accepted: &Names) -> [u8; 32] {
 }
 
 impl Version {
-    fn new(version: &Value, all: &[Value], group: &str, kind: &str, preserves_unknown: bool) -> Version {
+    fn new(version: &Value, schema: &SchemaText, all: &[Value], group: &str, kind: &str) -> Version {
         let flag = |key: &str| version.get(key).and_then(Value::as_bool) == Some(true);
         let name = version.str_at(&["name"]).unwrap_or_default();
         let list = |key: &str| version.get(key).and_then(Value::as_array).unwrap_or_default();
         let scale = version.at(&["subresources", "scale"]).filter(|s| s.as_object().is_some());
         let path =
             |scale: &Value, key: &str| scale.str_at(&[key]).filter(|p| !p.is_empty()).map(JsonPath::new);
-        let selectable: Vec<SmolStr> = list("selectableFields")
-            .iter()
-            .filter_map(|f| f.str_at(&["jsonPath"]))
-            .map(SmolStr::new)
-            .collect();
         let deprecation = flag("deprecated").then(|| match version.str_at(&["deprecationWarning"]) {
             Some(warning) => warning.to_owned(),
             None => default_warning(group, kind, name, all),
@@ -246,13 +263,8 @@ impl Version {
                 })
             }),
             columns: list("additionalPrinterColumns").to_vec(),
-            schema: VersionSchema::new(
-                GVK::new(group, name, kind),
-                version.at(&["schema", "openAPIV3Schema"]),
-                &selectable,
-                preserves_unknown,
-            ),
-            selectable,
+            schema: VersionSchema::new(GVK::new(group, name, kind), schema.clone()),
+            selectable: selectable(version).map(SmolStr::new).collect(),
         }
     }
 }
@@ -279,8 +291,9 @@ mod tests {
     use plinth_codec::json;
 
     fn definition(text: &str) -> Definition {
-        let tree = json::parse(text.as_bytes()).unwrap();
-        Definition::new(&tree, Names::of(tree.at(&["spec", "names"])))
+        let mut tree = json::parse(text.as_bytes()).unwrap();
+        let schemas = take_schemas(&mut tree);
+        Definition::new(&tree, &schemas, Names::of(tree.at(&["spec", "names"])))
     }
 
     const SAMPLE: &str = r#"{"metadata":{"name":"crontabs.example.com","uid":"u"},"spec":{"group":"example.com",
@@ -313,8 +326,11 @@ mod tests {
     fn the_fingerprint_follows_the_spec_and_not_the_status() {
         let other = SAMPLE.replace("\"ct\"", "\"cr\"");
         let status = SAMPLE.replacen('{', r#"{"status":{"storedVersions":["v2"]},"#, 1);
-        let base = definition(SAMPLE).fingerprint;
-        assert_ne!(base, definition(&other).fingerprint);
-        assert_eq!(base, definition(&status).fingerprint);
+        let of = |text: &str| {
+            let tree = json::parse(text.as_bytes()).unwrap();
+            fingerprint(&spec_digest(&tree), &Names::of(tree.at(&["spec", "names"])))
+        };
+        assert_ne!(of(SAMPLE), of(&other));
+        assert_eq!(of(SAMPLE), of(&status));
     }
 }

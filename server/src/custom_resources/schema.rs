@@ -18,13 +18,19 @@ use smol_str::SmolStr;
 
 use crate::status::ApiError;
 
+/// `openAPIV3Schema` of a version as JSON, deflated. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct SchemaText {
+    /// `None` when the definition has none.
+    deflated: Option<Bytes>,
+    stamp: SmolStr,
+}
+
 /// The schema of a version. The compiled form is made once, by whoever needs it first.
 #[derive(Debug)]
 pub struct VersionSchema {
-    /// `openAPIV3Schema` as JSON, deflated; `None` when the definition has none.
-    text: Option<Bytes>,
+    text: SchemaText,
     kind: GVK,
-    stamp: SmolStr,
     compiled: OnceLock<Option<Arc<Compiled>>>,
 }
 
@@ -39,15 +45,13 @@ pub struct Compiled {
     pub root: TypeId,
 }
 
-impl VersionSchema {
-    /// Takes `openAPIV3Schema`. `selectable` are the paths whose values lie in the header of stored objects.
-    /// `kind` is the kind of the objects.
-    pub fn new(
-        kind: GVK,
+impl SchemaText {
+    /// Of `openAPIV3Schema`. `selectable` are the paths whose values lie in the header of stored objects.
+    pub fn new<'a>(
         schema: Option<&Value>,
-        selectable: &[SmolStr],
+        selectable: impl Iterator<Item = &'a str>,
         preserves_unknown: bool,
-    ) -> VersionSchema {
+    ) -> SchemaText {
         let mut json = Vec::new();
         if let Some(schema) = schema {
             json::write_untyped(schema, &mut json);
@@ -61,24 +65,26 @@ impl VersionSchema {
         }
         let digest = hash.finalize();
         let stamp = digest.iter().take(8).map(|b| format!("{b:02x}")).collect::<String>();
-        VersionSchema {
-            text: schema.is_some().then(|| deflated(&json)),
-            kind,
-            stamp: stamp.into(),
-            compiled: OnceLock::new(),
-        }
+        SchemaText { deflated: schema.is_some().then(|| deflated(&json)), stamp: stamp.into() }
+    }
+}
+
+impl VersionSchema {
+    /// Of that text; `kind` is the kind of the objects.
+    pub fn new(kind: GVK, text: SchemaText) -> VersionSchema {
+        VersionSchema { text, kind, compiled: OnceLock::new() }
     }
 
     /// What tells this schema from others: objects that were stored under it are served without a look inside.
     pub fn stamp(&self) -> &str {
-        &self.stamp
+        &self.text.stamp
     }
 
     /// `openAPIV3Schema` as the definition has it.
     pub fn source(&self) -> Option<Value> {
         let mut text = Vec::new();
         // What was compressed here a while ago can be read again.
-        DeflateDecoder::new(self.text.as_deref()?).read_to_end(&mut text).ok()?;
+        DeflateDecoder::new(self.text.deflated.as_deref()?).read_to_end(&mut text).ok()?;
         json::parse(&text).ok()
     }
 
@@ -87,7 +93,7 @@ impl VersionSchema {
     /// # Errors
     /// 500 when it cannot be compiled, which the validation of definitions rules out.
     pub fn compiled(&self) -> Result<Option<&Arc<Compiled>>, ApiError> {
-        if self.text.is_none() {
+        if self.text.deflated.is_none() {
             return Ok(None);
         }
         let compiled = self.compiled.get_or_init(|| Compiled::new(&self.source()?, &self.kind).map(Arc::new));
@@ -99,7 +105,7 @@ impl VersionSchema {
 
     /// Takes over what another one has compiled of the same text.
     pub fn share(&self, other: &VersionSchema) {
-        let same = self.stamp == other.stamp && self.kind == other.kind;
+        let same = self.stamp() == other.stamp() && self.kind == other.kind;
         if let (true, Some(compiled)) = (same, other.compiled.get()) {
             // Already compiled here is as good.
             let _ = self.compiled.set(compiled.clone());
@@ -132,9 +138,10 @@ mod tests {
     fn a_schema_comes_back_as_it_was_and_compiles() {
         let source = tree!({ "type": "object", "properties": tree!({ "a": tree!({ "type": "string" }) }) });
         let kind = || GVK::new("example.com", "v1", "X");
-        let schema = VersionSchema::new(kind(), Some(&source), &[], false);
+        let made = |source| VersionSchema::new(kind(), SchemaText::new(source, [].into_iter(), false));
+        let schema = made(Some(&source));
         assert_eq!(schema.source(), Some(source));
         assert!(schema.compiled().unwrap().is_some());
-        assert!(VersionSchema::new(kind(), None, &[], false).compiled().unwrap().is_none());
+        assert!(made(None).compiled().unwrap().is_none());
     }
 }

@@ -291,7 +291,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::custom_resources::definition::{Definition, Names};
+    use crate::custom_resources::definition::{take_schemas, Definition, Names};
     use crate::custom_resources::rows;
 
     fn custom(group: &str, plural: &str) -> CustomRows {
@@ -300,9 +300,10 @@ mod tests {
             {{"plural":"{plural}","singular":"x","kind":"X","listKind":"XList"}},"versions":[{{"name":"v1","served":true,
             "storage":true,"schema":{{"openAPIV3Schema":{{"type":"object"}}}}}}]}}}}"#
         );
-        let tree = plinth_codec::json::parse(definition.as_bytes()).unwrap();
+        let mut tree = plinth_codec::json::parse(definition.as_bytes()).unwrap();
         let names = Names::of(tree.at(&["spec", "names"]));
-        rows::of(&Arc::new(Definition::new(&tree, names)), "v1").unwrap()
+        let schemas = take_schemas(&mut tree);
+        rows::of(&Arc::new(Definition::new(&tree, &schemas, names)), "v1").unwrap()
     }
 
     #[test]

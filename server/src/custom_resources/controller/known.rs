@@ -7,23 +7,46 @@ use plinth_engine::Revision;
 
 use crate::conditions;
 use crate::custom_resources::approval::{approval, is_protected_group, Approval};
-use crate::custom_resources::definition::{fingerprint, spec_digest, Definition, Names};
+use crate::custom_resources::definition::{fingerprint, spec_digest, take_schemas, Definition, Names};
 use crate::custom_resources::naming::NameConflict;
 use crate::custom_resources::rows;
+use crate::custom_resources::schema::SchemaText;
 use crate::metadata;
 use crate::outward::webhook::is_ca_bundle;
 use crate::registry::CustomRows;
+use crate::status::ApiError;
+use crate::storage::stored::Stored;
 
-/// A definition as it was last seen, and what was made of it.
-pub(super) struct Known {
-    /// Without the schemas of its versions once there are rows, which keep them compressed: as trees they would be most
-    /// of what a definition takes.
+/// A definition as it is stored.
+pub(super) struct Seen {
+    /// Without the schemas of its versions.
     pub(super) tree: Value,
-    /// Whether the schemas have been taken out.
-    bare: bool,
+    /// Those, in the order of the versions.
+    schemas: Vec<SchemaText>,
     pub(super) revision: Revision,
     /// Of the UID and the whole spec.
     spec_digest: [u8; 32],
+}
+
+impl Seen {
+    pub(super) fn new(mut tree: Value, revision: Revision) -> Seen {
+        Seen { spec_digest: spec_digest(&tree), schemas: take_schemas(&mut tree), revision, tree }
+    }
+
+    /// Of a value of the store, as it was written at that revision.
+    pub(super) fn parse(value: &[u8], revision: Revision) -> Result<Seen, ApiError> {
+        let stored = Stored::parse(value).map_err(ApiError::internal)?;
+        let mut tree = plinth_codec::json::parse(stored.body()).map_err(ApiError::internal)?;
+        if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
+            metadata.insert("resourceVersion", revision.to_string());
+        }
+        Ok(Seen::new(tree, revision))
+    }
+}
+
+/// A definition as it was last seen, and what was made of it.
+pub(super) struct Known {
+    pub(super) seen: Seen,
     /// The names that it has been granted.
     pub(super) granted: Names,
     pub(super) conflict: Option<NameConflict>,
@@ -36,50 +59,34 @@ pub(super) fn group_of(tree: &Value) -> &str {
     tree.str_at(&["spec", "group"]).unwrap_or_default()
 }
 
-fn versions_mut(tree: &mut Value) -> impl Iterator<Item = &mut Map> {
-    let versions = tree.object_at_mut(&["spec"]).and_then(|spec| spec.get_mut("versions"));
-    let versions = versions.and_then(Value::as_array_mut);
-    versions.into_iter().flatten().filter_map(Value::as_object_mut)
-}
-
 impl Known {
-    pub(super) fn new(tree: Value, revision: Revision) -> Known {
+    pub(super) fn new(seen: Seen) -> Known {
         Known {
-            spec_digest: spec_digest(&tree),
-            bare: false,
-            revision,
-            granted: Names::of(tree.at(&["status", "acceptedNames"])),
+            granted: Names::of(seen.tree.at(&["status", "acceptedNames"])),
             conflict: None,
             fingerprint: [0; 32],
             rows: None,
-            tree,
+            seen,
         }
     }
 
     /// Takes in what has become of the definition.
-    pub(super) fn renew(&mut self, tree: Value, revision: Revision) {
+    pub(super) fn renew(&mut self, seen: Seen) {
         // A definition that was deleted and made anew between two looks has nothing of the old one.
-        if metadata::text(&self.tree, "uid") != metadata::text(&tree, "uid") {
+        if metadata::text(&self.seen.tree, "uid") != metadata::text(&seen.tree, "uid") {
             self.granted = Names::default();
         }
-        self.spec_digest = spec_digest(&tree);
-        self.tree = tree;
-        self.bare = false;
-        self.revision = revision;
-        // The same spec makes the same rows.
-        if self.rows.is_some() && self.fingerprint == fingerprint(&self.spec_digest, &self.granted) {
-            self.take_schemas();
-        }
+        self.seen = seen;
     }
 
     fn storage_version(&self) -> Option<&str> {
-        let versions = self.tree.at(&["spec", "versions"]).and_then(Value::as_array)?;
+        let versions = self.seen.tree.at(&["spec", "versions"]).and_then(Value::as_array)?;
         let stored = versions.iter().find(|v| v.get("storage").and_then(Value::as_bool) == Some(true));
         stored?.str_at(&["name"])
     }
 
     pub(super) fn is_established(&self) -> bool {
-        conditions::is_true(&self.tree, "Established")
+        conditions::is_true(&self.seen.tree, "Established")
     }
 
     /// Whether there is an API: names once accepted are kept through later conflicts.
@@ -90,22 +97,21 @@ impl Known {
 
     /// Whether the webhook's certificates are none, which keeps a definition from being established.
     fn has_bad_bundle(&self) -> bool {
-        let bundle = self.tree.str_at(&["spec", "conversion", "webhook", "clientConfig", "caBundle"]);
+        let bundle = self.seen.tree.str_at(&["spec", "conversion", "webhook", "clientConfig", "caBundle"]);
         !self.is_established() && bundle.is_some_and(|bundle| !is_ca_bundle(bundle))
     }
 
     /// Brings the rows up to date; whether they are others now.
     pub(super) fn make_rows(&mut self) -> bool {
         if !self.is_served() {
-            self.put_schemas_back();
             return self.rows.take().is_some();
         }
-        let fingerprint = fingerprint(&self.spec_digest, &self.granted);
+        let fingerprint = fingerprint(&self.seen.spec_digest, &self.granted);
         if self.rows.is_some() && fingerprint == self.fingerprint {
             return false;
         }
-        self.put_schemas_back();
-        let definition = Arc::new(Definition::new(&self.tree, self.granted.clone()));
+        let names = self.granted.clone();
+        let definition = Arc::new(Definition::new(&self.seen.tree, &self.seen.schemas, names));
         if let Some((old, _)) = &self.rows {
             for version in &definition.versions {
                 let before = old.position(&version.name).and_then(|i| old.versions.get(i));
@@ -117,35 +123,13 @@ impl Known {
         let made = self.storage_version().and_then(|storage| rows::of(&definition, storage));
         self.fingerprint = fingerprint;
         self.rows = made.map(|rows| (definition, rows));
-        if self.rows.is_some() {
-            self.take_schemas();
-        }
         true
-    }
-
-    /// Takes the schemas out of the tree: the rows have them.
-    fn take_schemas(&mut self) {
-        for version in versions_mut(&mut self.tree) {
-            version.remove("schema");
-        }
-        self.bare = true;
-    }
-
-    /// Puts back into the tree what was taken out of it.
-    fn put_schemas_back(&mut self) {
-        let (true, Some((definition, _))) = (std::mem::take(&mut self.bare), &self.rows) else { return };
-        for version in versions_mut(&mut self.tree) {
-            let name = version.get("name").and_then(Value::as_str).unwrap_or_default();
-            let made = definition.position(name).and_then(|i| definition.versions.get(i));
-            if let Some(source) = made.and_then(|made| made.schema.source()) {
-                version.insert("schema", tree!({ "openAPIV3Schema": source }));
-            }
-        }
     }
 
     /// The status that the definition should have.
     pub(super) fn status(&self) -> Value {
-        let status = self.tree.get("status").and_then(Value::as_object).cloned().unwrap_or_else(Map::new);
+        let status =
+            self.seen.tree.get("status").and_then(Value::as_object).cloned().unwrap_or_else(Map::new);
         let mut object = tree!({ "status": status });
         if let Some(status) = object.object_at_mut(&["status"]) {
             status.insert("acceptedNames", self.granted.to_value());
@@ -168,8 +152,8 @@ impl Known {
             };
             set("Established", established);
         }
-        if is_protected_group(group_of(&self.tree)) {
-            let (state, why) = approval(&self.tree);
+        if is_protected_group(group_of(&self.seen.tree)) {
+            let (state, why) = approval(&self.seen.tree);
             let (status, reason) = match state {
                 Approval::Invalid => ("False", "InvalidAnnotation"),
                 Approval::Missing => ("False", "MissingAnnotation"),
@@ -189,7 +173,7 @@ mod tests {
     fn known(text: &str) -> Known {
         let tree = plinth_codec::json::parse(text.as_bytes()).unwrap();
         let granted = Names::of(tree.at(&["spec", "names"]));
-        Known { granted, ..Known::new(tree, Revision::ZERO) }
+        Known { granted, ..Known::new(Seen::new(tree, Revision::ZERO)) }
     }
 
     const SAMPLE: &str = r#"{"metadata":{"name":"cars.example.com"},"spec":{"group":"example.com","scope":"Cluster",
@@ -228,8 +212,8 @@ mod tests {
         assert!(car.make_rows());
         assert!(!car.make_rows());
         let mut change = |from: &str, to: &str| {
-            car.tree = plinth_codec::json::parse(SAMPLE.replace(from, to).as_bytes()).unwrap();
-            car.spec_digest = spec_digest(&car.tree);
+            let tree = plinth_codec::json::parse(SAMPLE.replace(from, to).as_bytes()).unwrap();
+            car.seen = Seen::new(tree, Revision::ZERO);
             car.make_rows()
         };
         assert!(!change("[\"v1\"]", "[\"v0\",\"v1\"]"), "the status has nothing to do with them");

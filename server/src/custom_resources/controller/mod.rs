@@ -24,7 +24,7 @@ use plinth_codec::Value;
 use plinth_engine::{Entry, EventKind, Feed, Revision, Subscribe};
 use smol_str::SmolStr;
 
-use self::known::{group_of, Known};
+use self::known::{group_of, Known, Seen};
 use self::removal::remove_objects;
 use super::definition::{Names, RESOURCE};
 use super::naming::{self, Taken};
@@ -35,7 +35,6 @@ use crate::request_info::Verb;
 use crate::server::Server;
 use crate::status::ApiError;
 use crate::storage::key;
-use crate::storage::stored::Stored;
 
 pub use self::removal::{mark_deleted, FINALIZER};
 
@@ -118,7 +117,7 @@ async fn follow(
                     match &event.kind {
                         EventKind::Put { value, .. } => {
                             let value = server.store.open(&event.key, value)?;
-                            definitions.put(name, &value, event.revision)?;
+                            definitions.put(name, Seen::parse(&value, event.revision)?);
                         }
                         EventKind::Delete => definitions.remove(name),
                     }
@@ -139,43 +138,35 @@ fn prefix() -> String {
     key::resource_prefix(RESOURCE.0, RESOURCE.2)
 }
 
-fn read(value: &[u8], revision: Revision) -> Result<Value, ApiError> {
-    let stored = Stored::parse(value).map_err(ApiError::internal)?;
-    let mut tree = plinth_codec::json::parse(stored.body()).map_err(ApiError::internal)?;
-    if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
-        metadata.insert("resourceVersion", revision.to_string());
-    }
-    Ok(tree)
-}
-
 impl Definitions {
-    /// Reads all definitions and publishes the registry.
+    /// Reads all definitions and publishes the registry. One is a tree at a time: those of five hundred would be a
+    /// hundred megabytes, which the allocator then keeps.
     async fn load(&mut self, server: &Arc<Server>) -> Result<Revision, ApiError> {
         let prefix = prefix();
         let range = key::range(prefix.as_bytes());
+        let store = server.store.clone();
         let pick = move |entry: &Entry<'_>| {
             let (_, name) = key::split(&prefix, false, entry.key)?;
-            Some((SmolStr::from(name), entry.to_record()))
+            let value = store.open(entry.key, entry.value);
+            let seen = value.and_then(|value| Seen::parse(&value, entry.mod_revision));
+            Some((SmolStr::from(name), seen))
         };
-        let (records, revision) = server.store.survey(range, pick).await?;
-        let present: BTreeSet<SmolStr> = records.iter().map(|(name, _)| name.clone()).collect();
+        let (found, revision) = server.store.survey(range, pick).await?;
+        let present: BTreeSet<SmolStr> = found.iter().map(|(name, _)| name.clone()).collect();
         self.known.retain(|name, _| present.contains(name));
-        for (name, record) in records {
-            let value = server.store.open(&record.key, &record.value)?;
-            self.put(&name, &value, record.mod_revision)?;
+        for (name, seen) in found {
+            self.put(&name, seen?);
         }
         self.settle(server, &present);
         Ok(revision)
     }
 
-    fn put(&mut self, name: &str, value: &[u8], revision: Revision) -> Result<(), ApiError> {
-        let tree = read(value, revision)?;
+    fn put(&mut self, name: &str, seen: Seen) {
         match self.known.get_mut(name) {
-            Some(known) if known.revision >= revision => {}
-            Some(known) => known.renew(tree, revision),
-            None => drop(self.known.insert(name.into(), Known::new(tree, revision))),
+            Some(known) if known.seen.revision >= seen.revision => {}
+            Some(known) => known.renew(seen),
+            None => drop(self.known.insert(name.into(), Known::new(seen))),
         }
-        Ok(())
     }
 
     fn remove(&mut self, name: &str) {
@@ -209,9 +200,9 @@ impl Definitions {
 
     fn grant(&mut self, name: &SmolStr) {
         let Some(known) = self.known.get(name) else { return };
-        let wanted = Names::of(known.tree.at(&["spec", "names"]));
+        let wanted = Names::of(known.seen.tree.at(&["spec", "names"]));
         let mut taken = Taken::default();
-        for other in self.known.values().filter(|o| group_of(&o.tree) == group_of(&known.tree)) {
+        for other in self.known.values().filter(|o| group_of(&o.seen.tree) == group_of(&known.seen.tree)) {
             taken.add(&other.granted);
         }
         let (granted, conflict) = naming::accept(&wanted, &known.granted, &taken);
@@ -225,10 +216,10 @@ impl Definitions {
     async fn tell(&self, server: &Arc<Server>, name: &SmolStr) -> Result<(), ApiError> {
         let Some(known) = self.known.get(name) else { return Ok(()) };
         let status = known.status();
-        if known.tree.get("status") == Some(&status) {
+        if known.seen.tree.get("status") == Some(&status) {
             return Ok(());
         }
-        let read_at = metadata::text(&known.tree, "resourceVersion").to_owned();
+        let read_at = metadata::text(&known.seen.tree, "resourceVersion").to_owned();
         update_status(server, name, &|definition| {
             if metadata::text(definition, "resourceVersion") != read_at {
                 return Err(ApiError::modified(RESOURCE.0, RESOURCE.2, name));
@@ -249,8 +240,8 @@ impl Definitions {
         cleaned: &tokio::sync::mpsc::UnboundedSender<SmolStr>,
     ) {
         let Some(known) = self.known.get(name) else { return };
-        let deleting =
-            metadata::is_deleting(&known.tree) && metadata::finalizers(&known.tree).contains(&FINALIZER);
+        let deleting = metadata::is_deleting(&known.seen.tree)
+            && metadata::finalizers(&known.seen.tree).contains(&FINALIZER);
         if !deleting || !self.cleaning.insert(name.clone()) {
             return;
         }
