@@ -125,6 +125,22 @@ fn describe_value(v: &Value, out: &mut String) {
     match v {
         Value::Float(f) => drop(write!(out, "{f}")),
         Value::String(s) => text::write_quoted(s, out),
+        Value::Array(items) => {
+            out.push('[');
+            for (i, item) in items.iter().enumerate() {
+                out.push_str(if i > 0 { "," } else { "" });
+                describe_value(item, out);
+            }
+            out.push(']');
+        }
+        // No key can be one; a configuration that says so is told in upstream's words.
+        Value::Object(members) => {
+            for (name, value) in members.iter() {
+                out.push_str(name);
+                out.push('=');
+                describe_value(value, out);
+            }
+        }
         other => out.push_str(&text::written("", |out| json::write_untyped(other, out))),
     }
 }

@@ -3,7 +3,7 @@
 
 use smol_str::SmolStr;
 
-use super::managed::{BadManaged, Entry, Fields, Managed};
+use super::managed::{BadManaged, Entry, Fields, Managed, Operation};
 use super::path::PathElement;
 use super::set::Set;
 use crate::value::Value;
@@ -56,9 +56,11 @@ pub fn to_parent(
         if let Some(path) = path.as_ref().filter(|path| entry.fields.set().contains(path)) {
             let as_scale = Entry { api_version: SCALE_VERSION.into(), ..entry.clone() };
             match scale.entries.iter().position(|e| e.is_same_manager(&as_scale)) {
-                // It still owns the replicas.
-                Some(i) => drop(scale.entries.remove(i)),
-                None => entry.fields = Fields::Set(entry.fields.set().difference(&one(path))),
+                // It still owns the replicas. What an updater owns it owns in the version that it wrote.
+                Some(i) if entry.operation == Operation::Apply || entry.api_version == version => {
+                    drop(scale.entries.remove(i));
+                }
+                _ => entry.fields = Fields::Set(entry.fields.set().difference(&one(path))),
             }
         }
         if !entry.fields.is_empty() {

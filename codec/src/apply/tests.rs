@@ -803,6 +803,11 @@ fn bad_configurations_are_refused() {
         (r#"{"spec":{"template":{"containers":[{"name":"a","imag":"i"}]}}}"#, ".spec.template.containers[name=\"a\"].imag: field not declared in schema"),
         (r#"{"spec":{"template":{"tolerations":[{"ky":"a"}]}}}"#, ".spec.template.tolerations[0].ky: field not declared in schema"),
         (r#"{"metadata":{"finalizers":[{}]}}"#, ".metadata.finalizers: element 0: associative list without keys has an element that's a map type"),
+        // What is no text is shown in the syntax of upstream's language, and a key without braces.
+        (r#"{"spec":{"strategy":{"type":[1,"a",{"b":true,"c":1.5,"d":null}]}}}"#, ".spec.strategy.type: expected string, got &value.valueUnstructured{Value:[]interface {}{1, \"a\", map[string]interface {}{\"b\":true, \"c\":1.5, \"d\":interface {}(nil)}}}"),
+        (r#"{"spec":{"template":{"containers":[{"name":{"a":1,"b":[2,"c"]}}]}}}"#, ".spec.template.containers[name=a=1b=[2,\"c\"]].name: expected string, got &value.valueUnstructured{Value:map[string]interface {}{\"a\":1, \"b\":[]interface {}{2, \"c\"}}}"),
+        // A list is not looked at any further behind an element that has no name.
+        (r#"{"metadata":{"finalizers":["a","a",{},"b","b",{}]}}"#, "errors:\n  .metadata.finalizers: element 2: associative list without keys has an element that's a map type\n  .metadata.finalizers: duplicate entries for key [=\"a\"]"),
         (r#"{"spec":{"a":1,"b":2}}"#, "errors:\n  .spec.a: field not declared in schema\n  .spec.b: field not declared in schema"),
     ];
     let mut w = World::new();
@@ -1024,6 +1029,13 @@ fn scale_shares_the_replicas() {
         .map(|e| (e.manager.as_str(), e.api_version.as_str(), e.fields.set().len()))
         .collect();
     assert_eq!(show, [("a", "test/v1", 1), ("hpa", "test/v1", 1)]);
+    // The one who took them writes them again, in another version.
+    let both = [paths[0].clone(), ("test/v2", paths[0].1.clone())];
+    let again = scale::to_parent(Some(&after), Some(&taken), "test/v2", &both).unwrap().unwrap();
+    let managed = Managed::decode(Some(&again)).unwrap();
+    let show: Vec<_> =
+        managed.entries.iter().map(|e| (e.manager.as_str(), e.api_version.as_str())).collect();
+    assert_eq!(show, [("a", "test/v1"), ("hpa", "test/v2")]);
     // A version without replicas, and one that is gone.
     assert_eq!(scale::to_scale(Some(&parent), &[("test/v1", None)]).unwrap(), None);
     assert_eq!(scale::to_parent(Some(&parent), None, "test/v2", &[]).unwrap(), None);

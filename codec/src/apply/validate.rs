@@ -88,7 +88,11 @@ impl<'s> Walk<'s> {
                     self.value(item, element);
                     names.extend(self.path.pop());
                 }
-                Err(fault) => self.fault(format_args!("element {i}: {fault}")),
+                Err(fault) => {
+                    // What has no name cannot be pointed at; upstream looks no further in this list.
+                    self.fault(format_args!("element {i}: {fault}"));
+                    break;
+                }
             }
         }
         names.sort();
@@ -116,17 +120,19 @@ impl<'s> Walk<'s> {
         if fits {
             return;
         }
-        let shown = goprint::value(value);
         match scalar {
-            Scalar::Bool => self.fault(format_args!("expected boolean, got &{{{shown}}}")),
+            Scalar::Bool => self.fault(format_args!("expected boolean, got &{{{}}}", goprint::value(value))),
             Scalar::Int32 | Scalar::Int64 | Scalar::Double => {
                 let got = goprint::type_name(value);
                 self.fault(format_args!("expected numeric (int or float), got {got}"));
             }
             Scalar::Quantity | Scalar::IntOrString | Scalar::Time | Scalar::MicroTime => {
-                self.fault(format_args!("expected any scalar, got &{{{shown}}}"));
+                self.fault(format_args!("expected any scalar, got &{{{}}}", goprint::value(value)));
             }
-            _ => self.fault(format_args!("expected string, got &value.valueUnstructured{{Value:{shown}}}")),
+            _ => {
+                let shown = goprint::syntax(value);
+                self.fault(format_args!("expected string, got &value.valueUnstructured{{Value:{shown}}}"));
+            }
         }
     }
 }

@@ -18,6 +18,11 @@ pub fn value_within(v: &Value, most: usize) -> String {
     Printer::printed(most, |printer| printer.print(v))
 }
 
+/// The value in Go's own syntax, as `%#v` prints it: `map[string]interface {}{"a":1}`, cut after `MAX_PRINT` bytes.
+pub fn syntax(v: &Value) -> String {
+    Printer::printed(MAX_PRINT, |printer| printer.syntax(v))
+}
+
 /// A list as `%v` prints it.
 pub(crate) fn list(items: &[Value]) -> String {
     Printer::printed(MAX_PRINT, |printer| printer.list(items))
@@ -56,6 +61,38 @@ impl Printer {
             Value::Array(items) => level(|| self.list(items)),
             Value::Object(map) => level(|| self.map(map)),
             Value::Encoded(encoded) => level(|| self.map(encoded.members())),
+        }
+    }
+
+    fn syntax(&mut self, v: &Value) {
+        match v {
+            Value::Null => self.out.push_str("interface {}(nil)"),
+            // A `String` takes any write.
+            Value::String(s) => drop(write!(self.out, "{s:?}")),
+            Value::Array(items) => {
+                self.out.push_str("[]interface {}{");
+                for (i, v) in items.iter().enumerate() {
+                    self.out.push_str(if i > 0 { ", " } else { "" });
+                    level(|| self.syntax(v));
+                    if self.is_full() {
+                        return;
+                    }
+                }
+                self.out.push('}');
+            }
+            Value::Object(_) | Value::Encoded(_) => {
+                self.out.push_str("map[string]interface {}{");
+                for (i, (key, v)) in v.as_object().into_iter().flat_map(Map::iter).enumerate() {
+                    self.out.push_str(if i > 0 { ", " } else { "" });
+                    let _ = write!(self.out, "{key:?}:");
+                    level(|| self.syntax(v));
+                    if self.is_full() {
+                        return;
+                    }
+                }
+                self.out.push('}');
+            }
+            scalar => self.print(scalar),
         }
     }
 

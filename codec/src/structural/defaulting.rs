@@ -54,22 +54,23 @@ fn replace_null(nodes: &[Node], id: NodeId, value: &mut Value) -> bool {
     true
 }
 
-/// Takes out members that are `null` where none is allowed and there is no default to take its place.
-pub(super) fn drop_nulls(nodes: &[Node], id: Option<NodeId>, value: &mut Value) {
+/// Takes out members that are `null` where none is allowed and there is no default to take its place, if their schema is one
+/// `of` those that are asked for.
+pub(super) fn drop_nulls(nodes: &[Node], id: Option<NodeId>, value: &mut Value, of: fn(&Node) -> bool) {
     let node = id.and_then(|id| nodes.get(id.0 as usize));
     // Without a schema every null stays.
     let Some(node) = node else { return };
     level(|| match value {
         Value::Object(map) => map.retain(|name, value| {
             let Some(id) = node.member(name) else { return true };
-            let refuses = nodes.get(id.0 as usize).is_some_and(|n| !n.nullable && n.default().is_none());
-            if value.is_null() && refuses {
+            let refuses = |n: &Node| !n.nullable && n.default().is_none() && of(n);
+            if value.is_null() && nodes.get(id.0 as usize).is_some_and(refuses) {
                 return false;
             }
-            drop_nulls(nodes, Some(id), value);
+            drop_nulls(nodes, Some(id), value, of);
             true
         }),
-        Value::Array(items) => items.iter_mut().for_each(|item| drop_nulls(nodes, node.items, item)),
+        Value::Array(items) => items.iter_mut().for_each(|item| drop_nulls(nodes, node.items, item, of)),
         _ => {}
     });
 }

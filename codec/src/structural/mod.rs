@@ -170,7 +170,7 @@ impl StructuralSchema {
         let mut unknown = prune::Unknown::new(how.strict);
         prune::prune_object(&self.nodes, self.root, object, &mut unknown);
         strict.extend(unknown.sorted().into_iter().map(StrictError::UnknownField));
-        self.drop_nulls(object);
+        self.drop_nulls(object, |_| true);
         let mut coercer = metadata::Coercer {
             nodes: &self.nodes,
             drop_invalid: how.drop_invalid_metadata,
@@ -184,10 +184,24 @@ impl StructuralSchema {
         Ok(strict)
     }
 
+    /// Does to an object that was not decoded, because an apply has merged it, what decoding does where validation has nothing to
+    /// say: leaves out what is empty in metadata and in that of embedded objects, and takes out a `null` that no schema
+    /// with a type refuses. What has a wrong type stays for validation to tell of.
+    pub fn settle(&self, object: &mut Value) {
+        self.drop_nulls(object, |node| node.kind == Kind::Any && !node.int_or_string);
+        if let Some(metadata) = object.get_mut("metadata") {
+            if let Ok(decoded) = metadata::decode(metadata.clone(), false, false) {
+                *metadata = decoded.value;
+            }
+        }
+        // The first fault ends the walk, and the object is refused for it.
+        drop(metadata::Coercer::strict(&self.nodes).value(&Path::Root, object, self.node(self.root), false));
+    }
+
     /// Takes out members that are `null` where none is allowed and no default takes its place.
-    fn drop_nulls(&self, object: &mut Value) {
+    fn drop_nulls(&self, object: &mut Value, of: fn(&Node) -> bool) {
         let metadata = object.get_mut("metadata").map(std::mem::take);
-        defaulting::drop_nulls(&self.nodes, Some(self.root), object);
+        defaulting::drop_nulls(&self.nodes, Some(self.root), object, of);
         if let (Some(metadata), Some(object)) = (metadata, object.as_object_mut()) {
             object.insert("metadata", metadata);
         }

@@ -40,13 +40,14 @@ pub fn conform(
     Ok(outcome)
 }
 
-/// Fills in defaults alone, as an apply does.
+/// What an apply has merged, with defaults, and its metadata as if decoded.
 ///
 /// # Errors
 /// 500 when the schema cannot be compiled.
-pub fn default(custom: &CustomVersion, tree: &mut Value) -> Result<(), ApiError> {
+pub fn complete(custom: &CustomVersion, tree: &mut Value) -> Result<(), ApiError> {
     if let Some(compiled) = custom.compiled()? {
         compiled.structural.default(tree);
+        compiled.structural.settle(tree);
     }
     Ok(())
 }

@@ -140,7 +140,7 @@ mod tests {
         let kind = || GVK::new("example.com", "v1", "X");
         let made = |source| VersionSchema::new(kind(), SchemaText::new(source, [].into_iter(), false));
         let schema = made(Some(&source));
-        assert_eq!(schema.source(), Some(source));
+        assert_eq!(schema.source().as_ref(), Some(&source));
         assert!(schema.compiled().unwrap().is_some());
         assert!(made(None).compiled().unwrap().is_none());
     }

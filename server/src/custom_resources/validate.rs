@@ -56,20 +56,17 @@ fn scale_faults(scale: &ScalePaths, object: &Value, status_only: bool) -> Vec<Ca
     }
     faults.extend(replicas_fault(&scale.status, object));
     if let Some(path) = &scale.selector {
-        if let Found::Other(value) = find(path, object, |v| v.as_str().is_some()) {
-            faults.push(field::invalid(path.text.as_str(), "", &accessor_error(path, value, "string")));
+        if let Err(why) = find(path, object, "string", |v| v.as_str().is_some()) {
+            faults.push(field::invalid(path.text.as_str(), "", &why));
         }
     }
     faults
 }
 
 fn replicas_fault(path: &JsonPath, object: &Value) -> Option<Cause> {
-    let value = match find(path, object, |v| v.as_int().is_some()) {
-        Found::Nothing => return None,
-        Found::Other(value) => {
-            return Some(field::invalid(path.text.as_str(), 0, &accessor_error(path, value, "int64")));
-        }
-        Found::Fitting(value) => value.as_int().unwrap_or(0),
+    let value = match find(path, object, "int64", |v| v.as_int().is_some()) {
+        Ok(value) => value?.as_int()?,
+        Err(why) => return Some(field::invalid(path.text.as_str(), 0, &why)),
     };
     let why = match value {
         n if n < 0 => "should be a non-negative integer".to_owned(),
@@ -79,28 +76,30 @@ fn replicas_fault(path: &JsonPath, object: &Value) -> Option<Cause> {
     Some(field::invalid(path.text.as_str(), value, &why))
 }
 
-/// What a path leads to.
-enum Found<'v> {
-    Nothing,
-    /// Something of another type, on the way or at its end.
-    Other(&'v Value),
-    Fitting(&'v Value),
-}
-
-fn find<'v>(path: &JsonPath, object: &'v Value, fits: impl Fn(&Value) -> bool) -> Found<'v> {
+/// What a path leads to; `None` where nothing is. `expected` is upstream's name for the type that `fits`.
+///
+/// # Errors
+/// That something is of another type, on the way or at its end.
+fn find<'v>(
+    path: &JsonPath,
+    object: &'v Value,
+    expected: &str,
+    fits: impl Fn(&Value) -> bool,
+) -> Result<Option<&'v Value>, String> {
     let mut at = object;
     for step in path.steps() {
-        if at.as_object().is_none() {
-            return Found::Other(at);
-        }
-        match at.get(step) {
-            Some(next) => at = next,
-            None => return Found::Nothing,
-        }
+        at = match at {
+            Value::Null => return Ok(None),
+            Value::Object(members) => match members.get(step) {
+                Some(next) => next,
+                None => return Ok(None),
+            },
+            other => return Err(accessor_error(path, other, "map[string]interface{}")),
+        };
     }
     match fits(at) {
-        true => Found::Fitting(at),
-        false => Found::Other(at),
+        true => Ok(Some(at)),
+        false => Err(accessor_error(path, at, expected)),
     }
 }
 
@@ -170,6 +169,12 @@ mod tests {
                 r#"{"spec":{"replicas":"many"}}"#,
                 Some("Invalid value: 0: .spec.replicas accessor error: many is of the type string, expected int64"),
             ),
+            (
+                r#"{"spec":"none"}"#,
+                Some("Invalid value: 0: .spec.replicas accessor error: none is of the type string, expected map[string]interface{}"),
+            ),
+            // Whether a null may be there is the schema's affair.
+            (r#"{"spec":null}"#, None),
         ];
         for (object, expected) in rows {
             let fault = replicas_fault(&path, &json::parse(object.as_bytes()).unwrap());

@@ -35,8 +35,8 @@ const COLLECTION_STEP: usize = 500;
 
 /// What became of the object.
 pub(super) enum Deleted {
-    /// It is gone; the record is its last state.
-    Gone { last: Bytes, record: Record },
+    /// It is gone; this is its last state, and the revision of the deletion.
+    Gone { last: Bytes, revision: plinth_engine::Revision },
     /// It is gone, and nothing is known of it.
     Unreadable,
     /// It stays for now, marked.
@@ -51,9 +51,9 @@ pub(super) async fn delete(cx: Box<Context>, incoming: Incoming) -> Result<Respo
         cx.warnings.add("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
     }
     match delete_object(&cx, key_namespace(&cx), &cx.info.name, &options).await? {
-        Deleted::Gone { last, record } if cx.resource.strategy.answers_deleted_object => {
+        Deleted::Gone { last, revision } if cx.resource.strategy.answers_deleted_object => {
             let mut out = Vec::with_capacity(last.len() + 128);
-            representation.object(&Item::new(&last, record.mod_revision)?, &mut out)?;
+            representation.object(&Item::new(&last, revision)?, &mut out)?;
             Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
         }
         Deleted::Unreadable => answer_status(&cx, &representation, ""),
@@ -185,16 +185,14 @@ async fn delete_once(
     if !keep {
         if options.is_dry_run() {
             let last = cx.present_value(value).await?;
-            return Ok(Some(Deleted::Gone { last, record: live.into_record() }));
+            return Ok(Some(Deleted::Gone { last, revision: live.mod_revision }));
         }
         let transaction = Transaction::new().require(unchanged(&live)).delete(live.key.clone());
         let transaction =
-            allocation::release(cx, &old).add_to(transaction.having_read(live.clone().into_record()));
-        if cx.server.store.commit(transaction).await?.is_none() {
-            return Ok(None);
-        }
+            allocation::release(cx, &old).add_to(transaction.having_read(live.into_record()));
+        let Some(committed) = cx.server.store.commit(transaction).await? else { return Ok(None) };
         let last = cx.present_value(value).await?;
-        return Ok(Some(Deleted::Gone { last, record: live.into_record() }));
+        return Ok(Some(Deleted::Gone { last, revision: committed.revision }));
     }
     let revision = live.mod_revision;
     if options.is_dry_run() || value == live.value {

@@ -119,7 +119,7 @@ fn apply_configuration(
         metadata::of(&mut object)?.insert("name", name);
     }
     if let Some(custom) = custom(cx, target) {
-        object::default(custom, &mut object)?;
+        object::complete(custom, &mut object)?;
         return Ok((object, warnings));
     }
     let decoded = json::conform(object, target.schema, target.root, &DecodeOptions::default())

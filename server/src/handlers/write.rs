@@ -364,7 +364,9 @@ async fn update_once(
     let transaction = effects.add_to(reserved.add_to(transaction.having_read(live.into_record())));
     let Some(committed) = cx.server.store.commit(transaction).await? else { return Ok(None) };
     let value = cx.present_value(value).await?;
-    Ok(Some(Written { value, revision: Some(committed.revision) }))
+    // What has gone is answered as it was last, at the revision that it had.
+    let revision = if finished { revision } else { committed.revision };
+    Ok(Some(Written { value, revision: Some(revision) }))
 }
 
 fn grace_is_over(object: &Value) -> bool {

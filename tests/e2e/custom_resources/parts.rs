@@ -225,3 +225,43 @@ async fn rules_that_cannot_be_kept_are_told_when_they_are_written() {
     let (_, list) = call(&client, Method::GET, &path, None).await;
     assert_eq!(list["items"].as_array().map(Vec::len), Some(1));
 }
+
+#[tokio::test]
+async fn what_is_empty_in_applied_metadata_goes_and_what_has_gone_is_told_as_it_was() {
+    let client = shared_with_apis().await.client().await;
+    let group = format!("{}.example.com", unique("gone"));
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    establish(&client, &definition(&group, "Leaf", "Cluster", schema)).await;
+    let path = format!("/apis/{group}/v1/leafs/x");
+    let mut object = json!({"apiVersion": format!("{group}/v1"), "kind": "Leaf", "spec": {"kept": {}},
+        "metadata": {"name": "x", "labels": {}, "annotations": {}, "finalizers": [], "ownerReferences": []}});
+    let applied = patch(&client, &format!("{path}?fieldManager=one"), APPLY, &object).await;
+    for seen in [&applied, &call(&client, Method::GET, &path, None).await.1] {
+        for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+            assert_eq!(seen["metadata"].get(field), None, "{seen}");
+        }
+        assert_eq!(seen["spec"], json!({"kept": {}}));
+    }
+    let owned = &applied["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"];
+    assert_eq!(owned, &json!({"f:annotations": {}, "f:labels": {}}), "who said so owns it all the same");
+
+    // The write that takes the last finalizer off is answered with the object that it was sent for.
+    object["metadata"] = json!({"name": "x", "finalizers": ["example.com/hold"]});
+    patch(&client, &format!("{path}?fieldManager=one"), APPLY, &object).await;
+    let (code, held) = call(&client, Method::DELETE, &path, None).await;
+    assert!(code == 200 && held["metadata"].get("deletionTimestamp").is_some(), "{held}");
+    let last = patch(&client, &path, MERGE, &json!({"metadata": {"finalizers": null}})).await;
+    assert_eq!(last["metadata"]["resourceVersion"], held["metadata"]["resourceVersion"]);
+    assert_eq!(call(&client, Method::GET, &path, None).await.0, 404);
+
+    // A deletion that is answered with the object tells the revision of the deletion.
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let name = unique("gone");
+    let revision = |answer: (u16, Value)| -> u64 {
+        answer.1["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap()
+    };
+    let account = json!({"metadata": {"name": name}});
+    let made = revision(call(&client, Method::POST, accounts, Some(&account)).await);
+    let gone = revision(call(&client, Method::DELETE, &format!("{accounts}/{name}"), None).await);
+    assert!(gone > made, "{gone} {made}");
+}

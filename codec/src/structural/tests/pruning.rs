@@ -123,3 +123,26 @@ fn wrong_types_in_embedded_objects_are_refused_or_dropped() {
         assert_eq!(schema.conform(&mut value(&object), &lenient), Ok(Vec::new()));
     }
 }
+
+/// What an apply has merged was not decoded: what is empty in metadata goes, and a null that no type refuses.
+#[test]
+fn what_was_merged_is_brought_to_what_decoding_makes_of_it() {
+    let embedded = "{type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}";
+    let text = format!("spec: {{type: object, properties: {{e: {embedded}, n: {{type: string}}, any: {{x-kubernetes-preserve-unknown-fields: true}}}}}}");
+    let structural = schema(&with(&text));
+    let rows = [
+        ("{metadata: {name: a, labels: {}, annotations: {}, finalizers: [], ownerReferences: []}}", "{metadata: {name: a}}"),
+        (
+            "{metadata: {name: a, labels: {b: c}}, spec: {n: null, any: null, other: {}, e: {kind: K, metadata: {labels: {}, creationTimestamp: null}, data: {}}}}",
+            "{metadata: {name: a, labels: {b: c}}, spec: {n: null, other: {}, e: {kind: K, metadata: {}, data: {}}}}",
+        ),
+        // Left for validation to tell of.
+        ("{metadata: {labels: 5}}", "{metadata: {labels: 5}}"),
+        ("{spec: {e: {metadata: {creationTimestamp: x}}}}", "{spec: {e: {metadata: {creationTimestamp: x}}}}"),
+    ];
+    for (given, wanted) in rows {
+        let mut object = value(given);
+        structural.settle(&mut object);
+        assert_eq!(object, value(wanted), "{given}");
+    }
+}

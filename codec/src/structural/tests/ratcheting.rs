@@ -41,11 +41,29 @@ fn unchanged_faults_pass_and_changed_ones_do_not() {
             "{m: {a: abc, b: c}}",
             &[],
         ),
-        // Within alternatives, too.
+        // Alternatives do not know what was before, unless nothing of what they are asked about has changed.
         (
             "o: {type: object, properties: {a: {type: string}, b: {type: integer}}, allOf: [{properties: {a: {maxLength: 2}}}]}",
             "{o: {a: abc, b: 1}}",
             "{o: {a: abc, b: 2}}",
+            &[
+                r#"o: Invalid value: "": "o" must validate all the schemas (allOf). None validated"#,
+                "o.a: Too long: may not be more than 2 bytes",
+            ],
+        ),
+        (
+            "o: {type: object, properties: {a: {type: string}, b: {type: integer}}, anyOf: [{properties: {a: {maxLength: 2}}}, {properties: {b: {maximum: 0}}}]}",
+            "{o: {a: abc, b: 1}}",
+            "{o: {a: abc, b: 2}}",
+            &[
+                r#"o: Invalid value: "": "o" must validate at least one schema (anyOf)"#,
+                "o.b: Invalid value: 2: o.b in body should be less than or equal to 0",
+            ],
+        ),
+        (
+            "o: {type: object, properties: {a: {type: string}, b: {type: integer}}, allOf: [{properties: {a: {maxLength: 2}}}]}, c: {type: integer}",
+            "{o: {a: abc, b: 1}, c: 1}",
+            "{o: {a: abc, b: 1}, c: 2}",
             &[],
         ),
         // Where old and new cannot be related, nothing passes.

@@ -1,6 +1,7 @@
-//! `anyOf`, `oneOf`, `allOf` and `not`.
+//! `anyOf`, `oneOf`, `allOf` and `not`. Upstream forgets within them what a value was before, so a fault that was there passes only where
+//! all that they are asked about is unchanged.
 
-use super::{Correlated, Dotted, Outcome, Walk};
+use super::{Dotted, Outcome, Walk};
 use crate::error::quoted;
 use crate::field::Path;
 use crate::structural::node::{Constraint, Node, NodeId};
@@ -12,16 +13,15 @@ impl Walk<'_> {
         node: &Node,
         value: &Value,
         path: &Path<'_>,
-        old: Option<Correlated<'_>>,
     ) -> Outcome {
         let mut all = Outcome::default();
         for constraint in &node.constraints {
             let outcome = match constraint {
-                Constraint::AnyOf(ids) => level(|| self.any_of(ids, value, path, old)),
-                Constraint::OneOf(ids) => level(|| self.one_of(ids, value, path, old)),
-                Constraint::AllOf(ids) => level(|| self.all_of(ids, value, path, old)),
+                Constraint::AnyOf(ids) => level(|| self.any_of(ids, value, path)),
+                Constraint::OneOf(ids) => level(|| self.one_of(ids, value, path)),
+                Constraint::AllOf(ids) => level(|| self.all_of(ids, value, path)),
                 Constraint::Not(id) => {
-                    let fits = level(|| self.value(*id, value, path, old)).is_valid();
+                    let fits = level(|| self.value(*id, value, path, None)).is_valid();
                     let mut outcome = Outcome::default();
                     if fits {
                         self.told(&mut outcome, path, "must not validate the schema (not)");
@@ -47,11 +47,10 @@ impl Walk<'_> {
         ids: &[NodeId],
         value: &Value,
         path: &Path<'_>,
-        old: Option<Correlated<'_>>,
     ) -> Outcome {
         let mut best: Option<Outcome> = None;
         for id in ids {
-            let outcome = self.value(*id, value, path, old);
+            let outcome = self.value(*id, value, path, None);
             if outcome.is_valid() {
                 return outcome;
             }
@@ -68,11 +67,10 @@ impl Walk<'_> {
         ids: &[NodeId],
         value: &Value,
         path: &Path<'_>,
-        old: Option<Correlated<'_>>,
     ) -> Outcome {
         let (mut best, mut first, mut fitting) = (None, None, 0);
         for id in ids {
-            let outcome = self.value(*id, value, path, old);
+            let outcome = self.value(*id, value, path, None);
             if outcome.is_valid() {
                 fitting += 1;
                 first.get_or_insert(outcome);
@@ -99,11 +97,10 @@ impl Walk<'_> {
         ids: &[NodeId],
         value: &Value,
         path: &Path<'_>,
-        old: Option<Correlated<'_>>,
     ) -> Outcome {
         let (mut all, mut fitting) = (Outcome::default(), 0);
         for id in ids {
-            let outcome = self.value(*id, value, path, old);
+            let outcome = self.value(*id, value, path, None);
             fitting += usize::from(outcome.is_valid());
             all.merge(outcome);
         }

@@ -214,7 +214,7 @@ impl<'a> Walk<'a> {
             }
             all.matches += 1;
         }
-        all.merge(self.junctors(node, value, path, old));
+        all.merge(self.junctors(node, value, path));
         match value {
             Value::String(text) => self.text(node, text, path, &mut all),
             Value::Int(_) | Value::Float(_) => {
