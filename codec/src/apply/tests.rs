@@ -1033,8 +1033,7 @@ fn scale_shares_the_replicas() {
     let both = [paths[0].clone(), ("test/v2", paths[0].1.clone())];
     let again = scale::to_parent(Some(&after), Some(&taken), "test/v2", &both).unwrap().unwrap();
     let managed = Managed::decode(Some(&again)).unwrap();
-    let show: Vec<_> =
-        managed.entries.iter().map(|e| (e.manager.as_str(), e.api_version.as_str())).collect();
+    let show: Vec<_> = managed.entries.iter().map(|e| (e.manager.as_str(), e.api_version.as_str())).collect();
     assert_eq!(show, [("a", "test/v1"), ("hpa", "test/v2")]);
     // A version without replicas, and one that is gone.
     assert_eq!(scale::to_scale(Some(&parent), &[("test/v1", None)]).unwrap(), None);

@@ -188,8 +188,7 @@ async fn delete_once(
             return Ok(Some(Deleted::Gone { last, revision: live.mod_revision }));
         }
         let transaction = Transaction::new().require(unchanged(&live)).delete(live.key.clone());
-        let transaction =
-            allocation::release(cx, &old).add_to(transaction.having_read(live.into_record()));
+        let transaction = allocation::release(cx, &old).add_to(transaction.having_read(live.into_record()));
         let Some(committed) = cx.server.store.commit(transaction).await? else { return Ok(None) };
         let last = cx.present_value(value).await?;
         return Ok(Some(Deleted::Gone { last, revision: committed.revision }));

@@ -127,7 +127,8 @@ fn wrong_types_in_embedded_objects_are_refused_or_dropped() {
 /// What an apply has merged was not decoded: what is empty in metadata goes, and a null that no type refuses.
 #[test]
 fn what_was_merged_is_brought_to_what_decoding_makes_of_it() {
-    let embedded = "{type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}";
+    let embedded =
+        "{type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}";
     let text = format!("spec: {{type: object, properties: {{e: {embedded}, n: {{type: string}}, any: {{x-kubernetes-preserve-unknown-fields: true}}}}}}");
     let structural = schema(&with(&text));
     let rows = [

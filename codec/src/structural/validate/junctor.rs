@@ -8,12 +8,7 @@ use crate::structural::node::{Constraint, Node, NodeId};
 use crate::value::{level, Value};
 
 impl Walk<'_> {
-    pub(super) fn junctors(
-        &mut self,
-        node: &Node,
-        value: &Value,
-        path: &Path<'_>,
-    ) -> Outcome {
+    pub(super) fn junctors(&mut self, node: &Node, value: &Value, path: &Path<'_>) -> Outcome {
         let mut all = Outcome::default();
         for constraint in &node.constraints {
             let outcome = match constraint {
@@ -42,12 +37,7 @@ impl Walk<'_> {
         outcome.add(self.plain(path, text));
     }
 
-    fn any_of(
-        &mut self,
-        ids: &[NodeId],
-        value: &Value,
-        path: &Path<'_>,
-    ) -> Outcome {
+    fn any_of(&mut self, ids: &[NodeId], value: &Value, path: &Path<'_>) -> Outcome {
         let mut best: Option<Outcome> = None;
         for id in ids {
             let outcome = self.value(*id, value, path, None);
@@ -62,12 +52,7 @@ impl Walk<'_> {
         all
     }
 
-    fn one_of(
-        &mut self,
-        ids: &[NodeId],
-        value: &Value,
-        path: &Path<'_>,
-    ) -> Outcome {
+    fn one_of(&mut self, ids: &[NodeId], value: &Value, path: &Path<'_>) -> Outcome {
         let (mut best, mut first, mut fitting) = (None, None, 0);
         for id in ids {
             let outcome = self.value(*id, value, path, None);
@@ -92,12 +77,7 @@ impl Walk<'_> {
         all
     }
 
-    fn all_of(
-        &mut self,
-        ids: &[NodeId],
-        value: &Value,
-        path: &Path<'_>,
-    ) -> Outcome {
+    fn all_of(&mut self, ids: &[NodeId], value: &Value, path: &Path<'_>) -> Outcome {
         let (mut all, mut fitting) = (Outcome::default(), 0);
         for id in ids {
             let outcome = self.value(*id, value, path, None);
