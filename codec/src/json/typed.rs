@@ -309,9 +309,11 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         match value {
             // Filled in again where upstream writes something for it.
             Value::Null => false,
-            // Upstream stores protobuf, which cannot tell an empty list from none; the items of a list of objects are not stored.
+            // Upstream stores protobuf, which cannot tell an empty list from none unless the list is a message; the items of a list
+            // of objects are not stored.
             Value::Array(a) if a.is_empty() && field.omit == Omit::Never && !field.pointer => {
                 field.name == "items"
+                    || matches!(self.schema.get(field.type_id), Type::List { message: true, .. })
             }
             _ if field.pointer || field.omit == Omit::Never => true,
             Value::Bool(b) => *b,
