@@ -5,7 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use plinth_codec::{names, tree, Value};
+use plinth_codec::{tree, Value};
+
+use crate::strategy::validation::amounts::is_extended;
 
 /// Adds a toleration for each such resource.
 pub(super) fn admit(pod: &mut Value) {
@@ -32,12 +34,6 @@ pub(super) fn admit(pod: &mut Value) {
         }
     }
     spec.insert("tolerations", tolerations);
-}
-
-/// Whether a name is that of a resource which is not kubernetes' own.
-fn is_extended(name: &str) -> bool {
-    let is_foreign = name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.");
-    is_foreign && names::qualified_name_faults(&format!("requests.{name}")).is_empty()
 }
 
 #[cfg(test)]

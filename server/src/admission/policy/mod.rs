@@ -32,7 +32,6 @@ use super::Call;
 use crate::metadata;
 use crate::registry::ResourceType;
 use crate::status::{ApiError, Cause, Reason};
-use crate::storage::object;
 
 /// Most bytes of an audit annotation.
 const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
@@ -290,11 +289,8 @@ async fn namespace_object(call: &Call<'_>) -> Result<Value, ApiError> {
     if call.namespace.is_empty() || call.is_about_namespace() {
         return Ok(Value::Null);
     }
-    let namespaces = call.cx.registry.get("", "v1", "namespaces").ok_or_else(ApiError::no_such_resource)?;
-    let Some(form) = &namespaces.storage else { return Ok(Value::Null) };
-    let record = call.cx.server.store.get(form, "", call.namespace).await?;
-    let record = record.ok_or_else(|| ApiError::not_found("", "namespaces", call.namespace))?;
-    let namespace = object::to_tree(namespaces, &record)?;
+    let namespace = super::namespace_of(call).await?;
+    let namespace = namespace.ok_or_else(|| ApiError::not_found("", "namespaces", call.namespace))?;
     let mut shown = Map::new();
     for key in ["spec", "status"] {
         shown.insert(key, namespace.get(key).cloned().unwrap_or_default());
