@@ -1,8 +1,10 @@
 //! The server as a value: everything that requests share.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::admission::Admission;
 use crate::authn::Authenticator;
@@ -77,6 +79,23 @@ impl Server {
     }
 }
 
+/// Runs a task beside the requests until the server stops.
+///
+/// Whether it has stopped is looked at first, each time that the task would go on: the store is closed after that,
+/// and this is no fault that a task should warn of or start again for.
+pub fn spawn_until_stopped(
+    mut stopping: watch::Receiver<bool>,
+    task: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stop| *stop) => {}
+            () = task => {}
+        }
+    })
+}
+
 /// Bounds on what one request may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -102,5 +121,34 @@ impl Default for Limits {
             min_watch_seconds: 1800,
             event_ttl: std::time::Duration::from_secs(3600),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_does_not_go_on_after_the_stop() {
+        let went_on = Arc::new(AtomicUsize::new(0));
+        // Often enough that an order left to chance is seen.
+        for _ in 0..64 {
+            let (stop, stopping) = watch::channel(false);
+            let (closed, counter) = (Arc::new(Notify::new()), went_on.clone());
+            let feed = closed.clone();
+            let task = spawn_until_stopped(stopping, async move {
+                feed.notified().await;
+                counter.fetch_add(1, Ordering::Relaxed);
+            });
+            tokio::task::yield_now().await;
+            stop.send_replace(true);
+            closed.notify_one();
+            task.await.expect("it ends");
+        }
+        assert_eq!(went_on.load(Ordering::Relaxed), 0);
     }
 }

@@ -43,7 +43,7 @@ use crate::metrics::Metrics;
 use crate::outward::Webhooks;
 use crate::registry;
 use crate::reload::{self, Watched};
-use crate::server::{Limits, Server};
+use crate::server::{spawn_until_stopped, Limits, Server};
 use crate::status::ApiError;
 use crate::storage::continue_token::ContinueTokens;
 use crate::storage::counts::Counts;
@@ -428,15 +428,15 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         stopping: stopping.clone(),
     });
     let follower = server.clone();
-    tokio::spawn(until_stopped(stopping.clone(), async move { follower.authenticator.follow().await }));
+    spawn_until_stopped(stopping.clone(), async move { follower.authenticator.follow().await });
     let noter = server.clone();
-    tokio::spawn(until_stopped(stopping.clone(), async move {
+    spawn_until_stopped(stopping.clone(), async move {
         noter.authenticator.service_accounts().last_used().write(&noter).await;
-    }));
+    });
     let mut watched = authn::watched(&server, &options.authentication);
     watched.extend(authz::watched(&server, &options.authorization));
     watched.push(Watched::new("serving certificates", certificates.files(), move || certificates.reload()));
-    tokio::spawn(until_stopped(stopping.clone(), reload::follow(watched)));
+    spawn_until_stopped(stopping.clone(), reload::follow(watched));
     custom_resources::controller::start(&server).await?;
     ensure_system_namespaces(&server).await?;
     ensure_priority_classes(&server).await?;
@@ -450,7 +450,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     ensure_service_cidr(&server).await?;
     let trust = options.authentication.trust(&pki.ca_cert());
     ensure_trust(&server, &trust).await?;
-    tokio::spawn(until_stopped(stopping.clone(), bootstrap::keep(server.clone(), advertised, trust)));
+    spawn_until_stopped(stopping.clone(), bootstrap::keep(server.clone(), advertised, trust));
     let root_ca = read_text(pki.ca_cert())?;
     let signing = controllers::SigningOptions {
         certificate: options.cluster_signing_cert_file.clone().unwrap_or_else(|| pki.ca_cert()),
@@ -468,16 +468,6 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     let kubeconfig = dir.admin_kubeconfig();
     let serving = tokio::spawn(http::serve(listener, tls, server.clone(), options.http, stopping));
     Ok(Running { address, kubeconfig, stop, serving, server, _dir: dir })
-}
-
-/// Runs a task beside the requests until the server stops.
-async fn until_stopped(mut stopping: watch::Receiver<bool>, task: impl std::future::Future<Output = ()>) {
-    tokio::select! {
-        // First whether it has stopped: then that the store is closed is no news for the task.
-        biased;
-        _ = stopping.wait_for(|stop| *stop) => {}
-        () = task => {}
-    }
 }
 
 fn read_text(path: PathBuf) -> Result<String, PkiError> {

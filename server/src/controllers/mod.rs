@@ -36,7 +36,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::server::Server;
+use crate::server::{spawn_until_stopped, Server};
 use crate::status::ApiError;
 
 pub use certificates::SigningOptions;
@@ -108,15 +108,7 @@ pub fn start(server: &Arc<Server>, settings: &Settings) {
 
 /// Runs a controller until the server stops.
 fn spawn(server: Arc<Server>, lead: impl Future<Output = ()> + Send + 'static) {
-    let mut stopping = server.stopping.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            // First whether it has stopped: then that the store is closed is no news for the controller.
-            biased;
-            _ = stopping.wait_for(|stop| *stop) => {}
-            () = lead => {}
-        }
-    });
+    spawn_until_stopped(server.stopping.clone(), lead);
 }
 
 /// Follows something, again from the present state each time that this breaks off, until its task is ended.

@@ -15,7 +15,7 @@ use super::config::{Config, Levels, Reference};
 use crate::conditions;
 use crate::handlers::{write, Context};
 use crate::request_info::Verb;
-use crate::server::Server;
+use crate::server::{spawn_until_stopped, Server};
 use crate::status::ApiError;
 use crate::storage::{key, object};
 
@@ -40,13 +40,7 @@ pub async fn start(server: &Arc<Server>, mut levels: Levels) -> Result<(), ApiEr
     heal(server).await?;
     take_over(server, &mut levels).await?;
     let server = server.clone();
-    let mut stopping = server.stopping.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = stopping.wait_for(|stop| *stop) => {}
-            () = keep_on(&server, &mut levels) => {}
-        }
-    });
+    spawn_until_stopped(server.stopping.clone(), async move { keep_on(&server, &mut levels).await });
     Ok(())
 }
 
