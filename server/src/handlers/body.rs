@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::header::CONTENT_TYPE;
 use plinth_codec::json::DecodeOptions;
 use plinth_codec::negotiate::{self, Accepts, ContentType, Encoding};
@@ -28,6 +28,10 @@ pub struct Decoded {
 /// 413 when it is too long, 408 when it takes too long, 400 when the client breaks off.
 pub async fn read(cx: &Context, body: Incoming) -> Result<Bytes, ApiError> {
     let limit = cx.server.limits.body;
+    // Of what is stated to be too long nothing is read.
+    if body.size_hint().lower() > limit as u64 {
+        return Err(ApiError::too_large(limit));
+    }
     let collected =
         tokio::time::timeout(cx.server.limits.body_timeout, Limited::new(body, limit).collect()).await;
     match collected {

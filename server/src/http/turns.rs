@@ -9,7 +9,10 @@
 //! Turns cost a third of a small request: its steps go through two queues, and what a connection sends leaves in smaller pieces.
 //! So a user who has been alone (`ALONE`) needs none. Whoever comes then waits once for what that user has in the queue.
 //!
-//! Connections that nobody has authenticated himself on yet, their handshakes with them, have one share together.
+//! Connections that nobody has authenticated himself on yet, their handshakes with them, have one share together, and so have
+//! those of anonymous users. To these two a turn is not enough: while others are served, their turns follow each other only as fast
+//! as leaves them a small part of the processors (`STRANGERS`). For what somebody known asks for is worth more than the same from
+//! anybody, and a thread that strangers keep busy does not wake up at once for others.
 
 use std::collections::hash_map::HashMap;
 use std::collections::VecDeque;
@@ -24,11 +27,18 @@ use hyper::rt::Executor;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 
+use crate::authn::user::ANONYMOUS;
+
 /// How long a user's connections are served before others come first, on each processor. One step of a request cannot be
 /// interrupted, so a turn lasts as long as this and one step more.
 const TURN: Duration = Duration::from_micros(100);
+/// Of how many parts of the processors' time strangers get one while others are served: those who are not known yet, and those
+/// who are anonymous.
+const STRANGERS: u32 = 8;
 /// How long nobody else must have been served for a user to be alone.
 const ALONE: Duration = Duration::from_millis(200);
+/// How finely it is noted when somebody known was served.
+const NOTED: Duration = Duration::from_millis(10);
 /// Tasks for each processor that are woken at once when a turn begins; more than a turn serves.
 const WOKEN: usize = 16;
 /// The processors, of which the runtime has a thread each.
@@ -48,6 +58,8 @@ pub struct Shares {
     served: AtomicUsize,
     /// When it was not the one before, in nanoseconds.
     changed: AtomicU64,
+    /// When somebody who is no stranger was served last, in nanoseconds; 0 for never.
+    known: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -60,11 +72,12 @@ impl Default for Shares {
     fn default() -> Shares {
         let users = Users { shares: HashMap::new(), sweep_at: SWEPT_AT };
         Shares {
-            newcomers: Arc::default(),
+            newcomers: Arc::new(Share::of_strangers()),
             users: Mutex::new(users),
             began: Instant::now(),
             served: AtomicUsize::new(0),
             changed: AtomicU64::new(0),
+            known: AtomicU64::new(0),
         }
     }
 }
@@ -79,12 +92,29 @@ impl Shares {
     fn alone(&self, share: &Arc<Share>, now: Instant) -> bool {
         let address = Arc::as_ptr(share) as usize;
         let now = nanoseconds(now.saturating_duration_since(self.began));
+        if !share.strangers && now.saturating_sub(self.known.load(Ordering::Relaxed)) > nanoseconds(NOTED) {
+            self.known.store(now, Ordering::Relaxed);
+        }
         // Whoever is told something that another thread is about to change has one turn more or less.
         if self.served.load(Ordering::Relaxed) != address {
             self.served.store(address, Ordering::Relaxed);
             self.changed.store(now, Ordering::Relaxed);
         }
         now.saturating_sub(self.changed.load(Ordering::Relaxed)) > nanoseconds(ALONE)
+    }
+
+    /// How long the next turn of a share is to be waited for. That of strangers is, while others are served: until what this one took
+    /// is their part of the time since it began. After what came little by little that is no time at all.
+    fn rest(&self, share: &Share, now: Instant) -> Duration {
+        let since_began = nanoseconds(now.saturating_duration_since(self.began));
+        let known = self.known.load(Ordering::Relaxed);
+        if !share.strangers || known == 0 || since_began.saturating_sub(known) > nanoseconds(ALONE) {
+            return Duration::ZERO;
+        }
+        let processors = u32::try_from(*PROCESSORS).unwrap_or(u32::MAX);
+        let part = Duration::from_nanos(share.used.load(Ordering::Relaxed)) * STRANGERS / processors;
+        let begun = share.queue.lock().begun;
+        begun.map_or(Duration::ZERO, |begun| part.saturating_sub(now.saturating_duration_since(begun)))
     }
 
     fn of(&self, user: &str) -> Arc<Share> {
@@ -96,7 +126,7 @@ impl Shares {
             users.shares.retain(|_, share| share.strong_count() > 0);
             users.sweep_at = (2 * users.shares.len()).max(SWEPT_AT);
         }
-        let share = Arc::<Share>::default();
+        let share = Arc::new(if user == ANONYMOUS { Share::of_strangers() } else { Share::default() });
         users.shares.insert(user.to_owned(), Arc::downgrade(&share));
         share
     }
@@ -109,6 +139,8 @@ fn nanoseconds(time: Duration) -> u64 {
 /// What the connections of one user have together.
 #[derive(Debug, Default)]
 struct Share {
+    /// Strangers' turns are kept apart.
+    strangers: bool,
     /// Nanoseconds of the turn that are used up.
     used: AtomicU64,
     /// Held to put and to take a few wakers; never while anything is served.
@@ -117,6 +149,8 @@ struct Share {
 
 #[derive(Debug, Default)]
 struct Queue {
+    /// When the turn began, none for the first.
+    begun: Option<Instant>,
     waiting: VecDeque<Waker>,
     /// How many have left the queue so far: the number of its first.
     left: u64,
@@ -125,6 +159,10 @@ struct Queue {
 }
 
 impl Share {
+    fn of_strangers() -> Share {
+        Share { strangers: true, ..Share::default() }
+    }
+
     fn is_used_up(&self) -> bool {
         self.used.load(Ordering::Relaxed) >= nanoseconds(TURN) * *PROCESSORS as u64
     }
@@ -134,7 +172,7 @@ impl Share {
     }
 
     /// Waits for the next turn; returns the place in the queue, or none when the turn has begun meanwhile.
-    fn wait(self: &Arc<Share>, had: Option<u64>, waker: &Waker) -> Option<u64> {
+    fn wait(self: &Arc<Share>, shares: &Arc<Shares>, had: Option<u64>, waker: &Waker) -> Option<u64> {
         let mut queue = self.queue.lock();
         if !self.is_used_up() {
             return None;
@@ -146,17 +184,22 @@ impl Share {
         let place = queue.left + queue.waiting.len() as u64;
         queue.waiting.push_back(waker.clone());
         if !std::mem::replace(&mut queue.turning, true) {
-            tokio::spawn(turn(self.clone()));
+            tokio::spawn(turn(shares.clone(), self.clone()));
         }
         Some(place)
     }
 }
 
 /// Begins turn after turn while anybody waits, each when everything that waited for the runtime's threads has passed.
-async fn turn(share: Arc<Share>) {
+async fn turn(shares: Arc<Shares>, share: Arc<Share>) {
     loop {
         behind_the_others().await;
+        let rest = shares.rest(&share, Instant::now());
+        if !rest.is_zero() {
+            tokio::time::sleep(rest).await;
+        }
         let mut queue = share.queue.lock();
+        queue.begun = Some(Instant::now());
         share.used.store(0, Ordering::Relaxed);
         let count = queue.waiting.len().min(WOKEN * *PROCESSORS);
         if count == 0 {
@@ -236,7 +279,7 @@ impl<F: Future> Future for Paced<F> {
         if !alone && share.is_used_up() {
             let had =
                 this.place.take().filter(|(queue, _)| Arc::ptr_eq(queue, share)).map(|(_, place)| place);
-            if let Some(place) = share.wait(had, cx.waker()) {
+            if let Some(place) = share.wait(&this.member.shares, had, cx.waker()) {
                 *this.place = Some((share.clone(), place));
                 return Poll::Pending;
             }
@@ -323,6 +366,31 @@ mod tests {
         // Without turns the third step of the few would come after three hundred of the many.
         let last = log.iter().rposition(|who| *who == "few").unwrap();
         assert!(last < 40, "{last}");
+    }
+
+    #[test]
+    fn strangers_get_a_small_part_beside_others() {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(*PROCESSORS).enable_time().build().unwrap();
+        let (shares, log) = (Arc::<Shares>::default(), Arc::<Mutex<Vec<_>>>::default());
+        let steps = |who| log.lock().iter().filter(|name| **name == who).count();
+        runtime.block_on(async {
+            let mut known = tokio::task::JoinSet::new();
+            let mut strangers = tokio::task::JoinSet::new();
+            for _ in 0..2 * *PROCESSORS {
+                strangers.spawn(Paced::new(shares.enter(), work(log.clone(), "newcomer", 100)));
+                let anonymous = member_of(&shares, ANONYMOUS);
+                strangers.spawn(Paced::new(anonymous, work(log.clone(), "anonymous", 100)));
+                known.spawn(Paced::new(member_of(&shares, "known"), work(log.clone(), "known", 100)));
+            }
+            known.join_all().await;
+            let (known, newcomers, anonymous) = (steps("known"), steps("newcomer"), steps("anonymous"));
+            assert!(newcomers > 0 && anonymous > 0, "nobody is shut out");
+            // By turns alone each of the three would have had as many.
+            assert!(2 * newcomers.max(anonymous) < known, "{newcomers} and {anonymous} beside {known}");
+            // Without others they have all of the time, and end.
+            strangers.join_all().await;
+        });
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
