@@ -343,7 +343,7 @@ async fn serve(
             let (mut parts, body) = request.into_parts();
             let heavy = Heavy::perhaps(body.size_hint().exact());
             let upgrade = Upgrade::take(&mut parts.extensions);
-            let (method, uri) = (parts.method, parts.uri);
+            let (method, uri, protocol) = (parts.method, parts.uri, parts.version);
             let query = Query::parse(uri.query())?;
             let raw_query = uri.query().map(str::to_owned);
             let headers = parts.headers;
@@ -360,6 +360,7 @@ async fn serve(
                 upgrade,
                 method,
                 uri,
+                protocol,
                 warnings,
                 seat: Arc::new(seat),
                 heavy: heavy.clone(),

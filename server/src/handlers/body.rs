@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::CONTENT_TYPE;
+use hyper::Version;
 use plinth_codec::json::DecodeOptions;
 use plinth_codec::negotiate::{self, Accepts, ContentType, Encoding};
 use plinth_codec::schema::{self, Schema, TypeId, GVK};
@@ -28,8 +29,8 @@ pub struct Decoded {
 /// 413 when it is too long, 408 when it takes too long, 400 when the client breaks off.
 pub async fn read(cx: &Context, body: Incoming) -> Result<Bytes, ApiError> {
     let limit = cx.server.limits.body;
-    // Of what is stated to be too long nothing is read.
-    if body.size_hint().lower() > limit as u64 {
+    // Of what is stated to be too long nothing is read; but a client of HTTP/1 reads no answer before it has sent all.
+    if cx.protocol == Version::HTTP_2 && body.size_hint().lower() > limit as u64 {
         return Err(ApiError::too_large(limit));
     }
     let collected =

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderValue, ACCEPT, CONTENT_TYPE};
-use hyper::{Method, Response, StatusCode, Uri};
+use hyper::{Method, Response, StatusCode, Uri, Version};
 use parking_lot::Mutex;
 use plinth_codec::negotiate::{self, Accepted, Offer, Shape};
 use plinth_codec::resources::Resource;
@@ -72,6 +72,8 @@ pub struct Context {
     pub method: Method,
     /// See `method`.
     pub uri: Uri,
+    /// What it came by.
+    pub protocol: Version,
     /// What the client is to be warned of.
     pub warnings: Warnings,
     /// What is recorded of the request.
@@ -152,6 +154,7 @@ impl Context {
             upgrade: None,
             method: Method::GET,
             uri: Uri::default(),
+            protocol: Version::default(),
             warnings: Warnings::default(),
             seat: Default::default(),
             heavy: Default::default(),

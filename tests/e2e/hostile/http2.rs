@@ -1,8 +1,8 @@
 //! Floods of HTTP/2 frames.
 
 use futures::future::join_all;
-use plinth_benches::api::client::Protocol;
-use tokio::io::AsyncWriteExt;
+use plinth_benches::api::client::{Protocol, JSON};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{Target, PATIENCE};
 
@@ -107,4 +107,35 @@ async fn floods_of_http2_frames_end_their_own_connection_at_most() {
         drop(held);
     }
     target.serves("after the floods").await;
+}
+
+/// A header with a name of HPACK's static table.
+fn header(name: u8, value: &str) -> Vec<u8> {
+    [&[0x40 | name, u8::try_from(value.len()).expect("a short value")], value.as_bytes()].concat()
+}
+
+#[tokio::test]
+async fn a_body_that_is_stated_to_be_too_long_is_not_waited_for() {
+    const PATH: u8 = 4;
+    const CONTENT_LENGTH: u8 = 28;
+    const CONTENT_TYPE: u8 = 31;
+    let target = Target::start().await;
+    let mut admin = target.server.endpoint().stream(Protocol::Http2).await.expect("TLS stream");
+    // `POST https`, an authority, and the rest; nothing of the body follows.
+    let head = [
+        b"\x83\x87\x41\x01x".to_vec(),
+        header(PATH, "/api/v1/namespaces/default/configmaps"),
+        header(CONTENT_TYPE, JSON),
+        header(CONTENT_LENGTH, &((3 << 20) + 1).to_string()),
+    ];
+    let frames = [PREFACE, &frame(SETTINGS, 0, 0, &[]), &frame(HEADERS, 4, 1, &head.concat())].concat();
+    admin.write_all(&frames).await.expect("sent");
+    let mut answer = Vec::new();
+    let read = async {
+        while !String::from_utf8_lossy(&answer).contains("\"code\":413") {
+            assert_ne!(admin.read_buf(&mut answer).await.expect("an answer"), 0, "closed");
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, read).await.is_ok(), "no answer: {answer:?}");
+    target.serves("a long body").await;
 }

@@ -1,0 +1,142 @@
+//! One write on its way through admission, and what plugins want written with it.
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use plinth_codec::Value;
+use plinth_engine::{Condition, Transaction};
+
+use super::reinvocation;
+use crate::handlers::Context;
+use crate::metadata;
+use crate::status::ApiError;
+
+/// What a request does to the object, in the words of `AdmissionReview`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A new object, or a POST to a subresource.
+    Create,
+    /// A change.
+    Update,
+    /// A deletion.
+    Delete,
+    /// A connection through the server: exec, attach, port-forward, proxy.
+    Connect,
+}
+
+impl Operation {
+    /// The word in `AdmissionReview`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        }
+    }
+}
+
+/// One write on its way through admission. It belongs to one request; the lock is held for the moment of adding alone.
+pub struct Call<'a> {
+    /// The request: who asks, for what, and the server.
+    pub cx: &'a Context,
+    /// What is done.
+    pub operation: Operation,
+    /// Name of the object; empty at create while the server has not generated it.
+    pub name: &'a str,
+    /// Namespace of the object; empty for cluster-scoped ones.
+    pub namespace: &'a str,
+    /// The object as it is stored; `None` at create.
+    pub old: Option<&'a Value>,
+    /// Whether nothing is to be kept of what this request does.
+    pub dry_run: bool,
+    effects: Mutex<Effects>,
+    /// What mutating webhooks and policies did so far.
+    pub(super) rounds: Mutex<reinvocation::Rounds>,
+}
+
+/// What a plugin wants written in the transaction of the object itself, or not at all.
+#[derive(Debug, Default)]
+pub struct Effects {
+    conditions: Vec<Condition>,
+    puts: Vec<(Bytes, Bytes)>,
+}
+
+impl Effects {
+    /// The transaction with the effects' conditions and operations.
+    pub fn add_to(self, mut transaction: Transaction) -> Transaction {
+        for condition in self.conditions {
+            transaction = transaction.require(condition);
+        }
+        for (key, value) in self.puts {
+            transaction = transaction.put(key, value);
+        }
+        transaction
+    }
+
+    /// Whether the transaction can fail because somebody else was quicker.
+    pub fn can_race(&self) -> bool {
+        !self.conditions.is_empty()
+    }
+}
+
+impl<'a> Call<'a> {
+    /// A call about the object that the request names.
+    pub fn new(cx: &'a Context, operation: Operation, old: Option<&'a Value>) -> Call<'a> {
+        Call {
+            cx,
+            operation,
+            name: &cx.info.name,
+            namespace: crate::handlers::key_namespace(cx),
+            old,
+            dry_run: cx.query.is_dry_run(),
+            effects: Mutex::default(),
+            rounds: Mutex::default(),
+        }
+    }
+
+    /// The name as webhooks and policies see it: empty when the server has not generated it yet.
+    pub fn object_name<'v>(&'v self, object: &'v Value) -> &'v str {
+        match metadata::text(object, "name") {
+            "" => self.name,
+            name => name,
+        }
+    }
+
+    /// Whether the request is about a namespace.
+    pub fn is_about_namespace(&self) -> bool {
+        self.cx.resource.plural() == "namespaces" && self.cx.resource.group().is_empty()
+    }
+
+    /// The namespace as webhooks and policies see it: a namespace is in itself.
+    pub fn request_namespace<'v>(&'v self, object: &'v Value) -> &'v str {
+        match self.is_about_namespace() {
+            true => self.object_name(object),
+            false => self.namespace,
+        }
+    }
+
+    /// Adds a write to the transaction: the value at the key, on that condition.
+    pub fn write(&self, condition: Condition, key: Bytes, value: Bytes) {
+        let mut effects = self.effects.lock();
+        effects.conditions.push(condition);
+        effects.puts.push((key, value));
+    }
+
+    /// What the plugins want written; asked once, after the validating halves.
+    pub fn effects(self) -> Effects {
+        self.effects.into_inner()
+    }
+
+    /// 403 in upstream's words: `pods "x" is forbidden: why`.
+    pub fn forbidden(&self, object: &Value, why: &str) -> ApiError {
+        let given = metadata::text(object, "name");
+        let prefix = metadata::text(object, "generateName");
+        // The path has it before the body: an eviction may name another pod.
+        let name = match (self.name, given, prefix) {
+            ("", "", prefix) => prefix,
+            ("", given, _) => given,
+            (name, ..) => name,
+        };
+        ApiError::forbidden(self.cx.resource.group(), self.cx.resource.plural(), name, why)
+    }
+}

@@ -1,0 +1,364 @@
+//! The table of plugins.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use plinth_codec::Value;
+
+use super::call::{
+    Call,
+    Operation::{self, Connect, Create, Delete, Update},
+};
+use super::{
+    always_deny, always_pull_images, anti_affinity, certificate_subject_restriction, default_ingress_class,
+    default_toleration_seconds, deny_service_external_ips, event_rate_limit, extended_resource_toleration,
+    image_policy, limit_ranger, namespace_auto_provision, namespace_lifecycle, node_restriction,
+    owner_references, pod_node_selector, pod_security, pod_toleration_restriction, pod_topology_labels,
+    policy, priority, resource_quota, runtime_class, service_account, signers, storage,
+    taint_nodes_by_condition, webhook,
+};
+use crate::status::ApiError;
+
+/// What a plugin's half answers.
+pub type Outcome<'a> = Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + 'a>>;
+
+/// A half that may change the object.
+pub type Mutate = for<'a> fn(&'a Call<'a>, &'a mut Value) -> Outcome<'a>;
+/// A half that may refuse it. A deletion has no new object: then it is null.
+pub type Validate = for<'a> fn(&'a Call<'a>, &'a Value) -> Outcome<'a>;
+
+/// Requests that a plugin sees: group, resource, subresource and operations; `*` is each group, resource or subresource.
+pub type Sees = (&'static str, &'static str, &'static str, &'static [Operation]);
+
+/// One admission plugin.
+pub struct Plugin {
+    /// Upstream's name, as in `--enable-admission-plugins`.
+    pub name: &'static str,
+    /// Whether it is on unless a flag says otherwise.
+    pub on: bool,
+    /// Which requests it sees.
+    pub sees: &'static [Sees],
+    /// The half that may change the object.
+    pub mutate: Option<Mutate>,
+    /// The half that may refuse it.
+    pub validate: Option<Validate>,
+}
+
+const PODS: Sees = ("", "pods", "", &[Create]);
+const PODS_CHANGED: Sees = ("", "pods", "", &[Create, Update]);
+const EVERYTHING: &[Sees] = &[("*", "*", "*", &[Create, Update, Delete, Connect])];
+const CLAIMS: Sees = ("", "persistentvolumeclaims", "", &[Create]);
+
+/// A half that decides at once.
+fn at_once<'a>(outcome: Result<(), ApiError>) -> Outcome<'a> {
+    Box::pin(std::future::ready(outcome))
+}
+
+const CHANGED: &[Operation] = &[Create, Update, Delete];
+
+/// The plugin that asks mutating policies.
+pub(super) const MUTATING_POLICY: &str = "MutatingAdmissionPolicy";
+
+/// Every plugin, in the order that they run in.
+pub static PLUGINS: &[Plugin] = &[
+    Plugin {
+        name: "NamespaceAutoProvision",
+        on: false,
+        sees: &[("*", "*", "*", &[Create])],
+        mutate: Some(|call, object| Box::pin(namespace_auto_provision::admit(call, object))),
+        validate: None,
+    },
+    Plugin {
+        name: "NamespaceLifecycle",
+        on: true,
+        sees: &[("*", "*", "*", &[Create]), ("", "namespaces", "", &[Delete])],
+        mutate: Some(|call, object| Box::pin(namespace_lifecycle::admit(call, object))),
+        validate: None,
+    },
+    Plugin {
+        name: "LimitPodHardAntiAffinityTopology",
+        on: false,
+        sees: &[PODS_CHANGED],
+        mutate: None,
+        validate: Some(|call, pod| at_once(anti_affinity::validate(call, pod))),
+    },
+    Plugin {
+        name: "LimitRanger",
+        on: true,
+        sees: &[
+            PODS,
+            ("", "pods", "resize", &[Update]),
+            ("", "persistentvolumeclaims", "", &[Create, Update]),
+        ],
+        mutate: Some(|call, object| Box::pin(limit_ranger::admit(call, object))),
+        validate: Some(|call, object| Box::pin(limit_ranger::validate(call, object))),
+    },
+    Plugin {
+        name: "ServiceAccount",
+        on: true,
+        sees: &[PODS, ("", "pods", "ephemeralcontainers", &[Update])],
+        mutate: Some(|call, pod| Box::pin(service_account::admit(call, pod))),
+        validate: Some(|call, pod| Box::pin(service_account::validate(call, pod))),
+    },
+    Plugin {
+        name: "NodeRestriction",
+        // Off upstream unless a flag says otherwise; here the Node authorizer, which needs it, is on.
+        on: true,
+        sees: &[
+            ("", "pods", "*", CHANGED),
+            ("", "nodes", "*", CHANGED),
+            ("", "persistentvolumeclaims", "*", CHANGED),
+            ("", "serviceaccounts", "token", &[Create]),
+            ("certificates.k8s.io", "podcertificaterequests", "*", CHANGED),
+            ("certificates.k8s.io", "certificatesigningrequests", "", &[Create]),
+            ("coordination.k8s.io", "leases", "*", CHANGED),
+            ("resource.k8s.io", "resourceslices", "*", CHANGED),
+            ("storage.k8s.io", "csinodes", "*", CHANGED),
+        ],
+        mutate: Some(|call, object| Box::pin(node_restriction::admit(call, object))),
+        validate: None,
+    },
+    Plugin {
+        name: "TaintNodesByCondition",
+        on: true,
+        sees: &[("", "nodes", "", &[Create])],
+        mutate: Some(|_, node| {
+            taint_nodes_by_condition::admit(node);
+            at_once(Ok(()))
+        }),
+        validate: None,
+    },
+    Plugin {
+        name: "AlwaysPullImages",
+        on: false,
+        sees: &[PODS_CHANGED],
+        mutate: Some(|call, pod| {
+            always_pull_images::admit(call, pod);
+            at_once(Ok(()))
+        }),
+        validate: Some(|call, pod| at_once(always_pull_images::validate(call, pod))),
+    },
+    Plugin {
+        name: image_policy::NAME,
+        on: false,
+        sees: &[PODS_CHANGED, ("", "pods", "ephemeralcontainers", &[Update])],
+        mutate: None,
+        validate: Some(|call, pod| Box::pin(image_policy::validate(call, pod))),
+    },
+    Plugin {
+        name: "PodSecurity",
+        on: true,
+        sees: &[
+            ("", "namespaces", "", &[Create, Update]),
+            ("", "pods", "*", &[Create, Update]),
+            ("", "podtemplates", "", &[Create, Update]),
+            ("", "replicationcontrollers", "", &[Create, Update]),
+            ("apps", "*", "", &[Create, Update]),
+            ("batch", "*", "", &[Create, Update]),
+        ],
+        mutate: None,
+        validate: Some(|call, object| Box::pin(pod_security::validate(call, object))),
+    },
+    Plugin {
+        name: pod_node_selector::NAME,
+        on: false,
+        sees: &[PODS],
+        mutate: Some(|call, pod| Box::pin(pod_node_selector::admit(call, pod))),
+        validate: Some(|call, pod| Box::pin(pod_node_selector::validate(call, pod))),
+    },
+    Plugin {
+        name: "Priority",
+        on: true,
+        sees: &[PODS_CHANGED, ("scheduling.k8s.io", "priorityclasses", "", &[Create, Update])],
+        mutate: Some(|call, object| match call.cx.resource.plural() {
+            "pods" => Box::pin(priority::admit_pod(call, object)),
+            _ => at_once(Ok(())),
+        }),
+        validate: Some(|call, object| match call.cx.resource.plural() {
+            "pods" => at_once(Ok(())),
+            _ => Box::pin(priority::validate_class(call, object)),
+        }),
+    },
+    Plugin {
+        name: "DefaultTolerationSeconds",
+        on: true,
+        sees: &[PODS_CHANGED],
+        mutate: Some(|call, pod| {
+            default_toleration_seconds::admit(call, pod);
+            at_once(Ok(()))
+        }),
+        validate: None,
+    },
+    Plugin {
+        name: pod_toleration_restriction::NAME,
+        on: false,
+        sees: &[PODS_CHANGED],
+        mutate: Some(|call, pod| Box::pin(pod_toleration_restriction::admit(call, pod))),
+        validate: Some(|call, pod| Box::pin(pod_toleration_restriction::validate(call, pod))),
+    },
+    Plugin {
+        name: event_rate_limit::NAME,
+        on: false,
+        // Those of `events.k8s.io` pass, as upstream.
+        sees: &[("", "events", "", &[Create, Update])],
+        mutate: None,
+        validate: Some(|call, event| at_once(event_rate_limit::validate(call, event))),
+    },
+    Plugin {
+        name: "ExtendedResourceToleration",
+        on: false,
+        sees: &[PODS_CHANGED],
+        mutate: Some(|_, pod| {
+            extended_resource_toleration::admit(pod);
+            at_once(Ok(()))
+        }),
+        validate: None,
+    },
+    Plugin {
+        name: "DefaultStorageClass",
+        on: true,
+        sees: &[CLAIMS],
+        mutate: Some(|call, claim| Box::pin(storage::default_class(call, claim))),
+        validate: None,
+    },
+    Plugin {
+        name: "StorageObjectInUseProtection",
+        on: true,
+        sees: &[
+            CLAIMS,
+            ("", "persistentvolumes", "", &[Create]),
+            ("storage.k8s.io", "volumeattributesclasses", "", &[Create]),
+        ],
+        mutate: Some(|call, object| {
+            storage::protect(call, object);
+            at_once(Ok(()))
+        }),
+        validate: None,
+    },
+    Plugin {
+        name: "OwnerReferencesPermissionEnforcement",
+        on: false,
+        sees: &[("*", "*", "*", &[Create, Update])],
+        mutate: None,
+        validate: Some(|call, object| Box::pin(owner_references::validate(call, object))),
+    },
+    Plugin {
+        name: "PersistentVolumeClaimResize",
+        on: true,
+        sees: &[("", "persistentvolumeclaims", "", &[Update])],
+        mutate: None,
+        validate: Some(|call, claim| Box::pin(storage::validate_resize(call, claim))),
+    },
+    Plugin {
+        name: "RuntimeClass",
+        on: true,
+        sees: &[PODS],
+        mutate: Some(|call, pod| Box::pin(runtime_class::admit(call, pod))),
+        validate: Some(|call, pod| Box::pin(runtime_class::validate(call, pod))),
+    },
+    Plugin {
+        name: "CertificateApproval",
+        on: true,
+        sees: &[("certificates.k8s.io", "certificatesigningrequests", "approval", &[Update])],
+        mutate: None,
+        validate: Some(|call, object| Box::pin(signers::approve(call, object))),
+    },
+    Plugin {
+        name: "CertificateSigning",
+        on: true,
+        sees: &[("certificates.k8s.io", "certificatesigningrequests", "status", &[Update])],
+        mutate: None,
+        validate: Some(|call, object| Box::pin(signers::sign(call, object))),
+    },
+    Plugin {
+        name: "ClusterTrustBundleAttest",
+        on: true,
+        sees: &[("certificates.k8s.io", "clustertrustbundles", "*", &[Create, Update])],
+        mutate: None,
+        validate: Some(|call, object| Box::pin(signers::attest(call, object))),
+    },
+    Plugin {
+        name: "CertificateSubjectRestriction",
+        on: true,
+        sees: &[("certificates.k8s.io", "certificatesigningrequests", "", &[Create])],
+        mutate: None,
+        validate: Some(|call, request| at_once(certificate_subject_restriction::validate(call, request))),
+    },
+    Plugin {
+        name: "DefaultIngressClass",
+        on: true,
+        sees: &[("networking.k8s.io", "ingresses", "", &[Create])],
+        mutate: Some(|call, ingress| Box::pin(default_ingress_class::admit(call, ingress))),
+        validate: None,
+    },
+    Plugin {
+        name: "DenyServiceExternalIPs",
+        on: false,
+        sees: &[("", "services", "", &[Create, Update])],
+        mutate: None,
+        validate: Some(|call, service| at_once(deny_service_external_ips::validate(call, service))),
+    },
+    Plugin {
+        name: "PodTopologyLabels",
+        on: true,
+        sees: &[PODS, ("", "pods", "binding", &[Create]), ("", "bindings", "", &[Create])],
+        mutate: Some(|call, object| Box::pin(pod_topology_labels::admit(call, object))),
+        validate: None,
+    },
+    Plugin {
+        name: MUTATING_POLICY,
+        on: true,
+        sees: &[("*", "*", "*", &[Create, Update, Connect])],
+        mutate: Some(|call, object| Box::pin(policy::mutating::mutate(call, object))),
+        validate: None,
+    },
+    Plugin {
+        name: webhook::MUTATING,
+        on: true,
+        sees: EVERYTHING,
+        mutate: Some(|call, object| Box::pin(webhook::mutate(call, object))),
+        validate: None,
+    },
+    Plugin {
+        name: "ValidatingAdmissionPolicy",
+        on: true,
+        sees: EVERYTHING,
+        mutate: None,
+        validate: Some(|call, object| Box::pin(policy::validate(call, object))),
+    },
+    Plugin {
+        name: "ValidatingAdmissionWebhook",
+        on: true,
+        sees: EVERYTHING,
+        mutate: None,
+        validate: Some(|call, object| Box::pin(webhook::validate(call, object))),
+    },
+    Plugin {
+        name: "ResourceQuota",
+        on: true,
+        sees: &[("*", "*", "", &[Create, Update]), ("", "pods", "resize", &[Update])],
+        mutate: None,
+        validate: Some(|call, object| Box::pin(resource_quota::validate(call, object))),
+    },
+    Plugin {
+        name: "AlwaysDeny",
+        on: false,
+        sees: EVERYTHING,
+        mutate: Some(|call, object| at_once(always_deny::refuse(call, object))),
+        validate: Some(|call, object| at_once(always_deny::refuse(call, object))),
+    },
+];
+
+impl Plugin {
+    /// Whether it sees the request.
+    pub(super) fn sees(&self, call: &Call<'_>) -> bool {
+        let info = &call.cx.info;
+        let fits = |pattern: &str, given: &str| pattern == "*" || pattern == given;
+        self.sees.iter().any(|(group, resource, subresource, operations)| {
+            operations.contains(&call.operation)
+                && fits(resource, &info.resource)
+                && fits(group, &info.group)
+                && fits(subresource, &info.subresource)
+        })
+    }
+}
