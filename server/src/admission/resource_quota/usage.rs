@@ -9,6 +9,7 @@ use plinth_codec::selector::LabelSelector;
 use plinth_codec::{tree, Map, Value};
 
 use super::super::amounts::{self, Amounts};
+use crate::strategy::validation::amounts::{is_extended, is_native};
 
 /// Resources that had a name in quotas before `count/` did.
 const OLD_NAMES: [&str; 4] = ["configmaps", "resourcequotas", "replicationcontrollers", "secrets"];
@@ -50,7 +51,7 @@ pub(crate) fn is_about(group: &str, plural: &str, name: &str) -> bool {
             name == "pods"
                 || COMPUTE.contains(&amount)
                 || name.starts_with(HUGE_PAGES)
-                || name.strip_prefix("requests.").is_some_and(|n| n.starts_with(HUGE_PAGES) || is_extended(n))
+                || name.strip_prefix("requests.").is_some_and(|n| n.starts_with(HUGE_PAGES) || !is_native(n))
         }
         ("", "services") => matches!(name, "services" | "services.nodeports" | "services.loadbalancers"),
         ("", "persistentvolumeclaims") => {
@@ -63,11 +64,6 @@ pub(crate) fn is_about(group: &str, plural: &str, name: &str) -> bool {
         ("", plural) => OLD_NAMES.contains(&plural) && name == plural,
         _ => false,
     }
-}
-
-/// A resource of a vendor: its name has a domain that is not Kubernetes' own.
-fn is_extended(name: &str) -> bool {
-    name.split_once('/').is_some_and(|(domain, _)| !domain.contains("kubernetes.io"))
 }
 
 /// What an object uses up.
