@@ -51,6 +51,7 @@ pub(crate) fn is_about(group: &str, plural: &str, name: &str) -> bool {
             name == "pods"
                 || COMPUTE.contains(&amount)
                 || name.starts_with(HUGE_PAGES)
+                || name.starts_with(REQUESTS_OF_CLASS)
                 || name.strip_prefix("requests.").is_some_and(|n| n.starts_with(HUGE_PAGES) || !is_native(n))
         }
         ("", "services") => matches!(name, "services" | "services.nodeports" | "services.loadbalancers"),
@@ -166,8 +167,9 @@ fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
         if name.starts_with(HUGE_PAGES) {
             used.insert(name.clone(), *request);
         }
-        if name.starts_with(HUGE_PAGES) || is_extended(name) {
-            used.insert(format!("requests.{name}"), *request);
+        let quota = format!("requests.{name}");
+        if name.starts_with(HUGE_PAGES) || is_extended(name) || quota.starts_with(REQUESTS_OF_CLASS) {
+            used.insert(quota, *request);
         }
     }
     Amounts(used)
@@ -300,6 +302,12 @@ mod tests {
                 "pods",
                 r#"{"spec":{"containers":[{"resources":{"requests":{"cpu":"1","example.com/gpu":"2"},"limits":{"memory":"1Gi"}}}]}}"#,
                 "count/pods=1,cpu=1,limits.memory=1Gi,pods=1,requests.cpu=1,requests.example.com/gpu=2",
+            ),
+            (
+                "",
+                "pods",
+                r#"{"spec":{"containers":[{"resources":{"requests":{"deviceclass.resource.kubernetes.io/gpu":"1","kubernetes.io/x":"1"}}}]}}"#,
+                "count/pods=1,pods=1,requests.deviceclass.resource.kubernetes.io/gpu=1",
             ),
             ("", "pods", r#"{"status":{"phase":"Failed"}}"#, "count/pods=1"),
             (
