@@ -6,7 +6,9 @@
 use std::cell::OnceCell;
 use std::collections::HashSet;
 
+use plinth_codec::time::Timestamp;
 use plinth_codec::{json, names, Map, Value};
+use smol_str::SmolStr;
 
 use crate::field::{self, Place, MOST_FAULTS};
 use crate::registry::ResourceType;
@@ -28,33 +30,32 @@ pub const FINALIZER_ORPHAN: &str = "orphan";
 /// See [`FINALIZER_ORPHAN`].
 pub const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
 
-/// What happens outside of the object at a write: time and chance, so that rules stay pure.
+/// What happens outside of an object when it is made: time and chance, so that rules stay pure.
 #[derive(Clone, Debug)]
 pub struct Moment {
     /// Now, RFC 3339 in UTC with seconds.
-    pub now: String,
+    pub now: SmolStr,
     /// A fresh UID.
     pub uid: String,
-    /// Five characters for `generateName`.
-    pub suffix: String,
 }
 
 impl Moment {
     /// The present one.
     pub fn present() -> Moment {
-        let random = uuid::Uuid::new_v4();
-        let suffix = random
-            .as_bytes()
-            .iter()
-            .take(GENERATED_SUFFIX)
-            .map(|b| char::from(SUFFIX_CHARACTERS[usize::from(*b) % SUFFIX_CHARACTERS.len()]))
-            .collect();
-        Moment {
-            now: plinth_codec::time::Timestamp::now().to_rfc3339().to_string(),
-            uid: uuid::Uuid::new_v4().to_string(),
-            suffix,
-        }
+        Moment { now: now(), uid: uuid::Uuid::new_v4().to_string() }
     }
+}
+
+/// Now, RFC 3339 in UTC with seconds.
+pub fn now() -> SmolStr {
+    Timestamp::now().to_rfc3339()
+}
+
+/// Five characters by chance, for `generateName`.
+pub fn suffix() -> String {
+    let random = uuid::Uuid::new_v4();
+    let bytes = random.as_bytes().iter().take(GENERATED_SUFFIX);
+    bytes.map(|b| char::from(SUFFIX_CHARACTERS[usize::from(*b) % SUFFIX_CHARACTERS.len()])).collect()
 }
 
 /// Metadata of an object, made where absent.
@@ -169,7 +170,7 @@ pub fn prepare_create(resource: &ResourceType, object: &mut Value, moment: &Mome
             .char_indices()
             .map(|(i, c)| i + c.len_utf8())
             .take_while(|end| *end <= GENERATED_PREFIX_MAX);
-        let name = format!("{}{}", &prefix[..kept.last().unwrap_or(0)], moment.suffix);
+        let name = format!("{}{}", &prefix[..kept.last().unwrap_or(0)], suffix());
         metadata.insert("name", name);
     }
     metadata.insert("uid", moment.uid.as_str());

@@ -138,7 +138,7 @@ fn mount_token(pod: &mut Value) {
         names(pod.at(&["spec", "volumes"])).find(|name| name.starts_with(VOLUME)).map(str::to_owned);
     let taken: Vec<&str> = volumes.iter().filter_map(|volume| volume.str_at(&["name"])).collect();
     let fresh = || loop {
-        let name = format!("{VOLUME}{}", metadata::Moment::present().suffix);
+        let name = format!("{VOLUME}{}", metadata::suffix());
         if !taken.contains(&name.as_str()) {
             return name;
         }

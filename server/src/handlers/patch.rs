@@ -14,7 +14,7 @@ use super::{body, Context};
 use crate::custom_resources::{object, CustomVersion};
 use crate::field;
 use crate::http::body::Body;
-use crate::metadata::{self, Moment};
+use crate::metadata;
 use crate::ownership;
 use crate::status::{ApiError, Reason};
 
@@ -110,7 +110,7 @@ fn apply_configuration(
         );
         return Err(ApiError::conflict(cx.resource.group(), cx.resource.plural(), name, &why));
     }
-    let now = Moment::present().now;
+    let now = metadata::now();
     let force = cx.query.force == Some(true);
     let Some(mut object) = ownership::apply(cx, live, &patch.document, force, &now)? else {
         return Ok((live.cloned().unwrap_or_default(), warnings));

@@ -13,7 +13,7 @@ use super::write::{self, Ownership, Update, Updated};
 use super::{body, key_namespace, patch, respond, Context};
 use crate::field;
 use crate::http::body::Body;
-use crate::metadata::{self, Moment};
+use crate::metadata;
 use crate::ownership::ScaleOwners;
 use crate::registry::ResourceType;
 use crate::representation::{Item, Representation};
@@ -74,7 +74,7 @@ impl Change<'_> {
     /// The Scale after the change, with its owners, or `None` when nothing changes.
     fn make(self, cx: &Context, owners: &ScaleOwners<'_>, before: &Value) -> Result<Option<Value>, ApiError> {
         let (gvk, root) = kind()?;
-        let (kind, now) = ((&gvk, root), Moment::present().now);
+        let (kind, now) = ((&gvk, root), metadata::now());
         let mut after = match self {
             Change::To(scale) => {
                 let (given, name) = (metadata::text(scale, "name"), cx.info.name.as_str());

@@ -16,7 +16,7 @@ use crate::audit;
 use crate::authn::service_account::claims::{Kubernetes, Reference};
 use crate::field;
 use crate::http::body::Body;
-use crate::metadata::{self, Moment};
+use crate::metadata;
 use crate::ownership;
 use crate::request_info::Verb;
 use crate::status::{ApiError, Cause};
@@ -44,7 +44,7 @@ pub(super) async fn request(cx: Box<Context>, incoming: Incoming) -> Result<Resp
     admission::mutate(&call, &mut request).await?;
     let account = the_account(&cx, &mut request).await?;
     default(&cx, &mut request);
-    ownership::track_as(&cx, (&gvk, root), &mut request, &Moment::present().now);
+    ownership::track_as(&cx, (&gvk, root), &mut request, &metadata::now());
     if let Some(cause) = expiration_fault(&request) {
         return Err(ApiError::invalid(GROUP, KIND, "", vec![cause]));
     }
@@ -102,7 +102,7 @@ async fn the_account(cx: &Context, request: &mut Value) -> Result<Reference, Api
         );
         return Err(ApiError::conflict(GROUP, KIND, name, &why));
     }
-    let now = Moment::present().now;
+    let now = metadata::now();
     let metadata = metadata::of(request)?;
     for (key, value) in [("name", name), ("namespace", namespace), ("uid", uid), ("creationTimestamp", &now)]
     {

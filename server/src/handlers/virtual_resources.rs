@@ -11,7 +11,7 @@ use plinth_engine::At;
 use super::{access_reviews, body, respond, tokens, Context};
 use crate::admission::{self, Call, Operation};
 use crate::http::body::Body;
-use crate::metadata::{self, Moment};
+use crate::metadata;
 use crate::ownership;
 use crate::status::ApiError;
 
@@ -27,7 +27,7 @@ pub(super) async fn create(cx: Box<Context>, incoming: Incoming) -> Result<Respo
     let call = Call::new(&cx, Operation::Create, None);
     admission::mutate(&call, &mut review).await?;
     admission::validate(&call, &review).await?;
-    let now = Moment::present().now;
+    let now = metadata::now();
     if resource.row.kind == "SelfSubjectReview" {
         if let Some(metadata) = review.object_at_mut(&["metadata"]) {
             metadata.insert("creationTimestamp", now.as_str());

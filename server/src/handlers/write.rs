@@ -301,7 +301,7 @@ async fn update_once(
     strategy.default(&mut new);
     keep_other_part(cx, &mut new, &old);
     if update.ownership == Ownership::Track {
-        ownership::track(cx, Some(&old), &mut new, &Moment::present().now);
+        ownership::track(cx, Some(&old), &mut new, &metadata::now());
     }
     let call = Call::new(cx, Operation::Update, Some(&old));
     if admission::mutate(&call, &mut new).await? {

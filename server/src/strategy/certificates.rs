@@ -12,7 +12,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::authn::User;
 use crate::certificates::{signers, CertificateRequest};
 use crate::field;
-use crate::metadata::Moment;
+use crate::metadata;
 use crate::status::Cause;
 
 /// The shortest life that can be asked for, in seconds.
@@ -38,7 +38,7 @@ pub fn prepare_for_update(new: &mut Value, old: &Value) {
     if let (Some(object), Some(spec)) = (new.as_object_mut(), old.get("spec")) {
         object.insert("spec", spec.clone());
     }
-    let now = Moment::present().now;
+    let now = metadata::now();
     let before: HashMap<(Option<&str>, Option<&str>), Option<&str>> = conditions(old)
         .iter()
         .rev()
