@@ -134,6 +134,11 @@ func protobufNumber(field reflect.StructField) int {
 	return number
 }
 
+// tellsEmpty are slices of which the server's defaults tell an empty one from nil: they count as pointers.
+var tellsEmpty = map[string]bool{
+	"io.k8s.api.autoscaling.v2.HPAScalingRules.policies": true,
+}
+
 func (w *walk) field(s *structure, field reflect.StructField, own markers, name, options string, number int) string {
 	t, flags := field.Type, ""
 	omitempty := strings.Contains(options, "omitempty")
@@ -146,6 +151,8 @@ func (w *walk) field(s *structure, field reflect.StructField, own markers, name,
 	if t.Kind() == reflect.Pointer {
 		flags += "*"
 		t = t.Elem()
+	} else if tellsEmpty[s.pkg+"."+s.name+"."+name] {
+		flags += "*"
 	}
 	optional := own.has("optional") || (!own.has("required") && flags != "" && strings.ContainsAny(flags, "?z"))
 	if !optional {

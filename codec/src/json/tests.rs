@@ -51,6 +51,25 @@ fn an_empty_list_is_none_where_upstream_always_writes_one() {
 }
 
 #[test]
+fn what_upstream_keeps_as_bytes_is_kept_whatever_it_says() {
+    let revision = kind("apps", "v1", "ControllerRevision");
+    for data in ["[]", "\"\"", "0", "0.0", "false", "{}"] {
+        let (out, _) = round_trip(revision.clone(), &format!(r#"{{"data":{data},"revision":1}}"#));
+        assert_eq!(out, format!(r#"{{"metadata":{{}},"data":{data},"revision":1}}"#));
+    }
+    let (out, _) = round_trip(revision, r#"{"data":null,"revision":1}"#);
+    assert_eq!(out, r#"{"metadata":{},"data":null,"revision":1}"#);
+}
+
+#[test]
+fn a_list_that_defaults_depend_on_is_told_from_none() {
+    let scaler = kind("autoscaling", "v2", "HorizontalPodAutoscaler");
+    let body = r#"{"spec":{"behavior":{"scaleUp":{"policies":[]}},"metrics":[]}}"#;
+    let (out, _) = round_trip(scaler, body);
+    assert!(out.contains(r#""behavior":{"scaleUp":{"policies":[]}}"#) && !out.contains("metrics"), "{out}");
+}
+
+#[test]
 fn zero_values_go_where_go_omits_them() {
     let body = r#"{"spec":{"replicas":0,"paused":false,"minReadySeconds":0,"selector":{"matchLabels":{}},
         "template":{"metadata":{"creationTimestamp":null,"labels":{}},"spec":{"containers":[{"name":"","image":"a","args":[],

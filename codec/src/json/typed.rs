@@ -306,6 +306,8 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
     /// Whether upstream writes a field that has this value.
     #[inline]
     fn is_kept(&self, field: &Field, value: &Value) -> bool {
+        // Bytes in a struct of Go's, which it never leaves out, whatever they say.
+        let raw = || matches!(self.schema.get(field.type_id), Type::Scalar(Scalar::RawExtension));
         match value {
             // Filled in again where upstream writes something for it.
             Value::Null => false,
@@ -316,14 +318,16 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
                     || matches!(self.schema.get(field.type_id), Type::List { message: true, .. })
             }
             _ if field.pointer || field.omit == Omit::Never => true,
-            Value::Bool(b) => *b,
-            Value::Array(a) => !a.is_empty(),
-            Value::String(text) => !text.is_empty(),
+            Value::Bool(b) => *b || raw(),
+            Value::Array(a) => !a.is_empty() || raw(),
+            Value::String(text) => !text.is_empty() || raw(),
             // Zero is left out where it is a number in Go, not in a struct (IntOrString).
             Value::Int(n) => {
-                *n != 0 || matches!(self.schema.get(field.type_id), Type::Scalar(Scalar::IntOrString))
+                *n != 0
+                    || matches!(self.schema.get(field.type_id), Type::Scalar(Scalar::IntOrString))
+                    || raw()
             }
-            Value::Float(n) => *n != 0.0,
+            Value::Float(n) => *n != 0.0 || raw(),
             Value::Object(map) => match self.schema.get(field.type_id) {
                 Type::Map { .. } => !map.is_empty(),
                 Type::Struct(s) => field.omit != Omit::Zero || !is_empty(s, map),

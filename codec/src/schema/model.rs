@@ -393,7 +393,8 @@ pub struct Field {
     pub type_id: TypeId,
     /// When upstream leaves the field out of JSON.
     pub omit: Omit,
-    /// Whether upstream holds it behind a pointer: then an explicit zero is kept and protobuf writes it.
+    /// Whether upstream holds it behind a pointer: then an explicit zero is kept and protobuf writes it. Of a list: whether
+    /// upstream's defaults tell an empty one from none.
     pub pointer: bool,
     /// Whether OpenAPI lists it as required.
     pub required: bool,

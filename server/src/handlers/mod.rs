@@ -178,10 +178,12 @@ impl Context {
     /// # Errors
     /// 406.
     pub fn representation(&self, shape: Shape) -> Result<Representation, ApiError> {
-        let offer = match self.resource.is_custom() {
+        let mut offer = match self.resource.is_custom() {
             true => Offer::custom(shape),
             false => Offer::builtin(shape),
         };
+        // The answer to a question has no columns.
+        offer.tables = self.resource.storage.is_some() || self.info.verb != Verb::Create;
         let header = self.header(ACCEPT);
         let accepted: Accepted = negotiate::accept(header, &offer).map_err(|e| not_acceptable(&e))?;
         let agent = self.header(hyper::header::USER_AGENT);

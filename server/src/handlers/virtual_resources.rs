@@ -44,7 +44,7 @@ pub(super) async fn create(cx: Box<Context>, incoming: Incoming) -> Result<Respo
         }
     }
     let mut out = Vec::with_capacity(512);
-    representation.write_tree(&review, &mut out)?;
+    representation.unstored(review, &mut out)?;
     let mut response = respond(StatusCode::CREATED, representation.content_type(Shape::Object), out);
     super::write::add_warnings(&mut response, &decoded.warnings);
     Ok(response)
@@ -94,6 +94,6 @@ pub(super) async fn component_statuses(cx: Box<Context>) -> Result<Response<Body
         }
     };
     let mut out = Vec::with_capacity(512);
-    representation.write_tree_or_table(&tree, &mut out)?;
+    representation.unstored(tree, &mut out)?;
     Ok(respond(StatusCode::OK, representation.content_type(shape), out))
 }

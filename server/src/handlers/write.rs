@@ -512,7 +512,7 @@ pub(super) fn respond_written(
             if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
                 metadata.remove("resourceVersion");
             }
-            representation.write_tree(&tree, &mut out)?;
+            representation.unstored(tree, &mut out)?;
         }
     }
     Ok(respond(code, representation.content_type(Shape::Object), out))

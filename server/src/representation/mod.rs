@@ -281,17 +281,18 @@ impl Representation {
         })
     }
 
-    /// Writes a tree that is not stored: an object or list that says its own kind, or the Table of it.
+    /// Writes a tree that is not stored, an object or list that says its own kind, in the form asked for.
     ///
     /// # Errors
     /// 500 when the encoding has no form for it.
-    pub fn write_tree_or_table(&self, tree: &Value, out: &mut Vec<u8>) -> Result<(), ApiError> {
+    pub fn unstored(&self, tree: Value, out: &mut Vec<u8>) -> Result<(), ApiError> {
         match self.accepted.transform {
             Transform::Table(version) => {
                 let items = tree.get("items").and_then(Value::as_array);
-                table::of_trees(self, version, items.unwrap_or(std::slice::from_ref(tree)), out)
+                table::of_trees(self, version, items.unwrap_or(std::slice::from_ref(&tree)), out)
             }
-            _ => self.write_tree(tree, out),
+            Transform::PartialObjectMetadata(version) => self.write_tree(&tree::partial(tree, version), out),
+            _ => self.write_tree(&tree, out),
         }
     }
 

@@ -148,11 +148,17 @@ fn of_rows(
     let mut text = Vec::with_capacity(1024);
     writer.begin(&meta, true, &mut text);
     for item in items {
-        let mut metadata = Vec::new();
-        json::write_untyped(item.get("metadata").unwrap_or(&Value::Null), &mut metadata);
+        let (mut metadata, mut whole) = (Vec::new(), Vec::new());
         let object = match r.include {
             IncludeObject::None => RowObject::None,
-            _ => RowObject::Metadata(&metadata),
+            IncludeObject::Metadata => {
+                json::write_untyped(item.get("metadata").unwrap_or(&Value::Null), &mut metadata);
+                RowObject::Metadata(&metadata)
+            }
+            IncludeObject::Object => {
+                super::write_tree(item, r.resource.schema, Encoding::Json, false, &mut whole)?;
+                RowObject::Object(&[whole.trim_ascii_end()])
+            }
         };
         writer.row_of(item, "", object, &mut text);
     }

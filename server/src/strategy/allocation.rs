@@ -120,7 +120,7 @@ pub async fn reserve(cx: &Context, old: Option<&Value>, new: &mut Value) -> Resu
         addresses.push(address);
     }
     service::set_addresses(new, &addresses);
-    reserve_ports(cx, new, &held_ports, &mut reserved).await?;
+    reserve_ports(cx, old, new, &mut reserved).await?;
     let (kept_addresses, kept_ports) = (service::addresses(new), service::node_ports(new));
     for address in held_addresses.iter().filter(|a| !kept_addresses.contains(a)) {
         reserved.released.push(address_name(*address));
@@ -151,36 +151,35 @@ fn refuse(service: &Value, causes: Vec<Cause>) -> ApiError {
 
 async fn reserve_ports(
     cx: &Context,
+    old: Option<&Value>,
     new: &mut Value,
-    held: &[u16],
     reserved: &mut Reservations,
 ) -> Result<(), ApiError> {
     let range = cx.server.services.node_ports.clone();
     let owner = format!("{}/{}", metadata::text(new, "namespace"), metadata::text(new, "name"));
-    let mut mine: HashSet<u16> = held.iter().copied().collect();
-    for (path, port) in service::wanted_node_ports(new) {
-        if mine.contains(&port) {
-            continue;
-        }
-        let why = match range.contains(&port) {
-            false => Some(format!(
+    let mut mine: HashSet<u16> = old.map(service::node_ports).unwrap_or_default().into_iter().collect();
+    for (place, wanted) in service::wanted_node_ports(new, old) {
+        let port = u16::try_from(wanted).ok().filter(|port| range.contains(port));
+        let fault = match port {
+            // Entries share a port; health checks have one of their own.
+            Some(port) if mine.contains(&port) && place != service::Place::HealthCheck => continue,
+            Some(port) if mine.contains(&port) || is_taken(cx, port_key(port)).await? => {
+                "provided port is already allocated".to_owned()
+            }
+            Some(port) => {
+                mine.insert(port);
+                if !cx.query.is_dry_run() {
+                    reserved.taken.push((port_key(port), owner.clone().into()));
+                }
+                continue;
+            }
+            None => format!(
                 "provided port is not in the valid range. The range of valid ports is {}-{}",
                 range.start(),
                 range.end()
-            )),
-            true if is_taken(cx, port_key(port)).await? => {
-                Some("provided port is already allocated".to_owned())
-            }
-            true => None,
+            ),
         };
-        if let Some(why) = why {
-            let cause = field::invalid(path, i64::from(port), &why);
-            return Err(refuse(new, vec![cause]));
-        }
-        mine.insert(port);
-        if !cx.query.is_dry_run() {
-            reserved.taken.push((port_key(port), owner.clone().into()));
-        }
+        return Err(refuse(new, vec![field::invalid(place.path(), wanted, &fault)]));
     }
     let mut shared = service::SharedPorts::of(new);
     for place in service::missing_node_ports(new) {

@@ -1,7 +1,7 @@
 //! Tables that are not simply rows in the order of their keys.
 
 use http::Method;
-use plinth_benches::api::client::Call;
+use plinth_benches::api::client::{Call, JSON};
 use plinth_tests::samples;
 use plinth_tests::server::shared;
 use serde_json::{json, Value};
@@ -9,6 +9,8 @@ use serde_json::{json, Value};
 use super::{reader, Reader};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+const PARTIAL: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 
 async fn table(client: &mut Reader, path: &str) -> Value {
     let reply = client.connection.must(&Call::get(path).accept(TABLE)).await.expect("a Table");
@@ -71,4 +73,41 @@ async fn a_scale_has_columns_of_its_own() {
     );
     assert_eq!(row["object"]["kind"], "PartialObjectMetadata", "{row}");
     assert!(table["metadata"]["resourceVersion"].is_string(), "{table}");
+}
+
+/// What is not stored, because of a dry run or because it is an answer alone, comes in the form asked for, without a revision.
+#[tokio::test]
+async fn what_is_not_stored_is_shown_in_the_form_asked_for() {
+    let mut client = reader(shared().await, "dry-table").await;
+    let namespace = client.collection.split('/').nth(4).expect("a namespace").to_owned();
+    let collection = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "dry" }, "data": { "a": "b" } });
+    let create = Call::new(Method::POST, format!("{collection}?dryRun=All")).body(JSON, map.to_string());
+    let apply = format!("{collection}/dry?dryRun=All&fieldManager=m");
+    let apply = Call::new(Method::PATCH, apply).body("application/apply-patch+yaml", map.to_string());
+    let review = json!({ "spec": { "resourceAttributes": { "verb": "get", "resource": "pods" } } });
+    let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let review = Call::new(Method::POST, reviews).body(JSON, review.to_string());
+    // call, form, code, kind
+    let rows = [
+        (&create, TABLE, 201, "Table"),
+        (&create, PARTIAL, 201, "PartialObjectMetadata"),
+        (&apply, TABLE, 201, "Table"),
+        (&apply, PARTIAL, 201, "PartialObjectMetadata"),
+        (&review, PARTIAL, 201, "PartialObjectMetadata"),
+        (&review, TABLE, 406, "Status"),
+    ];
+    for (call, form, code, kind) in rows {
+        let reply = client.connection.call(&call.clone().accept(form)).await.expect("an answer");
+        let body: Value = serde_json::from_slice(&reply.body).expect("JSON");
+        assert_eq!((reply.status.as_u16(), body["kind"].as_str()), (code, Some(kind)), "{form}: {body}");
+        if kind == "Table" {
+            assert_eq!(
+                (&body["rows"][0]["cells"][0], &body["rows"][0]["cells"][1]),
+                (&json!("dry"), &json!(1)),
+                "{body}"
+            );
+        }
+        assert_eq!(body["metadata"]["resourceVersion"], Value::Null, "{body}");
+    }
 }

@@ -26,6 +26,16 @@ pub enum Place {
     HealthCheck,
 }
 
+impl Place {
+    /// The path of the field.
+    pub fn path(&self) -> String {
+        match self {
+            Place::Port(index) => format!("spec.ports[{index}].nodePort"),
+            Place::HealthCheck => "spec.healthCheckNodePort".to_owned(),
+        }
+    }
+}
+
 /// `IPv4` or `IPv6`.
 pub fn family(address: IpAddr) -> &'static str {
     match address {
@@ -47,14 +57,26 @@ fn ports(service: &Value) -> &[Value] {
     service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default()
 }
 
-fn node_port(port: &Value) -> u16 {
-    port.get("nodePort").and_then(Value::as_int).and_then(|n| u16::try_from(n).ok()).unwrap_or(0)
+/// The node port of an entry, as it was written: perhaps one that no port can be; 0 without.
+fn node_port(port: &Value) -> i64 {
+    port.get("nodePort").and_then(Value::as_int).unwrap_or(0)
+}
+
+/// As [`node_port`], of `spec.healthCheckNodePort`.
+fn health_port(service: &Value) -> i64 {
+    service.at(&["spec", "healthCheckNodePort"]).and_then(Value::as_int).unwrap_or(0)
 }
 
 fn needs_address(service: &Value) -> bool {
     matches!(text(service, "type"), "ClusterIP" | "NodePort" | "LoadBalancer")
 }
 
+/// Whether the type has node ports.
+fn has_node_ports(service: &Value) -> bool {
+    matches!(text(service, "type"), "NodePort" | "LoadBalancer")
+}
+
+/// Whether each entry gets a node port.
 fn needs_node_ports(service: &Value) -> bool {
     let allocates = service.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool);
     match text(service, "type") {
@@ -96,24 +118,22 @@ pub fn addresses(service: &Value) -> Vec<IpAddr> {
 
 /// The node ports that a Service has, each once.
 pub fn node_ports(service: &Value) -> Vec<u16> {
-    let health = service.at(&["spec", "healthCheckNodePort"]).and_then(Value::as_int).unwrap_or(0);
-    let health = u16::try_from(health).ok();
-    let mut all: Vec<u16> = ports(service).iter().map(node_port).chain(health).filter(|p| *p != 0).collect();
+    let written = ports(service).iter().map(node_port).chain([health_port(service)]);
+    let mut all: Vec<u16> = written.filter_map(|port| u16::try_from(port).ok()).filter(|p| *p != 0).collect();
     all.sort_unstable();
     all.dedup();
     all
 }
 
-/// The node ports that a Service asks for, with the paths of their fields.
-pub fn wanted_node_ports(service: &Value) -> Vec<(String, u16)> {
-    if !needs_node_ports(service) {
+/// The node ports that a Service asks for, be they ports or not. One for health checks is asked for once: it stays as long as
+/// there are checks (`old`: the Service before).
+pub fn wanted_node_ports(service: &Value, old: Option<&Value>) -> Vec<(Place, i64)> {
+    if !has_node_ports(service) {
         return Vec::new();
     }
-    let listed = ports(service).iter().enumerate();
-    let listed = listed.map(|(i, port)| (format!("spec.ports[{i}].nodePort"), node_port(port)));
-    let health = service.at(&["spec", "healthCheckNodePort"]).and_then(Value::as_int).unwrap_or(0);
-    let health = u16::try_from(health).unwrap_or(0);
-    let health = needs_health_check(service).then(|| ("spec.healthCheckNodePort".to_owned(), health));
+    let listed = ports(service).iter().enumerate().map(|(i, port)| (Place::Port(i), node_port(port)));
+    let begins = needs_health_check(service) && !old.is_some_and(needs_health_check);
+    let health = begins.then(|| (Place::HealthCheck, health_port(service)));
     listed.chain(health).filter(|(_, port)| *port != 0).collect()
 }
 
@@ -124,8 +144,7 @@ pub fn missing_node_ports(service: &Value) -> Vec<Place> {
         let listed = ports(service).iter().enumerate().filter(|(_, port)| node_port(port) == 0);
         places.extend(listed.map(|(i, _)| Place::Port(i)));
     }
-    let health = service.at(&["spec", "healthCheckNodePort"]).and_then(Value::as_int).unwrap_or(0);
-    if needs_health_check(service) && health == 0 {
+    if needs_health_check(service) && health_port(service) == 0 {
         places.push(Place::HealthCheck);
     }
     places
@@ -139,8 +158,10 @@ impl SharedPorts {
     /// Those that are there by now.
     pub fn of(service: &Value) -> SharedPorts {
         let mut shared = HashMap::new();
-        for port in ports(service).iter().filter(|port| node_port(port) != 0) {
-            shared.entry(number(port)).or_insert_with(|| node_port(port));
+        for port in ports(service) {
+            if let Some(given) = u16::try_from(node_port(port)).ok().filter(|given| *given != 0) {
+                shared.entry(number(port)).or_insert(given);
+            }
         }
         SharedPorts(shared)
     }
@@ -344,8 +365,9 @@ fn keep_assigned(service: &mut Value, old: &Value) {
     if needs_node_ports(service) && needs_node_ports(old) {
         let mut used: HashSet<u16> = node_ports(service).into_iter().collect();
         // Of several with one name the first counts.
+        let had = |port| u16::try_from(node_port(port)).unwrap_or(0);
         let named: HashMap<Option<&str>, u16> =
-            ports(old).iter().rev().map(|port| (port.str_at(&["name"]), node_port(port))).collect();
+            ports(old).iter().rev().map(|port| (port.str_at(&["name"]), had(port))).collect();
         let found: Vec<(Place, Option<u16>)> = missing_node_ports(service)
             .into_iter()
             .map(|place| match place {
@@ -489,6 +511,44 @@ mod tests {
         prepare_for_update(&mut new, &old);
         assert!(addresses(&new).is_empty() && node_ports(&new).is_empty());
         assert_eq!(text(&new, "clusterIP"), "");
+    }
+
+    #[test]
+    fn what_is_asked_for_is_told_as_it_was_written() {
+        let balanced = r#""type":"LoadBalancer","externalTrafficPolicy":"Local""#;
+        // spec, spec before, ports with their paths
+        let rows: [(String, Option<&str>, &[(&str, i64)]); 6] = [
+            (r#"{"type":"NodePort","ports":[{"port":1,"nodePort":70000},{"port":2}]}"#.into(), None, &[(
+                "spec.ports[0].nodePort",
+                70000,
+            )]),
+            (r#"{"type":"ClusterIP","ports":[{"port":1,"nodePort":-1}]}"#.into(), None, &[]),
+            (
+                r#"{"type":"LoadBalancer","allocateLoadBalancerNodePorts":false,"ports":[{"port":1,"nodePort":-1}]}"#.into(),
+                None,
+                &[("spec.ports[0].nodePort", -1)],
+            ),
+            (format!(r#"{{{balanced},"healthCheckNodePort":1}}"#), None, &[("spec.healthCheckNodePort", 1)]),
+            (
+                format!(r#"{{{balanced},"healthCheckNodePort":1}}"#),
+                Some(r#"{"type":"NodePort"}"#),
+                &[("spec.healthCheckNodePort", 1)],
+            ),
+            (
+                format!(r#"{{{balanced},"healthCheckNodePort":30001}}"#),
+                Some(r#"{"type":"LoadBalancer","externalTrafficPolicy":"Local","healthCheckNodePort":30000}"#),
+                &[],
+            ),
+        ];
+        for (spec, old, expected) in rows {
+            let service = parse(&format!(r#"{{"spec":{spec}}}"#));
+            let old = old.map(|old| parse(&format!(r#"{{"spec":{old}}}"#)));
+            let wanted = wanted_node_ports(&service, old.as_ref());
+            let wanted: Vec<(String, i64)> =
+                wanted.iter().map(|(place, port)| (place.path(), *port)).collect();
+            let wanted: Vec<(&str, i64)> = wanted.iter().map(|(path, port)| (path.as_str(), *port)).collect();
+            assert_eq!(wanted, expected, "{spec}");
+        }
     }
 
     #[test]
