@@ -28,12 +28,18 @@ impl Answer {
 }
 
 async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Answer {
+    let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    send_text(client, method, path, bytes).await
+}
+
+async fn send_text(client: &Client, method: &str, path: &str, bytes: Vec<u8>) -> Answer {
     let (method, kind) = match method {
+        "MERGE" => ("PATCH", "application/merge-patch+json"),
+        "JSON" => ("PATCH", "application/json-patch+json"),
         "APPLY" => ("PATCH", "application/apply-patch+yaml"),
         "PATCH" => ("PATCH", "application/strategic-merge-patch+json"),
         method => (method, "application/json"),
     };
-    let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
     let request = http::Request::builder()
         .method(method)
         .uri(path)
@@ -620,7 +626,7 @@ async fn a_large_namespace_goes_though_the_server_is_killed_meanwhile() {
 #[tokio::test]
 async fn node_ports_are_refused_with_their_field_in_a_dry_run_too() {
     let server = shared().await;
-    let client = server.client();
+    let client = server.client().await;
     let path = format!("/api/v1/namespaces/{}/services", namespace(&client, "node-ports").await);
     let service = |name: &str, spec: Value| json!({ "metadata": { "name": name }, "spec": spec });
     let held = json!({ "type": "NodePort", "ports": [{ "port": 1 }] });
@@ -659,4 +665,86 @@ async fn node_ports_are_refused_with_their_field_in_a_dry_run_too() {
     let change = json!({ "spec": { "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": held } });
     let answer = send(&client, "PATCH", &format!("{path}/held"), &change).await;
     assert_eq!((answer.code, answer.fields()), (422, vec![health]), "{}", answer.body);
+}
+
+/// What kube-apiserver counts as a change of what is wanted: an empty struct where none was, but no empty list or map, and nothing that
+/// defaults fill in again.
+#[tokio::test]
+async fn a_generation_counts_what_is_wanted_and_nothing_that_is_empty() {
+    let server = shared().await;
+    let client = server.client().await;
+    let path = format!("/apis/apps/v1/namespaces/{}/deployments", namespace(&client, "generation").await);
+    let template = json!({ "metadata": { "labels": { "a": "b" } }, "spec": pod("x")["spec"] });
+    let spec = json!({ "selector": { "matchLabels": { "a": "b" } }, "template": template });
+    make(&client, &path, &json!({ "metadata": { "name": "d" }, "spec": spec })).await;
+    let template = |spec: Value| json!({ "spec": { "template": { "spec": spec } } });
+    let mut generation = 1;
+    // patch, by how much
+    let rows = [
+        (template(json!({ "volumes": [], "nodeSelector": {}, "tolerations": [] })), 0),
+        (template(json!({ "affinity": {} })), 1),
+        (template(json!({ "affinity": { "nodeAffinity": {} } })), 1),
+        (template(json!({ "affinity": null })), 1),
+        (template(json!({ "securityContext": {} })), 0),
+        (template(json!({ "securityContext": null, "dnsPolicy": null, "restartPolicy": null })), 0),
+        (json!({ "spec": { "strategy": null, "replicas": null, "revisionHistoryLimit": null } }), 0),
+        (json!({ "spec": { "minReadySeconds": 0, "paused": false } }), 0),
+        (json!({ "metadata": { "labels": { "x": "y" }, "generation": 9 }, "status": { "replicas": 5 } }), 0),
+        (json!({ "metadata": { "annotations": { "x": "y" } } }), 1),
+        (json!({ "spec": { "replicas": 2 } }), 1),
+    ];
+    for (patch, change) in rows {
+        let patched = send(&client, "MERGE", &format!("{path}/d"), &patch).await;
+        generation += change;
+        assert_eq!(
+            (patched.code, &patched.body["metadata"]["generation"]),
+            (200, &json!(generation)),
+            "{patch}"
+        );
+        // The same by PUT of what was answered.
+        let put = send(&client, "PUT", &format!("{path}/d"), &patched.body).await;
+        assert_eq!((put.code, &put.body["metadata"]["generation"]), (200, &json!(generation)), "{patch}");
+    }
+}
+
+/// Patches that cannot be what was meant, with kube-apiserver's codes, reasons and texts.
+#[tokio::test]
+async fn malformed_patches_are_refused_in_upstreams_words() {
+    let server = shared().await;
+    let client = server.client().await;
+    let path = format!("/api/v1/namespaces/{}/serviceaccounts", namespace(&client, "malformed").await);
+    let owners = json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u" }]);
+    let metadata = json!({ "name": "s", "finalizers": ["example.com/a"], "ownerReferences": owners });
+    make(&client, &path, &json!({ "metadata": metadata, "secrets": [{ "name": "a" }] })).await;
+    let path = format!("{path}/s?dryRun=All");
+    let at_metadata = |change: Value| json!({ "metadata": change });
+    let wrong =
+        |patch: &str, what: &str| format!(" \"\" is invalid: patch: Invalid value: \"{patch}\": {what}");
+    // how, patch, code, reason, message or its end
+    let rows = [
+        ("PATCH", at_metadata(json!([])), 422, "Invalid", wrong("map[metadata:[]]", "cannot restore struct from: slice")),
+        ("PATCH", at_metadata(json!({ "labels": { "a": true } })), 422, "Invalid", wrong("map[metadata:map[labels:map[a:true]]]", "unrecognized type: string")),
+        ("PATCH", at_metadata(json!({ "finalizers": "x" })), 422, "Invalid", wrong("map[metadata:map[finalizers:x]]", "cannot restore slice from string")),
+        ("PATCH", at_metadata(json!({ "finalizers": [1] })), 500, "", "list element types are not identical: [[example.com/a] [1]]".into()),
+        ("PATCH", at_metadata(json!({ "ownerReferences": [{ "x": 1 }] })), 500, "", "map: map[x:1] does not contain declared merge key: uid".into()),
+        ("PATCH", at_metadata(json!({ "$patch": 1 })), 500, "", "unknown patch type: %!s(int64=1) in map: map[$patch:1]".into()),
+        ("PATCH", at_metadata(json!({ "$retainKeys": "x" })), 400, "BadRequest", "invalid patch format of retainKeys".into()),
+        ("PATCH", json!([]), 400, "BadRequest", "json: cannot unmarshal array into Go value of type map[string]interface {}".into()),
+        ("MERGE", json!({ "kind": 1 }), 422, "Invalid", "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string".into()),
+        ("MERGE", json!([]), 400, "BadRequest", "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}".into()),
+        ("JSON", json!([{ "op": 1 }]), 400, "BadRequest", "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string".into()),
+        ("JSON", json!([{ "op": "test", "path": "/kind", "value": "ServiceAccount", "from": 1 }]), 400, "BadRequest", "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.from of type string".into()),
+        ("JSON", json!([{ "op": "remove", "path": "/secrets/-" }]), 422, "Invalid", "the server rejected our request due to an error in our request".into()),
+    ];
+    for (how, patch, code, reason, message) in rows {
+        let answer = send(&client, how, &path, &patch).await;
+        assert_eq!((answer.code, answer.text("/reason")), (code, reason), "{patch}: {}", answer.body);
+        assert!(answer.text("/message").ends_with(&message), "{patch}: {}", answer.body);
+    }
+    // What a strategic merge patch says of the kind does not count.
+    for patch in [json!({ "kind": "Pod", "apiVersion": "v7" }), json!({ "kind": null }), Value::Null] {
+        let text = patch.to_string();
+        let answer = send_text(&client, "PATCH", &path, text.into_bytes()).await;
+        assert_eq!((answer.code, answer.text("/kind")), (200, "ServiceAccount"), "{patch}: {}", answer.body);
+    }
 }

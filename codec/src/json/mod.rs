@@ -37,9 +37,10 @@ mod text;
 mod typed;
 mod writer;
 
-pub use peek::{peek_type, TypeMeta};
+pub use peek::{check_type, peek_type, TypeMeta};
 pub(crate) use source::{Source, Token};
 pub(crate) use text::Reader;
+pub(crate) use typed::go_type;
 pub use typed::{conform, conform_changed, decode};
 pub use writer::{write, write_number, write_pretty, write_string, write_untyped, Indenter};
 

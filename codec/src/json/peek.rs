@@ -5,6 +5,7 @@ use smol_str::SmolStr;
 use super::source::{Source, Token};
 use super::text::Reader;
 use crate::error::{DecodeError, TypeError};
+use crate::Value;
 
 /// `apiVersion` and `kind` of a body, each empty where it is absent or `null`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,13 +16,43 @@ pub struct TypeMeta {
     pub kind: SmolStr,
 }
 
+/// What upstream reads both into, as Go prints the type.
+const TYPE_META: &str =
+    r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+
+/// As [`peek_type`], of a tree: what upstream says when it finds no type in it.
+///
+/// # Errors
+/// A value that is no object, or a type that is no text.
+pub fn check_type(tree: &Value) -> Result<(), DecodeError> {
+    let wrong = |found: &Value, path: &str, expected: &str| {
+        let (found, path) = (found.type_name().to_owned(), path.to_owned());
+        Err(DecodeError::Type(Box::new(TypeError {
+            found,
+            structure: String::new(),
+            path,
+            expected: expected.into(),
+        })))
+    };
+    if tree.as_object().is_none() {
+        return wrong(tree, "", TYPE_META);
+    }
+    for key in ["apiVersion", "kind"] {
+        match tree.get(key) {
+            None | Some(Value::Null | Value::String(_)) => {}
+            Some(other) => return wrong(other, key, "string"),
+        }
+    }
+    Ok(())
+}
+
 /// Finds the type of the object in a body. Reads on only until both are known, so a fault of syntax further on is
 /// left for the decoder to find.
 pub fn peek_type(body: &[u8]) -> Result<TypeMeta, DecodeError> {
     let mut reader = Reader::new(body);
     let mut found = TypeMeta::default();
     let wrong = |what: &str, field: &str| {
-        let expected = if field.is_empty() { "struct { APIVersion string; Kind string }" } else { "string" };
+        let expected = if field.is_empty() { TYPE_META } else { "string" };
         let (structure, path) = (String::new(), field.to_string());
         DecodeError::Type(Box::new(TypeError {
             found: what.to_string(),

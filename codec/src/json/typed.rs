@@ -114,7 +114,7 @@ impl<'s, S> Decoder<'s, S> {
 }
 
 /// How Go calls a type.
-fn go_type(schema: &Schema, id: TypeId) -> String {
+pub(crate) fn go_type(schema: &Schema, id: TypeId) -> String {
     match schema.get(id) {
         Type::Struct(s) => {
             let mut parts = s.name.rsplit('.');

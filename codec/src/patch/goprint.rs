@@ -23,6 +23,14 @@ pub fn syntax(v: &Value) -> String {
     Printer::printed(MAX_PRINT, |printer| printer.syntax(v))
 }
 
+/// The value as `%s` prints it: what is no text is marked (`%!s(int64=1)`), cut after `MAX_PRINT` bytes.
+pub fn text(v: &Value) -> String {
+    Printer::printed(MAX_PRINT, |printer| {
+        printer.texts = true;
+        printer.print(v);
+    })
+}
+
 /// A list as `%v` prints it.
 pub(crate) fn list(items: &[Value]) -> String {
     Printer::printed(MAX_PRINT, |printer| printer.list(items))
@@ -31,11 +39,13 @@ pub(crate) fn list(items: &[Value]) -> String {
 struct Printer {
     out: String,
     most: usize,
+    /// Whether scalars are asked for as texts.
+    texts: bool,
 }
 
 impl Printer {
     fn printed(most: usize, walk: impl FnOnce(&mut Printer)) -> String {
-        let mut printer = Printer { out: String::new(), most };
+        let mut printer = Printer { out: String::new(), most, texts: false };
         walk(&mut printer);
         let mut out = printer.out;
         if out.len() > most {
@@ -52,6 +62,10 @@ impl Printer {
 
     fn print(&mut self, v: &Value) {
         match v {
+            Value::Null if self.texts => self.out.push_str("%!s(<nil>)"),
+            Value::Bool(_) | Value::Int(_) | Value::Float(_) if self.texts => {
+                let _ = write!(self.out, "%!s({}={})", type_name(v), value(v));
+            }
             Value::Null => self.out.push_str("<nil>"),
             // A `String` takes any write.
             Value::Bool(b) => drop(write!(self.out, "{b}")),

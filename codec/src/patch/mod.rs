@@ -32,9 +32,9 @@ pub mod strategic;
 #[cfg(test)]
 pub(crate) mod testkit;
 
-pub use json::{json_patch, json_patch_unknown_fields};
-pub use merge::merge_patch;
-pub use strategic::strategic_merge;
+pub use json::{check_json_patch, json_patch, json_patch_unknown_fields};
+pub use merge::{check_merge_patch, merge_patch};
+pub use strategic::{restore, strategic_merge};
 
 /// Why a patch was refused. The text is what upstream says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,18 +56,20 @@ pub enum PatchError {
     /// A well-formed patch that cannot be applied to this object.
     #[error("{0}")]
     NotApplicable(String),
+    /// A strategic merge patch that does not fit the types: a missing merge key, an unknown directive. Upstream's server takes it
+    /// for a fault of its own.
+    #[error("{0}")]
+    Unmergeable(String),
 }
 
 impl PatchError {
-    /// The HTTP status code of the answer.
-    ///
-    /// Upstream answers 500 to some strategic merge patches (a missing merge key, an unknown directive): the
-    /// patch is at fault, so this says 422.
+    /// The HTTP status code of upstream's answer.
     pub fn code(&self) -> u16 {
         match self {
             PatchError::Malformed(_) => 400,
             PatchError::TooManyOperations { .. } => 413,
             PatchError::NotApplicable(_) | PatchError::TestFailed(_) => 422,
+            PatchError::Unmergeable(_) => 500,
         }
     }
 }

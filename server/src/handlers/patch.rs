@@ -1,6 +1,5 @@
 //! patch: JSON Patch, merge patch, strategic merge patch; retried inside the server on a concurrent change.
 
-use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use plinth_codec::json::{self, DecodeOptions};
@@ -22,8 +21,6 @@ use crate::status::{ApiError, Reason};
 pub(super) struct Patch {
     kind: ContentType,
     document: Value,
-    /// The body, for the message of a 422.
-    text: Bytes,
     /// Duplicate fields of an applied configuration.
     duplicates: Vec<String>,
 }
@@ -55,7 +52,7 @@ impl Patch {
                 ));
             }
         };
-        patched.map_err(|e| refusal(self, e))
+        patched.map_err(|e| refusal(&e))
     }
 }
 
@@ -167,13 +164,30 @@ pub(super) async fn read(cx: &Context, incoming: Incoming) -> Result<Patch, ApiE
         }
         ContentType::ApplyCbor => cbor::decode(&text).map_err(|e| ApiError::bad_request(e.to_string()))?,
         _ => {
-            let decoded = json::parse_reporting(&text)
-                .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
-            duplicates.extend(decoded.strict.iter().map(ToString::to_string));
+            let decoded = json::parse_reporting(&text).map_err(|e| unreadable(cx, kind, &e))?;
+            let prefix = if kind == ContentType::JsonPatch { "json patch " } else { "" };
+            duplicates.extend(decoded.strict.iter().map(|fault| format!("{prefix}{fault}")));
             decoded.value
         }
     };
-    Ok(Patch { kind, document, text, duplicates })
+    if cx.query.field_validation != "Ignore" {
+        let checked = match kind {
+            ContentType::JsonPatch => patch::check_json_patch(&document),
+            ContentType::MergePatch => patch::check_merge_patch(&document),
+            _ => Ok(()),
+        };
+        checked.map_err(|e| ApiError::bad_request(e.to_string()))?;
+    }
+    Ok(Patch { kind, document, duplicates })
+}
+
+/// A patch that is no JSON. Upstream decodes it by itself first where fields are validated.
+fn unreadable(cx: &Context, kind: ContentType, fault: &plinth_codec::error::DecodeError) -> ApiError {
+    ApiError::bad_request(match (kind, cx.query.field_validation.as_str()) {
+        (ContentType::MergePatch, "Ignore") => "Invalid JSON Patch".to_owned(),
+        (ContentType::StrategicMergePatch, _) | (_, "Ignore") => fault.to_string(),
+        _ => format!("error decoding patch: {fault}"),
+    })
 }
 
 /// The patched object, decoded again so that it is what a client could have sent, and warnings.
@@ -183,11 +197,12 @@ pub(super) fn apply(
     live: &Value,
     target: &Target<'_>,
 ) -> Result<(Value, Vec<String>), ApiError> {
-    let patched = patch.merged(live, target)?;
+    let is_strategic = patch.kind == ContentType::StrategicMergePatch;
+    let mut patched = patch.merged(live, target)?;
     // A refusal shows the patched object as text. Decoding takes the object, and few are refused: it is made again.
     let invalid = |what: String| match patch.merged(live, target) {
         // Of a strategic merge patch upstream shows the patch.
-        Ok(_) if patch.kind == ContentType::StrategicMergePatch => {
+        Ok(_) if is_strategic => {
             invalid_patch(goprint::value_within(&patch.document, field::SHOWN).as_bytes(), &what)
         }
         Ok(patched) => {
@@ -204,6 +219,19 @@ pub(super) fn apply(
             let strict =
                 object::conform(custom, &mut value, options.strict)?.map_err(|e| invalid(e.to_string()))?;
             json::Decoded { value, strict }
+        }
+        None if is_strategic => {
+            keep_kind(&mut patched, live);
+            match json::conform_changed(patched, live, target.schema, target.root, &options) {
+                Ok(decoded) => decoded,
+                Err(fault) => {
+                    let mut patched = patch.merged(live, target)?;
+                    patch::restore(&mut patched, target.schema, target.root).map_err(invalid)?;
+                    keep_kind(&mut patched, live);
+                    json::conform(patched, target.schema, target.root, &options)
+                        .map_err(|_| invalid(fault.to_string()))?
+                }
+            }
         }
         None => {
             check_kind(&patched, target.gvk).map_err(invalid)?;
@@ -229,8 +257,20 @@ fn custom<'c>(cx: &'c Context, target: &Target<'_>) -> Option<&'c CustomVersion>
     cx.resource.custom.as_deref().filter(|_| *target.gvk == cx.resource.row.gvk())
 }
 
+/// Upstream knows what it patches by a strategic merge patch and does not look at what kind the outcome says that it is.
+fn keep_kind(patched: &mut Value, live: &Value) {
+    let Some(object) = patched.as_object_mut() else { return };
+    for key in ["apiVersion", "kind"] {
+        let said = object.get(key);
+        if said != live.get(key) && said.is_none_or(|said| said.as_str().is_some()) {
+            object.insert(key, live.get(key).cloned().unwrap_or_default());
+        }
+    }
+}
+
 /// A patch cannot make another kind of an object.
 fn check_kind(patched: &Value, gvk: &GVK) -> Result<(), String> {
+    json::check_type(patched).map_err(|e| format!("couldn't get version/kind; json parse error: {e}"))?;
     let text = |key: &str| patched.str_at(&[key]).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     match api_version == gvk.api_version() && kind == gvk.kind {
@@ -239,19 +279,19 @@ fn check_kind(patched: &Value, gvk: &GVK) -> Result<(), String> {
     }
 }
 
-fn refusal(patch: &Patch, error: patch::PatchError) -> ApiError {
+fn refusal(error: &patch::PatchError) -> ApiError {
     let message = error.to_string();
     match error.code() {
         413 => {
             ApiError::new(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {message}"))
         }
         // Upstream says nothing of what the operation ran into; it is in the log for whoever runs the server.
-        422 if patch.kind == ContentType::JsonPatch => {
-            tracing::debug!(%message, "a JSON patch is refused");
+        422 => {
+            tracing::debug!(%message, "a patch is refused");
             let text = "the server rejected our request due to an error in our request";
             ApiError::new(422, Reason::Invalid, text).with_causes(Vec::new())
         }
-        422 => invalid_patch(&patch.text, &message),
+        500 => ApiError::new(500, Reason::Unknown, message),
         _ => ApiError::bad_request(message),
     }
 }

@@ -63,17 +63,50 @@ pub fn json_patch_unknown_fields(patch: &Value) -> Vec<String> {
     unknown.take(MAX_STRICT_ERRORS).collect()
 }
 
+/// Decodes a JSON Patch as upstream's server does before it applies it, unless field validation is off.
+///
+/// # Errors
+/// 400 when it is no list of objects, or the `op`, `path` or `from` of one is no text.
+pub fn check_json_patch(patch: &Value) -> Result<(), PatchError> {
+    let wrong = |v: &Value, place: &str| {
+        let found = v.type_name();
+        Err(PatchError::Malformed(format!(
+            "error decoding patch: json: cannot unmarshal {found} into Go {place}"
+        )))
+    };
+    let Some(list) = patch.as_array() else {
+        return match patch.is_null() {
+            true => Ok(()),
+            false => wrong(patch, "value of type []handlers.jsonPatchOp"),
+        };
+    };
+    for item in list.iter().filter(|item| !item.is_null()) {
+        let Some(operation) = item.as_object() else {
+            return wrong(item, "value of type handlers.jsonPatchOp");
+        };
+        for key in ["op", "path", "from"] {
+            match operation.get(key) {
+                None | Some(Value::Null | Value::String(_)) => {}
+                Some(other) => {
+                    return wrong(other, &format!("struct field jsonPatchOp.{key} of type string"))
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 fn operations(patch: Value) -> Result<Vec<Map>, PatchError> {
     let wrong = |v: &Value, into: &str| {
         PatchError::Malformed(format!(
-            "error decoding patch: json: cannot unmarshal {} into Go value of type {into}",
+            "json: cannot unmarshal {} into Go value of type jsonpatch.{into}",
             v.type_name()
         ))
     };
     let list = match patch {
         Value::Null => Vec::new(),
         Value::Array(list) => list,
-        other => return Err(wrong(&other, "[]handlers.jsonPatchOp")),
+        other => return Err(wrong(&other, "Patch")),
     };
     if list.len() > MAX_OPERATIONS {
         return Err(PatchError::TooManyOperations { limit: MAX_OPERATIONS, got: list.len() });
@@ -82,7 +115,7 @@ fn operations(patch: Value) -> Result<Vec<Map>, PatchError> {
         .map(|item| match item {
             Value::Object(operation) => Ok(operation),
             Value::Null => Ok(Map::new()),
-            other => Err(wrong(&other, "handlers.jsonPatchOp")),
+            other => Err(wrong(&other, "Operation")),
         })
         .collect()
 }

@@ -96,8 +96,9 @@ fn operations_by_table() {
 #[test]
 fn refusals_by_table() {
     let rows: Vec<(Value, u16, &str)> = vec![
-        (tree!({}), 400, "cannot unmarshal object into Go value of type []handlers.jsonPatchOp"),
-        (tree!(["x"]), 400, "cannot unmarshal string into Go value of type handlers.jsonPatchOp"),
+        (tree!({}), 400, "json: cannot unmarshal object into Go value of type jsonpatch.Patch"),
+        (tree!(["x"]), 400, "json: cannot unmarshal string into Go value of type jsonpatch.Operation"),
+        (tree!([tree!({ "op": 1 })]), 422, "Unexpected kind: unknown"),
         (tree!([null()]), 422, "Unexpected kind: unknown"),
         (tree!([op("spin", "/a")]), 422, "Unexpected kind: spin"),
         (
@@ -142,6 +143,32 @@ fn refusals_by_table() {
         let error = json_patch(doc(), patch).expect_err(&shown);
         assert_eq!(error.code(), code, "{shown}");
         assert!(error.to_string().contains(text), "{shown}: {error}");
+    }
+}
+
+#[test]
+fn a_patch_is_decoded_before_it_is_applied() {
+    let rows: [(Value, Result<(), &str>); 8] = [
+        (null(), Ok(())),
+        (tree!([null(), tree!({ "op": "add", "path": null(), "from": "x", "value": 1 })]), Ok(())),
+        (tree!({}), Err("object into Go value of type []handlers.jsonPatchOp")),
+        (tree!(["x"]), Err("string into Go value of type handlers.jsonPatchOp")),
+        (tree!([tree!({ "op": 1 })]), Err("number into Go struct field jsonPatchOp.op of type string")),
+        (
+            tree!([tree!({ "path": tree!([]) })]),
+            Err("array into Go struct field jsonPatchOp.path of type string"),
+        ),
+        (
+            tree!([tree!({ "op": "test", "from": true })]),
+            Err("bool into Go struct field jsonPatchOp.from of type string"),
+        ),
+        (tree!([tree!({}), tree!([])]), Err("array into Go value of type handlers.jsonPatchOp")),
+    ];
+    for (patch, want) in rows {
+        let want = want.map_err(|text| {
+            PatchError::Malformed(format!("error decoding patch: json: cannot unmarshal {text}"))
+        });
+        assert_eq!(check_json_patch(&patch), want, "{patch:?}");
     }
 }
 

@@ -15,9 +15,12 @@
 //! Merged lists keep the server's order among what the patch does not name and the patch's order among what it
 //! names; new elements come first unless `$setElementOrder` says where.
 //!
-//! `order` holds the ordering of lists, this file the merge.
+//! `order` holds the ordering of lists, `restore` what upstream says of an outcome that has values of wrong types, this file the merge.
 
 mod order;
+mod restore;
+
+pub use restore::restore;
 
 use smol_str::SmolStr;
 
@@ -43,19 +46,23 @@ const MAX_DEPTH: usize = 256;
 /// Costs `O(n log n)` in the sizes of both, whatever the lists hold.
 ///
 /// # Errors
-/// 400 when the patch is not an object or a directive is malformed; 422 when it does not fit the object:
-/// a missing merge key, an unknown directive, an element of another type.
+/// 400 when the patch is neither an object nor `null` or a directive is malformed; 500, as upstream, when it does not fit the object: a
+/// missing merge key, an unknown directive, an element of another type; 422 for lists of lists.
 pub fn strategic_merge(
     target: Value,
     patch: Value,
     schema: &Schema,
     root: TypeId,
 ) -> Result<Value, PatchError> {
-    let Value::Object(patch) = patch else {
-        return Err(PatchError::Malformed(format!(
-            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            patch.type_name()
-        )));
+    let patch = match patch {
+        Value::Object(patch) => patch,
+        Value::Null => Map::new(),
+        other => {
+            return Err(PatchError::Malformed(format!(
+                "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                other.type_name()
+            )));
+        }
     };
     let mut target = match target {
         Value::Object(map) => map,
@@ -73,17 +80,17 @@ fn bad_order() -> PatchError {
     malformed("invalid patch format of setElementOrder list")
 }
 
-fn not_applicable(text: impl Into<String>) -> PatchError {
-    PatchError::NotApplicable(text.into())
+fn unmergeable(text: impl Into<String>) -> PatchError {
+    PatchError::Unmergeable(text.into())
 }
 
 fn bad_type(expected: &str, got: &Value) -> PatchError {
-    not_applicable(format!("expected a {expected}, but received a {}", goprint::type_name(got)))
+    unmergeable(format!("expected a {expected}, but received a {}", goprint::type_name(got)))
 }
 
 fn unknown_directive(directive: &Value, holder: &Map) -> PatchError {
     let holder = goprint::value(&Value::Object(holder.clone()));
-    not_applicable(format!("unknown patch type: {} in map: {holder}", goprint::value(directive)))
+    unmergeable(format!("unknown patch type: {} in map: {holder}", goprint::text(directive)))
 }
 
 struct Merge<'s> {
@@ -221,17 +228,17 @@ impl<'s> Merge<'s> {
                 Some(field) => Ok(Member { type_id: field.type_id, strategy: Some(&field.patch) }),
                 None => {
                     let short = s.name.rsplit('.').next().unwrap_or_default();
-                    Err(not_applicable(format!(
+                    Err(unmergeable(format!(
                         "unable to find api field in struct {short} for the json field \"{name}\""
                     )))
                 }
             },
             Type::Map { value, .. } => Ok(Member { type_id: *value, strategy: None }),
-            Type::List { .. } => Err(not_applicable(
-                "merging an object in json but data type is not struct, instead is: slice",
-            )),
+            Type::List { .. } => {
+                Err(unmergeable("merging an object in json but data type is not struct, instead is: slice"))
+            }
             Type::Scalar(_) => {
-                Err(not_applicable(format!("unable to find api field for the json field \"{name}\"")))
+                Err(unmergeable(format!("unable to find api field for the json field \"{name}\"")))
             }
         }
     }
@@ -241,10 +248,10 @@ impl<'s> Merge<'s> {
         let member = self.lookup(type_id, name)?;
         match self.schema.get(member.type_id) {
             Type::List { element, .. } => match self.schema.get(*element) {
-                Type::List { .. } => Err(not_applicable("unexpected slice of slice")),
+                Type::List { .. } => Err(unmergeable("unexpected slice of slice")),
                 _ => Ok(Member { type_id: *element, ..member }),
             },
-            _ => Err(not_applicable("expected slice or array type, but got: struct")),
+            _ => Err(unmergeable("expected slice or array type, but got: struct")),
         }
     }
 
@@ -274,7 +281,7 @@ impl<'s> Merge<'s> {
         }
         let key = member
             .merge_key()
-            .ok_or_else(|| not_applicable("cannot merge lists without merge key for struct"))?;
+            .ok_or_else(|| unmergeable("cannot merge lists without merge key for struct"))?;
         let (replace, patch) = list_directives(live, patch, key)?;
         if replace {
             *live = patch;
@@ -361,7 +368,7 @@ impl<'s> Merge<'s> {
                 let (live, patch) =
                     (live.as_deref().unwrap_or_default(), patch.as_deref().unwrap_or_default());
                 if live.is_empty() && patch.is_empty() {
-                    return Err(not_applicable("no elements in any of the given slices"));
+                    return Err(unmergeable("no elements in any of the given slices"));
                 }
                 elements_are_objects(live, patch)?
             }
@@ -386,7 +393,7 @@ impl<'s> Merge<'s> {
         let merged = match key {
             Some(key) => order::arrange(merged, key, &order::positions(&order, key)?, &server_order)?,
             None if objects => {
-                return Err(not_applicable("cannot merge lists without merge key for struct"));
+                return Err(unmergeable("cannot merge lists without merge key for struct"));
             }
             None => order::arrange_scalars(merged, &order::scalar_positions(&order), &server_order),
         };
@@ -433,7 +440,7 @@ fn list_directives(
             }
             Some((_, Some("replace"))) => replace = true,
             Some((_, Some("merge"))) => {
-                return Err(not_applicable("merging lists cannot yet be specified in the patch"));
+                return Err(unmergeable("merging lists cannot yet be specified in the patch"));
             }
             Some((directive, _)) => return Err(unknown_directive(directive, map)),
         }
@@ -449,11 +456,11 @@ fn elements_are_objects(live: &[Value], patch: &[Value]) -> Result<bool, PatchEr
     let mut all = live.iter().chain(patch);
     let Some(first) = all.next() else { return Ok(false) };
     if matches!(first, Value::Array(_)) {
-        return Err(not_applicable("lists of lists are not supported"));
+        return Err(PatchError::NotApplicable("lists of lists are not supported".into()));
     }
     let kind = std::mem::discriminant(first);
     if first.is_null() || all.any(|v| std::mem::discriminant(v) != kind) {
-        return Err(not_applicable(format!(
+        return Err(unmergeable(format!(
             "list element types are not identical: [{} {}]",
             goprint::list(live),
             goprint::list(patch)
@@ -466,11 +473,11 @@ fn elements_are_objects(live: &[Value], patch: &[Value]) -> Result<bool, PatchEr
 /// `null` members. `None` when it is a directive itself.
 fn cleaned(mut value: Value, nulls: bool) -> Option<Value> {
     let is_directive = |v: &Value| v.as_object().is_some_and(|m| m.contains(DIRECTIVE));
-    if is_directive(&value) {
-        return None;
-    }
     if nulls {
         drop_nulls(&mut value);
+    }
+    if is_directive(&value) {
+        return None;
     }
     let mut work = vec![&mut value];
     while let Some(v) = work.pop() {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use smol_str::SmolStr;
 
-use super::{bad_type, goprint, not_applicable, PatchError, DIRECTIVE, SET_ORDER};
+use super::{bad_type, goprint, unmergeable, PatchError, DIRECTIVE, SET_ORDER};
 use crate::Value;
 
 /// A scalar that identifies an element; equal as Go compares interface values.
@@ -43,7 +43,7 @@ pub(super) fn element_key(item: &Value, key: &str) -> Result<Key, PatchError> {
     let map = item.as_object().ok_or_else(|| bad_type(goprint::MAP, item))?;
     match map.get(key) {
         Some(value) => Ok(Key::of(value)),
-        None => Err(not_applicable(format!(
+        None => Err(unmergeable(format!(
             "map: {} does not contain declared merge key: {key}",
             goprint::value(item)
         ))),
@@ -149,7 +149,7 @@ pub(super) fn check_patch_against_order(
         let wanted = key_of(item)?;
         loop {
             let Some(next) = order_left.next() else {
-                return Err(not_applicable(format!(
+                return Err(unmergeable(format!(
                     "The order in patch list:\n{}\n doesn't match {SET_ORDER} list:\n{}\n",
                     goprint::list(patch),
                     goprint::list(order)

@@ -295,36 +295,46 @@ fn refusals_by_table() {
         (r#"[]"#, 400, "json: cannot unmarshal array into Go value of type map[string]interface {}"),
         (
             r#"{"spec":{"strategy":{"$patch":"merge"}}}"#,
-            422,
+            500,
             "unknown patch type: merge in map: map[$patch:merge]",
         ),
-        (r#"{"spec":{"strategy":{"$patch":1}}}"#, 422, "unknown patch type: 1"),
+        (
+            r#"{"spec":{"strategy":{"$patch":1}}}"#,
+            500,
+            "unknown patch type: %!s(int64=1) in map: map[$patch:1]",
+        ),
+        (r#"{"spec":{"strategy":{"$patch":null}}}"#, 500, "unknown patch type: %!s(<nil>) in map"),
+        (
+            r#"{"spec":{"strategy":{"$patch":["x",true]}}}"#,
+            500,
+            "unknown patch type: [x %!s(bool=true)] in map",
+        ),
         (
             r#"{"spec":{"template":{"containers":[{"image":"x"}]}}}"#,
-            422,
+            500,
             "map: map[image:x] does not contain declared merge key: name",
         ),
         (
             r#"{"spec":{"template":{"containers":[{"$patch":"delete"}]}}}"#,
-            422,
+            500,
             "does not contain declared merge key: name",
         ),
         (
             r#"{"spec":{"template":{"containers":[{"name":"a","$patch":"merge"}]}}}"#,
-            422,
+            500,
             "merging lists cannot yet be specified in the patch",
         ),
         (
             r#"{"spec":{"template":{"containers":[{"name":"a","$patch":"spin"}]}}}"#,
-            422,
+            500,
             "unknown patch type: spin",
         ),
-        (r#"{"spec":{"template":{"containers":["a"]}}}"#, 422, "list element types are not identical"),
-        (r#"{"spec":{"template":{"containers":[null]}}}"#, 422, "list element types are not identical"),
-        (r#"{"metadata":{"finalizers":[1]}}"#, 422, "list element types are not identical"),
-        (r#"{"spec":{"rows":[["b"]]}}"#, 422, "unexpected slice of slice"),
-        (r#"{"spec":{"keyless":[{"key":"b"}]}}"#, 422, "cannot merge lists without merge key for struct"),
-        (r#"{"spec":{"data":{"a":{"b":1}}}}"#, 422, "unable to find api field"),
+        (r#"{"spec":{"template":{"containers":["a"]}}}"#, 500, "list element types are not identical"),
+        (r#"{"spec":{"template":{"containers":[null]}}}"#, 500, "list element types are not identical"),
+        (r#"{"metadata":{"finalizers":[1]}}"#, 500, "list element types are not identical"),
+        (r#"{"spec":{"rows":[["b"]]}}"#, 500, "unexpected slice of slice"),
+        (r#"{"spec":{"keyless":[{"key":"b"}]}}"#, 500, "cannot merge lists without merge key for struct"),
+        (r#"{"spec":{"data":{"a":{"b":1}}}}"#, 500, "unable to find api field"),
         (r#"{"spec":{"strategy":{"$retainKeys":"type"}}}"#, 400, "invalid patch format of retainKeys"),
         (
             r#"{"spec":{"strategy":{"$retainKeys":["rollingUpdate"],"type":"x"}}}"#,
@@ -335,37 +345,37 @@ fn refusals_by_table() {
         (r#"{"metadata":{"$setElementOrder":["a"]}}"#, 400, "invalid patch format of setElementOrder list"),
         (
             r#"{"metadata":{"$setElementOrder/finalizers":"a"}}"#,
-            422,
+            500,
             "expected a []interface {}, but received a string",
         ),
         (
             r#"{"metadata":{"$setElementOrder/finalizers":["a"],"finalizers":"a"}}"#,
-            422,
+            500,
             "expected a []interface {}, but received a string",
         ),
         (
             r#"{"metadata":{"$setElementOrder/finalizers":["a"],"finalizers":["b"]}}"#,
-            422,
+            500,
             "The order in patch list:\n[b]\n doesn't match $setElementOrder list:\n[a]",
         ),
         (
             r#"{"metadata":{"$setElementOrder/finalizers":["a","b"],"finalizers":["b","a"]}}"#,
-            422,
+            500,
             "The order in patch list",
         ),
         (
             r#"{"metadata":{"$setElementOrder/nothing":["a"]}}"#,
-            422,
+            500,
             "unable to find api field in struct ObjectMeta for the json field \"nothing\"",
         ),
         (
             r#"{"spec":{"template":{"$setElementOrder/containers":[{"image":"x"}]}}}"#,
-            422,
+            500,
             "does not contain declared merge key: name",
         ),
         (
             r#"{"spec":{"template":{"$setElementOrder/containers":["a"]}}}"#,
-            422,
+            500,
             "expected a map[string]interface {}, but received a string",
         ),
     ];
@@ -374,6 +384,17 @@ fn refusals_by_table() {
         assert_eq!(error.code(), code, "{patch}: {error}");
         assert!(error.to_string().contains(text), "{patch}: {error}");
     }
+}
+
+#[test]
+fn lists_of_lists_are_told_apart_from_elements_of_other_types() {
+    let error =
+        apply(r#"{"metadata":{"finalizers":[]}}"#, r#"{"metadata":{"finalizers":[["a"]]}}"#).unwrap_err();
+    assert_eq!(error, PatchError::NotApplicable("lists of lists are not supported".into()));
+    assert_eq!(apply("{}", "null"), Ok(json("{}")));
+    // A directive that is null goes with the other nulls of what is new.
+    let patched = apply(r#"{"spec":{}}"#, r#"{"spec":{"paused":{"$patch":null}}}"#);
+    assert_eq!(patched, Ok(json(r#"{"spec":{"paused":{}}}"#)));
 }
 
 #[test]
