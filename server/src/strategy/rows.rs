@@ -274,7 +274,6 @@ pub(super) static ROWS: &[Row] = &[
             validate_create: definitions::validate,
             validate_update: definitions::validate_update,
             warnings: definitions::warnings,
-            status_keeps: STATUS_KEEPS_METADATA,
             ..POLICY
         },
     ),

@@ -227,3 +227,39 @@ async fn api_services_follow_what_is_served() {
     assert_eq!(code, 200);
     wait(404).await;
 }
+
+/// Policies of real projects keep their definitions from being changed to older versions; deleted they must go all the same.
+#[tokio::test]
+async fn a_policy_about_definitions_holds_none_that_is_deleted() {
+    const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+    let client = shared_with_apis().await.client().await;
+    let group = format!("{}.example.com", unique("guarded"));
+    establish(&client, &definition(&group, "Guarded", "Cluster", open_schema())).await;
+    let definitions = json!([{"apiGroups": ["apiextensions.k8s.io"], "apiVersions": ["v1"],
+        "operations": ["CREATE", "UPDATE"], "resources": ["customresourcedefinitions"]}]);
+    let name = unique("no-change");
+    let policy = json!({"metadata": {"name": name}, "spec": {
+        "matchConstraints": {"resourceRules": definitions},
+        "validations": [{"expression": format!("object.spec.group != '{group}'"), "message": "not this one"}]}});
+    let binding =
+        json!({"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}});
+    assert_eq!(call(&client, Method::POST, POLICIES, Some(&policy)).await.0, 201);
+    assert_eq!(call(&client, Method::POST, BINDINGS, Some(&binding)).await.0, 201);
+
+    let path = format!("{DEFINITIONS}/guardeds.{group}");
+    let mut changed = call(&client, Method::GET, &path, None).await.1;
+    changed["metadata"]["labels"] = json!({"a": "b"});
+    let (code, refused) = call(&client, Method::PUT, &path, Some(&changed)).await;
+    assert!(
+        code == 422 && refused["message"].as_str().is_some_and(|m| m.ends_with("not this one")),
+        "{refused}"
+    );
+    assert_eq!(call(&client, Method::DELETE, &path, None).await.0, 200);
+    plinth_tests::eventually("the definition goes", || async {
+        call(&client, Method::GET, &path, None).await.0 == 404
+    })
+    .await;
+    call(&client, Method::DELETE, &format!("{BINDINGS}/{name}"), None).await;
+    call(&client, Method::DELETE, &format!("{POLICIES}/{name}"), None).await;
+}

@@ -6,10 +6,9 @@ use std::time::Duration;
 use plinth_codec::time::Timestamp;
 use plinth_codec::Value;
 
-use super::{update_status, MANAGER};
+use super::update_status;
 use crate::conditions;
-use crate::custom_resources::definition::RESOURCE;
-use crate::handlers::{delete, write, Context};
+use crate::handlers::{delete, Context};
 use crate::metadata;
 use crate::registry::CustomRows;
 use crate::request_info::Verb;
@@ -80,23 +79,24 @@ async fn terminating(
     .await
 }
 
-/// Says how it ended and takes the finalizer off, with which the definition goes.
+/// Says how it ended and takes the finalizer off, with which the definition goes. Both through the status, as upstream: policies about
+/// definitions concern those who change what is wanted, and a definition that breaks one must go all the same.
 async fn finish(server: &Arc<Server>, name: &str, reason: &str, message: &str) -> Result<(), ApiError> {
-    terminating(server, name, "False", reason, message).await?;
-    let mut cx = Context::internal(server, RESOURCE, "", name, Verb::Update)?;
-    cx.query.field_manager = Some(MANAGER.into());
-    let transform = |live: Option<&Value>| {
-        let mut tree = live.cloned().unwrap_or_default();
-        let left: Vec<Value> =
-            metadata::finalizers(&tree).into_iter().filter(|f| *f != FINALIZER).map(Value::from).collect();
-        let metadata = metadata::of(&mut tree)?;
+    let gone = |definition: &mut Value| {
+        conditions::set(definition, "Terminating", "False", reason, message);
+        let left: Vec<Value> = metadata::finalizers(definition)
+            .into_iter()
+            .filter(|finalizer| *finalizer != FINALIZER)
+            .map(Value::from)
+            .collect();
+        let metadata = metadata::of(definition)?;
         match left.is_empty() {
             true => metadata.remove("finalizers"),
             false => metadata.insert("finalizers", left),
         };
-        Ok(tree)
+        Ok(())
     };
-    match write::update(&cx, &transform).await {
+    match update_status(server, name, &gone).await {
         Err(fault) if fault.code == 404 => Ok(()),
         outcome => outcome,
     }
