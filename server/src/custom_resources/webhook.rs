@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use plinth_codec::patch::goprint;
 use plinth_codec::{tree, Map, Value};
 
 use crate::outward::client::Bounds;
@@ -82,8 +83,8 @@ impl Webhook {
                 continue;
             }
             let Some((index, new)) = converted.next() else { break };
-            let new = checked(&original, new, api_version)
-                .map_err(|why| fault(format!("returned invalid converted object at index {index}: {why}")))?;
+            let at = (count > 1).then_some(index);
+            let new = checked(&original, new, api_version).map_err(|lie| fault(lie.told(at)))?;
             all.push(new);
         }
         Ok(all)
@@ -121,52 +122,83 @@ fn converted_objects(version: &str, uid: &str, mut answer: Value) -> Result<Vec<
     }
 }
 
+/// What a webhook may not make of an object, and in which of its parts.
+#[derive(Debug)]
+enum Lie {
+    Type(String),
+    Object(String),
+    Metadata(String),
+}
+
+impl Lie {
+    /// In upstream's words, which name the place where there are several objects.
+    fn told(&self, at: Option<usize>) -> String {
+        match (self, at) {
+            (Lie::Type(why), None) => format!("returned invalid object at index 0: {why}"),
+            (Lie::Object(why), None) => format!("returned invalid object: {why}"),
+            (Lie::Metadata(why), None) => format!("returned invalid metadata: {why}"),
+            (Lie::Type(why) | Lie::Object(why), Some(index)) => {
+                format!("returned invalid converted object at index {index}: {why}")
+            }
+            (Lie::Metadata(why), Some(index)) => {
+                format!("returned invalid metadata in object at index {index}: {why}")
+            }
+        }
+    }
+}
+
 /// A converted object with the metadata of the original; of its own only labels and annotations are kept.
-fn checked(original: &Value, mut new: Value, api_version: &str) -> Result<Value, String> {
+fn checked(original: &Value, mut new: Value, api_version: &str) -> Result<Value, Lie> {
     let text = |v: &Value, path: &[&str]| v.str_at(path).unwrap_or_default().to_owned();
     let got = text(&new, &["apiVersion"]);
     if got != api_version {
-        return Err(format!("invalid groupVersion (expected {api_version}, received {got})"));
+        return Err(Lie::Type(format!("invalid groupVersion (expected {api_version}, received {got})")));
     }
     let (expected, got) = (text(original, &["kind"]), text(&new, &["kind"]));
     if expected != got {
-        return Err(format!("invalid kind (expected {expected}, received {got})"));
+        return Err(Lie::Type(format!("invalid kind (expected {expected}, received {got})")));
     }
     for (key, what) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
         let (expected, got) = (text(original, &["metadata", key]), text(&new, &["metadata", key]));
         if expected != got {
-            return Err(format!("must have the same {what}: {expected} != {got}"));
+            return Err(Lie::Object(format!("must have the same {what}: {expected} != {got}")));
         }
     }
-    let Some(answered) = new.get_mut("metadata").map(std::mem::take) else {
-        return Err("missing metadata in converted object".into());
+    let wrong = |what: &str, found: &Value| {
+        Lie::Metadata(format!("invalid {what} of type {} in converted object", goprint::type_name(found)))
     };
-    let Value::Object(mut answered) = answered else {
-        return Err("invalid metadata in converted object".into());
+    let Some(mut answered) = new.get_mut("metadata").map(std::mem::take) else {
+        return Err(Lie::Metadata("missing metadata in converted object".into()));
     };
+    if answered.as_object().is_none() {
+        return Err(wrong("metadata", &answered));
+    }
     let mut metadata = original.get("metadata").and_then(Value::as_object).cloned().unwrap_or_else(Map::new);
     for field in ["labels", "annotations"] {
-        match answered.remove(field) {
-            None | Some(Value::Null) => {
-                metadata.remove(field);
-            }
-            Some(Value::Object(texts)) => {
-                if let Some((key, _)) = texts.iter().find(|(_, v)| v.as_str().is_none()) {
-                    return Err(format!("metadata.{field}[{key}] must be a string in converted object"));
-                }
-                let value = Value::Object(texts);
-                let faults = match field {
-                    "labels" => crate::metadata::label_faults(Some(&value), format_args!("metadata.labels")),
-                    _ => {
-                        crate::metadata::annotation_faults(Some(&value), format_args!("metadata.annotations"))
-                    }
-                };
-                if let Some(fault) = faults.first() {
-                    return Err(format!("{}: {}", fault.field, fault.message));
-                }
-                metadata.insert(field, value);
-            }
-            Some(_) => return Err(format!("invalid metadata.{field} in converted object")),
+        let value = answered.get_mut(field).map(std::mem::take).unwrap_or_default();
+        if value.is_null() {
+            metadata.remove(field);
+            continue;
+        }
+        let Some(texts) = value.as_object() else {
+            return Err(wrong(&format!("metadata.{field}"), &value));
+        };
+        if let Some((key, other)) = texts.iter().find(|(_, v)| v.as_str().is_none()) {
+            let found = goprint::type_name(other);
+            let why = format!("metadata.{field}[{key}] must be a string, but is {found} in converted object");
+            return Err(Lie::Metadata(why));
+        }
+        let faults = match field {
+            "labels" => crate::metadata::label_faults(Some(&value), format_args!("metadata.labels")),
+            // The name that upstream gives the field here.
+            _ => crate::metadata::annotation_faults(Some(&value), format_args!("metadata.annotation")),
+        };
+        let faults: Vec<String> =
+            faults.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
+        match faults.as_slice() {
+            [] => drop(metadata.insert(field, value)),
+            [one] => return Err(Lie::Metadata(one.clone())),
+            several => return Err(Lie::Metadata(format!("[{}]", several.join(", ")))),
         }
     }
     if let Some(object) = new.as_object_mut() {
@@ -218,29 +250,42 @@ mod tests {
         );
         let convert = |text: &str| checked(&original, parse(text), "g/v2");
         let rows = [
-            (r#"{"apiVersion":"g/v1","kind":"K"}"#, "invalid groupVersion"),
-            (r#"{"apiVersion":"g/v2","kind":"L"}"#, "invalid kind"),
+            (
+                r#"{"apiVersion":"g/v1","kind":"K"}"#,
+                "returned invalid object at index 0: invalid groupVersion (expected g/v2, received g/v1)",
+            ),
+            (
+                r#"{"apiVersion":"g/v2","kind":"L"}"#,
+                "returned invalid object at index 0: invalid kind (expected K, received L)",
+            ),
             (
                 r#"{"apiVersion":"g/v2","kind":"K","metadata":{"name":"m","uid":"u"}}"#,
-                "must have the same name: n != m",
+                "returned invalid object: must have the same name: n != m",
             ),
             (
                 r#"{"apiVersion":"g/v2","kind":"K","metadata":{"name":"n","uid":"v"}}"#,
-                "must have the same UID",
+                "returned invalid object: must have the same UID: u != v",
             ),
+            (r#"{"apiVersion":"g/v2","kind":"K","metadata":[]}"#, "returned invalid object: must have the same name: n != "),
             (
                 r#"{"apiVersion":"g/v2","kind":"K","metadata":{"name":"n","uid":"u","labels":{"a":1}}}"#,
-                "must be a string",
+                "returned invalid metadata: metadata.labels[a] must be a string, but is int64 in converted object",
             ),
             (
-                r#"{"apiVersion":"g/v2","kind":"K","metadata":{"name":"n","uid":"u","labels":{"-":"1"}}}"#,
-                "metadata.labels",
+                r#"{"apiVersion":"g/v2","kind":"K","metadata":{"name":"n","uid":"u","annotations":"x"}}"#,
+                "returned invalid metadata: invalid metadata.annotations of type string in converted object",
+            ),
+            (
+                r#"{"apiVersion":"g/v2","kind":"K","metadata":{"name":"n","uid":"u","labels":{"-":"!"}}}"#,
+                "returned invalid metadata: [metadata.labels: Invalid value: \"-\": ",
             ),
         ];
         for (answer, expected) in rows {
-            let fault = convert(answer).unwrap_err();
-            assert!(fault.contains(expected), "{answer}: {fault}");
+            let lie = convert(answer).unwrap_err();
+            assert!(lie.told(None).starts_with(expected), "{answer}: {}", lie.told(None));
         }
+        let lie = convert(r#"{"apiVersion":"g/v1","kind":"K"}"#).unwrap_err();
+        assert!(lie.told(Some(2)).starts_with("returned invalid converted object at index 2: "), "{lie:?}");
         let good = convert(r#"{"apiVersion":"g/v2","kind":"K","metadata":{"name":"n","uid":"u","labels":{"b":"2"},"finalizers":[]},"spec":1}"#).unwrap();
         assert_eq!(good.str_at(&["metadata", "labels", "b"]), Some("2"));
         assert!(good.at(&["metadata", "labels", "a"]).is_none());

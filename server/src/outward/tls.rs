@@ -4,10 +4,13 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{verify_server_name, WebPkiServerVerifier};
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature, CryptoProvider};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::http::tls::provider;
 
@@ -46,7 +49,12 @@ pub fn config(trust: Trust, identity: Option<Identity>) -> Result<Arc<ClientConf
     let builder =
         ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
     let builder = match trust {
-        Trust::Authorities(roots) => builder.with_root_certificates(roots),
+        Trust::Authorities(roots) if roots.is_empty() => builder.with_root_certificates(roots),
+        Trust::Authorities(roots) => {
+            let usual = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider).build();
+            let usual = usual.map_err(|e| rustls::Error::General(e.to_string()))?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Vouched { usual, roots }))
+        }
         Trust::Anyone => builder.dangerous().with_custom_certificate_verifier(Arc::new(Unchecked(provider))),
     };
     Ok(Arc::new(match identity {
@@ -97,6 +105,73 @@ fn system_authorities() -> Arc<RootCertStore> {
     ROOTS.get_or_init(read).clone()
 }
 
+/// Takes who one of the authorities vouches for, and an authority itself. Webhooks often sign their own certificate and hand it out as
+/// `caBundle`; tools mark it as that of an authority, which the usual verifier takes from nobody who answers. Go does take it.
+#[derive(Debug)]
+struct Vouched {
+    usual: Arc<WebPkiServerVerifier>,
+    roots: Arc<RootCertStore>,
+}
+
+impl Vouched {
+    /// Whether the certificate, its key and its name with it, is one of the authorities'.
+    fn is_authority(&self, certificate: &CertificateDer<'_>) -> bool {
+        let mut alone = RootCertStore::empty();
+        alone.add(certificate.clone().into_owned()).is_ok()
+            && alone.roots.iter().all(|anchor| self.roots.roots.contains(anchor))
+    }
+}
+
+impl ServerCertVerifier for Vouched {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let fault = match self.usual.verify_server_cert(certificate, between, name, ocsp, now) {
+            Err(fault) if self.is_authority(certificate) => fault,
+            outcome => return outcome,
+        };
+        let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| fault)?;
+        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let (first, last) =
+            (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
+        if seconds < first {
+            return Err(CertificateError::NotValidYet.into());
+        }
+        if seconds > last {
+            return Err(CertificateError::Expired.into());
+        }
+        verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.usual.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.usual.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.usual.supported_verify_schemes()
+    }
+}
+
 /// Takes any certificate. Signatures are still checked, so that the other end is at least who holds the key of the
 /// certificate that it shows.
 #[derive(Debug)]
@@ -140,6 +215,38 @@ impl ServerCertVerifier for Unchecked {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_authority_may_answer_for_itself() {
+        use rustls::pki_types::ServerName;
+        let made = |name: &str, not_after: Option<(i32, u8, u8)>| {
+            let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            params.distinguished_name.push(rcgen::DnType::CommonName, name);
+            if let Some((year, month, day)) = not_after {
+                params.not_after = rcgen::date_time_ymd(year, month, day);
+            }
+            params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap()
+        };
+        let (hook, other, old) = (made("hook", None), made("other", None), made("old", Some((2001, 1, 1))));
+        let trusted = format!("{}{}", hook.pem(), old.pem());
+        let roots = authorities(trusted.as_bytes()).unwrap();
+        let usual = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider()).build().unwrap();
+        let verifier = Vouched { usual, roots };
+        // who answers, under which name, whether that is well
+        let rows = [
+            (&hook, "hook", true),
+            (&hook, "elsewhere", false),
+            (&other, "other", false),
+            (&other, "hook", false),
+            (&old, "old", false),
+        ];
+        for (who, name, well) in rows {
+            let server = ServerName::try_from(name).unwrap();
+            let outcome = verifier.verify_server_cert(who.der(), &[], &server, &[], UnixTime::now());
+            assert_eq!(outcome.is_ok(), well, "{name}: {outcome:?}");
+        }
+    }
 
     #[test]
     fn bundles_are_certificates_or_nothing() {

@@ -35,6 +35,18 @@ enum Mood {
     Keeps,
     /// Gives the object another name.
     Renames,
+    /// Gives the object another identity.
+    OtherObject,
+    /// Gives nothing for the object.
+    Null,
+    /// Labels that are no texts.
+    Labels,
+    /// Says that it is elsewhere.
+    Redirects,
+    /// Breaks off.
+    Truncates,
+    /// Answers without end.
+    Floods,
     NoJson,
     Status500,
     /// Never answers.
@@ -111,6 +123,21 @@ async fn answer(request: Request<Incoming>, mood: Mood) -> Response<Full<Bytes>>
         Mood::Loses => drop(converted.pop()),
         Mood::Keeps => converted = review["request"]["objects"].as_array().cloned().unwrap_or_default(),
         Mood::Renames => converted.iter_mut().for_each(|o| o["metadata"]["name"] = json!("other")),
+        Mood::OtherObject => converted.iter_mut().for_each(|o| o["metadata"]["uid"] = json!("other")),
+        Mood::Null => converted.iter_mut().for_each(|o| *o = Value::Null),
+        Mood::Labels => converted.iter_mut().for_each(|o| o["metadata"]["labels"] = json!({"a": 1})),
+        Mood::Redirects => {
+            let mut response = Response::new(Full::new(Bytes::new()));
+            *response.status_mut() = http::StatusCode::FOUND;
+            response.headers_mut().insert("location", http::HeaderValue::from_static("https://localhost:1/"));
+            return response;
+        }
+        Mood::Truncates => {
+            return Response::new(Full::new(Bytes::from(
+                r#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"Conv"#,
+            )))
+        }
+        Mood::Floods => return Response::new(Full::new(Bytes::from(vec![b' '; 100 << 20]))),
         Mood::NoJson => return Response::new(Full::new(Bytes::from("nonsense"))),
         Mood::Status500 => {
             let mut response = Response::new(Full::new(Bytes::new()));
@@ -259,12 +286,8 @@ async fn a_bad_webhook_spoils_one_answer_and_nothing_stored() {
     let original = boxes.object("v2", "a", json!({"width": 1, "height": 2}));
     assert_eq!(boxes.post("v2", &original).await.0, 201);
     let failed = |why: &str| format!("conversion webhook for {}/v2, Kind=Box failed: {why}", boxes.group);
-    let lied = |why: &str| {
-        format!(
-            "conversion webhook for {}/v2, Kind=Box returned invalid converted object at index 0: {why}",
-            boxes.group
-        )
-    };
+    let lied =
+        |why: &str| format!("conversion webhook for {}/v2, Kind=Box returned invalid {why}", boxes.group);
     // mood, the end of what a reader is told
     let rows = [
         (Mood::Fails, failed("boxes cannot be converted today")),
@@ -273,8 +296,29 @@ async fn a_bad_webhook_spoils_one_answer_and_nothing_stored() {
             Mood::Loses,
             format!("conversion webhook for {}/v2, Kind=Box returned 0 objects, expected 1", boxes.group),
         ),
-        (Mood::Keeps, lied(&format!("invalid groupVersion (expected {0}/v1, received {0}/v2)", boxes.group))),
-        (Mood::Renames, lied("must have the same name: a != other")),
+        (
+            Mood::Keeps,
+            lied(&format!(
+                "object at index 0: invalid groupVersion (expected {0}/v1, received {0}/v2)",
+                boxes.group
+            )),
+        ),
+        (Mood::Renames, lied("object: must have the same name: a != other")),
+        (Mood::OtherObject, "!= other".to_owned()),
+        (
+            Mood::Null,
+            lied(&format!(
+                "object at index 0: invalid groupVersion (expected {0}/v1, received )",
+                boxes.group
+            )),
+        ),
+        (
+            Mood::Labels,
+            lied("metadata: metadata.labels[a] must be a string, but is int64 in converted object"),
+        ),
+        (Mood::Redirects, String::new()),
+        (Mood::Truncates, String::new()),
+        (Mood::Floods, String::new()),
         (Mood::NoJson, String::new()),
         (Mood::Status500, String::new()),
     ];
