@@ -10,6 +10,7 @@ use hyper::header::{HeaderValue, ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTE
 use hyper::{Method, Request, Response, StatusCode};
 use plinth_codec::negotiate::{self, Shape};
 use plinth_codec::schema;
+use smol_str::SmolStr;
 
 use crate::audit::latency::{timed, Layer};
 use crate::audit::{self, Recorder};
@@ -230,13 +231,13 @@ pub struct RequestLabel {
     /// Verb.
     pub verb: Verb,
     /// API group.
-    pub group: String,
+    pub group: SmolStr,
     /// API version.
-    pub version: String,
+    pub version: SmolStr,
     /// Plural resource; empty for other paths.
-    pub resource: String,
+    pub resource: SmolStr,
     /// Subresource.
-    pub subresource: String,
+    pub subresource: SmolStr,
 }
 
 impl RequestLabel {
@@ -244,17 +245,17 @@ impl RequestLabel {
         match route {
             Route::Resource(info) => RequestLabel {
                 verb: info.verb,
-                group: info.group.clone(),
-                version: info.version.clone(),
-                resource: info.resource.clone(),
-                subresource: info.subresource.clone(),
+                group: SmolStr::new(&info.group),
+                version: SmolStr::new(&info.version),
+                resource: SmolStr::new(&info.resource),
+                subresource: SmolStr::new(&info.subresource),
             },
             Route::NonResource => RequestLabel {
                 verb: if *method == Method::GET { Verb::Get } else { Verb::Other },
-                group: String::new(),
-                version: String::new(),
-                resource: String::new(),
-                subresource: String::new(),
+                group: SmolStr::default(),
+                version: SmolStr::default(),
+                resource: SmolStr::default(),
+                subresource: SmolStr::default(),
             },
         }
     }
