@@ -54,7 +54,7 @@ fn an_empty_list_is_none_where_upstream_always_writes_one() {
 fn what_upstream_keeps_as_bytes_is_kept_whatever_it_says() {
     let revision = kind("apps", "v1", "ControllerRevision");
     for data in ["[]", "\"\"", "0", "0.5", "false", "{}"] {
-        let (out, _) = round_trip(revision.clone(), &format!(r#"{{"data":{data},"revision":1}}"#));
+        let (out, _) = round_trip(revision, &format!(r#"{{"data":{data},"revision":1}}"#));
         assert_eq!(out, format!(r#"{{"metadata":{{}},"data":{data},"revision":1}}"#));
     }
     let (out, _) = round_trip(revision, r#"{"data":null,"revision":1}"#);
