@@ -13,6 +13,7 @@
 //! | what is recorded of it | [`audit`] |
 //! | the verb | [`handlers`], with [`metadata`], [`ownership`], [`strategy`], [`selection`], [`conversion`] |
 //! | calls to services elsewhere | [`outward`] |
+//! | keys of the curve that ring does not have | [`p521`] |
 //! | objects over the engine | [`storage`], [`encryption`] |
 //! | what goes out | [`representation`], [`status`] |
 //!
@@ -66,6 +67,7 @@ pub mod metadata;
 pub mod metrics;
 pub mod outward;
 pub mod ownership;
+pub mod p521;
 pub mod pipeline;
 pub mod query;
 pub mod recovery;

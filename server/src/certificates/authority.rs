@@ -11,6 +11,9 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use yasna::models::{GeneralizedTime, ObjectIdentifier, UTCTime};
 use yasna::{DERWriter, Tag};
 
+use crate::authn::jwt::keys;
+use crate::p521;
+
 /// Why nothing can be signed.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
@@ -68,9 +71,39 @@ pub struct Template<'a> {
     pub not_after: OffsetDateTime,
 }
 
+/// A key that signs certificates.
+enum Key {
+    Ring(KeyPair),
+    P521(p521::PrivateKey),
+}
+
+impl Key {
+    fn from_pkcs8(der: &[u8]) -> Option<Key> {
+        if let Some(key) = p521::PrivateKey::from_pkcs8(der) {
+            return Some(Key::P521(key));
+        }
+        KeyPair::try_from(&PrivatePkcs8KeyDer::from(der)).ok().map(Key::Ring)
+    }
+
+    /// Its SubjectPublicKeyInfo.
+    fn public(&self) -> Option<Vec<u8>> {
+        match self {
+            Key::Ring(pair) => Some(pair.subject_public_key_info()),
+            Key::P521(key) => key.public_spki(),
+        }
+    }
+
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
+        match self {
+            Key::Ring(pair) => pair.sign(message),
+            Key::P521(key) => key.sign_der(message).ok_or(rcgen::Error::RingUnspecified),
+        }
+    }
+}
+
 /// A certificate and its key. Immutable.
 pub struct Authority {
-    key: KeyPair,
+    key: Key,
     /// The subject of its certificate, DER.
     name: Vec<u8>,
     /// The identifier of its key.
@@ -95,15 +128,10 @@ impl Authority {
         let private = PrivateKeyDer::from_pem_file(key).map_err(bad_pem(key))?;
         let bad_certificate = || AuthorityError::Certificate { path: certificate.to_owned() };
         let (_, cert) = X509Certificate::from_der(&der).map_err(|_| bad_certificate())?;
-        let bad_key = || AuthorityError::Key { path: key.to_owned() };
-        let pair = match &private {
-            PrivateKeyDer::Pkcs8(pkcs8) => KeyPair::try_from(pkcs8),
-            other => KeyPair::try_from(&PrivatePkcs8KeyDer::from(
-                crate::authn::jwt::keys::pkcs8_of(other).ok_or_else(bad_key)?,
-            )),
-        }
-        .map_err(|_| bad_key())?;
-        if pair.subject_public_key_info() != cert.public_key().raw || algorithm(&pair).is_none() {
+        let path = key;
+        let bad_key = || AuthorityError::Key { path: path.to_owned() };
+        let key = keys::pkcs8_of(&private).and_then(|der| Key::from_pkcs8(&der)).ok_or_else(bad_key)?;
+        if key.public().as_deref() != Some(cert.public_key().raw) || algorithm(&key).is_none() {
             return Err(bad_key());
         }
         let stated = cert.extensions().iter().find_map(|extension| match extension.parsed_extension() {
@@ -112,7 +140,7 @@ impl Authority {
         });
         Ok(Authority {
             key_id: stated.unwrap_or_else(|| key_id(cert.public_key().raw)),
-            key: pair,
+            key,
             name: cert.subject().as_raw().to_vec(),
             not_after: cert.validity().not_after.to_datetime(),
         })
@@ -226,10 +254,11 @@ fn write_time(writer: DERWriter<'_>, time: OffsetDateTime) {
 }
 
 /// AlgorithmIdentifier of the signatures of a key.
-fn algorithm(key: &KeyPair) -> Option<&'static [u8]> {
+fn algorithm(key: &Key) -> Option<&'static [u8]> {
     const RSA_SHA256: &[u8] = &[0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 11, 5, 0];
     const ECDSA_SHA256: &[u8] = &[0x30, 10, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
     const ECDSA_SHA384: &[u8] = &[0x30, 10, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 3];
+    const ECDSA_SHA512: &[u8] = &[0x30, 10, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 4];
     const ED25519: &[u8] = &[0x30, 5, 6, 3, 0x2b, 0x65, 0x70];
     let table = [
         (&rcgen::PKCS_RSA_SHA256, RSA_SHA256),
@@ -237,7 +266,10 @@ fn algorithm(key: &KeyPair) -> Option<&'static [u8]> {
         (&rcgen::PKCS_ECDSA_P384_SHA384, ECDSA_SHA384),
         (&rcgen::PKCS_ED25519, ED25519),
     ];
-    table.into_iter().find(|(kind, _)| *kind == key.algorithm()).map(|(_, der)| der)
+    match key {
+        Key::Ring(pair) => table.into_iter().find(|(kind, _)| *kind == pair.algorithm()).map(|(_, der)| der),
+        Key::P521(_) => Some(ECDSA_SHA512),
+    }
 }
 
 /// An identifier of a key for certificates that state none: the first 20 bytes of its hash (RFC 7093).

@@ -19,6 +19,8 @@ use rustls::{
     DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme, SupportedProtocolVersion,
 };
 
+use crate::p521;
+
 /// What is wrong with a certificate, a key or their combination.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -38,9 +40,11 @@ pub enum TlsError {
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// The one crypto provider of the process.
+/// The one crypto provider of the process: ring, and a curve more.
 pub fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
+    let mut provider = rustls::crypto::ring::default_provider();
+    p521::extend(&mut provider);
+    Arc::new(provider)
 }
 
 /// The certificates of a PEM file, in order.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk};
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
+use jsonwebtoken::{DecodingKey, EncodingKey};
 use rcgen::PublicKeyData as _;
 use rustls::pki_types::pem::{PemObject, SectionKind};
 use serde_json::json;
@@ -13,6 +13,9 @@ use sha2::{Digest, Sha256};
 use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
+
+use super::Algorithm;
+use crate::p521;
 
 /// A key file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +41,7 @@ pub enum KeyError {
         path: PathBuf,
     },
     /// A key of a kind that tokens cannot have.
-    #[error("a key is neither RSA of 2048 to 8192 bits nor ECDSA on P-256 or P-384")]
+    #[error("a key is neither RSA of 2048 to 8192 bits nor ECDSA on P-256, P-384 or P-521")]
     Unsupported,
 }
 
@@ -47,9 +50,26 @@ pub enum KeyError {
 pub struct VerifyingKey {
     id: String,
     algorithms: &'static [Algorithm],
-    key: DecodingKey,
+    key: Public,
     /// The public members of the JSON Web Key.
     members: serde_json::Value,
+}
+
+/// A public key by who checks with it.
+#[derive(Clone, Debug)]
+pub(super) enum Public {
+    /// `jsonwebtoken`.
+    Library(DecodingKey),
+    /// What it does not have.
+    P521(p521::PublicKey),
+}
+
+/// A private key by who signs with it.
+pub(super) enum Private {
+    /// `jsonwebtoken`.
+    Library(EncodingKey),
+    /// What it does not have.
+    P521(p521::PrivateKey),
 }
 
 impl VerifyingKey {
@@ -65,20 +85,24 @@ impl VerifyingKey {
             Ok(PublicKey::RSA(rsa)) => {
                 let (n, e) = (without_leading_zeros(rsa.modulus), without_leading_zeros(rsa.exponent));
                 let members = json!({ "kty": "RSA", "n": base64(n), "e": base64(e) });
-                (&[Algorithm::RS256], DecodingKey::from_rsa_raw_components(n, e), members)
+                (&[Algorithm::RS256], Public::Library(DecodingKey::from_rsa_raw_components(n, e)), members)
             }
             Ok(PublicKey::EC(point)) => {
-                let (algorithm, curve): (&[Algorithm], _) = match point.data().len() {
-                    65 => (&[Algorithm::ES256], "P-256"),
-                    97 => (&[Algorithm::ES384], "P-384"),
-                    _ => return Err(KeyError::Unsupported),
+                let (algorithm, curve, key): (&[Algorithm], _, _) = match point.data().len() {
+                    65 => (&[Algorithm::ES256], "P-256", None),
+                    97 => (&[Algorithm::ES384], "P-384", None),
+                    _ => match p521::PublicKey::from_point(point.data()) {
+                        Some(key) => (&[Algorithm::ES512], "P-521", Some(Public::P521(key))),
+                        None => return Err(KeyError::Unsupported),
+                    },
                 };
                 let Some([4, coordinates @ ..]) = Some(point.data()) else {
                     return Err(KeyError::Unsupported);
                 };
                 let (x, y) = coordinates.split_at(coordinates.len() / 2);
                 let members = json!({ "kty": "EC", "crv": curve, "x": base64(x), "y": base64(y) });
-                (algorithm, DecodingKey::from_ec_der(point.data()), members)
+                let by_library = || Public::Library(DecodingKey::from_ec_der(point.data()));
+                (algorithm, key.unwrap_or_else(by_library), members)
             }
             _ => return Err(KeyError::Unsupported),
         };
@@ -91,13 +115,21 @@ impl VerifyingKey {
         if !matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature)) {
             return None;
         }
-        let algorithms: &[Algorithm] = match &jwk.algorithm {
-            AlgorithmParameters::RSA(_) => jsonwebtoken_rsa(),
-            AlgorithmParameters::EllipticCurve(ec) if ec.curve == EllipticCurve::P256 => &[Algorithm::ES256],
-            AlgorithmParameters::EllipticCurve(ec) if ec.curve == EllipticCurve::P384 => &[Algorithm::ES384],
+        let by_library = || DecodingKey::from_jwk(jwk).ok().map(Public::Library);
+        let (algorithms, key): (&[Algorithm], _) = match &jwk.algorithm {
+            AlgorithmParameters::RSA(_) => (RSA, by_library()?),
+            AlgorithmParameters::EllipticCurve(ec) => match ec.curve {
+                EllipticCurve::P256 => (&[Algorithm::ES256], by_library()?),
+                EllipticCurve::P384 => (&[Algorithm::ES384], by_library()?),
+                EllipticCurve::P521 => {
+                    let coordinate = |text: &str| URL_SAFE_NO_PAD.decode(text).ok();
+                    let point = [vec![4], coordinate(&ec.x)?, coordinate(&ec.y)?].concat();
+                    (&[Algorithm::ES512], Public::P521(p521::PublicKey::from_point(&point)?))
+                }
+                _ => return None,
+            },
             _ => return None,
         };
-        let key = DecodingKey::from_jwk(jwk).ok()?;
         let id = jwk.common.key_id.clone().unwrap_or_default();
         Some(VerifyingKey { id, algorithms, key, members: serde_json::Value::Null })
     }
@@ -112,17 +144,14 @@ impl VerifyingKey {
         self.algorithms
     }
 
-    pub(super) fn decoding_key(&self) -> &DecodingKey {
+    pub(super) fn public(&self) -> &Public {
         &self.key
     }
 
     /// The key as relying parties read it, and the algorithm's name.
     pub fn to_jwk(&self) -> (serde_json::Value, &'static str) {
-        let name = match self.algorithms {
-            [Algorithm::ES256] => "ES256",
-            [Algorithm::ES384] => "ES384",
-            _ => "RS256",
-        };
+        // Of the algorithms of an RSA key upstream names the first.
+        let name = self.algorithms.first().map_or("", |algorithm| algorithm.name());
         let mut jwk = self.members.clone();
         if let Some(members) = jwk.as_object_mut() {
             members.insert("use".into(), "sig".into());
@@ -134,10 +163,10 @@ impl VerifyingKey {
 }
 
 /// Every RSA signature algorithm of JOSE.
-fn jsonwebtoken_rsa() -> &'static [Algorithm] {
+const RSA: &[Algorithm] = {
     use Algorithm::*;
     &[RS256, RS384, RS512, PS256, PS384, PS512]
-}
+};
 
 /// DER integers of 2^n and more start with a zero byte, which JSON Web Keys leave out.
 fn without_leading_zeros(bytes: &[u8]) -> &[u8] {
@@ -147,7 +176,7 @@ fn without_leading_zeros(bytes: &[u8]) -> &[u8] {
 
 /// A private key that tokens are signed with.
 pub struct SigningKey {
-    key: EncodingKey,
+    key: Private,
     algorithm: Algorithm,
     public: VerifyingKey,
 }
@@ -175,10 +204,13 @@ impl SigningKey {
     /// [`KeyError::Unsupported`].
     pub fn from_pkcs8(der: &[u8]) -> Result<SigningKey, KeyError> {
         let public = VerifyingKey::from_spki(&public_of(der)?)?;
-        let (algorithm, key) = match public.algorithms {
-            [Algorithm::RS256] => (Algorithm::RS256, EncodingKey::from_rsa_der(der)),
-            [algorithm] => (*algorithm, EncodingKey::from_ec_der(der)),
-            _ => return Err(KeyError::Unsupported),
+        let [algorithm] = *public.algorithms else { return Err(KeyError::Unsupported) };
+        let key = match algorithm {
+            Algorithm::RS256 => Private::Library(EncodingKey::from_rsa_der(der)),
+            Algorithm::ES512 => {
+                Private::P521(p521::PrivateKey::from_pkcs8(der).ok_or(KeyError::Unsupported)?)
+            }
+            _ => Private::Library(EncodingKey::from_ec_der(der)),
         };
         Ok(SigningKey { key, algorithm, public })
     }
@@ -192,7 +224,7 @@ impl SigningKey {
         self.algorithm
     }
 
-    pub(super) fn encoding_key(&self) -> &EncodingKey {
+    pub(super) fn private(&self) -> &Private {
         &self.key
     }
 }
@@ -232,12 +264,15 @@ fn sections(path: &Path) -> Result<Vec<(SectionKind, Vec<u8>)>, KeyError> {
 
 /// The SubjectPublicKeyInfo of a private key.
 fn public_of(pkcs8: &[u8]) -> Result<Vec<u8>, KeyError> {
+    if let Some(key) = p521::PrivateKey::from_pkcs8(pkcs8) {
+        return key.public_spki().ok_or(KeyError::Unsupported);
+    }
     let der = rustls::pki_types::PrivatePkcs8KeyDer::from(pkcs8);
     let pair = rcgen::KeyPair::try_from(&der).map_err(|_| KeyError::Unsupported)?;
     Ok(pair.subject_public_key_info())
 }
 
-/// Any private key as PKCS#8, which is what ring reads: the older forms are wrapped.
+/// Any private key as PKCS#8, which is what ring and `p521` read: the older forms are wrapped.
 fn pkcs8(kind: SectionKind, der: &[u8]) -> Option<Vec<u8>> {
     /// AlgorithmIdentifier { rsaEncryption, NULL }
     const RSA: &[u8] = &[0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 1, 5, 0];
@@ -246,14 +281,20 @@ fn pkcs8(kind: SectionKind, der: &[u8]) -> Option<Vec<u8>> {
         &[0x30, 0x13, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
     /// AlgorithmIdentifier { id-ecPublicKey, secp384r1 }
     const P384: &[u8] = &[0x30, 0x10, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 5, 0x2b, 0x81, 4, 0, 0x22];
+    /// AlgorithmIdentifier { id-ecPublicKey, secp521r1 }
+    const P521: &[u8] = &[0x30, 0x10, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 5, 0x2b, 0x81, 4, 0, 0x23];
     let algorithm = match kind {
         SectionKind::PrivateKey => return Some(der.to_vec()),
         SectionKind::RsaPrivateKey => RSA,
-        // The scalar stands first: 32 bytes for one curve, 48 for the other.
-        SectionKind::EcPrivateKey if der.get(5..7) == Some(&[4, 32]) || der.get(6..8) == Some(&[4, 32]) => {
-            P256
+        // The scalar stands first, behind a length of one byte or two: 32 bytes, 48 or 66.
+        SectionKind::EcPrivateKey => {
+            let scalar = |bytes: u8| [5, 6].into_iter().any(|at| der.get(at..at + 2) == Some(&[4, bytes]));
+            match (scalar(32), scalar(66)) {
+                (true, _) => P256,
+                (_, true) => P521,
+                _ => P384,
+            }
         }
-        SectionKind::EcPrivateKey => P384,
         _ => return None,
     };
     let mut body = vec![2, 1, 0];

@@ -1,4 +1,5 @@
-//! JSON Web Tokens: signatures by the `jsonwebtoken` crate on ring, claims checked by who knows what they mean.
+//! JSON Web Tokens: signatures by the `jsonwebtoken` crate on ring, claims checked by who knows what they mean. ES512, which that
+//! crate does not have, goes the same way by [`crate::p521`].
 //!
 //! A token is read twice: once without trust, to find out who says to have issued it, and once with the keys of that
 //! issuer. Only the key decides which algorithm is right, so a token cannot choose `none` or pass a public key off as
@@ -7,11 +8,16 @@
 pub mod keys;
 mod ring;
 
-use jsonwebtoken::{Header, Validation};
-use serde::de::DeserializeOwned;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::Engine as _;
+use jsonwebtoken::errors::{new_error, ErrorKind};
+use jsonwebtoken::Validation;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub use keys::{KeyError, SigningKey, VerifyingKey};
+
+use keys::{Private, Public};
 
 /// The longest token that is looked at, in bytes; a head of requests is no longer anyway.
 pub const LONGEST: usize = 64 << 10;
@@ -36,6 +42,73 @@ pub enum JwtError {
     NotYet,
     #[error("token is issued in the future")]
     IssuedInFuture,
+}
+
+/// How a token is signed, of what issuers may use (RFC 7518, 3.1): with a key of one's own, never with a shared secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // their names are those of the RFC
+pub enum Algorithm {
+    RS256,
+    RS384,
+    RS512,
+    PS256,
+    PS384,
+    PS512,
+    ES256,
+    ES384,
+    ES512,
+}
+
+impl Algorithm {
+    /// All of them.
+    pub const ALL: [Algorithm; 9] = {
+        use Algorithm::*;
+        [RS256, RS384, RS512, ES256, ES384, ES512, PS256, PS384, PS512]
+    };
+
+    /// As tokens call it.
+    pub fn name(self) -> &'static str {
+        use Algorithm::*;
+        match self {
+            RS256 => "RS256",
+            RS384 => "RS384",
+            RS512 => "RS512",
+            PS256 => "PS256",
+            PS384 => "PS384",
+            PS512 => "PS512",
+            ES256 => "ES256",
+            ES384 => "ES384",
+            ES512 => "ES512",
+        }
+    }
+
+    /// The one of a name.
+    pub fn of(name: &str) -> Option<Algorithm> {
+        Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+
+    /// What `jsonwebtoken` calls it, which does not have all.
+    fn of_library(self) -> Option<jsonwebtoken::Algorithm> {
+        self.name().parse().ok()
+    }
+}
+
+/// What stands before the claims. Members that are not here do not matter.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Header {
+    alg: String,
+    /// The name of the key.
+    #[serde(default)]
+    pub kid: Option<String>,
+    #[serde(default)]
+    crit: Option<IgnoredAny>,
+}
+
+impl Header {
+    /// How the token says to be signed; `None` for a way that is not taken here, `none` among them.
+    pub fn algorithm(&self) -> Option<Algorithm> {
+        Algorithm::of(&self.alg)
+    }
 }
 
 /// The claims of RFC 7519 that every token may have.
@@ -125,11 +198,19 @@ pub fn unverified<T: DeserializeOwned>(token: &str) -> Result<T, JwtError> {
 /// # Errors
 /// [`JwtError::Malformed`]; [`JwtError::Critical`] when it asks for an extension.
 pub fn header(token: &str) -> Result<Header, JwtError> {
-    let header = jsonwebtoken::decode_header(token).map_err(|_| JwtError::Malformed)?;
+    let parts: Vec<&str> = token.splitn(4, '.').collect();
+    let [header, _, _] = parts.as_slice() else { return Err(JwtError::Malformed) };
+    let header: Header = part(header)?;
     match header.crit {
         None => Ok(header),
         Some(_) => Err(JwtError::Critical),
     }
+}
+
+/// A part of a token that is JSON.
+fn part<T: DeserializeOwned>(text: &str) -> Result<T, JwtError> {
+    let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| JwtError::Malformed)?;
+    serde_json::from_slice(&json).map_err(|_| JwtError::Malformed)
 }
 
 /// The claims of a token that one of these keys has signed. Nothing but the signature is checked: times and audiences
@@ -142,28 +223,48 @@ pub fn verify<'k, T: DeserializeOwned>(
     keys: impl Iterator<Item = &'k VerifyingKey>,
 ) -> Result<T, JwtError> {
     ring::install();
-    let header = header(token)?;
+    let algorithm = header(token)?.algorithm();
     let mut outcome = Err(JwtError::NoKey);
     for key in keys {
-        if !key.algorithms().contains(&header.alg) {
-            outcome = Err(JwtError::Signature);
-            continue;
-        }
-        let mut validation = Validation::new(header.alg);
-        validation.required_spec_claims.clear();
-        validation.validate_exp = false;
-        validation.validate_aud = false;
-        match jsonwebtoken::decode::<T>(token, key.decoding_key(), &validation) {
-            Ok(data) => return Ok(data.claims),
-            Err(fault) => {
-                outcome = Err(match fault.kind() {
-                    jsonwebtoken::errors::ErrorKind::Json(_) => JwtError::Malformed,
-                    _ => JwtError::Signature,
-                });
-            }
+        outcome = match algorithm.filter(|algorithm| key.algorithms().contains(algorithm)) {
+            None => Err(JwtError::Signature),
+            Some(algorithm) => verify_with(token, key, algorithm),
+        };
+        if outcome.is_ok() {
+            break;
         }
     }
     outcome
+}
+
+fn verify_with<T: DeserializeOwned>(
+    token: &str,
+    key: &VerifyingKey,
+    algorithm: Algorithm,
+) -> Result<T, JwtError> {
+    match (key.public(), algorithm.of_library()) {
+        (Public::Library(key), Some(algorithm)) => {
+            let mut validation = Validation::new(algorithm);
+            validation.required_spec_claims.clear();
+            validation.validate_exp = false;
+            validation.validate_aud = false;
+            jsonwebtoken::decode(token, key, &validation).map(|data| data.claims).map_err(|fault| match fault
+                .kind()
+            {
+                ErrorKind::Json(_) => JwtError::Malformed,
+                _ => JwtError::Signature,
+            })
+        }
+        (Public::P521(key), None) => {
+            let (message, signature) = token.rsplit_once('.').ok_or(JwtError::Malformed)?;
+            let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| JwtError::Signature)?;
+            if !key.verifies(message.as_bytes(), &signature) {
+                return Err(JwtError::Signature);
+            }
+            part(message.split_once('.').ok_or(JwtError::Malformed)?.1)
+        }
+        _ => Err(JwtError::Signature),
+    }
 }
 
 /// Signs claims.
@@ -172,11 +273,26 @@ pub fn verify<'k, T: DeserializeOwned>(
 /// When the claims are no JSON or the key fails; a programming fault.
 pub fn sign<T: Serialize>(key: &SigningKey, claims: &T) -> Result<String, jsonwebtoken::errors::Error> {
     ring::install();
-    let mut header = Header::new(key.algorithm());
-    // Upstream's tokens name the key and nothing else.
-    header.typ = None;
-    header.kid = Some(key.public().id().to_owned());
-    jsonwebtoken::encode(&header, claims, key.encoding_key())
+    let name = key.public().id();
+    match (key.private(), key.algorithm().of_library()) {
+        (Private::Library(key), Some(algorithm)) => {
+            let mut header = jsonwebtoken::Header::new(algorithm);
+            // Upstream's tokens name the key and nothing else.
+            header.typ = None;
+            header.kid = Some(name.to_owned());
+            jsonwebtoken::encode(&header, claims, key)
+        }
+        (Private::P521(private), None) => {
+            let header = serde_json::json!({ "alg": key.algorithm().name(), "kid": name });
+            let encode = |json: Vec<u8>| URL_SAFE_NO_PAD.encode(json);
+            let message =
+                format!("{}.{}", encode(serde_json::to_vec(&header)?), encode(serde_json::to_vec(claims)?));
+            let signature = private.sign(message.as_bytes());
+            let signature = signature.ok_or_else(|| new_error(ErrorKind::InvalidSignature))?;
+            Ok(format!("{message}.{}", encode(signature)))
+        }
+        _ => Err(new_error(ErrorKind::InvalidAlgorithm)),
+    }
 }
 
 #[cfg(test)]

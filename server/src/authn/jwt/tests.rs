@@ -20,15 +20,23 @@ fn what_was_signed_is_read_back() {
     let token = sign(&key, &json!({ "iss": "me", "n": 1 })).unwrap();
     assert_eq!(unverified::<Value>(&token).unwrap()["iss"], "me");
     assert_eq!(verify::<Value>(&token, [key.public()].into_iter()).unwrap(), json!({ "iss": "me", "n": 1 }));
-    let header = header(&token).unwrap();
-    assert_eq!((header.kid.as_deref(), header.typ), (Some(key.public().id()), None));
+    let header: Value = part(token.split('.').next().unwrap()).unwrap();
+    assert_eq!(header, json!({ "alg": "ES256", "kid": key.public().id() }), "the key and nothing else");
 }
 
 #[test]
 fn forged_tokens_by_table() {
-    let (key, other) = (signing_key(), signing_key());
+    for (pem, other) in [(forms::P256_SEC1, "RS256"), (forms::P521_SEC1, "ES256")] {
+        forged(&SigningKey::read(file(pem).path()).unwrap(), other);
+    }
+}
+
+/// `another` is an algorithm that is not the key's.
+fn forged(key: &SigningKey, another: &str) {
+    let other = signing_key();
+    let own = key.public().algorithms()[0].name();
     let claims = json!({ "iss": "me" });
-    let good = sign(&key, &claims).unwrap();
+    let good = sign(key, &claims).unwrap();
     let parts: Vec<&str> = good.split('.').collect();
     let [head, body, signature] = parts.as_slice() else { panic!("three parts") };
     let public = key.public().to_jwk().0;
@@ -57,23 +65,24 @@ fn forged_tokens_by_table() {
             format!("{head}.{}.{signature}", encode(&json!({ "iss": "you" }))),
             JwtError::Signature,
         ),
-        ("alg none", format!("{}.{body}.", encode(&json!({ "alg": "none" }))), JwtError::Malformed),
+        ("alg none", format!("{}.{body}.", encode(&json!({ "alg": "none" }))), JwtError::Signature),
         (
             "alg None",
             format!("{}.{body}.{signature}", encode(&json!({ "alg": "None" }))),
-            JwtError::Malformed,
+            JwtError::Signature,
         ),
         ("a public key as secret", hs256, JwtError::Signature),
         (
             "another algorithm",
-            format!("{}.{body}.{signature}", encode(&json!({ "alg": "RS256" }))),
+            format!("{}.{body}.{signature}", encode(&json!({ "alg": another }))),
             JwtError::Signature,
         ),
         (
             "an extension",
-            format!("{}.{body}.{signature}", encode(&json!({ "alg": "ES256", "crit": ["exp"] }))),
+            format!("{}.{body}.{signature}", encode(&json!({ "alg": own, "crit": ["exp"] }))),
             JwtError::Critical,
         ),
+        ("no algorithm", format!("{}.{body}.{signature}", encode(&json!({}))), JwtError::Malformed),
         ("no header", format!(".{body}.{signature}"), JwtError::Malformed),
         ("two parts", format!("{head}.{body}"), JwtError::Malformed),
         ("four parts", format!("{good}.x"), JwtError::Malformed),
@@ -122,6 +131,10 @@ mod forms {
     pub const P256_PKCS8: &str = include_str!("testdata/p256-pkcs8.pem");
     pub const P256_PUBLIC: &str = include_str!("testdata/p256-public.pem");
     pub const P384_SEC1: &str = include_str!("testdata/p384-sec1.pem");
+    pub const P521_SEC1: &str = include_str!("testdata/p521-sec1.pem");
+    pub const P521_PKCS8: &str = include_str!("testdata/p521-pkcs8.pem");
+    pub const P521_PUBLIC: &str = include_str!("testdata/p521-public.pem");
+    pub const P521_PUBLIC_ID: &str = "e4MvNqQAd-V7OIXSX1bbq61d-GUy_CPG9Zf-LX4UIXI";
     pub const RSA_PKCS1: &str = include_str!("testdata/rsa-pkcs1.pem");
     pub const RSA_PKCS8: &str = include_str!("testdata/rsa-pkcs8.pem");
     pub const RSA_PUBLIC: &str = include_str!("testdata/rsa-public.pem");
@@ -142,6 +155,8 @@ fn every_form_of_key_signs_and_verifies() {
         (P256_SEC1, P256_PUBLIC, Some(P256_PUBLIC_ID)),
         (P256_PKCS8, P256_PUBLIC, Some(P256_PUBLIC_ID)),
         (P384_SEC1, P384_SEC1, None),
+        (P521_SEC1, P521_PUBLIC, Some(P521_PUBLIC_ID)),
+        (P521_PKCS8, P521_SEC1, Some(P521_PUBLIC_ID)),
         (RSA_PKCS1, RSA_PUBLIC, Some(RSA_PUBLIC_ID)),
         (RSA_PKCS8, RSA_PUBLIC, Some(RSA_PUBLIC_ID)),
     ] {
@@ -153,6 +168,8 @@ fn every_form_of_key_signs_and_verifies() {
         if let Some(id) = id {
             assert_eq!(keys[0].id(), id);
         }
+        let algorithm = header(&token).unwrap().algorithm().unwrap();
+        assert_eq!(key.public().to_jwk().1, algorithm.name());
         // What relying parties read is the same key.
         let jwk = serde_json::from_value(key.public().to_jwk().0).unwrap();
         let again = VerifyingKey::from_jwk(&jwk).unwrap();

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use plinth_codec::{json, yaml};
 use serde::Deserialize;
 
+use crate::authn::jwt::Algorithm;
 use crate::outward::tls;
 
 /// A configuration that cannot be used.
@@ -334,7 +335,7 @@ impl JwtAuthenticator {
         if !mappings.uid.claim.is_empty() && !mappings.uid.expression.is_empty() {
             fault("claimMappings.uid", "claim and expression can't both be set");
         }
-        if let Some(bad) = self.algorithms.iter().find(|name| super::algorithm(name).is_none()) {
+        if let Some(bad) = self.algorithms.iter().find(|name| Algorithm::of(name).is_none()) {
             fault("signing-algs", &format!("oidc: unsupported signing alg: {bad:?}"));
         }
         super::expressions::Expressions::compile(self, place, faults);

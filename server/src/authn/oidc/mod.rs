@@ -17,13 +17,12 @@ use hyper::body::Bytes;
 use hyper::header::ACCEPT;
 use hyper::{Request, Uri};
 use jsonwebtoken::jwk::Jwk;
-use jsonwebtoken::Algorithm;
 use parking_lot::{Mutex, RwLock};
 use rustls::ClientConfig;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::jwt::{self, JwtError, Registered, VerifyingKey};
+use super::jwt::{self, Algorithm, JwtError, Registered, VerifyingKey};
 use super::{user, User};
 use crate::outward::client::{Bounds, Client, Origin};
 use crate::outward::tls::{self, AuthoritiesError, Trust};
@@ -109,23 +108,6 @@ struct Keys {
     fault: Option<String>,
 }
 
-/// Algorithms that issuers may use, by their names.
-const ALGORITHMS: [(&str, Algorithm); 8] = [
-    ("RS256", Algorithm::RS256),
-    ("RS384", Algorithm::RS384),
-    ("RS512", Algorithm::RS512),
-    ("ES256", Algorithm::ES256),
-    ("ES384", Algorithm::ES384),
-    ("PS256", Algorithm::PS256),
-    ("PS384", Algorithm::PS384),
-    ("PS512", Algorithm::PS512),
-];
-
-/// The algorithm of a name, of those that issuers may use.
-pub(super) fn algorithm(name: &str) -> Option<Algorithm> {
-    ALGORITHMS.into_iter().find(|(known, _)| *known == name).map(|(_, algorithm)| algorithm)
-}
-
 impl Issuers {
     /// The issuers of a configuration; nothing is fetched yet.
     ///
@@ -183,8 +165,8 @@ impl Issuer {
             |why: AuthoritiesError| ConfigError::Invalid(vec![format!("issuer.certificateAuthority: {why}")]);
         // The flags name some; a file names none and may use all, as upstream.
         let algorithms = match config.algorithms.is_empty() {
-            true => ALGORITHMS.map(|(_, algorithm)| algorithm).to_vec(),
-            false => config.algorithms.iter().filter_map(|name| algorithm(name)).collect(),
+            true => Algorithm::ALL.to_vec(),
+            false => config.algorithms.iter().filter_map(|name| Algorithm::of(name)).collect(),
         };
         // Faults were told when the configuration was checked.
         let expressions = Expressions::compile(&config, "", &mut Vec::new());
@@ -200,7 +182,7 @@ impl Issuer {
 
     async fn authenticate(&self, token: &str) -> Result<User, OidcError> {
         let header = jwt::header(token)?;
-        if !self.algorithms.contains(&header.alg) {
+        if !header.algorithm().is_some_and(|algorithm| self.algorithms.contains(&algorithm)) {
             return Err(OidcError::Jwt(JwtError::Signature));
         }
         let kid = header.kid.unwrap_or_default();
