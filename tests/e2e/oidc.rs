@@ -1,5 +1,6 @@
 //! OpenID Connect: a provider of the test's own behind HTTPS, whose tokens another library signs.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,10 @@ struct Published {
     issuer: String,
     keys: Vec<Value>,
     asked: usize,
+    /// What stands at `/claims`, by query, and the credentials that it is shown for.
+    claims: BTreeMap<String, (Option<String>, String)>,
+    /// Questions there.
+    claims_asked: usize,
 }
 
 /// An issuer of ID tokens.
@@ -44,6 +49,19 @@ impl Provider {
                 let mut state = state.lock();
                 state.asked += 1;
                 let issuer = state.issuer.clone();
+                if request.uri().path() == "/claims" {
+                    state.claims_asked += 1;
+                    let shown = request.headers().get("authorization").map(|v| v.to_str().expect("text"));
+                    let found = state.claims.get(request.uri().query().unwrap_or_default());
+                    let answer = found.filter(|(wanted, _)| wanted.as_deref() == shown);
+                    let mut response = Response::new(Full::new(Bytes::from(
+                        answer.map(|(_, token)| token.clone()).unwrap_or_default(),
+                    )));
+                    if answer.is_none() {
+                        *response.status_mut() = StatusCode::UNAUTHORIZED;
+                    }
+                    return response;
+                }
                 let body = match request.uri().path() {
                     "/.well-known/openid-configuration" => {
                         json!({"issuer": issuer, "jwks_uri": format!("{issuer}/keys")})
@@ -318,4 +336,111 @@ async fn an_issuer_must_be_who_it_says() {
     // An issuer that comes back is asked again.
     provider.published.lock().issuer = issuer;
     assert!(until(&server, &token, 201).await["username"].as_str().expect("a name").ends_with("#jane"));
+}
+
+#[tokio::test]
+async fn groups_may_stand_elsewhere() {
+    let dir = tempfile::tempdir().expect("directory");
+    let (provider, other) = (Provider::start().await, Provider::start().await);
+    let (own, others) = (key(8), key(9));
+    provider.publishes(&[("k", &own)]);
+    other.publishes(&[("k", &others)]);
+    let issuer = provider.url();
+    // The authorities of both: who trusts the issuer's server trusts whom the issuer names.
+    let both = format!("{}{}", provider.server.certificate, other.server.certificate);
+    let authority = dir.path().join("both.crt");
+    std::fs::write(&authority, both).expect("authorities");
+    let server = TestServer::start(&[
+        &format!("--oidc-issuer-url={issuer}"),
+        "--oidc-client-id=kubernetes",
+        &format!("--oidc-ca-file={}", authority.display()),
+        "--oidc-username-prefix=-",
+        "--oidc-groups-claim=groups",
+        "--oidc-groups-prefix=oidc:",
+        "--oidc-signing-algs=ES256",
+    ])
+    .await;
+    let answer = |name: &str, shown: Option<&str>, answer: String| {
+        let row = (shown.map(|token| format!("Bearer {token}")), answer);
+        provider.published.lock().claims.insert(name.to_owned(), row);
+    };
+    let url = |name: &str| format!("{issuer}/claims?{name}");
+    let groups = |issuer: &str, key: &Key, changes: Value| token("k", key, issuer, changes);
+    answer("own", None, groups(&issuer, &own, json!({"groups": ["a", "b"]})));
+    answer("one", None, groups(&issuer, &own, json!({"groups": "a"})));
+    answer("secret", Some("s3cret"), groups(&issuer, &own, json!({"groups": ["c"]})));
+    answer("other", None, groups(&other.url(), &others, json!({"groups": ["d"]})));
+    answer("forged", None, groups(&issuer, &others, json!({"groups": ["system:masters"]})));
+    answer("old", None, groups(&issuer, &own, json!({"groups": ["a"], "exp": now() - 60})));
+    answer("elsewhere", None, groups(&issuer, &own, json!({"groups": ["a"], "aud": "vault"})));
+    answer("without", None, groups(&issuer, &own, json!({"groups": null})));
+    answer("text", None, "groups".into());
+    answer("stranger", None, groups("https://localhost:1", &others, json!({"groups": ["a"]})));
+    answer("long", None, format!("{}.{}", groups(&issuer, &own, json!({})), "x".repeat(70_000)));
+    // A token whose claim of that name stands at that endpoint.
+    let at = |claim: &str, source: Value| {
+        let names =
+            json!({"_claim_names": {claim: "src"}, "_claim_sources": {"src": source}, "groups": null});
+        token("k", &own, &issuer, names)
+    };
+    let endpoint = |name: &str| at("groups", json!({"endpoint": url(name)}));
+    let plain = url("own").replace("https:", "http:");
+    let held =
+        json!({"_claim_names": {"groups": "src"}, "_claim_sources": {"src": {"endpoint": url("old")}}});
+    let without = json!({"_claim_names": {"groups": "src"}, "groups": null});
+    let rows = [
+        ("of the issuer", endpoint("own"), Ok(vec!["oidc:a", "oidc:b"])),
+        ("one", endpoint("one"), Ok(vec!["oidc:a"])),
+        (
+            "with a token",
+            at("groups", json!({"endpoint": url("secret"), "access_token": "s3cret"})),
+            Ok(vec!["oidc:c"]),
+        ),
+        ("of another issuer", endpoint("other"), Ok(vec!["oidc:d"])),
+        ("aggregated", at("groups", json!({"JWT": "a.b.c"})), Ok(vec![])),
+        ("another claim", at("roles", json!({"endpoint": url("own")})), Ok(vec![])),
+        ("the token has it itself", token("k", &own, &issuer, held), Ok(vec!["oidc:dev", "oidc:ops"])),
+        ("without a token", endpoint("secret"), Err(())),
+        ("another token", at("groups", json!({"endpoint": url("secret"), "access_token": "x"})), Err(())),
+        (
+            "a token that is no header",
+            at("groups", json!({"endpoint": url("own"), "access_token": "a\nb"})),
+            Err(()),
+        ),
+        ("forged", endpoint("forged"), Err(())),
+        ("expired", endpoint("old"), Err(())),
+        ("for another audience", endpoint("elsewhere"), Err(())),
+        ("no such claim there", endpoint("without"), Err(())),
+        ("no token there", endpoint("text"), Err(())),
+        ("an issuer that is not there", endpoint("stranger"), Err(())),
+        ("too long", endpoint("long"), Err(())),
+        ("nothing there", endpoint("nothing"), Err(())),
+        ("not https", at("groups", json!({"endpoint": plain})), Err(())),
+        ("no URL", at("groups", json!({"endpoint": "groups"})), Err(())),
+        ("no source", token("k", &own, &issuer, without), Err(())),
+        ("a source that is none", at("groups", json!("groups")), Err(())),
+    ];
+    for (what, token, expected) in rows {
+        let (status, user) = whoami(&server, &token).await;
+        match expected {
+            Err(()) => assert_eq!(status, 401, "{what}: {user}"),
+            Ok(groups) => {
+                assert_eq!(status, 201, "{what}: {user}");
+                let all = [&groups[..], &["system:authenticated"]].concat();
+                assert_eq!(user["groups"], json!(all), "{what}");
+            }
+        }
+    }
+    // A token is followed once in a while, not at each request; one that is not the issuer's, never.
+    let token = endpoint("own");
+    let asked = || provider.published.lock().claims_asked;
+    let before = asked();
+    for _ in 0..50 {
+        assert_eq!(whoami(&server, &token).await.0, 201);
+    }
+    assert!(asked() < before + 50, "{} questions", asked() - before);
+    let before = asked();
+    let names = json!({"_claim_names": {"groups": "src"}, "_claim_sources": {"src": {"endpoint": url("own")}}, "groups": null});
+    assert_eq!(whoami(&server, &self::token("k", &others, &issuer, names)).await.0, 401);
+    assert_eq!(asked(), before, "nothing is asked for a stranger");
 }

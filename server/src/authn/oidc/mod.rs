@@ -4,37 +4,30 @@
 //! most every ten seconds; a server that cannot be reached makes tokens invalid, never the start fail.
 
 pub mod config;
+mod distributed;
 mod expressions;
+mod provider;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use clap::Args;
-use http_body_util::Full;
-use hyper::body::Bytes;
-use hyper::header::ACCEPT;
-use hyper::{Request, Uri};
-use jsonwebtoken::jwk::Jwk;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use rustls::ClientConfig;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::jwt::{self, Algorithm, JwtError, Registered, VerifyingKey};
+use super::jwt::{self, Algorithm, JwtError, Registered};
 use super::{user, User};
-use crate::outward::client::{Bounds, Client, Origin};
 use crate::outward::tls::{self, AuthoritiesError, Trust};
 use config::{ConfigError, Configuration, JwtAuthenticator, PrefixedClaim};
+use distributed::Resolver;
 use expressions::Expressions;
+use provider::Provider;
 
-/// The least time between two fetches of an issuer's keys.
-const FETCH_PAUSE: Duration = Duration::from_secs(10);
-/// Keys that are kept of an issuer.
-const KEYS: usize = 256;
-/// What an issuer's configuration or its keys may take.
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: 1 << 20 };
+/// Google's issuer, which its tokens name with and without the scheme.
+const GOOGLE: (&str, &str) = ("accounts.google.com", "https://accounts.google.com");
 
 /// Flags of one issuer; more of them need a file.
 #[derive(Clone, Debug, Args)]
@@ -83,29 +76,78 @@ pub enum OidcError {
     Audience { wanted: Vec<String>, tokens: Vec<String> },
     #[error("oidc: {0}")]
     Claims(String),
+    #[error("oidc: could not expand distributed claims: {0}")]
+    Distributed(String),
 }
+
+/// What a token says, by claim.
+type Claims = BTreeMap<String, Value>;
 
 /// The issuers. The list is replaced as a whole when its file changes; the lock is held to look and to put.
 pub struct Issuers {
     list: RwLock<Arc<[Arc<Issuer>]>>,
 }
 
-/// One issuer. Its keys are behind a lock that is held to look and to put, never across a fetch.
+/// One issuer, and what its claims mean.
 struct Issuer {
     config: JwtAuthenticator,
     expressions: Expressions,
-    algorithms: Vec<Algorithm>,
-    tls: Arc<ClientConfig>,
-    keys: Mutex<Keys>,
-    /// Held across a fetch, so that there is one at a time.
-    fetching: tokio::sync::Mutex<()>,
+    rules: Rules,
+    provider: Arc<Provider>,
+    /// Asks for groups that stand elsewhere; none when groups are no claim.
+    resolver: Option<Resolver>,
 }
 
-#[derive(Default)]
-struct Keys {
-    keys: Arc<[VerifyingKey]>,
-    fetched: Option<Instant>,
-    fault: Option<String>,
+/// What every token must meet, those of distributed claims too.
+struct Rules {
+    algorithms: Vec<Algorithm>,
+    /// A token must be meant for one of them.
+    audiences: Vec<String>,
+}
+
+impl Rules {
+    /// The claims of a token of this issuer's. `now` in seconds since 1970.
+    ///
+    /// # Errors
+    /// [`OidcError`].
+    async fn verify(&self, provider: &Provider, token: &str, now: i64) -> Result<Claims, OidcError> {
+        let claims = provider.verify(token, &self.algorithms).await?;
+        self.check(&claims, now)?;
+        Ok(claims)
+    }
+
+    /// Audience and time, as go-oidc reads them: the end counts to the second, the beginning with a minute of grace, and nothing
+    /// is made of when the token was issued.
+    fn check(&self, claims: &Claims, now: i64) -> Result<(), OidcError> {
+        let Registered { aud, exp, nbf, .. } = registered(claims)?;
+        distributed::sources(claims)?;
+        if !aud.iter().any(|audience| self.audiences.contains(audience)) {
+            return Err(OidcError::Audience { wanted: self.audiences.clone(), tokens: aud });
+        }
+        // A token without an end has ended long ago.
+        if exp.unwrap_or(0) < now {
+            return Err(OidcError::Jwt(JwtError::Expired));
+        }
+        Registered { nbf, ..Registered::default() }.check_time(now)?;
+        Ok(())
+    }
+}
+
+fn registered(claims: &Claims) -> Result<Registered, OidcError> {
+    serde_json::to_value(claims)
+        .and_then(serde_json::from_value)
+        .map_err(|fault| OidcError::Claims(format!("parse claims: {fault}")))
+}
+
+/// Who says to have issued a token; nothing is checked.
+fn untrusted_issuer(token: &str) -> Result<String, JwtError> {
+    #[derive(Deserialize)]
+    struct Claims {
+        #[serde(default)]
+        iss: String,
+    }
+    let Claims { iss } = jwt::unverified(token)?;
+    Ok(if iss == GOOGLE.0 { GOOGLE.1.to_owned() } else { iss })
 }
 
 impl Issuers {
@@ -136,16 +178,11 @@ impl Issuers {
     /// # Errors
     /// [`OidcError`].
     pub async fn authenticate(&self, token: &str) -> Result<Option<Arc<User>>, OidcError> {
-        #[derive(Deserialize)]
-        struct Claims {
-            #[serde(default)]
-            iss: String,
-        }
         let list = self.list.read().clone();
         if list.is_empty() {
             return Ok(None);
         }
-        let Ok(Claims { iss }) = jwt::unverified(token) else { return Ok(None) };
+        let Ok(iss) = untrusted_issuer(token) else { return Ok(None) };
         let Some(issuer) = list.iter().find(|issuer| issuer.config.issuer.url == iss) else {
             return Ok(None);
         };
@@ -170,129 +207,28 @@ impl Issuer {
         };
         // Faults were told when the configuration was checked.
         let expressions = Expressions::compile(&config, "", &mut Vec::new());
+        let issuer = &config.issuer;
+        let tls = trust(&issuer.certificate_authority).map_err(invalid)?;
+        let groups = config.claim_mappings.groups.claim.as_str();
         Ok(Issuer {
             expressions,
-            algorithms,
-            tls: trust(&config.issuer.certificate_authority).map_err(invalid)?,
-            keys: Mutex::default(),
-            fetching: tokio::sync::Mutex::default(),
+            rules: Rules { algorithms, audiences: issuer.audiences.clone() },
+            provider: Arc::new(Provider::new(&issuer.url, &issuer.discovery_url, tls)),
+            resolver: (!groups.is_empty()).then(|| Resolver::new(groups)),
             config,
         })
     }
 
     async fn authenticate(&self, token: &str) -> Result<User, OidcError> {
-        let header = jwt::header(token)?;
-        if !header.algorithm().is_some_and(|algorithm| self.algorithms.contains(&algorithm)) {
-            return Err(OidcError::Jwt(JwtError::Signature));
+        let mut claims = self.rules.verify(&self.provider, token, jwt::now()).await?;
+        if let Some(resolver) = &self.resolver {
+            resolver.expand(&self.provider, &self.rules, token, &mut claims).await?;
         }
-        let kid = header.kid.unwrap_or_default();
-        let fits = |key: &&VerifyingKey| kid.is_empty() || key.id() == kid;
-        let mut keys = self.keys.lock().keys.clone();
-        let mut claims = jwt::verify::<BTreeMap<String, Value>>(token, keys.iter().filter(fits));
-        if matches!(claims, Err(JwtError::NoKey | JwtError::Signature)) {
-            // The issuer may have changed its keys.
-            keys = self.fetch().await?;
-            claims = jwt::verify(token, keys.iter().filter(fits));
-        }
-        self.user(&claims?, jwt::now())
+        self.user(&claims)
     }
 
-    /// Fetches the keys, unless that was done a moment ago.
-    async fn fetch(&self) -> Result<Arc<[VerifyingKey]>, OidcError> {
-        let _one = self.fetching.lock().await;
-        let issuer = &self.config.issuer.url;
-        {
-            let known = self.keys.lock();
-            if known.fetched.is_some_and(|when| when.elapsed() < FETCH_PAUSE) {
-                return match &known.fault {
-                    Some(why) if known.keys.is_empty() => {
-                        Err(OidcError::Keys { issuer: issuer.clone(), why: why.clone() })
-                    }
-                    _ => Ok(known.keys.clone()),
-                };
-            }
-        }
-        let fetched = self.fetch_now().await;
-        let mut known = self.keys.lock();
-        known.fetched = Some(Instant::now());
-        match fetched {
-            Ok(keys) => {
-                known.fault = None;
-                known.keys = keys;
-                Ok(known.keys.clone())
-            }
-            Err(why) => {
-                tracing::error!(issuer, why, "the keys of an issuer cannot be had");
-                known.fault = Some(why.clone());
-                // Keys that were good a moment ago stay good.
-                match known.keys.is_empty() {
-                    true => Err(OidcError::Keys { issuer: issuer.clone(), why }),
-                    false => Ok(known.keys.clone()),
-                }
-            }
-        }
-    }
-
-    /// What is behind one of the issuer's URLs.
-    async fn get(&self, url: &str) -> Result<Bytes, String> {
-        let failed = |why: &dyn std::fmt::Display| format!("Get {url:?}: {why}");
-        let uri: Uri = url.parse().map_err(|why| failed(&why))?;
-        if uri.scheme_str() != Some("https") {
-            return Err(failed(&"not https"));
-        }
-        let origin = Origin::of_url(&uri, Some(self.tls.clone())).ok_or_else(|| failed(&"no host"))?;
-        let request = Request::get(uri.path_and_query().map_or("/", |path| path.as_str()))
-            .header(ACCEPT, "application/json")
-            .body(Full::default())
-            .map_err(|why| failed(&why))?;
-        Client::new(origin).call(request, BOUNDS).await.map_err(|why| failed(&why))
-    }
-
-    async fn fetch_now(&self) -> Result<Arc<[VerifyingKey]>, String> {
-        #[derive(Deserialize)]
-        struct Discovery {
-            issuer: String,
-            jwks_uri: String,
-        }
-        #[derive(Deserialize)]
-        struct KeySet {
-            keys: Vec<Value>,
-        }
-        let issuer = &self.config.issuer;
-        let url = match issuer.discovery_url.is_empty() {
-            true => format!("{}/.well-known/openid-configuration", issuer.url.trim_end_matches('/')),
-            false => issuer.discovery_url.clone(),
-        };
-        let text = self.get(&url).await?;
-        let discovery: Discovery =
-            serde_json::from_slice(&text).map_err(|fault| format!("{url}: {fault}"))?;
-        if discovery.issuer != issuer.url {
-            return Err(format!(
-                "oidc: issuer did not match the issuer returned by provider, expected {:?} got {:?}",
-                issuer.url, discovery.issuer
-            ));
-        }
-        let text = self.get(&discovery.jwks_uri).await?;
-        let set: KeySet =
-            serde_json::from_slice(&text).map_err(|fault| format!("{}: {fault}", discovery.jwks_uri))?;
-        // A key of a kind that is not known does not spoil the others.
-        let keys = set.keys.into_iter().take(KEYS).filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
-        Ok(keys.filter_map(|jwk| VerifyingKey::from_jwk(&jwk)).collect())
-    }
-
-    fn user(&self, claims: &BTreeMap<String, Value>, now: i64) -> Result<User, OidcError> {
-        let registered: Registered = serde_json::to_value(claims)
-            .and_then(serde_json::from_value)
-            .map_err(|fault| OidcError::Claims(format!("parse claims: {fault}")))?;
-        let wanted = &self.config.issuer.audiences;
-        if !registered.aud.iter().any(|audience| wanted.contains(audience)) {
-            return Err(OidcError::Audience { wanted: wanted.clone(), tokens: registered.aud });
-        }
-        // ID tokens must say when they end; go-oidc takes one without an end for long over.
-        if registered.exp.is_none() {
-            return Err(OidcError::Jwt(JwtError::Expired));
-        }
-        registered.check_time(now)?;
+    /// Who the claims stand for, once they are known to be true.
+    fn user(&self, claims: &Claims) -> Result<User, OidcError> {
         let fault = |what: String| Err(OidcError::Claims(what));
         for rule in self.config.claim_validation_rules.iter().filter(|rule| !rule.claim.is_empty()) {
             match claims.get(&rule.claim) {
@@ -319,8 +255,9 @@ impl Issuer {
                 _ => return fault(format!("parse uid claim {:?}", mappings.uid.claim)),
             }
         }
-        if !registered.jti.is_empty() {
-            user.extra.insert(user::CREDENTIAL_ID.to_owned(), vec![format!("JTI={}", registered.jti)]);
+        let jti = registered(claims)?.jti;
+        if !jti.is_empty() {
+            user.extra.insert(user::CREDENTIAL_ID.to_owned(), vec![format!("JTI={jti}")]);
         }
         self.expressions.extra(&tree, &mut user.extra)?;
         self.expressions.check_claims(&tree)?;
@@ -328,7 +265,7 @@ impl Issuer {
         Ok(user.authenticated())
     }
 
-    fn name(&self, claims: &BTreeMap<String, Value>) -> Result<String, OidcError> {
+    fn name(&self, claims: &Claims) -> Result<String, OidcError> {
         let mapping = &self.config.claim_mappings.username;
         let fault = |what: &str| Err(OidcError::Claims(what.to_owned()));
         let Some(Value::String(name)) = claims.get(&mapping.claim) else {
@@ -350,14 +287,14 @@ impl Issuer {
 }
 
 /// The claims as expressions see them.
-fn to_tree(claims: &BTreeMap<String, Value>) -> Result<plinth_codec::Value, OidcError> {
+fn to_tree(claims: &Claims) -> Result<plinth_codec::Value, OidcError> {
     let fault = |what: String| OidcError::Claims(format!("parse claims: {what}"));
     let text = serde_json::to_vec(claims).map_err(|e| fault(e.to_string()))?;
     plinth_codec::json::parse(&text).map_err(|e| fault(e.to_string()))
 }
 
 /// Groups are a list of texts, or one text.
-fn groups(mapping: &PrefixedClaim, claims: &BTreeMap<String, Value>) -> Result<Vec<String>, OidcError> {
+fn groups(mapping: &PrefixedClaim, claims: &Claims) -> Result<Vec<String>, OidcError> {
     if mapping.claim.is_empty() {
         return Ok(Vec::new());
     }

@@ -26,6 +26,13 @@ fn jwt(issuer: &str, rest: &str) -> String {
     file(&format!("jwt:\n- issuer:\n    {issuer}\n    certificateAuthority: |\n{ca}  {rest}\n"))
 }
 
+/// Who the claims stand for at that time, once their token's signature is found good.
+fn user(issuer: &Issuer, claims: Value, now: i64) -> Result<User, OidcError> {
+    let claims = serde_json::from_value(claims).unwrap();
+    issuer.rules.check(&claims, now)?;
+    issuer.user(&claims)
+}
+
 const MAPPINGS: &str = "claimMappings: {username: {claim: sub, prefix: 'x:'}, groups: {claim: groups, prefix: 'g:'}, uid: {claim: oid}}";
 
 fn issuer(rest: &str) -> Issuer {
@@ -165,20 +172,30 @@ fn claims_by_table() {
         for (key, value) in change.as_object().unwrap() {
             claims[key] = value.clone();
         }
-        issuer.user(&serde_json::from_value(claims).unwrap(), 1000)
+        user(&issuer, claims, 1000)
     };
-    let user = ask(json!({})).unwrap();
-    assert_eq!((user.name.as_str(), user.uid.as_str()), ("x:jane", "u"));
-    assert_eq!(user.groups, ["g:a", "g:b", "system:authenticated"]);
-    assert_eq!(user.credential_id(), Some("JTI=j"));
+    let made = ask(json!({})).unwrap();
+    assert_eq!((made.name.as_str(), made.uid.as_str()), ("x:jane", "u"));
+    assert_eq!(made.groups, ["g:a", "g:b", "system:authenticated"]);
+    assert_eq!(made.credential_id(), Some("JTI=j"));
     assert_eq!(ask(json!({ "groups": "a" })).unwrap().groups, ["g:a", "system:authenticated"]);
     assert_eq!(ask(json!({ "groups": null })).unwrap().groups, ["system:authenticated"]);
+    // At the edge of its time, and issued by a clock that is ahead.
+    for good in [json!({ "exp": 1000 }), json!({ "nbf": 1060 }), json!({ "iat": 5000 })] {
+        assert!(ask(good.clone()).is_ok(), "{good}");
+    }
     let rows = [
         (json!({ "aud": "c" }), "expected audience"),
         (json!({ "aud": [] }), "expected audience"),
-        (json!({ "exp": 900 }), "expired"),
+        (json!({ "exp": 999 }), "expired"),
         (json!({ "exp": null }), "parse claims"),
-        (json!({ "nbf": 1100 }), "not valid yet"),
+        (json!({ "nbf": 1061 }), "not valid yet"),
+        (json!({ "_claim_names": "src" }), "failed to unmarshal claims"),
+        (json!({ "_claim_names": { "a": 1 } }), "failed to unmarshal claims"),
+        (json!({ "_claim_names": { "a": "" } }), "failed to obtain source from claim name"),
+        (json!({ "_claim_names": { "a": "src" } }), "source does not exist"),
+        (json!({ "_claim_names": { "a": "src" }, "_claim_sources": { "b": {} } }), "source does not exist"),
+        (json!({ "_claim_names": { "a": "src" }, "_claim_sources": "b" }), "failed to unmarshal claims"),
         (json!({ "hd": "other" }), "required claim hd value does not match"),
         (json!({ "sub": 1 }), "parse claims"),
         (json!({ "sub": "" }), "empty username"),
@@ -212,12 +229,12 @@ fn expressions_make_and_check_users() {
         for (key, value) in change.as_object().unwrap() {
             claims[key] = value.clone();
         }
-        issuer.user(&serde_json::from_value(claims).unwrap(), 1500)
+        user(&issuer, claims, 1500)
     };
-    let user = ask(json!({})).unwrap();
-    assert_eq!((user.name.as_str(), user.uid.as_str()), ("x:jane", "u"));
-    assert_eq!(user.groups, ["r:a", "r:b", "system:authenticated"]);
-    assert_eq!(user.extra, BTreeMap::from([("example.com/tenant".to_owned(), vec!["t".to_owned()])]));
+    let made = ask(json!({})).unwrap();
+    assert_eq!((made.name.as_str(), made.uid.as_str()), ("x:jane", "u"));
+    assert_eq!(made.groups, ["r:a", "r:b", "system:authenticated"]);
+    assert_eq!(made.extra, BTreeMap::from([("example.com/tenant".to_owned(), vec!["t".to_owned()])]));
     let rows = [
         (json!({ "sub": 1 }), "parse claims"),
         (json!({ "oid": 1 }), "uid claim expression must return a string"),

@@ -1,0 +1,178 @@
+//! The server of an issuer: where its keys are, and what they say of a token.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{HeaderValue, ACCEPT};
+use hyper::{Request, Uri};
+use jsonwebtoken::jwk::Jwk;
+use parking_lot::Mutex;
+use rustls::ClientConfig;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Claims, OidcError};
+use crate::authn::jwt::{self, Algorithm, JwtError, VerifyingKey};
+use crate::outward::client::{Bounds, Client, Origin};
+
+/// The least time between two fetches of an issuer's keys.
+const FETCH_PAUSE: Duration = Duration::from_secs(10);
+/// Keys that are kept of an issuer.
+const KEYS: usize = 256;
+/// What an issuer's configuration or its keys may take.
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: 1 << 20 };
+
+/// The server of one issuer. Its keys are behind a lock that is held to look and to put, never across a fetch.
+pub(super) struct Provider {
+    /// The claim `iss`.
+    issuer: String,
+    /// Where its configuration is, when not below its URL; else empty.
+    discovery_url: String,
+    tls: Arc<ClientConfig>,
+    keys: Mutex<Keys>,
+    /// Held across a fetch, so that there is one at a time.
+    fetching: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Keys {
+    keys: Arc<[VerifyingKey]>,
+    fetched: Option<Instant>,
+    fault: Option<String>,
+}
+
+impl Provider {
+    /// Nothing is fetched yet.
+    pub fn new(issuer: &str, discovery_url: &str, tls: Arc<ClientConfig>) -> Provider {
+        Provider {
+            issuer: issuer.to_owned(),
+            discovery_url: discovery_url.to_owned(),
+            tls,
+            keys: Mutex::default(),
+            fetching: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// The claim `iss` of its tokens.
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    /// Whom its server is trusted by, and others that it names.
+    pub fn tls(&self) -> &Arc<ClientConfig> {
+        &self.tls
+    }
+
+    /// The claims of a token that is signed by one of these algorithms and a key of the issuer. Nothing else is checked.
+    ///
+    /// # Errors
+    /// [`OidcError`].
+    pub async fn verify(&self, token: &str, algorithms: &[Algorithm]) -> Result<Claims, OidcError> {
+        let header = jwt::header(token)?;
+        if !header.algorithm().is_some_and(|algorithm| algorithms.contains(&algorithm)) {
+            return Err(OidcError::Jwt(JwtError::Signature));
+        }
+        let kid = header.kid.unwrap_or_default();
+        let fits = |key: &&VerifyingKey| kid.is_empty() || key.id() == kid;
+        let mut keys = self.keys.lock().keys.clone();
+        let mut claims = jwt::verify(token, keys.iter().filter(fits));
+        if matches!(claims, Err(JwtError::NoKey | JwtError::Signature)) {
+            // The issuer may have changed its keys.
+            keys = self.fetch().await?;
+            claims = jwt::verify(token, keys.iter().filter(fits));
+        }
+        Ok(claims?)
+    }
+
+    /// Fetches the keys, unless that was done a moment ago.
+    async fn fetch(&self) -> Result<Arc<[VerifyingKey]>, OidcError> {
+        let _one = self.fetching.lock().await;
+        let issuer = &self.issuer;
+        {
+            let known = self.keys.lock();
+            if known.fetched.is_some_and(|when| when.elapsed() < FETCH_PAUSE) {
+                return match &known.fault {
+                    Some(why) if known.keys.is_empty() => {
+                        Err(OidcError::Keys { issuer: issuer.clone(), why: why.clone() })
+                    }
+                    _ => Ok(known.keys.clone()),
+                };
+            }
+        }
+        let fetched = self.fetch_now().await;
+        let mut known = self.keys.lock();
+        known.fetched = Some(Instant::now());
+        match fetched {
+            Ok(keys) => {
+                known.fault = None;
+                known.keys = keys;
+                Ok(known.keys.clone())
+            }
+            Err(why) => {
+                tracing::error!(issuer, why, "the keys of an issuer cannot be had");
+                known.fault = Some(why.clone());
+                // Keys that were good a moment ago stay good.
+                match known.keys.is_empty() {
+                    true => Err(OidcError::Keys { issuer: issuer.clone(), why }),
+                    false => Ok(known.keys.clone()),
+                }
+            }
+        }
+    }
+
+    async fn fetch_now(&self) -> Result<Arc<[VerifyingKey]>, String> {
+        #[derive(Deserialize)]
+        struct Discovery {
+            issuer: String,
+            jwks_uri: String,
+        }
+        #[derive(Deserialize)]
+        struct KeySet {
+            keys: Vec<Value>,
+        }
+        let url = match self.discovery_url.is_empty() {
+            true => format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/')),
+            false => self.discovery_url.clone(),
+        };
+        let text = get(&url, &self.tls, None, BOUNDS).await?;
+        let discovery: Discovery =
+            serde_json::from_slice(&text).map_err(|fault| format!("{url}: {fault}"))?;
+        if discovery.issuer != self.issuer {
+            return Err(format!(
+                "oidc: issuer did not match the issuer returned by provider, expected {:?} got {:?}",
+                self.issuer, discovery.issuer
+            ));
+        }
+        let text = get(&discovery.jwks_uri, &self.tls, None, BOUNDS).await?;
+        let set: KeySet =
+            serde_json::from_slice(&text).map_err(|fault| format!("{}: {fault}", discovery.jwks_uri))?;
+        // A key of a kind that is not known does not spoil the others.
+        let keys = set.keys.into_iter().take(KEYS).filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
+        Ok(keys.filter_map(|jwk| VerifyingKey::from_jwk(&jwk)).collect())
+    }
+}
+
+/// What is behind a URL that an issuer names; https alone, and redirects are not followed.
+///
+/// # Errors
+/// What went wrong.
+pub(super) async fn get(
+    url: &str,
+    tls: &Arc<ClientConfig>,
+    authorization: Option<HeaderValue>,
+    bounds: Bounds,
+) -> Result<Bytes, String> {
+    let failed = |why: &dyn std::fmt::Display| format!("Get {url:?}: {why}");
+    let uri: Uri = url.parse().map_err(|why| failed(&why))?;
+    if uri.scheme_str() != Some("https") {
+        return Err(failed(&"not https"));
+    }
+    let origin = Origin::of_url(&uri, Some(tls.clone())).ok_or_else(|| failed(&"no host"))?;
+    let request = Request::get(uri.path_and_query().map_or("/", |path| path.as_str()))
+        .header(ACCEPT, "application/json")
+        .body(Full::default())
+        .map_err(|why| failed(&why))?;
+    Client::new(Origin { authorization, ..origin }).call(request, bounds).await.map_err(|why| failed(&why))
+}
