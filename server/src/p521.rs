@@ -127,13 +127,15 @@ impl SignatureVerificationAlgorithm for WithHash {
     }
 }
 
-/// Whether a signature of X.509 by a key of this curve is right: the key and the identifier of the signature's algorithm as
-/// AlgorithmIdentifier without its outer tag.
-pub fn verifies_x509(point: &[u8], algorithm: &[u8], message: &[u8], signature: &[u8]) -> bool {
-    SCHEMES
-        .iter()
-        .filter(|(_, with)| with.signature_alg_id().as_ref() == algorithm)
-        .any(|(_, with)| with.verify_signature(point, message, signature).is_ok())
+/// Whether a signature of X.509 by a key of this curve is right: the key's point, and the hash: 256, 384 or 512.
+pub fn verifies_x509(point: &[u8], hash: u16, message: &[u8], signature: &[u8]) -> bool {
+    let with = match hash {
+        256 => &WITH_SHA256,
+        384 => &WITH_SHA384,
+        512 => &WITH_SHA512,
+        _ => return false,
+    };
+    with.verify_signature(point, message, signature).is_ok()
 }
 
 /// Teaches a provider the curve: certificates that are signed with such keys, and such keys of one's own.

@@ -303,7 +303,10 @@ async fn reviews_tell_whose_a_token_is() {
     let (_, body) = admin(access, &review(json!({ "token": token }))).await;
     assert_eq!(body["status"].get("authenticated"), None, "{body}");
     assert!(
-        body["status"]["error"].as_str().unwrap().starts_with("token audiences [\"vault\"] is invalid"),
+        body["status"]["error"]
+            .as_str()
+            .unwrap()
+            .starts_with("[invalid bearer token, token audiences [\"vault\"] is invalid"),
         "{body}"
     );
     let (_, body) = admin(access, &review(json!({ "token": "abc" }))).await;

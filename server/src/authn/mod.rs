@@ -89,6 +89,11 @@ fn texts(faults: &[AuthnError]) -> String {
 }
 
 impl AuthnError {
+    /// As a TokenReview tells it: upstream asks the tokens of its own first, which do not know this one.
+    pub fn for_review(self) -> AuthnError {
+        AuthnError::together(vec![AuthnError::InvalidToken, self]).unwrap_or(AuthnError::InvalidToken)
+    }
+
     /// Several as one, each once; `None` for none.
     fn together(faults: Vec<AuthnError>) -> Option<AuthnError> {
         let mut all: Vec<AuthnError> = Vec::new();

@@ -3,6 +3,8 @@
 //! | subject | module |
 //! |---|---|
 //! | what a PKCS#10 request asks for, and whether its sender holds the key | [`request`] |
+//! | PEM, as Go reads it | [`pem`] |
+//! | which signatures of requests are taken | [`signature`] |
 //! | an authority that signs, and what may be signed for how long | [`authority`] |
 //! | the built-in signers and their rules | [`signers`] |
 //!
@@ -10,7 +12,9 @@
 //! user of two groups has two organizations. `rcgen` makes keys and the self-signed authority.
 
 pub mod authority;
+pub mod pem;
 pub mod request;
+pub mod signature;
 pub mod signers;
 
 pub use authority::{Authority, Template};

@@ -2,17 +2,17 @@
 
 use std::net::IpAddr;
 
-use rustls::pki_types::pem::{PemObject, SectionKind};
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::cri_attributes::ParsedCriAttribute;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::FromDer;
-use x509_parser::public_key::PublicKey;
+use yasna::Tag;
 
-use crate::p521;
+use super::pem;
+use super::signature::{self, SignatureError};
 
 /// What is wrong with a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// No PEM, or PEM of something else.
     #[error("PEM block type must be CERTIFICATE REQUEST")]
@@ -20,9 +20,9 @@ pub enum RequestError {
     /// Not the DER of a request.
     #[error("asn1: structure error: not a certificate request")]
     Malformed,
-    /// The sender does not hold the key.
-    #[error("x509: the signature of the certificate request does not verify")]
-    Signature,
+    /// The sender does not hold the key, or that cannot be found out.
+    #[error(transparent)]
+    Signature(#[from] SignatureError),
 }
 
 /// A request, read and copied out of its encoding.
@@ -32,8 +32,6 @@ pub struct CertificateRequest {
     pub subject: Vec<u8>,
     /// The public key, DER of a SubjectPublicKeyInfo.
     pub public_key: Vec<u8>,
-    /// The extension `subjectAltName`, DER of GeneralNames.
-    pub alternative_names: Option<Vec<u8>>,
     /// The common name of the subject; empty without one.
     pub common_name: String,
     /// The organizations of the subject.
@@ -48,35 +46,26 @@ pub struct CertificateRequest {
     pub uris: Vec<String>,
 }
 
-/// Whether the request is signed with its own key of the curve that ring does not have.
-fn signed_on_p521(request: &X509CertificationRequest<'_>) -> bool {
-    let info = &request.certification_request_info;
-    let Ok(PublicKey::EC(point)) = info.subject_pki.parsed() else { return false };
-    // ECDSA's algorithms have no parameters: the identifier is the name alone (RFC 5758, 3.2).
-    let name = request.signature_algorithm.algorithm.as_bytes();
-    let Ok(length) = u8::try_from(name.len()) else { return false };
-    let algorithm = [&[6, length], name].concat();
-    request.signature_algorithm.parameters.is_none()
-        && p521::verifies_x509(point.data(), &algorithm, info.raw, &request.signature_value.data)
-}
-
 impl CertificateRequest {
     /// Reads a request in PEM and checks that its sender holds the key.
     ///
     /// # Errors
     /// [`RequestError`].
-    pub fn read(pem: &[u8]) -> Result<CertificateRequest, RequestError> {
-        let first = <(SectionKind, Vec<u8>)>::pem_slice_iter(pem).next();
-        let Some(Ok((SectionKind::Csr, der))) = first else { return Err(RequestError::Pem) };
+    pub fn read(text: &[u8]) -> Result<CertificateRequest, RequestError> {
+        let first = pem::blocks(text).next().filter(|block| block.label == "CERTIFICATE REQUEST");
+        let der = first.ok_or(RequestError::Pem)?.contents;
         let (rest, request) =
             X509CertificationRequest::from_der(&der).map_err(|_| RequestError::Malformed)?;
         if !rest.is_empty() {
             return Err(RequestError::Malformed);
         }
-        if request.verify_signature().is_err() && !signed_on_p521(&request) {
-            return Err(RequestError::Signature);
-        }
         let info = &request.certification_request_info;
+        signature::check(
+            &info.subject_pki,
+            &request.signature_algorithm,
+            info.raw,
+            &request.signature_value.data,
+        )?;
         let text = |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| {
             attribute.as_str().map(str::to_owned).map_err(|_| RequestError::Malformed)
         };
@@ -93,7 +82,6 @@ impl CertificateRequest {
             };
             for extension in &requested.extensions {
                 if let ParsedExtension::SubjectAlternativeName(names) = extension.parsed_extension() {
-                    out.alternative_names = Some(extension.value.to_vec());
                     for name in &names.general_names {
                         out.add(name)?;
                     }
@@ -113,9 +101,39 @@ impl CertificateRequest {
                 let ip = v4.or_else(|_| <[u8; 16]>::try_from(*octets).map(IpAddr::from));
                 self.ips.push(ip.map_err(|_| RequestError::Malformed)?);
             }
-            // What no rule looks at must not come into a certificate either.
-            _ => return Err(RequestError::Malformed),
+            // Names of other kinds are looked at by no rule, and come into no certificate.
+            _ => {}
         }
         Ok(())
+    }
+
+    /// The value of the extension `subjectAltName` (RFC 5280, 4.2.1.6) with the names that were looked at, in Go's order; `None` when there
+    /// are none.
+    pub fn alternative_names(&self) -> Option<Vec<u8>> {
+        /// Context tags of GeneralName.
+        const EMAIL: u64 = 1;
+        const DNS: u64 = 2;
+        const URI: u64 = 6;
+        const IP: u64 = 7;
+        let octets = |ip: &IpAddr| match ip {
+            IpAddr::V4(ip) => ip.octets().to_vec(),
+            IpAddr::V6(ip) => ip.octets().to_vec(),
+        };
+        let texts = |tag: u64, list: &[String]| -> Vec<(u64, Vec<u8>)> {
+            list.iter().map(|text| (tag, text.as_bytes().to_vec())).collect()
+        };
+        let ips = self.ips.iter().map(|ip| (IP, octets(ip))).collect();
+        let all =
+            [texts(DNS, &self.dns_names), texts(EMAIL, &self.emails), ips, texts(URI, &self.uris)].concat();
+        let der = yasna::construct_der(|writer| {
+            writer.write_sequence(|writer| {
+                for (tag, name) in &all {
+                    writer
+                        .next()
+                        .write_tagged_implicit(Tag::context(*tag), |writer| writer.write_bytes(name));
+                }
+            });
+        });
+        (!all.is_empty()).then_some(der)
     }
 }

@@ -139,9 +139,9 @@ static USAGES: &[(&str, Usage)] = &[
     ("timestamping", purpose!(8)),
 ];
 
-/// The usages that can be asked for, sorted. Upstream's signer knows one that its validation does not.
+/// The usages that can be asked for, sorted.
 pub fn allowed_usages() -> impl Iterator<Item = &'static str> {
-    USAGES.iter().map(|(name, _)| *name).filter(|name| *name != "ocsp signing")
+    USAGES.iter().map(|(name, _)| *name)
 }
 
 /// The usages in X.509; `None` when one is unknown.

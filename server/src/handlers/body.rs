@@ -299,9 +299,14 @@ fn internal_package(group: &str) -> &str {
 /// A body without kind or apiVersion is taken for what the path says; another one is refused.
 fn check_kind(expected: &GVK, api_version: &str, kind: &str) -> Result<(), ApiError> {
     let expected_version = expected.api_version();
+    let kind = if kind.is_empty() { expected.kind.as_str() } else { kind };
+    let api_version = if api_version.is_empty() { expected_version.as_str() } else { api_version };
+    if kind == expected.kind && api_version == expected_version {
+        return Ok(());
+    }
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let is_known = schema::builtin().kind(&GVK::new(group, version, kind)).is_some();
-    if !kind.is_empty() && kind != expected.kind {
+    if kind != expected.kind {
         let why = match is_known {
             true => format!(
                 "converting ({version}.{kind}) to ({}.{}): unknown conversion",
@@ -315,17 +320,14 @@ fn check_kind(expected: &GVK, api_version: &str, kind: &str) -> Result<(), ApiEr
             expected.kind
         )));
     }
-    if !kind.is_empty() && !api_version.is_empty() && api_version != expected_version && !is_known {
+    if api_version != expected_version && !is_known {
         return Err(ApiError::bad_request(format!(
             "{kind} in version {version:?} cannot be handled as a {}: {}",
             expected.kind,
             unregistered(kind, api_version)
         )));
     }
-    if !api_version.is_empty() {
-        check_version(expected, api_version)?;
-    }
-    Ok(())
+    check_version(expected, api_version)
 }
 
 fn check_version(expected: &GVK, api_version: &str) -> Result<(), ApiError> {

@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_codec::schema::{self, GVK};
-use plinth_codec::{tree, Map, Value};
+use plinth_codec::{names, tree, Map, Value};
 
 use super::write::add_warnings;
 use super::{body, respond, Context};
@@ -40,6 +40,7 @@ pub(super) async fn request(cx: Box<Context>, incoming: Incoming) -> Result<Resp
     let decoded = body::decode(&cx, &bytes, builtin, root, &gvk)?;
     let mut request = decoded.tree;
     let mut warnings = decoded.warnings;
+    metadata::match_namespace(&cx.resource, &cx.info, &mut request)?;
     let call = Call::new(&cx, Operation::Create, None);
     admission::mutate(&call, &mut request).await?;
     let account = the_account(&cx, &mut request).await?;
@@ -78,19 +79,11 @@ pub(super) async fn request(cx: Box<Context>, incoming: Incoming) -> Result<Resp
 /// The account that the path names, as which the request's metadata is filled in.
 async fn the_account(cx: &Context, request: &mut Value) -> Result<Reference, ApiError> {
     let (name, namespace) = (cx.info.name.as_str(), cx.info.namespace.as_str());
-    let is_or_absent = |key: &str, expected: &str, what: &str| {
-        let given = metadata::text(request, key);
-        match given.is_empty() || given == expected {
-            true => Ok(()),
-            false => {
-                let why = format!("must match the service account {what} if specified");
-                let cause = field::invalid(format!("metadata.{key}"), given, &why);
-                Err(ApiError::invalid(GROUP, KIND, name, vec![cause]))
-            }
-        }
-    };
-    is_or_absent("name", name, "name")?;
-    is_or_absent("namespace", namespace, "namespace")?;
+    let given = metadata::text(request, "name");
+    if !given.is_empty() && given != name {
+        let why = "must match the service account name if specified";
+        return Err(ApiError::invalid(GROUP, KIND, name, vec![field::invalid("metadata.name", given, why)]));
+    }
     let form = cx.resource.storage.as_ref().ok_or_else(ApiError::method_not_allowed)?;
     let record = cx.server.store.get(form, namespace, name).await?.ok_or_else(|| cx.not_found())?;
     let account = object::to_tree(&cx.resource, &record)?;
@@ -171,6 +164,12 @@ async fn bind(cx: &Context, request: &Value, claims: &mut Kubernetes) -> Result<
             return Err(ApiError::bad_request(format!("cannot bind token to object of type {gvk}")));
         }
     };
+    if name.is_empty() {
+        return Err(ApiError::bad_request("Name parameter required."));
+    }
+    if let Some(why) = names::path_segment_faults(name).first() {
+        return Err(ApiError::bad_request(format!("Name parameter invalid: {name:?}: {why}")));
+    }
     let found = read(cx, plural, name).await?;
     let found = found.ok_or_else(|| ApiError::not_found("", plural, name))?;
     if plural == "pods" {
@@ -226,7 +225,7 @@ pub(super) async fn review(cx: &Context, review: &Value) -> Result<Value, ApiErr
         }
         Err(fault) => {
             status.insert("user", Map::new());
-            status.insert("error", fault.to_string());
+            status.insert("error", fault.for_review().to_string());
         }
     }
     Ok(Value::Object(status))

@@ -29,8 +29,9 @@ pub(super) async fn create(cx: Box<Context>, incoming: Incoming) -> Result<Respo
     admission::validate(&call, &review).await?;
     let now = metadata::now();
     if resource.row.kind == "SelfSubjectReview" {
-        if let Some(metadata) = review.object_at_mut(&["metadata"]) {
-            metadata.insert("creationTimestamp", now.as_str());
+        // Of the question nothing comes back.
+        if let Some(object) = review.as_object_mut() {
+            object.insert("metadata", tree!({ "creationTimestamp": now.as_str() }));
         }
     } else {
         ownership::track(&cx, None, &mut review, &now);

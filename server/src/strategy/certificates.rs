@@ -5,12 +5,12 @@ use std::collections::{BTreeSet, HashMap};
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
+use plinth_codec::error::quoted;
 use plinth_codec::{names, Value};
-use rustls::pki_types::pem::{PemObject, SectionKind};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::authn::User;
-use crate::certificates::{signers, CertificateRequest};
+use crate::certificates::{pem, signers, CertificateRequest};
 use crate::field;
 use crate::metadata;
 use crate::status::Cause;
@@ -81,7 +81,7 @@ pub fn has(request: &Value, kind: &str) -> bool {
 }
 
 /// The PKCS#10 request within, in PEM.
-pub fn pem(request: &Value) -> Option<Vec<u8>> {
+pub fn pkcs10(request: &Value) -> Option<Vec<u8>> {
     STANDARD.decode(request.str_at(&["spec", "request"])?).ok()
 }
 
@@ -89,8 +89,9 @@ pub fn pem(request: &Value) -> Option<Vec<u8>> {
 pub fn validate(request: &Value) -> Vec<Cause> {
     let mut faults = Vec::new();
     let spec = |key: &str| request.str_at(&["spec", key]).unwrap_or_default();
-    if let Err(why) = CertificateRequest::read(&pem(request).unwrap_or_default()) {
-        faults.push(field::invalid("spec.request", spec("request"), &why.to_string()));
+    if let Err(why) = CertificateRequest::read(&pkcs10(request).unwrap_or_default()) {
+        let shown = request.at(&["spec", "request"]).cloned().unwrap_or(Value::Null);
+        faults.push(field::invalid("spec.request", shown, &why.to_string()));
     }
     let usages = usages(request);
     if usages.is_empty() {
@@ -186,21 +187,29 @@ fn condition_faults(request: &Value) -> Vec<Cause> {
 /// What is wrong with what a signer put there.
 fn certificate_fault(request: &Value) -> Option<String> {
     let text = request.str_at(&["status", "certificate"]).filter(|text| !text.is_empty())?;
-    let pem = STANDARD.decode(text).unwrap_or_default();
-    let mut blocks = 0;
-    for block in <(SectionKind, Vec<u8>)>::pem_slice_iter(&pem) {
-        match block {
-            Ok((SectionKind::Certificate, der)) => {
-                if let Err(fault) = X509Certificate::from_der(&der) {
-                    return Some(format!("x509: malformed certificate: {fault}"));
-                }
-                blocks += 1;
-            }
-            Ok((kind, _)) => return Some(format!("only CERTIFICATE PEM blocks are allowed, found {kind:?}")),
-            Err(_) => return Some("must contain at least one CERTIFICATE PEM block".into()),
+    let text = STANDARD.decode(text).unwrap_or_default();
+    let mut is_none = true;
+    for block in pem::blocks(&text) {
+        if block.label != "CERTIFICATE" {
+            return Some(format!("only CERTIFICATE PEM blocks are allowed, found {}", quoted(&block.label)));
+        }
+        if block.has_headers {
+            return Some("no PEM block headers are permitted".into());
+        }
+        is_none = false;
+        if block.contents.is_empty() {
+            return Some("found CERTIFICATE PEM block containing 0 certificates".into());
+        }
+        // A block may hold several, one behind the other.
+        let mut rest = block.contents.as_slice();
+        while !rest.is_empty() {
+            rest = match X509Certificate::from_der(rest) {
+                Ok((rest, _)) => rest,
+                Err(_) => return Some("x509: malformed certificate".into()),
+            };
         }
     }
-    (blocks == 0).then(|| "must contain at least one CERTIFICATE PEM block".into())
+    is_none.then(|| "must contain at least one CERTIFICATE PEM block".into())
 }
 
 /// Faults of a change through a subresource: decisions are made through `approval`, certificates are put through
@@ -338,14 +347,18 @@ mod tests {
     #[test]
     fn a_changed_request_does_not_verify() {
         let damaged = request(|r| {
-            let pem = pem(r).unwrap();
-            let (_, mut der) = <(SectionKind, Vec<u8>)>::pem_slice_iter(&pem).next().unwrap().unwrap();
+            let text = pkcs10(r).unwrap();
+            let mut der = crate::certificates::pem::blocks(&text).next().unwrap().contents;
             let last = der.len() - 1;
             der[last] ^= 1;
             let pem = crate::certificates::authority::pem("CERTIFICATE REQUEST", &der);
             r.object_at_mut(&["spec"]).unwrap().insert("request", STANDARD.encode(pem));
         });
-        assert!(validate(&damaged)[0].message.contains("signature"), "{:?}", validate(&damaged));
+        assert!(
+            validate(&damaged)[0].message.contains("x509: ECDSA verification failure"),
+            "{:?}",
+            validate(&damaged)
+        );
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(in crate::controllers) async fn approve(server: Arc<Server>, name: String) -
 }
 
 fn parse(request: &Value) -> Option<CertificateRequest> {
-    CertificateRequest::read(&csr::pem(request)?).ok()
+    CertificateRequest::read(&csr::pkcs10(request)?).ok()
 }
 
 fn common_name(request: &Value) -> Option<String> {

@@ -38,7 +38,7 @@ pub(in crate::controllers) async fn sign(
     }
     let wanted = request.str_at(&["spec", "signerName"]).unwrap_or_default();
     let Some(signer) = signers::SIGNERS.iter().find(|signer| signer.name == wanted) else { return Ok(()) };
-    let pem = csr::pem(&request).unwrap_or_default();
+    let pem = csr::pkcs10(&request).unwrap_or_default();
     let parsed = match CertificateRequest::read(&pem) {
         Ok(parsed) => parsed,
         Err(fault) => return fail(&server, &request, &fault.to_string()).await,
@@ -57,7 +57,7 @@ pub(in crate::controllers) async fn sign(
         Authority::read(&options.certificate, &options.key)?.sign(&Template {
             subject: &parsed.subject,
             public_key: &parsed.public_key,
-            alternative_names: parsed.alternative_names.as_deref(),
+            alternative_names: parsed.alternative_names().as_deref(),
             uses,
             not_before: now - BACKDATE,
             not_after: now + if lives < SHORT { lives } else { lives - BACKDATE },

@@ -4,11 +4,11 @@
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use plinth_codec::Value;
-use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::text;
 use crate::authn::jwt::keys;
+use crate::certificates::pem::blocks;
 
 const CERTIFICATE: &str = "CERTIFICATE";
 
@@ -21,10 +21,6 @@ pub fn secret(new: &Value, _: Option<&Value>) -> Vec<String> {
         new.str_at(&["data", key]).and_then(|data| STANDARD.decode(data).ok()).unwrap_or_default()
     };
     pair_fault(&part("tls.crt"), &part("tls.key")).into_iter().collect()
-}
-
-fn blocks(text: &[u8]) -> impl Iterator<Item = Pem> + '_ {
-    Pem::iter_from_buffer(text).map_while(Result::ok)
 }
 
 fn is_key(label: &str) -> bool {
