@@ -285,3 +285,64 @@ async fn secrets_are_encrypted_on_disk_and_keys_rotate() {
     let list = get(&mut admin, &format!("{base}/secrets")).await;
     assert_eq!(list["items"].as_array().map(Vec::len), Some(1));
 }
+
+#[tokio::test]
+async fn a_role_that_cannot_be_decrypted_takes_no_other_rights_away() {
+    let dir = tempfile::tempdir().expect("directory");
+    let config = dir.path().join("encryption.yaml");
+    let write = |keys: &[(&str, &str)]| {
+        let keys: Vec<String> =
+            keys.iter().map(|(name, key)| format!("{{name: {name}, secret: {key}}}")).collect();
+        let text = format!(
+            "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n- resources: [roles.rbac.authorization.k8s.io]\n  providers: [{{aesgcm: {{keys: [{}]}}}}, {{identity: {{}}}}]\n",
+            keys.join(", ")
+        );
+        std::fs::write(&config, text).expect("configuration");
+    };
+    write(&[("a", KEY_A)]);
+    let argument = format!("--encryption-provider-config={}", config.display());
+    let mut server = TestServer::start(&[&argument]).await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let post = |path: String, body: Value| Call::new(Method::POST, path).body(JSON, body.to_string());
+    let grant = |resource: &str| {
+        let role = json!({
+            "metadata": {"name": resource},
+            "rules": [{"apiGroups": [""], "resources": [resource], "verbs": ["list"]}],
+        });
+        let binding = json!({
+            "metadata": {"name": resource},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": resource},
+            "subjects": [{"kind": "User", "name": "jane"}],
+        });
+        [post(format!("{rbac}/roles"), role), post(format!("{rbac}/rolebindings"), binding)]
+    };
+    async fn allowed(server: &TestServer, resource: &str) -> bool {
+        let review = json!({"spec": {"user": "jane", "resourceAttributes": {
+            "verb": "list", "resource": resource, "namespace": "default"}}});
+        let call = Call::new(Method::POST, "/apis/authorization.k8s.io/v1/subjectaccessreviews")
+            .body(JSON, review.to_string());
+        let reply = server.connect(Protocol::Http2).await.must(&call).await.expect("an answer");
+        serde_json::from_slice::<Value>(&reply.body).expect("JSON")["status"]["allowed"] == true
+    }
+    let mut admin = server.connect(Protocol::Http2).await;
+    for call in grant("pods") {
+        admin.must(&call).await.expect("created");
+    }
+    // The first key is lost: what it encrypted cannot be read, the roles of the first start among it.
+    server.terminate().await;
+    write(&[("b", KEY_B)]);
+    server.restart().await;
+    let mut admin = server.connect(Protocol::Http2).await;
+    for call in grant("services") {
+        admin.must(&call).await.expect("created");
+    }
+    assert!(allowed(&server, "services").await, "a role that can be read counts");
+    assert!(!allowed(&server, "pods").await, "one that cannot be read grants nothing");
+    let reply = admin.call(&Call::get(format!("{rbac}/roles/pods"))).await.expect("an answer");
+    assert_eq!(reply.status, StatusCode::INTERNAL_SERVER_ERROR, "{}", reply.text());
+    // The key comes back.
+    server.terminate().await;
+    write(&[("b", KEY_B), ("a", KEY_A)]);
+    server.restart().await;
+    assert!(allowed(&server, "services").await && allowed(&server, "pods").await);
+}

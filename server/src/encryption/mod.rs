@@ -68,6 +68,13 @@ pub enum Why {
     },
 }
 
+impl EncryptionError {
+    /// Whether it concerns that value alone: what a plugin does not open now it may open in a moment, with all others.
+    pub fn is_of_the_value(&self) -> bool {
+        !matches!(self.why, Why::Kms { .. })
+    }
+}
+
 impl From<EncryptionError> for ApiError {
     fn from(error: EncryptionError) -> ApiError {
         ApiError::internal(error)

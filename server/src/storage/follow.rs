@@ -4,7 +4,8 @@
 //! every write that was acknowledged before it began, and a binding counts for the request after the one that made it.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -14,6 +15,9 @@ use plinth_engine::{At, EventKind, Feed, Revision, Subscribe, Subscription};
 use super::stored::Stored;
 use super::{key, Store};
 use crate::status::ApiError;
+
+/// How long after it was passed over an object that cannot be decrypted is tried again: its key may have come back.
+const TRY_AGAIN: Duration = Duration::from_secs(10);
 
 /// A change of one key.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +48,11 @@ pub trait Collection: Send + Sync + 'static {
     /// cannot be decrypted.
     const OPENED: bool = true;
 
+    /// Whether an object that cannot be decrypted is passed over as if it were not there, and tried again later. For what an
+    /// object only adds to, such as rights. Elsewhere one policy or quota less would allow more: there nothing is known
+    /// until all can be read.
+    const PASSES_OVER: bool = false;
+
     /// The same without anything in it.
     fn empty(&self) -> Self;
 
@@ -68,6 +77,9 @@ pub struct Followed<C> {
     feeds: Mutex<Option<Vec<Subscription>>>,
     /// Revision up to which everything has been taken in; 0 while nothing has.
     position: AtomicU64,
+    /// Whether objects were passed over, and when they were last tried. The flag spares looks the lock.
+    is_partial: AtomicBool,
+    tried: Mutex<Option<Instant>>,
 }
 
 impl<C: Collection> Followed<C> {
@@ -78,6 +90,8 @@ impl<C: Collection> Followed<C> {
             collection: RwLock::new(empty),
             feeds: Mutex::default(),
             position: AtomicU64::new(0),
+            is_partial: AtomicBool::new(false),
+            tried: Mutex::default(),
         }
     }
 
@@ -90,8 +104,31 @@ impl<C: Collection> Followed<C> {
         // Revision 0 is a store that nothing was ever written to.
         if self.position.load(Ordering::Acquire) < wanted && !self.catch_up(wanted) {
             Box::pin(self.fill()).await?;
+        } else if self.is_due() {
+            if let Err(fault) = Box::pin(self.fill()).await {
+                tracing::warn!(%fault, "what was passed over is still not read");
+            }
         }
         Ok(ask(&self.collection.read()))
+    }
+
+    /// Whether it is time to try what was passed over; the one that is told so does it.
+    fn is_due(&self) -> bool {
+        if !self.is_partial.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut tried = self.tried.lock();
+        let due = tried.is_some_and(|when| when.elapsed() >= TRY_AGAIN);
+        if due {
+            *tried = Some(Instant::now());
+        }
+        due
+    }
+
+    /// Notes whether something was passed over.
+    fn note(&self, is_partial: bool) {
+        *self.tried.lock() = is_partial.then(Instant::now);
+        self.is_partial.store(is_partial, Ordering::Relaxed);
     }
 
     /// Takes in what the feeds have; false when that is not everything up to the wanted revision: a collection
@@ -123,7 +160,13 @@ impl<C: Collection> Followed<C> {
             let mut collection = self.collection.write();
             for event in events.iter() {
                 let value = match &event.kind {
-                    EventKind::Put { value, .. } => Some(plain::<C>(&self.store, &event.key, value)?),
+                    EventKind::Put { value, .. } => {
+                        let plain = plain::<C>(&self.store, &event.key, value)?;
+                        if plain.is_none() {
+                            self.note(true);
+                        }
+                        plain
+                    }
                     EventKind::Delete => None,
                 };
                 let (key, revision) = (&event.key, event.revision);
@@ -138,12 +181,13 @@ impl<C: Collection> Followed<C> {
         loop {
             let (store, empty) = (self.store.clone(), self.collection.read().empty());
             let made = tokio::task::spawn_blocking(move || read(&store, empty)).await;
-            let (collection, feeds, revision) = made.map_err(ApiError::internal)??;
+            let Made { collection, feeds, revision, is_partial } = made.map_err(ApiError::internal)??;
             let mut held = self.feeds.lock();
             // Others may have gone further meanwhile: what was true then must not come back.
             if self.position.load(Ordering::Acquire) <= revision.get() {
                 *self.collection.write() = collection;
                 *held = Some(feeds);
+                self.note(is_partial);
                 self.position.store(revision.get(), Ordering::Release);
                 return Ok(());
             }
@@ -154,18 +198,35 @@ impl<C: Collection> Followed<C> {
     }
 }
 
-/// A value as the collection wants it.
-fn plain<'v, C: Collection>(store: &Store, key: &[u8], value: &'v [u8]) -> Result<Cow<'v, [u8]>, ApiError> {
-    match C::OPENED {
-        true => store.open(key, value),
-        false => Ok(Cow::Borrowed(value)),
+/// A value as the collection wants it; `None` where it is passed over.
+fn plain<'v, C: Collection>(
+    store: &Store,
+    key: &[u8],
+    value: &'v [u8],
+) -> Result<Option<Cow<'v, [u8]>>, ApiError> {
+    if !C::OPENED {
+        return Ok(Some(Cow::Borrowed(value)));
+    }
+    match store.encryption().open(key, value) {
+        Ok(plain) => Ok(Some(plain)),
+        Err(fault) if C::PASSES_OVER && fault.is_of_the_value() => {
+            tracing::warn!(%fault, "an object that cannot be decrypted counts as not there");
+            Ok(None)
+        }
+        Err(fault) => Err(fault.into()),
     }
 }
 
-fn read<C: Collection>(
-    store: &Store,
-    mut collection: C,
-) -> Result<(C, Vec<Subscription>, Revision), ApiError> {
+/// A collection made of what is stored.
+struct Made<C> {
+    collection: C,
+    feeds: Vec<Subscription>,
+    revision: Revision,
+    is_partial: bool,
+}
+
+fn read<C: Collection>(store: &Store, mut collection: C) -> Result<Made<C>, ApiError> {
+    let mut is_partial = false;
     let engine = store.engine();
     let snapshot = engine.snapshot(At::Latest)?;
     let mut feeds = Vec::new();
@@ -173,11 +234,14 @@ fn read<C: Collection>(
         let range = key::range(prefix.as_bytes());
         let mut entries = snapshot.range(&range);
         while let Some(entry) = entries.next()? {
-            let value = plain::<C>(store, entry.key, entry.value)?;
+            let Some(value) = plain::<C>(store, entry.key, entry.value)? else {
+                is_partial = true;
+                continue;
+            };
             let (key, revision) = (&Bytes::copy_from_slice(entry.key), entry.mod_revision);
             collection.change(Change { key, revision, value: Some(&value) })?;
         }
         feeds.push(engine.subscribe(Subscribe::new(range).after(snapshot.revision()))?);
     }
-    Ok((collection, feeds, snapshot.revision()))
+    Ok(Made { collection, feeds, revision: snapshot.revision(), is_partial })
 }

@@ -92,6 +92,9 @@ const RESOURCES: [(&str, &str, bool, Apply); 5] = [
 ];
 
 impl Collection for Graph {
+    // An object only adds to what a node may read.
+    const PASSES_OVER: bool = true;
+
     fn empty(&self) -> Graph {
         Graph::default()
     }

@@ -41,6 +41,9 @@ pub struct Rbac {
 }
 
 impl Collection for Index {
+    // A role or binding only adds rights: those that can be read go on to count without it.
+    const PASSES_OVER: bool = true;
+
     fn empty(&self) -> Index {
         Index::default()
     }
