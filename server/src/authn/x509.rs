@@ -16,6 +16,13 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::{user, AuthnError, User};
 use crate::http::tls::{self, TlsError};
 
+/// Certificates that a client may show beside its own, and those of one name among them: which of them leads to an authority is
+/// found out by trying, and what there is to try grows with the sixth power of those that share a name.
+const INTERMEDIATES: usize = 8;
+const OF_ONE_NAME: usize = 2;
+/// How long a refusal holds for a connection: a certificate may begin to be valid, or a clock be put right.
+const REFUSED_FOR: u64 = 10;
+
 /// The attribute of a subject that holds the user's UID (kubernetes `pkg/util/asn1`).
 const UID: Oid<'static> = oid!(1.3.6 .1 .4 .1 .57683 .2);
 
@@ -38,7 +45,7 @@ struct Shown {
 struct Judgement {
     /// Which authorities judged.
     generation: u64,
-    /// Until when it holds: the end of the certificate, in seconds since 1970.
+    /// Until when it holds: the end of the certificate, for refusals [`REFUSED_FOR`]. In seconds since 1970.
     until: u64,
     outcome: Result<Option<Arc<User>>, AuthnError>,
 }
@@ -94,9 +101,28 @@ impl Authorities {
     pub fn verify(&self, chain: &[CertificateDer<'_>]) -> Result<(), AuthnError> {
         let verifier = self.verifier.read().1.clone();
         let Some((leaf, intermediates)) = chain.split_first() else { return Err(AuthnError::NoCredentials) };
+        check_intermediates(intermediates).map_err(|why| AuthnError::Certificate(why.to_owned()))?;
         let verified = verifier.verify_client_cert(leaf, intermediates, UnixTime::now());
         verified.map(|_| ()).map_err(|fault| AuthnError::Certificate(fault.to_string()))
     }
+}
+
+/// Whether these are few enough to try which of them leads to an authority.
+fn check_intermediates(shown: &[CertificateDer<'_>]) -> Result<(), &'static str> {
+    if shown.len() > INTERMEDIATES {
+        return Err("x509: too many intermediate certificates");
+    }
+    let mut names: Vec<&[u8]> = Vec::with_capacity(shown.len());
+    for certificate in shown {
+        let (_, parsed) =
+            X509Certificate::from_der(certificate).map_err(|_| "x509: malformed certificate")?;
+        let name = parsed.tbs_certificate.subject.as_raw();
+        if names.iter().filter(|other| **other == name).count() >= OF_ONE_NAME {
+            return Err("x509: too many intermediate certificates of one name");
+        }
+        names.push(name);
+    }
+    Ok(())
 }
 
 fn verifier(file: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
@@ -142,15 +168,15 @@ impl CertificateAuthenticator {
         if let Some(judgement) = known.filter(|j| j.generation == generation && now < j.until) {
             return judgement.outcome;
         }
-        let (outcome, until) = self.judge(&shown.chain);
+        let (outcome, until) = self.judge(&shown.chain, now);
         *shown.judged.lock() = Some(Judgement { generation, until, outcome: outcome.clone() });
         outcome
     }
 
-    fn judge(&self, chain: &[CertificateDer<'_>]) -> (Result<Option<Arc<User>>, AuthnError>, u64) {
+    fn judge(&self, chain: &[CertificateDer<'_>], now: u64) -> (Result<Option<Arc<User>>, AuthnError>, u64) {
         if let Err(fault) = self.authorities.verify(chain) {
-            // A certificate that begins to be valid later, or a clock that is put right, counts at the next request.
-            return (Err(fault), 0);
+            // Strangers must not make the same be found out at every request.
+            return (Err(fault), now.saturating_add(REFUSED_FOR));
         }
         let leaf = chain.first().map(AsRef::as_ref).unwrap_or_default();
         match X509Certificate::from_der(leaf) {
@@ -202,4 +228,78 @@ fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+
+    fn params(name: &str, is_authority: bool) -> CertificateParams {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        if is_authority {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        } else {
+            params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        }
+        params
+    }
+
+    /// An authority in a file, and what it makes: intermediates of these names, the last of which signs the leaf.
+    fn chain(names: &[&str]) -> (tempfile::NamedTempFile, Vec<CertificateDer<'static>>) {
+        let key = KeyPair::generate().unwrap();
+        let root = params("root", true);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), root.self_signed(&key).unwrap().pem()).unwrap();
+        let mut issuer = Issuer::new(root, key);
+        let mut made = Vec::new();
+        for name in names {
+            let (key, params) = (KeyPair::generate().unwrap(), params(name, true));
+            made.insert(0, params.signed_by(&key, &issuer).unwrap().der().clone());
+            issuer = Issuer::new(params, key);
+        }
+        let leaf = params("jane", false).signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap();
+        made.insert(0, leaf.der().clone());
+        (file, made)
+    }
+
+    #[test]
+    fn chains_by_table() {
+        let rows: &[(&[&str], bool)] = &[
+            (&[], true),
+            (&["a"], true),
+            (&["a", "b", "c"], true),
+            (&["a", "a"], true),
+            (&["a", "b", "c", "d", "e", "f", "g", "h", "i"], false),
+            (&["a", "a", "a"], false),
+        ];
+        for (names, good) in rows {
+            let (file, chain) = chain(names);
+            let authority = CertificateAuthenticator::new(file.path()).unwrap();
+            let user = authority.authenticate(&Peer::new(Some(&chain)));
+            assert_eq!(user.is_ok(), *good, "{names:?}: {user:?}");
+        }
+        let (file, mut shown) = chain(&["a"]);
+        shown.push(CertificateDer::from(vec![0x30, 0]));
+        assert!(CertificateAuthenticator::new(file.path())
+            .unwrap()
+            .authenticate(&Peer::new(Some(&shown)))
+            .is_err());
+    }
+
+    #[test]
+    fn a_refusal_is_found_out_once() {
+        let (file, _) = chain(&[]);
+        let (_other, stranger) = chain(&["a"]);
+        let authority = CertificateAuthenticator::new(file.path()).unwrap();
+        let peer = Peer::new(Some(&stranger));
+        let fault = authority.authenticate(&peer).unwrap_err();
+        let kept = peer.shown.as_ref().unwrap().judged.lock().clone().unwrap();
+        assert!(kept.until > UnixTime::now().as_secs(), "it is kept");
+        assert_eq!(kept.outcome.unwrap_err(), fault);
+        // Another authority judges anew.
+        authority.reload(_other.path()).unwrap();
+        assert!(authority.authenticate(&peer).is_ok());
+    }
 }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::heads::{Came, Head, LargeHeads};
 use super::idle_frames::IdleFrames;
 
 /// Bytes that are held back at most: four TLS records of 16 KiB, which rustls hands to the socket in one call.
@@ -56,10 +57,15 @@ struct State<S> {
     reading_since: Option<Instant>,
     /// Of HTTP/2: the frames that ask for nothing.
     idle_frames: Option<IdleFrames>,
+    /// The head that is coming.
+    head: Head,
 }
 
-/// Wraps a stream; of one of HTTP/2 the frames that ask for nothing are counted.
-pub fn coalesce<S>(stream: S, is_http2: bool) -> (Coalesced<S>, Flusher<S>) {
+/// Wraps a stream; of one of HTTP/2 the frames that ask for nothing are counted. Also returned: what is to be told when a head of
+/// HTTP/1.1 is whole.
+pub fn coalesce<S>(stream: S, is_http2: bool, heads: LargeHeads) -> (Coalesced<S>, Flusher<S>, Came) {
+    let head = Head::new(heads);
+    let came = head.came();
     let idle_frames = is_http2.then(IdleFrames::new);
     let state = State {
         stream,
@@ -69,9 +75,10 @@ pub fn coalesce<S>(stream: S, is_http2: bool) -> (Coalesced<S>, Flusher<S>) {
         failed: None,
         reading_since: None,
         idle_frames,
+        head,
     };
     let state = Arc::new(Mutex::new(state));
-    (Coalesced { state: state.clone() }, Flusher { state })
+    (Coalesced { state: state.clone() }, Flusher { state }, came)
 }
 
 /// Runs the connection that owns the [`Coalesced`] end, and flushes whenever it has nothing more to do. While it is crowded, it waits
@@ -161,6 +168,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Coalesced<S> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
+        let size = state.idle_frames.as_ref().map_or(state.head.size(), IdleFrames::open_head);
+        ready!(state.head.poll_room(size, cx));
         let room = READ.min(buf.remaining());
         let mut part = ReadBuf::new(buf.initialize_unfilled_to(room));
         ready!(Pin::new(&mut state.stream).poll_read(cx, &mut part))?;
@@ -171,6 +180,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Coalesced<S> {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         let read = read.len();
+        state.head.took(read);
         buf.advance(read);
         Poll::Ready(Ok(()))
     }
@@ -187,6 +197,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let mut state = self.state.lock();
+        state.head.answered();
         let wanted = bufs.iter().map(|buf| buf.len()).sum();
         let room = ready!(state.poll_room(wanted, cx))?;
         let before = state.held.len();
@@ -258,7 +269,8 @@ mod tests {
     async fn flushed_frames_of_one_turn_leave_together_and_in_order() {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         let writes = Arc::new(Mutex::new(Vec::new()));
-        let (mut io, flusher) = coalesce(Counted { stream: near, writes: writes.clone() }, true);
+        let counted = Counted { stream: near, writes: writes.clone() };
+        let (mut io, flusher, _) = coalesce(counted, true, LargeHeads::default());
         let (go_on, wait) = tokio::sync::oneshot::channel::<()>();
         let connection = async move {
             for frame in 0..100u8 {
@@ -286,7 +298,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_does_not_read_holds_the_writer_up() {
         let (near, mut far) = tokio::io::duplex(1000);
-        let (mut io, flusher) = coalesce(near, false);
+        let (mut io, flusher, _) = coalesce(near, false, LargeHeads::default());
         let written = Arc::new(Mutex::new(0));
         let count = written.clone();
         let connection = async move {
@@ -310,7 +322,7 @@ mod tests {
     async fn who_only_sends_settings_is_cut_off() {
         for (is_http2, cut) in [(true, true), (false, false)] {
             let (near, mut far) = tokio::io::duplex(64 << 10);
-            let (mut io, flusher) = coalesce(near, is_http2);
+            let (mut io, flusher, _) = coalesce(near, is_http2, LargeHeads::default());
             let reading = async move { tokio::io::copy(&mut io, &mut tokio::io::sink()).await };
             let driven = tokio::spawn(drive(reading, flusher, || 0));
             let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0].repeat(20_000);
@@ -326,7 +338,7 @@ mod tests {
     #[tokio::test]
     async fn after_an_upgrade_flushes_count() {
         let (near, mut far) = tokio::io::duplex(1000);
-        let (mut io, flusher) = coalesce(near, false);
+        let (mut io, flusher, _) = coalesce(near, false, LargeHeads::default());
         let mut io = drive(
             async move {
                 io.write_all(b"switching").await.unwrap();

@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::coalesce::{coalesce, drive};
 use super::connections::Place;
+use super::heads::LargeHeads;
 use super::options::HttpOptions;
 use super::turns::{Member, Streams};
 use super::upgrade::HoldsEnd;
@@ -105,6 +106,8 @@ pub struct Guest {
     pub remote: IpAddr,
     /// What holds for it.
     pub settings: Settings,
+    /// The places of large heads.
+    pub heads: LargeHeads,
     /// Whose turns it has.
     pub member: Arc<Member>,
 }
@@ -166,7 +169,7 @@ pub async fn serve(
     watcher: Watcher,
     after_upgrade: Watcher,
 ) {
-    let Guest { mut place, go, remote, settings, member } = guest;
+    let Guest { mut place, go, remote, settings, heads, member } = guest;
     if prepare(&stream).is_err() {
         return;
     }
@@ -180,10 +183,12 @@ pub async fn serve(
     // As the handshake says it; a client that says nothing speaks HTTP/1.1 (RFC 9113, 3.2), as upstream has it.
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let holds_end = HoldsEnd(Arc::new(after_upgrade));
+    let (stream, flusher, came) = coalesce(stream, is_http2, heads);
     let mut stopping = server.stopping.clone();
     let away = Arc::new(Notify::new());
     let (sent_away, asker) = (away.clone(), member.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
+        came.whole();
         if request.headers().contains_key(UPGRADE) {
             request.extensions_mut().insert(holds_end.clone());
         }
@@ -211,7 +216,6 @@ pub async fn serve(
         .max_header_list_size(HEADER_BYTES as u32)
         .keep_alive_interval(Some(Duration::from_secs(30)));
     let builder = if is_http2 { builder.http2_only() } else { builder.http1_only() };
-    let (stream, flusher) = coalesce(stream, is_http2);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     // The listener waits for the watcher; the end of this connection alone is told through one of its own.
     let _watcher = watcher;

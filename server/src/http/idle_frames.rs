@@ -22,12 +22,26 @@ pub struct IdleFrames {
     filled: usize,
     count: u32,
     since: Instant,
+    /// Bytes of a head whose end has not come.
+    open_head: usize,
 }
 
 impl IdleFrames {
     /// Of a connection that begins.
     pub fn new() -> IdleFrames {
-        IdleFrames { skip: PREFACE, head: [0; HEAD], filled: 0, count: 0, since: Instant::now() }
+        IdleFrames {
+            skip: PREFACE,
+            head: [0; HEAD],
+            filled: 0,
+            count: 0,
+            since: Instant::now(),
+            open_head: 0,
+        }
+    }
+
+    /// Bytes of a head whose end has not come; a head goes on in CONTINUATION frames alone.
+    pub fn open_head(&self) -> usize {
+        self.open_head
     }
 
     /// Takes bytes in as they come; true when there were too many such frames.
@@ -48,8 +62,18 @@ impl IdleFrames {
             self.filled += wanted;
             if self.filled == HEAD {
                 self.filled = 0;
-                let [high, middle, low, kind, ..] = self.head;
+                /// HEADERS, CONTINUATION and the flag of the last of them.
+                const HEADERS: u8 = 1;
+                const CONTINUATION: u8 = 9;
+                const END_HEADERS: u8 = 4;
+                let [high, middle, low, kind, flags, ..] = self.head;
                 self.skip = u32::from_be_bytes([0, high, middle, low]) as usize;
+                self.open_head = match kind {
+                    HEADERS | CONTINUATION if flags & END_HEADERS != 0 => 0,
+                    HEADERS => self.skip,
+                    CONTINUATION => self.open_head.saturating_add(self.skip),
+                    _ => self.open_head,
+                };
                 // DATA, HEADERS, RST_STREAM, WINDOW_UPDATE and CONTINUATION belong to requests, and are bounded with these.
                 if !matches!(kind, 0 | 1 | 3 | 8 | 9) {
                     self.idle();
@@ -85,8 +109,19 @@ mod tests {
             assert!(!stream.chunks(size).any(|part| frames.take(part)));
             assert_eq!(frames.count, 3, "in parts of {size}");
         }
+        let part = |kind: u8, flags: u8, length: u8| {
+            let mut frame = frame(kind, length);
+            frame[4] = flags;
+            frame
+        };
         let mut frames = IdleFrames::new();
         assert!(!frames.take(&stream));
+        for (frame, open) in
+            [(part(1, 1, 100), 100), (part(9, 0, 50), 150), (part(9, 4, 9), 0), (part(1, 4, 9), 0)]
+        {
+            assert!(!frames.take(&frame));
+            assert_eq!(frames.open_head(), open);
+        }
         let settings = frame(4, 0);
         assert!((0..MOST).any(|_| frames.take(&settings)));
     }

@@ -11,6 +11,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connection::{self, Guest, Settings};
 use super::connections::Connections;
+use super::heads::LargeHeads;
 use super::options::HttpOptions;
 use super::turns::{Paced, Shares};
 use crate::server::Server;
@@ -64,6 +65,7 @@ pub async fn serve(
     let connections = Connections::new(options.max_connections, options.max_connections_per_client);
     let settings = Settings::new(&options);
     let shares = Arc::<Shares>::default();
+    let heads = LargeHeads::default();
     let stopped = async move {
         // The sender's end means stop, too.
         let _ = stop.wait_for(|stop| *stop).await;
@@ -87,7 +89,7 @@ pub async fn serve(
             continue;
         };
         let member = shares.enter();
-        let guest = Guest { place, go, remote, settings, member: member.clone() };
+        let guest = Guest { place, go, remote, settings, heads: heads.clone(), member: member.clone() };
         let (tls, server) = (tls.clone(), server.clone());
         let (end, after_upgrade) = (graceful.watcher(), graceful.watcher());
         tokio::spawn(Paced::new(member, connection::serve(stream, guest, tls, server, end, after_upgrade)));

@@ -4,7 +4,7 @@ use plinth_benches::api::client::Protocol;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::Target;
+use super::{resident, Target};
 
 #[tokio::test]
 async fn half_open_connections_keep_nobody_out() {
@@ -35,6 +35,49 @@ async fn half_open_connections_keep_nobody_out() {
     target.serves("half-sent heads").await;
     drop((held, slow));
     target.serves("after half-open connections").await;
+}
+
+/// Half a megabyte of a head on each of 400 connections, and then nothing more: few of them are read on.
+#[tokio::test]
+async fn half_sent_heads_take_little() {
+    const MOST: u64 = 120 << 20;
+    let field = [&b"X-Long: "[..], &[b'a'; 4000], b"\r\n"].concat();
+    let http1 = [b"GET /livez HTTP/1.1\r\nHost: x\r\n".to_vec(), field.repeat(128)].concat();
+    let frame = |kind: u8, stream: u8, payload: &[u8]| {
+        let [_, high, middle, low] = u32::try_from(payload.len()).expect("a frame").to_be_bytes();
+        [&[high, middle, low, kind, 0, 0, 0, 0, stream], payload].concat()
+    };
+    // A field of 50,000 bytes, neither indexed nor compressed.
+    let literal = [&[0, 1, b'x', 0x7f, 0xd1, 0x85, 3][..], &[b'a'; 50_000]].concat();
+    let start = [&[0x82, 0x84, 0x87, 0x41, 9][..], b"localhost"].concat();
+    let http2 = [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(4, 0, &[]),
+        frame(1, 1, &start),
+        frame(9, 1, &literal).repeat(10),
+    ]
+    .concat();
+    for (protocol, head) in [(Protocol::Http1, http1), (Protocol::Http2, http2)] {
+        let target = Target::start().await;
+        target.serves("nothing").await;
+        let before = resident(target.pid);
+        let mut held = tokio::task::JoinSet::new();
+        for _ in 0..400 {
+            let (mut stream, head) = (target.stranger(protocol).await, head.clone());
+            held.spawn(async move {
+                // What the server does not take waits here.
+                let _ = stream.write_all(&head).await;
+                let _ = stream.flush().await;
+                std::future::pending::<()>().await;
+            });
+        }
+        for _ in 0..30 {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            let more = resident(target.pid).saturating_sub(before);
+            assert!(more < MOST, "{protocol:?}: {} MiB more", more >> 20);
+        }
+        target.serves("half-sent heads").await;
+    }
 }
 
 /// A client has so many connections and so many streams of each, whatever it asks for; the next one finds no place until one goes.
