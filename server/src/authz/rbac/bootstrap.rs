@@ -40,10 +40,10 @@ pub struct Expected {
     pub object: Value,
 }
 
-/// Makes and heals all of them, what is missing in one transaction.
+/// Makes and heals all of them, what is missing in one transaction. One that cannot be decrypted stays as it is.
 ///
 /// # Errors
-/// When one cannot be read or written.
+/// When they cannot be read or written.
 pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
     let expected = expected();
     let keys: Vec<Vec<u8>> = expected
@@ -63,6 +63,14 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
             births.push(Birth { cx, tree: object });
             continue;
         };
+        match server.store.encryption().open(&record.key, &record.value) {
+            // Its key may come back. A server that did not start for it could not be told to delete it either.
+            Err(fault) if fault.is_of_the_value() => {
+                tracing::error!(%fault, plural, namespace, name, "a bootstrap object cannot be decrypted");
+                continue;
+            }
+            _ => {}
+        }
         let live = object::to_tree(&cx.resource, &server.store.fetched(record)?)?;
         match healed(&live, &object) {
             Healed::Whole => {}
