@@ -62,7 +62,7 @@ struct State<S> {
 }
 
 /// Wraps a stream; of one of HTTP/2 the frames that ask for nothing are counted. Also returned: what is to be told when a head of
-/// HTTP/1.1 is whole.
+/// HTTP/1.1 is whole, and when the protocol is switched.
 pub fn coalesce<S>(stream: S, is_http2: bool, heads: LargeHeads) -> (Coalesced<S>, Flusher<S>, Came) {
     let head = Head::new(heads);
     let came = head.came();
@@ -197,7 +197,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let mut state = self.state.lock();
-        state.head.answered();
+        state.head.answers(bufs.first().map_or(&[], |part| &part[..]));
         let wanted = bufs.iter().map(|buf| buf.len()).sum();
         let room = ready!(state.poll_room(wanted, cx))?;
         let before = state.held.len();

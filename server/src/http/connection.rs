@@ -8,7 +8,7 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::header::UPGRADE;
 use hyper::service::service_fn;
-use hyper::Request;
+use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
@@ -183,12 +183,13 @@ pub async fn serve(
     // As the handshake says it; a client that says nothing speaks HTTP/1.1 (RFC 9113, 3.2), as upstream has it.
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let holds_end = HoldsEnd(Arc::new(after_upgrade));
-    let (stream, flusher, came) = coalesce(stream, is_http2, heads);
+    let (stream, flusher, incoming) = coalesce(stream, is_http2, heads);
     let mut stopping = server.stopping.clone();
     let away = Arc::new(Notify::new());
     let (sent_away, asker) = (away.clone(), member.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
-        came.whole();
+        let incoming = incoming.clone();
+        incoming.whole();
         if request.headers().contains_key(UPGRADE) {
             request.extensions_mut().insert(holds_end.clone());
         }
@@ -199,7 +200,13 @@ pub async fn serve(
         }
         // On the heap, so that it goes when the answer begins: the task of a stream is as large as the largest state that it
         // goes through, and that of a watch would keep the room of its request for as long as it lasts.
-        Box::pin(async move { Ok::<_, Infallible>(pipeline::handle(server, came, request).await) })
+        Box::pin(async move {
+            let response = pipeline::handle(server, came, request).await;
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                incoming.switched();
+            }
+            Ok::<_, Infallible>(response)
+        })
     });
     let mut builder = auto::Builder::new(Streams(member.clone()));
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER).max_buf_size(HEADER_BYTES);

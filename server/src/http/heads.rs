@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
 use std::task::{ready, Context, Poll};
 
@@ -27,16 +27,33 @@ impl Default for LargeHeads {
     }
 }
 
-/// Tells a connection of HTTP/1.1 that the head is whole: what comes now is a body.
+/// Tells a connection of HTTP/1.1 what comes now.
 #[derive(Clone, Debug, Default)]
-pub struct Came(Arc<AtomicBool>);
+pub struct Came(Arc<AtomicU8>);
+
+/// What comes: a head, a body, or what another protocol has to say.
+const HEAD: u8 = 0;
+const BODY: u8 = 1;
+const OTHER: u8 = 2;
 
 impl Came {
-    /// The head is whole.
+    /// The head is whole: a body comes.
     pub fn whole(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.store(BODY, Ordering::Relaxed);
+    }
+
+    /// The protocol is switched: no head comes any more.
+    pub fn switched(&self) {
+        self.0.store(OTHER, Ordering::Relaxed);
+    }
+
+    fn is_head(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == HEAD
     }
 }
+
+/// How hyper lets a client go on that waits with its body. The next head does not come after it.
+const GO_ON: &[u8] = b"HTTP/1.1 100 ";
 
 type Waiting = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
 
@@ -63,24 +80,26 @@ impl Head {
 
     /// Bytes of HTTP/1.1 were read.
     pub fn took(&mut self, bytes: usize) {
-        self.read = match self.came.0.load(Ordering::Relaxed) {
-            true => 0,
-            false => self.read.saturating_add(bytes),
-        };
+        self.read = if self.came.is_head() { self.read.saturating_add(bytes) } else { 0 };
     }
 
-    /// An answer of HTTP/1.1 is written: the next head may come.
-    pub fn answered(&mut self) {
-        if self.came.0.swap(false, Ordering::Relaxed) {
-            self.read = 0;
+    /// A part of an answer of HTTP/1.1 is written: the next head may come.
+    pub fn answers(&mut self, part: &[u8]) {
+        if part.starts_with(GO_ON) {
+            return;
+        }
+        self.read = 0;
+        if self.came.0.load(Ordering::Relaxed) == BODY {
+            self.came.0.store(HEAD, Ordering::Relaxed);
         }
     }
 
     /// Bytes of HTTP/1.1 that may belong to a head which is not whole.
     pub fn size(&self) -> usize {
-        match self.came.0.load(Ordering::Relaxed) {
-            true => 0,
-            false => self.read,
+        if self.came.is_head() {
+            self.read
+        } else {
+            0
         }
     }
 
@@ -128,18 +147,28 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_no_head() {
+    fn bodies_and_other_protocols_are_no_heads() {
+        const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\n";
         let mut head = Head::new(LargeHeads::default());
         head.took(100);
         head.took(100);
         assert_eq!(head.size(), 200);
         head.came().whole();
         assert_eq!(head.size(), 0);
+        head.answers(b"HTTP/1.1 100 Continue\r\n\r\n");
         head.took(1 << 20);
-        assert_eq!(head.size(), 0);
-        head.answered();
-        head.answered();
+        assert_eq!(head.size(), 0, "a body still");
+        head.answers(ANSWER);
+        head.answers(b"more of it");
         head.took(50);
         assert_eq!(head.size(), 50, "the next one");
+        head.answers(ANSWER);
+        assert_eq!(head.size(), 0, "a connection that waits has no head");
+        head.came().whole();
+        head.came().switched();
+        head.answers(b"HTTP/1.1 101 Switching Protocols\r\n");
+        head.answers(b"frames");
+        head.took(1 << 20);
+        assert_eq!(head.size(), 0);
     }
 }
