@@ -103,6 +103,12 @@ impl std::fmt::Display for StrictError {
     }
 }
 
+/// Go's `%q` of a list of texts: `["a" "b"]`.
+pub fn quoted_list<T: AsRef<str>>(list: &[T]) -> String {
+    let texts: Vec<String> = list.iter().map(|text| quoted(text.as_ref())).collect();
+    format!("[{}]", texts.join(" "))
+}
+
 /// Text as Go's `strconv.Quote` writes it.
 pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);

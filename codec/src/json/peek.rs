@@ -20,27 +20,30 @@ pub struct TypeMeta {
 const TYPE_META: &str =
     r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
 
+/// A value of a wrong type: the body itself, or the field of that name.
+#[cold]
+fn wrong(found: &str, field: &str) -> DecodeError {
+    let expected = if field.is_empty() { TYPE_META } else { "string" };
+    DecodeError::Type(Box::new(TypeError {
+        found: found.to_owned(),
+        structure: String::new(),
+        path: field.to_owned(),
+        expected: expected.into(),
+    }))
+}
+
 /// As [`peek_type`], of a tree: what upstream says when it finds no type in it.
 ///
 /// # Errors
 /// A value that is no object, or a type that is no text.
 pub fn check_type(tree: &Value) -> Result<(), DecodeError> {
-    let wrong = |found: &Value, path: &str, expected: &str| {
-        let (found, path) = (found.type_name().to_owned(), path.to_owned());
-        Err(DecodeError::Type(Box::new(TypeError {
-            found,
-            structure: String::new(),
-            path,
-            expected: expected.into(),
-        })))
-    };
     if tree.as_object().is_none() {
-        return wrong(tree, "", TYPE_META);
+        return Err(wrong(tree.type_name(), ""));
     }
     for key in ["apiVersion", "kind"] {
         match tree.get(key) {
             None | Some(Value::Null | Value::String(_)) => {}
-            Some(other) => return wrong(other, key, "string"),
+            Some(other) => return Err(wrong(other.type_name(), key)),
         }
     }
     Ok(())
@@ -51,16 +54,6 @@ pub fn check_type(tree: &Value) -> Result<(), DecodeError> {
 pub fn peek_type(body: &[u8]) -> Result<TypeMeta, DecodeError> {
     let mut reader = Reader::new(body);
     let mut found = TypeMeta::default();
-    let wrong = |what: &str, field: &str| {
-        let expected = if field.is_empty() { TYPE_META } else { "string" };
-        let (structure, path) = (String::new(), field.to_string());
-        DecodeError::Type(Box::new(TypeError {
-            found: what.to_string(),
-            structure,
-            path,
-            expected: expected.into(),
-        }))
-    };
     match reader.token()? {
         Token::Object => {}
         Token::Null => return Ok(found),

@@ -306,8 +306,6 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
     /// Whether upstream writes a field that has this value.
     #[inline]
     fn is_kept(&self, field: &Field, value: &Value) -> bool {
-        // Bytes in a struct of Go's, which it never leaves out, whatever they say.
-        let raw = || matches!(self.schema.get(field.type_id), Type::Scalar(Scalar::RawExtension));
         match value {
             // Filled in again where upstream writes something for it.
             Value::Null => false,
@@ -318,22 +316,23 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
                     || matches!(self.schema.get(field.type_id), Type::List { message: true, .. })
             }
             _ if field.pointer || field.omit == Omit::Never => true,
-            Value::Bool(b) => *b || raw(),
-            Value::Array(a) => !a.is_empty() || raw(),
-            Value::String(text) => !text.is_empty() || raw(),
-            // Zero is left out where it is a number in Go, not in a struct (IntOrString).
-            Value::Int(n) => {
-                *n != 0
-                    || matches!(self.schema.get(field.type_id), Type::Scalar(Scalar::IntOrString))
-                    || raw()
-            }
-            Value::Float(n) => *n != 0.0 || raw(),
             Value::Object(map) => match self.schema.get(field.type_id) {
                 Type::Map { .. } => !map.is_empty(),
                 Type::Struct(s) => field.omit != Omit::Zero || !is_empty(s, map),
                 Type::Scalar(_) | Type::List { .. } => true,
             },
             Value::Encoded(_) => true,
+            leaf => !is_zero(leaf) || self.keeps_zero(field, leaf),
+        }
+    }
+
+    /// Whether upstream writes a field, which may be left out, that has this zero: where that is no number in Go but a struct with
+    /// one in it, and where it is bytes, whatever they say.
+    fn keeps_zero(&self, field: &Field, zero: &Value) -> bool {
+        match self.schema.get(field.type_id) {
+            Type::Scalar(Scalar::IntOrString) => matches!(zero, Value::Int(_)),
+            Type::Scalar(Scalar::RawExtension) => true,
+            _ => false,
         }
     }
 
@@ -578,6 +577,20 @@ fn is_empty(s: &StructType, map: &Map) -> bool {
             .iter()
             .zip(&s.always)
             .all(|((key, value), (rank, filled))| *key == s.names[usize::from(*rank)] && value == filled)
+}
+
+/// Whether a scalar or a list is Go's zero of its type.
+#[inline]
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(b) => !b,
+        Value::Int(n) => *n == 0,
+        Value::Float(n) => *n == 0.0,
+        Value::String(text) => text.is_empty(),
+        Value::Array(elements) => elements.is_empty(),
+        Value::Object(_) | Value::Encoded(_) => false,
+    }
 }
 
 /// Which fields of a struct were seen.

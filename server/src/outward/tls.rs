@@ -49,13 +49,15 @@ pub fn config(trust: Trust, identity: Option<Identity>) -> Result<Arc<ClientConf
     let builder =
         ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
     let builder = match trust {
+        // Of these no verifier can be made: nobody is trusted.
         Trust::Authorities(roots) if roots.is_empty() => builder.with_root_certificates(roots),
-        Trust::Authorities(roots) => {
-            let usual = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider).build();
-            let usual = usual.map_err(|e| rustls::Error::General(e.to_string()))?;
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Vouched { usual, roots }))
+        trust => {
+            let vouched = match trust {
+                Trust::Authorities(roots) => Some(Vouched::by(roots, &provider)?),
+                Trust::Anyone => None,
+            };
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { provider, vouched }))
         }
-        Trust::Anyone => builder.dangerous().with_custom_certificate_verifier(Arc::new(Unchecked(provider))),
     };
     Ok(Arc::new(match identity {
         Some((chain, key)) => builder.with_client_auth_cert(chain, key)?,
@@ -105,6 +107,15 @@ fn system_authorities() -> Arc<RootCertStore> {
     ROOTS.get_or_init(read).clone()
 }
 
+/// Who answers must be whom it trusts. Signatures are always checked, so that the other end is at least who holds the key of the
+/// certificate that it shows.
+#[derive(Debug)]
+struct Verifier {
+    provider: Arc<CryptoProvider>,
+    /// None where anyone is trusted.
+    vouched: Option<Vouched>,
+}
+
 /// Takes who one of the authorities vouches for, and an authority itself. Webhooks often sign their own certificate and hand it out as
 /// `caBundle`; tools mark it as that of an authority, which the usual verifier takes from nobody who answers. Go does take it.
 #[derive(Debug)]
@@ -114,27 +125,26 @@ struct Vouched {
 }
 
 impl Vouched {
+    fn by(roots: Arc<RootCertStore>, provider: &Arc<CryptoProvider>) -> Result<Vouched, rustls::Error> {
+        let usual = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
+        let usual = usual.map_err(|e| rustls::Error::General(e.to_string()))?;
+        Ok(Vouched { usual, roots })
+    }
+
     /// Whether the certificate, its key and its name with it, is one of the authorities'.
     fn is_authority(&self, certificate: &CertificateDer<'_>) -> bool {
         let mut alone = RootCertStore::empty();
         alone.add(certificate.clone().into_owned()).is_ok()
             && alone.roots.iter().all(|anchor| self.roots.roots.contains(anchor))
     }
-}
 
-impl ServerCertVerifier for Vouched {
-    fn verify_server_cert(
-        &self,
+    /// Of a certificate that is an authority's: whether it is valid now, and of that name.
+    fn verify_authority(
         certificate: &CertificateDer<'_>,
-        between: &[CertificateDer<'_>],
         name: &ServerName<'_>,
-        ocsp: &[u8],
         now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let fault = match self.usual.verify_server_cert(certificate, between, name, ocsp, now) {
-            Err(fault) if self.is_authority(certificate) => fault,
-            outcome => return outcome,
-        };
+        fault: rustls::Error,
+    ) -> Result<(), rustls::Error> {
         let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| fault)?;
         let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         let (first, last) =
@@ -145,48 +155,27 @@ impl ServerCertVerifier for Vouched {
         if seconds > last {
             return Err(CertificateError::Expired.into());
         }
-        verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.usual.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.usual.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.usual.supported_verify_schemes()
+        verify_server_name(&ParsedCertificate::try_from(certificate)?, name)
     }
 }
 
-/// Takes any certificate. Signatures are still checked, so that the other end is at least who holds the key of the
-/// certificate that it shows.
-#[derive(Debug)]
-struct Unchecked(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Unchecked {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
+        let Some(vouched) = &self.vouched else { return Ok(ServerCertVerified::assertion()) };
+        match vouched.usual.verify_server_cert(certificate, between, name, ocsp, now) {
+            Err(fault) if vouched.is_authority(certificate) => {
+                Vouched::verify_authority(certificate, name, now, fault)
+                    .map(|()| ServerCertVerified::assertion())
+            }
+            outcome => outcome,
+        }
     }
 
     fn verify_tls12_signature(
@@ -195,7 +184,8 @@ impl ServerCertVerifier for Unchecked {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -204,11 +194,12 @@ impl ServerCertVerifier for Unchecked {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -231,8 +222,9 @@ mod tests {
         let (hook, other, old) = (made("hook", None), made("other", None), made("old", Some((2001, 1, 1))));
         let trusted = format!("{}{}", hook.pem(), old.pem());
         let roots = authorities(trusted.as_bytes()).unwrap();
-        let usual = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider()).build().unwrap();
-        let verifier = Vouched { usual, roots };
+        let provider = provider();
+        let vouched = Some(Vouched::by(roots, &provider).unwrap());
+        let verifier = Verifier { provider, vouched };
         // who answers, under which name, whether that is well
         let rows = [
             (&hook, "hook", true),

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::encryption::Encryption;
+use crate::encryption::{Encryption, EncryptionError};
 use crate::status::ApiError;
 
 /// The engine, as the handlers use it. Cheap to clone; owns no lock of its own.
@@ -85,8 +85,8 @@ impl Store {
     /// A record of the engine with the value that it stands for; copies nothing that is not encrypted.
     ///
     /// # Errors
-    /// As [`Store::open`].
-    pub fn fetched(&self, record: Record) -> Result<Fetched, ApiError> {
+    /// When it cannot be decrypted.
+    pub fn fetched(&self, record: Record) -> Result<Fetched, EncryptionError> {
         let value = match self.encryption.open(&record.key, &record.value)? {
             Cow::Borrowed(_) => record.value.clone(),
             Cow::Owned(plain) => Bytes::from(plain),
@@ -138,7 +138,7 @@ impl Store {
             InMemory::Known(record) => record,
             InMemory::Unknown => self.read(move |engine| engine.get(&key, At::Latest)).await?,
         };
-        record.map(|record| self.fetched(record)).transpose()
+        Ok(record.map(|record| self.fetched(record)).transpose()?)
     }
 
     /// One object as it is now.

@@ -119,7 +119,9 @@ impl Rules {
     /// Audience and time, as go-oidc reads them: the end counts to the second, the beginning with a minute of grace, and nothing
     /// is made of when the token was issued.
     fn check(&self, claims: &Claims, now: i64) -> Result<(), OidcError> {
-        let Registered { aud, exp, nbf, .. } = registered(claims)?;
+        let registered = serde_json::to_value(claims).and_then(serde_json::from_value);
+        let Registered { aud, exp, nbf, .. } =
+            registered.map_err(|fault| OidcError::Claims(format!("parse claims: {fault}")))?;
         distributed::sources(claims)?;
         if !aud.iter().any(|audience| self.audiences.contains(audience)) {
             return Err(OidcError::Audience { wanted: self.audiences.clone(), tokens: aud });
@@ -131,12 +133,6 @@ impl Rules {
         Registered { nbf, ..Registered::default() }.check_time(now)?;
         Ok(())
     }
-}
-
-fn registered(claims: &Claims) -> Result<Registered, OidcError> {
-    serde_json::to_value(claims)
-        .and_then(serde_json::from_value)
-        .map_err(|fault| OidcError::Claims(format!("parse claims: {fault}")))
 }
 
 /// Who says to have issued a token; nothing is checked.
@@ -255,8 +251,7 @@ impl Issuer {
                 _ => return fault(format!("parse uid claim {:?}", mappings.uid.claim)),
             }
         }
-        let jti = registered(claims)?.jti;
-        if !jti.is_empty() {
+        if let Some(jti) = claims.get("jti").and_then(Value::as_str).filter(|jti| !jti.is_empty()) {
             user.extra.insert(user::CREDENTIAL_ID.to_owned(), vec![format!("JTI={jti}")]);
         }
         self.expressions.extra(&tree, &mut user.extra)?;

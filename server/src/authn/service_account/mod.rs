@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use plinth_codec::error::quoted;
+use plinth_codec::error::quoted_list;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -45,18 +45,13 @@ const EXTENDED: i64 = 365 * 24 * 3600;
 /// The life that the token volume of upstream's pods asks for, which marks the tokens to extend.
 pub const WARN_ONLY_EXPIRATION: i64 = 3607;
 
-/// A list of texts as Go shows it.
-fn go_list(texts: &[String]) -> String {
-    format!("[{}]", texts.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(" "))
-}
-
 /// Why a service-account token is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the texts, upstream's, say it
 pub enum TokenError {
     #[error("service account {0}")]
     Jwt(#[from] JwtError),
-    #[error("token audiences {} is invalid for the target audiences {}", go_list(.tokens), go_list(.wanted))]
+    #[error("token audiences {} is invalid for the target audiences {}", quoted_list(.tokens), quoted_list(.wanted))]
     Audience { tokens: Vec<String>, wanted: Vec<String> },
     #[error("{0}")]
     Claim(String),

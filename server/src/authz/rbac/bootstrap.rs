@@ -63,15 +63,15 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
             births.push(Birth { cx, tree: object });
             continue;
         };
-        match server.store.encryption().open(&record.key, &record.value) {
+        let live = match server.store.fetched(record) {
+            Ok(live) => object::to_tree(&cx.resource, &live)?,
             // Its key may come back. A server that did not start for it could not be told to delete it either.
             Err(fault) if fault.is_of_the_value() => {
                 tracing::error!(%fault, plural, namespace, name, "a bootstrap object cannot be decrypted");
                 continue;
             }
-            _ => {}
-        }
-        let live = object::to_tree(&cx.resource, &server.store.fetched(record)?)?;
+            Err(fault) => return Err(fault.into()),
+        };
         match healed(&live, &object) {
             Healed::Whole => {}
             Healed::Changed(_) => {

@@ -4,7 +4,7 @@
 //! rules of a role, or the verb `escalate` on it, may write it; who holds all rules of the role that a binding names, or
 //! the verb `bind` on that role, may write the binding. `system:masters` may always, and with it the server itself.
 
-use plinth_codec::error::quoted;
+use plinth_codec::error::{quoted, quoted_list};
 use plinth_codec::Value;
 
 use super::index::RoleKey;
@@ -126,7 +126,7 @@ async fn confirm(
     let mut why = format!(
         "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
         quoted(&user.name),
-        rules::quoted_list(&user.groups),
+        quoted_list(&user.groups),
         told.join("\n")
     );
     if !faults.is_empty() {

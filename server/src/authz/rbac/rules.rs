@@ -2,7 +2,7 @@
 //!
 //! Upstream: kubernetes `pkg/apis/rbac/v1/evaluation_helpers.go`.
 
-use plinth_codec::error::quoted;
+use plinth_codec::error::quoted_list;
 use plinth_codec::{Map, Value};
 use smol_str::SmolStr;
 
@@ -140,12 +140,6 @@ impl PolicyRule {
         let texts: Vec<String> = told.map(|(name, list)| format!("{name}:{}", quoted_list(list))).collect();
         format!("{{{}}}", texts.join(", "))
     }
-}
-
-/// Go's `%q` of a list of texts.
-pub fn quoted_list<T: AsRef<str>>(list: &[T]) -> String {
-    let texts: Vec<String> = list.iter().map(|text| quoted(text.as_ref())).collect();
-    format!("[{}]", texts.join(" "))
 }
 
 fn resource_matches(pattern: &str, resource: &str, subresource: &str) -> bool {
