@@ -349,13 +349,19 @@ pub static PLUGINS: &[Plugin] = &[
     },
 ];
 
+/// Plugins that see custom resources of the names of a built-in kind: what a node may do goes by names, as its authorization
+/// does. The others that are told of a kind know its fields, which mean nothing in a custom resource.
+const BY_NAME: &[&str] = &["NodeRestriction"];
+
 impl Plugin {
     /// Whether it sees the request.
     pub(super) fn sees(&self, call: &Call<'_>) -> bool {
         let info = &call.cx.info;
+        let takes_custom = BY_NAME.contains(&self.name) || !call.cx.resource.is_custom();
         let fits = |pattern: &str, given: &str| pattern == "*" || pattern == given;
         self.sees.iter().any(|(group, resource, subresource, operations)| {
             operations.contains(&call.operation)
+                && (takes_custom || *resource == "*")
                 && fits(resource, &info.resource)
                 && fits(group, &info.group)
                 && fits(subresource, &info.subresource)

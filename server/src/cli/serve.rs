@@ -41,13 +41,14 @@ use crate::http::tls::{ServingCertificate, TlsError};
 use crate::http::{self, BindError};
 use crate::metrics::Metrics;
 use crate::outward::Webhooks;
-use crate::registry;
+use crate::registry::{self, Registry};
 use crate::reload::{self, Watched};
 use crate::server::{spawn_until_stopped, Limits, Server};
 use crate::status::ApiError;
 use crate::storage::continue_token::ContinueTokens;
 use crate::storage::counts::Counts;
 use crate::storage::heads::Heads;
+use crate::storage::layout;
 use crate::storage::lengths::Lengths;
 use crate::storage::Store;
 use crate::strategy::allocation::Ranges;
@@ -195,6 +196,9 @@ pub enum ServeError {
     DataDir(#[from] DataDirError),
     #[error("cannot open the store: {0}")]
     Engine(#[from] plinth_engine::Error),
+    #[error("cannot move custom resources to keys of their own: {0}; nothing is lost, and the next start goes on. If a record is damaged, \
+             run `plinth verify` and restore a backup")]
+    Layout(#[source] plinth_engine::Error),
     #[error(transparent)]
     Pki(#[from] PkiError),
     #[error(transparent)]
@@ -375,6 +379,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
             .history_retention(Some(options.history_retention))
             .compaction_interval(options.compaction_interval),
     )?;
+    migrate(&engine).await?;
     // Where others find it; of an address that is any, objects say what fits.
     let advertised = SocketAddr::new(options.advertise_address.unwrap_or(address.ip()), address.port());
     let cert = options.tls.tls_cert_file.clone().unwrap_or_else(|| pki.serving_cert());
@@ -468,6 +473,27 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     let kubeconfig = dir.admin_kubeconfig();
     let serving = tokio::spawn(http::serve(listener, tls, server.clone(), options.http, stopping));
     Ok(Running { address, kubeconfig, stop, serving, server, _dir: dir })
+}
+
+/// Gives the store the present layout of keys, before anything reads it.
+async fn migrate(engine: &Engine) -> Result<(), ServeError> {
+    let store = engine.clone();
+    let migrated = tokio::task::spawn_blocking(move || layout::migrate(&store, &Registry::builtin())).await;
+    let moved = migrated
+        .map_err(|error| ServeError::Io {
+            what: "cannot move custom resources to keys of their own",
+            source: std::io::Error::other(error),
+        })?
+        .map_err(ServeError::Layout)?;
+    if moved.objects > 0 {
+        let (objects, among_builtin) = (moved.objects, moved.among_builtin);
+        tracing::warn!(
+            objects,
+            among_builtin,
+            "custom resources were moved to keys of their own; watches and continue tokens from before are answered with 410"
+        );
+    }
+    Ok(())
 }
 
 fn read_text(path: PathBuf) -> Result<String, PkiError> {

@@ -12,7 +12,7 @@ use plinth_codec::Value;
 use plinth_engine::{At, Engine, Event, EventKind, Feed, KeyRange, Subscribe, Transaction};
 
 use super::workers::Workers;
-use crate::admission::resource_quota::{differ, Count};
+use crate::admission::resource_quota::{differ, is_uncounted, Count};
 use crate::registry::{Registry, ResourceType};
 use crate::server::Server;
 use crate::status::ApiError;
@@ -71,7 +71,7 @@ const CHANGING: [&str; 4] = ["pods", "services", "persistentvolumeclaims", "reso
 fn concerned<'e>(registry: &Registry, event: &'e Event) -> Option<(Arc<ResourceType>, &'e str)> {
     let resource = registry.of_key(&event.key).filter(|r| r.row.namespaced)?;
     let concerns = match &event.kind {
-        EventKind::Delete => resource.plural() != "events",
+        EventKind::Delete => !is_uncounted(resource),
         EventKind::Put { .. } => resource.group().is_empty() && CHANGING.contains(&resource.plural()),
     };
     let prefix = resource.storage.as_ref()?.prefix.as_str();

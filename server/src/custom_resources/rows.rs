@@ -130,7 +130,7 @@ fn row(definition: &Arc<Definition>, place: usize, stored: usize) -> ResourceTyp
     };
     ResourceType {
         storage: Some(StorageForm {
-            prefix: key::resource_prefix(&group, &names.plural),
+            prefix: key::custom_prefix(&group, &names.plural, definition.namespaced),
             group: group.to_string(),
             version: storage.to_string(),
             root,

@@ -27,7 +27,8 @@ pub use config::ConfigError;
 pub use options::EncryptionOptions;
 
 use crate::status::ApiError;
-use crate::storage::stored::{self, Damaged};
+use crate::storage::key;
+use crate::storage::stored::{self, Damaged, Head};
 use config::{ResourceRule, Selector};
 use kms::Kms;
 use provider::Providers;
@@ -93,7 +94,7 @@ pub struct Encryption {
 #[derive(Default)]
 struct Rules {
     rules: Vec<(Vec<Selector>, Arc<Providers>)>,
-    /// What was looked up, by the start of a key (`GROUP/RESOURCE/`).
+    /// What was looked up, by `GROUP/RESOURCE` of a key.
     found: RwLock<HashMap<Vec<u8>, Option<Arc<Providers>>>>,
 }
 
@@ -167,6 +168,12 @@ impl Encryption {
             (Some(providers), false) if providers.reads_plain() => Ok(Cow::Borrowed(value)),
             (Some(providers), true) => {
                 let body = providers.open(&place(key, divided.head), divided.body)?;
+                // Custom and built-in resources of one name have one place; the header, which is authenticated with
+                // the body, tells them apart.
+                let is_custom = !Head::find(&divided)?.schema().is_empty();
+                if is_custom != key::is_custom(key) {
+                    return Err(Why::Damaged(Damaged::new("a value of another resource")));
+                }
                 Ok(Cow::Owned(stored::join(false, divided.head, &body)))
             }
             _ => Err(Why::NoProvider),
@@ -208,6 +215,7 @@ impl Rules {
     }
 
     fn of_key(&self, key: &[u8]) -> Option<Arc<Providers>> {
+        let key = key::without_start(key);
         let slashes = key.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         let end = slashes.map(|(at, _)| at).nth(1)?;
         let start = &key[..end];
@@ -226,8 +234,10 @@ impl Rules {
     }
 }
 
-/// What a body is bound to: where the value lies, and its header.
+/// What a body is bound to: where the value lies, and its header. What keys of custom resources start with is left out, so
+/// that values which were sealed before they had it can be opened without being sealed again.
 fn place(key: &[u8], head: &[u8]) -> Vec<u8> {
+    let key = key::without_start(key);
     let mut place = Vec::with_capacity(8 + key.len() + head.len());
     place.extend_from_slice(&(key.len() as u64).to_be_bytes());
     place.extend_from_slice(key);
@@ -235,10 +245,14 @@ fn place(key: &[u8], head: &[u8]) -> Vec<u8> {
     place
 }
 
-/// Keys are named as upstream's are, which people look for: `/registry/secrets/default/web`.
+/// Keys are named as upstream's are, which people look for: `/registry/secrets/default/web`,
+/// `/registry/example.com/crontabs/default/nightly`.
 fn error(key: &[u8], why: Why) -> EncryptionError {
-    let key = String::from_utf8_lossy(key);
-    let rest = key.split_once('/').map_or(&*key, |(_, rest)| rest);
+    let text = String::from_utf8_lossy(key::without_start(key));
+    let rest = match key::is_custom(key) {
+        true => &*text,
+        false => text.split_once('/').map_or(&*text, |(_, rest)| rest),
+    };
     EncryptionError { key: format!("/registry/{rest}"), why }
 }
 

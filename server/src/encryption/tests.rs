@@ -77,6 +77,41 @@ async fn a_value_is_bound_to_its_key_and_header() {
     }
 }
 
+/// A custom resource may have group, resource and names of a built-in object: then both are bound to one place, and the
+/// stamp in the header tells them apart. A value of the layout in which custom resources had no prefix opens under its
+/// present key.
+#[tokio::test]
+async fn custom_and_built_in_values_cannot_stand_in_for_each_other() {
+    let body = br#"{"metadata":{"name":"web"}}"#;
+    let custom =
+        Header { version: "v1", uid: "u", schema: "0123456789abcdef", ..Header::default() }.encode(14, body);
+    let old = b"networking.k8s.io/networkpolicies/default/web";
+    let new = [b"_custom/namespaced/".as_slice(), old].concat();
+    for kind in ["aesgcm", "aescbc", "secretbox"] {
+        let e = encryption(&[("networkpolicies.networking.k8s.io", &local(kind, &[("k", KEY_A)]))]).await;
+        let (sealed_custom, sealed_builtin) =
+            (e.seal(&new, custom.clone()).unwrap(), e.seal(old, value()).unwrap());
+        assert!(stored::is_sealed(&sealed_custom) && stored::is_sealed(&sealed_builtin));
+        assert_eq!(reads(&e, &new, &sealed_custom).unwrap(), custom, "{kind}");
+        assert_eq!(reads(&e, old, &sealed_builtin).unwrap(), value(), "{kind}");
+        let as_builtin = reads(&e, old, &sealed_custom).unwrap_err();
+        assert!(as_builtin.contains("a value of another resource"), "{kind}: {as_builtin}");
+        assert!(
+            reads(&e, &new, &sealed_builtin).unwrap_err().contains("a value of another resource"),
+            "{kind}"
+        );
+        // Moved as it is from the key that it was sealed for.
+        let before = e.seal(old, custom.clone()).unwrap();
+        assert_eq!(reads(&e, &new, &before).unwrap(), custom, "{kind}");
+        let elsewhere = [b"_custom/cluster/".as_slice(), old, b"2"].concat();
+        let error = reads(&e, &elsewhere, &before).unwrap_err();
+        assert!(
+            error.contains("\"/registry/networking.k8s.io/networkpolicies/default/web2\""),
+            "{kind}: {error}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn keys_and_providers_rotate() {
     let (a, b) = (("a", KEY_A), ("b", KEY_B));

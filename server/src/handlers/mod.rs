@@ -317,13 +317,13 @@ async fn subresource(cx: Box<Context>, body: hyper::body::Incoming) -> Result<Re
     if connect::SUBRESOURCES.contains(&cx.info.subresource.as_str()) {
         return Box::pin(connect::connect(cx, body)).await;
     }
-    if row.gvk.kind == "Scale" {
-        return Box::pin(scale::scale(cx, body)).await;
-    }
-    match row.gvk.kind.as_str() {
-        "Binding" => return Box::pin(binding::bind(cx, body)).await,
-        "Eviction" => return Box::pin(eviction::evict(cx, body)).await,
-        "TokenRequest" => return Box::pin(tokens::request(cx, body)).await,
+    // By name, not by kind: a custom resource has `status` and `scale` alone, but its own kind, which is that of its
+    // `status`, may be called TokenRequest.
+    match cx.info.subresource.as_str() {
+        "scale" => return Box::pin(scale::scale(cx, body)).await,
+        "binding" => return Box::pin(binding::bind(cx, body)).await,
+        "eviction" => return Box::pin(eviction::evict(cx, body)).await,
+        "token" => return Box::pin(tokens::request(cx, body)).await,
         _ => {}
     }
     if row.gvk != cx.resource.row.gvk() {

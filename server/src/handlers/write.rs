@@ -182,11 +182,15 @@ fn dedup_owners(cx: &Context, tree: &mut Value, when: &str) {
     }
 }
 
+/// Whether the objects are Events, of either built-in group; a definition may use the same names in a group of its own.
+fn is_event(cx: &Context) -> bool {
+    cx.resource.row.kind == "Event" && !cx.resource.is_custom()
+}
+
 /// Events expire by themselves, everything else stays.
 fn put(cx: &Context, transaction: Transaction, key: Vec<u8>, value: Bytes) -> Result<Transaction, ApiError> {
     let value = cx.server.store.seal(&key, value)?;
-    let is_event = cx.resource.row.kind == "Event" && cx.resource.row.plural == "events";
-    Ok(match is_event && !cx.server.limits.event_ttl.is_zero() {
+    Ok(match is_event(cx) && !cx.server.limits.event_ttl.is_zero() {
         true => transaction.put_expiring(key, value, cx.server.limits.event_ttl),
         false => transaction.put(key, value),
     })
@@ -207,7 +211,8 @@ pub(crate) fn clear_status(cx: &Context, tree: &mut Value) {
 
 /// Nobody grants more than they have.
 async fn refuse_escalation(cx: &Context, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
-    if cx.resource.group() != rbac::GROUP {
+    // Custom resources in the group of RBAC grant nothing.
+    if cx.resource.group() != rbac::GROUP || cx.resource.is_custom() {
         return Ok(());
     }
     let (plural, namespace, name) = (cx.resource.plural(), key_namespace(cx), cx.info.name.as_str());
@@ -242,7 +247,7 @@ fn refuse_faults(cx: &Context, tree: &Value, faults: Vec<Cause>) -> Result<(), A
             // Upstream names what the object says it is.
             let kind = tree.str_at(&["kind"]).filter(|k| !k.is_empty()).unwrap_or(&cx.resource.row.kind);
             // Events of both groups are one kind to upstream, that of the older group.
-            let group = if cx.resource.row.kind == "Event" { "" } else { cx.resource.group() };
+            let group = if is_event(cx) { "" } else { cx.resource.group() };
             Err(ApiError::invalid(group, kind, name, faults))
         }
     }
@@ -342,7 +347,7 @@ async fn update_once(
     let finished = metadata::is_deleting(&new)
         && metadata::finalizers(&new).is_empty()
         && grace_is_over(&new)
-        && no_namespace_finalizers(&new);
+        && no_namespace_finalizers(cx, &new);
     if finished {
         reserved = allocation::release(cx, &old);
     }
@@ -374,8 +379,9 @@ fn grace_is_over(object: &Value) -> bool {
 }
 
 /// A namespace's own finalizers lie in its spec.
-fn no_namespace_finalizers(object: &Value) -> bool {
-    object.str_at(&["kind"]) != Some("Namespace")
+fn no_namespace_finalizers(cx: &Context, object: &Value) -> bool {
+    cx.resource.row.kind != "Namespace"
+        || cx.resource.is_custom()
         || object.at(&["spec", "finalizers"]).and_then(Value::as_array).is_none_or(<[Value]>::is_empty)
 }
 

@@ -33,7 +33,7 @@ pub struct StorageForm {
     pub group: String,
     /// Version of the stored form.
     pub version: String,
-    /// Start of the keys, see [`key::resource_prefix`].
+    /// Start of the keys, see [`key::resource_prefix`] and [`key::custom_prefix`].
     pub prefix: String,
     /// The type of the stored form.
     pub root: TypeId,
@@ -271,9 +271,7 @@ impl Registry {
 
     /// The resource, in its storage version, that a key belongs to.
     pub fn of_key(&self, object_key: &[u8]) -> Option<&Arc<ResourceType>> {
-        let mut slashes = object_key.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(i, _)| i);
-        let end = slashes.nth(1)?;
-        let place = self.by_prefix.get(object_key.get(..=end)?)?;
+        let place = self.by_prefix.get(key::prefix_of(object_key)?)?;
         self.stored.get(*place)
     }
 
@@ -314,9 +312,10 @@ mod tests {
         let first = builtin.with_custom(&[cars.clone(), hidden]);
         assert!(first.get("a.example", "v1", "cars").is_some());
         assert!(first.get("apps", "v1", "hidden").is_none(), "a built-in version takes no more rows");
-        assert_eq!(first.of_key(b"a.example/cars/n/x").map(|r| r.plural()), Some("cars"));
+        assert_eq!(first.of_key(b"_custom/namespaced/a.example/cars/n/x").map(|r| r.plural()), Some("cars"));
         assert_eq!(first.of_key(b"core/pods/n/x").map(|r| r.plural()), Some("pods"));
-        assert!(first.of_key(b"core").is_none());
+        assert!(first.of_key(b"core").is_none() && first.of_key(b"_custom/namespaced/core").is_none());
+        assert!(first.of_key(b"a.example/cars/n/x").is_none());
 
         let second = first.with_custom(&[cars, boats]);
         assert_eq!((first.generation, second.generation), (1, 2));

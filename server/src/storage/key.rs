@@ -1,16 +1,54 @@
 //! Where an object lies in the engine's key space.
 //!
-//! `GROUP/RESOURCE/NAMESPACE/NAME`, and `GROUP/RESOURCE/NAME` for cluster-scoped resources; the core
-//! group is written `core`. No part can contain `/`: names and namespaces are checked before a
-//! key is made. The order of keys is the order of lists, and is upstream's: bytewise over the whole
-//! key, so that namespace `a-b` comes before `a`.
+//! | kind | scope | key |
+//! |---|---|---|
+//! | built-in | namespaced | `GROUP/RESOURCE/NAMESPACE/NAME` |
+//! | built-in | cluster | `GROUP/RESOURCE/NAME` |
+//! | custom | namespaced | `_custom/namespaced/GROUP/RESOURCE/NAMESPACE/NAME` |
+//! | custom | cluster | `_custom/cluster/GROUP/RESOURCE/NAME` |
+//!
+//! The core group is written `core`. The order of keys is the order of lists, and is upstream's: bytewise over the
+//! whole key, so that namespace `a-b` comes before `a`.
+//!
+//! Two different objects never have one key, and the range of one collection holds no key of another, whatever groups,
+//! resources, namespaces and names are:
+//!
+//! 1. No built-in group is `_custom`, so the first segment separates custom from built-in resources. The second one
+//!    separates the scopes of custom resources: a definition may be created again with another scope.
+//! 2. A slash ends a segment, and no segment contains one ([`segment`]). So a prefix that ends with a slash begins
+//!    another one only where both are the same resource's.
+//! 3. The keys of one collection all have the same number of segments, since a resource has one scope.
+//!
+//! `key_tests.rs` tries this with random definitions, kinds, namespaces and names.
+
+use std::borrow::Cow;
 
 use plinth_engine::KeyRange;
 
-/// The prefix of a resource's keys, up to and with the slash.
+/// What the keys of namespaced custom resources start with.
+const CUSTOM_NAMESPACED: &str = "_custom/namespaced/";
+/// What the keys of cluster-scoped custom resources start with.
+const CUSTOM_CLUSTER: &str = "_custom/cluster/";
+
+/// The prefix of a built-in resource's keys, up to and with the slash.
 pub fn resource_prefix(group: &str, resource: &str) -> String {
     let group = if group.is_empty() { "core" } else { group };
-    format!("{group}/{resource}/")
+    format!("{}/{}/", segment(group), segment(resource))
+}
+
+/// The prefix of a custom resource's keys, up to and with the slash.
+pub fn custom_prefix(group: &str, resource: &str, namespaced: bool) -> String {
+    let start = if namespaced { CUSTOM_NAMESPACED } else { CUSTOM_CLUSTER };
+    format!("{start}{}/{}/", segment(group), segment(resource))
+}
+
+/// A group, resource, namespace or name as it stands in a key. Valid ones are unchanged: none contains a slash or
+/// a percent sign. What else gets here, from a URL or a damaged definition, still has a key that is its own.
+fn segment(text: &str) -> Cow<'_, str> {
+    match text.bytes().any(|byte| matches!(byte, b'/' | b'%')) {
+        false => Cow::Borrowed(text),
+        true => Cow::Owned(text.replace('%', "%25").replace('/', "%2F")),
+    }
 }
 
 /// The key of an object; `namespace` is empty for cluster-scoped resources.
@@ -18,10 +56,10 @@ pub fn object(prefix: &str, namespace: &str, name: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(prefix.len() + namespace.len() + name.len() + 1);
     key.extend_from_slice(prefix.as_bytes());
     if !namespace.is_empty() {
-        key.extend_from_slice(namespace.as_bytes());
+        key.extend_from_slice(segment(namespace).as_bytes());
         key.push(b'/');
     }
-    key.extend_from_slice(name.as_bytes());
+    key.extend_from_slice(segment(name).as_bytes());
     key
 }
 
@@ -29,7 +67,7 @@ pub fn object(prefix: &str, namespace: &str, name: &str) -> Vec<u8> {
 pub fn collection(prefix: &str, namespace: &str) -> Vec<u8> {
     match namespace.is_empty() {
         true => prefix.as_bytes().to_vec(),
-        false => format!("{prefix}{namespace}/").into_bytes(),
+        false => format!("{prefix}{}/", segment(namespace)).into_bytes(),
     }
 }
 
@@ -47,24 +85,26 @@ pub fn split<'a>(prefix: &str, namespaced: bool, key: &'a [u8]) -> Option<(&'a s
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_split_into_what_made_them() {
-        let pods = resource_prefix("", "pods");
-        let key = object(&pods, "default", "web");
-        assert_eq!(key, b"core/pods/default/web");
-        assert_eq!(split(&pods, true, &key), Some(("default", "web")));
-        let nodes = resource_prefix("", "nodes");
-        assert_eq!(split(&nodes, false, &object(&nodes, "", "n1")), Some(("", "n1")));
-        assert_eq!(split(&nodes, false, &key), None);
-    }
-
-    #[test]
-    fn a_namespace_prefix_is_no_other_namespace() {
-        let pods = resource_prefix("", "pods");
-        assert!(!object(&pods, "a-b", "x").starts_with(&collection(&pods, "a")));
-    }
+/// The prefix of the resource that a key belongs to, up to and with the slash.
+pub fn prefix_of(key: &[u8]) -> Option<&[u8]> {
+    let start = key.len() - without_start(key).len();
+    let mut slashes = key.iter().enumerate().skip(start).filter(|(_, byte)| **byte == b'/');
+    let (end, _) = slashes.nth(1)?;
+    key.get(..=end)
 }
+
+/// Whether a key is one of a custom resource's objects.
+pub fn is_custom(key: &[u8]) -> bool {
+    without_start(key).len() < key.len()
+}
+
+/// `GROUP/RESOURCE/...` of any key. Encryption binds values to this (and to whether they are custom, by their header), and
+/// messages name it.
+pub fn without_start(key: &[u8]) -> &[u8] {
+    let starts = [CUSTOM_NAMESPACED, CUSTOM_CLUSTER];
+    starts.iter().find_map(|start| key.strip_prefix(start.as_bytes())).unwrap_or(key)
+}
+
+#[cfg(test)]
+#[path = "key_tests.rs"]
+mod tests;

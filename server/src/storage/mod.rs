@@ -5,6 +5,7 @@ pub mod counts;
 pub mod follow;
 pub mod heads;
 pub mod key;
+pub mod layout;
 pub mod lengths;
 pub mod mirror;
 pub mod object;

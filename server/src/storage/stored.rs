@@ -256,7 +256,11 @@ impl<'a> Head<'a> {
         Head::find(&divide(value)?)
     }
 
-    fn find(divided: &Divided<'a>) -> Result<Head<'a>, Damaged> {
+    /// Finds the parts of the header of a divided value.
+    ///
+    /// # Errors
+    /// [`Damaged`] when the header is not what [`Header::encode`] wrote.
+    pub fn find(divided: &Divided<'a>) -> Result<Head<'a>, Damaged> {
         let [flags, rest @ ..] = divided.head else { return Err(Damaged("too short")) };
         let mut at = Reader { rest };
         at.varint()?;

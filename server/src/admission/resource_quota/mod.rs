@@ -16,6 +16,7 @@ use plinth_engine::{Condition, Revision};
 use super::amounts::Amounts;
 use super::{Call, Operation};
 use crate::metadata;
+use crate::registry::ResourceType;
 use crate::status::ApiError;
 use crate::storage::{key, object};
 
@@ -26,7 +27,7 @@ use crate::storage::{key, object};
 pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     let resource = &call.cx.resource;
     let (group, plural) = (resource.group(), resource.plural());
-    if !resource.row.namespaced || plural == "events" || !counts(call, object) {
+    if !resource.row.namespaced || is_uncounted(resource) || !counts(call, object) {
         return Ok(());
     }
     let server = &call.cx.server;
@@ -43,6 +44,11 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
         }
     }
     Ok(())
+}
+
+/// Events count for no quota, as upstream; custom resources of that name do.
+pub(crate) fn is_uncounted(resource: &ResourceType) -> bool {
+    resource.plural() == "events" && !resource.is_custom()
 }
 
 /// Whether the request can change what is used: new objects do, changes of a few kinds.
