@@ -111,9 +111,10 @@ impl Authorizer {
     /// Asks the chain (k8s.io/apiserver `pkg/authorization/union`): the first that allows or denies decides; the
     /// reasons of those that did not are told together.
     pub async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
-        let first = simple::masters(attributes);
-        if first.verdict != Verdict::NoOpinion {
-            return first;
+        for first in [simple::masters(attributes), simple::reserved(attributes)] {
+            if first.verdict != Verdict::NoOpinion {
+                return first;
+            }
         }
         let (mut reasons, mut errors) = (Vec::new(), Vec::new());
         for link in self.links().iter() {

@@ -14,6 +14,21 @@ pub fn masters(attributes: &Attributes<'_>) -> Decision {
     }
 }
 
+/// The path of the online backup: all objects, Secrets among them, and their history.
+pub const BACKUP: &str = "/plinth/backup";
+
+/// Refuses what no rule, webhook or mode can grant: the backup is for `system:masters`, who were let through before. It
+/// hands out more than any rule on `*` paths means to, since upstream has no path that shows objects.
+pub fn reserved(attributes: &Attributes<'_>) -> Decision {
+    let segments = |path: &'static str| path.split('/').filter(|segment| !segment.is_empty());
+    match attributes.target {
+        Target::Path(path) if path.split('/').filter(|segment| !segment.is_empty()).eq(segments(BACKUP)) => {
+            Decision::deny("only members of the group \"system:masters\" may back up the store")
+        }
+        _ => Decision::NO_OPINION,
+    }
+}
+
 /// The paths that everybody may read (`system:public-info-viewer`).
 pub const PUBLIC: &[&str] = &["/healthz", "/livez", "/readyz", "/version"];
 

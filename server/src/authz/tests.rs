@@ -64,6 +64,31 @@ async fn anonymous_reads_health_and_nothing_else() {
     }
 }
 
+/// The backup shows every Secret: neither a rule nor a mode lets anybody have it but `system:masters`.
+#[tokio::test]
+async fn the_backup_is_for_masters() {
+    const ROLE: &str =
+        r#"{"metadata":{"name":"all"},"rules":[{"verbs":["*"],"nonResourceURLs":["*","/plinth/backup"]}]}"#;
+    const BINDING: &str = r#"{"metadata":{"name":"b"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"all"},"subjects":[{"kind":"User","name":"jane"}]}"#;
+    let jane = User::new("jane", &["system:authenticated"]);
+    let root = User::new("root", &["system:masters", "system:authenticated"]);
+    for modes in [&[Mode::Rbac][..], &[Mode::AlwaysAllow], &[Mode::Node, Mode::Rbac]] {
+        let chain = chain(modes);
+        chain.put(rbac::GROUP, "clusterroles", ROLE);
+        chain.put(rbac::GROUP, "clusterrolebindings", BINDING);
+        for (path, verb) in
+            [("/plinth/backup", "get"), ("/plinth/backup", "head"), ("//plinth//backup/", "get")]
+        {
+            let denied = chain.authorize(&Attributes::path(&jane, verb, path)).await;
+            assert_eq!(denied.verdict, Verdict::Deny, "{verb} {path}");
+            assert!(chain.authorize(&Attributes::path(&root, verb, path)).await.allowed(), "{verb} {path}");
+        }
+        for path in ["/plinth", "/plinth/backups", "/metrics", "/plinth/backup/x"] {
+            assert!(chain.authorize(&Attributes::path(&jane, "get", path)).await.allowed(), "{path}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_denial_is_upstreams() {
     let user = User::new("jane", &["system:authenticated"]);
