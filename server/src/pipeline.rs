@@ -16,7 +16,7 @@ use crate::audit::latency::{timed, Layer};
 use crate::audit::{self, Recorder};
 use crate::authn::remarks::{self, Remark};
 use crate::authn::{impersonation, websocket, Identity, Peer, User};
-use crate::authz::{self, Attributes, RequestAttributes};
+use crate::authz::{Decision, RequestAttributes};
 use crate::endpoints;
 use crate::flow_control::{self, Digest, Refused, Schema, Seat};
 use crate::handlers::{self, Context, Warnings};
@@ -55,6 +55,10 @@ pub struct Came {
 pub async fn handle(server: Arc<Server>, came: Came, request: Request<Incoming>) -> Response<Body> {
     let started = Instant::now();
     let route = request_info::route(request.method(), request.uri().path(), request.uri().query());
+    let route = match route {
+        Ok(route) => route,
+        Err(error) => return endpoints::refuse_path(error, request.uri()),
+    };
     let audit_id = audit::id(request.headers());
     let accept = request.headers().get(ACCEPT).cloned();
     let label = RequestLabel::of(&route, request.method());
@@ -108,7 +112,11 @@ async fn answer(
     told: &mut Told,
 ) -> Result<Response<Body>, ApiError> {
     let asked = Instant::now();
-    let (sender, remarks) = identify(server, &origin.came.peer, &request).await;
+    let path = match &route {
+        Route::NonResource(path) => path,
+        Route::Resource(_) => request.uri().path(),
+    };
+    let (sender, remarks) = identify(server, &origin.came.peer, &request, path).await;
     if let Ok(sender) = &sender {
         origin.came.member.belongs_to(&sender.name);
     }
@@ -166,8 +174,8 @@ fn record(
     }
     let asked = read_attributes(route, request);
     let (verb, name) = match route {
-        Route::Resource(info) => (asked.verb(info), asked.name(info)),
-        Route::NonResource => (lower_case(request.method()), ""),
+        Route::Resource(info) => (info.verb.authorized_as(), asked.name(info)),
+        Route::NonResource(_) => (lower_case(request.method()), ""),
     };
     server.audit.begin(&audit::Came {
         user,
@@ -200,7 +208,7 @@ async fn admit(
     class: &mut Option<Arc<Schema>>,
 ) -> Result<Seat, Refused> {
     let (method, uri) = (request.method(), request.uri());
-    let digest = Digest::new(user, route, lower_case(method), uri.path());
+    let digest = Digest::new(user, route, lower_case(method));
     server.flow_control.admit(&digest, route, uri.query(), mutates(route, method), class).await
 }
 
@@ -222,7 +230,7 @@ fn lower_case(method: &Method) -> &'static str {
 fn mutates(route: &Route, method: &Method) -> bool {
     match route {
         Route::Resource(info) => info.verb.mutates(),
-        Route::NonResource => !matches!(*method, Method::GET | Method::HEAD),
+        Route::NonResource(_) => !matches!(*method, Method::GET | Method::HEAD),
     }
 }
 
@@ -250,7 +258,7 @@ impl RequestLabel {
                 resource: SmolStr::new(&info.resource),
                 subresource: SmolStr::new(&info.subresource),
             },
-            Route::NonResource => RequestLabel {
+            Route::NonResource(_) => RequestLabel {
                 verb: if *method == Method::GET { Verb::Get } else { Verb::Other },
                 group: SmolStr::default(),
                 version: SmolStr::default(),
@@ -291,8 +299,9 @@ async fn identify(
     server: &Server,
     peer: &Peer,
     request: &Request<Incoming>,
+    path: &str,
 ) -> (Result<Arc<User>, ApiError>, Vec<Remark>) {
-    let asked = server.authenticator.authenticate(peer, request.headers(), request.uri().path());
+    let asked = server.authenticator.authenticate(peer, request.headers(), path);
     // Of certificates there is nothing to say.
     let (user, remarks) = match request.headers().contains_key(AUTHORIZATION) {
         true => remarks::collect(asked).await,
@@ -316,7 +325,10 @@ async fn impersonate(
         return Ok(Identity { user: sender, impersonated: None });
     };
     let asked = read_attributes(route, request);
-    let attributes = attributes(&asked, &sender, route, request.uri().path());
+    let attributes = match route {
+        Route::Resource(info) => asked.of_resource(&sender, info),
+        Route::NonResource(path) => asked.of_path(&sender, path),
+    };
     let impersonated = Box::pin(impersonation::impersonate(&server.authorizer, &attributes, &wanted));
     let impersonated = timed(Layer::Impersonation, impersonated).await?;
     Ok(Identity { user: impersonated.user, impersonated: Some(impersonated.constraint) })
@@ -331,14 +343,22 @@ async fn serve(
     warnings: Warnings,
     audit: Recorder,
 ) -> Result<Response<Body>, ApiError> {
-    authorize(server, &user, &route, &request, &audit).await?;
+    let asked = read_attributes(&route, &request);
     match route {
         Route::Resource(info) => {
-            // Authorized as what it would be, but served nowhere, as upstream does.
-            if handlers::connect::has_empty_segment(request.uri().path(), &info) {
-                return Ok(endpoints::not_found_text());
-            }
+            let outcome = server.authorizer.authorize_resource(&user, info, &asked);
+            let (decision, info) = timed(Layer::Authorization, outcome).await;
+            note_decision(&audit, &decision);
+            let info = info?;
             let registry = server.registry();
+            if is_served_nowhere(&info) {
+                return match registry.has_builtin_group(&info.group)
+                    && !request.uri().path().starts_with("//")
+                {
+                    true => Err(ApiError::no_such_resource()),
+                    false => Ok(endpoints::not_found_text()),
+                };
+            }
             let resource = find_resource(&registry, &info);
             let Some(resource) = resource? else { return Ok(endpoints::not_found_text()) };
             let (mut parts, body) = request.into_parts();
@@ -369,48 +389,35 @@ async fn serve(
             });
             heavy.run(handlers::dispatch(cx, body)).await
         }
-        Route::NonResource => endpoints::serve(server, &request).await,
+        Route::NonResource(path) => {
+            let outcome = server.authorizer.authorize_path(&user, path, &asked);
+            let (decision, path) = timed(Layer::Authorization, outcome).await;
+            note_decision(&audit, &decision);
+            endpoints::serve(server, &path?, &request).await
+        }
     }
 }
 
-/// Whether they may.
-async fn authorize(
-    server: &Server,
-    user: &User,
-    route: &Route,
-    request: &Request<Incoming>,
-    audit: &Recorder,
-) -> Result<(), ApiError> {
-    let asked = read_attributes(route, request);
-    let attributes = attributes(&asked, user, route, request.uri().path());
-    let decision = timed(Layer::Authorization, server.authorizer.authorize(&attributes)).await;
+/// Paths that are authorized as what they would be, and that nothing is behind, as upstream's router does: empty segments,
+/// something behind a subresource, the verb `proxy`.
+fn is_served_nowhere(info: &RequestInfo) -> bool {
+    let has_place_for_tail = info.subresource == "proxy";
+    info.has_empty_segment || info.verb == Verb::Proxy || (info.has_tail() && !has_place_for_tail)
+}
+
+/// Audit: what the authorizers said.
+fn note_decision(audit: &Recorder, decision: &Decision) {
     if audit.is_on() {
         audit.annotate(audit::DECISION, if decision.allowed() { "allow" } else { "forbid" });
         audit.annotate(audit::REASON, decision.reason.to_string());
     }
-    authz::settle(decision, &attributes).map(|_| ())
 }
 
 /// What the authorizer needs to know of a request besides its route.
 fn read_attributes(route: &Route, request: &Request<Incoming>) -> RequestAttributes {
     match route {
-        Route::Resource(info) => {
-            RequestAttributes::read(request.method(), Some(info.verb), request.uri().query())
-        }
-        Route::NonResource => RequestAttributes::read(request.method(), None, None),
-    }
-}
-
-/// The question whether a user may make a request.
-fn attributes<'a>(
-    asked: &'a RequestAttributes,
-    user: &'a User,
-    route: &'a Route,
-    path: &'a str,
-) -> Attributes<'a> {
-    match route {
-        Route::Resource(info) => asked.of_resource(user, info),
-        Route::NonResource => asked.of_path(user, path),
+        Route::Resource(info) => RequestAttributes::read(request.method(), Some(info), request.uri().query()),
+        Route::NonResource(_) => RequestAttributes::read(request.method(), None, None),
     }
 }
 

@@ -22,7 +22,9 @@ pub enum Verb {
     Patch,
     Delete,
     DeleteCollection,
-    /// A method that no resource has (HEAD, OPTIONS, ...).
+    /// Only in paths (`/api/v1/proxy/...`), which nothing serves any more.
+    Proxy,
+    /// A method that no resource has (OPTIONS, TRACE, ...).
     Other,
 }
 
@@ -38,7 +40,16 @@ impl Verb {
             Verb::Patch => "patch",
             Verb::Delete => "delete",
             Verb::DeleteCollection => "deletecollection",
+            Verb::Proxy => "proxy",
             Verb::Other => "other",
+        }
+    }
+
+    /// The word that authorizers are asked with: empty for a method that no verb stands for, which no rule names.
+    pub fn authorized_as(self) -> &'static str {
+        match self {
+            Verb::Other => "",
+            verb => verb.as_str(),
         }
     }
 
@@ -63,10 +74,23 @@ pub struct RequestInfo {
     pub subresource: String,
     /// Object name; empty for a collection.
     pub name: String,
-    /// Path segments after the subresource (`proxy/a/b`).
-    pub rest: Vec<String>,
+    /// What follows the subresource, escaped as it was sent and with its leading slash (`/a/b`); empty for nothing.
+    pub tail: String,
     /// What is to be done.
     pub verb: Verb,
+    /// Whether the path says the verb (`/api/v1/watch/pods`). No selector can stand for a name then.
+    pub verb_in_path: bool,
+    /// Whether a segment before the tail is empty: such a path is authorized as what it would be, and served nowhere.
+    pub has_empty_segment: bool,
+    /// Whether the resource stands behind `namespaces/NAME/`. The path of a Namespace itself has a namespace and is not below one.
+    pub is_below_namespace: bool,
+}
+
+impl RequestInfo {
+    /// Whether anything but slashes follows the subresource.
+    pub fn has_tail(&self) -> bool {
+        percent_decode_str(&self.tail).any(|byte| byte != b'/')
+    }
 }
 
 /// Where a path leads.
@@ -74,80 +98,139 @@ pub struct RequestInfo {
 pub enum Route {
     /// A resource or subresource.
     Resource(RequestInfo),
-    /// Anything else: health, version, discovery, OpenAPI, metrics.
-    NonResource,
+    /// Anything else (health, version, discovery, OpenAPI, metrics), with its unescaped path.
+    NonResource(String),
+}
+
+/// A path that is refused before anybody is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// A `%` without two hexadecimal digits (Go's `net/http` answers 400).
+    #[error("invalid URL escape")]
+    BadEscape,
+    /// `/api/v1/watch` or `/api/v1/proxy` with nothing behind it (upstream answers 500).
+    #[error("unable to determine kind and namespace from url")]
+    NothingBehindVerb,
 }
 
 /// Splits a path into a [`Route`]. `query` is the raw query string: `watch=1` turns list into watch.
-/// Empty segments are dropped, as upstream does, so `//api/v1/pods` is `/api/v1/pods`.
-pub fn route(method: &Method, path: &str, query: Option<&str>) -> Route {
-    let mut segments = path.split('/').filter(|s| !s.is_empty());
-    let group = match segments.next() {
-        Some("api") => Cow::Borrowed(""),
-        Some("apis") => match segments.next() {
-            Some(group) => decode(group),
-            None => return Route::NonResource,
-        },
-        _ => return Route::NonResource,
+///
+/// The path is unescaped first and split then, as upstream does: `%2F` separates segments. Slashes at both ends are
+/// dropped, empty segments between others are not.
+///
+/// # Errors
+/// [`PathError`].
+pub fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Route, PathError> {
+    let decoded = unescape(path)?;
+    let segments: Vec<&str> = match decoded.trim_matches('/') {
+        "" => Vec::new(),
+        trimmed => trimmed.split('/').collect(),
     };
-    let Some(version) = segments.next() else { return Route::NonResource };
-    let mut rest: Vec<String> = segments.map(|s| decode(s).into_owned()).collect();
-    if rest.is_empty() {
-        return Route::NonResource;
-    }
-    // The old form /api/v1/watch/... is still served upstream.
-    let watch = query.is_some_and(asks_for_watch);
-    let mut watch_of_old = false;
-    if rest[0] == "watch" && rest.len() > 1 {
-        rest.remove(0);
-        watch_of_old = true;
-    }
-    let mut namespace = String::new();
-    // /namespaces/NAME and /namespaces/NAME/{status,finalize} are the namespace itself.
-    if rest[0] == "namespaces" && rest.len() > 1 {
-        let names_itself = rest.len() == 2 || matches!(rest[2].as_str(), "status" | "finalize");
-        if names_itself {
-            namespace.clone_from(&rest[1]);
-        } else {
-            namespace = rest.remove(1);
-            rest.remove(0);
+    // Prefix and version, with the group between them; then at least a resource.
+    let (group, mut at) = match segments.as_slice() {
+        ["api", _, _, ..] => ("", 1),
+        ["apis", group, _, _, ..] => (*group, 2),
+        _ => return Ok(Route::NonResource(decoded.into_owned())),
+    };
+    let version = segments[at];
+    at += 1;
+    let verb_in_path = match segments[at] {
+        "watch" => Some(Verb::Watch),
+        "proxy" => Some(Verb::Proxy),
+        _ => None,
+    };
+    if verb_in_path.is_some() {
+        at += 1;
+        if at == segments.len() {
+            return Err(PathError::NothingBehindVerb);
         }
     }
-    let mut parts = rest.into_iter();
-    let resource = parts.next().unwrap_or_default();
-    let name = parts.next().unwrap_or_default();
-    let subresource = parts.next().unwrap_or_default();
-    let rest: Vec<String> = parts.collect();
-    let verb = match *method {
+    let (mut namespace, mut is_below_namespace) = ("", false);
+    if segments[at] == "namespaces" {
+        if let Some(named) = segments.get(at + 1) {
+            namespace = named;
+            // /namespaces/NAME and /namespaces/NAME/{status,finalize} are the namespace itself.
+            let is_of_namespace = |part: &&&str| !matches!(**part, "status" | "finalize");
+            if segments.get(at + 2).filter(is_of_namespace).is_some() {
+                at += 2;
+                is_below_namespace = true;
+            }
+        }
+    }
+    let part = |n: usize| segments.get(at + n).copied().unwrap_or_default();
+    let (resource, name) = (part(0), part(1));
+    // The verb proxy has no subresources.
+    let subresource = if verb_in_path == Some(Verb::Proxy) { "" } else { part(2) };
+    let parts = if subresource.is_empty() { 2 } else { 3 };
+    let before_tail = segments.len().min(at + parts);
+    let verb = verb_in_path.unwrap_or_else(|| match *method {
         // `watch` on the path of an object is ignored, as upstream does.
-        Method::GET if watch_of_old || (watch && name.is_empty()) => Verb::Watch,
-        Method::GET if name.is_empty() => Verb::List,
-        Method::GET => Verb::Get,
+        Method::GET | Method::HEAD if !name.is_empty() => Verb::Get,
+        Method::GET | Method::HEAD if query.is_some_and(asks_for_watch) => Verb::Watch,
+        Method::GET | Method::HEAD => Verb::List,
         Method::POST => Verb::Create,
         Method::PUT => Verb::Update,
         Method::PATCH => Verb::Patch,
         Method::DELETE if name.is_empty() => Verb::DeleteCollection,
         Method::DELETE => Verb::Delete,
         _ => Verb::Other,
-    };
-    Route::Resource(RequestInfo {
-        group: group.into_owned(),
-        version: decode(version).into_owned(),
-        namespace,
-        resource,
-        subresource,
-        name,
-        rest,
+    });
+    Ok(Route::Resource(RequestInfo {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        namespace: namespace.to_owned(),
+        resource: resource.to_owned(),
+        subresource: subresource.to_owned(),
+        name: name.to_owned(),
+        tail: raw_tail(path, before_tail),
         verb,
-    })
+        verb_in_path: verb_in_path.is_some(),
+        has_empty_segment: decoded.starts_with("//") || segments[..before_tail].contains(&""),
+        is_below_namespace,
+    }))
 }
 
+/// What follows so many segments in an escaped path, from its slash on. Counts the same separators as [`route`], which
+/// splits the unescaped path: an escaped slash is one.
+fn raw_tail(path: &str, segments: usize) -> String {
+    let bytes = path.as_bytes();
+    let is_slash = |at: usize| match bytes.get(at) {
+        Some(b'/') => Some(1),
+        Some(b'%') if bytes[at + 1..].starts_with(b"2F") || bytes[at + 1..].starts_with(b"2f") => Some(3),
+        _ => None,
+    };
+    let mut at = 0;
+    while let Some(length) = is_slash(at) {
+        at += length;
+    }
+    for _ in 0..segments {
+        while at < bytes.len() && is_slash(at).is_none() {
+            at += 1;
+        }
+        if at == bytes.len() {
+            return String::new();
+        }
+        at += is_slash(at).unwrap_or(1);
+    }
+    format!("/{}", path.get(at..).unwrap_or_default())
+}
+
+/// Whether `watch` is given and is not `false` or `0` (apimachinery `pkg/runtime/converter.go`).
 fn asks_for_watch(query: &str) -> bool {
-    parameter(query, "watch").is_some_and(|value| !matches!(&*value, "false" | "0"))
+    parameter(query, "watch").is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
 }
 
-fn decode(segment: &str) -> Cow<'_, str> {
-    percent_decode_str(segment).decode_utf8_lossy()
+/// Unescapes a path. Bytes that are no UTF-8 become U+FFFD, as upstream's JSON makes of them.
+fn unescape(path: &str) -> Result<Cow<'_, str>, PathError> {
+    let bytes = path.as_bytes();
+    let is_escape = |at: usize| {
+        let digits = bytes.get(at + 1..at + 3);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    match memchr::memchr_iter(b'%', bytes).all(is_escape) {
+        true => Ok(percent_decode_str(path).decode_utf8_lossy()),
+        false => Err(PathError::BadEscape),
+    }
 }
 
 #[cfg(test)]
@@ -157,8 +240,8 @@ mod tests {
     fn resource(method: Method, uri: &str) -> RequestInfo {
         let (path, query) = uri.split_once('?').map_or((uri, None), |(p, q)| (p, Some(q)));
         match route(&method, path, query) {
-            Route::Resource(info) => info,
-            Route::NonResource => panic!("{uri} is no resource"),
+            Ok(Route::Resource(info)) => info,
+            other => panic!("{uri} is no resource: {other:?}"),
         }
     }
 
@@ -169,16 +252,32 @@ mod tests {
             ("/api/v1/pods", "", "pods", "", "", Verb::List),
             ("/api/v1/pods?watch=true", "", "pods", "", "", Verb::Watch),
             ("/api/v1/pods?watch=0", "", "pods", "", "", Verb::List),
+            ("/api/v1/pods?watch=False", "", "pods", "", "", Verb::List),
             ("/api/v1/watch/pods", "", "pods", "", "", Verb::Watch),
             ("/api/v1/watch/namespaces/a/pods/b", "a", "pods", "b", "", Verb::Watch),
+            ("/api/v1/proxy/namespaces/a/pods/b/c", "a", "pods", "b", "", Verb::Proxy),
             ("/api/v1/namespaces/a/pods/b?watch=1", "a", "pods", "b", "", Verb::Get),
-            ("//api/v1//namespaces/a/pods/b", "a", "pods", "b", "", Verb::Get),
             ("/api/v1/namespaces/a/pods/b/log", "a", "pods", "b", "log", Verb::Get),
             ("/api/v1/namespaces", "", "namespaces", "", "", Verb::List),
             ("/api/v1/namespaces/a", "a", "namespaces", "a", "", Verb::Get),
+            ("/api/v1/namespaces/a/", "a", "namespaces", "a", "", Verb::Get),
             ("/api/v1/namespaces/a/status", "a", "namespaces", "a", "status", Verb::Get),
+            ("/api/v1/namespaces/a/namespaces/b", "a", "namespaces", "b", "", Verb::Get),
+            ("/api/v1/namespaces/a/namespaces", "a", "namespaces", "", "", Verb::List),
             ("/apis/apps/v1/namespaces/a/deployments", "a", "deployments", "", "", Verb::List),
-            ("/apis/apps/v1/namespaces/a/deployments/b%2Fc", "a", "deployments", "b/c", "", Verb::Get),
+            // Unescaped before it is split.
+            (
+                "/apis/apps/v1/namespaces/a/deployments/b%2Fstatus",
+                "a",
+                "deployments",
+                "b",
+                "status",
+                Verb::Get,
+            ),
+            ("/api/v1/namespaces/a%2Fpods%2fb", "a", "pods", "b", "", Verb::Get),
+            ("/api/v1/name%73paces/a", "a", "namespaces", "a", "", Verb::Get),
+            // Dots are names.
+            ("/api/v1/namespaces/../pods", "..", "pods", "", "", Verb::List),
         ];
         for (uri, namespace, name_of_resource, name, subresource, verb) in rows {
             let info = resource(Method::GET, uri);
@@ -188,13 +287,69 @@ mod tests {
                 "{uri}"
             );
             assert_eq!((info.subresource.as_str(), info.verb), (subresource, verb), "{uri}");
+            assert!(!info.has_empty_segment, "{uri}");
+        }
+    }
+
+    #[test]
+    fn methods_become_verbs() {
+        let rows = [
+            (Method::HEAD, "/api/v1/pods", Verb::List),
+            (Method::HEAD, "/api/v1/pods?watch=1", Verb::Watch),
+            (Method::HEAD, "/api/v1/nodes/a", Verb::Get),
+            (Method::DELETE, "/api/v1/pods", Verb::DeleteCollection),
+            (Method::POST, "/api/v1/watch/pods", Verb::Watch),
+            (Method::OPTIONS, "/api/v1/pods", Verb::Other),
+        ];
+        for (method, uri, verb) in rows {
+            assert_eq!(resource(method.clone(), uri).verb, verb, "{method} {uri}");
+        }
+    }
+
+    #[test]
+    fn what_follows_the_subresource_is_kept_as_it_was_sent() {
+        // path, what is passed on, whether a segment before it is empty
+        let rows = [
+            ("/api/v1/namespaces/n/services/s:80/proxy", "", false),
+            ("/api/v1/namespaces/n/services/s:80/proxy/", "/", false),
+            ("/api/v1/nodes/a/proxy/logs/x%2Fy/", "/logs/x%2Fy/", false),
+            ("/api/v1/nodes/a/proxy%2Flogs", "/logs", false),
+            ("/api/v1/nodes/proxy/proxy/logs", "/logs", false),
+            ("/api/v1/namespaces/proxy/pods/proxy/proxy/proxy/x", "/proxy/x", false),
+            ("/api/v1/namespaces/proxy/pods/p/proxy", "", false),
+            ("/api/v1/namespaces/n%2Fpods/p/proxy/x", "/x", false),
+            ("/api/v1/namespaces/n/pods/p/proxy//etc//passwd", "//etc//passwd", false),
+            ("/api/v1/namespaces/n/pods/p/proxy/../../x", "/../../x", false),
+            ("/api/v1/namespaces/n/pods/p/log/x", "/x", false),
+            ("/api/v1//namespaces/n/pods/p/log", "", true),
+            ("//api/v1/namespaces/n/pods/p/log", "", true),
+            ("/api/v1/namespaces//pods", "", true),
+        ];
+        for (path, tail, is_empty) in rows {
+            let info = resource(Method::GET, path);
+            assert_eq!(info.has_empty_segment, is_empty, "{path}");
+            if !is_empty {
+                assert_eq!(info.tail, tail, "{path}");
+            }
         }
     }
 
     #[test]
     fn what_is_not_a_resource() {
-        for path in ["/", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/healthz", "/version"] {
-            assert_eq!(route(&Method::GET, path, None), Route::NonResource, "{path}");
+        for path in ["/", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/healthz", "/%76ersion"]
+        {
+            let decoded = path.replace("%76", "v");
+            assert_eq!(route(&Method::GET, path, None), Ok(Route::NonResource(decoded)), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        for path in ["/api/v1/pods%", "/api/v1/%zz/a", "/%2", "/version%+1"] {
+            assert_eq!(route(&Method::GET, path, None), Err(PathError::BadEscape), "{path}");
+        }
+        for path in ["/api/v1/watch", "/apis/apps/v1/proxy/"] {
+            assert_eq!(route(&Method::GET, path, None), Err(PathError::NothingBehindVerb), "{path}");
         }
     }
 }

@@ -61,6 +61,19 @@ impl Selection {
         self.fields.exact("metadata.name")
     }
 
+    /// Checks that nothing but the object of that name is selected, where a request was authorized for it alone.
+    ///
+    /// # Errors
+    /// 500: authorization and selection read one query differently.
+    pub fn keeps_to(&self, authorized: Option<&str>) -> Result<(), ApiError> {
+        match authorized {
+            Some(name) if self.single_name() != Some(name) => {
+                Err(ApiError::internal("the field selector was authorized as another one"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a stored object is selected; reads the header, allocates nothing.
     pub fn matches(&self, resource: &ResourceType, object_key: &[u8], stored: &Head<'_>) -> bool {
         if !self.labels.is_everything() && !self.labels.matches_sorted(stored.labels()) {

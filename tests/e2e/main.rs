@@ -5,6 +5,7 @@ mod admission_plugins;
 mod admission_policies;
 mod audit;
 mod authorization;
+mod authorized;
 mod bad_input;
 mod certificates;
 mod concurrency;

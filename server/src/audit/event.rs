@@ -360,8 +360,8 @@ mod tests {
             level.as_str()
         );
         let policy = super::super::policy::Policy::parse(policy.as_bytes()).unwrap();
-        let route = crate::request_info::Route::NonResource;
-        let asked = super::super::policy::Asked { user: None, route: &route, verb: "get", path: "/" };
+        let route = crate::request_info::Route::NonResource("/".into());
+        let asked = super::super::policy::Asked { user: None, route: &route, verb: "get" };
         Event {
             depth: policy.depth(&asked),
             audit_id: "id".into(),

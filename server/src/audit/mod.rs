@@ -189,7 +189,7 @@ impl Audit {
     pub fn begin(&self, came: &Came<'_>) -> Recorder {
         let Some((policy, sinks)) = &self.0 else { return Recorder(None) };
         let path = came.uri.path();
-        let asked = Asked { user: came.user, route: came.route, verb: came.verb, path };
+        let asked = Asked { user: came.user, route: came.route, verb: came.verb };
         let depth = policy.depth(&asked);
         if depth.level == Level::None {
             return Recorder(None);
@@ -205,7 +205,7 @@ impl Audit {
                 subresource: info.subresource.clone(),
                 ..ObjectRef::default()
             }),
-            Route::NonResource => None,
+            Route::NonResource(_) => None,
         };
         let event = Event {
             depth,

@@ -148,8 +148,6 @@ pub struct Asked<'a> {
     pub route: &'a Route,
     /// The verb, in lower case.
     pub verb: &'a str,
-    /// The path.
-    pub path: &'a str,
 }
 
 impl Policy {
@@ -311,7 +309,7 @@ impl Rule {
                     && (self.namespaces.is_empty() || has(&self.namespaces, &info.namespace))
                     && (self.resources.is_empty() || self.resources.iter().any(|r| r.matches(info)))
             }
-            Route::NonResource => self.paths.iter().any(|rule| is_path(rule, asked.path)),
+            Route::NonResource(path) => self.paths.iter().any(|rule| is_path(rule, path)),
         }
     }
 }
@@ -356,13 +354,13 @@ mod tests {
 
     fn depth(policy: &Policy, user: &User, method: &str, uri: &str) -> Depth {
         let (path, query) = uri.split_once('?').map_or((uri, None), |(p, q)| (p, Some(q)));
-        let route = route(&method.parse().unwrap(), path, query);
+        let route = route(&method.parse().unwrap(), path, query).unwrap();
         let lower = method.to_ascii_lowercase();
         let verb = match &route {
             Route::Resource(info) => info.verb.as_str(),
-            Route::NonResource => &lower,
+            Route::NonResource(_) => &lower,
         };
-        policy.depth(&Asked { user: Some(user), route: &route, verb, path })
+        policy.depth(&Asked { user: Some(user), route: &route, verb })
     }
 
     /// A rule, who asks for what, and whether the rule is meant.

@@ -30,12 +30,12 @@ async fn events(dir: &std::path::Path, count: usize) -> Vec<Value> {
 fn begin(audit: &Audit, method: &str, uri: &str, headers: &HeaderMap) -> Recorder {
     let uri: Uri = uri.parse().unwrap();
     let method: Method = method.parse().unwrap();
-    let route = route(&method, uri.path(), uri.query());
+    let route = route(&method, uri.path(), uri.query()).unwrap();
     let jane = User { name: "jane".into(), ..User::default() };
     let id = id(headers);
     let verb = match &route {
         Route::Resource(info) => info.verb.as_str(),
-        Route::NonResource => "get",
+        Route::NonResource(_) => "get",
     };
     audit.begin(&Came {
         user: Some(&jane),
@@ -43,7 +43,7 @@ fn begin(audit: &Audit, method: &str, uri: &str, headers: &HeaderMap) -> Recorde
         verb,
         name: match &route {
             Route::Resource(info) => &info.name,
-            Route::NonResource => "",
+            Route::NonResource(_) => "",
         },
         uri: &uri,
         headers,

@@ -59,6 +59,21 @@ pub struct Selectors {
     pub labels: Vec<Requirement>,
 }
 
+impl<'a> ResourceTarget<'a> {
+    /// What a request is about, without its selectors.
+    pub fn of(info: &'a RequestInfo) -> ResourceTarget<'a> {
+        ResourceTarget {
+            group: &info.group,
+            version: &info.version,
+            resource: &info.resource,
+            subresource: &info.subresource,
+            name: &info.name,
+            namespace: &info.namespace,
+            selectors: None,
+        }
+    }
+}
+
 impl Selectors {
     /// The selectors of a raw query; `None` when there are none that can be read.
     pub fn of_query(query: &str) -> Option<Selectors> {
@@ -87,8 +102,10 @@ pub struct RequestAttributes {
 }
 
 impl RequestAttributes {
-    /// Reads what the request info does not hold: the selectors and the method.
-    pub fn read(method: &Method, verb: Option<Verb>, query: Option<&str>) -> RequestAttributes {
+    /// Reads what the request info does not hold: the selectors and the method. `info` is that of a resource. Where the path says
+    /// the verb, selectors are not asked about, as upstream does.
+    pub fn read(method: &Method, info: Option<&RequestInfo>, query: Option<&str>) -> RequestAttributes {
+        let verb = info.filter(|info| !info.verb_in_path).map(|info| info.verb);
         let selects = matches!(verb, Some(Verb::List | Verb::Watch | Verb::DeleteCollection));
         let method = match *method {
             Method::GET => Cow::Borrowed("get"),
@@ -105,26 +122,9 @@ impl RequestAttributes {
     /// The attributes of a request for a resource. A list or watch that is narrowed to one name is that object
     /// (k8s.io/apiserver `pkg/endpoints/request/requestinfo.go`), so that a rule with resource names can allow it.
     pub fn of_resource<'a>(&'a self, user: &'a User, info: &'a RequestInfo) -> Attributes<'a> {
-        let target = ResourceTarget {
-            group: &info.group,
-            version: &info.version,
-            resource: &info.resource,
-            subresource: &info.subresource,
-            name: self.name(info),
-            namespace: &info.namespace,
-            selectors: self.selectors.as_ref(),
-        };
-        Attributes { user, verb: self.verb(info), target: Target::Resource(target) }
-    }
-
-    /// The verb of a request for a resource. HEAD is what GET would be; other methods have none, and no rule names that.
-    pub fn verb(&self, info: &RequestInfo) -> &'static str {
-        match info.verb {
-            Verb::Other if self.method == "head" && info.name.is_empty() => "list",
-            Verb::Other if self.method == "head" => "get",
-            Verb::Other => "",
-            verb => verb.as_str(),
-        }
+        let selectors = self.selectors.as_ref();
+        let target = ResourceTarget { name: self.name(info), selectors, ..ResourceTarget::of(info) };
+        Attributes { user, verb: info.verb.authorized_as(), target: Target::Resource(target) }
     }
 
     /// The name of the object: that of the path, or the one that the field selector asks for.

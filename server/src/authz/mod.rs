@@ -6,6 +6,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`attributes`] | the question |
+//! | [`authorized`] | what was allowed, which is all that a handler acts on |
 //! | [`decision`] | the answer |
 //! | [`options`] | flags |
 //! | [`crate::storage::follow`] | state in memory that follows the store |
@@ -16,6 +17,7 @@
 //! | [`simple`] | `system:masters`, AlwaysAllow, AlwaysDeny |
 
 pub mod attributes;
+pub mod authorized;
 pub mod config;
 pub mod decision;
 pub mod node;
@@ -25,6 +27,7 @@ pub mod simple;
 pub mod webhook;
 
 pub use attributes::{Attributes, RequestAttributes, ResourceTarget, Selectors, Target};
+pub use authorized::{Authorized, AuthorizedPath};
 pub use decision::{Decision, Reason, Verdict};
 pub use options::{AuthorizationOptions, Mode};
 
@@ -178,7 +181,8 @@ impl Authorizer {
     /// # Errors
     /// 403 in upstream's words; 500 when nobody could decide.
     pub async fn require(&self, attributes: &Attributes<'_>) -> Result<Decision, ApiError> {
-        settle(self.authorize(attributes).await, attributes)
+        let decision = self.authorize(attributes).await;
+        settle(&decision, attributes).map(|()| decision)
     }
 }
 
@@ -216,10 +220,10 @@ pub fn watched(server: &Arc<Server>, options: &AuthorizationOptions) -> Vec<Watc
 ///
 /// # Errors
 /// 403 in upstream's words; 500 when nobody could decide.
-pub fn settle(decision: Decision, attributes: &Attributes<'_>) -> Result<Decision, ApiError> {
+pub fn settle(decision: &Decision, attributes: &Attributes<'_>) -> Result<(), ApiError> {
     match (&decision.error, decision.allowed()) {
-        (_, true) => Ok(decision),
-        (Some(fault), _) => Err(ApiError::internal(fault)),
+        (_, true) => Ok(()),
+        (Some(error), _) => Err(ApiError::internal(error)),
         (None, _) => Err(denied(attributes, &decision.reason)),
     }
 }

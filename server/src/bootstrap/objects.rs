@@ -166,7 +166,7 @@ pub async fn ensure_service_cidr(server: &Arc<Server>) -> Result<(), ApiError> {
         "spec": tree!({ "cidrs": networks.clone() }),
     });
     ensure(server, RESOURCE, "", object).await?;
-    let mut cx = Context::internal(server, RESOURCE, "", NAME, Verb::Update)?;
+    let cx = Context::internal(server, RESOURCE, "", NAME, Verb::Update)?;
     let widened = |live: Option<&Value>| {
         let mut new = live.cloned().unwrap_or_default();
         let shown = new.at(&["spec", "cidrs"]).and_then(Value::as_array).unwrap_or_default().to_vec();
@@ -207,7 +207,7 @@ pub async fn ensure_service_cidr(server: &Arc<Server>) -> Result<(), ApiError> {
         outcome => outcome,
     };
     gone_is_fine(update(&cx, &widened).await)?;
-    cx.info.subresource = "status".to_owned();
+    let cx = cx.at_subresource("status");
     gone_is_fine(update(&cx, &ready).await)
 }
 

@@ -131,8 +131,8 @@ async fn empty(server: &Arc<Server>, namespace: &str) -> Result<bool, ApiError> 
 
 /// Takes the finalizer off; true when the namespace needs no more work.
 async fn finalize(server: &Arc<Server>, name: &str) -> Result<bool, ApiError> {
-    let mut cx = Context::internal(server, ("", "v1", "namespaces"), "", name, Verb::Update)?;
-    cx.info.subresource = "finalize".into();
+    let cx = Context::internal(server, ("", "v1", "namespaces"), "", name, Verb::Update)?
+        .at_subresource("finalize");
     let transform = |live: Option<&Value>| {
         let mut namespace = live.cloned().unwrap_or_default();
         if let Some(finalizers) = namespace.get_mut("spec").and_then(|s| s.get_mut("finalizers")) {

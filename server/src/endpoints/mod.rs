@@ -6,11 +6,14 @@ mod documents;
 mod health;
 
 use hyper::header::{HeaderName, HeaderValue, CONTENT_TYPE};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use plinth_codec::error::quoted;
 
 use crate::authn::service_account::discovery as openid_discovery;
+use crate::authz::AuthorizedPath;
 use crate::discovery::root;
 use crate::http::body::Body;
+use crate::request_info::PathError;
 use crate::server::Server;
 use crate::status::ApiError;
 
@@ -25,9 +28,12 @@ const ENDPOINTS: &[&str] =
 ///
 /// # Errors
 /// 404, 405, 406.
-pub async fn serve<B>(server: &Server, request: &Request<B>) -> Result<Response<Body>, ApiError> {
-    let path = normalised(request.uri().path());
-    let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
+pub async fn serve<B>(
+    server: &Server,
+    path: &AuthorizedPath,
+    request: &Request<B>,
+) -> Result<Response<Body>, ApiError> {
+    let Some(segments) = segments(path.as_str()) else { return Ok(not_found_text()) };
     // Upstream answers every method on the two roots of discovery.
     if *request.method() != Method::GET && !matches!(segments.as_slice(), ["api" | "apis"]) {
         return Err(ApiError::method_not_allowed());
@@ -35,7 +41,9 @@ pub async fn serve<B>(server: &Server, request: &Request<B>) -> Result<Response<
     match segments.as_slice() {
         [] => Ok(json_text(root::paths(&discovered::catalog(&server.registry()), ENDPOINTS))),
         ["version"] => Ok(json_text(root::version(&root::THIS))),
-        ["livez" | "readyz" | "healthz", ..] => Ok(health::serve(server, &segments, request.uri().query())),
+        ["livez" | "readyz" | "healthz"] | ["livez" | "readyz" | "healthz", _] => {
+            Ok(health::serve(server, &segments, request.uri().query()))
+        }
         ["metrics"] => Ok(text(StatusCode::OK, crate::metrics::CONTENT_TYPE, server.metrics.render(server))),
         ["plinth", "backup"] => Ok(backup::serve(server)),
         [".well-known", "openid-configuration"] => {
@@ -63,8 +71,30 @@ fn openid(
     response
 }
 
-fn normalised(path: &str) -> &str {
-    path.trim_end_matches('/')
+/// The segments of a path; `None` for one with empty segments in it, which nothing is behind: it is not authorized as the path
+/// without them. Slashes at the end are ignored.
+fn segments(path: &str) -> Option<Vec<&str>> {
+    let path = path.strip_prefix('/')?.trim_end_matches('/');
+    if path.is_empty() {
+        return Some(Vec::new());
+    }
+    let segments: Vec<&str> = path.split('/').collect();
+    (!segments.contains(&"")).then_some(segments)
+}
+
+/// The answer to a path that is refused before anybody is asked, in the words of Go's `net/http` and of upstream's
+/// `WithRequestInfo`.
+pub fn refuse_path(error: PathError, uri: &Uri) -> Response<Body> {
+    const PLAIN: &str = "text/plain; charset=utf-8";
+    match error {
+        PathError::BadEscape => text(StatusCode::BAD_REQUEST, PLAIN, b"400 Bad Request".to_vec()),
+        PathError::NothingBehindVerb => {
+            let quoted = quoted(&uri.to_string());
+            let what =
+                format!("Internal Server Error: {quoted}: failed to create RequestInfo: {error}, {uri}\n");
+            text(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, what.into_bytes())
+        }
+    }
 }
 
 fn json_text(body: Vec<u8>) -> Response<Body> {

@@ -26,11 +26,11 @@ pub enum What<'a> {
 }
 
 impl<'a> Digest<'a> {
-    /// The digest of a request. `verb` and `path` are those of a request for no resource.
-    pub fn new(user: &'a User, route: &'a Route, verb: &'a str, path: &'a str) -> Digest<'a> {
+    /// The digest of a request. `verb` is that of a request for no resource.
+    pub fn new(user: &'a User, route: &'a Route, verb: &'a str) -> Digest<'a> {
         let what = match route {
             Route::Resource(info) => What::Resource(info),
-            Route::NonResource => What::Path(verb, path),
+            Route::NonResource(path) => What::Path(verb, path),
         };
         Digest { user, what }
     }

@@ -22,9 +22,9 @@ fn user(name: &str, groups: &[&str]) -> User {
 
 fn class_of(config: &Config, user: &User, method: &str, uri: &str) -> (String, String, String) {
     let (path, query) = uri.split_once('?').map_or((uri, None), |(p, q)| (p, Some(q)));
-    let route = route(&method.parse().unwrap(), path, query);
+    let route = route(&method.parse().unwrap(), path, query).unwrap();
     let verb = method.to_ascii_lowercase();
-    let digest = Digest::new(user, &route, &verb, path);
+    let digest = Digest::new(user, &route, &verb);
     let schema = config.classify(&digest).unwrap();
     (schema.name.clone(), schema.level.name().to_owned(), schema.distinguisher.of(&digest).to_owned())
 }
@@ -175,8 +175,8 @@ fn a_level_without_an_object_stays_until_it_is_idle() {
     let mut levels = levels(100);
     let (config, _) = levels.digest(&of("prioritylevelconfigurations"), &of("flowschemas"));
     let jane = user("jane", &["system:authenticated"]);
-    let route = route(&hyper::Method::GET, "/api/v1/pods", None);
-    let schema = config.classify(&Digest::new(&jane, &route, "get", "/api/v1/pods")).unwrap().clone();
+    let route = route(&hyper::Method::GET, "/api/v1/pods", None).unwrap();
+    let schema = config.classify(&Digest::new(&jane, &route, "get")).unwrap().clone();
     let Ok(super::super::level::Arrived::Served(seat)) = schema.level.arrive(1, 1) else { panic!() };
     levels.digest(&[], &[]);
     assert!(levels.levels.contains_key("global-default"));

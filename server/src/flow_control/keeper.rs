@@ -115,10 +115,8 @@ async fn tell_status(server: &Arc<Server>, schema: &Value, reference: &Reference
         return Ok(());
     }
     let change = |live: &mut Value| conditions::set(live, "Dangling", status, reason, &message);
-    let mut cx =
-        Context::internal(server, (GROUP, "v1", "flowschemas"), "", &reference.schema, Verb::Update)?;
-    cx.info.subresource = "status".into();
-    update(&cx, &change).await
+    let cx = Context::internal(server, (GROUP, "v1", "flowschemas"), "", &reference.schema, Verb::Update)?;
+    update(&cx.at_subresource("status"), &change).await
 }
 
 /// Puts right what every server has.

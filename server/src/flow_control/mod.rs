@@ -286,10 +286,10 @@ impl Refused {
 pub fn runs_long(route: &Route) -> bool {
     match route {
         Route::Resource(info) => {
-            info.verb == Verb::Watch
+            matches!(info.verb, Verb::Watch | Verb::Proxy)
                 || matches!(info.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward")
         }
-        Route::NonResource => false,
+        Route::NonResource(_) => false,
     }
 }
 

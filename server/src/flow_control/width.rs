@@ -113,7 +113,9 @@ mod tests {
             ("POST", "/api/v1/namespaces/x/pods", 1),
         ] {
             let (path, query) = uri.split_once('?').map_or((uri, None), |(p, q)| (p, Some(q)));
-            let Route::Resource(info) = route(&method.parse().unwrap(), path, query) else { panic!("{uri}") };
+            let Ok(Route::Resource(info)) = route(&method.parse().unwrap(), path, query) else {
+                panic!("{uri}")
+            };
             assert_eq!(sizes.seats(&info, query, 10), seats, "{uri}");
             assert_eq!(sizes.seats(&info, query, 1), 1, "{uri}");
         }

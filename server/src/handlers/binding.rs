@@ -36,7 +36,7 @@ pub(super) async fn bind(cx: Box<Context>, incoming: Incoming) -> Result<Respons
     }
     check(&binding)?;
     admission::validate(&call, &binding).await?;
-    let pods = Context::internal(&cx.server, ("", "v1", "pods"), &cx.info.namespace, &name, Verb::Update)?;
+    let pods = cx.on_behalf(("", "v1", "pods"), &name, Verb::Update)?;
     write::amend(&pods, cx.query.is_dry_run(), &|pod| assign(pod, &binding)).await?;
     let status = tree!({ "kind": "Status", "apiVersion": "v1", "metadata": Map::new(), "status": "Success", "code": 201 });
     respond_status(&representation, StatusCode::CREATED, &status)

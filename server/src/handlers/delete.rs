@@ -13,14 +13,13 @@ use plinth_engine::{At, Record, Snapshot, Transaction};
 use std::time::{Duration, SystemTime};
 
 use super::delete_options::Options;
-use super::{key_namespace, list, respond, write, Context};
+use super::{list, respond, write, Context};
 use crate::admission::{self, Call, Operation};
 use crate::authz::{Attributes, ResourceTarget};
 use crate::custom_resources::present;
 use crate::field;
 use crate::http::body::Body;
 use crate::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
-use crate::registry::StorageForm;
 use crate::representation::{Item, Representation};
 use crate::selection::Selection;
 use crate::status::ApiError;
@@ -50,7 +49,8 @@ pub(super) async fn delete(cx: Box<Context>, incoming: Incoming) -> Result<Respo
     if says_nothing && cx.resource.plural() == "jobs" && cx.resource.strategy.orphans_by_default {
         cx.warnings.add("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
     }
-    match delete_object(&cx, key_namespace(&cx), &cx.info.name, &options).await? {
+    let object_key = cx.info.object_key(&cx.resource)?;
+    match delete_object(&cx, object_key, &cx.info.name, &options).await? {
         Deleted::Gone { last, revision } if cx.resource.strategy.answers_deleted_object => {
             let mut out = Vec::with_capacity(last.len() + 128);
             representation.object(&Item::new(&last, revision)?, &mut out)?;
@@ -100,22 +100,25 @@ fn answer_status(
     Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
 }
 
+/// Deletes the object of that key, which is the one that `cx` names or one of its collection.
+///
+/// # Errors
+/// Everything that a delete can answer.
 pub(super) async fn delete_object(
     cx: &Context,
-    namespace: &str,
+    object_key: Vec<u8>,
     name: &str,
     options: &Options,
 ) -> Result<Deleted, ApiError> {
-    let form = write::storage(cx)?;
     let (group, plural) = (cx.resource.group(), cx.resource.plural());
     if let Some(why) = (cx.resource.strategy.refuses_delete)(name) {
         return Err(ApiError::forbidden(group, plural, name, why));
     }
     if options.ignore_store_read_error {
-        return delete_unreadable(cx, form, namespace, name).await;
+        return delete_unreadable(cx, object_key, name).await;
     }
     for _ in 0..ATTEMPTS {
-        let live = cx.server.store.get(form, namespace, name).await?;
+        let live = cx.server.store.newest(object_key.clone()).await?;
         let live =
             live.ok_or_else(|| ApiError::not_found(cx.resource.group(), cx.resource.plural(), name))?;
         if let Some(deleted) = delete_once(cx, name, options, live).await? {
@@ -129,23 +132,16 @@ pub(super) async fn delete_object(
 ///
 /// # Errors
 /// 403 without the permission of its own verb, 422 for an object that can be read, 404 for one that is not there.
-async fn delete_unreadable(
-    cx: &Context,
-    form: &StorageForm,
-    namespace: &str,
-    name: &str,
-) -> Result<Deleted, ApiError> {
+async fn delete_unreadable(cx: &Context, object_key: Vec<u8>, name: &str) -> Result<Deleted, ApiError> {
     const VERB: &str = "unsafe-delete-ignore-read-errors";
     let (group, plural) = (cx.resource.group(), cx.resource.plural());
-    let version = cx.resource.row.version.as_str();
-    let target =
-        ResourceTarget { group, version, resource: plural, name, namespace, ..ResourceTarget::default() };
+    // The name is that of the path, or one of the collection.
+    let target = ResourceTarget { name, ..ResourceTarget::of(&cx.info) };
     let decision = cx.server.authorizer.authorize(&Attributes::resource(&cx.user, VERB, target)).await;
     if !decision.allowed() {
         let why = format!("not permitted to do {VERB:?}, reason: {}", decision.reason);
         return Err(ApiError::forbidden(group, plural, name, &why));
     }
-    let object_key = key::object(&form.prefix, namespace, name);
     let readable = match cx.server.store.newest(object_key.clone()).await {
         Ok(None) => return Err(ApiError::not_found(group, plural, name)),
         Ok(Some(record)) => object::to_tree(&cx.resource, &record).is_ok(),
@@ -405,11 +401,10 @@ pub(super) async fn delete_collection(
             }
             taken += 1;
             last = object_key.clone();
-            let Some((namespace, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key)
-            else {
+            let Some((_, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key) else {
                 continue;
             };
-            match delete_object(&cx, namespace, name, &options).await {
+            match delete_object(&cx, object_key.to_vec(), name, &options).await {
                 // The answer shows the objects as the list found them.
                 Ok(Deleted::Gone { .. } | Deleted::Kept { .. }) => {}
                 Ok(Deleted::Unreadable) => continue,
@@ -442,17 +437,16 @@ pub(super) async fn delete_collection(
 pub(crate) async fn delete_all(cx: &Context) -> Result<u64, ApiError> {
     let form = write::storage(cx)?;
     let options = Options { propagation_policy: Some("Background".into()), ..Options::default() };
-    let mut range = key::range(&key::collection(&form.prefix, key_namespace(cx)));
+    let mut range = key::range(&cx.info.collection_key(&cx.resource)?);
     let mut held = 0;
     loop {
         let snapshot = cx.server.store.engine().snapshot(At::Latest)?;
         let (found, next) = step(cx, &snapshot, &range, &Selection::everything()).await?;
         for (object_key, _) in found {
-            let Some((namespace, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key)
-            else {
+            let Some((_, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key) else {
                 continue;
             };
-            match delete_object(cx, namespace, name, &options).await {
+            match delete_object(cx, object_key.to_vec(), name, &options).await {
                 Ok(Deleted::Gone { .. } | Deleted::Unreadable) => {}
                 Ok(Deleted::Kept { .. }) => held += 1,
                 // Somebody else was quicker.
@@ -484,7 +478,7 @@ pub(crate) async fn delete_one(
         resource_version: revision.map(|r| r.get().to_string()),
         ..Options::default()
     };
-    delete_object(cx, key_namespace(cx), &cx.info.name, &options).await.map(|_| ())
+    delete_object(cx, cx.info.object_key(&cx.resource)?, &cx.info.name, &options).await.map(|_| ())
 }
 
 type Found = Vec<(Bytes, Fetched)>;

@@ -45,8 +45,7 @@ pub(super) async fn evict(cx: Box<Context>, incoming: Incoming) -> Result<Respon
     let options = options(&cx, &eviction)?;
     call.dry_run = options.is_dry_run();
     admission::validate(&call, &eviction).await?;
-    let pods =
-        Context::internal(&cx.server, ("", "v1", "pods"), &cx.info.namespace, &cx.info.name, Verb::Delete)?;
+    let pods = cx.on_behalf(("", "v1", "pods"), &cx.info.name, Verb::Delete)?;
     let status = match evict_pod(&pods, &options).await? {
         Evicted::Gone => {
             tree!({ "kind": "Status", "apiVersion": "v1", "metadata": Map::new(), "status": "Success", "code": 201 })
@@ -205,13 +204,14 @@ async fn mark_and_delete(pods: &Context, mut options: Options) -> Result<(), Api
             *version = revision.get().to_string();
         }
     }
-    delete::delete_object(pods, &pods.info.namespace, &pods.info.name, &options).await.map(|_| ())
+    let key = pods.info.object_key(&pods.resource)?;
+    delete::delete_object(pods, key, &pods.info.name, &options).await.map(|_| ())
 }
 
 /// Takes one disruption out of the budget.
 async fn take_one(pods: &Context, name: &str, dry_run: bool) -> Result<(), ApiError> {
     let resource = ("policy", "v1", "poddisruptionbudgets");
-    let budgets = Context::internal(&pods.server, resource, &pods.info.namespace, name, Verb::Update)?;
+    let budgets = pods.on_behalf(resource, name, Verb::Update)?;
     write::amend(&budgets, dry_run, &|budget| lower(budget, &pods.info.name)).await.map(|_| ())
 }
 

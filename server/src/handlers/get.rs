@@ -4,17 +4,16 @@ use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_engine::{At, Engine, Revision};
 
-use super::{key_namespace, respond, Context};
+use super::{respond, Context};
 use crate::http::body::Body;
 use crate::representation::Item;
 use crate::status::{ApiError, Reason};
-use crate::storage::{key, parse_resource_version};
+use crate::storage::parse_resource_version;
 
 pub(super) async fn get(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
-    let Some(form) = &cx.resource.storage else { return Err(ApiError::method_not_allowed()) };
     let at = read_at(&cx).await?;
-    let key = key::object(&form.prefix, key_namespace(&cx), &cx.info.name);
+    let key = cx.info.object_key(&cx.resource)?;
     let record = match at {
         At::Latest => cx.server.store.newest(key).await?,
         At::Exact(_) => {

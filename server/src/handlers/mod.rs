@@ -35,6 +35,7 @@ use plinth_codec::Value;
 
 use crate::audit;
 use crate::authn::User;
+use crate::authz::Authorized;
 use crate::custom_resources::{object, present};
 use crate::heavy::Heavy;
 use crate::http::body::Body;
@@ -54,8 +55,8 @@ pub struct Context {
     pub server: Arc<Server>,
     /// What is served, as of when the request came.
     pub registry: Arc<Registry>,
-    /// Group, version, resource, names and verb.
-    pub info: RequestInfo,
+    /// Group, version, resource, names and verb, as they were authorized.
+    pub info: Authorized,
     /// Query parameters.
     pub query: Query,
     /// The query as it came, for what negotiation reads.
@@ -124,6 +125,31 @@ impl Context {
         Ok(Context::of_resource(server, &registry, resource, (namespace, name), verb))
     }
 
+    /// What a request does besides to another object, in its own namespace or to a cluster-scoped one, as part of what it was
+    /// authorized for: a binding changes its pod, an eviction its budget.
+    ///
+    /// # Errors
+    /// When the resource is not served; a programming error.
+    pub(super) fn on_behalf(
+        &self,
+        (group, version, plural): (&str, &str, &str),
+        name: &str,
+        verb: Verb,
+    ) -> Result<Context, ApiError> {
+        let registry = self.server.registry();
+        let resource = registry.get(group, version, plural).ok_or_else(ApiError::no_such_resource)?;
+        let namespace = if resource.row.namespaced { self.info.namespace.as_str() } else { "" };
+        Ok(Context::of_resource(&self.server, &registry, resource, (namespace, name), verb))
+    }
+
+    /// The same request of the server's own for a subresource.
+    pub fn at_subresource(self, subresource: &str) -> Context {
+        let (namespace, name) = (self.info.namespace.as_str(), self.info.name.as_str());
+        let info = Authorized::by_server(&self.resource, subresource, (namespace, name), self.info.verb);
+        let user = Arc::new(server_user());
+        Context { info, user, ..self }
+    }
+
     /// A request of the server's own for a resource that need not be served in this version.
     pub fn of_resource(
         server: &Arc<Server>,
@@ -132,24 +158,14 @@ impl Context {
         (namespace, name): (&str, &str),
         verb: Verb,
     ) -> Context {
-        let user = User::new("system:apiserver", &["system:masters"]);
         Context {
             server: server.clone(),
             registry: registry.clone(),
-            info: RequestInfo {
-                group: resource.row.group.to_string(),
-                version: resource.row.version.to_string(),
-                namespace: namespace.into(),
-                resource: resource.row.plural.to_string(),
-                subresource: String::new(),
-                name: name.into(),
-                rest: Vec::new(),
-                verb,
-            },
+            info: Authorized::by_server(resource, "", (namespace, name), verb),
             query: Query { field_manager: Some("plinth".into()), ..Query::default() },
             raw_query: None,
             headers: HeaderMap::new(),
-            user: Arc::new(user),
+            user: Arc::new(server_user()),
             resource: resource.clone(),
             upgrade: None,
             method: Method::GET,
@@ -233,6 +249,11 @@ impl Context {
     }
 }
 
+/// As whom the server itself writes.
+fn server_user() -> User {
+    User::new("system:apiserver", &["system:masters"])
+}
+
 /// Answers a request for a resource.
 ///
 /// # Errors
@@ -259,6 +280,9 @@ async fn answer(cx: Box<Context>, body: hyper::body::Incoming) -> Result<Respons
     }
     check_scope(&cx)?;
     check_name(&cx.info.name)?;
+    if !is_routed(&cx) {
+        return Err(ApiError::method_not_allowed());
+    }
     if !cx.info.subresource.is_empty() {
         return Box::pin(subresource(cx, body)).await;
     }
@@ -301,7 +325,19 @@ async fn answer(cx: Box<Context>, body: hyper::body::Incoming) -> Result<Respons
         Verb::Patch => Box::pin(patch::patch(cx, body)).await,
         Verb::Delete => Box::pin(delete::delete(cx, body)).await,
         Verb::DeleteCollection => Box::pin(delete::delete_collection(cx, body)).await,
-        Verb::Other => Err(ApiError::method_not_allowed()),
+        Verb::Proxy | Verb::Other => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// Whether the method has a route: HEAD is authorized as GET and served for custom resources and proxies alone, and what the path
+/// says to be a watch is one for GET alone (k8s.io/apiserver `pkg/endpoints/installer.go`; apiextensions-apiserver
+/// `pkg/apiserver/customresource_handler.go`).
+fn is_routed(cx: &Context) -> bool {
+    let serves_head = cx.resource.is_custom() || cx.info.subresource == "proxy";
+    match cx.method {
+        Method::HEAD => serves_head && cx.info.verb != Verb::Watch,
+        Method::GET => true,
+        _ => cx.info.verb != Verb::Watch,
     }
 }
 
@@ -376,19 +412,16 @@ fn check_scope(cx: &Context) -> Result<(), ApiError> {
 
 /// Whether the path of a request has a namespace where the resource has one.
 pub(crate) fn fits_scope(row: &Resource, info: &RequestInfo) -> bool {
-    let is_namespace = row.plural == "namespaces" && row.group.is_empty();
     match row.namespaced {
         true => !info.namespace.is_empty() || (info.name.is_empty() && !info.verb.mutates()),
-        false => info.namespace.is_empty() || is_namespace,
+        // Nothing of the cluster is served below a namespace, least of all another namespace.
+        false => !info.is_below_namespace,
     }
 }
 
 /// The namespace part of an object's key.
 pub(crate) fn key_namespace(cx: &Context) -> &str {
-    match cx.resource.row.namespaced {
-        true => &cx.info.namespace,
-        false => "",
-    }
+    cx.info.key_namespace(&cx.resource)
 }
 
 /// Answers with a Status that is not an error of the request path.

@@ -112,7 +112,8 @@ fn apply_configuration(
     let Some(mut object) = ownership::apply(cx, live, &patch.document, force, &now)? else {
         return Ok((live.cloned().unwrap_or_default(), warnings));
     };
-    if given.is_empty() {
+    // The live object lends its name to a configuration without one; an absent object has none to lend.
+    if given.is_empty() && live.is_some() {
         metadata::of(&mut object)?.insert("name", name);
     }
     if let Some(custom) = custom(cx, target) {

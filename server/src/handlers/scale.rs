@@ -10,7 +10,8 @@ use plinth_codec::{tree, Map, Value};
 
 use super::patch::Target;
 use super::write::{self, Ownership, Update, Updated};
-use super::{body, key_namespace, patch, respond, Context};
+use super::{body, patch, respond, Context};
+use crate::authz::authorized;
 use crate::field;
 use crate::http::body::Body;
 use crate::metadata;
@@ -25,8 +26,7 @@ pub(super) async fn scale(cx: Box<Context>, incoming: Incoming) -> Result<Respon
     let representation = cx.representation(Shape::Object)?;
     match cx.info.verb {
         Verb::Get => {
-            let form = write::storage(&cx)?;
-            let record = cx.server.store.get(form, key_namespace(&cx), &cx.info.name).await?;
+            let record = cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?;
             let record = cx.present(record.ok_or_else(|| cx.not_found())?).await?;
             let object = object::to_tree(&cx.resource, &record)?;
             let scale = of(&cx.resource, &object);
@@ -82,9 +82,7 @@ impl Change<'_> {
                     return Err(metadata::nameless(name));
                 }
                 if given != name {
-                    return Err(ApiError::bad_request(format!(
-                        "the name of the object ({given}) does not match the name on the URL ({name})"
-                    )));
+                    return Err(authorized::other_name(given, name));
                 }
                 scale.clone()
             }

@@ -201,10 +201,8 @@ async fn bind(cx: &Context, request: &Value, claims: &mut Kubernetes) -> Result<
 }
 
 async fn read(cx: &Context, plural: &str, name: &str) -> Result<Option<Value>, ApiError> {
-    let namespace = if plural == "nodes" { "" } else { cx.info.namespace.as_str() };
-    let read = Context::internal(&cx.server, ("", "v1", plural), namespace, name, Verb::Get)?;
-    let form = read.resource.storage.as_ref().ok_or_else(ApiError::method_not_allowed)?;
-    let record = cx.server.store.get(form, namespace, name).await?;
+    let read = cx.on_behalf(("", "v1", plural), name, Verb::Get)?;
+    let record = cx.server.store.newest(read.info.object_key(&read.resource)?).await?;
     record.map(|record| object::to_tree(&read.resource, &record)).transpose()
 }
 

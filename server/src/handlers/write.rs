@@ -8,20 +8,22 @@ use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_codec::Value;
 use plinth_engine::{Condition, Revision, Transaction};
+use tokio::sync::OnceCell;
 
 use super::{key_namespace, respond, Context, Warnings};
 use crate::admission::{self, Call, Operation};
+use crate::authz::authorized::{self, CreateGrant};
 use crate::authz::rbac::{self, escalation};
+use crate::authz::Authorized;
 use crate::custom_resources::validate;
 use crate::http::body::Body;
 use crate::metadata::{self, Moment};
 use crate::ownership;
-use crate::registry::StorageForm;
 use crate::representation::{Item, Representation};
 use crate::request_info::Verb;
 use crate::server::Server;
 use crate::status::{ApiError, Cause};
-use crate::storage::{key, object, unchanged, Fetched};
+use crate::storage::{object, unchanged, Fetched};
 use crate::strategy::{allocation, faces, Deletion};
 
 /// How often a write is tried again when another one came between. Each round somebody wins, so this is
@@ -46,7 +48,7 @@ pub enum Updated {
     Created(Written),
 }
 
-pub(super) fn storage(cx: &Context) -> Result<&StorageForm, ApiError> {
+pub(super) fn storage(cx: &Context) -> Result<&crate::registry::StorageForm, ApiError> {
     cx.resource.storage.as_ref().ok_or_else(ApiError::method_not_allowed)
 }
 
@@ -56,6 +58,28 @@ pub(super) fn storage(cx: &Context) -> Result<&StorageForm, ApiError> {
 /// Everything that a create can answer.
 pub(super) async fn create_object(cx: &Context, tree: Value) -> Result<Written, ApiError> {
     create_owned(cx, tree, Ownership::Track).await
+}
+
+/// The right to create what a request makes. One for another verb asks the authorizers when the object is ready to be stored, and
+/// once, however often the write is tried again (k8s.io/apiserver `pkg/endpoints/handlers`, `withAuthorization`).
+struct Permit<'a> {
+    cx: &'a Context,
+    asked: OnceCell<Authorized>,
+}
+
+impl<'a> Permit<'a> {
+    fn of(cx: &'a Context) -> Permit<'a> {
+        Permit { cx, asked: OnceCell::new() }
+    }
+
+    async fn grant(&self) -> Result<CreateGrant<'_>, ApiError> {
+        if let Some(grant) = self.cx.info.grant() {
+            return Ok(grant);
+        }
+        let ask = || self.cx.server.authorizer.authorize_create(&self.cx.user, &self.cx.info);
+        let asked = self.asked.get_or_try_init(ask).await?;
+        asked.grant().ok_or_else(|| ApiError::internal("a create was authorized as another verb"))
+    }
 }
 
 /// Who sets `managedFields`.
@@ -71,9 +95,10 @@ async fn create_owned(cx: &Context, tree: Value, ownership: Ownership) -> Result
     let generated =
         metadata::text(&tree, "name").is_empty() && !metadata::text(&tree, "generateName").is_empty();
     let attempts = if generated { NAME_ATTEMPTS } else { 1 };
+    let permit = Permit::of(cx);
     let mut last = None;
     for _ in 0..attempts {
-        match create_unraced(cx, &tree, ownership).await {
+        match create_unraced(cx, &permit, &tree, ownership).await {
             Err(error) if error.code == 409 && generated => last = Some(error),
             outcome => return outcome,
         }
@@ -81,9 +106,14 @@ async fn create_owned(cx: &Context, tree: Value, ownership: Ownership) -> Result
     Err(last.unwrap_or_else(|| ApiError::internal("no attempt was made")))
 }
 
-async fn create_unraced(cx: &Context, tree: &Value, ownership: Ownership) -> Result<Written, ApiError> {
+async fn create_unraced(
+    cx: &Context,
+    permit: &Permit<'_>,
+    tree: &Value,
+    ownership: Ownership,
+) -> Result<Written, ApiError> {
     for _ in 0..ATTEMPTS {
-        if let Created::Written(written) = create_once(cx, tree.clone(), ownership).await? {
+        if let Created::Written(written) = create_once(cx, permit, tree.clone(), ownership).await? {
             return Ok(written);
         }
     }
@@ -97,8 +127,12 @@ enum Created {
     Raced,
 }
 
-async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Result<Created, ApiError> {
-    let form = storage(cx)?;
+async fn create_once(
+    cx: &Context,
+    permit: &Permit<'_>,
+    mut tree: Value,
+    ownership: Ownership,
+) -> Result<Created, ApiError> {
     let moment = Moment::present();
     let strategy = cx.resource.strategy;
     let dry_run = cx.query.is_dry_run();
@@ -130,12 +164,13 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
     faults.extend(custom_faults(cx, &tree, None)?);
     refuse_faults(cx, &tree, faults)?;
     warn(cx, &tree, None);
+    let grant = permit.grant().await?;
     admission::validate(&call, &tree).await?;
     let effects = call.effects();
     let can_race = reserved.takes() || effects.can_race();
     let name = metadata::text(&tree, "name").to_owned();
     let has_generate_name = !metadata::text(&tree, "generateName").is_empty();
-    let key = key::object(&form.prefix, key_namespace(cx), &name);
+    let key = grant.key(&cx.resource, &name)?;
     let value = cx.to_stored(tree).await?;
     let exists = || {
         let mut error = ApiError::already_exists(cx.resource.group(), cx.resource.plural(), &name);
@@ -146,7 +181,7 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
         error
     };
     if dry_run {
-        return match cx.server.store.get(form, key_namespace(cx), &name).await? {
+        return match cx.server.store.newest(key).await? {
             Some(_) => Err(exists()),
             None => {
                 let value = cx.present_value(value).await?;
@@ -154,16 +189,14 @@ async fn create_once(cx: &Context, mut tree: Value, ownership: Ownership) -> Res
             }
         };
     }
-    let transaction =
-        put(cx, Transaction::new().require(Condition::Absent(key.clone().into())), key, value.clone())?;
+    let absent = Transaction::new().require(Condition::Absent(key.clone().into()));
+    let transaction = put(cx, absent, key.clone(), value.clone())?;
     match cx.server.store.commit(effects.add_to(reserved.add_to(transaction))).await? {
         Some(committed) => {
             let value = cx.present_value(value).await?;
             Ok(Created::Written(Written { value, revision: Some(committed.revision) }))
         }
-        None if can_race && cx.server.store.get(form, key_namespace(cx), &name).await?.is_none() => {
-            Ok(Created::Raced)
-        }
+        None if can_race && cx.server.store.newest(key).await?.is_none() => Ok(Created::Raced),
         None => Err(exists()),
     }
 }
@@ -271,17 +304,17 @@ pub(super) struct Update<'a> {
 /// # Errors
 /// Everything that an update can answer.
 pub(super) async fn update_object(cx: &Context, update: Update<'_>) -> Result<Updated, ApiError> {
-    let form = storage(cx)?;
     for _ in 0..ATTEMPTS {
-        let live = cx.server.store.get(form, key_namespace(cx), &cx.info.name).await?;
+        let live = cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?;
         let Some(live) = live else {
             if !update.creates {
                 return Err(cx.not_found());
             }
             let tree = (update.transform)(None)?;
+            check_name(&tree, &cx.info.name)?;
             return create_owned(cx, tree, update.ownership).await.map(Updated::Created);
         };
-        if let Some(written) = update_once(cx, form, &update, live).await? {
+        if let Some(written) = update_once(cx, &update, live).await? {
             return Ok(Updated::Existing(written));
         }
     }
@@ -289,12 +322,7 @@ pub(super) async fn update_object(cx: &Context, update: Update<'_>) -> Result<Up
 }
 
 /// One attempt; `None` when another write came between.
-async fn update_once(
-    cx: &Context,
-    form: &StorageForm,
-    update: &Update<'_>,
-    live: Fetched,
-) -> Result<Option<Written>, ApiError> {
+async fn update_once(cx: &Context, update: &Update<'_>, live: Fetched) -> Result<Option<Written>, ApiError> {
     let strategy = cx.resource.strategy;
     let face = strategy.face(&cx.info.subresource);
     let old = object::to_tree(&cx.resource, &cx.present(live.clone()).await?)?;
@@ -362,9 +390,7 @@ async fn update_once(
     let transaction = match finished {
         // The last finalizer has gone from an object that waits to be deleted.
         true => transaction.delete(live.key.clone()),
-        false => {
-            put(cx, transaction, key::object(&form.prefix, key_namespace(cx), &cx.info.name), value.clone())?
-        }
+        false => put(cx, transaction, cx.info.object_key(&cx.resource)?, value.clone())?,
     };
     let transaction = effects.add_to(reserved.add_to(transaction.having_read(live.into_record())));
     let Some(committed) = cx.server.store.commit(transaction).await? else { return Ok(None) };
@@ -385,18 +411,19 @@ fn no_namespace_finalizers(cx: &Context, object: &Value) -> bool {
         || object.at(&["spec", "finalizers"]).and_then(Value::as_array).is_none_or(<[Value]>::is_empty)
 }
 
+/// The name of an object is that of the path, which is what was authorized.
+fn check_name(object: &Value, name: &str) -> Result<(), ApiError> {
+    match metadata::text(object, "name") {
+        "" => Err(metadata::nameless(name)),
+        given if given != name => Err(authorized::other_name(given, name)),
+        _ => Ok(()),
+    }
+}
+
 /// resourceVersion and uid of the new object against the live one.
 fn check_preconditions(cx: &Context, update: &Update<'_>, new: &Value, old: &Value) -> Result<(), ApiError> {
     let (group, plural, name) = (cx.resource.group(), cx.resource.plural(), cx.info.name.as_str());
-    if metadata::text(new, "name").is_empty() {
-        return Err(metadata::nameless(name));
-    }
-    if metadata::text(new, "name") != name {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({}) does not match the name on the URL ({name})",
-            metadata::text(new, "name")
-        )));
-    }
+    check_name(new, name)?;
     let (given, current) = (metadata::text(new, "uid"), metadata::text(old, "uid"));
     if update.uid_is_precondition && !given.is_empty() && given != current {
         let key = upstream_key(cx);
@@ -570,9 +597,9 @@ pub(super) async fn amend(
     dry_run: bool,
     change: &(dyn Fn(&mut Value) -> Result<(), ApiError> + Send + Sync),
 ) -> Result<Written, ApiError> {
-    let form = storage(cx)?;
+    let object_key = cx.info.object_key(&cx.resource)?;
     for _ in 0..ATTEMPTS {
-        let live = cx.server.store.get(form, key_namespace(cx), &cx.info.name).await?;
+        let live = cx.server.store.newest(object_key.clone()).await?;
         let live = live.ok_or_else(|| cx.not_found())?;
         let mut tree = object::to_tree(&cx.resource, &live)?;
         change(&mut tree)?;
@@ -602,7 +629,7 @@ pub async fn ensure(
 ) -> Result<(), ApiError> {
     let name = metadata::text(&tree, "name").to_owned();
     let cx = Context::internal(server, resource, namespace, &name, Verb::Create)?;
-    if cx.server.store.get(storage(&cx)?, key_namespace(&cx), &name).await?.is_some() {
+    if cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?.is_some() {
         return Ok(());
     }
     let tree = plinth_codec::json::conform(tree, cx.resource.schema, cx.resource.root, &Default::default())
@@ -634,7 +661,7 @@ pub async fn create_together(server: &Arc<Server>, births: Vec<Birth>) -> Result
     }
     let mut transaction = Transaction::new();
     for Birth { cx, tree } in births {
-        let (resource, form) = (&cx.resource, storage(&cx)?);
+        let resource = &cx.resource;
         let conform = plinth_codec::json::conform(tree, resource.schema, resource.root, &Default::default());
         let mut tree = conform.map_err(ApiError::internal)?.value;
         let moment = Moment::present();
@@ -642,7 +669,7 @@ pub async fn create_together(server: &Arc<Server>, births: Vec<Birth>) -> Result
         resource.strategy.default(&mut tree);
         ownership::track(&cx, None, &mut tree, &moment.now);
         (resource.strategy.prepare_for_create)(&mut tree);
-        let key = key::object(&form.prefix, key_namespace(&cx), metadata::text(&tree, "name"));
+        let key = cx.info.object_key(resource)?;
         let value = object::to_stored(resource, tree)?;
         transaction = put(&cx, transaction.require(Condition::Absent(key.clone().into())), key, value)?;
     }

@@ -117,8 +117,8 @@ async fn update(
     subresource: &str,
     change: impl Fn(&mut Value) + Send + Sync,
 ) -> Result<(), ApiError> {
-    let mut cx = Context::internal(server, RESOURCE, "", metadata::text(request, "name"), Verb::Update)?;
-    cx.info.subresource = subresource.to_owned();
+    let cx = Context::internal(server, RESOURCE, "", metadata::text(request, "name"), Verb::Update)?
+        .at_subresource(subresource);
     let transform = |_: Option<&Value>| {
         let mut new = request.clone();
         change(&mut new);

@@ -261,8 +261,7 @@ async fn update_status(
     name: &str,
     change: &(dyn Fn(&mut Value) -> Result<(), ApiError> + Send + Sync),
 ) -> Result<(), ApiError> {
-    let mut cx = Context::internal(server, RESOURCE, "", name, Verb::Update)?;
-    cx.info.subresource = "status".into();
+    let mut cx = Context::internal(server, RESOURCE, "", name, Verb::Update)?.at_subresource("status");
     cx.query.field_manager = Some(MANAGER.into());
     let transform = |live: Option<&Value>| {
         let mut definition = live.cloned().unwrap_or_default();

@@ -13,12 +13,12 @@ use hyper::header::{HeaderValue, LOCATION};
 use hyper::{Response, StatusCode};
 use plinth_codec::{tree, Value};
 
-use super::{write, Context};
+use super::Context;
 use crate::admission::{self, Call, Operation};
 use crate::authz::{Attributes, RequestAttributes};
 use crate::http::body::Body;
 use crate::query::parameters;
-use crate::request_info::{RequestInfo, Verb};
+use crate::request_info::Verb;
 use crate::status::ApiError;
 use crate::storage::object;
 
@@ -46,7 +46,10 @@ pub(super) async fn connect(mut cx: Box<Context>, body: Incoming) -> Result<Resp
     }
     let destination = match (cx.resource.plural(), cx.info.subresource.as_str()) {
         (plural, "proxy") => {
-            let Some(path) = behind(cx.uri.path(), &cx.info) else { return redirect(&cx) };
+            if cx.info.tail.is_empty() {
+                return redirect(&cx);
+            }
+            let path = cx.info.tail.as_str();
             match plural {
                 "pods" => location::of_pod_port(&cx, path).await?,
                 "services" => location::of_service(&cx, path).await?,
@@ -85,7 +88,7 @@ async fn may_create(cx: &Context) -> Result<(), ApiError> {
 }
 
 async fn read_pod(cx: &Context) -> Result<Value, ApiError> {
-    let record = cx.server.store.get(write::storage(cx)?, &cx.info.namespace, &cx.info.name).await?;
+    let record = cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?;
     object::to_tree(&cx.resource, &record.ok_or_else(|| cx.not_found())?)
 }
 
@@ -122,24 +125,6 @@ fn options_of(cx: &Context) -> Value {
     options
 }
 
-/// What follows the subresource in a path, from the slash on; `None` when not even a slash does. Segments are counted, not searched
-/// for: a node or a namespace may be called `proxy`, too.
-fn behind<'a>(path: &'a str, info: &RequestInfo) -> Option<&'a str> {
-    // api, v1, resource, name, subresource; namespaces and its name.
-    let segments = if info.namespace.is_empty() { 5 } else { 7 };
-    let (at, _) = path.match_indices('/').nth(segments)?;
-    path.get(at..)
-}
-
-/// Whether a path has an empty segment before the part that is passed on as it is.
-pub fn has_empty_segment(path: &str, info: &RequestInfo) -> bool {
-    let end = match info.subresource.as_str() {
-        "proxy" => path.len() - behind(path, info).map_or(0, str::len),
-        _ => path.len(),
-    };
-    path.get(..end).is_none_or(|own| own.contains("//"))
-}
-
 /// Relative links only work below a slash.
 fn redirect(cx: &Context) -> Result<Response<Body>, ApiError> {
     let query = cx.raw_query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
@@ -148,34 +133,4 @@ fn redirect(cx: &Context) -> Result<Response<Body>, ApiError> {
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
     response.headers_mut().insert(LOCATION, target);
     Ok(response)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::request_info::{route, Route};
-    use hyper::Method;
-
-    #[test]
-    fn what_is_behind_the_subresource_is_kept_as_it_is() {
-        // path, what is passed on, whether a segment before it is empty
-        let rows = [
-            ("/api/v1/namespaces/n/services/s:80/proxy", None, false),
-            ("/api/v1/namespaces/n/services/s:80/proxy/", Some("/"), false),
-            ("/api/v1/nodes/a/proxy/logs/x%2Fy/", Some("/logs/x%2Fy/"), false),
-            ("/api/v1/nodes/proxy/proxy/logs", Some("/logs"), false),
-            ("/api/v1/namespaces/proxy/pods/proxy/proxy/proxy/x", Some("/proxy/x"), false),
-            ("/api/v1/namespaces/proxy/pods/p/proxy", None, false),
-            ("/api/v1/namespaces/n/pods/p/proxy//etc//passwd", Some("//etc//passwd"), false),
-            ("/api/v1/namespaces/n/pods/p/proxy/../../x", Some("/../../x"), false),
-            ("/api/v1//namespaces/n/pods/p/log", None, true),
-        ];
-        for (path, rest, is_empty) in rows {
-            let Route::Resource(info) = route(&Method::GET, path, None) else { panic!("{path}") };
-            if !is_empty {
-                assert_eq!(behind(path, &info), rest, "{path}");
-            }
-            assert_eq!(has_empty_segment(path, &info), is_empty, "{path}");
-        }
-    }
 }

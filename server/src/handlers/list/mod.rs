@@ -20,7 +20,7 @@ use plinth_engine::{At, KeyRange, Revision, Snapshot};
 use self::listing::Listing;
 use self::source::Source;
 use super::get::{not_a_revision, wait_until_there};
-use super::{key_namespace, respond, Context};
+use super::{respond, Context};
 use crate::field;
 use crate::http::body::{Body, Pulled};
 use crate::http::compression::{self, Gzip};
@@ -35,6 +35,7 @@ pub(super) async fn list(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::List)?;
     validate_options(&cx)?;
     let selection = Selection::parse(&cx.resource, &cx.query, &cx.info.name)?;
+    selection.keeps_to(cx.info.selected_name())?;
     let plan = plan(&cx, selection).await?;
     let content_type = representation.content_type(Shape::List);
     let gzip = cx.accepts_gzip();
@@ -102,7 +103,7 @@ pub(super) async fn plan(cx: &Context, selection: Selection) -> Result<Plan, Api
     let Some(form) = &cx.resource.storage else { return Err(ApiError::method_not_allowed()) };
     let q = &cx.query;
     let prefix = form.prefix.clone();
-    let collection = key::collection(&prefix, key_namespace(cx));
+    let collection = cx.info.collection_key(&cx.resource)?;
     let mut range = match selection.single_name().filter(|_| !collection_spans_namespaces(cx)) {
         Some(name) => {
             let mut one = collection.clone();

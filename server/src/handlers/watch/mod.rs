@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use self::initial::State;
 use self::stream::{InitialEvents, WatchStream, Watched};
 use super::get::not_a_revision;
-use super::{key_namespace, respond, Context};
+use super::{respond, Context};
 use crate::field;
 use crate::http::body::Body;
 use crate::http::pull::Reader;
@@ -40,11 +40,11 @@ pub(super) async fn watch(mut cx: Box<Context>) -> Result<Response<Body>, ApiErr
     let representation = cx.representation(Shape::Watch)?;
     validate_options(&cx)?;
     let selection = Selection::parse(&cx.resource, &cx.query, &cx.info.name)?;
-    let Some(form) = &cx.resource.storage else { return Err(ApiError::method_not_allowed()) };
+    selection.keeps_to(cx.info.selected_name())?;
+    let collection = cx.info.collection_key(&cx.resource)?;
     let q = &cx.query;
     let revision = parse_resource_version(&q.resource_version)
         .map_err(|_| ApiError::new(500, Reason::Unknown, not_a_revision(&q.resource_version)))?;
-    let collection = key::collection(&form.prefix, key_namespace(&cx));
     let all_namespaces = cx.resource.row.namespaced && cx.info.namespace.is_empty();
     let range = match selection.single_name().filter(|_| !all_namespaces) {
         Some(name) => KeyRange::key([collection.as_slice(), name.as_bytes()].concat()),
