@@ -84,8 +84,8 @@ async fn the_account(cx: &Context, request: &mut Value) -> Result<Reference, Api
         let why = "must match the service account name if specified";
         return Err(ApiError::invalid(GROUP, KIND, name, vec![field::invalid("metadata.name", given, why)]));
     }
-    let form = cx.resource.storage.as_ref().ok_or_else(ApiError::method_not_allowed)?;
-    let record = cx.server.store.get(form, namespace, name).await?.ok_or_else(|| cx.not_found())?;
+    let record = cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?;
+    let record = record.ok_or_else(|| cx.not_found())?;
     let account = object::to_tree(&cx.resource, &record)?;
     let uid = metadata::text(&account, "uid");
     let given = metadata::text(request, "uid").to_owned();

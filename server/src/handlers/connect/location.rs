@@ -6,6 +6,7 @@ use plinth_codec::Value;
 
 use super::super::Context;
 use crate::metadata;
+use crate::request_info::Verb;
 use crate::status::ApiError;
 use crate::storage::object;
 
@@ -57,12 +58,12 @@ fn split(id: &str) -> Option<(Scheme, &str, &str)> {
     (!name.is_empty()).then_some((scheme, name, port))
 }
 
-async fn read(cx: &Context, plural: &str, namespace: &str, name: &str) -> Result<Value, ApiError> {
-    let resource = cx.registry.get("", "v1", plural).ok_or_else(ApiError::no_such_resource)?;
-    let form = resource.storage.as_ref().ok_or_else(ApiError::no_such_resource)?;
-    let record = cx.server.store.get(form, namespace, name).await?;
+/// An object of the request's namespace, or of the cluster, that says where the request goes on to.
+async fn read(cx: &Context, plural: &str, name: &str) -> Result<Value, ApiError> {
+    let read = cx.on_behalf(("", "v1", plural), name, Verb::Get)?;
+    let record = cx.server.store.newest(read.info.object_key(&read.resource)?).await?;
     let record = record.ok_or_else(|| ApiError::not_found("", plural, name))?;
-    object::to_tree(resource, &record)
+    object::to_tree(&read.resource, &record)
 }
 
 /// Host and port of a node's kubelet.
@@ -91,7 +92,7 @@ fn kubelet(node: &Value, preferred: &[String]) -> Result<(String, u16), String> 
 }
 
 async fn kubelet_of(cx: &Context, node: &str, target: String) -> Result<Destination, ApiError> {
-    let node = read(cx, "nodes", "", node).await?;
+    let node = read(cx, "nodes", node).await?;
     let (host, port) = kubelet(&node, &cx.server.kubelets.address_types).map_err(ApiError::internal)?;
     Ok(Destination { scheme: Scheme::Kubelet, host, port, target, guarded: false, failure: BACKEND })
 }
@@ -222,7 +223,7 @@ pub(super) async fn of_pod_port(cx: &Context, path: &str) -> Result<Destination,
     let id = &cx.info.name;
     let invalid = || ApiError::bad_request(format!("invalid pod request {id:?}"));
     let (scheme, name, port) = split(id).ok_or_else(invalid)?;
-    let pod = read(cx, "pods", &cx.info.namespace, name).await?;
+    let pod = read(cx, "pods", name).await?;
     let host = pod.str_at(&["status", "podIP"]).unwrap_or_default();
     let ports = pod.at(&["spec", "containers"]).and_then(Value::as_array).unwrap_or_default();
     let first =
@@ -248,7 +249,7 @@ pub(super) async fn of_service(cx: &Context, path: &str) -> Result<Destination, 
     let id = &cx.info.name;
     let invalid = || ApiError::bad_request(format!("invalid service request {id:?}"));
     let (scheme, name, port) = split(id).ok_or_else(invalid)?;
-    let service = read(cx, "services", &cx.info.namespace, name).await?;
+    let service = read(cx, "services", name).await?;
     let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
     // A number stands for the port that has it; endpoints know names alone.
     let by_number = port.parse::<i64>().ok();
