@@ -1,0 +1,21 @@
+//! Checks of what clients saw of a server that is killed again and again.
+//!
+//! | module | what must hold |
+//! |---|---|
+//! | [`linear`] | the answers of each object's requests have an order in which each takes effect at one moment between its call and its return |
+//! | [`events`] | watches have no gap, no double and no turned order; a resourceVersion never goes back and never comes with other content; lists at a revision are what the events up to it make |
+//!
+//! Every write of a history has a content of its own (a number), so that an answer or an event says which write it shows.
+
+pub mod events;
+pub mod linear;
+
+/// What a history says that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Violation(pub String);
+
+macro_rules! violation {
+    ($($argument:tt)*) => { $crate::history::Violation(format!($($argument)*)) };
+}
+pub(crate) use violation;

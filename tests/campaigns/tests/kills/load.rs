@@ -1,0 +1,341 @@
+//! What clients do while the server is killed: every kind of request on a few objects, noted with its answer.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use http::Method;
+use plinth_benches::api::client::{Call, Connection, Reply, JSON};
+use plinth_benches::api::objects::Rng;
+use plinth_campaigns::history::events::{Listed, Objects, Scope};
+use plinth_campaigns::history::linear::{Answer, Operation, Request};
+use serde_json::{json, Value};
+
+pub const NAMESPACES: [&str; 2] = ["kills-0", "kills-1"];
+/// Objects of each namespace: few, so that requests meet.
+const NAMES: u64 = 6;
+
+/// What the clients of one server share.
+pub struct Shared {
+    started: Instant,
+    /// Set when clients are to end.
+    pub stop: AtomicBool,
+    content: AtomicU64,
+    /// What was checked last, and the newest version that a client saw: lists at exact revisions are of those between.
+    pub checked: AtomicU64,
+    recent: AtomicU64,
+    /// 410s to lists and watches: history that was let go of.
+    pub expired: AtomicU64,
+    /// Answers above 499 to single requests.
+    pub refused: AtomicU64,
+}
+
+impl Shared {
+    pub fn new() -> Shared {
+        Shared {
+            started: Instant::now(),
+            stop: AtomicBool::new(false),
+            content: AtomicU64::new(1),
+            checked: AtomicU64::new(0),
+            recent: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    /// Nanoseconds of the clients' clock.
+    pub fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    pub fn content(&self) -> u64 {
+        self.content.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn saw(&self, version: u64) {
+        self.recent.fetch_max(version, Ordering::Relaxed);
+    }
+}
+
+/// What one client did until it was stopped or its connection broke.
+#[derive(Default)]
+pub struct Done {
+    /// Requests by object.
+    pub operations: Vec<(String, Operation)>,
+    /// Lists.
+    pub lists: Vec<Listed>,
+    /// Why it ended before it was to.
+    pub broken: Option<String>,
+    /// Answers that no server may give.
+    pub wrong: Vec<String>,
+}
+
+/// Version and content of an object of this test; `None` for any other.
+pub fn facts(object: &Value) -> Option<(String, u64, u64)> {
+    let metadata = &object["metadata"];
+    let name = format!("{}/{}", metadata["namespace"].as_str()?, metadata["name"].as_str()?);
+    let version = metadata["resourceVersion"].as_str()?.parse().ok()?;
+    Some((name, object["data"]["v"].as_str()?.parse().ok()?, version))
+}
+
+/// One client.
+pub struct Client<'a> {
+    pub shared: &'a Shared,
+    pub connection: Connection,
+    pub rng: Rng,
+    pub done: Done,
+    /// Versions that this client saw last.
+    known: BTreeMap<String, u64>,
+}
+
+/// The connection broke.
+struct Broken(String);
+
+impl<'a> Client<'a> {
+    pub fn new(shared: &'a Shared, connection: Connection, rng: Rng) -> Client<'a> {
+        Client { shared, connection, rng, done: Done::default(), known: BTreeMap::new() }
+    }
+
+    /// Works until it is stopped or the connection breaks.
+    pub async fn work(mut self) -> Done {
+        while !self.shared.stop.load(Ordering::Acquire) {
+            let namespace = NAMESPACES[self.rng.below(2) as usize];
+            let name = format!("o{}", self.rng.below(NAMES));
+            if let Err(Broken(why)) = self.step(namespace, &name).await {
+                self.done.broken = Some(why);
+                break;
+            }
+        }
+        self.done
+    }
+
+    async fn step(&mut self, namespace: &str, name: &str) -> Result<(), Broken> {
+        let object = format!("{namespace}/{name}");
+        let known = self.known.get(&object).copied();
+        let content = self.shared.content();
+        let update = |expected| Request::Update { content, expected };
+        match (self.rng.below(100), known) {
+            (0..16, _) => self.request(namespace, name, Request::Create(content), false).await,
+            (16..30, _) => self.request(namespace, name, Request::Read, false).await,
+            (30..45, Some(version)) => self.request(namespace, name, update(Some(version)), false).await,
+            (45..52, _) => self.request(namespace, name, update(None), false).await,
+            (52..62, _) => self.request(namespace, name, update(None), true).await,
+            (62..68, Some(version)) => self.request(namespace, name, update(Some(version)), true).await,
+            (68..78, _) => self.request(namespace, name, Request::Apply(content), false).await,
+            (78..86, _) => self.request(namespace, name, Request::Delete { expected: None }, false).await,
+            (86..90, Some(version)) => {
+                self.request(namespace, name, Request::Delete { expected: Some(version) }, false).await
+            }
+            (90..93, _) => self.list(namespace, None, None).await,
+            (93..96, _) => {
+                let checked = self.shared.checked.load(Ordering::Relaxed);
+                let newest = self.shared.recent.load(Ordering::Relaxed);
+                if checked == 0 || newest < checked {
+                    return Ok(());
+                }
+                let version = checked + self.rng.below(newest - checked + 1);
+                self.list(namespace, Some(version), None).await
+            }
+            (96..99, _) => self.list(namespace, None, Some(4)).await,
+            (99, _) if self.rng.below(4) == 0 => self.backup().await,
+            _ => self.request(namespace, name, Request::Read, false).await,
+        }
+    }
+
+    async fn call(&mut self, call: &Call) -> Result<Reply, Broken> {
+        self.connection.call(call).await.map_err(|e| Broken(e.to_string()))
+    }
+
+    /// Sends a request and notes its answer.
+    async fn request(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        request: Request,
+        patch: bool,
+    ) -> Result<(), Broken> {
+        let object = format!("{namespace}/{name}");
+        let call = call_of(namespace, name, request, patch);
+        let called = self.shared.now();
+        let outcome = self.call(&call).await;
+        let returned = self.shared.now();
+        let answer = match &outcome {
+            Ok(reply) => self.answer(request, &call, reply),
+            // The time is put in when the process is known to be gone.
+            Err(_) => Some(Answer::Unknown),
+        };
+        match answer {
+            Some(Answer::Done(Some(version)) | Answer::Found { version, .. }) => {
+                self.shared.saw(version);
+                self.known.insert(object.clone(), version);
+            }
+            Some(Answer::Done(None) | Answer::NotFound) => drop(self.known.remove(&object)),
+            _ => {}
+        }
+        if let Some(answer) = answer {
+            let returned = if answer == Answer::Unknown { u64::MAX } else { returned };
+            self.done.operations.push((object, Operation { called, returned, request, answer }));
+        }
+        outcome.map(drop)
+    }
+
+    /// What an answer means; `None` where it says nothing.
+    fn answer(&mut self, request: Request, call: &Call, reply: &Reply) -> Option<Answer> {
+        let body: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+        let (status, reason) = (reply.status.as_u16(), body["reason"].as_str().unwrap_or_default());
+        let written = match request {
+            Request::Create(content) | Request::Apply(content) | Request::Update { content, .. } => {
+                Some(content)
+            }
+            Request::Read | Request::Delete { .. } => None,
+        };
+        let answer = match (status, reason, facts(&body)) {
+            (200 | 201, _, Some((_, content, version))) if request == Request::Read => {
+                Answer::Found { content, version }
+            }
+            (200 | 201, _, Some((_, content, version))) if written == Some(content) => {
+                Answer::Done(Some(version))
+            }
+            (200, _, _) if matches!(request, Request::Delete { .. }) => Answer::Done(None),
+            (404, "NotFound", _) => Answer::NotFound,
+            (409, "AlreadyExists", _) => Answer::AlreadyExists,
+            (409, "Conflict", _) => Answer::Conflict,
+            // Nothing was done.
+            (429, _, _) => return None,
+            (500.., _, _) => {
+                self.shared.refused.fetch_add(1, Ordering::Relaxed);
+                return (request != Request::Read).then_some(Answer::Unknown);
+            }
+            _ => {
+                self.done.wrong.push(format!("{} {}: {status} {}", call.method, call.path, reply.text()));
+                return None;
+            }
+        };
+        Some(answer)
+    }
+
+    /// A list: of one namespace or of all, the newest or an exact revision, in one piece or in pages.
+    async fn list(&mut self, namespace: &str, exact: Option<u64>, limit: Option<u64>) -> Result<(), Broken> {
+        let scope = match self.rng.below(3) {
+            0 => Scope::All,
+            _ => Scope::Namespace(namespace.to_owned()),
+        };
+        let base = collection(&scope);
+        let mut query = match (exact, limit) {
+            (Some(version), _) => format!("resourceVersion={version}&resourceVersionMatch=Exact"),
+            (None, Some(limit)) => format!("limit={limit}"),
+            (None, None) => String::new(),
+        };
+        let called = self.shared.now();
+        let (mut objects, mut version) = (Objects::new(), None);
+        loop {
+            let call = Call::get(format!("{base}?{query}"));
+            let reply = self.call(&call).await?;
+            match reply.status.as_u16() {
+                200 => {}
+                410 => {
+                    self.shared.expired.fetch_add(1, Ordering::Relaxed);
+                    return Ok(());
+                }
+                429 | 500.. => {
+                    self.shared.refused.fetch_add(1, Ordering::Relaxed);
+                    return Ok(());
+                }
+                status => {
+                    self.done.wrong.push(format!("{}: {status} {}", call.path, reply.text()));
+                    return Ok(());
+                }
+            }
+            let page: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+            let at = page["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse::<u64>().ok());
+            let asked = version.or(exact);
+            if at.is_none() || asked.is_some_and(|asked| at != Some(asked)) {
+                self.done
+                    .wrong
+                    .push(format!("{}: a list at {at:?} where it is to be at {asked:?}", call.path));
+                return Ok(());
+            }
+            version = at;
+            for object in page["items"].as_array().into_iter().flatten() {
+                let Some((name, content, version)) = facts(object) else { continue };
+                if objects.insert(name.clone(), (content, version)).is_some() {
+                    self.done.wrong.push(format!("{}: {name} is listed twice", call.path));
+                }
+            }
+            match page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
+                Some(token) => query = format!("limit=3&continue={token}"),
+                None => break,
+            }
+        }
+        let returned = self.shared.now();
+        let most_recent = exact.is_none();
+        if let Some(version) = version {
+            if most_recent {
+                self.shared.saw(version);
+            }
+            self.done.lists.push(Listed { called, returned, most_recent, scope, version, objects });
+        }
+        Ok(())
+    }
+
+    /// A backup that is under way when the server is killed, or is not.
+    async fn backup(&mut self) -> Result<(), Broken> {
+        let reply = self.call(&Call::get("/plinth/backup").accept("*/*")).await?;
+        if !reply.status.is_success() {
+            self.done.wrong.push(format!("/plinth/backup: {} {}", reply.status, reply.text()));
+        }
+        Ok(())
+    }
+
+    /// Writes the last object of a namespace before a check, and returns its version.
+    pub async fn barrier(&mut self, namespace: &str) -> Option<u64> {
+        let request = Request::Apply(self.shared.content());
+        self.request(namespace, "barrier", request, false).await.ok()?;
+        match self.done.operations.last()?.1.answer {
+            Answer::Done(version) => version,
+            _ => None,
+        }
+    }
+}
+
+/// The path of a list or a watch.
+pub fn collection(scope: &Scope) -> String {
+    match scope {
+        Scope::All => "/api/v1/configmaps".to_owned(),
+        Scope::Namespace(namespace) => format!("/api/v1/namespaces/{namespace}/configmaps"),
+        Scope::Object(object) => {
+            let namespace = object.split('/').next().unwrap_or_default();
+            format!("/api/v1/namespaces/{namespace}/configmaps")
+        }
+    }
+}
+
+fn call_of(namespace: &str, name: &str, request: Request, patch: bool) -> Call {
+    let all = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let one = format!("{all}/{name}");
+    let object = |content: u64, version: Option<u64>| {
+        let mut metadata = json!({"name": name});
+        if let Some(version) = version {
+            metadata["resourceVersion"] = json!(version.to_string());
+        }
+        let data = json!({"v": content.to_string()});
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}).to_string()
+    };
+    match request {
+        Request::Create(content) => Call::new(Method::POST, all).body(JSON, object(content, None)),
+        Request::Read => Call::get(one),
+        Request::Update { content, expected } if patch => {
+            Call::new(Method::PATCH, one).body("application/merge-patch+json", object(content, expected))
+        }
+        Request::Update { content, expected } => {
+            Call::new(Method::PUT, one).body(JSON, object(content, expected))
+        }
+        Request::Apply(content) => Call::new(Method::PATCH, format!("{one}?fieldManager=kills&force=true"))
+            .body("application/apply-patch+yaml", object(content, None)),
+        Request::Delete { expected: None } => Call::new(Method::DELETE, one),
+        Request::Delete { expected: Some(version) } => {
+            let body = json!({"preconditions": {"resourceVersion": version.to_string()}});
+            Call::new(Method::DELETE, one).body(JSON, body.to_string())
+        }
+    }
+}

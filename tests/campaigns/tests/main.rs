@@ -1,0 +1,4 @@
+//! One binary for both campaigns.
+
+mod api_fuzz;
+mod kills;
