@@ -24,6 +24,7 @@ use crate::request_info::Verb;
 use crate::server::Server;
 use crate::status::{ApiError, Cause};
 use crate::storage::{object, unchanged, Fetched};
+use crate::strategy::permissions::{self, Write};
 use crate::strategy::{allocation, faces, Deletion};
 
 /// How often a write is tried again when another one came between. Each round somebody wins, so this is
@@ -160,6 +161,7 @@ async fn create_once(
     (strategy.stamp)(&mut tree, &cx.user);
     let reserved = allocation::reserve(cx, None, &mut tree).await?;
     let mut faults = strategy.create_faults(&tree);
+    permissions::check(Write { cx, new: &tree, old: None }, &mut faults).await?;
     faults.extend(metadata::validate(&cx.resource, &tree, true));
     faults.extend(custom_faults(cx, &tree, None)?);
     refuse_faults(cx, &tree, faults)?;
@@ -359,13 +361,15 @@ async fn update_once(cx: &Context, update: &Update<'_>, live: Fetched) -> Result
     // Upstream asks twice, before the kind's own rules and as part of them, and tells the causes twice.
     let twice = metadata::validate_update(&new, &old);
     faults.extend(twice.clone());
-    faults.extend(twice);
-    faults.extend(match face {
+    let mut own = twice;
+    own.extend(match face {
         Some(face) => [strategy.faults(&new), (face.validate)(&new, &old)].concat(),
         // The rest of the object is as it was, with faults that it may have had before.
         None if cx.info.subresource == "status" => strategy.status_faults(&new, &old),
         None => [strategy.changed_faults(&new, &old), strategy.update_faults(&new, &old)].concat(),
     });
+    permissions::check(Write { cx, new: &new, old: Some(&old) }, &mut own).await?;
+    faults.append(&mut own);
     faults.extend(custom_faults(cx, &new, Some(&old))?);
     faults.extend((strategy.subresource_faults)(&cx.info.subresource, &new, &old));
     refuse_faults(cx, &new, faults)?;

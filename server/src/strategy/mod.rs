@@ -9,6 +9,7 @@ pub mod core;
 pub mod defaults;
 pub mod definitions;
 pub mod faces;
+pub mod permissions;
 mod rows;
 pub mod validation;
 pub mod warnings;
@@ -129,6 +130,10 @@ pub struct Strategy {
     pub prepare_status: fn(new: &mut Value, old: &Value),
     /// Faults of a change that depend on the subresource which it comes through; empty for the object itself.
     pub subresource_faults: fn(subresource: &str, new: &Value, old: &Value) -> Vec<Cause>,
+    /// What the writer of the object has to be authorized for beside the object.
+    pub permissions: Option<permissions::Check>,
+    /// The same for the writer of its status.
+    pub status_permissions: Option<permissions::Check>,
 }
 
 /// What most resources do.
@@ -163,6 +168,8 @@ pub const BASE: Strategy = Strategy {
     validate_status: |_, _| Vec::new(),
     prepare_status: |_, _| {},
     subresource_faults: |_, _, _| Vec::new(),
+    permissions: None,
+    status_permissions: None,
 };
 
 /// What custom resources do; the rest is said by their definition.

@@ -10,7 +10,8 @@ use super::validation::{
     webhooks as check_webhooks, workloads as check_work,
 };
 use super::{
-    certificates, definitions, faces, warnings, workloads, Deletion, Generation, NameRule, Strategy, BASE,
+    certificates, definitions, faces, permissions, warnings, workloads, Deletion, Generation, NameRule,
+    Strategy, BASE,
 };
 
 const ANSWERING: Strategy = Strategy { answers_deleted_object: true, ..BASE };
@@ -28,14 +29,22 @@ const RBAC: Strategy = Strategy { name: NameRule::PathSegment, create_on_update:
 const ROLE_BINDING: Strategy =
     Strategy { defaults: cluster::ROLE_BINDING, validate_update: update::role_binding, ..RBAC };
 const CREATE_ON_UPDATE: Strategy = Strategy { create_on_update: true, ..BASE };
-const ADMISSION_POLICY: Strategy = Strategy { defaults: cluster::ADMISSION_POLICY, ..POLICY };
+const ADMISSION_POLICY: Strategy = Strategy {
+    defaults: cluster::ADMISSION_POLICY,
+    permissions: Some(permissions::admission_policies::policy),
+    ..POLICY
+};
 /// Webhooks have match conditions.
 const CONDITIONAL_WEBHOOKS: Strategy = Strategy {
     validate_create: check_policies::new_webhooks,
     validate_update: check_policies::changed_webhooks,
     ..POLICY
 };
-const ADMISSION_POLICY_BINDING: Strategy = Strategy { defaults: cluster::ADMISSION_POLICY_BINDING, ..POLICY };
+const ADMISSION_POLICY_BINDING: Strategy = Strategy {
+    defaults: cluster::ADMISSION_POLICY_BINDING,
+    permissions: Some(permissions::admission_policies::binding),
+    ..POLICY
+};
 /// What most statuses that a controller writes keep of the metadata (`rest.ResetObjectMetaForStatus`).
 const STATUS_KEEPS_METADATA: &[&str] = &["labels", "annotations", "finalizers", "ownerReferences"];
 /// Events are second-class: no finalizers of the collector.
@@ -549,6 +558,10 @@ pub(super) static ROWS: &[Row] = &[
             create_checks: check_devices::RESOURCE_CLAIM,
             immutable: &["spec"],
             status_keeps: STATUS_KEEPS_METADATA,
+            validate_status: check_devices::claim_status,
+            prepare_status: permissions::device_claims::prepare_status,
+            permissions: Some(permissions::device_claims::claim),
+            status_permissions: Some(permissions::device_claims::claim_status),
             ..ANSWERING
         },
     ),
@@ -559,6 +572,7 @@ pub(super) static ROWS: &[Row] = &[
             defaults: work::RESOURCE_CLAIM_TEMPLATE,
             checks: check_devices::RESOURCE_CLAIM_TEMPLATE,
             immutable: &["spec"],
+            permissions: Some(permissions::device_claims::template),
             ..ANSWERING
         },
     ),

@@ -31,6 +31,62 @@ pub const DEVICE_CLASS: &[Check] = &[
     }),
 ];
 
+/// The status of a ResourceClaim: an allocation never changes but goes, and nobody holds or reports what is not allocated.
+/// (Upstream: kubernetes `pkg/apis/resource/validation`, `validateResourceClaimStatusUpdate`.)
+pub fn claim_status(new: &Value, old: &Value) -> Vec<Cause> {
+    let allocation = |claim| at(claim, "status.allocation").filter(|value| !value.is_null());
+    let mut errors = Vec::new();
+    let reserved = list(new, "status.reservedFor");
+    if reserved.len() > MOST_CONSUMERS {
+        errors.push(field::too_many("status.reservedFor", reserved.len(), MOST_CONSUMERS));
+    }
+    let mut uids = HashSet::new();
+    for (i, consumer) in reserved.iter().enumerate() {
+        for member in ["resource", "name", "uid"] {
+            if text(consumer, member).is_empty() {
+                errors.push(field::required(format_args!("status.reservedFor[{i}].{member}"), ""));
+            }
+        }
+        if !uids.insert(text(consumer, "uid")) {
+            errors.push(field::duplicate(format_args!("status.reservedFor[{i}]"), text(consumer, "uid")));
+        }
+    }
+    let device = |value: &Value| -> String {
+        let parts = ["driver", "pool", "device", "shareID"].map(|member| text(value, member));
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
+    };
+    let allocated: HashSet<String> =
+        list(new, "status.allocation.devices.results").iter().map(device).collect();
+    let mut reported = HashSet::new();
+    for (i, value) in list(new, "status.devices").iter().enumerate() {
+        let here = format_args!("status.devices[{i}]").to_string();
+        let device = device(value);
+        if !allocated.contains(&device) {
+            errors.push(field::invalid_shown(&here, &device, "must be an allocated device in the claim"));
+        }
+        if reported.contains(&device) {
+            errors.push(field::duplicate_shown(&here, &device));
+        }
+        reported.insert(device);
+    }
+    let forbid = |why| field::forbidden("status.reservedFor", why);
+    let is_new = |consumer: &Value| !list(old, "status.reservedFor").contains(consumer);
+    if !reserved.is_empty() && allocation(new).is_none() {
+        errors.push(forbid("may not be specified when `allocated` is not set"));
+    } else if !text(new, "metadata.deletionTimestamp").is_empty() && reserved.iter().any(is_new) {
+        errors.push(forbid(
+            "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set",
+        ));
+    }
+    if let (Some(new), Some(old)) = (allocation(new), allocation(old)) {
+        if new != old {
+            errors.push(field::invalid("status.allocation", new.clone(), "field is immutable"));
+        }
+    }
+    errors
+}
+
+const MOST_CONSUMERS: usize = 256;
 const MODES: &[&str] = &["All", "ExactCount"];
 const MOST_REQUESTS: usize = 32;
 const MOST_ALTERNATIVES: usize = 8;
