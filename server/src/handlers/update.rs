@@ -7,7 +7,6 @@ use plinth_codec::negotiate::Shape;
 use super::write::{self, Ownership, Update, Updated};
 use super::{body, Context};
 use crate::http::body::Body;
-use crate::metadata;
 use crate::status::ApiError;
 
 pub(super) async fn update(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
@@ -18,9 +17,7 @@ pub(super) async fn update(cx: Box<Context>, incoming: Incoming) -> Result<Respo
     let decoded = body::decode(&cx, &bytes, resource.schema, resource.root, &resource.row.gvk())?;
     let tree = decoded.tree;
     decoded.warnings.into_iter().for_each(|text| cx.warnings.add(text));
-    if metadata::text(&tree, "name").is_empty() {
-        return Err(metadata::nameless(&cx.info.name));
-    }
+    write::check_name(&tree, &cx.info.name)?;
     let creates = resource.strategy.create_on_update && cx.info.subresource.is_empty();
     let update = Update {
         transform: &|_| Ok(tree.clone()),

@@ -312,8 +312,15 @@ pub(super) async fn update_object(cx: &Context, update: Update<'_>) -> Result<Up
             if !update.creates {
                 return Err(cx.not_found());
             }
-            let tree = (update.transform)(None)?;
+            let mut tree = (update.transform)(None)?;
             check_name(&tree, &cx.info.name)?;
+            if update.uid_is_precondition {
+                check_uid(cx, &tree, "")?;
+                // Upstream's create by PUT takes no notice of a resourceVersion.
+                if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
+                    metadata.remove("resourceVersion");
+                }
+            }
             return create_owned(cx, tree, update.ownership).await.map(Updated::Created);
         };
         if let Some(written) = update_once(cx, &update, live).await? {
@@ -416,7 +423,7 @@ fn no_namespace_finalizers(cx: &Context, object: &Value) -> bool {
 }
 
 /// The name of an object is that of the path, which is what was authorized.
-fn check_name(object: &Value, name: &str) -> Result<(), ApiError> {
+pub(super) fn check_name(object: &Value, name: &str) -> Result<(), ApiError> {
     match metadata::text(object, "name") {
         "" => Err(metadata::nameless(name)),
         given if given != name => Err(authorized::other_name(given, name)),
@@ -424,15 +431,23 @@ fn check_name(object: &Value, name: &str) -> Result<(), ApiError> {
     }
 }
 
+/// The uid in a PUT is a precondition; `current` is empty for an object that is absent.
+fn check_uid(cx: &Context, new: &Value, current: &str) -> Result<(), ApiError> {
+    let given = metadata::text(new, "uid");
+    if given.is_empty() || given == current {
+        return Ok(());
+    }
+    let key = upstream_key(cx);
+    let why = format!("StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {current}");
+    Err(ApiError::conflict(cx.resource.group(), cx.resource.plural(), &cx.info.name, &why))
+}
+
 /// resourceVersion and uid of the new object against the live one.
 fn check_preconditions(cx: &Context, update: &Update<'_>, new: &Value, old: &Value) -> Result<(), ApiError> {
     let (group, plural, name) = (cx.resource.group(), cx.resource.plural(), cx.info.name.as_str());
     check_name(new, name)?;
-    let (given, current) = (metadata::text(new, "uid"), metadata::text(old, "uid"));
-    if update.uid_is_precondition && !given.is_empty() && given != current {
-        let key = upstream_key(cx);
-        let why = format!("StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {current}");
-        return Err(ApiError::conflict(group, plural, name, &why));
+    if update.uid_is_precondition {
+        check_uid(cx, new, metadata::text(old, "uid"))?;
     }
     let given = metadata::text(new, "resourceVersion");
     if given.parse::<u64>().is_err() && !given.is_empty() {

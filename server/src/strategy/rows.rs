@@ -71,7 +71,11 @@ pub(super) static ROWS: &[Row] = &[
             ..CREATE_ON_UPDATE
         },
     ),
-    ("", "events", Strategy { validate: check_event::validate_core, ..EVENTS }),
+    (
+        "",
+        "events",
+        Strategy { name: NameRule::PathSegment, validate: check_event::validate_core, ..EVENTS },
+    ),
     (
         "",
         "limitranges",
@@ -521,6 +525,7 @@ pub(super) static ROWS: &[Row] = &[
             checks: check_cluster::RUNTIME_CLASS,
             immutable: &["handler"],
             warnings: warnings::runtime_class,
+            create_on_update: true,
             ..CONDITIONAL
         },
     ),
