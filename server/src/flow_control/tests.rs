@@ -15,8 +15,8 @@ fn options(most: u32, fair: bool) -> FlowControlOptions {
 }
 
 async fn ask(control: &FlowControl, user: &User, uri: &str) -> Result<Seat, Refused> {
-    let route = route(&hyper::Method::GET, uri, None);
-    let digest = Digest::new(user, &route, "get", uri);
+    let route = route(&hyper::Method::GET, uri, None).unwrap();
+    let digest = Digest::new(user, &route, "get");
     let mut class = None;
     control.admit(&digest, &route, None, false, &mut class).await
 }
