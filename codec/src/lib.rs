@@ -48,12 +48,15 @@
 //! | [`openapi`] | OpenAPI v2 and v3 documents from the schema |
 //! | [`names`] | name rules: DNS labels and subdomains, label keys and values |
 //! | [`regexp`] | regular expressions in Go's syntax |
+//! | [`pem`] | PEM blocks, in and out |
+//! | [`base64_text`] | bytes in texts |
 //! | [`quantity`] and [`time`] | the scalars with a canonical form |
 //! | `blocks` | stepping over strings and containers, many bytes at a time |
 //! | [`error`] | what can be wrong with a body, in upstream's words |
 //! | [`field`] | what can be wrong with a field: paths and causes |
 
 pub mod apply;
+pub mod base64_text;
 mod blocks;
 pub mod cbor;
 pub mod cel;
@@ -65,6 +68,7 @@ pub mod names;
 pub mod negotiate;
 pub mod openapi;
 pub mod patch;
+pub mod pem;
 pub mod protobuf;
 pub mod quantity;
 pub mod regexp;

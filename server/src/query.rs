@@ -240,4 +240,54 @@ mod tests {
         let fields: Vec<&str> = causes.iter().map(|c| c.field.as_str()).collect();
         assert_eq!((e.code, fields), (422, vec!["fieldManager", "dryRun", "fieldValidation"]));
     }
+
+    /// Queries of parts that readers could take for different things.
+    fn query() -> impl proptest::strategy::Strategy<Value = String> {
+        use proptest::prelude::*;
+        let part = prop::sample::select(vec![
+            "labelSelector",
+            "fieldSelector",
+            "%6cabelSelector",
+            "metadata.name",
+            "a",
+            "b",
+            "=",
+            "==",
+            "%3D",
+            "&",
+            "&",
+            ";",
+            "%",
+            "%zz",
+            "%26",
+            "%3B",
+            "+",
+            "!",
+            ",",
+            "(",
+            ")",
+            " in ",
+            "%00",
+            "#",
+            "watch=1",
+            "\u{e9}",
+            "%c3%a9",
+            "%ff",
+        ]);
+        prop::collection::vec(part, 0..12).prop_map(|parts| parts.concat())
+    }
+
+    proptest::proptest! {
+        /// What authorization is asked about is what a list or watch selects.
+        #[test]
+        fn authorization_and_handlers_see_the_same_selectors(raw in query()) {
+            use plinth_codec::selector::{FieldSelector, LabelSelector};
+            let served = Query::parse(Some(&raw)).unwrap();
+            let fields = served.field_selector.as_deref().and_then(|text| FieldSelector::parse(text).ok());
+            let labels = served.label_selector.as_deref().and_then(|text| LabelSelector::parse(text).ok());
+            let asked = crate::authz::Selectors::of_query(&raw).unwrap_or_default();
+            proptest::prop_assert_eq!(fields.map(|s| s.requirements().to_vec()).unwrap_or_default(), asked.fields);
+            proptest::prop_assert_eq!(labels.map(|s| s.requirements().to_vec()).unwrap_or_default(), asked.labels);
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod audit;
 mod authorization;
 mod authorized;
 mod bad_input;
+mod certificate_requests;
 mod certificates;
 mod concurrency;
 mod control_plane;

@@ -1,9 +1,7 @@
 //! Writing CBOR from a flat parse tree.
 
-use base64::engine::general_purpose::STANDARD as BASE64;
-use base64::Engine;
-
 use super::SELF_DESCRIBED;
+use crate::base64_text;
 use crate::protobuf::{EncodeError, Node, Tape};
 use crate::schema::{Scalar, Schema, SchemaOr, Type, TypeId};
 use crate::value::Value;
@@ -108,7 +106,7 @@ fn write_items(
                 let text = node.text().unwrap_or_default();
                 match ty {
                     Some(Type::Scalar(Scalar::Bytes)) => {
-                        let bytes = BASE64.decode(text.as_bytes()).map_err(|_| EncodeError::Value {
+                        let bytes = base64_text::decode(&text).map_err(|_| EncodeError::Value {
                             path: String::new(),
                             what: "base64",
                             text: text.chars().take(64).collect(),

@@ -5,12 +5,12 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base64::prelude::{Engine, BASE64_STANDARD};
 use smol_str::SmolStr;
 
 use super::declare::{Declared, ListKind, Shape};
 use super::library::opaque::Thing;
 use super::message::Message;
+use crate::base64_text;
 use crate::time::{parse_duration, Timestamp};
 use crate::value::{Map, Value};
 
@@ -208,7 +208,7 @@ impl<'a> Val<'a> {
         match (declared.shape(), value) {
             (Shape::Double, Value::Int(n)) => Val::Double(*n as f64),
             (Shape::Int, Value::Float(n)) if n.fract() == 0.0 && n.abs() < 9.2e18 => Val::Int(*n as i64),
-            (Shape::Bytes, Value::String(s)) => match BASE64_STANDARD.decode(s.as_bytes()) {
+            (Shape::Bytes, Value::String(s)) => match base64_text::decode(s) {
                 Ok(bytes) => Val::Bytes(bytes.into()),
                 Err(_) => Val::of_untyped(value),
             },
@@ -271,7 +271,7 @@ impl<'a> Val<'a> {
                 Val::Uint(n) => Value::Int(i64::try_from(*n).ok()?),
                 Val::Double(n) => Value::Float(*n),
                 Val::String(text) => Value::String(SmolStr::new(text.as_str())),
-                Val::Bytes(bytes) => Value::from(BASE64_STANDARD.encode(bytes)),
+                Val::Bytes(bytes) => Value::from(base64_text::encode(bytes)),
                 Val::Duration(nanoseconds) => Value::from(crate::time::format_duration(*nanoseconds)),
                 Val::Timestamp(time) => Value::String(time.to_rfc3339()),
                 Val::List(list) => {

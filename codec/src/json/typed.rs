@@ -1,6 +1,5 @@
 //! The typed decoder: checks a value against the schema and makes of it what upstream would hold.
 
-use base64::prelude::{Engine, BASE64_STANDARD};
 use smol_str::SmolStr;
 
 use super::peek::name;
@@ -9,6 +8,7 @@ use super::source::{Key, Number, Source, Token, Tree};
 use super::text::{syntax_fault, Reader};
 use super::writer::write_number;
 use super::{DecodeOptions, Decoded};
+use crate::base64_text;
 use crate::error::{DecodeError, TypeError};
 use crate::quantity::{Quantity, QuantityError};
 use crate::schema::{Field, Omit, Scalar, Schema, SchemaOr, StructType, Type, TypeId};
@@ -451,7 +451,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
             Token::Array => return self.bytes_of_numbers(),
             other => return self.mismatch(other, id),
         };
-        match canonical_base64(text.into()) {
+        match base64_text::canonical(text.into()) {
             Ok(text) => Ok(Value::String(text)),
             Err(at) => {
                 self.wrong.get_or_insert(DecodeError::Base64(at));
@@ -481,7 +481,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
             }));
             self.source.skip_rest(&token)?;
         }
-        Ok(Value::String(BASE64_STANDARD.encode(bytes).into()))
+        Ok(Value::String(base64_text::encode(bytes).into()))
     }
 
     fn quantity(&mut self) -> Result<Value, DecodeError> {
@@ -646,81 +646,5 @@ fn double(number: Number<'_>) -> Option<f64> {
         Number::Text(text) => text.parse().ok(),
         Number::Int(n) => Some(n as f64),
         Number::Float(n) => Some(n),
-    }
-}
-
-/// Base64 as Go writes it back, or the place of the first byte that is none.
-fn canonical_base64(text: SmolStr) -> Result<SmolStr, usize> {
-    let decoded = match BASE64_STANDARD.decode(text.as_str()) {
-        // Strict decoding accepts canonical text only.
-        Ok(_) => return Ok(text),
-        Err(_) => decode_as_go(text.as_str().as_bytes())?,
-    };
-    Ok(BASE64_STANDARD.encode(decoded).into())
-}
-
-/// `base64.StdEncoding`: line breaks do not count, and neither do the last bits of an incomplete group.
-fn decode_as_go(text: &[u8]) -> Result<Vec<u8>, usize> {
-    let value = |b: u8| match b {
-        b'A'..=b'Z' => Some(b - b'A'),
-        b'a'..=b'z' => Some(b - b'a' + 26),
-        b'0'..=b'9' => Some(b - b'0' + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    };
-    let mut out = Vec::with_capacity(text.len() / 4 * 3);
-    let mut bytes = text.iter().copied().enumerate().filter(|(_, b)| !matches!(b, b'\r' | b'\n'));
-    let (mut group, mut bits) = (0u32, 0);
-    while let Some((at, byte)) = bytes.next() {
-        if byte == b'=' {
-            // A group of two digits has two signs, one of three has one.
-            match bits {
-                12 => match bytes.next() {
-                    Some((_, b'=')) => {}
-                    Some((at, _)) => return Err(at),
-                    None => return Err(text.len()),
-                },
-                18 => {}
-                _ => return Err(at),
-            }
-            if let Some((at, _)) = bytes.next() {
-                return Err(at);
-            }
-            let whole = group >> (bits % 8);
-            out.extend(whole.to_be_bytes().iter().skip(4 - bits / 8));
-            return Ok(out);
-        }
-        group = group << 6 | u32::from(value(byte).ok_or(at)?);
-        bits += 6;
-        if bits == 24 {
-            out.extend(&group.to_be_bytes()[1..]);
-            (group, bits) = (0, 0);
-        }
-    }
-    match bits {
-        0 => Ok(out),
-        // Go names the beginning of the group that is not complete.
-        bits => Err(text.len() - bits / 6),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_is_read_as_go_reads_it() {
-        let read = |text| canonical_base64(SmolStr::new(text));
-        assert_eq!(read("aGk=").unwrap(), "aGk=");
-        assert_eq!(read("aG\nk=\n").unwrap(), "aGk=");
-        assert_eq!(read("aGl=").unwrap(), "aGk=", "last bits do not count");
-        assert_eq!(read("aA==").unwrap(), "aA==");
-        assert_eq!(read("").unwrap(), "");
-        assert_eq!(read("!aGk="), Err(0));
-        assert_eq!(read("aGk"), Err(0));
-        assert_eq!(read("aGkhaG"), Err(4));
-        assert_eq!(read("aGk=x"), Err(4));
-        assert_eq!(read("a==="), Err(1));
     }
 }

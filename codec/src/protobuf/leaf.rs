@@ -1,12 +1,10 @@
 //! Single values on the wire, and what stands for absent ones.
 
-use base64::engine::general_purpose::STANDARD as BASE64;
-use base64::Engine;
-
 use super::layout::{Layouts, Shape};
 use super::tape::Node;
 use super::wire::{ReverseBuffer, WireType};
 use super::EncodeError;
+use crate::base64_text;
 use crate::schema::SchemaOr;
 use crate::time::{parse_duration, Timestamp};
 
@@ -55,7 +53,7 @@ impl ReverseBuffer {
             }
             Shape::Bytes => {
                 let text = value.text().ok_or_else(|| mismatch("string", value))?;
-                let bytes = BASE64.decode(text.as_bytes()).map_err(|_| invalid("base64", &text))?;
+                let bytes = base64_text::decode(&text).map_err(|_| invalid("base64", &text))?;
                 self.put_bytes_field(number, &bytes);
             }
             Shape::Quantity => {

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use base64::prelude::{Engine, BASE64_STANDARD};
 use smol_str::{format_smolstr, SmolStr};
 
 use super::nodes::{compose, yaml_error, Document, Kind, Node, NodeId};
 use super::resolve::{resolve, Resolved};
 use super::writer::go_general;
+use crate::base64_text;
 use crate::error::{quoted, DecodeError, StrictError, MAX_STRICT_ERRORS};
 use crate::json;
 use crate::value::{level, Map, Value, MAX_DEPTH};
@@ -261,7 +261,7 @@ fn scalar(node: &Node<'_>, text: &str, plain: bool) -> Result<Value, DecodeError
     match tag {
         "!!str" => Ok(Value::String(SmolStr::new(text))),
         "!!binary" => {
-            let bytes = BASE64_STANDARD.decode(text.replace(['\n', '\r', ' '], ""));
+            let bytes = base64_text::decode(&text.replace(' ', ""));
             let bytes = bytes.map_err(|_| yaml_error("!!binary value contains invalid base64 data"))?;
             Ok(Value::String(String::from_utf8_lossy(&bytes).into()))
         }

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use plinth_codec::json;
-use time::format_description::well_known::Rfc3339;
-use time::OffsetDateTime;
+use plinth_codec::time::Timestamp;
 
 use super::service_account::bindings::secret_text;
 use super::User;
@@ -47,7 +46,7 @@ impl BootstrapTokens {
             return Ok(None);
         }
         let object = json::parse(stored.body()).map_err(ApiError::internal)?;
-        match user(&object, id, secret, OffsetDateTime::now_utc()) {
+        match user(&object, id, secret, Timestamp::now()) {
             Ok(user) => Ok(Some(Arc::new(user))),
             Err(why) => {
                 tracing::info!(id, why, "the Secret of a bootstrap token does not match it");
@@ -66,12 +65,7 @@ fn split(token: &str) -> Option<(&str, &str)> {
     (fits(id, 6) && fits(secret, 16)).then_some((id, secret))
 }
 
-fn user(
-    object: &plinth_codec::Value,
-    id: &str,
-    secret: &str,
-    now: OffsetDateTime,
-) -> Result<User, &'static str> {
+fn user(object: &plinth_codec::Value, id: &str, secret: &str, now: Timestamp) -> Result<User, &'static str> {
     let text = |key: &str| {
         secret_text(object, key).and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
     };
@@ -86,7 +80,7 @@ fn user(
     }
     let expiration = text("expiration");
     if !expiration.is_empty() {
-        match OffsetDateTime::parse(&expiration, &Rfc3339) {
+        match Timestamp::parse(&expiration) {
             Ok(end) if now < end => {}
             Ok(_) => return Err("expired"),
             Err(_) => return Err("unparseable expiration"),
@@ -158,7 +152,7 @@ mod tests {
             }
             plinth_codec::tree!({ "type": kind, "data": Value::Object(data) })
         };
-        let now = OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap();
+        let now = Timestamp { seconds: 1_800_000_000, nanos: 0 };
         let ask = |object: &Value| user(object, "abcdef", "0123456789abcdef", now);
         let found = ask(&secret(("", ""), TYPE)).unwrap();
         assert_eq!(found.name, "system:bootstrap:abcdef");

@@ -7,7 +7,7 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::x509::{common_name, Authorities};
+use super::x509::{subject, Authorities};
 use super::{AuthenticationOptions, AuthnError, Peer, SetupError, User};
 
 /// Believes a front proxy.
@@ -72,7 +72,8 @@ impl RequestHeaders {
         let refused = |fault: AuthnError| AuthnError::Proxy(fault.to_string());
         self.authorities.verify(peer.chain()).map_err(refused)?;
         let cert = X509Certificate::from_der(leaf).map_err(|fault| AuthnError::Proxy(fault.to_string()))?.1;
-        let name = common_name(&cert);
+        let subject = subject(&cert).map_err(|error| AuthnError::Proxy(error.to_string()))?;
+        let name = subject.common_name();
         if !self.allowed_names.is_empty() && !self.allowed_names.iter().any(|allowed| allowed == name) {
             let why = format!("x509: subject with cn={name} is not in the allowed list");
             return Err(AuthnError::Proxy(why));

@@ -10,10 +10,11 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::WebPkiClientVerifier;
 use rustls::RootCertStore;
 use sha2::{Digest, Sha256};
-use x509_parser::der_parser::asn1_rs::{oid, Oid};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{user, AuthnError, User};
+use crate::certificates::files;
+use crate::certificates::name::{self, Name, NameError};
 use crate::http::tls::{self, TlsError};
 
 /// Certificates that a client may show beside its own, and those of one name among them: which of them leads to an authority is
@@ -22,9 +23,6 @@ const INTERMEDIATES: usize = 8;
 const OF_ONE_NAME: usize = 2;
 /// How long a refusal holds for a connection: a certificate may begin to be valid, or a clock be put right.
 const REFUSED_FOR: u64 = 10;
-
-/// The attribute of a subject that holds the user's UID (kubernetes `pkg/util/asn1`).
-const UID: Oid<'static> = oid!(1.3.6 .1 .4 .1 .57683 .2);
 
 /// What a connection's client showed in its handshake. The handshake proves that it holds the key; whether the
 /// certificate is to be trusted is judged at the connection's first request and again when the authorities change or
@@ -127,7 +125,7 @@ fn check_intermediates(shown: &[CertificateDer<'_>]) -> Result<(), &'static str>
 
 fn verifier(file: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
-    for cert in tls::read_certificates(file)? {
+    for cert in files::read_certificates(file)? {
         roots.add(cert)?;
     }
     Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), tls::provider()).build()?)
@@ -189,35 +187,39 @@ impl CertificateAuthenticator {
     }
 }
 
-/// The common name of a certificate; empty without one. Of several the last counts, as in Go.
-pub(crate) fn common_name<'a>(cert: &'a X509Certificate<'_>) -> &'a str {
-    cert.subject().iter_common_name().last().and_then(|name| name.as_str().ok()).unwrap_or_default()
+/// The subject of a certificate.
+///
+/// # Errors
+/// [`NameError`].
+pub(crate) fn subject(cert: &X509Certificate<'_>) -> Result<Name, NameError> {
+    Name::from_der(cert.subject().as_raw())
 }
 
 fn user_of(cert: &X509Certificate<'_>, der: &[u8]) -> Result<Option<Arc<User>>, AuthnError> {
-    let name = common_name(cert);
-    if name.is_empty() {
+    // A subject that is not understood names nobody: what it hides may be another user or group.
+    let subject = subject(cert).map_err(|error| AuthnError::Certificate(error.to_string()))?;
+    if subject.common_name().is_empty() {
         return Ok(None);
     }
-    let groups = cert.subject().iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned);
-    let mut user =
-        User { name: name.to_owned(), uid: uid_of(cert)?, groups: groups.collect(), ..User::default() };
+    let mut user = User {
+        name: subject.common_name().to_owned(),
+        uid: uid_of(&subject)?,
+        groups: subject.organizations().into_iter().map(str::to_owned).collect(),
+        ..User::default()
+    };
     let id = format!("X509SHA256={}", hex(&Sha256::digest(der)));
     user.extra.insert(user::CREDENTIAL_ID.to_owned(), vec![id]);
     Ok(Some(Arc::new(user.authenticated())))
 }
 
-fn uid_of(cert: &X509Certificate<'_>) -> Result<String, AuthnError> {
-    let fault = |what: &str| AuthnError::Certificate(what.to_owned());
-    let mut uids = cert.subject().iter_by_oid(&UID);
-    let Some(uid) = uids.next() else { return Ok(String::new()) };
-    if uids.next().is_some() {
-        return Err(fault("expected 1 UID, but found multiple"));
-    }
-    match uid.as_str() {
-        Ok("") => Err(fault("UID cannot be an empty string")),
-        Ok(uid) => Ok(uid.to_owned()),
-        Err(_) => Err(fault("unable to parse UID into a string")),
+fn uid_of(subject: &Name) -> Result<String, AuthnError> {
+    let refuse = |why: &str| Err(AuthnError::Certificate(why.to_owned()));
+    let uids: Vec<&str> = subject.values(name::UID).collect();
+    match uids.as_slice() {
+        [] => Ok(String::new()),
+        [""] => refuse("UID cannot be an empty string"),
+        [uid] => Ok((*uid).to_owned()),
+        _ => refuse("expected 1 UID, but found multiple"),
     }
 }
 

@@ -14,9 +14,11 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, SanType,
 };
 use time::{Duration, OffsetDateTime};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::certificates::authority::{self, AuthorityError};
-use crate::certificates::{signers, Authority, Template};
+use crate::certificates::authority::AuthorityError;
+use crate::certificates::files::{self, FileError};
+use crate::certificates::{signers, AlternativeNames, Authority, Name, Template};
 
 /// How long the authority is valid: an appliance should not die of it.
 const AUTHORITY_YEARS: i64 = 10;
@@ -42,6 +44,9 @@ pub enum PkiError {
     /// A key or certificate that cannot be made or read.
     #[error("certificate: {0}")]
     Certificate(#[from] rcgen::Error),
+    /// A certificate or key that cannot be read.
+    #[error(transparent)]
+    Pem(#[from] FileError),
     /// The authority that lies here cannot sign.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
@@ -139,9 +144,9 @@ impl Pki {
         let key = KeyPair::generate()?;
         let now = OffsetDateTime::now_utc();
         let cert = Authority::read(&self.ca_cert(), &self.ca_key())?.sign(&Template {
-            subject: &authority::subject(user, groups, uid),
+            subject: &Name::of_user(user, groups, uid),
             public_key: &rcgen::PublicKeyData::subject_public_key_info(&key),
-            alternative_names: None,
+            names: &AlternativeNames::default(),
             uses: signers::uses(&["digital signature", "key encipherment", "client auth"])
                 .unwrap_or_default(),
             not_before: now - BACKDATE,
@@ -151,8 +156,10 @@ impl Pki {
     }
 
     fn issuer(&self) -> Result<Issuer<'static, KeyPair>, PkiError> {
-        let key = KeyPair::from_pem(&read(&self.ca_key())?)?;
-        Ok(Issuer::from_ca_cert_pem(&read(&self.ca_cert())?, key)?)
+        let key = KeyPair::try_from(&files::read_key(&self.ca_key())?)?;
+        let certificates = files::read_certificates(&self.ca_cert())?;
+        let certificate = certificates.first().ok_or(rcgen::Error::CouldNotParseCertificate)?;
+        Ok(Issuer::from_ca_cert_der(certificate, key)?)
     }
 
     fn issue(
@@ -227,37 +234,19 @@ fn serving_names(serves: &[IpAddr], service_ip: IpAddr) -> Vec<SanType> {
 
 /// Whether a certificate is there, has time left and covers those addresses.
 fn is_current(cert: &Path, key: &Path, san: &[SanType]) -> bool {
-    use x509_parser::prelude::{parse_x509_pem, GeneralName};
-    let Ok(pem) = fs::read(cert) else { return false };
-    let Ok((_, pem)) = parse_x509_pem(&pem) else { return false };
-    let Ok(parsed) = pem.parse_x509() else { return false };
+    let Ok(certificates) = files::read_certificates(cert) else { return false };
+    let Some(Ok((_, parsed))) = certificates.first().map(|der| X509Certificate::from_der(der)) else {
+        return false;
+    };
     let renew_at = OffsetDateTime::now_utc() + Duration::days(RENEW_DAYS);
     if !key.exists() || parsed.validity().not_after.to_datetime() < renew_at {
         return false;
     }
-    let covered: Vec<IpAddr> = match parsed.subject_alternative_name() {
-        Ok(Some(names)) => names
-            .value
-            .general_names
-            .iter()
-            .filter_map(|n| match n {
-                GeneralName::IPAddress(raw) => match *raw {
-                    [a, b, c, d] => Some(IpAddr::from([*a, *b, *c, *d])),
-                    raw => <[u8; 16]>::try_from(raw).ok().map(IpAddr::from),
-                },
-                _ => None,
-            })
-            .collect(),
-        _ => Vec::new(),
-    };
+    let covered = AlternativeNames::of_certificate(&parsed).unwrap_or_default().ips;
     san.iter().all(|name| match name {
         SanType::IpAddress(ip) => covered.contains(ip),
         _ => true,
     })
-}
-
-fn read(path: &Path) -> Result<String, PkiError> {
-    fs::read_to_string(path).map_err(|source| PkiError::File { path: path.to_owned(), source })
 }
 
 fn write(path: &Path, text: &str) -> Result<(), PkiError> {

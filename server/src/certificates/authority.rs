@@ -2,15 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
+use plinth_codec::pem;
 use rcgen::{KeyPair, PublicKeyData, SigningKey as _};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::PrivatePkcs8KeyDer;
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use yasna::models::{GeneralizedTime, ObjectIdentifier, UTCTime};
 use yasna::{DERWriter, Tag};
 
+use super::alternative_names::AlternativeNames;
+use super::files::{self, FileError};
+use super::name::Name;
 use crate::authn::jwt::keys;
 use crate::p521;
 
@@ -18,13 +21,8 @@ use crate::p521;
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// The certificate or key file cannot be read as PEM.
-    #[error("cannot read {path}: {source}")]
-    Pem {
-        /// The file.
-        path: PathBuf,
-        /// What the PEM reader says.
-        source: rustls::pki_types::pem::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The certificate cannot be read.
     #[error("{path} holds no certificate that can be read")]
     Certificate {
@@ -57,12 +55,12 @@ pub struct Uses {
 /// What is to be signed.
 #[derive(Clone, Debug)]
 pub struct Template<'a> {
-    /// The subject, DER of a Name.
-    pub subject: &'a [u8],
+    /// The subject.
+    pub subject: &'a Name,
     /// The public key, DER of a SubjectPublicKeyInfo.
     pub public_key: &'a [u8],
-    /// The value of the extension `subjectAltName`, DER of GeneralNames.
-    pub alternative_names: Option<&'a [u8]>,
+    /// The subject's alternative names.
+    pub names: &'a AlternativeNames,
     /// Which uses it has.
     pub uses: Uses,
     /// From when on.
@@ -120,14 +118,11 @@ impl Authority {
     /// # Errors
     /// [`AuthorityError`].
     pub fn read(certificate: &Path, key: &Path) -> Result<Authority, AuthorityError> {
-        let bad_pem = |path: &Path| {
-            let path = path.to_owned();
-            move |source| AuthorityError::Pem { path, source }
-        };
-        let der = CertificateDer::from_pem_file(certificate).map_err(bad_pem(certificate))?;
-        let private = PrivateKeyDer::from_pem_file(key).map_err(bad_pem(key))?;
+        let all = files::read_certificates(certificate)?;
+        let private = files::read_key(key)?;
         let bad_certificate = || AuthorityError::Certificate { path: certificate.to_owned() };
-        let (_, cert) = X509Certificate::from_der(&der).map_err(|_| bad_certificate())?;
+        let der = all.first().ok_or_else(bad_certificate)?;
+        let (_, cert) = X509Certificate::from_der(der).map_err(|_| bad_certificate())?;
         let path = key;
         let bad_key = || AuthorityError::Key { path: path.to_owned() };
         let key = keys::pkcs8_of(&private).and_then(|der| Key::from_pkcs8(&der)).ok_or_else(bad_key)?;
@@ -171,7 +166,7 @@ impl Authority {
                 writer.next().write_bitvec_bytes(&signature, signature.len() * 8);
             });
         });
-        Ok(pem("CERTIFICATE", &der))
+        Ok(pem::encode(files::CERTIFICATE, &der))
     }
 
     /// TBSCertificate (RFC 5280, 4.1).
@@ -188,7 +183,7 @@ impl Authority {
                 write_time(writer.next(), template.not_before);
                 write_time(writer.next(), template.not_after.min(self.not_after));
             });
-            writer.next().write_der(template.subject);
+            writer.next().write_der(&template.subject.to_der());
             writer.next().write_der(template.public_key);
             writer.next().write_tagged(Tag::context(3), |writer| {
                 writer.write_sequence(|writer| {
@@ -215,9 +210,9 @@ impl Authority {
                         });
                     });
                     write_extension(writer.next(), 35, false, &authority);
-                    if let Some(names) = template.alternative_names {
+                    if let Some(names) = template.names.to_der() {
                         // Names that stand for an empty subject must be understood.
-                        write_extension(writer.next(), 17, template.subject == [0x30, 0], names);
+                        write_extension(writer.next(), 17, template.subject.is_empty(), &names);
                     }
                 });
             });
@@ -275,40 +270,4 @@ fn algorithm(key: &Key) -> Option<&'static [u8]> {
 /// An identifier of a key for certificates that state none: the first 20 bytes of its hash (RFC 7093).
 fn key_id(public_key: &[u8]) -> Vec<u8> {
     Sha256::digest(public_key).iter().take(20).copied().collect()
-}
-
-/// DER as PEM.
-pub fn pem(label: &str, der: &[u8]) -> String {
-    use base64::engine::general_purpose::STANDARD;
-    use base64::Engine as _;
-    let text = STANDARD.encode(der);
-    let mut out = format!("-----BEGIN {label}-----\n");
-    for line in text.as_bytes().chunks(64) {
-        // Base64 is ASCII.
-        out.push_str(std::str::from_utf8(line).unwrap_or_default());
-        out.push('\n');
-    }
-    out.push_str(&format!("-----END {label}-----\n"));
-    out
-}
-
-/// A subject of organizations (groups), a common name (user) and a UID, DER of a Name.
-pub fn subject(name: &str, groups: &[&str], uid: &str) -> Vec<u8> {
-    const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
-    const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
-    const UID: &[u64] = &[1, 3, 6, 1, 4, 1, 57683, 2];
-    let attributes = groups.iter().map(|group| (ORGANIZATION, *group)).chain([(COMMON_NAME, name)]);
-    let uid = Some((UID, uid)).filter(|(_, uid)| !uid.is_empty());
-    yasna::construct_der(|writer| {
-        writer.write_sequence(|writer| {
-            for (kind, value) in attributes.chain(uid) {
-                writer.next().write_set(|writer| {
-                    writer.next().write_sequence(|writer| {
-                        writer.next().write_oid(&ObjectIdentifier::from_slice(kind));
-                        writer.next().write_utf8_string(value);
-                    });
-                });
-            }
-        });
-    })
 }

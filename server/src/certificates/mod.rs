@@ -3,7 +3,10 @@
 //! | subject | module |
 //! |---|---|
 //! | what a PKCS#10 request asks for, and whether its sender holds the key | [`request`] |
-//! | PEM, as Go reads it | [`pem`] |
+//! | distinguished names, of requests and of certificates | [`name`] |
+//! | subject alternative names, of both | [`alternative_names`] |
+//! | certificates and keys in PEM files | [`files`] |
+//! | elements of DER | `der` |
 //! | which signatures of requests are taken | [`signature`] |
 //! | an authority that signs, and what may be signed for how long | [`authority`] |
 //! | the built-in signers and their rules | [`signers`] |
@@ -11,11 +14,18 @@
 //! Certificates are written here with `yasna` rather than with `rcgen`, whose names can hold each attribute once: a
 //! user of two groups has two organizations. `rcgen` makes keys and the self-signed authority.
 
+pub mod alternative_names;
 pub mod authority;
-pub mod pem;
+mod der;
+pub mod files;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod name;
 pub mod request;
 pub mod signature;
 pub mod signers;
 
+pub use alternative_names::AlternativeNames;
 pub use authority::{Authority, Template};
+pub use name::{Name, NameError};
 pub use request::CertificateRequest;

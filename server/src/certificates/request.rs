@@ -1,25 +1,48 @@
-//! PKCS#10 requests (RFC 2986), as CertificateSigningRequests hold them in PEM.
+//! PKCS#10 requests (RFC 2986), as CertificateSigningRequests hold them in PEM: the only reader of them in the program.
+//!
+//! Admission, validation, approval and signing act on the value that is read here, and a certificate is made of that
+//! value, never of the request's bytes. A request is understood to its last byte or refused; every request that is
+//! accepted is accepted by upstream (`ParseCSR`), with the same names.
 
-use std::net::IpAddr;
-
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::cri_attributes::ParsedCriAttribute;
-use x509_parser::extensions::{GeneralName, ParsedExtension};
+use plinth_codec::pem::{self, PemError};
 use x509_parser::prelude::FromDer;
-use yasna::Tag;
+use x509_parser::x509::{AlgorithmIdentifier, SubjectPublicKeyInfo};
 
-use super::pem;
+use super::alternative_names::AlternativeNames;
+use super::der::{Reader, BIT_STRING, BOOLEAN, INTEGER, OCTET_STRING, SEQUENCE, SET};
+use super::name::{Name, NameError};
 use super::signature::{self, SignatureError};
+
+/// The label of a request in PEM.
+pub const LABEL: &str = "CERTIFICATE REQUEST";
+/// `[0] IMPLICIT SET OF Attribute`.
+const ATTRIBUTES: u8 = 0xa0;
+/// `1.2.840.113549.1.9.14`, the attribute that asks for extensions.
+const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 9, 14];
+/// `2.5.29.17`, the extension `subjectAltName`.
+const ALTERNATIVE_NAMES: &[u8] = &[0x55, 29, 17];
 
 /// What is wrong with a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// No PEM, or PEM of something else.
-    #[error("PEM block type must be CERTIFICATE REQUEST")]
-    Pem,
+    /// No PEM, PEM of something else, or something beside it.
+    #[error(transparent)]
+    Pem(#[from] PemError),
     /// Not the DER of a request.
     #[error("asn1: structure error: not a certificate request")]
     Malformed,
+    /// The subject cannot be read.
+    #[error(transparent)]
+    Subject(#[from] NameError),
+    /// The extensions that are asked for cannot be read.
+    #[error("x509: malformed requested extensions")]
+    Extensions,
+    /// An extension, or the attribute that asks for extensions, is there twice.
+    #[error("x509: certificate request contains duplicate requested extensions")]
+    DuplicateExtensions,
+    /// The alternative names cannot be read.
+    #[error("x509: invalid subject alternative names")]
+    AlternativeNames,
     /// The sender does not hold the key, or that cannot be found out.
     #[error(transparent)]
     Signature(#[from] SignatureError),
@@ -28,22 +51,21 @@ pub enum RequestError {
 /// A request, read and copied out of its encoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateRequest {
-    /// The subject, DER of a Name.
-    pub subject: Vec<u8>,
+    /// The subject.
+    pub subject: Name,
     /// The public key, DER of a SubjectPublicKeyInfo.
     pub public_key: Vec<u8>,
-    /// The common name of the subject; empty without one.
-    pub common_name: String,
-    /// The organizations of the subject.
-    pub organizations: Vec<String>,
-    /// DNS names.
-    pub dns_names: Vec<String>,
-    /// E-mail addresses.
-    pub emails: Vec<String>,
-    /// IP addresses.
-    pub ips: Vec<IpAddr>,
-    /// URIs.
-    pub uris: Vec<String>,
+    /// The subject's alternative names.
+    pub names: AlternativeNames,
+    signed: Signed,
+}
+
+/// What the sender signed, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Signed {
+    message: Vec<u8>,
+    algorithm: Vec<u8>,
+    signature: Vec<u8>,
 }
 
 impl CertificateRequest {
@@ -52,88 +74,113 @@ impl CertificateRequest {
     /// # Errors
     /// [`RequestError`].
     pub fn read(text: &[u8]) -> Result<CertificateRequest, RequestError> {
-        let first = pem::blocks(text).next().filter(|block| block.label == "CERTIFICATE REQUEST");
-        let der = first.ok_or(RequestError::Pem)?.contents;
-        let (rest, request) =
-            X509CertificationRequest::from_der(&der).map_err(|_| RequestError::Malformed)?;
-        if !rest.is_empty() {
+        let request = CertificateRequest::parse(text)?;
+        request.check_signature()?;
+        Ok(request)
+    }
+
+    /// Reads a request in PEM. Whether its sender holds the key is not known.
+    ///
+    /// # Errors
+    /// [`RequestError`] but for [`RequestError::Signature`].
+    pub fn parse(text: &[u8]) -> Result<CertificateRequest, RequestError> {
+        CertificateRequest::from_der(&pem::parse_one(text, LABEL)?)
+    }
+
+    /// Reads a request in DER. Whether its sender holds the key is not known.
+    ///
+    /// # Errors
+    /// [`RequestError`] but for [`RequestError::Pem`] and [`RequestError::Signature`].
+    pub fn from_der(der: &[u8]) -> Result<CertificateRequest, RequestError> {
+        const MALFORMED: RequestError = RequestError::Malformed;
+        let mut outer = Reader::new(der);
+        let mut request = Reader::new(outer.read(SEQUENCE).ok_or(MALFORMED)?);
+        outer.end().ok_or(MALFORMED)?;
+        let message = request.read_raw(SEQUENCE).ok_or(MALFORMED)?;
+        let algorithm = request.read_raw(SEQUENCE).ok_or(MALFORMED)?;
+        // No bit of the last byte is unused.
+        let signature = request.read(BIT_STRING).and_then(|bits| bits.strip_prefix(&[0]));
+        let signature = signature.ok_or(MALFORMED)?;
+        request.end().ok_or(MALFORMED)?;
+
+        let mut info = Reader::new(Reader::new(message).read(SEQUENCE).ok_or(MALFORMED)?);
+        // Some tools write a version that there is not; it has no meaning.
+        let version = info.read(INTEGER).filter(|version| version.len() == 1);
+        version.ok_or(MALFORMED)?;
+        let subject = Name::from_der(info.read_raw(SEQUENCE).ok_or(MALFORMED)?)?;
+        let public_key = info.read_raw(SEQUENCE).ok_or(MALFORMED)?;
+        let attributes = info.read(ATTRIBUTES).ok_or(MALFORMED)?;
+        info.end().ok_or(MALFORMED)?;
+        let extensions = requested_extensions(attributes)?;
+        let names = match extensions.iter().find(|(kind, _)| *kind == ALTERNATIVE_NAMES) {
+            Some((_, value)) => AlternativeNames::from_der(value).ok_or(RequestError::AlternativeNames)?,
+            None => AlternativeNames::default(),
+        };
+        Ok(CertificateRequest {
+            subject,
+            public_key: public_key.to_vec(),
+            names,
+            signed: Signed {
+                message: message.to_vec(),
+                algorithm: algorithm.to_vec(),
+                signature: signature.to_vec(),
+            },
+        })
+    }
+
+    /// Checks that the sender holds the key.
+    ///
+    /// # Errors
+    /// [`RequestError::Signature`], and [`RequestError::Malformed`] for a key that is none.
+    pub fn check_signature(&self) -> Result<(), RequestError> {
+        let (rest, key) =
+            SubjectPublicKeyInfo::from_der(&self.public_key).map_err(|_| RequestError::Malformed)?;
+        let (other_rest, algorithm) =
+            AlgorithmIdentifier::from_der(&self.signed.algorithm).map_err(|_| RequestError::Malformed)?;
+        if !rest.is_empty() || !other_rest.is_empty() {
             return Err(RequestError::Malformed);
         }
-        let info = &request.certification_request_info;
-        signature::check(
-            &info.subject_pki,
-            &request.signature_algorithm,
-            info.raw,
-            &request.signature_value.data,
-        )?;
-        let text = |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| {
-            attribute.as_str().map(str::to_owned).map_err(|_| RequestError::Malformed)
-        };
-        let mut out = CertificateRequest {
-            subject: info.subject.as_raw().to_vec(),
-            public_key: info.subject_pki.raw.to_vec(),
-            common_name: info.subject.iter_common_name().last().map(text).transpose()?.unwrap_or_default(),
-            organizations: info.subject.iter_organization().map(text).collect::<Result<_, _>>()?,
-            ..CertificateRequest::default()
-        };
-        for attribute in info.iter_attributes() {
-            let ParsedCriAttribute::ExtensionRequest(requested) = attribute.parsed_attribute() else {
-                continue;
-            };
-            for extension in &requested.extensions {
-                if let ParsedExtension::SubjectAlternativeName(names) = extension.parsed_extension() {
-                    for name in &names.general_names {
-                        out.add(name)?;
-                    }
-                }
-            }
-        }
-        Ok(out)
-    }
-
-    fn add(&mut self, name: &GeneralName<'_>) -> Result<(), RequestError> {
-        match name {
-            GeneralName::DNSName(name) => self.dns_names.push((*name).to_owned()),
-            GeneralName::RFC822Name(name) => self.emails.push((*name).to_owned()),
-            GeneralName::URI(name) => self.uris.push((*name).to_owned()),
-            GeneralName::IPAddress(octets) => {
-                let v4 = <[u8; 4]>::try_from(*octets).map(IpAddr::from);
-                let ip = v4.or_else(|_| <[u8; 16]>::try_from(*octets).map(IpAddr::from));
-                self.ips.push(ip.map_err(|_| RequestError::Malformed)?);
-            }
-            // Names of other kinds are looked at by no rule, and come into no certificate.
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// The value of the extension `subjectAltName` (RFC 5280, 4.2.1.6) with the names that were looked at, in Go's order; `None` when there
-    /// are none.
-    pub fn alternative_names(&self) -> Option<Vec<u8>> {
-        /// Context tags of GeneralName.
-        const EMAIL: u64 = 1;
-        const DNS: u64 = 2;
-        const URI: u64 = 6;
-        const IP: u64 = 7;
-        let octets = |ip: &IpAddr| match ip {
-            IpAddr::V4(ip) => ip.octets().to_vec(),
-            IpAddr::V6(ip) => ip.octets().to_vec(),
-        };
-        let texts = |tag: u64, list: &[String]| -> Vec<(u64, Vec<u8>)> {
-            list.iter().map(|text| (tag, text.as_bytes().to_vec())).collect()
-        };
-        let ips = self.ips.iter().map(|ip| (IP, octets(ip))).collect();
-        let all =
-            [texts(DNS, &self.dns_names), texts(EMAIL, &self.emails), ips, texts(URI, &self.uris)].concat();
-        let der = yasna::construct_der(|writer| {
-            writer.write_sequence(|writer| {
-                for (tag, name) in &all {
-                    writer
-                        .next()
-                        .write_tagged_implicit(Tag::context(*tag), |writer| writer.write_bytes(name));
-                }
-            });
-        });
-        (!all.is_empty()).then_some(der)
+        Ok(signature::check(&key, &algorithm, &self.signed.message, &self.signed.signature)?)
     }
 }
+
+/// The extensions that attributes ask for: types and values. Attributes of other types have no meaning.
+fn requested_extensions(attributes: &[u8]) -> Result<Vec<(&[u8], &[u8])>, RequestError> {
+    const MALFORMED: RequestError = RequestError::Malformed;
+    const EXTENSIONS: RequestError = RequestError::Extensions;
+    let (mut attributes, mut requested) = (Reader::new(attributes), None);
+    while !attributes.is_empty() {
+        let mut attribute = Reader::new(attributes.read(SEQUENCE).ok_or(MALFORMED)?);
+        let kind = attribute.object_identifier().ok_or(MALFORMED)?;
+        let mut values = Reader::new(attribute.read(SET).ok_or(MALFORMED)?);
+        attribute.end().ok_or(MALFORMED)?;
+        if kind != EXTENSION_REQUEST {
+            continue;
+        }
+        let list = values.read(SEQUENCE).ok_or(EXTENSIONS)?;
+        values.end().ok_or(EXTENSIONS)?;
+        if requested.replace(list).is_some() {
+            return Err(RequestError::DuplicateExtensions);
+        }
+    }
+    let mut list = Reader::new(requested.unwrap_or_default());
+    let mut extensions: Vec<(&[u8], &[u8])> = Vec::new();
+    while !list.is_empty() {
+        let mut extension = Reader::new(list.read(SEQUENCE).ok_or(EXTENSIONS)?);
+        let kind = extension.object_identifier().ok_or(EXTENSIONS)?;
+        if extension.peek() == Some(BOOLEAN) {
+            let critical = extension.read(BOOLEAN).filter(|value| matches!(value, [0] | [0xff]));
+            critical.ok_or(EXTENSIONS)?;
+        }
+        let value = extension.read(OCTET_STRING).ok_or(EXTENSIONS)?;
+        extension.end().ok_or(EXTENSIONS)?;
+        if extensions.iter().any(|(other, _)| *other == kind) {
+            return Err(RequestError::DuplicateExtensions);
+        }
+        extensions.push((kind, value));
+    }
+    Ok(extensions)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -176,11 +176,11 @@ mod tests {
     fn names_of_other_kinds_are_left_out() {
         for name in ["rid.pem", "other-name.pem"] {
             let request = read(name).unwrap();
-            assert_eq!(request.alternative_names(), None, "{name}");
+            assert_eq!(request.names.to_der(), None, "{name}");
         }
         let request = read("node-uri.pem").unwrap();
-        assert_eq!((&*request.dns_names[0], &*request.uris[0]), ("n1", "http://x"));
-        let der = request.alternative_names().unwrap();
+        assert_eq!((&*request.names.dns[0], &*request.names.uris[0]), ("n1", "http://x"));
+        let der = request.names.to_der().unwrap();
         assert_eq!(der, [&[0x30, 14, 0x82, 2][..], b"n1", &[0x86, 8], b"http://x"].concat());
     }
 }

@@ -43,32 +43,32 @@ fn client_fault(usages: &[&str]) -> Option<String> {
 
 /// What is wrong with a node's request for a client certificate.
 pub fn kubelet_client_fault(request: &CertificateRequest, usages: &[&str]) -> Option<String> {
-    if request.organizations != [user::NODES] {
+    if request.subject.organizations() != [user::NODES] {
         return Some("subject organization is not system:nodes".into());
     }
     let names = [
-        (request.dns_names.is_empty(), "DNS"),
-        (request.emails.is_empty(), "Email"),
-        (request.ips.is_empty(), "IP"),
-        (request.uris.is_empty(), "URI"),
+        (request.names.dns.is_empty(), "DNS"),
+        (request.names.emails.is_empty(), "Email"),
+        (request.names.ips.is_empty(), "IP"),
+        (request.names.uris.is_empty(), "URI"),
     ];
     if let Some((_, kind)) = names.iter().find(|(none, _)| !none) {
         return Some(format!("{kind} subjectAltNames are not allowed"));
     }
-    if !request.common_name.starts_with(user::NODE_PREFIX) {
+    if !request.subject.common_name().starts_with(user::NODE_PREFIX) {
         return Some("subject common name does not begin with system:node:".into());
     }
     usage_fault(usages, "client auth")
 }
 
 fn kubelet_serving_fault(request: &CertificateRequest, usages: &[&str]) -> Option<String> {
-    if request.organizations != [user::NODES] {
+    if request.subject.organizations() != [user::NODES] {
         return Some("subject organization is not system:nodes".into());
     }
-    if request.dns_names.is_empty() && request.ips.is_empty() {
+    if request.names.dns.is_empty() && request.names.ips.is_empty() {
         return Some("DNS or IP subjectAltName is required".into());
     }
-    for (none, kind) in [(request.emails.is_empty(), "Email"), (request.uris.is_empty(), "URI")] {
+    for (none, kind) in [(request.names.emails.is_empty(), "Email"), (request.names.uris.is_empty(), "URI")] {
         if !none {
             return Some(format!("{kind} subjectAltNames are not allowed"));
         }
@@ -76,7 +76,7 @@ fn kubelet_serving_fault(request: &CertificateRequest, usages: &[&str]) -> Optio
     if let Some(fault) = usage_fault(usages, "server auth") {
         return Some(fault);
     }
-    match request.common_name.starts_with(user::NODE_PREFIX) {
+    match request.subject.common_name().starts_with(user::NODE_PREFIX) {
         true => None,
         false => Some("subject common name does not begin with system:node:".into()),
     }

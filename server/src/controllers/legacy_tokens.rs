@@ -9,9 +9,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plinth_codec::time::Timestamp;
 use plinth_codec::Value;
 use smol_str::SmolStr;
-use time::format_description::well_known::Rfc3339;
 use time::{Date, OffsetDateTime};
 
 use super::tokens;
@@ -62,9 +62,10 @@ struct Days {
 impl Days {
     fn judge(&self, secret: &Value) -> Verdict {
         let label = |key: &str| secret.str_at(&["metadata", "labels", key]);
-        let made = OffsetDateTime::parse(metadata::text(secret, "creationTimestamp"), &Rfc3339);
+        let made = Timestamp::parse(metadata::text(secret, "creationTimestamp"));
         let is_old = |day: Date| day < self.since.date();
-        if metadata::is_deleting(secret) || !made.is_ok_and(|made| made < self.since) {
+        if metadata::is_deleting(secret) || !made.is_ok_and(|made| made.seconds < self.since.unix_timestamp())
+        {
             return Verdict::Stays;
         }
         // A day that cannot be read decides nothing; none at all means that it was not used since uses are noted.

@@ -9,9 +9,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::engine::general_purpose::STANDARD;
-use base64::Engine as _;
-use plinth_codec::Value;
+use plinth_codec::{base64_text, Value};
 use plinth_engine::{Entry, EventKind, Feed, Revision, Subscribe};
 
 use super::workers::Workers;
@@ -167,7 +165,7 @@ async fn look_at(server: Arc<Server>, root_ca: Arc<str>, key: Key) -> Result<(),
 
 /// What a Secret has under a key, decoded.
 fn held(secret: &Value, key: &str) -> Vec<u8> {
-    STANDARD.decode(secret.str_at(&["data", key]).unwrap_or_default()).unwrap_or_default()
+    base64_text::decode(secret.str_at(&["data", key]).unwrap_or_default()).unwrap_or_default()
 }
 
 fn is_full(secret: &Value, account: &Reference, root_ca: &str) -> bool {
@@ -187,12 +185,12 @@ fn fill(mut secret: Value, account: &Reference, token: &str, root_ca: &str) -> V
         annotations.insert(ACCOUNT_UID, account.uid.as_str());
     }
     if let Some(data) = secret.object_at_mut(&["data"]) {
-        data.insert("ca.crt", STANDARD.encode(root_ca));
+        data.insert("ca.crt", base64_text::encode(root_ca));
         if needs_namespace {
-            data.insert("namespace", STANDARD.encode(namespace));
+            data.insert("namespace", base64_text::encode(namespace));
         }
         if needs_token {
-            data.insert("token", STANDARD.encode(token));
+            data.insert("token", base64_text::encode(token));
         }
     }
     secret

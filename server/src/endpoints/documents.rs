@@ -1,5 +1,6 @@
 //! OpenAPI documents: made when first asked for, kept compressed.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use plinth_codec::{resources, schema, Value};
 use super::{not_found_text, text};
 use crate::discovery::etag;
 use crate::http::body::Body;
+use crate::query::parameter;
 use crate::registry::{Registry, ResourceType};
 use crate::status::{ApiError, Reason};
 
@@ -229,9 +231,8 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// The `hash` parameter of a query, if it says something.
-fn hash_parameter(query: Option<&str>) -> Option<&str> {
-    let mut parameters = query?.split('&').filter_map(|parameter| parameter.strip_prefix("hash="));
-    parameters.next().filter(|hash| !hash.is_empty())
+fn hash_parameter(query: Option<&str>) -> Option<Cow<'_, str>> {
+    parameter(query?, "hash").filter(|hash| !hash.is_empty())
 }
 
 fn index_paths(registry: &Registry) -> Vec<String> {

@@ -9,10 +9,11 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{NamedGroup, ServerConfig, SupportedProtocolVersion};
-use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::tls::{self, ServingCertificate, TlsError};
-use crate::authn::x509::common_name;
+use crate::authn::x509::subject;
+use crate::certificates::AlternativeNames;
 
 /// How connections are encrypted.
 #[derive(Clone, Debug, Args)]
@@ -200,16 +201,11 @@ impl ResolvesServerCert for Certificates {
 fn names_of(certificate: &CertifiedKey) -> Vec<String> {
     let Some(leaf) = certificate.cert.first() else { return Vec::new() };
     let Ok((_, leaf)) = X509Certificate::from_der(leaf) else { return Vec::new() };
-    let listed = leaf.subject_alternative_name().ok().flatten().map(|names| {
-        let names = names.value.general_names.iter();
-        let dns = names.filter_map(|name| match name {
-            GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
-            _ => None,
-        });
-        dns.collect::<Vec<_>>()
-    });
-    let name = common_name(&leaf).to_ascii_lowercase();
-    listed.filter(|names| !names.is_empty()).unwrap_or_else(|| vec![name])
+    let listed = AlternativeNames::of_certificate(&leaf).unwrap_or_default().dns;
+    if !listed.is_empty() {
+        return listed.iter().map(|name| name.to_ascii_lowercase()).collect();
+    }
+    subject(&leaf).map(|subject| vec![subject.common_name().to_ascii_lowercase()]).unwrap_or_default()
 }
 
 #[cfg(test)]

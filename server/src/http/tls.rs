@@ -10,8 +10,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature, CryptoProvider};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::ResolvesServerCert;
 use rustls::sign::CertifiedKey;
@@ -19,19 +18,15 @@ use rustls::{
     DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme, SupportedProtocolVersion,
 };
 
+use crate::certificates::files::{self, FileError};
 use crate::p521;
 
 /// What is wrong with a certificate, a key or their combination.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file that cannot be read as PEM.
-    #[error("cannot read {path}: {source}")]
-    Pem {
-        /// The file.
-        path: String,
-        /// What the PEM reader says.
-        source: rustls::pki_types::pem::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A certificate and key that rustls refuses.
     #[error("unusable certificate or key: {0}")]
     Rustls(#[from] rustls::Error),
@@ -45,18 +40,6 @@ pub fn provider() -> Arc<CryptoProvider> {
     let mut provider = rustls::crypto::ring::default_provider();
     p521::extend(&mut provider);
     Arc::new(provider)
-}
-
-/// The certificates of a PEM file, in order.
-pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let fault = |source| TlsError::Pem { path: path.display().to_string(), source };
-    CertificateDer::pem_file_iter(path).map_err(fault)?.collect::<Result<_, _>>().map_err(fault)
-}
-
-/// The private key of a PEM file.
-pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_file(path)
-        .map_err(|source| TlsError::Pem { path: path.display().to_string(), source })
 }
 
 /// The serving certificate: read from its files, and read again when they change. New connections get the newest one;
@@ -100,7 +83,8 @@ impl ServingCertificate {
 }
 
 fn certified(cert: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
-    let certified = CertifiedKey::from_der(read_certificates(cert)?, read_key(key)?, &provider())?;
+    let certified =
+        CertifiedKey::from_der(files::read_certificates(cert)?, files::read_key(key)?, &provider())?;
     Ok(certified)
 }
 

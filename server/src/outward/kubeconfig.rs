@@ -2,15 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use base64::prelude::{Engine as _, BASE64_STANDARD};
 use hyper::header::HeaderValue;
 use hyper::Uri;
-use plinth_codec::{yaml, Value};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use plinth_codec::{base64_text, yaml, Value};
 
 use super::client::Origin;
 use super::tls::{self, Trust};
+use crate::certificates::files;
 
 /// Why a kubeconfig leads nowhere.
 #[derive(Debug, thiserror::Error)]
@@ -82,9 +80,8 @@ fn client_tls(
     let roots = tls::authorities(&ca).map_err(|e| format!("certificate-authority: {e}"))?;
     let identity = match (pem(user, dir, "client-certificate")?, pem(user, dir, "client-key")?) {
         (Some(chain), Some(key)) => {
-            let chain = CertificateDer::pem_slice_iter(&chain).collect::<Result<Vec<_>, _>>();
-            let chain = chain.map_err(|e| format!("client-certificate: {e}"))?;
-            Some((chain, PrivateKeyDer::from_pem_slice(&key).map_err(|e| format!("client-key: {e}"))?))
+            let chain = files::certificates(&chain).map_err(|e| format!("client-certificate: {e}"))?;
+            Some((chain, files::private_key(&key).map_err(|e| format!("client-key: {e}"))?))
         }
         _ => None,
     };
@@ -102,7 +99,7 @@ fn authorization(user: &Value, dir: &Path) -> Result<Option<HeaderValue>, String
         (None, None, Some(name)) => {
             format!(
                 "Basic {}",
-                BASE64_STANDARD.encode(format!("{name}:{}", text("password").unwrap_or_default()))
+                base64_text::encode(format!("{name}:{}", text("password").unwrap_or_default()))
             )
         }
         (None, None, None) => return Ok(None),
@@ -115,7 +112,8 @@ fn authorization(user: &Value, dir: &Path) -> Result<Option<HeaderValue>, String
 /// PEM of `KEY-data` (base64) or of the file that `KEY` names.
 fn pem(entry: &Value, dir: &Path, key: &str) -> Result<Option<Vec<u8>>, String> {
     if let Some(data) = entry.str_at(&[&format!("{key}-data")]) {
-        let bytes = BASE64_STANDARD.decode(data).map_err(|e| format!("{key}-data: {e}"))?;
+        let bytes = base64_text::decode(data)
+            .map_err(|at| format!("{key}-data: illegal base64 data at input byte {at}"))?;
         return Ok(Some(bytes));
     }
     let Some(file) = entry.str_at(&[key]) else { return Ok(None) };

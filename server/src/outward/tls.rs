@@ -6,12 +6,12 @@ use std::sync::{Arc, OnceLock};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_name, WebPkiServerVerifier};
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature, CryptoProvider};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::certificates::files::{certificates, read_certificates};
 use crate::http::tls::provider;
 
 /// Where systems keep the authorities that they trust.
@@ -71,12 +71,11 @@ pub fn config(trust: Trust, identity: Option<Identity>) -> Result<Arc<ClientConf
 /// [`AuthoritiesError`]: every certificate must be one, and there must be one.
 pub fn authorities(pem: &[u8]) -> Result<Arc<RootCertStore>, AuthoritiesError> {
     let mut roots = RootCertStore::empty();
-    let mut blocks = CertificateDer::pem_slice_iter(pem).peekable();
-    if blocks.peek().is_none() {
+    let certificates = certificates(pem).map_err(|_| AuthoritiesError::Pem)?;
+    if certificates.is_empty() {
         return Err(AuthoritiesError::Pem);
     }
-    for certificate in blocks {
-        let certificate = certificate.map_err(|_| AuthoritiesError::Pem)?;
+    for certificate in certificates {
         roots.add(certificate).map_err(|_| AuthoritiesError::Certificate)?;
     }
     Ok(Arc::new(roots))
@@ -97,11 +96,13 @@ pub fn authorities_or_system(pem: &[u8]) -> Result<Arc<RootCertStore>, Authoriti
 fn system_authorities() -> Arc<RootCertStore> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
     let read = || {
-        let file = SYSTEM.iter().find(|path| Path::new(path).exists());
-        let text = file.and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
         let mut roots = RootCertStore::empty();
-        // Of the system's many authorities some are of forms that nobody should use any more.
-        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&text).flatten());
+        let file = SYSTEM.iter().map(Path::new).find(|path| path.exists());
+        match file.map(read_certificates).transpose() {
+            // Of the system's many authorities some are of forms that nobody should use any more.
+            Ok(certificates) => drop(roots.add_parsable_certificates(certificates.unwrap_or_default())),
+            Err(error) => tracing::warn!(%error, "the system's certificate authorities are not trusted"),
+        }
         Arc::new(roots)
     };
     ROOTS.get_or_init(read).clone()

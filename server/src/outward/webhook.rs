@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base64::prelude::{Engine as _, BASE64_STANDARD};
 use http_body_util::Full;
 use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE, USER_AGENT};
 use hyper::{Method, Request, StatusCode, Uri};
 use parking_lot::Mutex;
-use plinth_codec::{json, Value};
+use plinth_codec::{base64_text, json, Value};
 
 use super::client::{Bounds, CallError, Client, Origin};
 use super::tls::{self, AuthoritiesError, Trust};
@@ -175,7 +174,7 @@ impl Webhooks {
         if let Some(known) = self.0.lock().get(&key) {
             return Ok(known.clone());
         }
-        let pem = BASE64_STANDARD.decode(bundle).map_err(|_| AuthoritiesError::Pem)?;
+        let pem = base64_text::decode(bundle).map_err(|_| AuthoritiesError::Pem)?;
         // The authorities have been looked at, so nothing is left that can be wrong with the settings.
         let config = tls::config(Trust::Authorities(tls::authorities_or_system(&pem)?), None)
             .map_err(|_| AuthoritiesError::Certificate)?;
@@ -197,7 +196,7 @@ impl Webhooks {
 
 /// Whether a `caBundle` is certificates, or is not there.
 pub fn is_ca_bundle(bundle: &str) -> bool {
-    BASE64_STANDARD.decode(bundle).is_ok_and(|pem| tls::authorities_or_system(&pem).is_ok())
+    base64_text::decode(bundle).is_ok_and(|pem| tls::authorities_or_system(&pem).is_ok())
 }
 
 #[cfg(test)]

@@ -2,15 +2,16 @@ use std::path::{Path, PathBuf};
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
-use rustls::pki_types::pem::PemObject;
+use plinth_codec::pem;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
 use super::*;
 use crate::authn::x509::Authorities;
 use crate::certificates::authority::{Authority, Template, Uses};
-use crate::certificates::request::{CertificateRequest, RequestError};
+use crate::certificates::request::{CertificateRequest, RequestError, LABEL};
 use crate::certificates::signature::SignatureError;
+use crate::certificates::{files, AlternativeNames, Name};
 use crate::http::tls;
 
 /// What OpenSSL made: an authority, and certificates of one key that it signed with each hash.
@@ -21,11 +22,11 @@ fn file(name: &str) -> PathBuf {
 const KEY: &str = "../../authn/jwt/testdata/p521-pkcs8.pem";
 
 fn certificates(name: &str) -> Vec<CertificateDer<'static>> {
-    tls::read_certificates(&file(name)).unwrap()
+    files::read_certificates(&file(name)).unwrap()
 }
 
 fn private(name: &str) -> PrivateKey {
-    let der = tls::read_key(&file(name)).unwrap();
+    let der = files::read_key(&file(name)).unwrap();
     PrivateKey::from_pkcs8(der.secret_der()).unwrap()
 }
 
@@ -96,11 +97,11 @@ fn certificates_of_each_hash_lead_to_their_authority() {
         assert!(authorities.verify(&[changed.into()]).is_err(), "{hash}: another signature");
         let pem = std::fs::read(file(&format!("request-{hash}.pem"))).unwrap();
         let request = CertificateRequest::read(&pem).unwrap_or_else(|fault| panic!("{hash}: {fault}"));
-        assert_eq!((request.common_name.as_str(), &*request.organizations[0]), ("jane", "dev"));
-        let mut der = rustls::pki_types::CertificateSigningRequestDer::from_pem_slice(&pem).unwrap().to_vec();
+        assert_eq!((request.subject.common_name(), request.subject.organizations()), ("jane", vec!["dev"]));
+        let mut der = pem::parse_one(&pem, LABEL).unwrap();
         let last = der.len() - 1;
         der[last] ^= 1;
-        let damaged = crate::certificates::authority::pem("CERTIFICATE REQUEST", &der);
+        let damaged = pem::encode(LABEL, &der);
         let wrong = SignatureError::Wrong("x509: ECDSA verification failure");
         assert_eq!(
             CertificateRequest::read(damaged.as_bytes()),
@@ -118,21 +119,21 @@ fn an_authority_of_the_curve_signs() {
     let now = time::OffsetDateTime::now_utc();
     let public = rcgen::PublicKeyData::subject_public_key_info(&key);
     let template = Template {
-        subject: &crate::certificates::authority::subject("jane", &["dev"], ""),
+        subject: &Name::of_user("jane", &["dev"], ""),
         public_key: &public,
-        alternative_names: None,
+        names: &AlternativeNames::default(),
         uses: Uses { key: 1, extended: vec![&[1, 3, 6, 1, 5, 5, 7, 3, 2]] },
         not_before: now - time::Duration::minutes(5),
         not_after: now + time::Duration::hours(1),
     };
     let pem = authority.sign(&template).unwrap();
-    let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
-    Authorities::read(&file("authority.pem")).unwrap().verify(&[certificate]).unwrap();
+    let certificates = files::certificates(pem.as_bytes()).unwrap();
+    Authorities::read(&file("authority.pem")).unwrap().verify(&certificates).unwrap();
 }
 
 #[test]
 fn tls_with_keys_of_the_curve_at_both_ends() {
-    let certified = || (certificates("client-sha512.pem"), tls::read_key(&file(KEY)).unwrap());
+    let certified = || (certificates("client-sha512.pem"), files::read_key(&file(KEY)).unwrap());
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificates("authority.pem").remove(0)).unwrap();
     let roots = Arc::new(roots);

@@ -3,14 +3,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use base64::engine::general_purpose::STANDARD;
-use base64::Engine as _;
 use plinth_codec::error::quoted;
-use plinth_codec::{names, Value};
+use plinth_codec::{base64_text, names, pem, Value};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::authn::User;
-use crate::certificates::{pem, signers, CertificateRequest};
+use crate::certificates::request::RequestError;
+use crate::certificates::{files, signers, CertificateRequest};
 use crate::field;
 use crate::metadata;
 use crate::status::Cause;
@@ -20,8 +19,12 @@ const LEAST_EXPIRATION: i64 = 600;
 /// The conditions that say what was decided; they can only be true and are never taken back.
 const DECISIONS: [&str; 3] = ["Approved", "Denied", "Failed"];
 
-/// Writes down who asks: approvers and signers rely on it.
+/// Writes down who asks: approvers and signers rely on it. Nothing is decided yet, whatever admission webhooks made of
+/// the request.
 pub fn stamp(request: &mut Value, user: &User) {
+    if let Some(object) = request.as_object_mut() {
+        object.remove("status");
+    }
     let Some(spec) = request.object_at_mut(&["spec"]) else { return };
     for key in ["username", "uid", "groups", "extra"] {
         spec.remove(key);
@@ -80,16 +83,32 @@ pub fn has(request: &Value, kind: &str) -> bool {
     conditions(request).iter().any(|condition| condition.str_at(&["type"]) == Some(kind))
 }
 
-/// The PKCS#10 request within, in PEM.
-pub fn pkcs10(request: &Value) -> Option<Vec<u8>> {
-    STANDARD.decode(request.str_at(&["spec", "request"])?).ok()
+/// The PKCS#10 request within; whether its sender holds the key is not checked. Whatever acts on a request acts on
+/// this value.
+///
+/// # Errors
+/// [`RequestError`].
+pub fn parse(request: &Value) -> Result<CertificateRequest, RequestError> {
+    // What is not base64 was refused as the body was read.
+    let text = base64_text::decode(request.str_at(&["spec", "request"]).unwrap_or_default());
+    CertificateRequest::parse(&text.unwrap_or_default())
+}
+
+/// The PKCS#10 request within, of whose key its sender has proved possession.
+///
+/// # Errors
+/// [`RequestError`].
+pub fn read(request: &Value) -> Result<CertificateRequest, RequestError> {
+    let parsed = parse(request)?;
+    parsed.check_signature()?;
+    Ok(parsed)
 }
 
 /// Faults of a request as it stands.
 pub fn validate(request: &Value) -> Vec<Cause> {
     let mut faults = Vec::new();
     let spec = |key: &str| request.str_at(&["spec", key]).unwrap_or_default();
-    if let Err(why) = CertificateRequest::read(&pkcs10(request).unwrap_or_default()) {
+    if let Err(why) = read(request) {
         let shown = request.at(&["spec", "request"]).cloned().unwrap_or(Value::Null);
         faults.push(field::invalid("spec.request", shown, &why.to_string()));
     }
@@ -187,10 +206,14 @@ fn condition_faults(request: &Value) -> Vec<Cause> {
 /// What is wrong with what a signer put there.
 fn certificate_fault(request: &Value) -> Option<String> {
     let text = request.str_at(&["status", "certificate"]).filter(|text| !text.is_empty())?;
-    let text = STANDARD.decode(text).unwrap_or_default();
+    let text = base64_text::decode(text).unwrap_or_default();
     let mut is_none = true;
-    for block in pem::blocks(&text) {
-        if block.label != "CERTIFICATE" {
+    let blocks = match pem::parse(&text) {
+        Ok(blocks) => blocks,
+        Err(error) => return Some(error.to_string()),
+    };
+    for block in blocks {
+        if block.label != files::CERTIFICATE {
             return Some(format!("only CERTIFICATE PEM blocks are allowed, found {}", quoted(&block.label)));
         }
         if block.has_headers {
@@ -251,16 +274,21 @@ pub fn subresource_faults(subresource: &str, new: &Value, old: &Value) -> Vec<Ca
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::certificates::request::LABEL;
     use plinth_codec::{json, tree};
+
+    pub(crate) fn base64(text: &str) -> String {
+        base64_text::encode(text)
+    }
 
     fn request(change: impl FnOnce(&mut Value)) -> Value {
         let key = rcgen::KeyPair::generate().unwrap();
         let pem = rcgen::CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
         let mut request = tree!({
             "spec": tree!({
-                "request": STANDARD.encode(pem),
+                "request": base64_text::encode(pem),
                 "signerName": "example.com/signer",
                 "usages": tree!(["client auth"]),
             }),
@@ -347,12 +375,11 @@ mod tests {
     #[test]
     fn a_changed_request_does_not_verify() {
         let damaged = request(|r| {
-            let text = pkcs10(r).unwrap();
-            let mut der = crate::certificates::pem::blocks(&text).next().unwrap().contents;
+            let text = base64_text::decode(r.str_at(&["spec", "request"]).unwrap()).unwrap();
+            let mut der = pem::parse_one(&text, LABEL).unwrap();
             let last = der.len() - 1;
             der[last] ^= 1;
-            let pem = crate::certificates::authority::pem("CERTIFICATE REQUEST", &der);
-            r.object_at_mut(&["spec"]).unwrap().insert("request", STANDARD.encode(pem));
+            r.object_at_mut(&["spec"]).unwrap().insert("request", base64(&pem::encode(LABEL, &der)));
         });
         assert!(
             validate(&damaged)[0].message.contains("x509: ECDSA verification failure"),

@@ -1,7 +1,6 @@
 //! Formats of names and values (k8s.io/apiserver `pkg/cel/library/format.go`).
 
-use base64::prelude::{Engine, BASE64_STANDARD};
-
+use crate::base64_text;
 use crate::cel::program::{Context, EvalError};
 use crate::cel::value::Val;
 use crate::names;
@@ -63,7 +62,7 @@ fn is_uuid(text: &str) -> bool {
 }
 
 fn is_base64(text: &str) -> bool {
-    !text.is_empty() && BASE64_STANDARD.decode(text).is_ok()
+    !text.is_empty() && base64_text::decode(text).is_ok()
 }
 
 fn find(name: &str) -> Option<&'static NamedFormat> {

@@ -1,11 +1,11 @@
 //! Conversion between versions by a webhook.
 
-use base64::prelude::{Engine, BASE64_STANDARD};
-
 use super::schema::Options;
 use super::view::View;
+use crate::base64_text;
 use crate::field::{FieldError, Path};
 use crate::names;
+use crate::pem::{self, Block};
 use crate::url;
 use crate::value::Value;
 
@@ -159,13 +159,8 @@ fn ca_bundle(client: &Value) -> &str {
 
 /// Whether a bundle (base64) has a certificate in a PEM block. What the certificate says is for the TLS client.
 fn is_pem(bundle: &str) -> bool {
-    let Some(text) = BASE64_STANDARD.decode(bundle).ok().and_then(|b| String::from_utf8(b).ok()) else {
-        return false;
-    };
-    let begun = text.split_once("-----BEGIN CERTIFICATE-----").map(|(_, rest)| rest);
-    let body = begun.and_then(|rest| rest.split_once("-----END CERTIFICATE-----")).map(|(body, _)| body);
-    body.is_some_and(|body| {
-        let digits: String = body.split_whitespace().collect();
-        !digits.is_empty() && BASE64_STANDARD.decode(digits).is_ok()
-    })
+    let blocks = base64_text::decode(bundle).ok().and_then(|text| pem::parse(&text).ok());
+    let is_certificate =
+        |block: &Block| block.label == "CERTIFICATE" && !block.has_headers && !block.contents.is_empty();
+    blocks.is_some_and(|blocks| blocks.iter().any(is_certificate))
 }

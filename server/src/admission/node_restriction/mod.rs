@@ -8,10 +8,13 @@ mod labels;
 use plinth_codec::{Map, Value};
 
 use super::{Call, Operation};
+use crate::authn::user;
 use crate::authz::node::{self, references};
 use crate::authz::{Attributes, ResourceTarget};
+use crate::certificates::signers;
 use crate::metadata::text;
 use crate::status::ApiError;
+use crate::strategy::certificates;
 
 /// Where the leases of nodes are.
 const LEASES: &str = "kube-node-lease";
@@ -44,7 +47,7 @@ struct Found {
 
 /// Why a request is refused.
 #[derive(Debug, PartialEq)]
-enum Refusal {
+pub(crate) enum Refusal {
     /// 403, with that reason.
     Forbidden(String),
     /// What the request stands on is not there: plural and name.
@@ -493,25 +496,16 @@ fn check_certificate_request(node: &str, asked: &Asked<'_>, found: &Found) -> Re
 }
 
 /// A kubelet's certificate carries its own name.
-fn check_csr(node: &str, csr: &Value) -> Result<(), Refusal> {
-    use base64::Engine as _;
-    use x509_parser::prelude::FromDer;
+pub(crate) fn check_csr(node: &str, csr: &Value) -> Result<(), Refusal> {
     let signer = csr.str_at(&["spec", "signerName"]).unwrap_or_default();
-    if !matches!(signer, "kubernetes.io/kubelet-serving" | "kubernetes.io/kube-apiserver-client-kubelet") {
+    if !matches!(signer, signers::KUBELET_SERVING | signers::KUBELET_CLIENT) {
         return Ok(());
     }
-    let request = csr.str_at(&["spec", "request"]).unwrap_or_default();
-    let pem = base64::engine::general_purpose::STANDARD.decode(request).unwrap_or_default();
-    let pem = x509_parser::pem::parse_x509_pem(&pem).ok().map(|(_, pem)| pem.contents);
-    let parsed = pem
-        .as_deref()
-        .and_then(|der| x509_parser::certification_request::X509CertificationRequest::from_der(der).ok());
-    let Some((_, parsed)) = parsed else {
-        return forbid("unable to parse csr: PEM block type must be CERTIFICATE REQUEST");
+    let request = match certificates::parse(csr) {
+        Ok(request) => request,
+        Err(error) => return forbid(format!("unable to parse csr: {error}")),
     };
-    let subject = &parsed.certification_request_info.subject;
-    let name = subject.iter_common_name().next().and_then(|name| name.as_str().ok()).unwrap_or_default();
-    match name.strip_prefix("system:node:") == Some(node) {
+    match request.subject.common_name().strip_prefix(user::NODE_PREFIX) == Some(node) {
         true => Ok(()),
         false => forbid(format!("can only create a node CSR with CN=system:node:{node}")),
     }

@@ -2,8 +2,7 @@
 //!
 //! Upstream: k8s.io/apiserver `pkg/admission/plugin/webhook/request/admissionreview.go`.
 
-use base64::prelude::{Engine as _, BASE64_STANDARD};
-use plinth_codec::{json, tree, Map, Value};
+use plinth_codec::{base64_text, json, tree, Map, Value};
 
 use super::super::{Call, Operation};
 use crate::registry::ResourceType;
@@ -135,7 +134,8 @@ pub(super) fn answer(review: &Value, uid: &str, mutating: bool) -> Result<Answer
             return wrong(format!("unsupported patch type {:?}", kind.as_str().unwrap_or_default()));
         }
         (false, Some(_)) => {
-            let decoded = BASE64_STANDARD.decode(patch).map_err(|e| format!("response.patch: {e}"))?;
+            let decoded = base64_text::decode(patch)
+                .map_err(|at| format!("response.patch: illegal base64 data at input byte {at}"))?;
             Some(json::parse(&decoded).map_err(|e| format!("response.patch: {e}"))?)
         }
     };

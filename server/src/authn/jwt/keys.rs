@@ -6,8 +6,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk};
 use jsonwebtoken::{DecodingKey, EncodingKey};
+use plinth_codec::pem::{self, Block};
 use rcgen::PublicKeyData as _;
-use rustls::pki_types::pem::{PemObject, SectionKind};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::FromDer;
@@ -15,6 +15,7 @@ use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
 use super::Algorithm;
+use crate::certificates::files;
 use crate::p521;
 
 /// A key file that cannot be used.
@@ -194,7 +195,7 @@ impl SigningKey {
     /// [`KeyError`].
     pub fn read(path: &Path) -> Result<SigningKey, KeyError> {
         let keys = sections(path)?;
-        let private = keys.iter().find_map(|(kind, der)| pkcs8(*kind, der));
+        let private = keys.iter().find_map(|block| pkcs8(&block.label, &block.contents));
         SigningKey::from_pkcs8(&private.ok_or_else(|| KeyError::NoKey { path: path.to_owned() })?)
     }
 
@@ -235,14 +236,14 @@ impl SigningKey {
 /// [`KeyError`]; a file without a key is one.
 pub fn read_public(path: &Path) -> Result<Vec<VerifyingKey>, KeyError> {
     let mut keys = Vec::new();
-    for (kind, der) in sections(path)? {
-        let spki = match kind {
-            SectionKind::PublicKey => der,
-            SectionKind::Certificate => {
-                let parsed = x509_parser::prelude::X509Certificate::from_der(&der);
+    for Block { label, contents, .. } in sections(path)? {
+        let spki = match label.as_str() {
+            "PUBLIC KEY" => contents,
+            files::CERTIFICATE => {
+                let parsed = x509_parser::prelude::X509Certificate::from_der(&contents);
                 parsed.map_err(|_| KeyError::Unsupported)?.1.public_key().raw.to_vec()
             }
-            _ => match pkcs8(kind, &der) {
+            label => match pkcs8(label, &contents) {
                 Some(private) => public_of(&private)?,
                 None => continue,
             },
@@ -255,11 +256,9 @@ pub fn read_public(path: &Path) -> Result<Vec<VerifyingKey>, KeyError> {
     }
 }
 
-fn sections(path: &Path) -> Result<Vec<(SectionKind, Vec<u8>)>, KeyError> {
+fn sections(path: &Path) -> Result<Vec<Block>, KeyError> {
     let text = std::fs::read(path).map_err(|source| KeyError::File { path: path.to_owned(), source })?;
-    <(SectionKind, Vec<u8>)>::pem_slice_iter(&text)
-        .collect::<Result<_, _>>()
-        .map_err(|_| KeyError::Pem { path: path.to_owned() })
+    pem::parse(&text).map_err(|_| KeyError::Pem { path: path.to_owned() })
 }
 
 /// The SubjectPublicKeyInfo of a private key.
@@ -272,8 +271,8 @@ fn public_of(pkcs8: &[u8]) -> Result<Vec<u8>, KeyError> {
     Ok(pair.subject_public_key_info())
 }
 
-/// Any private key as PKCS#8, which is what ring and `p521` read: the older forms are wrapped.
-fn pkcs8(kind: SectionKind, der: &[u8]) -> Option<Vec<u8>> {
+/// Any private key as PKCS#8, which is what ring and `p521` read: the older forms, by their labels in PEM, are wrapped.
+fn pkcs8(label: &str, der: &[u8]) -> Option<Vec<u8>> {
     /// AlgorithmIdentifier { rsaEncryption, NULL }
     const RSA: &[u8] = &[0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 1, 5, 0];
     /// AlgorithmIdentifier { id-ecPublicKey, prime256v1 }
@@ -283,11 +282,11 @@ fn pkcs8(kind: SectionKind, der: &[u8]) -> Option<Vec<u8>> {
     const P384: &[u8] = &[0x30, 0x10, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 5, 0x2b, 0x81, 4, 0, 0x22];
     /// AlgorithmIdentifier { id-ecPublicKey, secp521r1 }
     const P521: &[u8] = &[0x30, 0x10, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 5, 0x2b, 0x81, 4, 0, 0x23];
-    let algorithm = match kind {
-        SectionKind::PrivateKey => return Some(der.to_vec()),
-        SectionKind::RsaPrivateKey => RSA,
+    let algorithm = match label {
+        "PRIVATE KEY" => return Some(der.to_vec()),
+        "RSA PRIVATE KEY" => RSA,
         // The scalar stands first, behind a length of one byte or two: 32 bytes, 48 or 66.
-        SectionKind::EcPrivateKey => {
+        "EC PRIVATE KEY" => {
             let scalar = |bytes: u8| [5, 6].into_iter().any(|at| der.get(at..at + 2) == Some(&[4, bytes]));
             match (scalar(32), scalar(66)) {
                 (true, _) => P256,
@@ -306,13 +305,7 @@ fn pkcs8(kind: SectionKind, der: &[u8]) -> Option<Vec<u8>> {
 /// The SubjectPublicKeyInfo that belongs to a private key, which stood in PEM under that label; `None` for a kind of key that is
 /// not known here.
 pub(crate) fn public_of_private(label: &str, der: &[u8]) -> Option<Vec<u8>> {
-    let kind = match label {
-        "PRIVATE KEY" => SectionKind::PrivateKey,
-        "RSA PRIVATE KEY" => SectionKind::RsaPrivateKey,
-        "EC PRIVATE KEY" => SectionKind::EcPrivateKey,
-        _ => return None,
-    };
-    public_of(&pkcs8(kind, der)?).ok()
+    public_of(&pkcs8(label, der)?).ok()
 }
 
 /// The algorithm of a SubjectPublicKeyInfo, as the dotted name of its object identifier.
@@ -324,13 +317,13 @@ pub(crate) fn kind_of(spki: &[u8]) -> Option<String> {
 /// Any private key as PKCS#8; `None` for a form that is not known.
 pub fn pkcs8_of(key: &rustls::pki_types::PrivateKeyDer<'_>) -> Option<Vec<u8>> {
     use rustls::pki_types::PrivateKeyDer;
-    let kind = match key {
-        PrivateKeyDer::Pkcs8(_) => SectionKind::PrivateKey,
-        PrivateKeyDer::Pkcs1(_) => SectionKind::RsaPrivateKey,
-        PrivateKeyDer::Sec1(_) => SectionKind::EcPrivateKey,
+    let label = match key {
+        PrivateKeyDer::Pkcs8(_) => "PRIVATE KEY",
+        PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
+        PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
         _ => return None,
     };
-    pkcs8(kind, key.secret_der())
+    pkcs8(label, key.secret_der())
 }
 
 /// One DER element.

@@ -189,3 +189,70 @@ fn files_without_a_key_are_refused() {
     }
     assert!(SigningKey::read(file(forms::P256_PUBLIC).path()).is_err());
 }
+
+/// A token with that text as its claims, properly signed.
+fn sign_text(key: &SigningKey, claims: &str) -> String {
+    let Private::P521(private) = key.private() else { panic!("a key of P-521") };
+    let header = encode(&json!({ "alg": "ES512" }));
+    let message = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims));
+    let signature = private.sign(message.as_bytes()).unwrap();
+    format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
+}
+
+/// Members of claims: spelled in two ways, of types that they should not have, more than once.
+fn claims() -> impl proptest::strategy::Strategy<Value = String> {
+    use proptest::prelude::*;
+    let name = prop::sample::select(vec!["iss", "\\u0069ss", "Iss", "sub", "aud", "exp", "nbf", "jti", "x"]);
+    let value = prop::sample::select(vec![
+        "\"a\"",
+        "\"b\"",
+        "\"\\u0061\"",
+        "[\"a\",\"b\"]",
+        "1",
+        "1e30",
+        "-1",
+        "1.5",
+        "null",
+        "{}",
+        "true",
+    ]);
+    let member = (name, value).prop_map(|(name, value)| format!("\"{name}\": {value}"));
+    prop::collection::vec(member, 0..5).prop_map(|members| format!("{{{}}}", members.join(", ")))
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    /// Whoever chooses the issuer's keys, checks times and audiences, and maps claims to a user sees the same claims.
+    #[test]
+    fn every_reader_sees_the_same_claims(text in claims()) {
+        #[derive(Debug, serde::Deserialize)]
+        struct Issuer {
+            #[serde(default)]
+            iss: String,
+        }
+        let key = SigningKey::read(file(forms::P521_SEC1).path()).unwrap();
+        let token = sign_text(&key, &text);
+        let verified = |token: &str| verify::<serde_json::Map<String, Value>>(token, [key.public()].into_iter());
+        let all = verified(&token).unwrap();
+        let untrusted = unverified::<serde_json::Map<String, Value>>(&token);
+        proptest::prop_assert_eq!(untrusted.as_ref(), Ok(&all));
+        if let Ok(Issuer { iss }) = unverified(&token) {
+            proptest::prop_assert_eq!(all.get("iss").map_or("", |iss| iss.as_str().unwrap()), iss);
+        }
+        if let Ok(registered) = verify::<Registered>(&token, [key.public()].into_iter()) {
+            let of_all: Registered = serde_json::from_value(Value::Object(all)).unwrap();
+            proptest::prop_assert_eq!(of_all, registered);
+        }
+    }
+}
+
+#[test]
+fn a_claim_that_is_there_twice_is_refused() {
+    let key = SigningKey::read(file(forms::P521_SEC1).path()).unwrap();
+    for text in [r#"{"iss":"a","iss":"b"}"#, r#"{"iss":"a","\u0069ss":"b"}"#, r#"{"sub":"a","sub":"a"}"#] {
+        let token = sign_text(&key, text);
+        let read = verify::<Registered>(&token, [key.public()].into_iter());
+        assert_eq!(read, Err(JwtError::Malformed), "{text}");
+    }
+}

@@ -11,7 +11,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use plinth_codec::{json, Value};
+use plinth_codec::time::Timestamp;
+use plinth_codec::{base64_text, json, Value};
 use plinth_engine::{Feed, Subscribe, Subscription};
 use sha2::{Digest, Sha256};
 
@@ -193,9 +194,8 @@ impl Bound {
         if stored.deleting() {
             let metadata = json::parse(stored.metadata()).map_err(ApiError::internal)?;
             let when = metadata.str_at(&["deletionTimestamp"]).unwrap_or_default();
-            let when = time::OffsetDateTime::parse(when, &time::format_description::well_known::Rfc3339);
             // A time that cannot be read is long ago.
-            bound.deleted_at = Some(when.map_or(0, time::OffsetDateTime::unix_timestamp));
+            bound.deleted_at = Some(Timestamp::parse(when).map_or(0, |when| when.seconds));
         }
         if kind == Kind::Secret {
             let secret = json::parse(stored.body()).map_err(ApiError::internal)?;
@@ -215,7 +215,5 @@ impl Bound {
 
 /// A value of a Secret's data, decoded.
 pub fn secret_text(secret: &Value, key: &str) -> Option<Vec<u8>> {
-    use base64::engine::general_purpose::STANDARD;
-    use base64::Engine as _;
-    STANDARD.decode(secret.str_at(&["data", key])?).ok()
+    base64_text::decode(secret.str_at(&["data", key])?).ok()
 }

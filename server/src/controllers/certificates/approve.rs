@@ -16,11 +16,9 @@ use crate::strategy::certificates as csr;
 pub(in crate::controllers) async fn approve(server: Arc<Server>, name: String) -> Result<(), ApiError> {
     let Some(request) = get(&server, &name).await? else { return Ok(()) };
     let decided = csr::has(&request, "Approved") || csr::has(&request, "Denied");
-    if decided || !is_for_a_node(&request) {
-        return Ok(());
-    }
+    let Some(parsed) = parse_for_a_node(&request).filter(|_| !decided) else { return Ok(()) };
     let sender = sender(&request);
-    let own = common_name(&request).is_some_and(|name| name == sender.name);
+    let own = parsed.subject.common_name() == sender.name;
     let permissions = [
         (own, "selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."),
         (true, "nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."),
@@ -43,19 +41,13 @@ pub(in crate::controllers) async fn approve(server: Arc<Server>, name: String) -
     Ok(())
 }
 
-fn parse(request: &Value) -> Option<CertificateRequest> {
-    CertificateRequest::read(&csr::pkcs10(request)?).ok()
-}
-
-fn common_name(request: &Value) -> Option<String> {
-    parse(request).map(|request| request.common_name)
-}
-
-fn is_for_a_node(request: &Value) -> bool {
-    let signer = request.str_at(&["spec", "signerName"]) == Some(signers::KUBELET_CLIENT);
-    let fits =
-        |parsed: CertificateRequest| signers::kubelet_client_fault(&parsed, &csr::usages(request)).is_none();
-    signer && parse(request).is_some_and(fits)
+/// What is requested, if that is a node's client certificate.
+fn parse_for_a_node(request: &Value) -> Option<CertificateRequest> {
+    if request.str_at(&["spec", "signerName"]) != Some(signers::KUBELET_CLIENT) {
+        return None;
+    }
+    let parsed = csr::read(request).ok()?;
+    signers::kubelet_client_fault(&parsed, &csr::usages(request)).is_none().then_some(parsed)
 }
 
 /// Who made the request, as it was written down then.

@@ -3,16 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::engine::general_purpose::STANDARD;
-use base64::Engine as _;
-use plinth_codec::Value;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::CertificateDer;
-use time::format_description::well_known::Rfc3339;
+use plinth_codec::time::Timestamp;
+use plinth_codec::{base64_text, Value};
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{get, RESOURCE};
+use crate::certificates::files::certificates;
 use crate::handlers::{delete, Context};
 use crate::metadata;
 use crate::request_info::Verb;
@@ -42,7 +39,7 @@ pub(in crate::controllers) async fn clean(server: Arc<Server>, name: String) -> 
 
 fn is_over(request: &Value, now: OffsetDateTime) -> bool {
     let older = |time: &str, seconds: i64| {
-        OffsetDateTime::parse(time, &Rfc3339).is_ok_and(|then| (now - then).whole_seconds() > seconds)
+        Timestamp::parse(time).is_ok_and(|then| now.unix_timestamp() - then.seconds > seconds)
     };
     let conditions = request.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
     let certificate = request.str_at(&["status", "certificate"]).filter(|text| !text.is_empty());
@@ -63,16 +60,17 @@ fn is_over(request: &Value, now: OffsetDateTime) -> bool {
 }
 
 fn has_ended(certificate: &str, now: OffsetDateTime) -> bool {
-    let pem = STANDARD.decode(certificate).unwrap_or_default();
-    let Ok(der) = CertificateDer::from_pem_slice(&pem) else { return false };
-    let parsed = X509Certificate::from_der(&der);
-    parsed.is_ok_and(|(_, cert)| cert.validity().not_after.to_datetime() < now)
+    let pem = base64_text::decode(certificate).unwrap_or_default();
+    let certificates = certificates(&pem).unwrap_or_default();
+    let parsed = certificates.first().and_then(|der| X509Certificate::from_der(der).ok());
+    parsed.is_some_and(|(_, cert)| cert.validity().not_after.to_datetime() < now)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use plinth_codec::json;
+    use time::format_description::well_known::Rfc3339;
 
     #[test]
     fn what_is_over_by_table() {

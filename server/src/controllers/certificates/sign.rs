@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use base64::engine::general_purpose::STANDARD;
-use base64::Engine as _;
-use plinth_codec::Value;
+use plinth_codec::{base64_text, Value};
 use time::{Duration, OffsetDateTime};
 
 use super::{add_condition, get, update, SigningOptions};
-use crate::certificates::{signers, Authority, CertificateRequest, Template};
+use crate::certificates::{signers, Authority, Template};
 use crate::server::Server;
 use crate::status::ApiError;
 use crate::strategy::certificates as csr;
@@ -38,8 +36,7 @@ pub(in crate::controllers) async fn sign(
     }
     let wanted = request.str_at(&["spec", "signerName"]).unwrap_or_default();
     let Some(signer) = signers::SIGNERS.iter().find(|signer| signer.name == wanted) else { return Ok(()) };
-    let pem = csr::pkcs10(&request).unwrap_or_default();
-    let parsed = match CertificateRequest::read(&pem) {
+    let parsed = match csr::read(&request) {
         Ok(parsed) => parsed,
         Err(fault) => return fail(&server, &request, &fault.to_string()).await,
     };
@@ -55,9 +52,9 @@ pub(in crate::controllers) async fn sign(
     let now = OffsetDateTime::now_utc();
     let signed = tokio::task::spawn_blocking(move || {
         Authority::read(&options.certificate, &options.key)?.sign(&Template {
-            subject: &parsed.subject,
+            subject: &parsed.subject.issued(),
             public_key: &parsed.public_key,
-            alternative_names: parsed.alternative_names().as_deref(),
+            names: &parsed.names,
             uses,
             not_before: now - BACKDATE,
             not_after: now + if lives < SHORT { lives } else { lives - BACKDATE },
@@ -65,7 +62,7 @@ pub(in crate::controllers) async fn sign(
     })
     .await
     .map_err(ApiError::internal)?;
-    let certificate = STANDARD.encode(signed.map_err(ApiError::internal)?);
+    let certificate = base64_text::encode(signed.map_err(ApiError::internal)?);
     update(&server, &request, "status", |request| {
         if let Some(status) = request.object_at_mut(&["status"]) {
             status.insert("certificate", certificate.as_str());

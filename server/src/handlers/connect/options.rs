@@ -6,7 +6,8 @@ use std::sync::Arc;
 use clap::Args;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::http::tls::{read_certificates, read_key, TlsError};
+use crate::certificates::files::{read_certificates, read_key};
+use crate::http::tls::TlsError;
 use crate::outward::tls::{self, Trust};
 
 /// How kubelets are reached.

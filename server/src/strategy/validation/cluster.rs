@@ -213,7 +213,6 @@ const SECRET_KEYS: &[(&str, &[&str])] = &[
 ];
 
 fn secret(secret: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
-    use base64::Engine as _;
     let kind = text(secret, "type");
     let data = |key: &str| secret.get("data").and_then(|data| data.get(key)).and_then(Value::as_str);
     for key in SECRET_KEYS.iter().filter(|(of, _)| *of == kind).flat_map(|(_, keys)| keys.iter()) {
@@ -223,7 +222,7 @@ fn secret(secret: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
             continue;
         };
         if key.starts_with(".docker") {
-            let decoded = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default();
+            let decoded = plinth_codec::base64_text::decode(encoded).unwrap_or_default();
             if let Err(fault) = plinth_codec::json::parse(&decoded) {
                 let why = fault.to_string();
                 faults.push(field::invalid(path, "<secret contents redacted>", &why));

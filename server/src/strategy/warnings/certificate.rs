@@ -1,16 +1,13 @@
 //! Of Secrets with a certificate and its key: text that is none, and halves that do not belong together (Go's
 //! `crypto/tls.X509KeyPair`).
 
-use base64::engine::general_purpose::STANDARD;
-use base64::Engine as _;
-use plinth_codec::Value;
+use plinth_codec::pem::Block;
+use plinth_codec::{base64_text, pem, Value};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::text;
 use crate::authn::jwt::keys;
-use crate::certificates::pem::blocks;
-
-const CERTIFICATE: &str = "CERTIFICATE";
+use crate::certificates::files::CERTIFICATE;
 
 /// Of a Secret.
 pub fn secret(new: &Value, _: Option<&Value>) -> Vec<String> {
@@ -18,7 +15,7 @@ pub fn secret(new: &Value, _: Option<&Value>) -> Vec<String> {
         return Vec::new();
     }
     let part = |key: &str| {
-        new.str_at(&["data", key]).and_then(|data| STANDARD.decode(data).ok()).unwrap_or_default()
+        new.str_at(&["data", key]).and_then(|data| base64_text::decode(data).ok()).unwrap_or_default()
     };
     pair_fault(&part("tls.crt"), &part("tls.key")).into_iter().collect()
 }
@@ -29,18 +26,20 @@ fn is_key(label: &str) -> bool {
 
 /// Why the two are no pair that a server can use.
 fn pair_fault(certificates: &[u8], key: &[u8]) -> Option<String> {
-    let skipped = |text: &[u8], wanted: fn(&str) -> bool| -> Vec<String> {
-        blocks(text).map(|block| block.label).take_while(|label| !wanted(label)).collect()
-    };
-    let Some(certificate) = blocks(certificates).find(|block| block.label == CERTIFICATE) else {
-        return Some(match skipped(certificates, |label| label == CERTIFICATE).as_slice() {
+    // Of a text that is not understood no block counts.
+    let blocks = |text: &[u8]| pem::parse(text).unwrap_or_default();
+    let (certificates, keys) = (blocks(certificates), blocks(key));
+    let labels =
+        |blocks: &[Block]| -> Vec<String> { blocks.iter().map(|block| block.label.clone()).collect() };
+    let Some(certificate) = certificates.iter().find(|block| block.label == CERTIFICATE) else {
+        return Some(match labels(&certificates).as_slice() {
             [] => "tls: failed to find any PEM data in certificate input".to_owned(),
             [label] if label.ends_with("PRIVATE KEY") => "tls: failed to find certificate PEM data in certificate input, but did find a private key; PEM inputs may have been switched".to_owned(),
             labels => format!("tls: failed to find \"CERTIFICATE\" PEM block in certificate input after skipping PEM blocks of the following types: [{}]", labels.join(" ")),
         });
     };
-    let Some(private) = blocks(key).find(|block| is_key(&block.label)) else {
-        return Some(match skipped(key, is_key).as_slice() {
+    let Some(private) = keys.iter().find(|block| is_key(&block.label)) else {
+        return Some(match labels(&keys).as_slice() {
             [] => "tls: failed to find any PEM data in key input".to_owned(),
             [label] if label == CERTIFICATE => {
                 "tls: found a certificate rather than a key in the PEM for the private key".to_owned()

@@ -1,0 +1,118 @@
+//! Certificates and private keys in PEM, of files and of texts from configuration: which blocks count, and what is an
+//! error.
+
+use std::path::{Path, PathBuf};
+
+use plinth_codec::pem::{self, Block, PemError};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// The label of a certificate.
+pub const CERTIFICATE: &str = "CERTIFICATE";
+
+/// Why a text holds no usable certificates or key.
+#[derive(Debug, thiserror::Error)]
+pub enum TextError {
+    /// It is not PEM.
+    #[error(transparent)]
+    Pem(#[from] PemError),
+    /// It holds no private key of a kind that is known.
+    #[error("no private key in PEM")]
+    NoKey,
+}
+
+/// Why a file holds no usable certificates or key.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Its text is not understood.
+    #[error("cannot read {path}: {source}")]
+    Text {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: TextError,
+    },
+}
+
+/// The certificates of a text, in order. Blocks of other kinds are ignored, as is text around blocks; a certificate with
+/// headers is an error, since upstream's readers disagree whether it counts.
+///
+/// # Errors
+/// [`PemError`].
+pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let certificates = pem::parse(text)?.into_iter().filter(|block| block.label == CERTIFICATE);
+    certificates.map(|block| contents(block).map(CertificateDer::from)).collect()
+}
+
+/// The first private key of a text: PKCS#8, PKCS#1 or SEC1.
+///
+/// # Errors
+/// [`TextError`]; encrypted keys are not read.
+pub fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, TextError> {
+    for block in pem::parse(text)? {
+        return Ok(match block.label.as_str() {
+            "PRIVATE KEY" => PrivateKeyDer::Pkcs8(contents(block)?.into()),
+            "RSA PRIVATE KEY" => PrivateKeyDer::Pkcs1(contents(block)?.into()),
+            "EC PRIVATE KEY" => PrivateKeyDer::Sec1(contents(block)?.into()),
+            _ => continue,
+        });
+    }
+    Err(TextError::NoKey)
+}
+
+fn contents(block: Block) -> Result<Vec<u8>, PemError> {
+    match block.has_headers {
+        true => Err(PemError::Headers),
+        false => Ok(block.contents),
+    }
+}
+
+/// The certificates of a file, in order.
+///
+/// # Errors
+/// [`FileError`].
+pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {
+    certificates(&read(path)?).map_err(|e| FileError::Text { path: path.to_owned(), source: e.into() })
+}
+
+/// The private key of a file.
+///
+/// # Errors
+/// [`FileError`].
+pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, FileError> {
+    private_key(&read(path)?).map_err(|source| FileError::Text { path: path.to_owned(), source })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, FileError> {
+    std::fs::read(path).map_err(|source| FileError::Io { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_by_table() {
+        let block =
+            |label: &str, body: &str| format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n");
+        let two = format!("# a bundle\n{}# more\n{}", block(CERTIFICATE, "YQ=="), block(CERTIFICATE, "Yg=="));
+        assert_eq!(certificates(two.as_bytes()).unwrap().len(), 2);
+        let with_key = format!("{}{two}", block("EC PARAMETERS", "YQ==") + &block("EC PRIVATE KEY", "Yw=="));
+        assert_eq!(certificates(with_key.as_bytes()).unwrap().len(), 2);
+        assert!(matches!(private_key(with_key.as_bytes()), Ok(PrivateKeyDer::Sec1(_))));
+        assert!(matches!(private_key(two.as_bytes()), Err(TextError::NoKey)));
+        let headed = block(CERTIFICATE, "K: v\n\nYQ==");
+        assert_eq!(certificates(headed.as_bytes()), Err(PemError::Headers));
+        let encrypted = block("RSA PRIVATE KEY", "Proc-Type: 4,ENCRYPTED\n\nYQ==");
+        assert!(matches!(private_key(encrypted.as_bytes()), Err(TextError::Pem(PemError::Headers))));
+        assert!(certificates(format!(" {two}").replace("# a", "").as_bytes()).is_ok());
+        assert!(certificates(block(CERTIFICATE, "!").as_bytes()).is_err());
+    }
+}
