@@ -29,5 +29,6 @@ mod protocols;
 mod reading;
 mod readme;
 mod refusals;
+mod reserved_paths;
 mod watching;
 mod writing;

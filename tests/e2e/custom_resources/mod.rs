@@ -2,11 +2,13 @@
 //! own; those that restart it or fill it have their own.
 
 mod bad_input;
+mod clashes;
 mod conversion;
 mod kubectl;
 mod lifecycle;
 mod many;
 mod objects;
+mod old_layout;
 mod operator;
 mod parts;
 mod published;
