@@ -69,6 +69,7 @@ pub mod outward;
 pub mod ownership;
 pub mod p521;
 pub mod pipeline;
+pub mod private_files;
 pub mod query;
 pub mod recovery;
 pub mod registry;

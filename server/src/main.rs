@@ -4,8 +4,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use plinth_server::cli::{self, Cli};
+use plinth_server::private_files;
 
 fn main() -> ExitCode {
+    private_files::set_umask();
     cli::allocator::configure();
     match cli::run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,

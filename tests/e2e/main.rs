@@ -24,6 +24,7 @@ mod manifest;
 mod mutating_policies;
 mod oidc;
 mod outward;
+mod private_files;
 mod process;
 mod protocols;
 mod reading;

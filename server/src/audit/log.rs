@@ -20,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::options::{AuditMode, AuditOptions, Batching};
 use super::sinks::{Counters, Lost};
 use super::throttle::Throttle;
+use crate::private_files;
 
 /// Bytes of events that may wait to be written.
 const QUEUE: usize = 32 << 20;
@@ -287,7 +288,7 @@ impl Write for RotatingFile {
 /// Opens for appending, readable by its owner alone; gives the size that it has.
 fn open(path: &Path) -> io::Result<(File, u64)> {
     if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-        std::fs::create_dir_all(dir)?;
+        private_files::create_dir_all(dir)?;
     }
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     let size = file.metadata()?.len();

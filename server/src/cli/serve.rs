@@ -41,6 +41,7 @@ use crate::http::tls::{ServingCertificate, TlsError};
 use crate::http::{self, BindError};
 use crate::metrics::Metrics;
 use crate::outward::Webhooks;
+use crate::private_files;
 use crate::registry::{self, Registry};
 use crate::reload::{self, Watched};
 use crate::server::{spawn_until_stopped, Limits, Server};
@@ -366,6 +367,8 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     let listener = http::bind(SocketAddr::new(bind_address, options.secure_port))?;
     let address = listener.local_addr().map_err(|source| ServeError::Io { what: "cannot listen", source })?;
     let dir = DataDir::open(&options.data_dir)?;
+    private_files::narrow(dir.path())
+        .map_err(|source| ServeError::Io { what: "cannot check the modes of the data directory", source })?;
     let pki = Pki::at(dir.path());
     let services = Ranges {
         addresses: options.service_cluster_ip_range.clone(),

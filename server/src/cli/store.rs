@@ -12,6 +12,7 @@ use plinth_engine::{Archived, Engine, Options, Progress};
 
 use super::client::{self, ClientError};
 use crate::bootstrap::{DataDir, DataDirError};
+use crate::private_files;
 
 /// Where a running server answers with its archive.
 pub const BACKUP_PATH: &str = "/plinth/backup";
@@ -131,8 +132,15 @@ pub fn backup(options: BackupOptions) -> Result<(), StoreError> {
     if options.to.exists() {
         return Err(StoreError::Exists { path: options.to });
     }
-    let file =
-        File::create(&unfinished).map_err(|source| StoreError::File { path: unfinished.clone(), source })?;
+    let create = || {
+        // The rest of a backup that was killed; a new file, because others may have that one open.
+        match fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        private_files::create_new(&unfinished)
+    };
+    let file = create().map_err(|source| StoreError::File { path: unfinished.clone(), source })?;
     let written = match (&options.data_dir, &options.kubeconfig) {
         (Some(dir), _) => backup_offline(dir, file),
         (None, Some(kubeconfig)) => backup_online(kubeconfig, file),
@@ -208,6 +216,9 @@ pub fn restore(options: RestoreOptions) -> Result<(), StoreError> {
     let archived =
         plinth_engine::restore(&mut BufReader::new(file), dir.store(), |progress| bar.show(progress))?;
     drop(bar);
+    // The directory may have been there before, open to others.
+    private_files::narrow(dir.path())
+        .map_err(|source| StoreError::File { path: options.data_dir.clone(), source })?;
     println!("{}: {}", options.data_dir.display(), said(archived));
     Ok(())
 }
