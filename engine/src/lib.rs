@@ -71,6 +71,7 @@ mod record;
 mod revision;
 mod stats;
 mod store;
+mod tables;
 mod tender;
 mod transaction;
 mod verify;

@@ -16,6 +16,7 @@ use crate::read;
 use crate::record::{self, Kind};
 use crate::revision::Revision;
 use crate::store::{Cursor, Family, Pinned, Store};
+use crate::tables;
 
 /// Something that is wrong with the stored data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +91,7 @@ pub fn verify(
         progress: &mut progress,
         done: Progress { done: 0, total },
     };
-    check.run();
+    check.run(&store);
     let (entries, revision) = (check.done.done, check.head);
     verified.entries = entries;
     verified.revision = revision;
@@ -110,7 +111,10 @@ struct Check<'a> {
 const PROGRESS_STEP: u64 = 4096;
 
 impl Check<'_> {
-    fn run(&mut self) {
+    fn run(&mut self, store: &Store) {
+        if let Err(reason) = tables::check(store.db()) {
+            (self.fault)(Fault { key: None, revision: None, reason: format!("table files: {reason}") });
+        }
         match self.pinned.revision(meta::FLOOR) {
             Ok(floor) => self.floor = floor,
             Err(error) => self.report(error),

@@ -1,0 +1,254 @@
+//! One bit is flipped in every region of every file of a data directory: `verify` must report it, and whoever opens the
+//! directory all the same must get right answers or errors.
+//!
+//! `PLINTH_FLIPS` is how many places of each file are tried, besides all of the bytes at its beginning and end.
+
+#[path = "../../../engine/tests/common/mod.rs"]
+mod common;
+
+use std::collections::BTreeMap;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use common::{copy_dir, scratch, Model, Random};
+use plinth_engine::{verify, At, Engine, Feed, KeyRange, Options, Revision, Subscribe, Transaction};
+
+/// Places in each file when nothing else is asked for.
+const FLIPS: u64 = 24;
+/// Bytes at both ends of a file that are all tried.
+const ENDS: u64 = 8;
+
+fn options(dir: &Path) -> Options {
+    Options::new(dir).write_buffer_bytes(64 << 10).block_cache_bytes(1 << 20).expire_keys(false)
+}
+
+/// A directory with everything in it: two generations of table files, a compacted past, deadlines, a log that was not
+/// written out. As the last call of a sync left it. With it, the length of the newest log before its last record: a damaged
+/// last record cannot be told from one that a power cut tore, so it is left out here.
+fn populate() -> (tempfile::TempDir, Model, u64) {
+    let live = scratch();
+    let image = scratch();
+    let mut model = Model::default();
+    let engine = Engine::open(options(live.path())).unwrap();
+    let mut random = Random(11);
+    let mut before_last = 0;
+    for n in 0..400u64 {
+        before_last = newest_log(live.path()).metadata().unwrap().len();
+        let mut operations = vec![(b"number".to_vec(), Some(n.to_le_bytes().to_vec()))];
+        let key = format!("key/{}", random.below(60)).into_bytes();
+        let value = (random.below(5) > 0).then(|| vec![n as u8; random.below(900) as usize]);
+        operations.push((key, value));
+        let mut transaction = Transaction::new();
+        for (key, value) in &operations {
+            transaction = match value {
+                Some(value) if n.is_multiple_of(9) && key.starts_with(b"key") => {
+                    let late = Duration::from_secs(1 << 30);
+                    transaction.put_expiring(key.clone(), value.clone(), late)
+                }
+                Some(value) => transaction.put(key.clone(), value.clone()),
+                None => transaction.delete(key.clone()),
+            };
+        }
+        let revision = engine.transact(transaction).wait().unwrap().revision;
+        assert_eq!(revision.get(), model.apply(&operations));
+        if n == 150 {
+            engine.compact(Revision::new(100)).unwrap();
+            engine.wait_compacted().unwrap();
+        }
+    }
+    copy_dir(live.path(), image.path());
+    (image, model, before_last)
+}
+
+fn newest_log(dir: &Path) -> PathBuf {
+    common::wal_files(dir).pop().unwrap()
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// What kind of file it is.
+fn kind(path: &Path) -> &'static str {
+    let name = path.file_name().unwrap().to_string_lossy();
+    match name.as_ref() {
+        "PLINTH" => "marker",
+        "CURRENT" => "CURRENT",
+        "IDENTITY" => "IDENTITY",
+        name if name.starts_with("MANIFEST-") => "MANIFEST",
+        name if name.starts_with("OPTIONS-") => "OPTIONS",
+        name if name.ends_with(".log") => "write-ahead log",
+        name if name.ends_with(".sst") => "table",
+        name => panic!("a file of which nothing is known: {name}"),
+    }
+}
+
+/// The bits to flip in a file of this length: every byte at the ends, and places in equal parts between.
+fn places(length: u64, parts: u64) -> Vec<u64> {
+    let mut random = Random(length);
+    let mut bytes: Vec<u64> = (0..length.min(ENDS)).chain(length.saturating_sub(ENDS)..length).collect();
+    for part in 0..parts.min(length) {
+        let (from, to) = (length * part / parts.min(length), length * (part + 1) / parts.min(length));
+        bytes.push(from + random.below(to - from));
+    }
+    bytes.sort_unstable();
+    bytes.dedup();
+    bytes.into_iter().map(|byte| byte * 8 + random.below(8)).collect()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    /// `verify` reports it, and readers got right answers or errors.
+    Reported,
+    /// Nothing reports it, and everything reads as before.
+    Harmless,
+    /// `verify` reports it, but somebody who opens the directory gets a wrong answer.
+    Served,
+    /// `verify` does not report it, and something cannot be read or is wrong.
+    Missed,
+}
+
+/// Reads everything in every way: whether all of it could be read.
+fn read_everything(dir: &Path, model: &Model) -> Result<bool, String> {
+    let Ok(engine) = Engine::open(options(dir).create(false)) else { return Ok(false) };
+    let (head, floor) = (engine.current_revision().get(), engine.compacted_revision().get());
+    if head != model.head() || floor != 100 {
+        return Err(format!("opened at {floor}..{head}"));
+    }
+    let mut whole = true;
+    for at in [floor, floor + 1, (floor + head) / 2, head - 1, head] {
+        let expected = &model.states[at as usize];
+        let mut cursor = match engine.snapshot(At::Exact(Revision::new(at))) {
+            Ok(snapshot) => snapshot.range(&KeyRange::all()),
+            Err(_) => return Ok(false),
+        };
+        let mut found = 0;
+        loop {
+            match cursor.next() {
+                Ok(Some(entry))
+                    if expected.get(entry.key).is_some_and(|known| known.value == entry.value) =>
+                {
+                    found += 1;
+                }
+                Ok(Some(entry)) => return Err(format!("{} at {at}", entry.key.escape_ascii())),
+                Ok(None) if found == expected.len() => break,
+                Ok(None) => return Err(format!("{found} of {} keys at {at}", expected.len())),
+                Err(_) => {
+                    whole = false;
+                    break;
+                }
+            }
+        }
+    }
+    for n in 0..60 {
+        let key = format!("key/{n}").into_bytes();
+        match engine.get(&key, At::Latest) {
+            Ok(found) => {
+                let expected = model.latest().get(&key).map(|version| version.value.clone());
+                if found.map(|record| record.value.to_vec()) != expected {
+                    return Err(format!("key/{n}"));
+                }
+            }
+            Err(_) => whole = false,
+        }
+    }
+    let expected = model.feed(&KeyRange::all(), floor);
+    let subscribe = Subscribe::new(KeyRange::all()).after(Revision::new(floor)).previous(true);
+    let mut subscription = engine.subscribe(subscribe).map_err(|error| error.to_string())?;
+    let mut told = Vec::new();
+    while told.len() < expected.len() {
+        match subscription.next_timeout(Duration::from_secs(60)) {
+            Ok(Some(Feed::Events(events))) => told.extend(events.iter().map(|event| common::change(event))),
+            Ok(Some(Feed::Progress(_))) => {}
+            Ok(None) => return Err("the feed is stuck".to_owned()),
+            Err(_) => break,
+        }
+    }
+    if told[..] != expected[..told.len().min(expected.len())] {
+        return Err("the feed tells something else".to_owned());
+    }
+    Ok(whole && told.len() == expected.len())
+}
+
+fn try_flip(image: &Path, file: &Path, bit: u64, model: &Model) -> (Outcome, String) {
+    let dir = scratch();
+    copy_dir(image, dir.path());
+    let path = dir.path().join(file.strip_prefix(image).unwrap());
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+    std::fs::write(&path, &bytes).unwrap();
+    let mut reported = false;
+    let verified = verify(dir.path(), |_| {}, |_| reported = true);
+    reported |= verified.is_err();
+    let read = catch_unwind(AssertUnwindSafe(|| read_everything(dir.path(), model)))
+        .unwrap_or_else(|_| Err("a panic".to_owned()));
+    match (reported, read) {
+        (true, Ok(_)) => (Outcome::Reported, String::new()),
+        (true, Err(what)) => (Outcome::Served, what),
+        (false, Ok(true)) => (Outcome::Harmless, String::new()),
+        (false, Ok(false)) => (Outcome::Missed, "it cannot be read".to_owned()),
+        (false, Err(what)) => (Outcome::Missed, what),
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_reported() {
+    let parts = std::env::var("PLINTH_FLIPS").ok().and_then(|text| text.parse().ok()).unwrap_or(FLIPS);
+    let (image, model, before_last) = populate();
+    let newest_log = newest_log(image.path());
+    let sound = scratch();
+    copy_dir(image.path(), sound.path());
+    assert_eq!(read_everything(sound.path(), &model), Ok(true));
+    let mut flips: Vec<(PathBuf, u64)> = Vec::new();
+    for file in files(image.path()) {
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        // Empty, or messages for people that nothing reads.
+        if name == "LOCK" || name.starts_with("LOG") {
+            continue;
+        }
+        let length = if file == newest_log { before_last } else { file.metadata().unwrap().len() };
+        flips.extend(places(length, parts).into_iter().map(|bit| (file.clone(), bit)));
+    }
+    let next = AtomicUsize::new(0);
+    let outcomes: Mutex<BTreeMap<(&str, Outcome), u64>> = Mutex::default();
+    let failures: Mutex<Vec<String>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some((file, bit)) = flips.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (outcome, why) = try_flip(image.path(), file, *bit, &model);
+                    let kind = kind(file);
+                    *outcomes.lock().unwrap().entry((kind, outcome)).or_default() += 1;
+                    let unread = matches!(kind, "OPTIONS" | "IDENTITY");
+                    if matches!(outcome, Outcome::Missed | Outcome::Served)
+                        || outcome == Outcome::Harmless && !unread
+                    {
+                        let name = file.file_name().unwrap().to_string_lossy();
+                        let length = file.metadata().unwrap().len();
+                        let failure = format!("{name}, byte {} of {length}: {outcome:?}: {why}", bit / 8);
+                        failures.lock().unwrap().push(failure);
+                    }
+                }
+            });
+        }
+    });
+    println!("bit flips: {} in all", flips.len());
+    for ((kind, outcome), count) in outcomes.into_inner().unwrap() {
+        println!("  {kind}: {outcome:?} {count}");
+    }
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{} of {}: {failures:#?}", failures.len(), flips.len());
+}

@@ -1,0 +1,109 @@
+//! Errors on demand.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use libc::c_int;
+
+/// Kinds of calls that can fail. Each counts by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Site {
+    Open,
+    Read,
+    Write,
+    Sync,
+    Rename,
+    Unlink,
+    Mkdir,
+    Resize,
+    Allocate,
+    Link,
+    Stat,
+}
+
+const NAMES: [(&str, Site); 11] = [
+    ("open", Site::Open),
+    ("read", Site::Read),
+    ("write", Site::Write),
+    ("sync", Site::Sync),
+    ("rename", Site::Rename),
+    ("unlink", Site::Unlink),
+    ("mkdir", Site::Mkdir),
+    ("resize", Site::Resize),
+    ("allocate", Site::Allocate),
+    ("link", Site::Link),
+    ("stat", Site::Stat),
+];
+
+/// How long a slow call takes longer.
+const SLOW: Duration = Duration::from_millis(300);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The call fails with this error number and has no effect.
+    Fail(c_int),
+    /// A write or read handles half of its bytes.
+    Short,
+    /// The call succeeds, late.
+    Slow,
+    /// A write handles half of its bytes, and what follows fails as on a full disk.
+    Torn,
+}
+
+/// Which calls fail, and how.
+pub(crate) struct Injection {
+    site: Site,
+    first: u64,
+    count: u64,
+    what: What,
+    calls: AtomicU64,
+}
+
+impl Injection {
+    /// Parses `KIND:FIRST:COUNT:WHAT`.
+    pub(crate) fn parse(text: &str) -> Option<Injection> {
+        let mut parts = text.split(':');
+        let (site, first, count, what) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let site = NAMES.iter().find(|(name, _)| *name == site)?.1;
+        let what = match what {
+            "EIO" => What::Fail(libc::EIO),
+            "ENOSPC" => What::Fail(libc::ENOSPC),
+            "EDQUOT" => What::Fail(libc::EDQUOT),
+            "EACCES" => What::Fail(libc::EACCES),
+            "SHORT" => What::Short,
+            "SLOW" => What::Slow,
+            "TORN" => What::Torn,
+            _ => return None,
+        };
+        let (first, count) = (first.parse().ok()?, count.parse().ok()?);
+        Some(Injection { site, first, count, what, calls: AtomicU64::new(0) })
+    }
+
+    pub(crate) fn is_for(&self, site: Site) -> bool {
+        site == self.site
+    }
+
+    /// Counts a call; what is to happen to it. Slow calls sleep here. The first call that is hit leaves `hit` as an
+    /// empty file beside the trace, so that a test knows.
+    pub(crate) fn pass(&self, site: Site, hit: impl FnOnce()) -> Option<What> {
+        if site != self.site {
+            return None;
+        }
+        let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        if number < self.first || number - self.first >= self.count {
+            return None;
+        }
+        if number == self.first {
+            hit();
+        }
+        if self.what == What::Slow {
+            std::thread::sleep(SLOW);
+            return None;
+        }
+        match self.what {
+            What::Torn if number == self.first => Some(What::Short),
+            What::Torn => Some(What::Fail(libc::ENOSPC)),
+            what => Some(what),
+        }
+    }
+}
