@@ -80,6 +80,53 @@ pub fn open_directory(input: &[u8]) {
     drain(dir.path());
 }
 
+/// A write-ahead log: torn, damaged or sound.
+pub fn wal(input: &[u8]) {
+    fuzzing::wal(input);
+}
+
+/// Files that a data directory has, or might have.
+const NAMES: [&str; 12] = [
+    "PLINTH",
+    "RESTORING",
+    "LOCK",
+    "db/CURRENT",
+    "db/IDENTITY",
+    "db/MANIFEST-000001",
+    "db/MANIFEST-000005",
+    "db/000004.log",
+    "db/000008.log",
+    "db/000010.sst",
+    "db/OPTIONS-000007",
+    "restoring/db/CURRENT",
+];
+
+/// Fills a directory with files of any content (a byte that names the file, one that says how long it is in units of
+/// sixteen bytes, the content) and opens it. What cannot be opened is left as it is.
+pub fn directory(input: &[u8]) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut rest = input;
+    let mut written = std::collections::BTreeMap::new();
+    while let [name, length, content @ ..] = rest {
+        let (content, after) = content.split_at((usize::from(*length) * 16).min(content.len()));
+        let path = dir.path().join(NAMES[usize::from(*name) % NAMES.len()]);
+        std::fs::create_dir_all(path.parent().unwrap_or(dir.path())).expect("a directory");
+        std::fs::write(&path, content).expect("the file can be written");
+        written.insert(path, content);
+        rest = after;
+    }
+    let _ = verify(dir.path(), |_| {}, |fault| drop(fault.to_string()));
+    let opened = Engine::open(Options::new(dir.path()).expire_keys(false));
+    if opened.is_err() {
+        for (path, content) in
+            written.iter().filter(|(path, content)| !path.ends_with("LOCK") && !content.is_empty())
+        {
+            let there = std::fs::read(path).ok();
+            assert_eq!(there.as_deref(), Some(*content), "{} was not left as it was", path.display());
+        }
+    }
+}
+
 /// Verifies, opens and reads everything there is.
 fn drain(dir: &Path) {
     let _ = verify(dir, |_| {}, |fault| drop(fault.to_string()));

@@ -7,6 +7,7 @@ use crate::log::LogEntry;
 use crate::record::Stored;
 use crate::revision::Revision;
 use crate::store::Family;
+use crate::wal;
 
 /// Decodes a stored version, and encodes what came out again: the same bytes.
 pub fn record(key: &[u8], bytes: &[u8]) {
@@ -31,6 +32,11 @@ pub fn log_entry(revision: u64, bytes: &[u8]) {
         entry.encode_into(&mut again);
         assert_eq!(again.get(4..), bytes.get(4..));
     }
+}
+
+/// Looks through a write-ahead log for damage before its tail.
+pub fn wal(log: &[u8]) {
+    let _ = wal::damaged_before_tail(log);
 }
 
 /// Checks bytes as an entry of each column family.

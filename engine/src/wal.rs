@@ -45,7 +45,7 @@ pub(crate) fn check(database: &Path) -> Result<()> {
     Ok(())
 }
 
-fn damaged_before_tail(log: &[u8]) -> bool {
+pub(crate) fn damaged_before_tail(log: &[u8]) -> bool {
     let mut at = 0;
     loop {
         if BLOCK - at % BLOCK < HEADER {

@@ -49,3 +49,14 @@ fn damaged_directories_are_opened_or_refused() {
         targets::open_directory(&input);
     }
 }
+
+#[test]
+fn write_ahead_logs_of_any_bytes_are_looked_through() {
+    let mut random = Random(4);
+    for _ in 0..scaled(300) {
+        let length = random.below(5_000) as usize;
+        let mut log: Vec<u8> = (0..length).map(|_| random.next() as u8 % 12).collect();
+        mutate(&mut random, &mut log);
+        targets::wal(&log);
+    }
+}

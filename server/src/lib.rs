@@ -60,6 +60,8 @@ pub mod endpoints;
 pub mod faults;
 pub mod field;
 pub mod flow_control;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod handlers;
 pub mod heavy;
 pub mod http;

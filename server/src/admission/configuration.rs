@@ -16,7 +16,7 @@ use super::{event_rate_limit, image_policy, pod_node_selector, pod_security, pod
 
 /// What plugins were told.
 #[derive(Debug, Default)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     pub(super) pod_security: pod_security::Settings,
     pub(super) selectors: Selectors,
     pub(super) tolerations: Tolerations,
@@ -98,7 +98,7 @@ const WITHOUT_KIND: [(&str, &str); 2] =
 ///
 /// # Errors
 /// [`ConfigurationError`].
-pub(super) fn read(path: Option<&Path>, runs: &dyn Fn(&str) -> bool) -> Result<Settings, ConfigurationError> {
+pub(crate) fn read(path: Option<&Path>, runs: &dyn Fn(&str) -> bool) -> Result<Settings, ConfigurationError> {
     let parts = path.map(parts_of).transpose()?.unwrap_or_default();
     let mut settings = Settings::default();
     for (plugin, take) in TAKERS.iter().filter(|(plugin, _)| runs(plugin)) {

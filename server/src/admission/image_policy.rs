@@ -28,8 +28,8 @@ const API_VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
 
 /// What the service said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Answer {
-    allowed: bool,
+pub(crate) struct Answer {
+    pub(crate) allowed: bool,
     reason: String,
     annotations: Vec<(String, String)>,
 }
@@ -118,7 +118,7 @@ impl ImagePolicy {
     }
 }
 
-fn answer_of(document: &Value) -> Result<Answer, String> {
+pub(crate) fn answer_of(document: &Value) -> Result<Answer, String> {
     let text = |key: &str| document.str_at(&[key]).unwrap_or_default();
     if text("kind") != "ImageReview" || text("apiVersion") != API_VERSION {
         return Err(format!(

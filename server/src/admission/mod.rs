@@ -53,7 +53,7 @@ mod deny_service_external_ips;
 mod event_rate_limit;
 pub(crate) mod expressions;
 mod extended_resource_toleration;
-mod image_policy;
+pub(crate) mod image_policy;
 mod limit_ranger;
 mod made;
 mod matching;

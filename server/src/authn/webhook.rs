@@ -128,7 +128,7 @@ fn key(token: &str, wanted: &[String]) -> [u8; 32] {
 }
 
 /// What a review says. One that names no audience speaks for this server's own.
-fn read(review: &Value, wanted: &[String], own: &[String]) -> Result<Answer, WebhookError> {
+pub(crate) fn read(review: &Value, wanted: &[String], own: &[String]) -> Result<Answer, WebhookError> {
     let texts = |list: Option<&Value>| -> Vec<String> {
         let list = list.and_then(Value::as_array).unwrap_or_default();
         list.iter().filter_map(Value::as_str).map(str::to_owned).collect()

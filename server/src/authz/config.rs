@@ -46,14 +46,14 @@ pub enum SetupError {
 
 /// An authorizer of the chain.
 #[derive(Debug)]
-pub(super) struct Configured {
+pub(crate) struct Configured {
     pub(super) name: String,
     pub(super) kind: Kind,
 }
 
 /// Which one.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Node,
     Rbac,
     AlwaysAllow,
@@ -75,7 +75,7 @@ impl Kind {
 }
 
 /// Reads a configuration file.
-pub(super) fn read(path: &Path) -> Result<Vec<Configured>, SetupError> {
+pub(crate) fn read(path: &Path) -> Result<Vec<Configured>, SetupError> {
     let fault = |what: String| SetupError::Config { path: path.to_owned(), what };
     let text = std::fs::read(path).map_err(|e| fault(e.to_string()))?;
     let (config, _) = yaml::to_value(&text).map_err(|e| fault(e.to_string()))?;

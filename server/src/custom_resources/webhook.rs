@@ -92,7 +92,7 @@ impl Webhook {
 }
 
 /// The objects of an answer that is one, of that request, and a success.
-fn converted_objects(version: &str, uid: &str, mut answer: Value) -> Result<Vec<Value>, String> {
+pub(crate) fn converted_objects(version: &str, uid: &str, mut answer: Value) -> Result<Vec<Value>, String> {
     let expected = format!("apiextensions.k8s.io/{version}");
     let (got_version, got_kind) =
         (answer.str_at(&["apiVersion"]).unwrap_or_default(), answer.str_at(&["kind"]).unwrap_or_default());
@@ -124,7 +124,7 @@ fn converted_objects(version: &str, uid: &str, mut answer: Value) -> Result<Vec<
 
 /// What a webhook may not make of an object, and in which of its parts.
 #[derive(Debug)]
-enum Lie {
+pub(crate) enum Lie {
     Type(String),
     Object(String),
     Metadata(String),
@@ -148,7 +148,7 @@ impl Lie {
 }
 
 /// A converted object with the metadata of the original; of its own only labels and annotations are kept.
-fn checked(original: &Value, mut new: Value, api_version: &str) -> Result<Value, Lie> {
+pub(crate) fn checked(original: &Value, mut new: Value, api_version: &str) -> Result<Value, Lie> {
     let text = |v: &Value, path: &[&str]| v.str_at(path).unwrap_or_default().to_owned();
     let got = text(&new, &["apiVersion"]);
     if got != api_version {

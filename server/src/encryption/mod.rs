@@ -8,11 +8,11 @@
 //! What has gone through here is encrypted everywhere behind: in the log, in history, in backups.
 
 mod cipher;
-mod config;
+pub(crate) mod config;
 mod kms;
 pub mod options;
 mod provider;
-mod wire;
+pub(crate) mod wire;
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -11,7 +11,7 @@
 //! selectors (`super::matching`), and by match conditions (`super::expressions`), which are compiled once for each version of
 //! a configuration. Upstream: k8s.io/apiserver `pkg/admission/plugin/webhook`.
 
-pub(super) mod review;
+pub(crate) mod review;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -90,7 +90,7 @@ fn options(call: &Call<'_>) -> Value {
 
 /// An answer that was believed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     pub allowed: bool,
     /// A JSON patch.
     pub patch: Option<Value>,
@@ -105,7 +105,7 @@ pub(super) struct Answer {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn answer(review: &Value, uid: &str, mutating: bool) -> Result<Answer, String> {
+pub(crate) fn answer(review: &Value, uid: &str, mutating: bool) -> Result<Answer, String> {
     let wrong = |why: String| Err(format!("received invalid webhook response: {why}"));
     let Some(response) = review.get("response").filter(|response| !response.is_null()) else {
         return wrong("webhook response was absent".into());

@@ -5,7 +5,7 @@
 //! when it was configured so.
 
 pub(super) mod conditions;
-mod review;
+pub(crate) mod review;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -8,9 +8,9 @@ use crate::authz::{Attributes, ResourceTarget, Selectors, Target};
 
 /// `SubjectAccessReviewStatus`, as far as it decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) allowed: bool,
-    pub(super) denied: bool,
+pub(crate) struct Answer {
+    pub(crate) allowed: bool,
+    pub(crate) denied: bool,
     pub(super) reason: String,
 }
 
@@ -107,7 +107,7 @@ pub(super) fn resource_attributes(verb: &str, target: &ResourceTarget<'_>) -> Ma
 }
 
 /// What the service said.
-pub(super) fn answer(document: &[u8]) -> Result<Answer, String> {
+pub(crate) fn answer(document: &[u8]) -> Result<Answer, String> {
     let review = json::parse(document).map_err(|fault| format!("the answer cannot be read: {fault}"))?;
     if review.str_at(&["kind"]) != Some("SubjectAccessReview") {
         return Err("the answer is no SubjectAccessReview".into());
