@@ -35,7 +35,8 @@ build: setup
 # The end-to-end tests start the binary that `build` left.
 test: build
 	PLINTH_BIN=$(BINARY) cargo test $(CARGO_FLAGS) --workspace
-	cargo test $(CARGO_FLAGS) --workspace --features plinth-engine/failpoints --test crash --test full_disk
+	cargo test $(CARGO_FLAGS) --workspace --features plinth-engine/failpoints --test crash --test failure --test full_disk
+	cargo test $(CARGO_FLAGS) --package plinth-engine --features loom --lib interleavings
 
 lint:
 	scripts/setup lint

@@ -88,9 +88,10 @@ pub(crate) fn check_entry(family: Family, key: &[u8], value: &[u8]) -> Result<()
             }
         }
         Family::Log => decode_entry(key, value).map(|_| ()),
-        Family::Expiry => match (layout::parse_expiry_key(key), value.len()) {
-            (Some(_), 8) => Ok(()),
-            _ => Err(corrupt("not an expiry entry")),
+        Family::Expiry => match (layout::parse_expiry_key(key), layout::decode_expiry(key, value)) {
+            (Some(_), Some(_)) => Ok(()),
+            (Some(_), None) => Err(corrupt("the expiry entry is damaged")),
+            (None, _) => Err(corrupt("not an expiry entry")),
         },
         Family::Meta => match layout::decode_number(key, value) {
             Some(_) => Ok(()),

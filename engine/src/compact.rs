@@ -19,8 +19,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rocksdb::{CompactOptions, ReadOptions, WriteBatch};
 
-use crate::commit::desk::{Desk, Task, Work};
-use crate::commit::proposal::{Proposal, Slot};
+use crate::commit::desk::{Desk, Task};
+use crate::commit::proposal::Proposal;
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::feed::hub::Hub;
@@ -44,6 +44,8 @@ pub(crate) struct Compactor {
     desk: Arc<Desk>,
     floor: Arc<Floor>,
     metrics: Arc<Metrics>,
+    /// The floor is raised by one caller at a time: of two, the lower one could be stored last.
+    raising: Mutex<()>,
     /// One sweep at a time; the versions removed since the files were last merged.
     sweep: Mutex<u64>,
 }
@@ -56,15 +58,17 @@ impl Compactor {
         floor: Arc<Floor>,
         metrics: Arc<Metrics>,
     ) -> Compactor {
-        Compactor { store, hub, desk, floor, metrics, sweep: Mutex::new(0) }
+        Compactor { store, hub, desk, floor, metrics, raising: Mutex::new(()), sweep: Mutex::new(0) }
     }
 
     /// Raises the floor to `revision`. Lower than the present one is nothing to do.
     pub(crate) fn raise_floor(&self, revision: Revision) -> Result<()> {
+        self.store.health().check()?;
         let current = self.hub.head();
         if revision > current {
             return Err(Error::Future { requested: revision, current });
         }
+        let _raising = self.raising.lock();
         if revision <= self.floor.get() {
             return Ok(());
         }
@@ -106,6 +110,11 @@ impl Compactor {
         failpoint!("compact-after-purge");
         let mut batch = WriteBatch::default();
         let done = piece.through >= floor;
+        if piece.newest_ms > 0 {
+            // When the log is empty, this is the newest time that is known.
+            let newest_ms = self.store.number(meta::TIME)?.unwrap_or(0).max(piece.newest_ms);
+            self.store.put_number(&mut batch, meta::TIME, newest_ms);
+        }
         if done {
             // The log entries up to the floor go with the last piece: until then they are needed to
             // go on after a crash.
@@ -174,11 +183,13 @@ impl Compactor {
         read.fill_cache(false);
         let mut cursor = self.store.cursor(Family::Log, read);
         cursor.seek_to_first();
-        let mut piece = Piece { tombstones: Vec::new(), superseded: Vec::new(), through: swept };
+        let mut piece =
+            Piece { tombstones: Vec::new(), superseded: Vec::new(), newest_ms: 0, through: swept };
         let mut operations = 0;
         while let Some((key, value)) = cursor.item() {
             let entry = decode_entry(key, value)?;
             operations += entry.operations.len();
+            piece.newest_ms = piece.newest_ms.max(entry.time_ms);
             for operation in entry.operations {
                 if operation.kind == Kind::Tombstone {
                     piece.tombstones.push((operation.key.clone(), entry.revision));
@@ -210,14 +221,15 @@ impl Compactor {
             store.db().compact_range_cf_opt(store.family(Family::Log), all, all, &options);
         };
         // Without a thread the files are merged later, when RocksDB finds the time.
-        let _ = std::thread::Builder::new().name("plinth-reclaim".into()).spawn(merge);
+        let health = Arc::clone(self.store.health());
+        let _ = std::thread::Builder::new()
+            .name("plinth-reclaim".into())
+            .spawn(move || health.run_thread("plinth-reclaim", merge));
     }
 
     /// Has the committer do something and waits for it.
     fn desk_work(&self, task: Task, size: usize) -> Result<()> {
-        let slot = Slot::new();
-        let work = Work { task, slot: Arc::clone(&slot), size };
-        Proposal::submit(&self.desk, work, slot).wait().map(|_| ())
+        Proposal::submit(&self.desk, task, size).wait().map(|_| ())
     }
 }
 
@@ -225,6 +237,8 @@ impl Compactor {
 struct Piece {
     tombstones: Vec<(Bytes, Revision)>,
     superseded: Vec<(Bytes, Revision)>,
+    /// Time of the newest entry that was read.
+    newest_ms: u64,
     through: Revision,
 }
 

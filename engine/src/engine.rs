@@ -1,11 +1,8 @@
 //! The engine: what callers hold.
 
-use std::future::Future;
 use std::io::Write;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -14,17 +11,22 @@ use rocksdb::{ReadOptions, WriteBatch};
 
 use crate::archive::{self, Archived, Progress};
 use crate::block::block_until;
-use crate::commit::builder::{Builder, Relaxed};
-use crate::commit::desk::{Desk, Task, Work};
-use crate::commit::proposal::{Proposal, Slot};
+use crate::clock::{SystemClock, Timeline};
+use crate::commit::builder::{Builder, Relaxed, Settings};
+use crate::commit::desk::{Desk, Task};
+use crate::commit::proposal::Proposal;
 use crate::commit::syncer;
 use crate::commit::writer::Writer;
-use crate::compact::Compactor;
+use crate::compact::{decode_entry, Compactor};
 use crate::error::{Error, Result};
 use crate::feed::feeder::Feeder;
+use crate::feed::history::LogReader;
 use crate::feed::hub::Hub;
 use crate::feed::subscription::{Subscribe, Subscription};
+use crate::feed::wait::WaitFor;
+use crate::feed::wake::Wakeup;
 use crate::floor::Floor;
+use crate::health::{self, Failed, Failure};
 use crate::layout::{self, meta};
 use crate::options::{Limits, Options};
 use crate::read::{self, InMemory, Snapshot};
@@ -38,8 +40,8 @@ use crate::transaction::Transaction;
 /// An open store. Cheap to clone; usable from any thread. It is closed with [`Engine::close`] or when
 /// the last clone is dropped.
 ///
-/// It runs four threads: one decides, one writes and publishes, one reads the log for lagging
-/// subscribers, one does what comes due (expiry, retention, sweeping).
+/// It runs five threads: one decides, one writes and publishes, one wakes many subscribers, one reads
+/// the log for lagging subscribers, one does what comes due (expiry, retention, sweeping).
 #[derive(Clone)]
 pub struct Engine(Arc<Inner>);
 
@@ -49,6 +51,7 @@ struct Inner {
     desk: Arc<Desk>,
     floor: Arc<Floor>,
     feeder: Feeder,
+    wakeup: Wakeup,
     tender: Arc<Tender>,
     compactor: Arc<Compactor>,
     metrics: Arc<Metrics>,
@@ -69,7 +72,11 @@ impl Engine {
         let floor = Revision::new(store.number(meta::FLOOR)?.unwrap_or(0));
         let reserved = Revision::new(store.number(meta::RESERVED)?.unwrap_or(0));
         // The floor counts: compaction may have removed every log entry.
-        let head = last_logged(&store)?.max(floor).max(reserved);
+        let (logged, logged_ms) = last_logged(&store)?;
+        let head = logged.max(floor).max(reserved);
+        let newest_ms = logged_ms.max(store.number(meta::TIME)?.unwrap_or(0));
+        let clock = options.clock.unwrap_or_else(|| Arc::new(SystemClock::start()));
+        let time = Arc::new(Timeline::start(clock, newest_ms));
 
         let floor = Arc::new(Floor::new(floor));
         let hub = Arc::new(Hub::new(head, options.limits.ring));
@@ -83,12 +90,17 @@ impl Engine {
             Arc::clone(&floor),
             Arc::clone(&metrics),
         ));
-        let (feeder, feed) = Feeder::new(Arc::clone(&store), Arc::clone(&hub), Arc::clone(&floor));
+        let (feeder, feed) = Feeder::new(LogReader {
+            store: Arc::clone(&store),
+            hub: Arc::clone(&hub),
+            floor: Arc::clone(&floor),
+        });
+        let (wakeup, wake) = Wakeup::new();
         let writer = Arc::new(Mutex::new(Writer {
             store: Arc::clone(&store),
             hub: Arc::clone(&hub),
             desk: Arc::clone(&desk),
-            feeder: feeder.clone(),
+            wakeup: wakeup.clone(),
             tender: Arc::clone(&tender),
             metrics: Arc::clone(&metrics),
             relaxed_sync_interval: options.relaxed_sync_interval,
@@ -100,8 +112,11 @@ impl Engine {
             Arc::clone(&desk),
             Arc::clone(&writer),
             Arc::clone(&metrics),
-            options.limits.group,
-            Relaxed { prefixes: options.relaxed, reserved },
+            Settings {
+                group_limit: options.limits.group,
+                relaxed: Relaxed { prefixes: options.relaxed, reserved },
+                time: Arc::clone(&time),
+            },
         );
         let duties = Duties {
             store: Arc::clone(&store),
@@ -111,6 +126,9 @@ impl Engine {
             history_retention: options.history_retention,
             compaction_interval: options.compaction_interval,
             expire: options.expiry,
+            time,
+            warn: options.warn,
+            skipped: Mutex::default(),
         };
         let engine = Engine(Arc::new(Inner {
             store,
@@ -118,24 +136,41 @@ impl Engine {
             desk,
             floor,
             feeder,
+            wakeup,
             tender: Arc::clone(&tender),
             compactor,
             metrics,
             limits: options.limits,
             threads: Mutex::default(),
         }));
+        engine.tell_failures();
         engine.spawn("plinth-build", move || builder.run())?;
         let desk = Arc::clone(&engine.0.desk);
         engine.spawn("plinth-sync", move || syncer::run(&desk, &writer))?;
         engine.spawn("plinth-feed", feed)?;
         engine.spawn("plinth-tend", move || tender.run(&duties))?;
+        // Last: it is stopped when nobody is left who hands it anything.
+        engine.spawn("plinth-wake", wake)?;
         Ok(engine)
     }
 
-    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+    /// Has a failure refuse every proposal, end every feed, and stop expiry and sweeping.
+    fn tell_failures(&self) {
+        let inner = &self.0;
+        let (desk, hub, tender) = (inner.desk.clone(), inner.hub.clone(), inner.tender.clone());
+        inner.store.health().on_failure(move |failure| {
+            let error = health::refusal(failure);
+            desk.poison(&error);
+            hub.end(error);
+            tender.stop();
+        });
+    }
+
+    fn spawn(&self, name: &'static str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+        let health = Arc::clone(self.0.store.health());
         let handle = thread::Builder::new()
             .name(name.to_owned())
-            .spawn(run)
+            .spawn(move || health.run_thread(name, run))
             .map_err(|e| Error::io(format!("starting thread {name}"), e))?;
         self.0.threads.lock().push(handle);
         Ok(())
@@ -183,10 +218,8 @@ impl Engine {
         if let Err(error) = transaction.check(&self.0.limits) {
             return Proposal::refused(error);
         }
-        let slot = Slot::new();
         let size = transaction.size();
-        let work = Work { task: Task::Transact(transaction), slot: Arc::clone(&slot), size };
-        Proposal::submit(&self.0.desk, work, slot)
+        Proposal::submit(&self.0.desk, Task::Transact(transaction), size)
     }
 
     /// Starts a change feed. Does not read from disk.
@@ -195,7 +228,7 @@ impl Engine {
     /// [`Error::Compacted`] when the feed would start below the compacted revision, [`Error::Closed`].
     pub fn subscribe(&self, subscribe: Subscribe) -> Result<Subscription> {
         if self.0.hub.is_closed() {
-            return Err(Error::Closed);
+            return Err(self.0.hub.ending());
         }
         if let Some(after) = subscribe.after {
             self.0.floor.check(after)?;
@@ -203,10 +236,23 @@ impl Engine {
         Ok(Subscription::new(Arc::clone(&self.0.hub), self.0.feeder.clone(), subscribe))
     }
 
+    /// Waits until the engine has failed for good: a write or a sync failed in a way that leaves open what
+    /// is on disk, or one of its threads panicked. From then on it refuses writes with
+    /// [`Error::Poisoned`] and ends feeds; what was acknowledged is on disk and is there when the
+    /// directory is opened again, best by a new process. An engine that is closed does not fail.
+    pub fn failed(&self) -> Failed {
+        Failed::new(Arc::clone(self.0.store.health()))
+    }
+
+    /// Why the engine has failed for good, if it has (see [`Engine::failed`]).
+    pub fn failure(&self) -> Option<Failure> {
+        self.0.store.health().failure()
+    }
+
     /// Waits until `revision` is there, on any async runtime. The answer is the current revision;
-    /// [`Error::Closed`] when the engine was closed first.
+    /// [`Error::Closed`] when the engine was closed first, [`Error::Poisoned`] when it failed.
     pub fn wait_for(&self, revision: Revision) -> WaitFor {
-        WaitFor { hub: Arc::clone(&self.0.hub), revision, id: None }
+        WaitFor::new(Arc::clone(&self.0.hub), revision)
     }
 
     /// Blocks the thread until `revision` is there.
@@ -272,13 +318,14 @@ impl Engine {
             failed_groups: inner.metrics.failed_groups.get(),
             written_bytes: inner.metrics.written_bytes.get(),
             expired: inner.metrics.expired.get(),
+            damaged_deadlines: inner.metrics.damaged_deadlines.get(),
             swept_versions: inner.metrics.swept_versions.get(),
             group_size,
             sync_micros,
             commit_micros,
             queued: queued as u64,
             queued_bytes: queued_bytes as u64,
-            subscribers: inner.hub.subscribers.load(std::sync::atomic::Ordering::Relaxed) as u64,
+            subscribers: inner.hub.subscribers.load(std::sync::atomic::Ordering::Relaxed),
             range_feeds: inner.hub.range_feeds() as u64,
             delivered_events: inner.hub.delivered.load(std::sync::atomic::Ordering::Relaxed),
             ring_bytes: inner.hub.ring_bytes() as u64,
@@ -294,7 +341,8 @@ impl Engine {
     /// dropped, too.
     ///
     /// # Errors
-    /// [`Error::Rocks`] when writing out failed; nothing acknowledged is lost by that.
+    /// [`Error::Rocks`] when writing out failed, [`Error::Poisoned`] when the engine has failed before, so that
+    /// nothing was written out; nothing acknowledged is lost by either.
     pub fn close(&self) -> Result<()> {
         self.0.close()
     }
@@ -302,18 +350,19 @@ impl Engine {
 
 impl Inner {
     fn close(&self) -> Result<()> {
-        let threads = std::mem::take(&mut *self.threads.lock());
-        if threads.is_empty() {
-            return Ok(());
-        }
+        let mut threads = std::mem::take(&mut *self.threads.lock());
+        let Some(last) = threads.pop() else { return Ok(()) };
         self.tender.stop();
         self.desk.close();
-        self.hub.close();
+        self.hub.end(Error::Closed);
         self.feeder.stop();
         for thread in threads {
-            // A thread that panicked has nothing more to lose; its message is printed already.
+            // A panic does not come this far: it is the engine's failure.
             let _ = thread.join();
         }
+        self.wakeup.stop();
+        let _ = last.join();
+        self.store.health().check()?;
         let head = self.hub.head();
         if self.store.number(meta::RESERVED)?.is_some_and(|reserved| reserved > head.get()) {
             // Everything relaxed is synced: no revision needs to be skipped.
@@ -332,52 +381,19 @@ impl Drop for Inner {
     }
 }
 
-/// The newest revision in the log.
-fn last_logged(store: &Arc<Store>) -> Result<Revision> {
+/// The newest revision in the log, and its time in milliseconds since 1970.
+fn last_logged(store: &Arc<Store>) -> Result<(Revision, u64)> {
     let mut cursor = store.cursor(Family::Log, ReadOptions::default());
     cursor.seek_to_last();
-    let Some(key) = cursor.key() else {
+    let Some((key, value)) = cursor.item() else {
         cursor.status()?;
-        return Ok(Revision::ZERO);
+        return Ok((Revision::ZERO, 0));
     };
-    layout::parse_log_key(key).ok_or_else(|| Error::Corrupt {
+    let revision = layout::parse_log_key(key).ok_or_else(|| Error::Corrupt {
         key: bytes::Bytes::copy_from_slice(key),
         revision: Revision::ZERO,
         reason: "not a log key",
-    })
-}
-
-/// A future that ends when a revision is there. From [`Engine::wait_for`].
-#[must_use = "futures do nothing unless awaited"]
-pub struct WaitFor {
-    hub: Arc<Hub>,
-    revision: Revision,
-    /// Set while it is registered with the hub.
-    id: Option<u64>,
-}
-
-impl Future for WaitFor {
-    type Output = Result<Revision>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let id = match self.id {
-            Some(id) => id,
-            None => self.hub.waiter_id(),
-        };
-        self.id = Some(id);
-        if self.hub.wait(self.revision, id, cx.waker()) {
-            return Poll::Pending;
-        }
-        self.id = None;
-        let head = self.hub.head();
-        Poll::Ready(if head >= self.revision { Ok(head) } else { Err(Error::Closed) })
-    }
-}
-
-impl Drop for WaitFor {
-    fn drop(&mut self) {
-        if let Some(id) = self.id {
-            self.hub.stop_waiting(self.revision, id);
-        }
-    }
+    })?;
+    // Damage is reported by whoever needs the entry; a start needs no more than the time.
+    Ok((revision, decode_entry(key, value).map_or(0, |entry| entry.time_ms)))
 }

@@ -50,8 +50,9 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// The file system is full. Nothing of the transaction was acknowledged; reads go on, and
-    /// writes work again once there is room.
+    /// The file system or the quota is full. Nothing of the transaction was written; reads go on, and
+    /// writes work again once there is room. (RocksDB takes no writes after a full quota: then the
+    /// engine has failed, and works once it is opened again.)
     #[error("no space left on the device: {message}")]
     OutOfSpace {
         /// The system's message.
@@ -108,9 +109,16 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// A write failed in a way that leaves its outcome unknown; the engine refuses writes until it
-    /// is opened again.
-    #[error("writes are refused after a failed one: {message}")]
+    /// A write failed after it was handed to the disk: whether it happened is known only when the
+    /// directory is opened again. The engine takes no writes until then.
+    #[error("the outcome of the write is unknown: {message}")]
+    OutcomeUnknown {
+        /// The failure that caused it.
+        message: String,
+    },
+    /// The engine failed before (see [`crate::Engine::failed`]) and refuses writes until it is opened
+    /// again. Nothing of this one was written.
+    #[error("the storage engine has failed and refuses writes: {message}")]
     Poisoned {
         /// The failure that caused it.
         message: String,
@@ -135,22 +143,88 @@ pub enum Error {
 impl Error {
     /// An I/O error with what was being done.
     pub(crate) fn io(context: impl Into<String>, source: std::io::Error) -> Error {
-        if source.kind() == std::io::ErrorKind::StorageFull {
+        if matches!(source.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) {
             return Error::OutOfSpace { message: source.to_string() };
         }
         Error::Io { context: context.into(), source: Arc::new(source) }
     }
 
-    /// What a failed write of RocksDB means. Its status names no error number, only the system's
-    /// message.
+    /// What a failed write of RocksDB means. Its status names no error number, only what it did to
+    /// which file and the system's message.
     pub(crate) fn from_write(source: rocksdb::Error) -> Error {
         let message: &str = source.as_ref();
-        if message.contains("No space left")
-            || message.contains("NoSpace")
-            || message.contains("quota exceeded")
-        {
+        if is_out_of_space(message) && nothing_was_appended(message) {
             return Error::OutOfSpace { message: message.to_owned() };
         }
         Error::Rocks { source }
+    }
+
+    /// The error as that of a write of which nobody knows what is on disk.
+    pub(crate) fn into_unknown_outcome(self) -> Error {
+        match self {
+            error @ (Error::OutcomeUnknown { .. } | Error::Poisoned { .. }) => error,
+            other => Error::OutcomeUnknown { message: other.cause() },
+        }
+    }
+
+    /// What lies below the error, without what this type says about it.
+    pub(crate) fn cause(&self) -> String {
+        match self {
+            Error::OutcomeUnknown { message }
+            | Error::Poisoned { message }
+            | Error::OutOfSpace { message } => message.clone(),
+            Error::Rocks { source } => source.to_string(),
+            other => other.to_string(),
+        }
+    }
+
+    /// Whether RocksDB takes no more writes after this error, although there was just no room: it waits
+    /// for room after `ENOSPC` alone.
+    pub(crate) fn is_quota_exceeded(&self) -> bool {
+        matches!(self, Error::OutOfSpace { message } if message.contains(QUOTA_EXCEEDED))
+    }
+}
+
+/// The system's message for `EDQUOT`.
+const QUOTA_EXCEEDED: &str = "quota exceeded";
+
+fn is_out_of_space(message: &str) -> bool {
+    message.contains("No space left") || message.contains("NoSpace") || message.contains(QUOTA_EXCEEDED)
+}
+
+/// Whether the failed write is certainly not in the write-ahead log. What cannot be appended is not
+/// there to its end and is dropped as a torn tail; errors about other files are those of work in the
+/// background, which RocksDB reports before it appends. But a write-ahead log that could not be synced
+/// holds the whole write, on disk or not: file systems that allocate late report a lack of room there.
+fn nothing_was_appended(message: &str) -> bool {
+    let write_ahead_log = message.contains(".log");
+    !write_ahead_log || message.contains("While appending to file") || message.contains("While open")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_room_is_a_refusal_only_where_nothing_was_appended() {
+        for (refused, message) in [
+            (true, "IO error: No space left on device: While appending to file: /d/db/000012.log: No space left on device"),
+            (true, "IO error: While appending to file: /d/db/000012.log: Disk quota exceeded"),
+            (true, "IO error: No space left on device: While open a file for appending: /d/db/000013.log: No space left on device"),
+            (true, "IO error: No space left on device: While fdatasync: /d/db/000014.sst: No space left on device"),
+            (false, "IO error: No space left on device: While fdatasync: /d/db/000012.log: No space left on device"),
+            (false, "IO error: While fdatasync: /d/db/000012.log: Disk quota exceeded"),
+            (false, "IO error: While appending to file: /d/db/000012.log: Input/output error"),
+        ] {
+            assert_eq!(is_out_of_space(message) && nothing_was_appended(message), refused, "{message}");
+        }
+    }
+
+    #[test]
+    fn the_systems_codes_for_no_room() {
+        for code in [28, 122] {
+            let error = Error::io("writing", std::io::Error::from_raw_os_error(code));
+            assert!(matches!(error, Error::OutOfSpace { .. }), "{error}");
+        }
     }
 }

@@ -27,6 +27,8 @@ mod active {
         OutOfSpace,
         /// The operation fails in a way that leaves its outcome unknown.
         Fail,
+        /// The thread panics.
+        Panic,
     }
 
     static POINTS: Mutex<Option<HashMap<String, (u64, Action)>>> = Mutex::new(None);
@@ -64,7 +66,8 @@ mod active {
                 std::process::abort()
             }
             Action::OutOfSpace => Err(Error::OutOfSpace { message: format!("failpoint {name}") }),
-            Action::Fail => Err(Error::Poisoned { message: format!("failpoint {name}") }),
+            Action::Fail => Err(Error::OutcomeUnknown { message: format!("failpoint {name}") }),
+            Action::Panic => panic!("failpoint {name}"),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! | `current` | user key | newest version of the key, also when that is a tombstone |
 //! | `history` | escaped user key, then the revision, inverted | a superseded version |
 //! | `log` | revision | what that revision did, one [`crate::log::LogEntry`] |
-//! | `expiry` | deadline, then the user key | mod revision that set the deadline |
+//! | `expiry` | deadline, then the user key | mod revision that set the deadline, and a checksum |
 //! | `default` | name | a number of the store itself |
 //!
 //! Keys are compared bytewise, so numbers in keys are big endian.
@@ -33,6 +33,8 @@ pub(crate) mod meta {
     /// No revision at or below this one is given out again, whatever the log says. Written ahead
     /// of relaxed commits, whose log entries a power cut may take away.
     pub(crate) const RESERVED: &[u8] = b"reserved";
+    /// Time of the newest log entry that compaction has removed, in milliseconds since 1970.
+    pub(crate) const TIME: &[u8] = b"time";
 }
 
 /// Ends the escaped key in a history key. Sorts before every escaped byte.
@@ -99,6 +101,20 @@ pub(crate) fn parse_expiry_key(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_be_bytes(deadline.try_into().ok()?), key))
 }
 
+/// The value of an expiry entry: the mod revision that set the deadline, and the crc32 of key and revision.
+pub(crate) fn encode_expiry(expiry_key: &[u8], revision: Revision) -> [u8; 12] {
+    encode_number(expiry_key, revision.get())
+}
+
+/// Reads back [`encode_expiry`]; none when damaged. Versions up to 0.1 wrote no checksum.
+pub(crate) fn decode_expiry(expiry_key: &[u8], value: &[u8]) -> Option<Revision> {
+    let revision = match value.len() {
+        8 => crate::record::read_u64(value, 0)?,
+        _ => decode_number(expiry_key, value)?,
+    };
+    Some(Revision::new(revision))
+}
+
 /// The stored form of a number of the store itself.
 pub(crate) fn encode_number(name: &[u8], number: u64) -> [u8; 12] {
     let mut out = [0; 12];
@@ -140,6 +156,21 @@ mod tests {
         let mut sorted = encoded.clone();
         sorted.sort();
         assert_eq!(encoded, sorted);
+    }
+
+    #[test]
+    fn damaged_expiry_entries_are_noticed_and_old_ones_read() {
+        let (key, revision) = (expiry_key(1_000, b"key"), Revision::new(17));
+        let value = encode_expiry(&key, revision);
+        assert_eq!(decode_expiry(&key, &value), Some(revision));
+        assert_eq!(decode_expiry(&key, &17u64.to_le_bytes()), Some(revision), "without a checksum");
+        for bit in 0..value.len() * 8 {
+            let mut damaged = value;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode_expiry(&key, &damaged), None, "bit {bit}");
+        }
+        assert_eq!(decode_expiry(&expiry_key(1_001, b"key"), &value), None, "of another deadline");
+        assert_eq!(decode_expiry(&key, &value[..11]), None);
     }
 
     #[test]

@@ -50,6 +50,7 @@
 
 mod archive;
 mod block;
+mod clock;
 mod commit;
 mod compact;
 mod engine;
@@ -62,6 +63,7 @@ mod feed;
 mod floor;
 #[doc(hidden)]
 pub mod fuzzing;
+mod health;
 mod layout;
 mod log;
 mod options;
@@ -71,6 +73,7 @@ mod record;
 mod revision;
 mod stats;
 mod store;
+mod sync;
 mod tables;
 mod tender;
 mod transaction;
@@ -78,11 +81,14 @@ mod verify;
 mod wal;
 
 pub use archive::{restore, Archived, Progress};
+pub use clock::Clock;
 pub use commit::proposal::{Committed, Proposal};
-pub use engine::{Engine, WaitFor};
+pub use engine::Engine;
 pub use error::{Error, Result};
 pub use feed::event::{Commit, Event, EventKind, Extension};
 pub use feed::subscription::{Feed, Subscribe, Subscription};
+pub use feed::wait::WaitFor;
+pub use health::{Failed, Failure, Warning};
 pub use options::Options;
 pub use range::KeyRange;
 pub use read::{Entry, InMemory, Range, Snapshot};

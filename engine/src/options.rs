@@ -1,9 +1,13 @@
 //! What can be set when an engine is opened.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+
+use crate::clock::Clock;
+use crate::health::{Warn, Warning};
 
 /// How to open an engine. The defaults hold the whole engine under 100 MiB with a million keys; each
 /// figure can be changed.
@@ -26,6 +30,9 @@ pub struct Options {
     pub(crate) relaxed_sync_interval: Duration,
     pub(crate) memory: Memory,
     pub(crate) expiry: bool,
+    /// None for the system's.
+    pub(crate) clock: Option<Arc<dyn Clock>>,
+    pub(crate) warn: Warn,
 }
 
 /// Bounds of what callers may hand in and of what waits.
@@ -84,6 +91,8 @@ impl Options {
                 max_open_files: 512,
             },
             expiry: true,
+            clock: None,
+            warn: Warn::default(),
         }
     }
 
@@ -135,6 +144,21 @@ impl Options {
     #[must_use]
     pub fn expire_keys(mut self, expire: bool) -> Options {
         self.expiry = expire;
+        self
+    }
+
+    /// Where the engine reads the time. Default: the system's clocks. For tests of what time does.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Options {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Has `warn` called, on a thread of the engine, with what an operator should know and no caller gets
+    /// as an error. The same thing is reported once. Default: nobody is told.
+    #[must_use]
+    pub fn on_warning(mut self, warn: impl Fn(&Warning) + Send + Sync + 'static) -> Options {
+        self.warn = Warn::new(warn);
         self
     }
 

@@ -80,6 +80,7 @@ pub(crate) struct Metrics {
     pub failed_groups: Counter,
     pub written_bytes: Counter,
     pub expired: Counter,
+    pub damaged_deadlines: Counter,
     pub swept_versions: Counter,
     pub group_size: Histogram,
     pub sync_time: Histogram,
@@ -120,6 +121,8 @@ pub struct Stats {
     pub written_bytes: u64,
     /// Keys deleted because their time had passed.
     pub expired: u64,
+    /// Entries of the deadlines that cannot be used and are skipped.
+    pub damaged_deadlines: u64,
     /// Versions removed by compaction.
     pub swept_versions: u64,
     /// Transactions in a group.

@@ -17,6 +17,7 @@ use rocksdb::{
 
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
+use crate::health::{Failure, Health};
 use crate::layout::{self, meta, FORMAT_VERSION};
 use crate::options::{Memory, Options};
 use crate::revision::Revision;
@@ -44,6 +45,8 @@ pub(crate) struct Store {
     statistics: rocksdb::Options,
     /// Reads what needs no disk.
     in_memory: ReadOptions,
+    /// Whether writes have failed.
+    health: Arc<Health>,
     db: Arc<DB>,
     dir: PathBuf,
     /// Released on drop, after the database.
@@ -211,10 +214,16 @@ impl Store {
             meta: family(Family::Meta)?,
             cache,
             statistics,
+            health: Arc::default(),
             db,
             dir,
             _lock: lock,
         })
+    }
+
+    /// Whether writes have failed; shared by the threads of the engine.
+    pub(crate) fn health(&self) -> &Arc<Health> {
+        &self.health
     }
 
     pub(crate) fn db(&self) -> &DB {
@@ -249,11 +258,32 @@ impl Store {
         }
     }
 
-    /// Writes a batch; with `sync` it is on disk when this returns.
+    /// Writes a batch; with `sync` it is on disk when this returns. After a failure that leaves open what
+    /// is on disk nothing is written any more: a sync that is tried again may report success for pages
+    /// that the system has dropped.
     pub(crate) fn write(&self, batch: WriteBatch, sync: bool) -> Result<()> {
+        self.health.check()?;
         let mut options = WriteOptions::default();
         options.set_sync(sync);
-        self.db.write_opt(batch, &options).map_err(Error::from_write)
+        self.db.write_opt(batch, &options).map_err(|error| self.failed_write(error))
+    }
+
+    /// Syncs what was written without.
+    pub(crate) fn sync_log(&self) -> Result<()> {
+        self.health.check()?;
+        // Even for want of room: these writes are acknowledged.
+        self.db.flush_wal(true).map_err(|error| self.failed_write(error).into_unknown_outcome())
+    }
+
+    fn failed_write(&self, error: rocksdb::Error) -> Error {
+        let error = match Error::from_write(error) {
+            Error::OutOfSpace { message } => Error::OutOfSpace { message },
+            error => error.into_unknown_outcome(),
+        };
+        if !matches!(error, Error::OutOfSpace { .. }) || error.is_quota_exceeded() {
+            self.health.fail(Failure::Write { message: error.cause() });
+        }
+        error
     }
 
     /// Writes out what is in memory.

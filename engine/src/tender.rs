@@ -1,18 +1,20 @@
 //! The thread that does what comes due: expired keys, history past its age, sweeping.
 
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use rocksdb::ReadOptions;
 
-use crate::commit::desk::{Desk, Task, Work};
-use crate::commit::proposal::{Proposal, Slot};
+use crate::clock::Timeline;
+use crate::commit::desk::{Desk, Task};
+use crate::commit::proposal::Proposal;
 use crate::compact::Compactor;
 use crate::error::{Error, Result};
+use crate::health::{Warn, Warning};
 use crate::layout;
-use crate::record;
 use crate::revision::Revision;
 use crate::stats::Metrics;
 use crate::store::{Family, Store};
@@ -30,6 +32,8 @@ const SHORT_REST: u32 = 4;
 const MUCH: u64 = 1 << 20;
 /// No rest is longer.
 const MOST_REST: Duration = Duration::from_millis(100);
+/// Most damaged entries of the deadlines that are remembered. With more of them, expiry fails.
+const MOST_SKIPPED: usize = 10_000;
 /// After a failure the thread waits this long before it tries again.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -61,6 +65,10 @@ pub(crate) struct Duties {
     pub history_retention: Option<Duration>,
     pub compaction_interval: Duration,
     pub expire: bool,
+    pub time: Arc<Timeline>,
+    pub warn: Warn,
+    /// Entries of the deadlines that cannot be used; each was reported when it was met first.
+    pub skipped: Mutex<HashSet<Bytes>>,
 }
 
 impl Tender {
@@ -113,6 +121,8 @@ impl Tender {
         let mut next_expiry = Some(0);
         let mut pause_until: Option<Instant> = None;
         let mut rest_until: Option<Instant> = None;
+        // What was reported last, so that the same failure is reported once.
+        let mut reported: Option<String> = None;
         // The newest revision when the thread worked last: whether others write.
         let mut swept_at = duties.compactor.head();
         loop {
@@ -131,14 +141,16 @@ impl Tender {
                         rest_until = None;
                     }
                     let sweep_due = state.sweep && rest_until.is_none();
-                    let expiry_due = duties.expire && next_expiry.is_some_and(|ms| ms <= now_ms());
+                    let expiry_due =
+                        duties.expire && next_expiry.is_some_and(|ms| ms <= duties.time.now_ms());
                     let retention_due = next_retention.is_some_and(|at| now >= at);
                     if pause_until.is_none() && (sweep_due || expiry_due || retention_due) {
                         break;
                     }
                     let mut timeout = duties.expire.then_some(next_expiry).flatten().map(|ms| {
-                        // The clock of the machine may jump, so no wait is trusted for long.
-                        Duration::from_millis(ms.saturating_sub(now_ms())).min(Duration::from_secs(60))
+                        // The engine's time may run faster than the condition's, so no wait is trusted for long.
+                        Duration::from_millis(ms.saturating_sub(duties.time.now_ms()))
+                            .min(Duration::from_secs(60))
                     });
                     timeout = earlier(timeout, next_retention.map(|at| at.saturating_duration_since(now)));
                     if let Some(until) = rest_until.filter(|_| state.sweep) {
@@ -166,10 +178,22 @@ impl Tender {
                 rest_until = Some(Instant::now() + rest.min(MOST_REST));
             }
             swept_at = head;
+            if let Err(error) = &outcome {
+                let text = error.to_string();
+                if !matches!(error, Error::Closed | Error::Poisoned { .. })
+                    && reported.as_ref() != Some(&text)
+                {
+                    duties.warn.warn(&Warning::Maintenance { error: error.clone() });
+                    reported = Some(text);
+                }
+            }
             let mut state = self.state.lock();
             state.sweeping = false;
             match outcome {
-                Ok(more) => state.sweep |= more,
+                Ok(more) => {
+                    state.sweep |= more;
+                    reported = None;
+                }
                 Err(Error::Closed) => return,
                 Err(error) => {
                     state.sweep |= sweep;
@@ -183,7 +207,8 @@ impl Tender {
         }
     }
 
-    /// A bounded piece of each kind of work that is due; answers whether sweeping is not finished.
+    /// A bounded piece of each kind of work that is due; answers whether sweeping is not finished. What fails
+    /// does not keep the others from being done.
     fn turn(
         &self,
         duties: &Duties,
@@ -191,15 +216,19 @@ impl Tender {
         next_expiry: &mut Option<u64>,
         next_retention: &mut Option<Instant>,
     ) -> Result<bool> {
-        if duties.expire && next_expiry.is_some_and(|ms| ms <= now_ms()) {
-            *next_expiry = duties.expire()?;
+        let mut expired = Ok(());
+        if duties.expire && next_expiry.is_some_and(|ms| ms <= duties.time.now_ms()) {
+            expired = duties.expire().map(|next| *next_expiry = next);
         }
-        if next_retention.is_some_and(|at| Instant::now() >= at) {
+        let swept = if next_retention.is_some_and(|at| Instant::now() >= at) {
             *next_retention = Some(Instant::now() + duties.compaction_interval);
-            duties.retain()?;
-            return Ok(true);
-        }
-        Ok(sweep && duties.compactor.step()?)
+            duties.retain().map(|()| true)
+        } else if sweep {
+            duties.compactor.step()
+        } else {
+            Ok(false)
+        };
+        expired.and(swept)
     }
 }
 
@@ -208,53 +237,84 @@ impl Duties {
     fn expire(&self) -> Result<Option<u64>> {
         let mut cursor = self.store.cursor(Family::Expiry, ReadOptions::default());
         cursor.seek_to_first();
-        let now = now_ms();
-        let mut due: Vec<(Bytes, Revision)> = Vec::new();
+        let now = self.time.now_ms();
+        let mut due: Vec<(Bytes, Bytes, Revision)> = Vec::new();
         let mut next = None;
         while let Some((expiry_key, value)) = cursor.item() {
-            let damaged = || Error::Corrupt {
-                key: Bytes::copy_from_slice(expiry_key),
-                revision: Revision::ZERO,
-                reason: "not an expiry entry",
+            let Some((deadline, key)) = layout::parse_expiry_key(expiry_key) else {
+                self.skip(expiry_key, "not an expiry entry")?;
+                cursor.next();
+                continue;
             };
-            let (deadline, key) = layout::parse_expiry_key(expiry_key).ok_or_else(damaged)?;
             if deadline > now || due.len() == EXPIRE_STEP {
                 next = Some(deadline);
                 break;
             }
-            let revision = Revision::new(record::read_u64(value, 0).ok_or_else(damaged)?);
-            due.push((Bytes::copy_from_slice(key), revision));
+            match layout::decode_expiry(expiry_key, value) {
+                None => self.skip(expiry_key, "the checksum does not match")?,
+                Some(_) if self.skipped.lock().contains(expiry_key) => {}
+                Some(revision) => {
+                    due.push((Bytes::copy_from_slice(expiry_key), Bytes::copy_from_slice(key), revision));
+                }
+            }
             cursor.next();
         }
-        cursor.status()?;
+        // Behind a damaged block nothing is known; what lies before it expires nonetheless.
+        let read = cursor.status();
         drop(cursor);
-        let proposals: Vec<Proposal> = due
+        let proposals: Vec<(Bytes, Revision, Proposal)> = due
             .into_iter()
-            .map(|(key, revision)| {
+            .map(|(expiry_key, key, revision)| {
                 let condition = Condition::ModRevision { key: key.clone(), revision };
                 let transaction = Transaction::new().require(condition).delete(key);
-                let slot = Slot::new();
                 let size = transaction.size();
-                let work = Work { task: Task::Transact(transaction), slot: Arc::clone(&slot), size };
-                Proposal::submit(&self.desk, work, slot)
+                (expiry_key, revision, Proposal::submit(&self.desk, Task::Transact(transaction), size))
             })
             .collect();
-        for proposal in proposals {
+        for (expiry_key, revision, proposal) in proposals {
             match proposal.wait() {
-                Ok(_) => self.metrics.expired.add(1),
-                // Somebody wrote or deleted the key meanwhile.
-                Err(Error::Conflict { .. }) => {}
+                Ok(committed) if committed.commit.is_some() => self.metrics.expired.add(1),
+                // Somebody wrote or deleted the key meanwhile, and with it the entry.
+                Ok(_) | Err(Error::Conflict { .. }) => {
+                    let filed = self.store.get(Family::Expiry, &expiry_key)?;
+                    if filed.and_then(|value| layout::decode_expiry(&expiry_key, &value)) == Some(revision) {
+                        self.skip(&expiry_key, "the record does not have this deadline")?;
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }
+        read?;
         Ok(next)
+    }
+
+    /// Remembers and reports an entry of the deadlines that cannot be used. It stays where it is, for whoever
+    /// looks for the cause of the damage.
+    fn skip(&self, expiry_key: &[u8], reason: &'static str) -> Result<()> {
+        let mut skipped = self.skipped.lock();
+        if skipped.contains(expiry_key) {
+            return Ok(());
+        }
+        let entry = Bytes::copy_from_slice(expiry_key);
+        if skipped.len() >= MOST_SKIPPED {
+            return Err(Error::Corrupt {
+                key: entry,
+                revision: Revision::ZERO,
+                reason: "too many entries of the deadlines are damaged",
+            });
+        }
+        skipped.insert(entry.clone());
+        drop(skipped);
+        self.metrics.damaged_deadlines.add(1);
+        self.warn.warn(&Warning::DamagedDeadline { entry, reason });
+        Ok(())
     }
 
     /// Raises the floor to what is past its age.
     fn retain(&self) -> Result<()> {
         let Some(age) = self.history_retention else { return Ok(()) };
         let age_ms = age.as_millis().try_into().unwrap_or(u64::MAX);
-        let revision = self.compactor.revision_at(now_ms().saturating_sub(age_ms))?;
+        let revision = self.compactor.revision_at(self.time.now_ms().saturating_sub(age_ms))?;
         self.compactor.raise_floor(revision)
     }
 }
@@ -264,9 +324,4 @@ fn earlier<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
     }
-}
-
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    now.as_millis().try_into().unwrap_or(u64::MAX)
 }

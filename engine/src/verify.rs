@@ -287,7 +287,7 @@ impl Check<'_> {
 
     fn check_expiry(&self, expiry_key: &[u8], value: &[u8]) -> Result<()> {
         let Some((deadline, key)) = layout::parse_expiry_key(expiry_key) else { return Ok(()) };
-        let revision = Revision::new(record::read_u64(value, 0).unwrap_or(0));
+        let revision = layout::decode_expiry(expiry_key, value).unwrap_or(Revision::ZERO);
         let agrees = match self.pinned.get(Family::Current, key)? {
             Some(bytes) => {
                 let (header, _) = record::check(key, &bytes)?;

@@ -437,3 +437,81 @@ fn histories_are_linearizable() {
     }
     assert_eq!(dump(&engine, &KeyRange::all(), At::Latest).len(), 3);
 }
+
+/// Two compactions at once: the floor on disk is the higher one, or reads below it would find history
+/// that is gone after the next start.
+#[test]
+fn the_stored_floor_does_not_go_back() {
+    let dir = scratch();
+    for _ in 0..scaled(25) {
+        let engine = Engine::open(Options::new(dir.path())).unwrap();
+        for n in 0..8u8 {
+            engine.transact(Transaction::new().put("key", vec![n])).wait().unwrap();
+        }
+        let head = engine.current_revision();
+        let start = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for back in 0..4 {
+                let (engine, start) = (&engine, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    engine.compact(Revision::new(head.get() - back)).unwrap();
+                });
+            }
+        });
+        engine.wait_compacted().unwrap();
+        drop(engine);
+        let engine = Engine::open(Options::new(dir.path())).unwrap();
+        assert_eq!(engine.compacted_revision(), head);
+    }
+}
+
+/// Somebody reads the past from disk, and that takes its time: here the reader's own wake-up does, on the
+/// thread that reads. Live subscribers, so many that the committing thread does not wake them itself, are
+/// woken nonetheless.
+#[test]
+fn a_slow_reader_of_the_past_delays_no_live_subscriber() {
+    use std::sync::mpsc::{channel, Receiver, Sender};
+    use std::sync::{Arc, Mutex};
+    use std::task::{Context, Poll, Wake, Waker};
+
+    struct Blocks(Sender<()>, Mutex<Receiver<()>>);
+    impl Wake for Blocks {
+        fn wake(self: Arc<Self>) {
+            self.0.send(()).unwrap();
+            // An error: the test has ended.
+            let _ = self.1.lock().unwrap().recv();
+        }
+    }
+    struct Counts(Sender<()>);
+    impl Wake for Counts {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.send(());
+        }
+    }
+
+    let dir = scratch();
+    let engine = Engine::open(Options::new(dir.path()).event_ring_bytes(1)).unwrap();
+    for n in 0..3u8 {
+        engine.transact(Transaction::new().put("key", vec![n])).wait().unwrap();
+    }
+    let (reading, blocked) = channel();
+    let (release, released) = channel();
+    let mut behind = engine.subscribe(Subscribe::new(KeyRange::all()).after(Revision::ZERO)).unwrap();
+    let slow = Waker::from(Arc::new(Blocks(reading, Mutex::new(released))));
+    assert!(matches!(behind.poll_next(&mut Context::from_waker(&slow)), Poll::Pending));
+    blocked.recv().unwrap();
+
+    let (woken, wakes) = channel();
+    let counts = Waker::from(Arc::new(Counts(woken)));
+    let mut live: Vec<_> =
+        (0..100).map(|_| engine.subscribe(Subscribe::new(KeyRange::all())).unwrap()).collect();
+    for subscription in &mut live {
+        assert!(matches!(subscription.poll_next(&mut Context::from_waker(&counts)), Poll::Pending));
+    }
+    engine.transact(Transaction::new().put("key", "now")).wait().unwrap();
+    for _ in &live {
+        wakes.recv_timeout(Duration::from_secs(60)).expect("a live subscriber is woken");
+    }
+    release.send(()).unwrap();
+}

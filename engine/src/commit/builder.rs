@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rocksdb::WriteBatch;
 
+use crate::clock::Timeline;
 use crate::commit::desk::{Desk, Task, Work};
 use crate::commit::group::Group;
 use crate::commit::proposal::Committed;
@@ -47,8 +47,15 @@ pub(crate) struct Builder {
     next_group: u64,
     group_limit: usize,
     relaxed: Relaxed,
-    last_time_ms: u64,
+    time: Arc<Timeline>,
     scratch: Scratch,
+}
+
+/// What the builder is told once.
+pub(crate) struct Settings {
+    pub group_limit: usize,
+    pub relaxed: Relaxed,
+    pub time: Arc<Timeline>,
 }
 
 /// What the builder knows of relaxed durability.
@@ -63,6 +70,15 @@ pub(crate) struct Relaxed {
 struct Pending {
     stored: Option<Stored>,
     group: u64,
+}
+
+/// Says that there will be no more groups when it is dropped.
+struct Gone(Arc<Desk>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.builder_gone();
+    }
 }
 
 /// Buffers used again for every operation.
@@ -85,9 +101,9 @@ impl Builder {
         desk: Arc<Desk>,
         writer: Arc<Mutex<Writer>>,
         metrics: Arc<Metrics>,
-        group_limit: usize,
-        relaxed: Relaxed,
+        settings: Settings,
     ) -> Builder {
+        let Settings { group_limit, relaxed, time } = settings;
         Builder {
             head: hub.head(),
             recent: Recent::new(hub.head()),
@@ -102,13 +118,15 @@ impl Builder {
             next_group: 1,
             group_limit,
             relaxed,
-            last_time_ms: 0,
+            time,
             scratch: Scratch::default(),
         }
     }
 
     /// Runs until the desk is closed and empty.
     pub(crate) fn run(mut self) {
+        // However this thread ends, the syncer's must not wait for it.
+        let _gone = Gone(Arc::clone(&self.desk));
         loop {
             let room = self.open.as_ref().is_none_or(|group| group.bytes < self.group_limit);
             let was_open = self.open.is_some();
@@ -137,7 +155,6 @@ impl Builder {
                 break;
             }
         }
-        self.desk.builder_gone();
     }
 
     /// A group failed: whatever was built on top of it fails too.
@@ -179,11 +196,11 @@ impl Builder {
         match &mut self.open {
             Some(group) => {
                 group.bytes += work.size;
-                group.answers.push((work.slot, result));
+                group.answers.push((work.reply, result));
             }
             // Nothing unpublished that the answer could rest on.
-            None if idle && self.hub.head() == self.head => work.slot.answer(result),
-            None => self.group().answers.push((work.slot, result)),
+            None if idle && self.hub.head() == self.head => work.reply.send(result),
+            None => self.group().answers.push((work.reply, result)),
         }
     }
 
@@ -269,7 +286,7 @@ impl Builder {
     fn apply(&mut self, planned: Vec<Planned>) -> Committed {
         let revision = self.head.next();
         self.head = revision;
-        let time_ms = self.now_ms();
+        let time_ms = self.time.now_ms();
         let relaxed = planned.iter().all(|planned| self.is_relaxed(&planned.operation.key));
         let number = self.group().number;
         let store = Arc::clone(&self.store);
@@ -333,13 +350,6 @@ impl Builder {
 
     fn is_relaxed(&self, key: &[u8]) -> bool {
         self.relaxed.prefixes.iter().any(|prefix| key.starts_with(prefix))
-    }
-
-    /// The clock, kept from going backwards.
-    fn now_ms(&mut self) -> u64 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        self.last_time_ms = self.last_time_ms.max(now.as_millis().try_into().unwrap_or(u64::MAX));
-        self.last_time_ms
     }
 }
 
@@ -412,8 +422,9 @@ impl Scratch {
         new.encode_into(&mut self.value);
         batch.put_cf(store.family(Family::Current), key, &self.value);
         if let Some(deadline) = new.header.expires_at_ms() {
-            let revision = new.header.mod_revision.get().to_le_bytes();
-            batch.put_cf(store.family(Family::Expiry), layout::expiry_key(deadline, key), revision);
+            let expiry_key = layout::expiry_key(deadline, key);
+            let value = layout::encode_expiry(&expiry_key, new.header.mod_revision);
+            batch.put_cf(store.family(Family::Expiry), expiry_key, value);
         }
     }
 }

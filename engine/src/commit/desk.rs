@@ -1,24 +1,23 @@
 //! The bounded queue in front of the committer, and the hand-over between its two threads.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex};
 
 use crate::commit::group::Group;
 use crate::commit::linger::{Linger, Wait};
-use crate::commit::proposal::Slot;
+use crate::commit::proposal::Reply;
 use crate::error::Error;
 use crate::revision::Revision;
+use crate::sync::{Condvar, Mutex};
 use crate::transaction::Transaction;
 
 /// Something for the builder to do.
 pub(crate) struct Work {
     pub task: Task,
-    pub slot: Arc<Slot>,
+    pub reply: Reply,
     /// What it counts for in the queue.
     pub size: usize,
 }
@@ -64,7 +63,7 @@ struct State {
     linger: Linger,
     /// The syncer has written every group up to this number.
     finished: u64,
-    /// The syncer's last group failed; the builder has not taken note yet.
+    /// A group failed, or the whole engine; the builder has not taken note yet.
     failed: Option<Error>,
     /// Refuses everything from now on.
     refusing: Option<Error>,
@@ -118,7 +117,7 @@ impl Desk {
         if let Some(error) = &state.refusing {
             let error = error.clone();
             drop(state);
-            work.slot.answer(Err(error));
+            work.reply.send(Err(error));
             return None;
         }
         if !state.queue.is_empty() && state.queued_bytes.saturating_add(work.size) > self.limit {
@@ -149,18 +148,26 @@ impl Desk {
         self.builder.notify_one();
     }
 
-    /// Refuses new and queued work with `error`: no more writes.
+    /// Refuses with `error` what is new, what is queued and what is in groups that are not being
+    /// written: no more writes.
     pub(crate) fn poison(&self, error: &Error) {
         let mut state = self.state.lock();
+        // A desk that is closing goes on doing so: its threads wait for that.
         state.refusing.get_or_insert_with(|| error.clone());
+        state.failed.get_or_insert_with(|| error.clone());
         let queue = std::mem::take(&mut state.queue);
         state.queued_bytes = 0;
         let outside = std::mem::take(&mut state.outside);
+        let ready = state.ready.take();
         drop(state);
+        if let Some(group) = ready {
+            group.fail(error);
+        }
         for work in queue {
-            work.slot.answer(Err(error.clone()));
+            work.reply.send(Err(error.clone()));
         }
         outside.into_iter().for_each(Waker::wake);
+        self.builder.notify_one();
     }
 
     /// The builder's side: hands `group` over as soon as the syncer is free, and takes work as long as
@@ -276,7 +283,8 @@ impl Desk {
         let mut state = self.state.lock();
         state.syncing = false;
         state.finished = number;
-        state.failed = Some(error);
+        // What the builder has begun was never handed to the disk: that is what poisoning said.
+        state.failed.get_or_insert(error);
         drop(state);
         self.builder.notify_one();
     }

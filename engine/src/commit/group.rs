@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use rocksdb::WriteBatch;
 
-use crate::commit::proposal::{Committed, Slot};
+use crate::commit::proposal::{Committed, Reply};
 use crate::error::{Error, Result};
 use crate::feed::event::Commit;
 
@@ -17,7 +17,7 @@ pub(crate) struct Group {
     pub commits: Vec<Arc<Commit>>,
     /// Given when the group is durable. Refusals are among them: they may rest on what the group, or
     /// the one before it, writes.
-    pub answers: Vec<(Arc<Slot>, Result<Committed>)>,
+    pub answers: Vec<(Reply, Result<Committed>)>,
     /// Keys that the builder's overlay holds for this group.
     pub keys: Vec<Bytes>,
     /// Whether anything in it must be on disk before it is acknowledged.
@@ -47,8 +47,8 @@ impl Group {
 
     /// Answers everybody in the group with the same error.
     pub(crate) fn fail(self, error: &Error) {
-        for (slot, _) in self.answers {
-            slot.answer(Err(error.clone()));
+        for (reply, _) in self.answers {
+            reply.send(Err(error.clone()));
         }
     }
 }

@@ -23,6 +23,8 @@
 pub(crate) mod builder;
 pub(crate) mod desk;
 pub(crate) mod group;
+#[cfg(all(test, feature = "loom"))]
+mod interleavings;
 pub(crate) mod linger;
 pub(crate) mod proposal;
 pub(crate) mod recent;

@@ -5,13 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::Mutex;
-
 use crate::block::block_until;
-use crate::commit::desk::{Desk, Work};
+use crate::commit::desk::{Desk, Task, Work};
 use crate::error::{Error, Result};
 use crate::feed::event::Commit;
 use crate::revision::Revision;
+use crate::sync::Mutex;
 
 /// The outcome of a transaction that happened.
 #[derive(Debug, Clone)]
@@ -33,11 +32,11 @@ enum SlotState {
 }
 
 impl Slot {
-    pub(crate) fn new() -> Arc<Slot> {
+    fn new() -> Arc<Slot> {
         Arc::new(Slot(Mutex::new(SlotState::Waiting(None))))
     }
 
-    pub(crate) fn answer(&self, result: Result<Committed>) {
+    fn answer(&self, result: Result<Committed>) {
         let mut state = self.0.lock();
         if let SlotState::Waiting(waker) = std::mem::replace(&mut *state, SlotState::Done(result)) {
             drop(state);
@@ -63,6 +62,30 @@ impl Slot {
     }
 }
 
+/// The committer's end of a [`Slot`]. Whoever holds it owes an answer; dropped without one, by a thread
+/// that panics, it gives the only true one.
+pub(crate) struct Reply(Option<Arc<Slot>>);
+
+impl Reply {
+    pub(crate) fn new(slot: &Arc<Slot>) -> Reply {
+        Reply(Some(Arc::clone(slot)))
+    }
+
+    pub(crate) fn send(mut self, result: Result<Committed>) {
+        if let Some(slot) = self.0.take() {
+            slot.answer(result);
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if let Some(slot) = self.0.take() {
+            slot.answer(Err(Error::OutcomeUnknown { message: "a thread of the engine ended".to_owned() }));
+        }
+    }
+}
+
 /// A transaction under way: a future for any runtime, or [`Proposal::wait`] for a plain thread.
 ///
 /// The transaction was queued when the proposal was made, unless the queue was full: then it is queued
@@ -81,7 +104,10 @@ enum State {
 }
 
 impl Proposal {
-    pub(crate) fn submit(desk: &Arc<Desk>, work: Work, slot: Arc<Slot>) -> Proposal {
+    /// Queues `task`, which counts for `size` bytes.
+    pub(crate) fn submit(desk: &Arc<Desk>, task: Task, size: usize) -> Proposal {
+        let slot = Slot::new();
+        let work = Work { task, reply: Reply::new(&slot), size };
         Proposal(match desk.submit(work, None) {
             None => State::Inside(slot),
             Some(work) => State::Outside(Arc::clone(desk), Some(work), slot),
@@ -96,8 +122,8 @@ impl Proposal {
     ///
     /// # Errors
     /// [`Error::Conflict`] when a condition does not hold; [`Error::TooLarge`], [`Error::InvalidTransaction`] when
-    /// the transaction is refused; [`Error::OutOfSpace`], [`Error::Rocks`] when it could not be written;
-    /// [`Error::Closed`], [`Error::Poisoned`] when the engine takes no writes.
+    /// the transaction is refused; [`Error::OutOfSpace`] when there is no room; [`Error::OutcomeUnknown`] when
+    /// nobody knows whether it was written; [`Error::Closed`], [`Error::Poisoned`] when the engine takes no writes.
     pub fn wait(self) -> Result<Committed> {
         block_until(self, None).unwrap_or(Err(Error::Closed))
     }

@@ -10,13 +10,14 @@ use crate::commit::desk::Desk;
 use crate::commit::group::Group;
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
-use crate::feed::feeder::Feeder;
 use crate::feed::hub::Hub;
+use crate::feed::wake::Wakeup;
+use crate::health::Failure;
 use crate::stats::Metrics;
 use crate::store::Store;
 use crate::tender::Tender;
 
-/// More subscribers than this are woken by the feeder's thread.
+/// More subscribers than this are woken by the waking thread.
 const WAKE_HERE: usize = 16;
 
 /// Writes groups, one after another in the order of their numbers. Behind a lock that is held for a whole group, by
@@ -26,7 +27,7 @@ pub(crate) struct Writer {
     pub store: Arc<Store>,
     pub hub: Arc<Hub>,
     pub desk: Arc<Desk>,
-    pub feeder: Feeder,
+    pub wakeup: Wakeup,
     pub tender: Arc<Tender>,
     pub metrics: Arc<Metrics>,
     /// Longest time for which relaxed groups stay unsynced.
@@ -65,9 +66,9 @@ impl Writer {
             }
             Err(error) => {
                 self.metrics.failed_groups.add(1);
-                if !matches!(error, Error::OutOfSpace { .. }) {
+                if let Error::OutcomeUnknown { message } = &error {
                     // Nobody knows how much of the group is on disk: no more writes on top of that.
-                    self.desk.poison(&Error::Poisoned { message: error.to_string() });
+                    self.store.health().fail(Failure::Write { message: message.clone() });
                 }
                 // The builder is told first: a retry that follows the answer must not be built on the
                 // group that failed.
@@ -96,12 +97,12 @@ impl Writer {
             self.metrics.commits.add(group.commits.len() as u64);
         }
         self.metrics.commit_time.record(group.started.elapsed());
-        for (slot, answer) in group.answers {
-            slot.answer(answer);
+        for (reply, answer) in group.answers {
+            reply.send(answer);
         }
         self.tender.deadline_set(group.deadline_ms);
         if wakers.len() > WAKE_HERE {
-            self.feeder.wake(wakers);
+            self.wakeup.wake(wakers);
         } else {
             wakers.into_iter().for_each(Waker::wake);
         }
@@ -110,9 +111,14 @@ impl Writer {
     /// Syncs what relaxed groups have left unsynced.
     pub(crate) fn sync(&mut self) {
         if self.unsynced.take().is_some() {
-            if let Err(error) = self.store.db().flush_wal(true) {
-                self.desk.poison(&Error::Poisoned { message: error.to_string() });
+            if let Err(Error::OutcomeUnknown { message }) = self.sync_log() {
+                self.store.health().fail(Failure::Write { message });
             }
         }
+    }
+
+    fn sync_log(&self) -> Result<()> {
+        failpoint!("sync-before");
+        self.store.sync_log()
     }
 }

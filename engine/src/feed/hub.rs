@@ -8,17 +8,18 @@
 //! Locks, in the order in which they may be taken: `index`, then one range feed's `state` or `ring`.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64 as Statistic, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock};
 
+use crate::error::Error;
 use crate::feed::event::{Commit, Event};
 use crate::feed::ring::Ring;
 use crate::range::KeyRange;
 use crate::revision::Revision;
+use crate::sync::{fence, AtomicBool, AtomicU64, AtomicUsize, Mutex, RwLock};
 
 /// Events of whole revisions, in order, shared by all who get them.
 pub(crate) type Segment = Arc<[Arc<Event>]>;
@@ -34,10 +35,12 @@ pub(crate) struct Hub {
     waiting_count: AtomicUsize,
     next_waiter: AtomicU64,
     closed: AtomicBool,
+    /// Why it is closed.
+    ending: Mutex<Option<Error>>,
     /// Subscriptions that exist, for statistics.
-    pub(crate) subscribers: AtomicUsize,
+    pub(crate) subscribers: Statistic,
     /// Events handed to subscribers, for statistics.
-    pub(crate) delivered: AtomicU64,
+    pub(crate) delivered: Statistic,
 }
 
 /// Range feeds by the prefix that all keys of their range share.
@@ -72,8 +75,8 @@ struct FeedState {
 pub(crate) enum Next {
     /// The next events.
     Segment(Segment),
-    /// There are none up to the head; the waker is registered.
-    Nothing,
+    /// There are none up to this head; the waker is registered.
+    Nothing(Revision),
     /// The subscriber is too far behind for the segments.
     Behind,
 }
@@ -88,8 +91,9 @@ impl Hub {
             waiting_count: AtomicUsize::new(0),
             next_waiter: AtomicU64::new(0),
             closed: AtomicBool::new(false),
-            subscribers: AtomicUsize::new(0),
-            delivered: AtomicU64::new(0),
+            ending: Mutex::new(None),
+            subscribers: Statistic::new(0),
+            delivered: Statistic::new(0),
         }
     }
 
@@ -115,11 +119,12 @@ impl Hub {
             ring.complete_from()
         };
         let touched = index.append(commits);
-        index.release(complete_from);
         // First all range feeds know of the events, then the head moves: a subscriber that finds
         // nothing may go on to the head. Wakers are collected last: a subscriber that looks in
         // between sees events beyond the head, leaves them, and is woken here.
         self.head.store(last.get(), Ordering::Release);
+        // After the head: a subscriber who is told that it is behind finds a head to catch up to.
+        index.release(complete_from);
         drop(index);
         let mut wakers = Vec::new();
         for feed in touched {
@@ -129,8 +134,14 @@ impl Hub {
         wakers
     }
 
-    /// Ends all feeds and waits.
-    pub(crate) fn close(&self) {
+    /// Why feeds and waits have ended.
+    pub(crate) fn ending(&self) -> Error {
+        self.ending.lock().clone().unwrap_or(Error::Closed)
+    }
+
+    /// Ends all feeds and waits with `error`, unless that has happened already.
+    pub(crate) fn end(&self, error: Error) {
+        self.ending.lock().get_or_insert(error);
         self.closed.store(true, Ordering::Release);
         let mut wakers = Vec::new();
         for feed in self.index.lock().feeds.values().flatten() {
@@ -193,8 +204,11 @@ impl Hub {
     pub(crate) fn wait(&self, revision: Revision, id: u64, waker: &Waker) -> bool {
         let mut waiting = self.waiting.lock();
         self.waiting_count.store(waiting.len() + 1, Ordering::SeqCst);
-        // Looked at again after the count was raised, or a publisher in between would see nobody.
-        if self.head.load(Ordering::SeqCst) >= revision.get() || self.is_closed() {
+        // Looked at again after the count was raised, or a publisher in between would see nobody. The
+        // fence is the other half of that in `take_waiting`: of "count, then head" here and "head, then
+        // count" there, at least one sees what the other has stored.
+        fence(Ordering::SeqCst);
+        if self.head() >= revision || self.is_closed() {
             waiting.remove(&(revision, id));
             self.waiting_count.store(waiting.len(), Ordering::SeqCst);
             return false;
@@ -210,7 +224,7 @@ impl Hub {
     }
 
     fn take_waiting(&self, up_to: Revision, wakers: &mut Vec<Waker>) {
-        std::sync::atomic::fence(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         if self.waiting_count.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -273,22 +287,27 @@ impl Index {
         if self.feeds.is_empty() {
             return Vec::new();
         }
-        let mut matched: HashMap<*const RangeFeed, (Arc<RangeFeed>, Vec<Arc<Event>>)> = HashMap::new();
+        // In the order of their first event, so that the order of locks does not depend on addresses.
+        let mut matched: Vec<(Arc<RangeFeed>, Vec<Arc<Event>>)> = Vec::new();
+        let mut places: HashMap<*const RangeFeed, usize> = HashMap::new();
         for event in commits.iter().flat_map(|commit| &commit.events) {
             for length in self.lengths.keys() {
                 let Some(prefix) = event.key.get(..*length) else { break };
                 for feed in self.feeds.get(prefix).into_iter().flatten() {
                     if feed.range.contains(&event.key) {
-                        let (_, events) = matched
-                            .entry(Arc::as_ptr(feed))
-                            .or_insert_with(|| (Arc::clone(feed), Vec::new()));
-                        events.push(Arc::clone(event));
+                        let place = *places.entry(Arc::as_ptr(feed)).or_insert_with(|| {
+                            matched.push((Arc::clone(feed), Vec::new()));
+                            matched.len() - 1
+                        });
+                        if let Some((_, events)) = matched.get_mut(place) {
+                            events.push(Arc::clone(event));
+                        }
                     }
                 }
             }
         }
         let mut touched = Vec::with_capacity(matched.len());
-        for (feed, events) in matched.into_values() {
+        for (feed, events) in matched {
             let Some(last) = events.last().map(|event| event.revision) else { continue };
             feed.state.lock().segments.push_back(events.into());
             self.segments.push_back((last, Arc::downgrade(&feed)));
@@ -316,10 +335,21 @@ impl Index {
 }
 
 impl RangeFeed {
-    /// The next events behind `position` and not beyond `head`, or the registered waker. `head` must
-    /// have been read before the call.
-    pub(crate) fn next(&self, position: Revision, head: Revision, place: usize, waker: &Waker) -> Next {
+    /// The next events behind `position` and not beyond the hub's head, or the registered waker.
+    ///
+    /// `head` is read under the lock. Read before, it could be older than a publication that has
+    /// collected its wakers already: the subscriber would leave the events, park, and sleep until the
+    /// next ones. Under the lock, either the head is that of the publication, or its wakers are yet to
+    /// be collected.
+    pub(crate) fn next(
+        &self,
+        position: Revision,
+        head: impl FnOnce() -> Revision,
+        place: usize,
+        waker: &Waker,
+    ) -> Next {
         let mut state = self.state.lock();
+        let head = head();
         if position < state.complete_from {
             return Next::Behind;
         }
@@ -342,7 +372,7 @@ impl RangeFeed {
             }
         }
         state.park(place, waker);
-        Next::Nothing
+        Next::Nothing(head)
     }
 
     /// Whether the segments are complete behind `position`.

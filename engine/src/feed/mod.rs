@@ -4,7 +4,9 @@
 //! - [`ring`]: the commits of the last moments, in memory.
 //! - [`hub`]: where the committer publishes and subscribers look; the index by key prefix.
 //! - [`subscription`]: one subscriber's position and how it advances.
-//! - [`feeder`]: the thread that reads the log on disk for those who are behind.
+//! - [`feeder`]: the thread that reads the log on disk for those who are behind, by way of [`history`].
+//! - [`wait`]: waiting for a revision.
+//! - [`wake`]: the thread that wakes many subscribers.
 //!
 //! A subscriber is a position in the history: a revision up to which it has got everything. Where the
 //! next events come from follows from comparing that position with two others, never from moving
@@ -21,6 +23,11 @@
 
 pub(crate) mod event;
 pub(crate) mod feeder;
+pub(crate) mod history;
 pub(crate) mod hub;
+#[cfg(all(test, feature = "loom"))]
+pub(crate) mod interleavings;
 pub(crate) mod ring;
 pub(crate) mod subscription;
+pub(crate) mod wait;
+pub(crate) mod wake;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::block::ThreadWaker;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::feed::event::Event;
 use crate::feed::feeder::{CatchUp, Feeder};
 use crate::feed::hub::{Hub, Next, RangeFeed, Segment};
@@ -127,7 +127,8 @@ impl Subscription {
     ///
     /// # Errors
     /// [`Error::Compacted`] when history was compacted beyond the position, [`Error::Closed`] when the engine
-    /// was closed, [`Error::Corrupt`] when a record on the way is damaged. Each ends the feed.
+    /// was closed, [`Error::Poisoned`] when it failed, [`Error::Corrupt`] when a record on the way is damaged. Each
+    /// ends the feed.
     pub async fn next(&mut self) -> Result<Feed> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -171,7 +172,7 @@ impl Subscription {
             if let Some(catch_up) = &self.catch_up {
                 let Some(chunk) = catch_up.poll(cx.waker()) else {
                     return if self.hub.is_closed() {
-                        Poll::Ready(Err(Error::Closed))
+                        Poll::Ready(Err(self.hub.ending()))
                     } else {
                         Poll::Pending
                     };
@@ -187,30 +188,28 @@ impl Subscription {
                 }
                 return Poll::Ready(Ok(self.deliver(chunk.events.into())));
             }
-            // The head is read first: whatever it covers is in the segments already.
-            let head = self.hub.head();
-            match self.feed.next(self.position, head, self.place, cx.waker()) {
+            match self.feed.next(self.position, || self.hub.head(), self.place, cx.waker()) {
                 Next::Segment(segment) => {
                     if let Some(last) = segment.last() {
                         self.position = last.revision;
                     }
                     return Poll::Ready(Ok(self.deliver(segment)));
                 }
-                Next::Nothing => {
+                Next::Nothing(head) => {
                     self.position = self.position.max(head);
                     if self.progress_wanted && self.position == head {
                         self.progress_wanted = false;
                         return Poll::Ready(Ok(Feed::Progress(head)));
                     }
                     return if self.hub.is_closed() {
-                        Poll::Ready(Err(Error::Closed))
+                        Poll::Ready(Err(self.hub.ending()))
                     } else {
                         Poll::Pending
                     };
                 }
                 Next::Behind => {
                     if self.hub.is_closed() {
-                        return Poll::Ready(Err(Error::Closed));
+                        return Poll::Ready(Err(self.hub.ending()));
                     }
                     match self.scan_ring() {
                         Some(events) if events.is_empty() => {}

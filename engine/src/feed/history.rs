@@ -1,0 +1,100 @@
+//! Reads pieces of the log on disk for the feeder's thread.
+
+use std::sync::Arc;
+
+use rocksdb::ReadOptions;
+
+use crate::compact::decode_entry;
+use crate::error::{Error, Result};
+use crate::feed::event::{Event, EventKind};
+use crate::feed::feeder::{CatchUp, Chunk, History};
+use crate::feed::hub::Hub;
+use crate::floor::Floor;
+use crate::layout;
+use crate::log::{LogEntry, LoggedOperation};
+use crate::read;
+use crate::record::{Kind, Stored};
+use crate::revision::Revision;
+use crate::store::{Family, Pinned, Store};
+
+/// Most log entries that are looked at for one piece.
+const STEP_ENTRIES: usize = 4096;
+/// Bytes of events after which a piece ends.
+const STEP_BYTES: usize = 512 << 10;
+
+/// The log of the store.
+pub(crate) struct LogReader {
+    pub store: Arc<Store>,
+    pub hub: Arc<Hub>,
+    pub floor: Arc<Floor>,
+}
+
+impl History for LogReader {
+    fn read(&self, request: &CatchUp) -> Result<Chunk> {
+        // The head before the pin: the pinned state holds all that the head covers.
+        let head = self.hub.head();
+        let pinned = self.store.pin();
+        self.floor.check(request.after)?;
+
+        let mut read = ReadOptions::default();
+        read.set_iterate_lower_bound(layout::log_key(request.after.next()).to_vec());
+        read.set_iterate_upper_bound(layout::log_key(head.next()).to_vec());
+        read.fill_cache(false);
+        let mut cursor = pinned.cursor(Family::Log, read);
+        cursor.seek_to_first();
+
+        let mut events = Vec::new();
+        let (mut entries, mut bytes) = (0, 0);
+        while let Some((key, value)) = cursor.item() {
+            let LogEntry { revision, operations, .. } = decode_entry(key, value)?;
+            for operation in operations {
+                if request.range.contains(&operation.key) {
+                    let event = read_event(&pinned, revision, operation, request.previous)?;
+                    bytes += event.size();
+                    events.push(Arc::new(event));
+                }
+            }
+            entries += 1;
+            if entries >= STEP_ENTRIES || bytes >= STEP_BYTES {
+                return Ok(Chunk { events, through: revision });
+            }
+            cursor.next();
+        }
+        cursor.status()?;
+        Ok(Chunk { events, through: head.max(request.after) })
+    }
+}
+
+/// Builds the event of a logged operation from the versions that it names.
+fn read_event(
+    pinned: &Pinned,
+    revision: Revision,
+    operation: LoggedOperation,
+    with_previous: bool,
+) -> Result<Event> {
+    let version = |revision| -> Result<Stored> {
+        read::version(pinned, &operation.key, revision)?.ok_or_else(|| Error::Corrupt {
+            key: operation.key.clone(),
+            revision,
+            reason: "the log names a version that is missing",
+        })
+    };
+    let kind = match operation.kind {
+        Kind::Tombstone => EventKind::Delete,
+        Kind::Put | Kind::PutExpiring => {
+            let stored = version(revision)?;
+            EventKind::Put {
+                expires_at_ms: stored.header.expires_at_ms(),
+                value: stored.value,
+                create_revision: operation.create_revision,
+                version: operation.version,
+            }
+        }
+    };
+    let previous = if with_previous && operation.has_previous() {
+        version(operation.superseded)?.record(operation.key.clone())
+    } else {
+        None
+    };
+    Ok(Event::new(revision, operation.key, kind, previous))
+}
