@@ -1,6 +1,7 @@
 //! End-to-end tests: the real binary, real clients, one module for each subject. See the harness
 //! (`plinth_tests`) for how servers are started.
 
+mod access_reviews;
 mod admission_plugins;
 mod admission_policies;
 mod audit;

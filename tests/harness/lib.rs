@@ -10,6 +10,7 @@
 //! | [`fixtures`] | manifests that projects publish |
 //! | [`proxy`] | a proxy whose connections can be cut |
 //! | [`https`] | webhooks and kubelets of a test's own |
+//! | [`access_reviews`] | what a server asks its authorizers, recorded and replayed |
 //! | [`refusal`] | what an error answer must say |
 //!
 //! Tests are independent and run in parallel: on the shared server each works in a namespace of
@@ -28,6 +29,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+pub mod access_reviews;
 pub mod definitions;
 pub mod fixtures;
 pub mod https;

@@ -71,11 +71,7 @@ pub(super) static ROWS: &[Row] = &[
             ..CREATE_ON_UPDATE
         },
     ),
-    (
-        "",
-        "events",
-        Strategy { name: NameRule::PathSegment, validate: check_event::validate_core, ..EVENTS },
-    ),
+    ("", "events", Strategy { name: NameRule::PathSegment, validate: check_event::validate_core, ..EVENTS }),
     (
         "",
         "limitranges",
