@@ -25,7 +25,7 @@ use crate::{admission, audit, authn, authz, custom_resources, encryption};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target of this crate with its name.
-pub const ALL: [Target; 9] = [
+pub const ALL: [Target; 11] = [
     ("request_path", request_path),
     ("query", query),
     ("webhook_answers", webhook_answers),
@@ -35,6 +35,8 @@ pub const ALL: [Target; 9] = [
     ("stored", stored_value),
     ("identity_headers", identity_headers),
     ("jwt", json_web_token),
+    ("pem", crate::certificates::fuzzing::pem_blocks),
+    ("certificate_request", crate::certificates::fuzzing::certificate_request),
 ];
 
 const METHODS: [Method; 7] =
