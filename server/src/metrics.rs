@@ -80,17 +80,14 @@ impl Metrics {
         &self.registry
     }
 
-    /// Counts an answer. Names that no resource has are put together, so that a client cannot make up series.
+    /// Counts an answer. A label names what is served, or nothing, so that a client cannot make up series.
     pub fn observe(&self, label: &RequestLabel, code: u16, took: Duration) {
-        let known = code != 404 && code != 405;
-        let text = |s: &'static str, given: &str| if known { given.to_owned() } else { s.to_owned() };
-        let (group, version) = (text("", &label.group), text("", &label.version));
-        let (resource, subresource) = (text("", &label.resource), text("", &label.subresource));
+        let RequestLabel { group, version, resource, subresource, .. } = label;
         let verb = label.verb.as_str();
         let code = code.to_string();
-        self.requests.with_label_values(&[verb, &group, &version, &resource, &subresource, &code]).inc();
+        self.requests.with_label_values(&[verb, group, version, resource, subresource, &code]).inc();
         if label.verb != crate::request_info::Verb::Watch {
-            self.durations.with_label_values(&[verb, &group, &resource]).observe(took.as_secs_f64());
+            self.durations.with_label_values(&[verb, group, resource]).observe(took.as_secs_f64());
         }
     }
 

@@ -61,7 +61,7 @@ pub async fn handle(server: Arc<Server>, came: Came, request: Request<Incoming>)
     };
     let audit_id = audit::id(request.headers());
     let accept = request.headers().get(ACCEPT).cloned();
-    let label = RequestLabel::of(&route, request.method());
+    let label = RequestLabel::of(&route, request.method(), &server.registry());
     let http1 = request.version() < hyper::Version::HTTP_2;
     let is_head = request.method() == Method::HEAD;
     let _in_flight = server.metrics.in_flight(label.verb.mutates());
@@ -249,17 +249,28 @@ pub struct RequestLabel {
 }
 
 impl RequestLabel {
-    fn of(route: &Route, method: &Method) -> RequestLabel {
+    /// The names of what nobody serves are left out: each would be a series of its own, which anybody could make up.
+    fn of(route: &Route, method: &Method, registry: &Registry) -> RequestLabel {
+        let is_served = |info: &RequestInfo| {
+            let resource = registry.get(&info.group, &info.version, &info.resource);
+            let has_part =
+                |part: &str| part.is_empty() || resource.is_some_and(|r| r.row.subresource(part).is_some());
+            resource.is_some() && has_part(&info.subresource)
+        };
         match route {
-            Route::Resource(info) => RequestLabel {
+            Route::Resource(info) if is_served(info) => RequestLabel {
                 verb: info.verb,
                 group: SmolStr::new(&info.group),
                 version: SmolStr::new(&info.version),
                 resource: SmolStr::new(&info.resource),
                 subresource: SmolStr::new(&info.subresource),
             },
-            Route::NonResource(_) => RequestLabel {
-                verb: if *method == Method::GET { Verb::Get } else { Verb::Other },
+            Route::Resource(_) | Route::NonResource(_) => RequestLabel {
+                verb: match route {
+                    Route::Resource(info) => info.verb,
+                    Route::NonResource(_) if *method == Method::GET => Verb::Get,
+                    Route::NonResource(_) => Verb::Other,
+                },
                 group: SmolStr::default(),
                 version: SmolStr::default(),
                 resource: SmolStr::default(),

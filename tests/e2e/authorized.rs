@@ -181,6 +181,31 @@ async fn what_creates_takes_the_right_to_create() {
     }
 }
 
+/// Names that nobody serves are no labels of metrics, whatever is answered: each would be a series that stays.
+#[tokio::test]
+async fn made_up_names_make_no_series() {
+    let access = shared().await;
+    let user = unique("metrics-user");
+    for name in ["made-up-a", "made-up-b"] {
+        let paths = [
+            format!("/apis/{name}/v1/things"),
+            format!("/api/v1/{name}"),
+            format!("/api/{name}/pods"),
+            format!("/api/v1/namespaces/default/pods/p/{name}"),
+        ];
+        for path in paths {
+            let (code, _) = send(access, &user, (Method::GET, JSON), &path, &Value::Null).await;
+            assert_eq!(code, 403, "{path}");
+            let (code, _) = send(access, "", (Method::GET, JSON), &path, &Value::Null).await;
+            assert_eq!(code, 404, "{path}");
+        }
+    }
+    let (_, metrics) = send(access, "", (Method::GET, JSON), "/metrics", &Value::Null).await;
+    let metrics = metrics.as_str().expect("text");
+    assert!(metrics.contains("apiserver_request_total"), "{metrics}");
+    assert!(!metrics.contains("made-up"), "a series of a made-up name");
+}
+
 /// Paths that upstream's router has no handler for are authorized as what they look like and served by nobody.
 #[tokio::test]
 async fn what_has_no_route_is_served_by_nobody() {
