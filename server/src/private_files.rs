@@ -13,7 +13,7 @@ use std::path::Path;
 /// The bits of a mode that let in others than the owner.
 const OTHERS: u32 = 0o077;
 /// Narrowed paths that are named in the log one by one.
-const MOST_NAMED: usize = 50;
+const MOST_NAMED: usize = 200;
 
 /// Makes everything that the process creates from now on private to its owner. To be called before there are threads.
 pub fn set_umask() {
