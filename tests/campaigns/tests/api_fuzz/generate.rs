@@ -192,7 +192,8 @@ impl<'a> Generator<'a> {
         } else {
             operation.method.clone()
         };
-        let mut call = Call::new(method, path).accept(self.pick(&ACCEPTS));
+        let mut call =
+            Call::new(method, path).accept(if self.one_in(3) { self.pick(&ACCEPTS) } else { JSON });
         if let Some((media_types, schema)) = &operation.body {
             let (content_type, body) = self.body(operation, media_types, schema, &namespace, &name);
             call = call.body(content_type, body);
@@ -262,8 +263,11 @@ impl<'a> Generator<'a> {
         namespace: &str,
         name: &str,
     ) -> (&'static str, Bytes) {
-        let declared: Vec<&'static str> =
-            CONTENT_TYPES.into_iter().filter(|t| media_types.iter().any(|m| m == t)).collect();
+        let any = media_types.iter().any(|m| m == "*/*");
+        let declared: Vec<&'static str> = match any {
+            true => [JSON, JSON, JSON].into_iter().chain(CONTENT_TYPES.into_iter().take(4)).collect(),
+            false => CONTENT_TYPES.into_iter().filter(|t| media_types.iter().any(|m| m == t)).collect(),
+        };
         let content_type = match self.one_in(30) || declared.is_empty() {
             true => self.pick(&CONTENT_TYPES),
             false => self.pick(&declared),
