@@ -53,6 +53,31 @@ async fn one_of_many_creators_wins() {
     }
 }
 
+/// An apply that finds the object absent, and then created by somebody else, goes on as an update.
+#[tokio::test]
+async fn concurrent_applies_of_an_absent_object_all_succeed() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "applies").await;
+    let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
+    for round in 0..8 {
+        let name = format!("absent-{round}");
+        let apply = |writer: usize| {
+            let (api, name) = (&api, &name);
+            let data = json!({format!("writer-{writer}"): "x"});
+            let object =
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
+            async move {
+                let manager = PatchParams::apply(&format!("m{writer}"));
+                api.patch(name, &manager, &Patch::Apply(object)).await
+            }
+        };
+        for result in join_all((0..12).map(apply)).await {
+            result.expect("apply");
+        }
+        assert_eq!(api.get(&name).await.expect("get").data.expect("data").len(), 12);
+    }
+}
+
 #[tokio::test]
 async fn concurrent_patches_are_all_kept() {
     let client = shared().await.client().await;

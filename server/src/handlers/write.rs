@@ -22,7 +22,7 @@ use crate::ownership;
 use crate::representation::{Item, Representation};
 use crate::request_info::Verb;
 use crate::server::Server;
-use crate::status::{ApiError, Cause};
+use crate::status::{ApiError, Cause, Reason};
 use crate::storage::{object, unchanged, Fetched};
 use crate::strategy::permissions::{self, Write};
 use crate::strategy::{allocation, faces, Deletion};
@@ -321,13 +321,24 @@ pub(super) async fn update_object(cx: &Context, update: Update<'_>) -> Result<Up
                     metadata.remove("resourceVersion");
                 }
             }
-            return create_owned(cx, tree, update.ownership).await.map(Updated::Created);
+            let created = create_owned(cx, tree, update.ownership).await;
+            // Another request created it in between: what is there now is updated, as by upstream's storage.
+            let taken = matches!(&created, Err(error) if matches!(error.reason, Reason::AlreadyExists));
+            if taken && is_present(cx).await? {
+                continue;
+            }
+            return created.map(Updated::Created);
         };
         if let Some(written) = update_once(cx, &update, live).await? {
             return Ok(Updated::Existing(written));
         }
     }
     Err(ApiError::modified(cx.resource.group(), cx.resource.plural(), &cx.info.name))
+}
+
+/// Whether the object of the path exists.
+async fn is_present(cx: &Context) -> Result<bool, ApiError> {
+    Ok(cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?.is_some())
 }
 
 /// One attempt; `None` when another write came between.
