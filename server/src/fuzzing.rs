@@ -194,8 +194,8 @@ pub fn stored_value(input: &[u8]) {
     }
     if let Ok(value) = Stored::parse(input) {
         assert_eq!(value.body().get(13..).unwrap_or_default(), value.after_splice());
-        drop(value.metadata());
-        drop(value.metadata_after_splice());
+        let _ = value.metadata();
+        let _ = value.metadata_after_splice();
         walk(&value);
     }
     if let Ok(sealed) = encryption::wire::Sealed::read(input) {
@@ -206,12 +206,13 @@ pub fn stored_value(input: &[u8]) {
 }
 
 fn walk(head: &Head<'_>) {
-    for (key, value) in head.labels() {
+    for (key, _) in head.labels() {
         assert!(head.label(key).is_some(), "{key} is there and is not found");
-        drop(value);
     }
     let _ = (head.deleting(), head.version(), head.uid(), head.schema(), head.owners().count());
-    (0..4).for_each(|index| drop(head.field(index)));
+    for index in 0..4 {
+        let _ = head.field(index);
+    }
 }
 
 /// Headers that say who somebody is or wants to be: a line each.

@@ -49,7 +49,7 @@ static ENVIRONMENT: LazyLock<Environment> =
 
 /// The conditions of one webhook; all must hold. Immutable.
 #[derive(Debug, Default)]
-pub(in crate::authz) struct Conditions(Vec<Expression>);
+pub(crate) struct Conditions(Vec<Expression>);
 
 impl Conditions {
     /// Compiles `matchConditions`; `at` leads to them.
