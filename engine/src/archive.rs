@@ -18,7 +18,6 @@
 //!   crc32   u32      of the checksums of all blocks, in order
 //! ```
 
-use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -228,7 +227,7 @@ fn read_block(archive: &mut impl Read, payload: &mut Vec<u8>) -> Result<(u8, u32
 }
 
 /// Restores an archive into a directory that is missing, empty, or was left by a restore that did not
-/// finish. The directory becomes usable with the last step: killed before, it is refused by
+/// finish. The directory becomes usable with the last step: when the restore fails or is killed before, it is refused by
 /// [`crate::Engine::open`] and the restore can be started again.
 ///
 /// ```
@@ -258,12 +257,14 @@ pub fn restore(
     dir: impl AsRef<Path>,
     mut progress: impl FnMut(Progress),
 ) -> Result<Archived> {
+    // Before the archive is looked at: a restore that fails leaves a directory that says so, and not one in which the
+    // next start makes an empty store.
+    let store = Arc::new(Store::begin_restore(&Options::new(dir.as_ref()))?);
     let mut magic = [0; 8];
     archive.read_exact(&mut magic).map_err(read_error)?;
     if &magic != MAGIC {
         return Err(invalid("it does not begin like one"));
     }
-    let store = Arc::new(Store::begin_restore(&Options::new(dir.as_ref()))?);
     let mut payload = Vec::new();
     let mut checksums = crc32fast::Hasher::new();
     let mut done = 0;
@@ -293,6 +294,7 @@ pub fn restore(
     if pinned_revision(&store.pin())? != revision {
         return Err(invalid("its log does not end at its revision"));
     }
+    let store = Arc::into_inner(store).ok_or(Error::Closed)?;
     store.finish_restore()?;
     progress(Progress { done, total: done });
     Ok(Archived { revision, entries })
@@ -316,14 +318,4 @@ fn write_entries(store: &Store, family: Family, payload: &[u8]) -> Result<u64> {
     }
     store.db().write_without_wal(batch).map_err(Error::from_write)?;
     Ok(count)
-}
-
-/// Removes an unfinished checkpoint.
-pub(crate) fn remove_dir(dir: &Path) -> Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io(format!("removing {}", dir.display()), error))
-        }
-        _ => Ok(()),
-    }
 }

@@ -31,11 +31,13 @@ use crate::layout::{self, meta};
 use crate::options::{Limits, Options};
 use crate::read::{self, InMemory, Snapshot};
 use crate::record::Record;
+use crate::recovery::Dropped;
 use crate::revision::{At, Revision};
 use crate::stats::{self, Metrics, Stats};
 use crate::store::{Family, Store};
 use crate::tender::{Duties, Tender};
 use crate::transaction::Transaction;
+use crate::watermark::{self, Watermark};
 
 /// An open store. Cheap to clone; usable from any thread. It is closed with [`Engine::close`] or when
 /// the last clone is dropped.
@@ -56,6 +58,7 @@ struct Inner {
     compactor: Arc<Compactor>,
     metrics: Arc<Metrics>,
     limits: Limits,
+    writer: Arc<Mutex<Writer>>,
     /// Emptied by whoever closes the engine.
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -65,8 +68,9 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Locked`] when the directory is open elsewhere, [`Error::Foreign`] when it holds something
-    /// else, [`Error::FormatVersion`] when another version wrote it, [`Error::Rocks`] or [`Error::Corrupt`] when it
-    /// is damaged, [`Error::Io`] when it cannot be read or made.
+    /// else, [`Error::Incomplete`] when a part of it is missing, [`Error::UnfinishedRestore`], [`Error::FormatVersion`] when another
+    /// version wrote it, [`Error::Rocks`] or [`Error::Corrupt`] when it is damaged, [`Error::LostCommits`] when durable commits are
+    /// not there, [`Error::Io`] when it cannot be read or made. Then nothing that was there is removed.
     pub fn open(options: Options) -> Result<Engine> {
         let store = Arc::new(Store::open(&options)?);
         let floor = Revision::new(store.number(meta::FLOOR)?.unwrap_or(0));
@@ -77,6 +81,8 @@ impl Engine {
         let newest_ms = logged_ms.max(store.number(meta::TIME)?.unwrap_or(0));
         let clock = options.clock.unwrap_or_else(|| Arc::new(SystemClock::start()));
         let time = Arc::new(Timeline::start(clock, newest_ms));
+        watermark::check(&options.dir, head)?;
+        let watermark = Watermark::start(&options.dir, head)?;
 
         let floor = Arc::new(Floor::new(floor));
         let hub = Arc::new(Hub::new(head, options.limits.ring));
@@ -105,6 +111,7 @@ impl Engine {
             metrics: Arc::clone(&metrics),
             relaxed_sync_interval: options.relaxed_sync_interval,
             unsynced: None,
+            watermark,
         }));
         let builder = Builder::new(
             Arc::clone(&store),
@@ -141,6 +148,7 @@ impl Engine {
             compactor,
             metrics,
             limits: options.limits,
+            writer: Arc::clone(&writer),
             threads: Mutex::default(),
         }));
         engine.tell_failures();
@@ -174,6 +182,12 @@ impl Engine {
             .map_err(|e| Error::io(format!("starting thread {name}"), e))?;
         self.0.threads.lock().push(handle);
         Ok(())
+    }
+
+    /// What was dropped when the directory was opened: torn writes at the end of write-ahead logs, of which nothing was ever
+    /// acknowledged.
+    pub fn dropped(&self) -> &[Dropped] {
+        self.0.store.dropped()
     }
 
     /// The newest durable revision. Costs one atomic load.
@@ -370,7 +384,8 @@ impl Inner {
             self.store.put_number(&mut batch, meta::RESERVED, head.get());
             self.store.write(batch, true)?;
         }
-        self.store.flush()
+        self.store.flush()?;
+        self.writer.lock().watermark.close(head)
     }
 }
 

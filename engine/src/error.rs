@@ -70,8 +70,30 @@ pub enum Error {
         /// The directory.
         dir: PathBuf,
     },
+    /// The directory holds a part of a store: what is there is left as it is.
+    #[error("data directory {} cannot be opened: {}: {reason}", .dir.display(), .path.display())]
+    Incomplete {
+        /// The directory.
+        dir: PathBuf,
+        /// The file or directory that does not fit.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// Commits that were durable are not in the store any more.
+    #[error(
+        "data directory {} has lost commits: it ends at revision {found}, and revision {durable} was durable", .dir.display()
+    )]
+    LostCommits {
+        /// The directory.
+        dir: PathBuf,
+        /// The newest revision that is there.
+        found: Revision,
+        /// A revision that was there.
+        durable: Revision,
+    },
     /// A restore into the directory did not finish.
-    #[error("directory {} holds a restore that did not finish; restore again", .dir.display())]
+    #[error("data directory {} holds a restore that did not finish", .dir.display())]
     UnfinishedRestore {
         /// The directory.
         dir: PathBuf,

@@ -5,8 +5,8 @@
 //! by reference count instead, which is what the borrow stood for.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use rocksdb::statistics::{StatsLevel, Ticker};
@@ -15,22 +15,15 @@ use rocksdb::{
     DBRawIterator, DBRecoveryMode, ErrorKind, ReadOptions, ReadTier, WriteBatch, WriteOptions, DB,
 };
 
+use crate::directory::{self, State, CREATING, DATABASE, RESTORING};
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::health::{Failure, Health};
 use crate::layout::{self, meta, FORMAT_VERSION};
 use crate::options::{Memory, Options};
+use crate::recovery::{self, Dropped, Log};
 use crate::revision::Revision;
-use crate::wal;
-
-/// Marks a directory as ours; written when creation is complete.
-const MARKER: &str = "PLINTH";
-/// Locked by whoever has the directory open.
-const LOCK: &str = "LOCK";
-/// Says that an archive is being restored into the directory.
-const RESTORING: &str = "RESTORING";
-/// The RocksDB database inside the directory.
-const DATABASE: &str = "db";
+use crate::view::{Logs, View};
 
 /// The open database. Shared by reference count; the directory stays locked until the last holder,
 /// a snapshot or the engine, is gone.
@@ -49,6 +42,12 @@ pub(crate) struct Store {
     health: Arc<Health>,
     db: Arc<DB>,
     dir: PathBuf,
+    /// Writes so far, each counted before it is done.
+    writes: AtomicU64,
+    /// What was dropped when it was opened.
+    dropped: Vec<Dropped>,
+    /// Where the database is, when it is not opened in its place.
+    _view: Option<View>,
     /// Released on drop, after the database.
     _lock: File,
 }
@@ -82,95 +81,94 @@ impl Store {
     /// Opens the database in the directory of `options`, creating it when that is asked for.
     pub(crate) fn open(options: &Options) -> Result<Store> {
         let dir = &options.dir;
-        if options.create {
-            fs::create_dir_all(dir).map_err(|e| Error::io(format!("creating {}", dir.display()), e))?;
-        }
-        if !dir.join(MARKER).exists() {
+        // Before the lock, which would leave a file in somebody else's directory.
+        let found = directory::inspect(dir)?;
+        if found == State::Empty {
             if !options.create {
-                return Err(Error::Foreign { dir: dir.clone() });
+                return Err(Error::Incomplete {
+                    dir: dir.clone(),
+                    path: dir.join(directory::MARKER),
+                    reason: "it is missing",
+                });
             }
-            if dir.join(RESTORING).exists() {
-                return Err(Error::UnfinishedRestore { dir: dir.clone() });
-            }
-            // Before the lock, which would leave a file in somebody else's directory.
-            check_unfinished(dir)?;
+            directory::create(dir)?;
         }
-        let lock = lock(dir)?;
-        // Only now the answer cannot change any more.
-        let marked = dir.join(MARKER).exists();
-        if marked {
-            check_format(&dir.join(MARKER))?;
-        } else {
-            // Whatever is there is the rest of a creation that did not finish: nothing in it was ever
-            // acknowledged.
-            let database = dir.join(DATABASE);
-            if database.exists() {
-                fs::remove_dir_all(&database)
-                    .map_err(|e| Error::io(format!("removing {}", database.display()), e))?;
-            }
-        }
+        let lock = directory::lock(dir)?;
         let cache = Cache::new_lru_cache(options.memory.block_cache);
-        let opened = open_database(&dir.join(DATABASE), &options.memory, &cache, !marked, false)?;
-        let store = Store::assemble(opened, cache, dir.clone(), lock)?;
-        if marked {
-            let found = store.number(meta::FORMAT)?.unwrap_or(0) as u32;
-            if found != FORMAT_VERSION {
-                return Err(Error::FormatVersion { found, expected: FORMAT_VERSION });
-            }
-        } else {
-            let mut batch = WriteBatch::default();
-            store.put_number(&mut batch, meta::FORMAT, FORMAT_VERSION.into());
-            store.write(batch, true)?;
-            failpoint!("create-before-marker");
-            write_marker(dir)?;
+        // Only now the answer cannot change any more.
+        if directory::inspect(dir)? == State::Empty {
+            create_database(dir, &options.memory, &cache)?;
         }
+        let plan = recovery::plan(dir, |logs| oldest_needed(dir, logs))?;
+        let dropped = plan.apply(dir)?;
+        let opened = open_database(&dir.join(DATABASE), &options.memory, &cache, Access::Write)?;
+        let mut store = Store::assemble(opened, cache, dir.clone(), lock)?;
+        store.dropped = dropped;
+        store.check_format()?;
         Ok(store)
     }
 
     /// Opens the database to read it and change nothing, for verification.
     pub(crate) fn open_to_look(options: &Options) -> Result<Store> {
         let dir = &options.dir;
-        if !dir.join(MARKER).exists() {
+        if directory::inspect(dir)? == State::Empty {
             return Err(Error::Foreign { dir: dir.clone() });
         }
-        let lock = lock(dir)?;
-        check_format(&dir.join(MARKER))?;
+        let lock = directory::lock(dir)?;
         let cache = Cache::new_lru_cache(options.memory.block_cache);
-        let opened = open_database(&dir.join(DATABASE), &options.memory, &cache, false, true)?;
-        Store::assemble(opened, cache, dir.clone(), lock)
+        let plan = recovery::plan(dir, |logs| oldest_needed(dir, logs))?;
+        let database = dir.join(DATABASE);
+        if plan.is_empty() {
+            let opened = open_database(&database, &options.memory, &cache, Access::Read)?;
+            return Store::assemble(opened, cache, dir.clone(), lock);
+        }
+        // As a start would leave it, without touching it.
+        let view = View::temporary(&database, &Logs::Cut(&plan.remaining(recovery::read_logs(dir)?)))?;
+        let opened = open_database(view.path(), &options.memory, &cache, Access::Read)?;
+        let mut store = Store::assemble(opened, cache, dir.clone(), lock)?;
+        store._view = Some(view);
+        Ok(store)
     }
 
     /// Makes an empty database for a restore. Until [`Store::finish_restore`] the directory is refused by
     /// everything but another restore.
     pub(crate) fn begin_restore(options: &Options) -> Result<Store> {
         let dir = &options.dir;
-        let io = |e| Error::io(format!("preparing {}", dir.display()), e);
-        fs::create_dir_all(dir).map_err(io)?;
-        if !dir.join(RESTORING).exists() {
-            let mut entries = fs::read_dir(dir).map_err(io)?;
-            if entries.next().is_some() {
-                return Err(Error::Foreign { dir: dir.clone() });
-            }
-            fs::write(dir.join(RESTORING), "an archive is being restored here\n").map_err(io)?;
-            File::open(dir).and_then(|dir| dir.sync_all()).map_err(io)?;
-        }
-        let lock = lock(dir)?;
-        crate::archive::remove_dir(&dir.join(DATABASE))?;
+        directory::check_restorable(dir)?;
+        directory::create(dir)?;
+        let lock = directory::lock(dir)?;
+        directory::check_restorable(dir)?;
+        let database = dir.join(RESTORING);
+        directory::remove_unfinished(&database)?;
+        directory::create(&database)?;
         let cache = Cache::new_lru_cache(options.memory.block_cache);
-        let opened = open_database(&dir.join(DATABASE), &options.memory, &cache, true, false)?;
+        let opened = open_database(&database, &options.memory, &cache, Access::Create)?;
         Store::assemble(opened, cache, dir.clone(), lock)
     }
 
     /// Makes a restored directory usable.
-    pub(crate) fn finish_restore(&self) -> Result<()> {
+    pub(crate) fn finish_restore(self) -> Result<()> {
         self.flush()?;
-        if self.number(meta::FORMAT)? != Some(FORMAT_VERSION.into()) {
-            let found = self.number(meta::FORMAT)?.unwrap_or(0) as u32;
-            return Err(Error::FormatVersion { found, expected: FORMAT_VERSION });
+        self.check_format()?;
+        let (dir, lock) = (self.dir.clone(), self._lock.try_clone());
+        // RocksDB keeps the paths of its files, so the database is closed before it gets its name.
+        let lock = lock.map_err(|e| Error::io(format!("locking {}", dir.display()), e))?;
+        drop(self);
+        directory::write_marker(&dir)?;
+        failpoint!("restore-before-rename");
+        directory::rename(&dir.join(RESTORING), &dir.join(DATABASE))?;
+        drop(lock);
+        Ok(())
+    }
+
+    fn check_format(&self) -> Result<()> {
+        match self.number(meta::FORMAT)?.unwrap_or(0) {
+            found if found == u64::from(FORMAT_VERSION) => Ok(()),
+            found => {
+                let found = found.try_into().unwrap_or(u32::MAX);
+                Err(Error::FormatVersion { found, expected: FORMAT_VERSION })
+            }
         }
-        write_marker(&self.dir)?;
-        let restoring = self.dir.join(RESTORING);
-        fs::remove_file(&restoring).map_err(|e| Error::io(format!("removing {}", restoring.display()), e))
     }
 
     /// Writes a copy of the database, consistent at one moment, to the directory `to`, which becomes a
@@ -178,7 +176,7 @@ impl Store {
     /// system.
     pub(crate) fn checkpoint(&self, to: &Path) -> Result<()> {
         let io = |e| Error::io(format!("making {}", to.display()), e);
-        fs::create_dir_all(to).map_err(io)?;
+        directory::create(to)?;
         if fs::read_dir(to).map_err(io)?.next().is_some() {
             return Err(Error::Foreign { dir: to.to_owned() });
         }
@@ -186,7 +184,7 @@ impl Store {
             .create_checkpoint(to.join(DATABASE))
             .map_err(Error::from_write)?;
         failpoint!("checkpoint-before-marker");
-        write_marker(to)
+        directory::write_marker(to)
     }
 
     fn assemble((db, statistics): Opened, cache: Cache, dir: PathBuf, lock: File) -> Result<Store> {
@@ -217,6 +215,9 @@ impl Store {
             health: Arc::default(),
             db,
             dir,
+            writes: AtomicU64::new(0),
+            dropped: Vec::new(),
+            _view: None,
             _lock: lock,
         })
     }
@@ -258,11 +259,22 @@ impl Store {
         }
     }
 
+    /// What was dropped when it was opened; nothing of it was ever acknowledged.
+    pub(crate) fn dropped(&self) -> &[Dropped] {
+        &self.dropped
+    }
+
+    /// The number of writes, each counted before it is done.
+    pub(crate) fn writes(&self) -> &AtomicU64 {
+        &self.writes
+    }
+
     /// Writes a batch; with `sync` it is on disk when this returns. After a failure that leaves open what
     /// is on disk nothing is written any more: a sync that is tried again may report success for pages
     /// that the system has dropped.
     pub(crate) fn write(&self, batch: WriteBatch, sync: bool) -> Result<()> {
         self.health.check()?;
+        self.writes.fetch_add(1, Ordering::SeqCst);
         let mut options = WriteOptions::default();
         options.set_sync(sync);
         self.db.write_opt(batch, &options).map_err(|error| self.failed_write(error))
@@ -288,9 +300,7 @@ impl Store {
 
     /// Writes out what is in memory.
     pub(crate) fn flush(&self) -> Result<()> {
-        let families = Family::ALL.map(|family| self.family(family));
-        let families: Vec<&&ColumnFamily> = families.iter().collect();
-        self.db.flush_cfs_opt(&families, &rocksdb::FlushOptions::default()).map_err(Error::from_write)
+        flush(&self.db)
     }
 
     /// Blocks found and not found in the cache.
@@ -388,104 +398,84 @@ fn detach(iterator: DBRawIterator<'_>) -> DBRawIterator<'static> {
     unsafe { std::mem::transmute(iterator) }
 }
 
-/// How often the lock is tried before the directory counts as open elsewhere, and how far apart.
-const LOCK_ATTEMPTS: u32 = 10;
-const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
-
-/// Takes the exclusive lock on the directory.
-fn lock(dir: &Path) -> Result<File> {
-    let path = dir.join(LOCK);
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
-    for attempt in 1.. {
-        match file.try_lock() {
-            Ok(()) => break,
-            // A process that is just being started elsewhere in this program holds copies of all open
-            // files for a moment, and with them a lock that was released meanwhile.
-            Err(fs::TryLockError::WouldBlock) if attempt < LOCK_ATTEMPTS => {
-                std::thread::park_timeout(LOCK_PAUSE);
-            }
-            Err(fs::TryLockError::WouldBlock) => return Err(Error::Locked { dir: dir.to_owned() }),
-            Err(fs::TryLockError::Error(e)) => {
-                return Err(Error::io(format!("locking {}", path.display()), e))
-            }
-        }
-    }
-    Ok(file)
-}
-
-/// Refuses a directory that holds anything but an unfinished creation.
-fn check_unfinished(dir: &Path) -> Result<()> {
-    let context = || format!("reading {}", dir.display());
-    for entry in fs::read_dir(dir).map_err(|e| Error::io(context(), e))? {
-        let name = entry.map_err(|e| Error::io(context(), e))?.file_name();
-        if name != LOCK && name != DATABASE && name != MARKER_PART {
-            return Err(Error::Foreign { dir: dir.to_owned() });
-        }
-    }
-    Ok(())
-}
-
-/// The marker while it is being written.
-const MARKER_PART: &str = "PLINTH.part";
-
-fn write_marker(dir: &Path) -> Result<()> {
-    let write = || -> std::io::Result<()> {
-        let part = dir.join(MARKER_PART);
-        let mut file = File::create(&part)?;
-        writeln!(file, "plinth-engine format {FORMAT_VERSION}")?;
-        file.sync_all()?;
-        fs::rename(&part, dir.join(MARKER))?;
-        File::open(dir)?.sync_all()?;
-        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            File::open(parent)?.sync_all()?;
-        }
-        Ok(())
-    };
-    write().map_err(|e| Error::io(format!("marking {}", dir.display()), e))
-}
-
-fn check_format(marker: &Path) -> Result<()> {
-    let text =
-        fs::read_to_string(marker).map_err(|e| Error::io(format!("reading {}", marker.display()), e))?;
-    let found = text
-        .strip_prefix("plinth-engine format ")
-        .and_then(|rest| rest.trim_end().parse().ok())
-        .unwrap_or_default();
-    if found != FORMAT_VERSION {
-        return Err(Error::FormatVersion { found, expected: FORMAT_VERSION });
-    }
-    Ok(())
-}
-
 /// A database and the options that share its counters.
 type Opened = (DB, rocksdb::Options);
 
+/// What a database is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// It is made; there must be none.
+    Create,
+    Write,
+    Read,
+    /// To be written, whatever the MANIFEST says of the logs.
+    Untracked,
+}
+
+/// Writes out what is in memory.
+pub(crate) fn flush(db: &DB) -> Result<()> {
+    let families: Vec<&ColumnFamily> =
+        Family::ALL.into_iter().filter_map(|family| db.cf_handle(family.name())).collect();
+    let families: Vec<&&ColumnFamily> = families.iter().collect();
+    db.flush_cfs_opt(&families, &rocksdb::FlushOptions::default()).map_err(Error::from_write)
+}
+
+/// Makes an empty database at `path`.
+pub(crate) fn create_at(path: &Path, memory: &Memory) -> Result<DB> {
+    directory::create(path)?;
+    let cache = Cache::new_lru_cache(memory.block_cache);
+    Ok(open_database(path, memory, &cache, Access::Create)?.0)
+}
+
+/// Opens a database of which logs may be missing, for repair.
+pub(crate) fn open_untracked(path: &Path, memory: &Memory) -> Result<DB> {
+    let cache = Cache::new_lru_cache(memory.block_cache);
+    Ok(open_database(path, memory, &cache, Access::Untracked)?.0)
+}
+
+/// The number of the oldest log that the MANIFEST of a data directory says is needed. RocksDB is asked about a view of the
+/// database in which the logs are blank.
+pub(crate) fn oldest_needed(dir: &Path, logs: &[Log]) -> Result<u64> {
+    let logs: Vec<(PathBuf, u64)> = logs.iter().map(|log| (log.path.clone(), log.bytes)).collect();
+    let view = View::temporary(&dir.join(DATABASE), &Logs::Blank(&logs))?;
+    let memory = Options::new(dir).memory;
+    let cache = Cache::new_lru_cache(memory.block_cache);
+    let (db, _) = open_database(view.path(), &memory, &cache, Access::Read)?;
+    Ok(db.property_int_value("rocksdb.min-log-number-to-keep")?.unwrap_or(0))
+}
+
+/// Makes an empty database in the locked directory `dir`.
+fn create_database(dir: &Path, memory: &Memory, cache: &Cache) -> Result<()> {
+    let unfinished = dir.join(CREATING);
+    directory::remove_unfinished(&unfinished)?;
+    directory::create(&unfinished)?;
+    let (db, _) = open_database(&unfinished, memory, cache, Access::Create)?;
+    let mut synced = WriteOptions::default();
+    synced.set_sync(true);
+    let format = layout::encode_number(meta::FORMAT, FORMAT_VERSION.into());
+    db.put_opt(meta::FORMAT, format, &synced).map_err(Error::from_write)?;
+    drop(db);
+    failpoint!("create-before-marker");
+    directory::write_marker(dir)?;
+    failpoint!("create-before-rename");
+    directory::rename(&unfinished, &dir.join(DATABASE))
+}
+
 /// Opens the RocksDB database at `path`.
-fn open_database(
-    path: &Path,
-    memory: &Memory,
-    cache: &Cache,
-    create: bool,
-    read_only: bool,
-) -> Result<Opened> {
-    let mut options = database_options(memory, create);
+fn open_database(path: &Path, memory: &Memory, cache: &Cache, access: Access) -> Result<Opened> {
+    let mut options = database_options(memory, access == Access::Create);
     options.enable_statistics();
     options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
-    if !create {
-        wal::check(path)?;
-    }
+    // The newest log is not among those; see `watermark`.
+    options.set_track_and_verify_wals_in_manifest(access != Access::Untracked);
     let families = Family::ALL
         .into_iter()
         .map(|family| ColumnFamilyDescriptor::new(family.name(), family_options(family, memory, cache)));
-    let opened = if read_only {
-        DB::open_cf_descriptors_read_only(&options, path, families, false)
-    } else {
-        DB::open_cf_descriptors(&options, path, families)
+    let opened = match access {
+        Access::Read => DB::open_cf_descriptors_read_only(&options, path, families, false),
+        Access::Create | Access::Write | Access::Untracked => {
+            DB::open_cf_descriptors(&options, path, families)
+        }
     };
     Ok((opened.map_err(Error::from_write)?, options))
 }
@@ -493,9 +483,10 @@ fn open_database(
 fn database_options(memory: &Memory, create: bool) -> rocksdb::Options {
     let mut options = rocksdb::Options::default();
     options.create_if_missing(create);
+    options.set_error_if_exists(create);
     options.create_missing_column_families(create);
     options.set_paranoid_checks(true);
-    // A torn tail is what a crash leaves and is dropped; damage before it is an error. The default
+    // A torn tail is what a crash leaves, and `recovery` has cut it off; damage before it is an error. The default
     // mode drops everything behind a damaged record without a word.
     options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
     options.set_max_total_wal_size(memory.max_wal);

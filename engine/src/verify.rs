@@ -17,6 +17,7 @@ use crate::record::{self, Kind};
 use crate::revision::Revision;
 use crate::store::{Cursor, Family, Pinned, Store};
 use crate::tables;
+use crate::watermark;
 
 /// Something that is wrong with the stored data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +93,11 @@ pub fn verify(
         done: Progress { done: 0, total },
     };
     check.run(&store);
+    match watermark::check(dir.as_ref(), check.head) {
+        Ok(()) => {}
+        Err(error @ Error::LostCommits { .. }) => check.report(error),
+        Err(error) => return Err(error),
+    }
     let (entries, revision) = (check.done.done, check.head);
     verified.entries = entries;
     verified.revision = revision;

@@ -228,7 +228,7 @@ fn foreign_and_newer_directories_are_refused() {
 
     let dir = tempfile::tempdir().unwrap();
     let missing = Engine::open(Options::new(dir.path().join("none")).create(false));
-    assert!(matches!(missing, Err(Error::Foreign { .. })));
+    assert!(matches!(missing, Err(Error::Incomplete { .. })));
 }
 
 #[test]

@@ -30,6 +30,7 @@ const POINTS: &[(&str, u64)] = &[
     ("checkpoint-before-marker", 6),
     ("backup-block", 4),
     ("create-before-marker", 3),
+    ("create-before-rename", 3),
 ];
 
 /// Transaction number `n` of a seed: what it does to which keys.
@@ -171,7 +172,7 @@ fn model(seed: u64, from: u64, head: u64) -> Model {
 
 /// Opens what the child left and checks it; answers head and floor.
 fn check(dir: &Path, seed: u64, told: &Told) -> (u64, u64) {
-    if dir.join("PLINTH").exists() {
+    if dir.join("db").exists() {
         assert_sound(dir);
     }
     let engine = Engine::open(options(dir)).unwrap();
@@ -252,7 +253,7 @@ fn nothing_acknowledged_is_lost_at_random_kills() {
 fn nothing_acknowledged_is_lost_at_any_point() {
     let mut random = Random(2);
     for (seed, (point, kills)) in POINTS.iter().enumerate() {
-        if *point == "create-before-marker" {
+        if point.starts_with("create") {
             for _ in 0..*kills {
                 lives(1000 + seed as u64, 1, |_| (None, Some(((*point).to_owned(), 1))));
             }
@@ -277,16 +278,16 @@ fn a_killed_restore_is_refused_and_starts_again() {
     engine.backup(&mut archive, |_| {}).unwrap();
     let before = dump(&engine, &KeyRange::all(), At::Latest);
     std::fs::write(dir.path().join("archive"), &archive).unwrap();
-    for nth in 1..=6 {
+    let to = dir.path().join("to");
+    let points = (1..=6).map(|nth| ("restore-block", nth)).chain([("restore-before-rename", 1)]);
+    for (point, nth) in points {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "restoring_child", "--ignored", "--nocapture", "--quiet"]);
-        command.env("CRASH_DIR", dir.path()).env("CRASH_NTH", nth.to_string());
+        command.env("CRASH_DIR", dir.path()).env("CRASH_NTH", nth.to_string()).env("CRASH_POINT", point);
         let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
         assert!(!status.success(), "it was killed");
-        let to = dir.path().join("to");
         assert!(matches!(Engine::open(Options::new(&to)), Err(Error::UnfinishedRestore { .. })));
     }
-    let to = dir.path().join("to");
     restore(&mut archive.as_slice(), &to, |_| {}).unwrap();
     assert_sound(&to);
     let engine = Engine::open(Options::new(&to)).unwrap();
@@ -299,7 +300,7 @@ fn restoring_child() {
     let Some(dir) = std::env::var_os("CRASH_DIR") else { return };
     let dir = Path::new(&dir);
     let nth = std::env::var("CRASH_NTH").unwrap().parse().unwrap();
-    failpoint::set("restore-block", nth, failpoint::Action::Kill);
+    failpoint::set(&std::env::var("CRASH_POINT").unwrap(), nth, failpoint::Action::Kill);
     let archive = std::fs::read(dir.join("archive")).unwrap();
     restore(&mut archive.as_slice(), dir.join("to"), |_| {}).unwrap();
 }

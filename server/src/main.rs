@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     match cli::run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => {
-            eprintln!("plinth: {fault}");
+            eprintln!("error: {fault}");
             ExitCode::FAILURE
         }
     }

@@ -21,6 +21,7 @@ mod guards;
 mod hostile;
 mod identity;
 mod kubectl;
+mod lost_files;
 mod manifest;
 mod mutating_policies;
 mod oidc;

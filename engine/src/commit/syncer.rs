@@ -8,10 +8,10 @@ use crate::commit::writer::Writer;
 /// Writes the groups that the builder hands over, and syncs relaxed ones in time, until the builder is gone.
 pub(crate) fn run(desk: &Desk, writer: &Mutex<Writer>) {
     loop {
-        let due = writer.lock().sync_due();
+        let due = writer.lock().due();
         match desk.take_group(due) {
             Ok(Some(group)) => writer.lock().write(group),
-            Ok(None) => writer.lock().sync(),
+            Ok(None) => writer.lock().catch_up(),
             Err(_finished) => break,
         }
     }

@@ -16,6 +16,7 @@ use crate::health::Failure;
 use crate::stats::Metrics;
 use crate::store::Store;
 use crate::tender::Tender;
+use crate::watermark::Watermark;
 
 /// More subscribers than this are woken by the waking thread.
 const WAKE_HERE: usize = 16;
@@ -34,12 +35,27 @@ pub(crate) struct Writer {
     pub relaxed_sync_interval: Duration,
     /// Since when there is something unsynced.
     pub unsynced: Option<Instant>,
+    /// How far the store has certainly got.
+    pub watermark: Watermark,
 }
 
 impl Writer {
-    /// How long the next sync can wait: none when everything is on disk.
-    pub(crate) fn sync_due(&self) -> Option<Duration> {
-        self.unsynced.map(|since| self.relaxed_sync_interval.saturating_sub(since.elapsed()))
+    /// How long [`Writer::catch_up`] can wait: none when everything is on disk.
+    pub(crate) fn due(&self) -> Option<Duration> {
+        let sync = self.unsynced.map(|since| self.relaxed_sync_interval.saturating_sub(since.elapsed()));
+        [sync, self.watermark.due()].into_iter().flatten().min()
+    }
+
+    /// Does what is due besides writing groups.
+    pub(crate) fn catch_up(&mut self) {
+        if self.unsynced.is_some_and(|since| since.elapsed() >= self.relaxed_sync_interval) {
+            self.sync();
+        }
+        if self.watermark.due() == Some(Duration::ZERO) {
+            if let Err(error) = self.watermark.mark() {
+                self.store.health().fail(Failure::Write { message: error.cause() });
+            }
+        }
     }
 
     /// Writes `group`, publishes what it did and answers its callers.
@@ -47,7 +63,7 @@ impl Writer {
         let number = group.number;
         let batch = std::mem::take(&mut group.batch);
         let started = Instant::now();
-        let written = self.write_batch(batch, group.sync);
+        let written = self.write_batch(batch, group.sync).and_then(|()| self.note_synced(&group));
         match written {
             Ok(()) => {
                 let took = if group.sync { started.elapsed() } else { Duration::ZERO };
@@ -60,9 +76,7 @@ impl Writer {
                 self.desk.group_written(number, group.answers.len(), took);
                 self.publish(group);
                 self.desk.group_answered();
-                if self.unsynced.is_some_and(|since| since.elapsed() >= self.relaxed_sync_interval) {
-                    self.sync();
-                }
+                self.catch_up();
             }
             Err(error) => {
                 self.metrics.failed_groups.add(1);
@@ -88,6 +102,16 @@ impl Writer {
         self.store.write(batch, sync)?;
         failpoint!("write-after");
         Ok(())
+    }
+
+    /// Before anybody is answered: the watermark must know the log that the group is in.
+    fn note_synced(&mut self, group: &Group) -> Result<()> {
+        if !group.sync {
+            return Ok(());
+        }
+        let revision = group.commits.last().map_or(self.hub.head(), |commit| commit.revision);
+        // The group is on disk, and its log may be unknown: as if the sync had failed.
+        self.watermark.synced(revision, self.store.writes()).map_err(Error::into_unknown_outcome)
     }
 
     fn publish(&self, group: Group) {

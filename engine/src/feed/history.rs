@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rocksdb::ReadOptions;
 
 use crate::compact::decode_entry;
@@ -10,7 +11,7 @@ use crate::feed::event::{Event, EventKind};
 use crate::feed::feeder::{CatchUp, Chunk, History};
 use crate::feed::hub::Hub;
 use crate::floor::Floor;
-use crate::layout;
+use crate::layout::{self, meta};
 use crate::log::{LogEntry, LoggedOperation};
 use crate::read;
 use crate::record::{Kind, Stored};
@@ -45,8 +46,11 @@ impl History for LogReader {
 
         let mut events = Vec::new();
         let (mut entries, mut bytes) = (0, 0);
+        let mut expected = request.after.next();
         while let Some((key, value)) = cursor.item() {
             let LogEntry { revision, operations, .. } = decode_entry(key, value)?;
+            check_gap(&pinned, expected, revision)?;
+            expected = revision.next();
             for operation in operations {
                 if request.range.contains(&operation.key) {
                     let event = read_event(&pinned, revision, operation, request.previous)?;
@@ -61,8 +65,22 @@ impl History for LogReader {
             cursor.next();
         }
         cursor.status()?;
+        check_gap(&pinned, expected, head.next())?;
         Ok(Chunk { events, through: head.max(request.after) })
     }
+}
+
+/// Refuses a log in which the entries from `expected` up to `found` are missing, unless they may be: revisions that relaxed
+/// durability reserved and a power cut took.
+fn check_gap(pinned: &Pinned, expected: Revision, found: Revision) -> Result<()> {
+    if expected >= found || pinned.revision(meta::RESERVED)?.is_set() {
+        return Ok(());
+    }
+    Err(Error::Corrupt {
+        key: Bytes::copy_from_slice(&layout::log_key(expected)),
+        revision: expected,
+        reason: "the log has no entry for this revision",
+    })
 }
 
 /// Builds the event of a logged operation from the versions that it names.

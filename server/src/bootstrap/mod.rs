@@ -1,12 +1,13 @@
 //! First start: everything that an empty data directory needs.
 
 mod datadir;
+pub(crate) mod files;
 pub mod kubeconfig;
 mod objects;
 pub mod pki;
 mod trust;
 
-pub use datadir::{DataDir, DataDirError};
+pub use datadir::{DataDir, DataDirError, Stage};
 pub use objects::{
     ensure_kubernetes_service, ensure_priority_classes, ensure_service_cidr, ensure_system_namespaces,
     ensure_token_tracking, keep,

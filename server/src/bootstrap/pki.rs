@@ -16,6 +16,8 @@ use rcgen::{
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::files::{create_durably, exists, sync_parent};
+use super::Stage;
 use crate::certificates::authority::AuthorityError;
 use crate::certificates::files::{self, FileError};
 use crate::certificates::{signers, AlternativeNames, Authority, Name, Template};
@@ -50,6 +52,28 @@ pub enum PkiError {
     /// The authority that lies here cannot sign.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
+    /// A file is missing without which credentials that were issued end. Nothing was changed.
+    #[error("cannot use the server's certificates and keys: {path} is missing\n{}", remedy(.path))]
+    Lost {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file is damaged without which credentials that were issued end. Nothing was changed.
+    #[error("cannot use the server's certificates and keys: {path}: {reason}\n{}", remedy(.path))]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+fn remedy(path: &Path) -> String {
+    let dir = path.parent().and_then(Path::parent).unwrap_or(Path::new(".")).display();
+    format!(
+        "Put it back from a copy. If there is none: plinth repair --data-dir {dir} has new ones made, and every credential that was \
+         issued ends"
+    )
 }
 
 /// The files of `DIR/pki`.
@@ -99,20 +123,84 @@ impl Pki {
         self.dir.join("sa.key")
     }
 
-    /// Makes what is missing. `serves` are the addresses besides loopback that the serving certificate must
+    /// Refuses to start without a key or certificate that credentials rest on, where there has been one. Changes nothing.
+    ///
+    /// # Errors
+    /// [`PkiError::Lost`] and [`PkiError::Damaged`], or why a file cannot be read.
+    pub fn check(&self, stage: Stage) -> Result<(), PkiError> {
+        let [ca_cert, ca_key, sa_key] = [self.ca_cert(), self.ca_key(), self.service_account_key()];
+        let there =
+            |path: &PathBuf| exists(path).map_err(|source| PkiError::File { path: path.clone(), source });
+        let lost = |path: &PathBuf| Err(PkiError::Lost { path: path.clone() });
+        let found = [there(&ca_cert)?, there(&ca_key)?, there(&sa_key)?];
+        let may_be_missing = match stage {
+            // The key is written first: a certificate alone is not what a first start leaves that was killed.
+            Stage::New | Stage::Keys if found[0] && !found[1] => return lost(&ca_key),
+            Stage::New | Stage::Keys => true,
+            Stage::Restored => found == [false; 3],
+            Stage::Complete => false,
+        };
+        for (path, found) in [&ca_cert, &ca_key, &sa_key].into_iter().zip(found) {
+            if !found && !may_be_missing {
+                return lost(path);
+            }
+        }
+        if found[0] && found[1] {
+            Authority::read(&ca_cert, &ca_key).map_err(|error| match error {
+                AuthorityError::File(FileError::Text { path, source }) => {
+                    PkiError::Damaged { path, reason: source.to_string() }
+                }
+                AuthorityError::Certificate { ref path } | AuthorityError::Key { ref path } => {
+                    PkiError::Damaged { path: path.clone(), reason: error.to_string() }
+                }
+                other => other.into(),
+            })?;
+        }
+        if found[2] {
+            files::read_key(&sa_key).map_err(|error| match error {
+                FileError::Text { path, source } => PkiError::Damaged { path, reason: source.to_string() },
+                error => error.into(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The files that have to be made again where [`Pki::check`] refuses with `error`: those that cannot be used, and those that
+    /// rest on them. None when making them again is no answer to it.
+    pub fn resting_on(&self, error: &PkiError) -> Option<Vec<PathBuf>> {
+        let (PkiError::Lost { path } | PkiError::Damaged { path, .. }) = error else { return None };
+        if *path == self.service_account_key() {
+            return Some(vec![path.clone()]);
+        }
+        Some(vec![
+            self.ca_cert(),
+            self.ca_key(),
+            self.serving_cert(),
+            self.serving_key(),
+            self.admin_cert(),
+            self.admin_key(),
+        ])
+    }
+
+    /// Makes what is missing, where [`Pki::check`] allows it. `serves` are the addresses besides loopback that the serving certificate must
     /// cover, `service_ip` the cluster address of the `kubernetes` service.
     ///
     /// # Errors
     /// When a file cannot be written or an existing key cannot be used.
     pub fn ensure(&self, serves: &[IpAddr], service_ip: IpAddr) -> Result<(), PkiError> {
-        fs::create_dir_all(&self.dir).map_err(|source| PkiError::File { path: self.dir.clone(), source })?;
-        if !self.ca_cert().exists() || !self.ca_key().exists() {
+        let file = |path: &Path| {
+            let path = path.to_owned();
+            move |source| PkiError::File { path, source }
+        };
+        create_durably(&self.dir).map_err(file(&self.dir))?;
+        let there = |path: PathBuf| exists(&path).map_err(file(&path));
+        if !there(self.ca_cert())? || !there(self.ca_key())? {
             let key = KeyPair::generate()?;
             let cert = authority_params().self_signed(&key)?;
             write_secret(&self.ca_key(), &key.serialize_pem())?;
             write(&self.ca_cert(), &cert.pem())?;
         }
-        if !self.service_account_key().exists() {
+        if !there(self.service_account_key())? {
             write_secret(&self.service_account_key(), &KeyPair::generate()?.serialize_pem())?;
         }
         let issuer = self.issuer()?;
@@ -239,7 +327,12 @@ fn is_current(cert: &Path, key: &Path, san: &[SanType]) -> bool {
         return false;
     };
     let renew_at = OffsetDateTime::now_utc() + Duration::days(RENEW_DAYS);
-    if !key.exists() || parsed.validity().not_after.to_datetime() < renew_at {
+    // A key that cannot be used or is another's is made again with its certificate: nothing rests on this one.
+    let is_its_key = files::read_key(key)
+        .ok()
+        .and_then(|der| KeyPair::try_from(&der).ok())
+        .is_some_and(|key| rcgen::PublicKeyData::subject_public_key_info(&key) == parsed.public_key().raw);
+    if !is_its_key || parsed.validity().not_after.to_datetime() < renew_at {
         return false;
     }
     let covered = AlternativeNames::of_certificate(&parsed).unwrap_or_default().ips;
@@ -266,5 +359,6 @@ fn write_with_mode(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
     let mut file =
         fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary).map_err(fault)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fault)?;
-    fs::rename(&temporary, path).map_err(fault)
+    fs::rename(&temporary, path).map_err(fault)?;
+    sync_parent(path).map_err(fault)
 }

@@ -52,7 +52,7 @@ pub enum KubeconfigError {
     NoServer,
     /// There is no data directory there.
     #[error(
-        "{0} is no directory; start `plinth serve` once to make it, or give --data-dir the one that it uses"
+        "{0} is no data directory; start `plinth serve` once to make it, or give --data-dir the one that it uses"
     )]
     NoDirectory(PathBuf),
     /// A value that cannot be used.
@@ -70,10 +70,10 @@ pub fn run(options: KubeconfigOptions) -> Result<(), KubeconfigError> {
     }
     let valid = time::Duration::try_from(options.valid_for)
         .map_err(|_| KubeconfigError::Option("--valid-for is too long"))?;
-    if !options.data_dir.is_dir() {
-        return Err(KubeconfigError::NoDirectory(options.data_dir));
-    }
-    let dir = DataDir::open(&options.data_dir)?;
+    let dir = match DataDir::existing(&options.data_dir) {
+        Err(DataDirError::NotOurs { path }) => return Err(KubeconfigError::NoDirectory(path)),
+        found => found?,
+    };
     let pki = Pki::at(dir.path());
     let server = options.server.or_else(|| known_server(&dir)).ok_or(KubeconfigError::NoServer)?;
     let groups: Vec<&str> = options.group.iter().map(String::as_str).collect();

@@ -4,6 +4,7 @@ pub mod allocator;
 mod client;
 mod convert;
 mod kubeconfig;
+mod repair;
 mod serve;
 mod store;
 mod upstream;
@@ -19,7 +20,7 @@ pub enum CliError {
     /// The server did not start, or stopped for a reason.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// A backup, restore or verification failed.
+    /// A backup, restore, verification or repair failed.
     #[error(transparent)]
     Store(#[from] store::StoreError),
     /// No kubeconfig was made.
@@ -61,6 +62,8 @@ pub enum Command {
     Restore(store::RestoreOptions),
     /// Check every record of a data directory
     Verify(store::VerifyOptions),
+    /// Make a data directory usable that a start refuses
+    Repair(repair::RepairOptions),
     /// Measure a server and draw the figures
     Bench(plinth_benches::Options),
 }
@@ -77,6 +80,7 @@ pub fn run(cli: Cli) -> Result<(), CliError> {
         Command::Backup(options) => Ok(store::backup(options)?),
         Command::Restore(options) => Ok(store::restore(options)?),
         Command::Verify(options) => Ok(store::verify(options)?),
+        Command::Repair(options) => Ok(repair::repair(options)?),
         Command::Bench(options) => Ok(plinth_benches::run(options)?),
     }
 }

@@ -24,7 +24,7 @@ use crate::authz::{self, rbac, AuthorizationOptions, Authorizer};
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{
     self, ensure_kubernetes_service, ensure_priority_classes, ensure_service_cidr, ensure_system_namespaces,
-    ensure_token_tracking, ensure_trust, kubeconfig, DataDir, DataDirError,
+    ensure_token_tracking, ensure_trust, kubeconfig, DataDir, DataDirError, Stage,
 };
 use crate::controllers::{self, Controllers};
 use crate::custom_resources;
@@ -195,7 +195,7 @@ pub enum ServeError {
     Flag(#[from] UpstreamFlagError),
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    #[error("cannot open the store: {0}")]
+    #[error("cannot open the store: {0}{remedy}", remedy = super::store::remedy(.0))]
     Engine(#[from] plinth_engine::Error),
     #[error("cannot move custom resources to keys of their own: {0}; nothing is lost, and the next start goes on. If a record is damaged, \
              run `plinth verify` and restore a backup")]
@@ -366,22 +366,34 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     let bind_address = options.bind_address();
     let listener = http::bind(SocketAddr::new(bind_address, options.secure_port))?;
     let address = listener.local_addr().map_err(|source| ServeError::Io { what: "cannot listen", source })?;
-    let dir = DataDir::open(&options.data_dir)?;
+    // All that can be refused is, before anything is made.
+    let mut dir = DataDir::open(&options.data_dir)?;
     private_files::narrow(dir.path())
         .map_err(|source| ServeError::Io { what: "cannot check the modes of the data directory", source })?;
     let pki = Pki::at(dir.path());
+    pki.check(dir.stage())?;
+    dir.continue_key()?;
     let services = Ranges {
         addresses: options.service_cluster_ip_range.clone(),
         node_ports: options.service_node_port_range.clone(),
     };
     let service_ip = services.first_address().unwrap_or(bind_address);
     let served: Vec<IpAddr> = [bind_address].into_iter().chain(options.advertise_address).collect();
-    pki.ensure(&served, service_ip)?;
     let engine = Engine::open(
         Options::new(dir.store())
+            .create(dir.stage() == Stage::New)
             .history_retention(Some(options.history_retention))
             .compaction_interval(options.compaction_interval),
     )?;
+    for dropped in engine.dropped() {
+        tracing::warn!(
+            path = %dropped.path.display(),
+            bytes = dropped.bytes,
+            "dropped the end of a write-ahead log that was not written whole; nothing of it was acknowledged"
+        );
+    }
+    dir.making_keys()?;
+    pki.ensure(&served, service_ip)?;
     migrate(&engine).await?;
     // Where others find it; of an address that is any, objects say what fits.
     let advertised = SocketAddr::new(options.advertise_address.unwrap_or(address.ip()), address.port());
@@ -473,6 +485,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     };
     controllers::start(&server, &settings);
     write_kubeconfig(&dir, &pki, address)?;
+    dir.complete()?;
     let kubeconfig = dir.admin_kubeconfig();
     let serving = tokio::spawn(http::serve(listener, tls, server.clone(), options.http, stopping));
     Ok(Running { address, kubeconfig, stop, serving, server, _dir: dir })

@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use plinth_engine::{Archived, Engine, Options, Progress};
 
 use super::client::{self, ClientError};
+use crate::bootstrap::files::{exists, sync_parent};
 use crate::bootstrap::{DataDir, DataDirError};
 use crate::private_files;
 
@@ -27,7 +28,7 @@ pub enum StoreError {
     BackupOfRunning(plinth_engine::Error),
     #[error("{0}; stop the server that uses it first")]
     Running(plinth_engine::Error),
-    #[error(transparent)]
+    #[error("{0}{remedy}", remedy = remedy(.0))]
     Engine(plinth_engine::Error),
     #[error("{path}: {source}")]
     File { path: PathBuf, source: std::io::Error },
@@ -37,10 +38,27 @@ pub enum StoreError {
     NoSource,
     #[error(transparent)]
     Client(#[from] ClientError),
-    #[error("{0} holds no plinth data")]
-    NotOurs(PathBuf),
     #[error("{0} faults")]
     Faults(u64),
+    #[error(transparent)]
+    Pki(#[from] crate::bootstrap::pki::PkiError),
+    #[error(
+        "{0} needs a repair; nothing was changed\nRestore a backup, or add --yes to do what is listed above"
+    )]
+    RepairNeeded(PathBuf),
+}
+
+/// What to do about a store that cannot be opened, on a line of its own.
+pub(super) fn remedy(error: &plinth_engine::Error) -> &'static str {
+    use plinth_engine::Error;
+    match error {
+        Error::Incomplete { .. } | Error::Corrupt { .. } | Error::LostCommits { .. } | Error::Rocks { .. } => {
+            "\nNothing was removed. Restore a backup into another directory, or see with plinth repair --data-dir DIR what can be kept"
+        }
+        Error::UnfinishedRestore { .. } => "\nRun plinth restore again, or remove the directory",
+        Error::FormatVersion { .. } => "\nStart the version of plinth that wrote it",
+        _ => "",
+    }
 }
 
 impl From<plinth_engine::Error> for StoreError {
@@ -93,10 +111,10 @@ pub struct VerifyOptions {
 }
 
 /// A bar on a terminal, nothing elsewhere.
-struct Bar(ProgressBar);
+pub(super) struct Bar(ProgressBar);
 
 impl Bar {
-    fn new() -> Bar {
+    pub(super) fn new() -> Bar {
         let bar = ProgressBar::new(0);
         // The template is constant and good; without it the bar looks plainer, no more.
         if let Ok(style) =
@@ -108,7 +126,12 @@ impl Bar {
         Bar(bar)
     }
 
-    fn show(&self, progress: Progress) {
+    /// Prints a line above the bar.
+    pub(super) fn print(&self, line: &str) {
+        self.0.suspend(|| println!("{line}"));
+    }
+
+    pub(super) fn show(&self, progress: Progress) {
         self.0.set_length(progress.total.max(progress.done));
         self.0.set_position(progress.done);
     }
@@ -129,7 +152,7 @@ pub fn backup(options: BackupOptions) -> Result<(), StoreError> {
     let mut unfinished = options.to.clone().into_os_string();
     unfinished.push(".unfinished");
     let unfinished = PathBuf::from(unfinished);
-    if options.to.exists() {
+    if exists(&options.to).map_err(fault)? {
         return Err(StoreError::Exists { path: options.to });
     }
     let create = || {
@@ -150,6 +173,7 @@ pub fn backup(options: BackupOptions) -> Result<(), StoreError> {
         // The archive gets its name when it is whole.
         Ok(said) => {
             fs::rename(&unfinished, &options.to).map_err(fault)?;
+            sync_parent(&options.to).map_err(fault)?;
             println!("{}: {said}", options.to.display());
             Ok(())
         }
@@ -165,14 +189,13 @@ fn said(archived: Archived) -> String {
     format!("revision {}, {} entries", archived.revision, archived.entries)
 }
 
-fn existing(dir: &Path) -> Result<DataDir, StoreError> {
-    let store = dir.join("store");
-    match fs::metadata(&store) {
-        Ok(store) if store.is_dir() => Ok(DataDir::open(dir)?),
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            Err(StoreError::File { path: store, source })
-        }
-        _ => Err(StoreError::NotOurs(dir.to_owned())),
+fn existing(path: &Path) -> Result<DataDir, StoreError> {
+    let dir = DataDir::existing(path)?;
+    let store = dir.store();
+    match exists(&store) {
+        Ok(true) => Ok(dir),
+        Ok(false) => Err(DataDirError::NotOurs { path: path.to_owned() }.into()),
+        Err(source) => Err(StoreError::File { path: store, source }),
     }
 }
 
@@ -211,7 +234,7 @@ fn backup_online(kubeconfig: &Path, file: File) -> Result<String, StoreError> {
 pub fn restore(options: RestoreOptions) -> Result<(), StoreError> {
     let file = File::open(&options.from)
         .map_err(|source| StoreError::File { path: options.from.clone(), source })?;
-    let dir = DataDir::open(&options.data_dir)?;
+    let mut dir = DataDir::for_restore(&options.data_dir)?;
     let bar = Bar::new();
     let archived =
         plinth_engine::restore(&mut BufReader::new(file), dir.store(), |progress| bar.show(progress))?;
@@ -219,6 +242,7 @@ pub fn restore(options: RestoreOptions) -> Result<(), StoreError> {
     // The directory may have been there before, open to others.
     private_files::narrow(dir.path())
         .map_err(|source| StoreError::File { path: options.data_dir.clone(), source })?;
+    dir.restored()?;
     println!("{}: {}", options.data_dir.display(), said(archived));
     Ok(())
 }
@@ -233,7 +257,7 @@ pub fn verify(options: VerifyOptions) -> Result<(), StoreError> {
     let verified = plinth_engine::verify(
         dir.store(),
         |progress| bar.show(progress),
-        |fault| bar.0.suspend(|| println!("{fault}")),
+        |fault| bar.print(&fault.to_string()),
     )?;
     drop(bar);
     println!("{} entries up to revision {}", verified.entries, verified.revision);

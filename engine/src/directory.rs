@@ -1,0 +1,323 @@
+//! The data directory: what lies where, what state it is in, and the steps that make one.
+//!
+//! ```text
+//! DIR/PLINTH        marker: format version; written when creation or a restore is complete
+//! DIR/LOCK          locked by whoever has the directory open
+//! DIR/db/           the RocksDB database
+//! DIR/db.creating/  a database whose creation has not finished; nothing in it was ever acknowledged
+//! DIR/db.restoring/ a database that an archive is being restored into
+//! ```
+//!
+//! A database gets the name `db` by the last step of its creation or restore. So an unfinished one is known by its name,
+//! and `db` without the marker, or the marker without `db`, is never what a crash leaves: it is refused, and nothing is
+//! removed. Only a look that the system answers with "not found" counts as absence; any other failure is an error.
+
+use std::fs::{self, DirBuilder, File, FileType};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::layout::FORMAT_VERSION;
+
+/// Marks a directory as ours; written when creation is complete.
+pub(crate) const MARKER: &str = "PLINTH";
+/// The marker while it is being written.
+const MARKER_PART: &str = "PLINTH.part";
+/// Locked by whoever has the directory open.
+const LOCK: &str = "LOCK";
+/// Version 0.1 wrote this while it restored an archive into `db` itself.
+const OLD_RESTORING: &str = "RESTORING";
+/// The RocksDB database.
+pub(crate) const DATABASE: &str = "db";
+/// The database while it is being created.
+pub(crate) const CREATING: &str = "db.creating";
+/// The database while an archive is being restored into it.
+pub(crate) const RESTORING: &str = "db.restoring";
+/// The database while it is being looked through for a repair.
+pub(crate) const REPAIRING: &str = "db.repairing";
+/// The database that a repair has made, before it takes the old one's place.
+pub(crate) const REPAIRED: &str = "db.repaired";
+/// What a file system makes for itself at a mount point.
+const LOST_FOUND: &str = "lost+found";
+
+/// What a data directory holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Nothing that was ever acknowledged: no files, or a creation that did not finish.
+    Empty,
+    /// Marker and database.
+    Complete,
+}
+
+/// What is at `path`, links followed; none when there is nothing. A link that leads nowhere is an error.
+pub(crate) fn kind(path: &Path) -> Result<Option<FileType>> {
+    let io = |e| Error::io(format!("looking at {}", path.display()), e);
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => Ok(Some(fs::metadata(path).map_err(io)?.file_type())),
+        Ok(found) => Ok(Some(found.file_type())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io(error)),
+    }
+}
+
+/// Finds out what `dir` holds, or why it must not be opened. Changes nothing.
+pub(crate) fn inspect(dir: &Path) -> Result<State> {
+    let at = |name: &str| kind(&dir.join(name));
+    let incomplete = |missing: &str, reason| {
+        Err(Error::Incomplete { dir: dir.to_owned(), path: dir.join(missing), reason })
+    };
+    match kind(dir)? {
+        None => return Ok(State::Empty),
+        Some(found) if !found.is_dir() => return incomplete("", "it is not a directory"),
+        Some(_) => {}
+    }
+    let (marker, database) = (at(MARKER)?, at(DATABASE)?);
+    match (marker, database) {
+        (Some(marker), _) if !marker.is_file() => incomplete(MARKER, "it is not a file"),
+        (_, Some(database)) if !database.is_dir() => incomplete(DATABASE, "it is not a directory"),
+        (Some(_), Some(_)) => {
+            check_format(dir)?;
+            Ok(State::Complete)
+        }
+        // The marker is written before the database gets its name.
+        (_, None) if at(RESTORING)?.is_some() => Err(Error::UnfinishedRestore { dir: dir.to_owned() }),
+        (_, None) if at(REPAIRED)?.is_some() => incomplete(DATABASE, "a repair did not finish"),
+        (Some(_), None) if at(CREATING)?.is_some() => Ok(State::Empty),
+        (Some(_), None) => incomplete(DATABASE, "it is missing"),
+        (None, Some(_)) if at(OLD_RESTORING)?.is_some() => {
+            Err(Error::UnfinishedRestore { dir: dir.to_owned() })
+        }
+        (None, Some(_)) => incomplete(MARKER, "it is missing beside the database"),
+        (None, None) => {
+            at(CREATING)?;
+            only(dir, &[LOCK, MARKER_PART, CREATING, LOST_FOUND])?;
+            Ok(State::Empty)
+        }
+    }
+}
+
+/// Refuses a directory that an archive cannot be restored into: one that holds anything but the rest of another
+/// restore.
+pub(crate) fn check_restorable(dir: &Path) -> Result<()> {
+    match kind(dir)? {
+        None => Ok(()),
+        Some(_) if kind(&dir.join(DATABASE))?.is_none() && kind(&dir.join(RESTORING))?.is_some() => Ok(()),
+        Some(_) => only(dir, &[LOCK, MARKER_PART, LOST_FOUND]),
+    }
+}
+
+/// Refuses a directory that holds anything but the given names.
+fn only(dir: &Path, names: &[&str]) -> Result<()> {
+    let io = |e| Error::io(format!("reading {}", dir.display()), e);
+    for entry in fs::read_dir(dir).map_err(io)? {
+        let name = entry.map_err(io)?.file_name();
+        if !names.iter().any(|known| name == *known) {
+            return Err(Error::Foreign { dir: dir.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// Makes the directory and those above it, so that a power cut does not take them away again.
+pub(crate) fn create(dir: &Path) -> Result<()> {
+    if kind(dir)?.is_some() {
+        return Ok(());
+    }
+    let io = |e| Error::io(format!("creating {}", dir.display()), e);
+    if let Some(parent) = parent(dir) {
+        create(parent)?;
+    }
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(io(error)),
+        _ => {}
+    }
+    sync_parent(dir)
+}
+
+fn parent(path: &Path) -> Option<&Path> {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty())
+}
+
+/// Writes the entries of a directory to disk.
+pub(crate) fn sync(dir: &Path) -> Result<()> {
+    File::open(dir)
+        .and_then(|dir| dir.sync_all())
+        .map_err(|e| Error::io(format!("syncing directory {}", dir.display()), e))
+}
+
+/// Writes the entry of `path` in its directory to disk.
+pub(crate) fn sync_parent(path: &Path) -> Result<()> {
+    sync(parent(path).unwrap_or(Path::new(".")))
+}
+
+/// Gives a file or directory another name in the same directory, durably.
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to)
+        .map_err(|e| Error::io(format!("renaming {} to {}", from.display(), to.display()), e))?;
+    sync_parent(to)
+}
+
+/// Whether `dir` has a database that a repair can be tried on.
+pub(crate) fn repairable(dir: &Path) -> Result<bool> {
+    match inspect(dir) {
+        Ok(State::Complete) => Ok(true),
+        Ok(State::Empty) => Ok(false),
+        Err(Error::Incomplete { .. }) => {
+            Ok(kind(&dir.join(DATABASE))?.is_some() || kind(&dir.join(REPAIRED))?.is_some())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes a database that is unfinished by its name.
+pub(crate) fn remove_unfinished(database: &Path) -> Result<()> {
+    debug_assert!(database.file_name().is_some_and(|name| name != DATABASE));
+    match fs::remove_dir_all(database) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Error::io(format!("removing {}", database.display()), error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How often the lock is tried before the directory counts as open elsewhere, and how far apart.
+const LOCK_ATTEMPTS: u32 = 10;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// Takes the exclusive lock on the directory.
+pub(crate) fn lock(dir: &Path) -> Result<File> {
+    let path = dir.join(LOCK);
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
+    for attempt in 1.. {
+        match file.try_lock() {
+            Ok(()) => break,
+            // A process that is just being started elsewhere in this program holds copies of all open
+            // files for a moment, and with them a lock that was released meanwhile.
+            Err(fs::TryLockError::WouldBlock) if attempt < LOCK_ATTEMPTS => {
+                std::thread::park_timeout(LOCK_PAUSE);
+            }
+            Err(fs::TryLockError::WouldBlock) => return Err(Error::Locked { dir: dir.to_owned() }),
+            Err(fs::TryLockError::Error(e)) => {
+                return Err(Error::io(format!("locking {}", path.display()), e))
+            }
+        }
+    }
+    Ok(file)
+}
+
+/// Makes a file that only its owner can read.
+pub(crate) fn create_file(path: &Path) -> std::io::Result<File> {
+    File::options().create(true).truncate(true).write(true).mode(0o600).open(path)
+}
+
+/// Writes the marker, durably.
+pub(crate) fn write_marker(dir: &Path) -> Result<()> {
+    let write = || -> std::io::Result<PathBuf> {
+        let part = dir.join(MARKER_PART);
+        let mut file = create_file(&part)?;
+        writeln!(file, "{MARKER_TEXT}{FORMAT_VERSION}")?;
+        file.sync_all()?;
+        Ok(part)
+    };
+    let part = write().map_err(|e| Error::io(format!("marking {}", dir.display()), e))?;
+    rename(&part, &dir.join(MARKER))
+}
+
+const MARKER_TEXT: &str = "plinth-engine format ";
+
+/// Reads the marker and refuses another version's.
+fn check_format(dir: &Path) -> Result<()> {
+    let marker = dir.join(MARKER);
+    let text = fs::read(&marker).map_err(|e| Error::io(format!("reading {}", marker.display()), e))?;
+    let found = std::str::from_utf8(&text)
+        .ok()
+        .and_then(|text| text.strip_suffix('\n')?.strip_prefix(MARKER_TEXT)?.parse().ok());
+    match found {
+        Some(FORMAT_VERSION) => Ok(()),
+        Some(found) => Err(Error::FormatVersion { found, expected: FORMAT_VERSION }),
+        None => Err(Error::Incomplete {
+            dir: dir.to_owned(),
+            path: marker,
+            reason: "it does not name a format version",
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(names: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for name in names {
+            match *name {
+                MARKER => write_marker(dir.path()).unwrap(),
+                DATABASE | CREATING | RESTORING => fs::create_dir(dir.path().join(name)).unwrap(),
+                name => fs::write(dir.path().join(name), "").unwrap(),
+            }
+        }
+        dir
+    }
+
+    #[test]
+    fn only_what_was_never_acknowledged_counts_as_empty() {
+        for (names, expected) in [
+            (&[][..], "Ok(Empty)"),
+            (&[LOCK, LOST_FOUND], "Ok(Empty)"),
+            (&[LOCK, MARKER_PART, CREATING], "Ok(Empty)"),
+            (&[LOCK, MARKER, CREATING], "Ok(Empty)"),
+            (&[LOCK, MARKER, DATABASE], "Ok(Complete)"),
+            (&[LOCK, MARKER, DATABASE, CREATING], "Ok(Complete)"),
+            (&[LOCK, MARKER, DATABASE, OLD_RESTORING], "Ok(Complete)"),
+            (&[LOCK, DATABASE], "Err(Incomplete"),
+            (&[DATABASE, CREATING], "Err(Incomplete"),
+            (&[LOCK, MARKER], "Err(Incomplete"),
+            (&[LOCK, RESTORING], "Err(UnfinishedRestore"),
+            (&[LOCK, MARKER, RESTORING], "Err(UnfinishedRestore"),
+            (&[LOCK, MARKER, CREATING, RESTORING], "Err(UnfinishedRestore"),
+            (&[LOCK, OLD_RESTORING, DATABASE], "Err(UnfinishedRestore"),
+            (&[LOCK, OLD_RESTORING], "Err(Foreign"),
+            (&["thesis.txt"], "Err(Foreign"),
+        ] {
+            let dir = with(names);
+            let state = format!("{:?}", inspect(dir.path()));
+            assert!(state.starts_with(expected), "{names:?}: {state}");
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), names.len(), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_not_absent() {
+        for name in [MARKER, DATABASE, CREATING, RESTORING] {
+            for rest in [&[MARKER, DATABASE][..], &[MARKER], &[DATABASE], &[]] {
+                let rest: Vec<&str> = rest.iter().filter(|other| **other != name).copied().collect();
+                let dir = with(&rest);
+                // A link to itself: the system answers with an error that is not "not found".
+                std::os::unix::fs::symlink(name, dir.path().join(name)).unwrap();
+                let state = inspect(dir.path());
+                if rest == [MARKER, DATABASE] {
+                    assert!(matches!(state, Ok(State::Complete)), "{name} is of no interest: {state:?}");
+                } else {
+                    assert!(state.is_err(), "{name} beside {rest:?}: {state:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_damaged_marker_is_named() {
+        for text in ["", "plinth-engine", "plinth-engine format ", "plinth-engine format 1", "\0\0\0"] {
+            let dir = with(&[MARKER, DATABASE]);
+            fs::write(dir.path().join(MARKER), text).unwrap();
+            let error = inspect(dir.path()).unwrap_err().to_string();
+            assert!(error.contains("PLINTH"), "{text:?}: {error}");
+        }
+    }
+}

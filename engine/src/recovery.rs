@@ -1,0 +1,204 @@
+//! What a start makes of the logs before RocksDB reads them: what it may drop, and what it must refuse.
+//!
+//! Dropped is only what was never acknowledged: a torn write at the end of the newest log, and logs behind a torn one that the
+//! watermark does not know. Everything else that does not fit is refused, with the file's name, and left as it is for
+//! `plinth repair`: a log that is damaged, absent or shorter than the watermark says, a gap between the sequence numbers of two
+//! logs, a MANIFEST that has lost its end.
+//!
+//! Logs that RocksDB needs no longer may be left over from a crash, in any state. The MANIFEST tells which those are; it is asked
+//! only when something does not fit.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use crate::directory::{self, DATABASE};
+use crate::error::{Error, Result};
+use crate::wal::{self, Contents, Tail};
+use crate::watermark::{self, Mark};
+
+/// Where logs are kept that hold nothing acknowledged and do not follow the ones before them.
+const UNACKNOWLEDGED: &str = "unacknowledged";
+
+/// What a start dropped. Nothing of it was ever acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    /// The log.
+    pub path: PathBuf,
+    /// Bytes of it that were dropped, from its end.
+    pub bytes: u64,
+}
+
+/// A log file and what it holds.
+#[derive(Debug, Clone)]
+pub(crate) struct Log {
+    pub number: u64,
+    pub path: PathBuf,
+    pub bytes: u64,
+    pub contents: Contents,
+}
+
+/// What a start has to do before RocksDB opens the database.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// The log whose torn end is cut off, and the bytes that stay.
+    cut: Option<Log>,
+    /// Logs that hold nothing acknowledged and do not follow.
+    set_aside: Vec<Log>,
+}
+
+/// Reads the logs of the database in `dir`.
+pub(crate) fn read_logs(dir: &Path) -> Result<Vec<Log>> {
+    let mut logs = Vec::new();
+    for (number, path) in watermark::logs(&dir.join(DATABASE))? {
+        let bytes = fs::read(&path).map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
+        let contents = wal::read(&bytes, |_| {});
+        logs.push(Log { number, path, bytes: bytes.len() as u64, contents });
+    }
+    Ok(logs)
+}
+
+/// Decides what may be dropped, or why the store must not be opened. Changes nothing. `oldest_needed` asks the MANIFEST for the
+/// oldest log that RocksDB needs.
+pub(crate) fn plan(dir: &Path, oldest_needed: impl FnOnce(&[Log]) -> Result<u64>) -> Result<Plan> {
+    let mark = watermark::read(dir)?;
+    check_manifest(dir, mark)?;
+    let mut logs = read_logs(dir)?;
+    check_against_mark(dir, &logs, mark)?;
+    if mismatch(&logs).is_some() {
+        let oldest = oldest_needed(&logs)?;
+        logs.retain(|log| log.number >= oldest);
+    }
+    let mut plan = Plan::default();
+    if let Some(mismatch) = mismatch(&logs) {
+        let at = match mismatch {
+            Mismatch::Damage(at) => {
+                return Err(damaged(&logs[at], "the write-ahead log is damaged before its end"))
+            }
+            Mismatch::Gap(at) => at,
+        };
+        // The watermark is on disk before the first group in a log is acknowledged.
+        let unknown = |log: &Log| mark.is_some_and(|mark| mark.log < log.number);
+        if !logs[at..].iter().all(|log| unknown(log) || log.contents.first.is_none()) {
+            return Err(damaged(&logs[at], "write-ahead logs before this one are missing or shortened"));
+        }
+        plan.set_aside = logs.split_off(at);
+    }
+    let newest = logs.into_iter().rfind(|log| log.bytes > 0);
+    plan.cut = newest.filter(|log| log.contents.tail == Tail::Torn && log.contents.sound < log.bytes);
+    Ok(plan)
+}
+
+impl Plan {
+    /// Whether RocksDB can read the logs as they are.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cut.is_none() && self.set_aside.is_empty()
+    }
+
+    /// What is left of `logs`, and how many bytes of each.
+    pub(crate) fn remaining(&self, logs: Vec<Log>) -> Vec<(PathBuf, u64)> {
+        let set_aside = |log: &Log| self.set_aside.iter().any(|other| other.number == log.number);
+        let cut = self.cut.as_ref();
+        logs.into_iter()
+            .filter(|log| !set_aside(log))
+            .map(|log| {
+                let cut = cut.filter(|cut| cut.number == log.number);
+                (log.path, cut.map_or(log.bytes, |cut| cut.contents.sound))
+            })
+            .collect()
+    }
+
+    /// Drops what the plan says.
+    pub(crate) fn apply(self, dir: &Path) -> Result<Vec<Dropped>> {
+        let mut dropped = Vec::new();
+        if !self.set_aside.is_empty() {
+            let aside = dir.join(UNACKNOWLEDGED);
+            directory::create(&aside)?;
+            for log in self.set_aside {
+                let name = log.path.file_name().unwrap_or_default();
+                fs::rename(&log.path, aside.join(name))
+                    .map_err(|e| Error::io(format!("moving {}", log.path.display()), e))?;
+                dropped.push(Dropped { path: log.path, bytes: log.bytes });
+            }
+            directory::sync(&aside)?;
+            directory::sync(&dir.join(DATABASE))?;
+        }
+        if let Some(log) = self.cut {
+            File::options()
+                .write(true)
+                .open(&log.path)
+                .and_then(|file| {
+                    file.set_len(log.contents.sound)?;
+                    file.sync_all()
+                })
+                .map_err(|e| Error::io(format!("cutting {}", log.path.display()), e))?;
+            dropped.push(Dropped { bytes: log.bytes - log.contents.sound, path: log.path });
+        }
+        Ok(dropped)
+    }
+}
+
+/// Where logs do not fit together.
+enum Mismatch {
+    /// This one is damaged.
+    Damage(usize),
+    /// This one does not go on where the one before it ended.
+    Gap(usize),
+}
+
+fn mismatch(logs: &[Log]) -> Option<Mismatch> {
+    let mut next = None;
+    for (at, log) in logs.iter().enumerate() {
+        if let (Some(next), Some(first)) = (next, log.contents.first) {
+            if next != first {
+                return Some(Mismatch::Gap(at));
+            }
+        }
+        next = log.contents.next.or(next);
+        if log.contents.tail == Tail::Damaged {
+            return Some(Mismatch::Damage(at));
+        }
+    }
+    None
+}
+
+/// What the watermark knows of the logs must be there.
+fn check_against_mark(dir: &Path, logs: &[Log], mark: Option<Mark>) -> Result<()> {
+    let Some(mark) = mark else { return Ok(()) };
+    let missing = |reason| {
+        let path = dir.join(DATABASE).join(format!("{:06}.log", mark.log));
+        Err(Error::Incomplete { dir: dir.to_owned(), path, reason })
+    };
+    if logs.last().is_none_or(|newest| newest.number < mark.log) {
+        return missing("the newest write-ahead log is missing");
+    }
+    match logs.iter().find(|log| log.number == mark.log) {
+        Some(log) if log.contents.sound < mark.log_bytes && log.contents.tail != Tail::Damaged => {
+            missing("the write-ahead log is shorter than it was")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The MANIFEST may have a torn end, but not within what the watermark knows of it.
+fn check_manifest(dir: &Path, mark: Option<Mark>) -> Result<()> {
+    let (number, path) = watermark::manifest(&dir.join(DATABASE))?;
+    let bytes = fs::read(&path).map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
+    let contents = wal::read_manifest(&bytes);
+    let reason = match mark {
+        _ if contents.tail == Tail::Damaged => "it is damaged",
+        Some(mark) if number < mark.manifest => "it is older than the one that was used last",
+        Some(mark) if number == mark.manifest && contents.sound < mark.manifest_bytes => {
+            "it is shorter than it was"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::Incomplete { dir: dir.to_owned(), path, reason })
+}
+
+fn damaged(log: &Log, reason: &'static str) -> Error {
+    Error::Corrupt {
+        key: bytes::Bytes::copy_from_slice(log.path.as_os_str().as_encoded_bytes()),
+        revision: crate::revision::Revision::ZERO,
+        reason,
+    }
+}

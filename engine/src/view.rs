@@ -1,0 +1,79 @@
+//! A database directory beside the real one, through which RocksDB can be shown less than there is: its table files are
+//! links, its logs are cut or blank. What is done in it does not touch the real one.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read};
+use std::os::unix::fs::{symlink, DirBuilderExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::directory;
+use crate::error::{Error, Result};
+
+/// What a view shows of the logs.
+pub(crate) enum Logs<'a> {
+    /// These, each up to so many bytes.
+    Cut(&'a [(PathBuf, u64)]),
+    /// Logs of the same names and lengths in which there is nothing.
+    Blank(&'a [(PathBuf, u64)]),
+}
+
+/// A view. Removed when it is dropped.
+pub(crate) struct View(PathBuf);
+
+impl View {
+    /// A view of `database` in the system's directory for temporary files.
+    pub(crate) fn temporary(database: &Path, logs: &Logs<'_>) -> Result<View> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("plinth-view-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        View::at(std::env::temp_dir().join(name), database, logs)
+    }
+
+    /// A view of `database` at `path`, which must not exist.
+    pub(crate) fn at(path: PathBuf, database: &Path, logs: &Logs<'_>) -> Result<View> {
+        let io = |e| Error::io(format!("making a view of {} at {}", database.display(), path.display()), e);
+        DirBuilder::new().mode(0o700).create(&path).map_err(io)?;
+        let view = View(path.clone());
+        view.fill(database, logs).map_err(io)?;
+        Ok(view)
+    }
+
+    fn fill(&self, database: &Path, logs: &Logs<'_>) -> io::Result<()> {
+        let database = database.canonicalize()?;
+        for entry in fs::read_dir(&database)? {
+            let name = entry?.file_name();
+            let (from, to) = (database.join(&name), self.0.join(&name));
+            match Path::new(&name).extension().and_then(|extension| extension.to_str()) {
+                Some("log") => {}
+                Some("sst" | "blob") => symlink(&from, &to)?,
+                // RocksDB locks one file and appends to others.
+                _ if name == "LOCK" || !from.is_file() => {}
+                _ => {
+                    fs::copy(&from, &to)?;
+                }
+            }
+        }
+        let (Logs::Cut(shown) | Logs::Blank(shown)) = logs;
+        for (from, bytes) in *shown {
+            let mut to = directory::create_file(&self.0.join(from.file_name().unwrap_or_default()))?;
+            match logs {
+                Logs::Cut(_) => {
+                    io::copy(&mut File::open(from)?.take(*bytes), &mut to)?;
+                }
+                Logs::Blank(_) => to.set_len(*bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // It is of no use to anybody; what cannot be removed is in the way of nobody.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

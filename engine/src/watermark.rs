@@ -1,0 +1,375 @@
+//! The durable watermark: how far the store had certainly got, in a file of its own.
+//!
+//! RocksDB's MANIFEST knows of every log that was closed and how long it was (`track_and_verify_wals_in_manifest`), and
+//! nothing of the newest one: were that one absent, or shortened, or the last edits of the MANIFEST itself, the store would
+//! open as if what they held had never been, and give out its revisions again. The watermark names the newest log, bytes of it
+//! that are synced, a revision that is durable, and bytes of the MANIFEST that are synced. A start must find at least that.
+//!
+//! It is written before the first group in a new log is acknowledged, one second after a commit at the latest, and when
+//! the store is closed. So a missing log is always found, and a shortened one unless all that is missing was written within the last
+//! second.
+//!
+//! The file `WATERMARK` has two slots of a page each, written in turn, so that a torn write leaves the other:
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 8 | `PLNTHWM1` |
+//! | 8 | 8 | number of the write: the slot with the higher one counts |
+//! | 16 | 8 | number of the newest log |
+//! | 24 | 8 | bytes of it |
+//! | 32 | 8 | revision |
+//! | 40 | 8 | number of the MANIFEST |
+//! | 48 | 8 | bytes of it |
+//! | 56 | 4 | crc32 of the above |
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::directory;
+use crate::error::{Error, Result};
+use crate::record::{read_u32, read_u64};
+use crate::revision::Revision;
+
+/// The file's name.
+pub(crate) const WATERMARK: &str = "WATERMARK";
+/// The file while it is made.
+const WATERMARK_PART: &str = "WATERMARK.part";
+const MAGIC: &[u8; 8] = b"PLNTHWM1";
+const SLOT: usize = 4096;
+const BYTES: usize = 60;
+/// A commit is behind the watermark for no longer than this.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// How far the store had certainly got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Mark {
+    /// Number of the newest log.
+    pub log: u64,
+    /// Bytes of it that are on disk.
+    pub log_bytes: u64,
+    /// A revision that is durable.
+    pub revision: Revision,
+    /// Number of the MANIFEST.
+    pub manifest: u64,
+    /// Bytes of it that are on disk.
+    pub manifest_bytes: u64,
+}
+
+impl Mark {
+    fn encode(self, counter: u64) -> [u8; BYTES] {
+        let mut out = [0; BYTES];
+        out[..8].copy_from_slice(MAGIC);
+        let fields =
+            [counter, self.log, self.log_bytes, self.revision.get(), self.manifest, self.manifest_bytes];
+        for (place, field) in out[8..56].chunks_exact_mut(8).zip(fields) {
+            place.copy_from_slice(&field.to_le_bytes());
+        }
+        let crc = crc32fast::hash(&out[..56]);
+        out[56..].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    fn decode(slot: &[u8]) -> Option<(u64, Mark)> {
+        let sound = slot.starts_with(MAGIC) && read_u32(slot, 56)? == crc32fast::hash(slot.get(..56)?);
+        let mark = Mark {
+            log: read_u64(slot, 16)?,
+            log_bytes: read_u64(slot, 24)?,
+            revision: Revision::new(read_u64(slot, 32)?),
+            manifest: read_u64(slot, 40)?,
+            manifest_bytes: read_u64(slot, 48)?,
+        };
+        sound.then_some((read_u64(slot, 8)?, mark))
+    }
+}
+
+/// Reads the watermark of a data directory; none in one that was written by a version without it.
+pub(crate) fn read(dir: &Path) -> Result<Option<Mark>> {
+    Ok(read_counted(dir)?.map(|(_, mark)| mark))
+}
+
+/// Refuses a store that ends at `head` where it was further once.
+pub(crate) fn check(dir: &Path, head: Revision) -> Result<()> {
+    match read(dir)? {
+        Some(mark) if mark.revision > head => {
+            Err(Error::LostCommits { dir: dir.to_owned(), found: head, durable: mark.revision })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn read_counted(dir: &Path) -> Result<Option<(u64, Mark)>> {
+    let path = dir.join(WATERMARK);
+    if directory::kind(&path)?.is_none() {
+        return Ok(None);
+    }
+    let bytes = fs::read(&path).map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
+    let newest = bytes.chunks(SLOT).take(2).filter_map(Mark::decode).max_by_key(|(counter, _)| *counter);
+    newest.map(Some).ok_or(Error::Incomplete { dir: dir.to_owned(), path, reason: "it is damaged" })
+}
+
+/// The number in the name of one of RocksDB's files.
+fn number(name: &str) -> Option<u64> {
+    name.bytes().all(|byte| byte.is_ascii_digit()).then(|| name.parse().ok()).flatten()
+}
+
+/// The write-ahead logs of a database, oldest first.
+pub(crate) fn logs(database: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    let io = |e| Error::io(format!("reading {}", database.display()), e);
+    let mut logs = Vec::new();
+    for entry in fs::read_dir(database).map_err(io)? {
+        let name = entry.map_err(io)?.file_name();
+        let found = name.to_str().and_then(|name| number(name.strip_suffix(".log")?));
+        if let Some(found) = found {
+            logs.push((found, database.join(name)));
+        }
+    }
+    logs.sort();
+    Ok(logs)
+}
+
+/// The MANIFEST that `CURRENT` names, and its number.
+pub(crate) fn manifest(database: &Path) -> Result<(u64, PathBuf)> {
+    let current = database.join("CURRENT");
+    let text = fs::read(&current).map_err(|e| Error::io(format!("reading {}", current.display()), e))?;
+    let name = std::str::from_utf8(&text).ok().and_then(|text| text.strip_suffix('\n'));
+    let found = name.and_then(|name| Some((number(name.strip_prefix("MANIFEST-")?)?, database.join(name))));
+    found.ok_or(Error::Incomplete {
+        dir: database.to_owned(),
+        path: current,
+        reason: "it does not name a MANIFEST",
+    })
+}
+
+/// Keeps the watermark of an open store.
+pub(crate) struct Watermark {
+    database: PathBuf,
+    path: PathBuf,
+    file: File,
+    counter: u64,
+    log: File,
+    /// What the file says.
+    marked: Mark,
+    /// What it could say.
+    reached: Mark,
+    marked_at: Instant,
+    /// Bytes of the log, and writes that the store had taken, when they were looked at last.
+    seen_bytes: u64,
+    seen_writes: u64,
+}
+
+impl Watermark {
+    /// Writes the watermark of a store that was opened and is at `revision`, with everything synced.
+    pub(crate) fn start(dir: &Path, revision: Revision) -> Result<Watermark> {
+        let path = dir.join(WATERMARK);
+        let database = dir.join(directory::DATABASE);
+        let counter = match read_counted(dir)? {
+            Some((counter, _)) => counter,
+            None => {
+                make(dir)?;
+                0
+            }
+        };
+        let open = |path: &Path, write| {
+            File::options()
+                .read(true)
+                .write(write)
+                .open(path)
+                .map_err(|e| Error::io(format!("opening {}", path.display()), e))
+        };
+        let (number, newest) = newest_log(&database)?;
+        let mark = Mark { log: number, revision, ..Mark::default() };
+        let mut watermark = Watermark {
+            file: open(&path, true)?,
+            log: open(&newest, false)?,
+            database,
+            path,
+            counter,
+            marked: mark,
+            reached: mark,
+            marked_at: Instant::now(),
+            seen_bytes: 0,
+            seen_writes: 0,
+        };
+        watermark.mark_synced_files()?;
+        Ok(watermark)
+    }
+
+    /// A group was written and synced, and `revision` is durable. When the group is the first in a new log, this is on disk when
+    /// the function returns. `writes` counts the store's writes, each before it is done.
+    pub(crate) fn synced(&mut self, revision: Revision, writes: &AtomicU64) -> Result<()> {
+        let bytes = self.log_bytes()?;
+        // After the bytes: a write that is not counted yet is not among them.
+        let writes = writes.load(Ordering::SeqCst);
+        let alone = self.seen_writes.checked_add(1) == Some(writes);
+        // Alone, and the log has grown: the group is in it. Else the group is in a newer one, or others wrote, too, and one of
+        // them may have begun a new log.
+        let same_log = alone && bytes > self.seen_bytes;
+        (self.seen_bytes, self.seen_writes) = (bytes, writes);
+        self.reached.revision = revision;
+        if same_log {
+            self.reached.log_bytes = bytes;
+            return Ok(());
+        }
+        let (number, path) = newest_log(&self.database)?;
+        if number == self.reached.log {
+            return Ok(());
+        }
+        self.log = File::open(&path).map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
+        self.seen_bytes = self.log_bytes()?;
+        (self.reached.log, self.reached.log_bytes) = (number, 0);
+        self.mark_manifest()
+    }
+
+    /// How long until [`Watermark::mark`] is due; none when there is nothing to write.
+    pub(crate) fn due(&self) -> Option<Duration> {
+        (self.marked != self.reached).then(|| INTERVAL.saturating_sub(self.marked_at.elapsed()))
+    }
+
+    /// Writes what was reached.
+    pub(crate) fn mark(&mut self) -> Result<()> {
+        self.counter += 1;
+        let place = SLOT as u64 * (self.counter % 2);
+        self.file
+            .write_all_at(&self.reached.encode(self.counter), place)
+            .and_then(|()| self.file.sync_data())
+            .map_err(|e| Error::io(format!("writing {}", self.path.display()), e))?;
+        self.marked = self.reached;
+        self.marked_at = Instant::now();
+        Ok(())
+    }
+
+    /// Writes what was reached, with the length of the MANIFEST on disk.
+    fn mark_manifest(&mut self) -> Result<()> {
+        let (number, path) = manifest(&self.database)?;
+        match File::open(&path).and_then(|file| synced_length(&file)) {
+            Ok(length) => (self.reached.manifest, self.reached.manifest_bytes) = (number, length),
+            // RocksDB has begun another one meanwhile; the next mark names that.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io(format!("reading {}", path.display()), error)),
+        }
+        self.mark()
+    }
+
+    /// Writes what was reached, with the lengths of the log and of the MANIFEST on disk.
+    fn mark_synced_files(&mut self) -> Result<()> {
+        let length = synced_length(&self.log)
+            .map_err(|e| Error::io(format!("syncing a log in {}", self.database.display()), e))?;
+        (self.seen_bytes, self.reached.log_bytes) = (length, length);
+        self.mark_manifest()
+    }
+
+    /// Writes the watermark of a store in which everything was written out and nothing is under way.
+    pub(crate) fn close(&mut self, revision: Revision) -> Result<()> {
+        let (number, path) = newest_log(&self.database)?;
+        self.log = File::open(&path).map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
+        (self.reached.log, self.reached.revision) = (number, revision);
+        self.mark_synced_files()
+    }
+
+    fn log_bytes(&self) -> Result<u64> {
+        let io = |e| Error::io(format!("looking at a log in {}", self.database.display()), e);
+        Ok(self.log.metadata().map_err(io)?.len())
+    }
+}
+
+/// The length of a file, all of which is on disk.
+fn synced_length(file: &File) -> std::io::Result<u64> {
+    let length = file.metadata()?.len();
+    file.sync_data()?;
+    Ok(length)
+}
+
+fn newest_log(database: &Path) -> Result<(u64, PathBuf)> {
+    logs(database)?.pop().ok_or(Error::Incomplete {
+        dir: database.to_owned(),
+        path: database.join("*.log"),
+        reason: "there is no write-ahead log",
+    })
+}
+
+/// Makes the file, with the counter zero and no claim.
+fn make(dir: &Path) -> Result<()> {
+    let part = dir.join(WATERMARK_PART);
+    let write = || -> std::io::Result<()> {
+        let mut file = directory::create_file(&part)?;
+        let mut bytes = vec![0; 2 * SLOT];
+        bytes[..BYTES].copy_from_slice(&Mark::default().encode(0));
+        file.write_all(&bytes)?;
+        file.sync_all()
+    };
+    write().map_err(|e| Error::io(format!("writing {}", part.display()), e))?;
+    directory::rename(&part, &dir.join(WATERMARK))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let database = dir.path().join(directory::DATABASE);
+        fs::create_dir(&database).unwrap();
+        fs::write(database.join("CURRENT"), "MANIFEST-000005\n").unwrap();
+        fs::write(database.join("MANIFEST-000005"), "edits").unwrap();
+        fs::write(database.join("000004.log"), "").unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_new_log_is_known_before_its_first_group_is_acknowledged() {
+        let dir = dir();
+        assert_eq!(read(dir.path()).unwrap(), None);
+        let mut watermark = Watermark::start(dir.path(), Revision::new(7)).unwrap();
+        let mark = |log, log_bytes, revision| Mark {
+            log,
+            log_bytes,
+            revision: Revision::new(revision),
+            manifest: 5,
+            manifest_bytes: 5,
+        };
+        assert_eq!(read(dir.path()).unwrap(), Some(mark(4, 0, 7)));
+        let database = dir.path().join(directory::DATABASE);
+        fs::write(database.join("000004.log"), "one").unwrap();
+        watermark.synced(Revision::new(8), &AtomicU64::new(1)).unwrap();
+        assert_eq!(read(dir.path()).unwrap(), Some(mark(4, 0, 7)), "not for every group");
+        assert!(watermark.due().is_some());
+        // Alone, and the log has not grown.
+        fs::write(database.join("000009.log"), "two").unwrap();
+        watermark.synced(Revision::new(9), &AtomicU64::new(2)).unwrap();
+        assert_eq!(read(dir.path()).unwrap(), Some(mark(9, 0, 9)));
+        // The log has grown, but somebody else wrote, too.
+        fs::write(database.join("000009.log"), "two, three").unwrap();
+        fs::write(database.join("000010.log"), "four").unwrap();
+        watermark.synced(Revision::new(10), &AtomicU64::new(4)).unwrap();
+        assert_eq!(read(dir.path()).unwrap(), Some(mark(10, 0, 10)));
+        assert_eq!(watermark.due(), None);
+    }
+
+    #[test]
+    fn a_torn_write_leaves_the_other_slot() {
+        let dir = dir();
+        let mut watermark = Watermark::start(dir.path(), Revision::new(1)).unwrap();
+        for revision in 2..6 {
+            let before = read(dir.path()).unwrap();
+            watermark.reached.revision = Revision::new(revision);
+            watermark.mark().unwrap();
+            let after = fs::read(dir.path().join(WATERMARK)).unwrap();
+            let slot = SLOT * (watermark.counter % 2) as usize;
+            for damage in 0..BYTES {
+                let mut torn = after.clone();
+                torn[slot + damage] ^= 0x55;
+                fs::write(dir.path().join(WATERMARK), &torn).unwrap();
+                assert_eq!(read(dir.path()).unwrap(), before);
+            }
+            fs::write(dir.path().join(WATERMARK), &after).unwrap();
+        }
+        for bad in [&b""[..], b"PLNTHWM1", &[0; 8192]] {
+            fs::write(dir.path().join(WATERMARK), bad).unwrap();
+            assert!(read(dir.path()).unwrap_err().to_string().contains("WATERMARK"));
+        }
+    }
+}

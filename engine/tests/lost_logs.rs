@@ -1,0 +1,368 @@
+//! Files of the database that are absent, shortened, zeroed or longer: what is lost is found when the store is opened,
+//! and nothing is removed; a torn last group is dropped; `repair` is the way out.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{assert_sound, copy_dir, dump, scratch, table_files, wal_files};
+use plinth_engine::{
+    repair, verify, At, Engine, Error, Feed, KeyRange, Options, Revision, Subscribe, Transaction,
+};
+
+fn options(dir: &Path) -> Options {
+    // Small buffers: a new log is begun often.
+    Options::new(dir).write_buffer_bytes(64 << 10)
+}
+
+fn put(engine: &Engine, key: &str, value: &[u8]) -> Revision {
+    engine.transact(Transaction::new().put(key.to_owned(), value.to_vec())).wait().unwrap().revision
+}
+
+/// Bytes that look random, without runs of zeros.
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut random = common::Random(seed);
+    (0..length).map(|_| random.next() as u8 | 1).collect()
+}
+
+/// A directory as SIGKILL leaves it, with several logs that are needed, and its head.
+fn killed() -> (tempfile::TempDir, Revision) {
+    let live = scratch();
+    let engine = Engine::open(options(live.path())).unwrap();
+    let mut head = Revision::ZERO;
+    // `expiry` and the numbers of the store are written out last: their logs stay.
+    let kept = Transaction::new().put_expiring("deadline", "x", std::time::Duration::from_secs(3600));
+    engine.transact(kept).wait().unwrap();
+    for n in 0..60 {
+        head = put(&engine, &format!("key/{n:02}"), &noise(n, 6000));
+        if wal_files(live.path()).len() >= 4 && n > 20 {
+            break;
+        }
+    }
+    let image = scratch();
+    // Files that RocksDB has done with may go while they are copied.
+    for _ in 0..50 {
+        fs::remove_dir_all(image.path()).unwrap();
+        if std::panic::catch_unwind(|| copy_dir(live.path(), image.path())).is_ok() {
+            break;
+        }
+    }
+    (image, head)
+}
+
+/// A closed directory.
+fn closed() -> (tempfile::TempDir, Revision) {
+    let dir = scratch();
+    let engine = Engine::open(options(dir.path())).unwrap();
+    let mut head = Revision::ZERO;
+    for n in 0..30 {
+        head = put(&engine, &format!("key/{n:02}"), &noise(n, 3000));
+    }
+    engine.close().unwrap();
+    (dir, head)
+}
+
+fn database_files(dir: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(dir.join("db")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// Opens `dir`; the store must be complete if it opens.
+fn open_complete(dir: &Path, head: Revision, what: &str) -> Option<Error> {
+    match Engine::open(options(dir)) {
+        Ok(engine) => {
+            assert_eq!(engine.current_revision(), head, "{what}: opened, and revisions are gone");
+            let state = dump(&engine, &KeyRange::prefix("key/"), At::Latest);
+            for (key, version) in state {
+                let n = std::str::from_utf8(&key[4..]).unwrap().parse().unwrap();
+                assert_eq!(version.value, noise(n, version.value.len()), "{what}");
+            }
+            None
+        }
+        Err(error) => Some(error),
+    }
+}
+
+#[test]
+fn every_lost_file_of_a_closed_store_is_found() {
+    let (image, head) = closed();
+    for file in database_files(image.path()) {
+        let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+        let content = fs::read(&file).unwrap();
+        let cuts = [0, content.len() / 2, content.len().saturating_sub(1)].map(|at| content[..at].to_vec());
+        let mut zeros = content.clone();
+        zeros.fill(0);
+        for (what, changed) in [
+            ("removed", None),
+            ("empty", Some(cuts[0].clone())),
+            ("half", Some(cuts[1].clone())),
+            ("a byte less", Some(cuts[2].clone())),
+            ("zeros", Some(zeros)),
+            ("longer", Some([&content[..], &[0; 700]].concat())),
+        ] {
+            if changed.as_ref() == Some(&content) {
+                continue;
+            }
+            let dir = scratch();
+            copy_dir(image.path(), dir.path());
+            let path = dir.path().join("db").join(&name);
+            match changed {
+                Some(changed) => fs::write(&path, changed).unwrap(),
+                None => fs::remove_file(&path).unwrap(),
+            }
+            let what = format!("{name} {what}");
+            let tables = table_files(dir.path()).len();
+            let is_table = name.ends_with(".sst");
+            let refused = if is_table && what.ends_with("zeros") {
+                // Read when it is needed; then it is an error.
+                let mut faults = 0;
+                assert!(verify(dir.path(), |_| {}, |_| faults += 1).is_err() || faults > 0, "{what}");
+                continue;
+            } else {
+                open_complete(dir.path(), head, &what)
+            };
+            let must_be_refused = match &*name {
+                "CURRENT" => !what.ends_with("longer"),
+                name if name.starts_with("MANIFEST") => !what.ends_with("longer"),
+                name if name.ends_with(".sst") => true,
+                name if name.ends_with(".log") => what.ends_with("removed"),
+                _ => false,
+            };
+            if must_be_refused {
+                assert!(refused.is_some(), "{what}: opened");
+            }
+            if refused.is_some() && !what.ends_with("removed") {
+                assert_eq!(table_files(dir.path()).len(), tables, "{what}: a refused start removed tables");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_lost_log_of_a_killed_store_is_found() {
+    let (image, head) = killed();
+    let logs = wal_files(image.path());
+    assert!(logs.len() >= 2, "{logs:?}");
+    assert_eq!(open_complete(&copy(image.path()).1, head, "nothing is lost").map(|e| e.to_string()), None);
+    for (index, log) in logs.iter().enumerate() {
+        let content = fs::read(log).unwrap();
+        let newest = index + 1 == logs.len();
+        for (what, length) in [("removed", None), ("empty", Some(0)), ("half", Some(content.len() / 2))] {
+            let (_dir, dir) = copy(image.path());
+            let path = dir.join("db").join(log.file_name().unwrap());
+            match length {
+                Some(length) => fs::write(&path, &content[..length]).unwrap(),
+                None => fs::remove_file(&path).unwrap(),
+            }
+            let what = format!("log {index} of {}, {what}", logs.len());
+            let before = database_files(&dir);
+            if newest && what.ends_with("half") {
+                // Its end may not have been acknowledged: what the watermark knows is there.
+                if let Ok(engine) = Engine::open(options(&dir)) {
+                    assert!(engine.current_revision() <= head);
+                }
+                continue;
+            }
+            // A log that is needed no longer is not missed.
+            match open_complete(&dir, head, &what) {
+                None => assert!(!newest, "{what}: opened"),
+                Some(_) => {
+                    let gone = before.iter().filter(|path| !path.exists());
+                    let gone: Vec<_> = gone.filter(|path| path.extension().is_some()).collect();
+                    assert!(gone.is_empty(), "{what}: removed {gone:?}");
+                    let mut faults = 0;
+                    assert!(verify(&dir, |_| {}, |_| faults += 1).is_err() || faults > 0, "{what}");
+                }
+            }
+        }
+    }
+}
+
+fn copy(image: &Path) -> (tempfile::TempDir, PathBuf) {
+    let dir = scratch();
+    copy_dir(image, dir.path());
+    let path = dir.path().to_owned();
+    (dir, path)
+}
+
+/// A directory whose last group was being written: its log, where that group begins, and the head before it.
+fn with_last_group() -> (tempfile::TempDir, PathBuf, usize, Revision) {
+    let live = scratch();
+    let engine = Engine::open(Options::new(live.path())).unwrap();
+    let before = put(&engine, "before", &noise(1, 500));
+    let log = wal_files(live.path()).pop().unwrap();
+    let begin = fs::metadata(&log).unwrap().len() as usize;
+    let mark = fs::read(live.path().join("WATERMARK")).unwrap();
+    put(&engine, "last", &noise(2, 90_000));
+    let image = scratch();
+    copy_dir(live.path(), image.path());
+    // As it was before the last group was acknowledged.
+    fs::write(image.path().join("WATERMARK"), mark).unwrap();
+    let log = image.path().join("db").join(log.file_name().unwrap());
+    (image, log, begin, before)
+}
+
+#[test]
+fn a_torn_last_group_is_dropped_and_told() {
+    let (image, log, begin, before) = with_last_group();
+    let sound = fs::read(&log).unwrap();
+    let sectors = begin.div_ceil(512)..sound.len() / 512;
+    for lost in [sectors.start, sectors.start + 1, 64, 65, 100, 128, sectors.end - 1] {
+        let dir = scratch();
+        copy_dir(image.path(), dir.path());
+        let path = dir.path().join("db").join(log.file_name().unwrap());
+        let mut torn = sound.clone();
+        torn[lost * 512..(lost + 1) * 512].fill(0);
+        fs::write(&path, &torn).unwrap();
+        assert_sound(dir.path());
+        assert_eq!(fs::read(&path).unwrap(), torn, "to verify changes nothing");
+        let engine = Engine::open(Options::new(dir.path())).unwrap();
+        assert_eq!(engine.current_revision(), before, "sector {lost}");
+        let [dropped] = engine.dropped() else { panic!("{:?}", engine.dropped()) };
+        assert_eq!((&dropped.path, dropped.bytes as usize), (&path, sound.len() - begin));
+        assert_eq!(put(&engine, "next", b"x"), before.next());
+        drop(engine);
+        assert_sound(dir.path());
+    }
+}
+
+#[test]
+fn repair_opens_what_was_refused() {
+    let live = scratch();
+    let engine = Engine::open(Options::new(live.path())).unwrap();
+    for n in 0..10 {
+        put(&engine, &format!("key/{n}"), &noise(n, 400));
+    }
+    engine.close().unwrap();
+    drop(engine);
+    let engine = Engine::open(Options::new(live.path())).unwrap();
+    let mut head = Revision::ZERO;
+    for n in 0..10 {
+        head = put(&engine, &format!("key/{n}"), &noise(n + 100, 400));
+    }
+    let image = scratch();
+    copy_dir(live.path(), image.path());
+    drop(engine);
+    let dir = image.path();
+    let log = wal_files(dir).pop().unwrap();
+    let mut damaged = fs::read(&log).unwrap();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 8;
+    fs::write(&log, &damaged).unwrap();
+    assert!(Engine::open(Options::new(dir)).is_err());
+
+    let before = database_files(dir);
+    let mut notes = Vec::new();
+    let planned = repair(dir, false, |_| {}, |note| notes.push(note)).unwrap();
+    assert!(planned.needed && planned.kept_in.is_none() && planned.log_bytes > 0, "{planned:?}");
+    assert_eq!(planned.log_revisions.unwrap().1, head);
+    assert!(notes.iter().any(|note| note.contains(".log")), "{notes:?}");
+    assert_eq!(
+        (database_files(dir), fs::read(&log).unwrap()),
+        (before, damaged.clone()),
+        "nothing is changed"
+    );
+
+    let done = repair(dir, true, |_| {}, |_| {}).unwrap();
+    assert_eq!((done.kept, done.lost, done.log_bytes), (10, 0, planned.log_bytes));
+    let kept = done.kept_in.unwrap().join("db").join(log.file_name().unwrap());
+    assert_eq!(fs::read(kept).unwrap(), damaged, "the old database is kept as it was");
+    assert_sound(dir);
+    assert_eq!(repair(dir, true, |_| {}, |_| {}).unwrap().needed, false);
+
+    let engine = Engine::open(Options::new(dir)).unwrap();
+    assert!(engine.current_revision() > head, "no revision is given out twice");
+    for after in [Revision::ZERO, Revision::new(5), head, head.next()] {
+        let feed = engine.subscribe(Subscribe::new(KeyRange::all()).after(after));
+        assert!(matches!(feed, Err(Error::Compacted { .. })), "after {after}");
+    }
+    for n in 0..10 {
+        let value = engine.get(format!("key/{n}").as_bytes(), At::Latest).unwrap().unwrap().value;
+        assert!(value == noise(n, 400) || value == noise(n + 100, 400));
+    }
+    let mut feed = engine.subscribe(Subscribe::new(KeyRange::all())).unwrap();
+    let next = put(&engine, "key/0", b"new");
+    assert!(next > head);
+    let Feed::Events(events) = feed.next_timeout(std::time::Duration::from_secs(60)).unwrap().unwrap() else {
+        panic!("no event")
+    };
+    assert_eq!(events[0].revision, next);
+    drop(feed);
+    drop(engine);
+    assert_sound(dir);
+}
+
+#[test]
+fn repair_of_a_missing_log_and_of_lost_records() {
+    let (image, head) = killed();
+    // The newest log.
+    let (_dir, dir) = copy(image.path());
+    fs::remove_file(wal_files(&dir).pop().unwrap()).unwrap();
+    assert!(Engine::open(options(&dir)).is_err());
+    let done = repair(&dir, true, |_| {}, |_| {}).unwrap();
+    assert!(done.needed && done.revision > head);
+    assert_sound(&dir);
+    assert!(Engine::open(options(&dir)).unwrap().current_revision() > head);
+    // One in the middle, when there is one.
+    let (_dir, dir) = copy(image.path());
+    let logs = wal_files(&dir);
+    fs::remove_file(&logs[logs.len() - 2]).unwrap();
+    if Engine::open(options(&dir)).is_err() {
+        let done = repair(&dir, true, |_| {}, |_| {}).unwrap();
+        assert!(done.needed && done.revision > head);
+        assert_sound(&dir);
+    }
+    // A record in a table.
+    let (closed, _) = closed();
+    let dir = closed.path();
+    let table = table_files(dir).into_iter().max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+    let mut bytes = fs::read(&table).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&table, bytes).unwrap();
+    let done = repair(dir, true, |_| {}, |_| {}).unwrap();
+    assert!(done.needed && done.lost + done.reverted <= 2 && done.kept >= 28, "{done:?}");
+    assert_sound(dir);
+}
+
+/// Deletes the log entry of a revision, past the engine.
+fn delete_log_entry(dir: &Path, revision: Revision) {
+    let families = ["default", "current", "history", "log", "expiry"];
+    let db = rocksdb::DB::open_cf(&rocksdb::Options::default(), dir.join("db"), families).unwrap();
+    let log = db.cf_handle("log").unwrap();
+    db.delete_cf(log, revision.get().to_be_bytes()).unwrap();
+    db.flush_cf(log).unwrap();
+}
+
+#[test]
+fn a_gap_in_the_log_is_an_error_of_the_feed() {
+    let (dir, head) = closed();
+    for missing in [Revision::new(1), Revision::new(12)] {
+        delete_log_entry(dir.path(), missing);
+        let engine = Engine::open(options(dir.path())).unwrap();
+        let mut feed = engine.subscribe(Subscribe::new(KeyRange::all()).after(Revision::ZERO)).unwrap();
+        let error = loop {
+            match feed.next_timeout(std::time::Duration::from_secs(60)) {
+                Ok(Some(Feed::Events(events))) => {
+                    assert!(events.iter().all(|event| event.revision < missing), "past the gap")
+                }
+                Ok(Some(Feed::Progress(at))) => assert!(at < missing, "past the gap"),
+                Ok(None) => panic!("the feed is stuck"),
+                Err(error) => break error,
+            }
+        };
+        assert!(
+            matches!(&error, Error::Corrupt { revision, .. } if revision.get() <= missing.get()),
+            "{error}"
+        );
+        let mut behind = engine.subscribe(Subscribe::new(KeyRange::all()).after(Revision::new(12))).unwrap();
+        assert_eq!(common::drain(&mut behind, head).len(), 18);
+        drop((feed, behind, engine));
+        let mut faults = 0;
+        verify(dir.path(), |_| {}, |_| faults += 1).unwrap();
+        assert!(faults > 0);
+    }
+}

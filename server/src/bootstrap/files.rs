@@ -1,0 +1,41 @@
+//! Looking for files and making directories so that neither a failed look nor a power cut is mistaken for absence.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+/// Whether there is something at `path`; a link that leads nowhere is an error, and so is every failure but "not found".
+///
+/// # Errors
+/// When it cannot be told.
+pub(crate) fn exists(path: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => fs::metadata(path).map(|_| true),
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a directory and those above it, so that a power cut does not take them away again.
+pub(crate) fn create_durably(path: &Path) -> io::Result<()> {
+    if exists(path)? {
+        return Ok(());
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent {
+        create_durably(parent)?;
+    }
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    sync_parent(path)
+}
+
+/// Writes the entry of `path` in its directory to disk.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    fs::File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}

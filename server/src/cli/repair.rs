@@ -1,0 +1,117 @@
+//! `plinth repair`: the way out for a data directory that a start refuses.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use plinth_engine::Repaired;
+
+use super::store::{Bar, StoreError};
+use crate::bootstrap::files::{create_durably, sync_parent};
+use crate::bootstrap::pki::Pki;
+use crate::bootstrap::{DataDir, Stage};
+
+/// Options of `plinth repair`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  plinth repair --data-dir ./data          (says what it would drop, and changes nothing)\n  plinth repair --data-dir ./data --yes\n\nFor a data directory of a stopped server that plinth serve refuses or in which plinth verify finds damage. Write-ahead logs are\ndropped from the first place on where they are damaged or do not follow each other, and records whose checksums do not match;\nthe newest sound version of each object stays. The store continues at a resourceVersion above all that were given out, so that\nwatches end with 410 and clients list again. Certificates and keys that are lost are made again at the next start: then every\ncredential that was issued with them ends. What was there before is kept in DATA_DIR/store/repair-TIME and DATA_DIR/pki/repair-TIME.\n\nA backup that is not older than the damage is the better way."
+)]
+pub struct RepairOptions {
+    /// Data directory of a server that is stopped
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: PathBuf,
+    /// Do it; without this nothing is changed
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Repairs a data directory.
+///
+/// # Errors
+/// [`StoreError::RepairNeeded`] when there is something to repair and `--yes` is not given; see [`StoreError`].
+pub fn repair(options: RepairOptions) -> Result<(), StoreError> {
+    let (mut dir, marker) = DataDir::for_repair(&options.data_dir)?;
+    let mut needed = false;
+    if let Some(problem) = marker {
+        println!("{problem}");
+        needed = true;
+    }
+    let bar = Bar::new();
+    let repaired = plinth_engine::repair(
+        dir.store(),
+        options.yes,
+        |progress| bar.show(progress),
+        |note| bar.print(&note),
+    )?;
+    drop(bar);
+    if repaired.needed {
+        needed = true;
+        report(&repaired);
+    }
+    if options.yes && needed {
+        let stage = dir.stage();
+        dir.enter(stage)?;
+    }
+    needed |= repair_keys(&mut dir, options.yes)?;
+    match (needed, options.yes) {
+        (false, _) => println!("{}: nothing to repair", options.data_dir.display()),
+        (true, true) => println!("{}: repaired", options.data_dir.display()),
+        (true, false) => return Err(StoreError::RepairNeeded(options.data_dir)),
+    }
+    Ok(())
+}
+
+fn report(repaired: &Repaired) {
+    let Repaired { log_bytes, kept, reverted, lost, revision, .. } = repaired;
+    println!("write-ahead logs: {log_bytes} bytes dropped");
+    if let Some((first, last)) = repaired.log_revisions {
+        println!(
+            "revisions {first} to {last} can be read in them, and are not in the repaired store as a whole"
+        );
+    }
+    println!("objects: {kept} stay, of which {reverted} in an older version; {lost} are lost");
+    println!("history: dropped; the store continues at revision {revision}");
+    if let Some(path) = &repaired.kept_in {
+        println!("what was there before is kept in {}", path.display());
+    }
+}
+
+/// Moves certificates and keys away that a start refuses, so that the next one makes new ones; answers whether there were any.
+fn repair_keys(dir: &mut DataDir, apply: bool) -> Result<bool, StoreError> {
+    let pki = Pki::at(dir.path());
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let aside = dir.path().join("pki").join(format!("repair-{seconds}"));
+    let mut found = false;
+    // The authority and the key of service accounts: each may have to go.
+    for _ in 0..2 {
+        let stage = if found { Stage::Keys } else { dir.stage() };
+        let Err(error) = pki.check(stage) else { break };
+        let Some(files) = pki.resting_on(&error) else { return Err(error.into()) };
+        println!("{}", error.to_string().lines().next().unwrap_or_default());
+        println!("these are made again at the next start, and what was issued with them ends:");
+        for file in &files {
+            println!("  {}", file.display());
+        }
+        found = true;
+        if !apply {
+            break;
+        }
+        for file in files {
+            move_aside(&file, &aside)?;
+        }
+        dir.enter(Stage::Keys)?;
+    }
+    Ok(found)
+}
+
+fn move_aside(file: &Path, aside: &Path) -> Result<(), StoreError> {
+    let failed = |source| StoreError::File { path: file.to_owned(), source };
+    if fs::symlink_metadata(file).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        return Ok(());
+    }
+    create_durably(aside).map_err(failed)?;
+    let to = aside.join(file.file_name().unwrap_or_default());
+    fs::rename(file, &to).map_err(failed)?;
+    sync_parent(file).and_then(|()| sync_parent(&to)).map_err(failed)
+}
