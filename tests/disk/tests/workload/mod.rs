@@ -214,9 +214,14 @@ pub fn complaints(dir: &Path) -> Result<(), String> {
     }
 }
 
+/// Whether the creation of the store has finished.
+fn is_created(dir: &Path) -> bool {
+    dir.join("PLINTH").exists() && dir.join("db").exists()
+}
+
 /// Opens a data directory and compares all of it with the history; then the engine must take a write.
 pub fn check_store(dir: &Path, history: &History, create: bool) -> Result<Found, String> {
-    let verified = if dir.join("PLINTH").exists() { complaints(dir) } else { Ok(()) };
+    let verified = if is_created(dir) { complaints(dir) } else { Ok(()) };
     let engine = Engine::open(options(dir).create(create).expire_keys(false));
     let engine = engine.map_err(|error| format!("open: {error}"))?;
     verified?;
@@ -244,7 +249,7 @@ pub fn check_store(dir: &Path, history: &History, create: bool) -> Result<Found,
 /// As [`check_store`], for a history whose last revisions nobody saw: those that the store has are added to it when each is a
 /// whole transaction or an expiry.
 pub fn check_survivor(dir: &Path, mut history: History, head: u64, floor: u64) -> Result<(), String> {
-    if dir.join("PLINTH").exists() || head > 0 {
+    if is_created(dir) || head > 0 {
         complaints(dir)?;
         let engine = Engine::open(options(dir).create(false).expire_keys(false));
         let engine = engine.map_err(|error| format!("open: {error}"))?;
