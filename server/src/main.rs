@@ -11,9 +11,11 @@ fn main() -> ExitCode {
     cli::allocator::configure();
     match cli::run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(fault) => {
-            eprintln!("error: {fault}");
-            ExitCode::FAILURE
+        Err(error) => {
+            if !error.is_logged() {
+                eprintln!("error: {error}");
+            }
+            error.exit_code()
         }
     }
 }

@@ -155,7 +155,7 @@ fn histogram(name: &str, help: &str, unit: f64, values: &plinth_engine::Distribu
 }
 
 /// The engine's single figures by name.
-fn figures(stats: &plinth_engine::Stats) -> [(&'static str, u64); 18] {
+fn figures(stats: &plinth_engine::Stats) -> [(&'static str, u64); 19] {
     [
         ("current_revision", stats.current_revision),
         ("compacted_revision", stats.compacted_revision),
@@ -165,6 +165,7 @@ fn figures(stats: &plinth_engine::Stats) -> [(&'static str, u64); 18] {
         ("failed_groups", stats.failed_groups),
         ("written_bytes", stats.written_bytes),
         ("expired_keys", stats.expired),
+        ("damaged_deadlines", stats.damaged_deadlines),
         ("swept_versions", stats.swept_versions),
         ("queued_transactions", stats.queued),
         ("queued_bytes", stats.queued_bytes),

@@ -347,10 +347,20 @@ impl From<EngineError> for ApiError {
             EngineError::Future { requested, current } => {
                 ApiError::too_large_resource_version(requested.get(), current.get())
             }
-            // Reads go on while the disk is full, so a retry later is the right advice.
-            EngineError::OutOfSpace { .. } => {
-                ApiError::new(503, Reason::ServiceUnavailable, "the server's disk is full; reads go on")
-                    .retry_after(5)
+            // Nothing was written and reads go on, so a retry later is the right advice.
+            EngineError::OutOfSpace { .. } => ApiError::new(
+                503,
+                Reason::ServiceUnavailable,
+                "the server's disk or quota is full, nothing was written; reads go on",
+            )
+            .retry_after(5),
+            // Nothing was written here either; the next process takes writes again.
+            error @ EngineError::Poisoned { .. } => {
+                ApiError::new(503, Reason::ServiceUnavailable, error.to_string()).retry_after(5)
+            }
+            // No advice to retry: clients that follow it could do the same thing twice.
+            error @ EngineError::OutcomeUnknown { .. } => {
+                ApiError::internal(format!("{error}; read the object before trying again"))
             }
             other => ApiError::internal(other),
         }
@@ -360,6 +370,25 @@ impl From<EngineError> for ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clients_are_advised_to_retry_only_what_was_not_written() {
+        let cause = || "IO error".to_owned();
+        for (error, code, retry) in [
+            (EngineError::OutOfSpace { message: cause() }, 503, true),
+            (EngineError::Poisoned { message: cause() }, 503, true),
+            (EngineError::OutcomeUnknown { message: cause() }, 500, false),
+        ] {
+            let answer = ApiError::from(error.clone());
+            let message = answer.message;
+            assert_eq!(
+                (answer.code, answer.details.is_some_and(|details| details.retry_after_seconds > 0)),
+                (code, retry),
+                "{error}"
+            );
+            assert_eq!(message.contains("unknown"), !retry, "{message}");
+        }
+    }
 
     #[test]
     fn messages_have_upstreams_form() {

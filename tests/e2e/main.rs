@@ -33,5 +33,6 @@ mod reading;
 mod readme;
 mod refusals;
 mod reserved_paths;
+mod storage_failure;
 mod watching;
 mod writing;

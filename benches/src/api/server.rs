@@ -30,6 +30,7 @@ const POLL: Duration = Duration::from_millis(2);
 pub struct Launch {
     binary: PathBuf,
     parent: Option<PathBuf>,
+    environment: Vec<(String, PathBuf)>,
 }
 
 impl Launch {
@@ -40,7 +41,14 @@ impl Launch {
             Some(binary) => binary,
             None => std::env::current_exe().map_err(Error::io("finding this program"))?,
         };
-        Ok(Launch { binary, parent })
+        Ok(Launch { binary, parent, environment: Vec::new() })
+    }
+
+    /// Sets a variable of the server's environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &Path) -> Launch {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     /// A new directory for one server's data and log, removed with the returned value.
@@ -79,6 +87,7 @@ impl Launch {
             "--secure-port",
             &port.to_string(),
         ]);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.args(arguments).stdout(log).stderr(log_too);
         let child = command.spawn().map_err(Error::io(format!("starting {}", self.binary.display())))?;
         let guard = Guard::new(child.id(), None)?;

@@ -9,6 +9,8 @@ mod serve;
 mod store;
 mod upstream;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 pub(crate) use serve::duration;
@@ -32,6 +34,24 @@ pub enum CliError {
     /// A benchmark could not be run to its end.
     #[error(transparent)]
     Bench(#[from] plinth_benches::Error),
+}
+
+/// The exit code of a server whose storage has failed: that of `EX_IOERR` in sysexits.h.
+pub(crate) const STORAGE_FAILED: u8 = 74;
+
+impl CliError {
+    /// The exit code of the process.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            CliError::Serve(ServeError::StorageFailed(_)) => ExitCode::from(STORAGE_FAILED),
+            _ => ExitCode::FAILURE,
+        }
+    }
+
+    /// Whether the log has it already.
+    pub fn is_logged(&self) -> bool {
+        matches!(self, CliError::Serve(ServeError::StorageFailed(_)))
+    }
 }
 
 /// A Kubernetes API server without etcd.

@@ -222,6 +222,9 @@ pub enum ServeError {
     Encryption(#[from] ConfigError),
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
+    /// Logged when it happened.
+    #[error("the storage engine has failed: {0}")]
+    StorageFailed(plinth_engine::Failure),
     #[error("{what}: {source}")]
     Io { what: &'static str, source: std::io::Error },
 }
@@ -232,7 +235,13 @@ pub enum ServeError {
 /// When it cannot start; the text is one line for people.
 pub fn run(options: ServeOptions) -> Result<(), ServeError> {
     start_logging(&options);
-    runtime()?.block_on(serve(options))
+    let runtime = runtime()?;
+    let served = runtime.block_on(serve(options));
+    if matches!(served, Err(ServeError::StorageFailed(_))) {
+        // The disk may keep threads for as long as it likes.
+        runtime.shutdown_background();
+    }
+    served
 }
 
 /// A runtime that a server can live in: its threads have the stack that deeply nested objects need.
@@ -305,9 +314,19 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        failure = running.failed() => {
+            running.give_up(&failure).await;
+            return Err(ServeError::StorageFailed(failure));
+        }
     }
     running.stop().await
 }
+
+/// How long a server whose storage has failed goes on to answer: long enough for the answers to writes
+/// under way, and for a probe to see that it is unhealthy.
+const ANSWER_AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// How long it takes its leave of its clients afterwards.
+const STOP_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// A server that is ready, within this process. Dropped, it goes on until the runtime ends, and then stops as if killed:
 /// nothing that was acknowledged is lost.
@@ -330,6 +349,34 @@ impl Running {
     /// The file by which clients reach it as the administrator.
     pub fn kubeconfig(&self) -> &std::path::Path {
         &self.kubeconfig
+    }
+
+    /// Waits until the storage engine has failed for good. The server then refuses writes and reports
+    /// itself unhealthy; the process should end and be started again.
+    pub async fn failed(&self) -> plinth_engine::Failure {
+        self.server.store.engine().failed().await
+    }
+
+    /// Logs the failure and what to do, and answers what is under way. The store is not closed: it must
+    /// not be written to any more.
+    async fn give_up(self, failure: &plinth_engine::Failure) {
+        tracing::error!(
+            error = %failure,
+            "Storage engine has failed and takes no more writes; the process ends with exit code {}. \
+             No acknowledged write is lost. Check the disk and the kernel's log, then start the server again; \
+             if it does not start, run \"plinth verify\"",
+            super::STORAGE_FAILED,
+        );
+        tokio::time::sleep(ANSWER_AFTER_FAILURE).await;
+        // Nobody listening any more is no error: then the listener has ended already.
+        let _ = self.stop.send(true);
+        let leave = async {
+            // The listener's own end says nothing that matters now.
+            let _ = self.serving.await;
+            self.server.audit.drain().await;
+        };
+        // Whoever has not taken leave by then is cut off.
+        let _ = tokio::time::timeout(STOP_AFTER_FAILURE, leave).await;
     }
 
     /// Stops it: what is under way ends, the store is closed.
@@ -383,7 +430,8 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         Options::new(dir.store())
             .create(dir.stage() == Stage::New)
             .history_retention(Some(options.history_retention))
-            .compaction_interval(options.compaction_interval),
+            .compaction_interval(options.compaction_interval)
+            .on_warning(|warning| tracing::warn!(error = %warning, "Storage engine needs attention; \"plinth verify\" says what is damaged")),
     )?;
     for dropped in engine.dropped() {
         tracing::warn!(

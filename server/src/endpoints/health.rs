@@ -20,7 +20,10 @@ const CHECKS: &[Check] = &[
     // Clients and kubeadm know the storage by upstream's name.
     Check {
         name: "etcd",
-        passes: |s| s.store.engine().snapshot(plinth_engine::At::Latest).is_ok(),
+        passes: |s| {
+            let engine = s.store.engine();
+            engine.failure().is_none() && engine.snapshot(plinth_engine::At::Latest).is_ok()
+        },
         readiness: false,
     },
     Check { name: "shutdown", passes: |s| !*s.stopping.borrow(), readiness: true },

@@ -25,7 +25,7 @@ mod shuffle;
 mod width;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, CONTENT_TYPE, RETRY_AFTER};
 use hyper::{Response, StatusCode};
@@ -211,8 +211,7 @@ impl FlowControl {
 
 fn refuse(schema: &Schema, why: Rejected) -> Refused {
     schema.metrics.rejected(schema.level.name(), &schema.name, why);
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |t| t.as_secs());
-    Refused { retry_after: schema.level.retry.refused(now) }
+    Refused { retry_after: schema.level.retry.refused_now() }
 }
 
 /// Counts a waiting request for as long as it lives.

@@ -4,6 +4,7 @@
 //! second less when few are.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -13,6 +14,8 @@ const LONGEST: u64 = 32;
 /// The advice of one level. The lock is taken only when a request is refused.
 #[derive(Debug)]
 pub struct RetryAfter {
+    /// Seconds are counted from here; the machine's clock may jump.
+    start: Instant,
     state: Mutex<State>,
 }
 
@@ -29,13 +32,18 @@ struct State {
 impl Default for RetryAfter {
     fn default() -> RetryAfter {
         let state = State { past: VecDeque::new(), second: 0, refused: 0, advice: 1, raised: 0 };
-        RetryAfter { state: Mutex::new(state) }
+        RetryAfter { start: Instant::now(), state: Mutex::new(state) }
     }
 }
 
 impl RetryAfter {
+    /// Counts a refusal; gives the seconds to tell the client.
+    pub fn refused_now(&self) -> u32 {
+        self.refused(self.start.elapsed().as_secs())
+    }
+
     /// Counts a refusal in that second; gives the seconds to tell the client.
-    pub fn refused(&self, second: u64) -> u32 {
+    fn refused(&self, second: u64) -> u32 {
         let mut state = self.state.lock();
         if second == state.second {
             state.refused += 1;

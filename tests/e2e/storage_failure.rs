@@ -1,0 +1,97 @@
+//! The storage fails under a running server: a library that is loaded before the C library makes one sync fail.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use http::Method;
+use plinth_benches::api::client::{Call, Protocol, JSON};
+use plinth_benches::api::server::{READY_WITHIN, STOP_WITHIN};
+use plinth_tests::server::launch;
+use serde_json::json;
+
+/// Where the file is whose presence makes the next sync fail. The sync removes it, so that those after it
+/// would succeed: whoever tries again is told that all is well.
+const TRIGGER: &str = "PLINTH_TEST_FAIL_SYNC";
+
+const SHIM: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+static int sync_or_fail(const char *name, int fd) {
+    const char *trigger = getenv("PLINTH_TEST_FAIL_SYNC");
+    if (trigger && unlink(trigger) == 0) { errno = EIO; return -1; }
+    int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, name);
+    return real(fd);
+}
+int fsync(int fd) { return sync_or_fail("fsync", fd); }
+int fdatasync(int fd) { return sync_or_fail("fdatasync", fd); }
+"#;
+
+/// Compiles the library; the C compiler is there, since RocksDB was compiled with it.
+fn shim(dir: &Path) -> PathBuf {
+    let (source, library) = (dir.join("shim.c"), dir.join("shim.so"));
+    std::fs::write(&source, SHIM).expect("the shim's source");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-ldl");
+    assert!(cc.status().expect("a C compiler").success(), "the shim compiles");
+    library
+}
+
+#[tokio::test]
+async fn a_failed_sync_ends_the_server_and_is_never_tried_again() {
+    let launch = launch();
+    let dir = launch.data_dir().expect("directory");
+    let trigger = dir.path().join("trigger");
+    let launch = launch.env("LD_PRELOAD", &shim(dir.path())).env(TRIGGER, &trigger);
+    let mut server = launch.start(dir.path(), &[]).await.expect("start");
+    server.ready(READY_WITHIN).await.expect("ready");
+    let mut connection =
+        server.endpoint().expect("endpoint").connect(Protocol::Http1).await.expect("connection");
+
+    let config_map = |name: &str| {
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+        Call::new(Method::POST, "/api/v1/namespaces/default/configmaps").body(JSON, body.to_string())
+    };
+    connection.must(&config_map("before")).await.expect("created");
+    std::fs::write(&trigger, "").expect("trigger");
+    let failed = connection.call(&config_map("unknown")).await.expect("an answer");
+    let text = failed.text();
+    // A background write of the server's own may have met the failing sync instead.
+    assert!(
+        failed.status == 500 && text.contains("outcome of the write is unknown") || failed.status == 503,
+        "{} {text}",
+        failed.status
+    );
+    for probe in ["/livez", "/readyz"] {
+        let health = connection.call(&Call::get(probe)).await.expect("an answer");
+        let text = health.text();
+        assert_eq!(health.status, 500, "{text}");
+        assert!(text.contains("[-]etcd failed"), "{text}");
+    }
+    let refused = connection.call(&config_map("after")).await.expect("an answer");
+    assert_eq!(refused.status, 503, "{}", refused.text());
+
+    let deadline = Instant::now() + STOP_WITHIN;
+    let ended = loop {
+        if let Some(ended) = server.ended() {
+            break ended;
+        }
+        assert!(Instant::now() < deadline, "the process ends");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    };
+    assert_eq!(ended, "exit status: 74");
+    let log = server.log().tail(100);
+    assert_eq!(log.matches("Storage engine has failed").count(), 1, "{log}");
+    assert!(log.contains("start the server again"), "{log}");
+
+    server.restart().await.expect("restarted");
+    let mut connection =
+        server.endpoint().expect("endpoint").connect(Protocol::Http1).await.expect("connection");
+    connection.must(&Call::get("/api/v1/namespaces/default/configmaps/before")).await.expect("acknowledged");
+    let after =
+        connection.call(&Call::get("/api/v1/namespaces/default/configmaps/after")).await.expect("an answer");
+    assert_eq!(after.status, 404, "what was refused was not written");
+}
