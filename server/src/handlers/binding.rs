@@ -34,6 +34,9 @@ pub(super) async fn bind(cx: Box<Context>, incoming: Incoming) -> Result<Respons
     if cx.info.resource == "pods" && name != cx.info.name {
         return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
     }
+    if name.is_empty() {
+        return Err(ApiError::bad_request("name must be provided"));
+    }
     check(&binding)?;
     admission::validate(&call, &binding).await?;
     let pods = cx.on_behalf(("", "v1", "pods"), &name, Verb::Update)?;
