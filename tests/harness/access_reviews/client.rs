@@ -102,7 +102,9 @@ impl Client {
             head = read_head(&mut stream).await?;
         }
         let mut answer = Answer { code: head.code, location: head.location.clone(), body: Vec::new() };
-        if head.code == 101 || (endless && head.code < 300) {
+        // A tunnel has no body.
+        let is_tunnel = head.code == 101 || (method == "CONNECT" && head.code < 300);
+        if is_tunnel || (endless && head.code < 300) {
             return Ok(answer);
         }
         let ends = read_body(&mut stream, &head, method, &mut answer.body).await?;
