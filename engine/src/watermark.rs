@@ -5,9 +5,9 @@
 //! open as if what they held had never been, and give out its revisions again. The watermark names the newest log, bytes of it
 //! that are synced, a revision that is durable, and bytes of the MANIFEST that are synced. A start must find at least that.
 //!
-//! It is written before the first group in a new log is acknowledged, one second after a commit at the latest, and when
+//! It is written before the first group in a new log is acknowledged, two seconds after a commit at the latest, and when
 //! the store is closed. So a missing log is always found, and a shortened one unless all that is missing was written within the last
-//! second.
+//! two seconds.
 //!
 //! The file `WATERMARK` has two slots of a page each, written in turn, so that a torn write leaves the other:
 //!
@@ -41,8 +41,8 @@ const WATERMARK_PART: &str = "WATERMARK.part";
 const MAGIC: &[u8; 8] = b"PLNTHWM1";
 const SLOT: usize = 4096;
 const BYTES: usize = 60;
-/// A commit is behind the watermark for no longer than this.
-const INTERVAL: Duration = Duration::from_secs(1);
+/// How often it is written while there are commits, and how often it is looked whether there were any.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// How far the store had certainly got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

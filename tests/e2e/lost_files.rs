@@ -58,7 +58,7 @@ async fn populated() -> TestServer {
 async fn wait_for_watermark(server: &TestServer, revision: u64) {
     /// The file has two slots of a page each, with the revision in the same place.
     const PLACES: [usize; 2] = [32, 4096 + 32];
-    loop {
+    for _ in 0..1200 {
         let bytes = fs::read(server.data().join("store/WATERMARK")).expect("watermark");
         let noted =
             PLACES.iter().filter_map(|at| Some(u64::from_le_bytes(bytes.get(*at..at + 8)?.try_into().ok()?)));
@@ -67,6 +67,7 @@ async fn wait_for_watermark(server: &TestServer, revision: u64) {
         }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
+    panic!("revision {revision} was not noted as durable");
 }
 
 fn copy(from: &Path, to: &Path) {
