@@ -127,7 +127,7 @@ impl Name {
     }
 
     /// Its DER: an attribute in each relative distinguished name, as `PrintableString` where that has all its
-    /// characters and as `UTF8String` elsewhere (RFC 5280, 4.1.2.4).
+    /// characters but the question mark, and as `UTF8String` elsewhere (RFC 5280, 4.1.2.4).
     pub fn to_der(&self) -> Vec<u8> {
         yasna::construct_der(|writer| {
             writer.write_sequence(|writer| {
@@ -135,7 +135,8 @@ impl Name {
                     writer.next().write_set(|writer| {
                         writer.next().write_sequence(|writer| {
                             writer.next().write_tagged_implicit(TAG_OID, |writer| writer.write_bytes(kind));
-                            match value.bytes().all(is_printable) {
+                            // The writer panics at a question mark, which the set has.
+                            match value.bytes().all(|byte| is_printable(byte) && byte != b'?') {
                                 true => writer.next().write_printable_string(value),
                                 false => writer.next().write_utf8_string(value),
                             }
