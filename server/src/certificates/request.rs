@@ -98,6 +98,9 @@ impl CertificateRequest {
         outer.end().ok_or(MALFORMED)?;
         let message = request.read_raw(SEQUENCE).ok_or(MALFORMED)?;
         let algorithm = request.read_raw(SEQUENCE).ok_or(MALFORMED)?;
+        // The library that reads it takes another tag for that of an object identifier, too.
+        let mut identifier = Reader::new(Reader::new(algorithm).read(SEQUENCE).ok_or(MALFORMED)?);
+        identifier.object_identifier().ok_or(MALFORMED)?;
         // No bit of the last byte is unused.
         let signature = request.read(BIT_STRING).and_then(|bits| bits.strip_prefix(&[0]));
         let signature = signature.ok_or(MALFORMED)?;
