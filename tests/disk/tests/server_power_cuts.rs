@@ -5,6 +5,9 @@
 //! `PLINTH_POWER_STRIDE=1` takes every point, N every Nth; without it nothing is done, because names of files of the first start
 //! are not all durable before the server is ready. `PLINTH_POWER_WRITES` is the number of writes in each of two lives.
 
+// No lock here outlives a panic that matters: the test fails with it. Threads that wait for another process sleep.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
 use std::path::Path;
 
 use plinth_disk_tests::campaign::{Campaign, Found, Requirement};
