@@ -171,7 +171,12 @@ fn every_lost_log_of_a_killed_store_is_found() {
                 None => assert!(!newest, "{what}: opened"),
                 Some(_) => {
                     let gone = before.iter().filter(|path| !path.exists());
-                    let gone: Vec<_> = gone.filter(|path| path.extension().is_some()).collect();
+                    // RocksDB keeps few of its own logs of messages.
+                    let is_message_log = |path: &Path| {
+                        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("LOG"))
+                    };
+                    let gone = gone.filter(|path| path.extension().is_some() && !is_message_log(path));
+                    let gone: Vec<_> = gone.collect();
                     assert!(gone.is_empty(), "{what}: removed {gone:?}");
                     let mut faults = 0;
                     assert!(verify(&dir, |_| {}, |_| faults += 1).is_err() || faults > 0, "{what}");
