@@ -219,9 +219,8 @@ impl Watermark {
             return Ok(());
         }
         self.log = File::open(&path).map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
-        self.seen_bytes = self.log_bytes()?;
-        (self.reached.log, self.reached.log_bytes) = (number, 0);
-        self.mark_manifest()
+        self.reached.log = number;
+        self.mark_synced_files()
     }
 
     /// How long until [`Watermark::mark`] is due; none when there is nothing to write.
@@ -340,12 +339,12 @@ mod tests {
         // Alone, and the log has not grown.
         fs::write(database.join("000009.log"), "two").unwrap();
         watermark.synced(Revision::new(9), &AtomicU64::new(2)).unwrap();
-        assert_eq!(read(dir.path()).unwrap(), Some(mark(9, 0, 9)));
+        assert_eq!(read(dir.path()).unwrap(), Some(mark(9, 3, 9)));
         // The log has grown, but somebody else wrote, too.
         fs::write(database.join("000009.log"), "two, three").unwrap();
         fs::write(database.join("000010.log"), "four").unwrap();
         watermark.synced(Revision::new(10), &AtomicU64::new(4)).unwrap();
-        assert_eq!(read(dir.path()).unwrap(), Some(mark(10, 0, 10)));
+        assert_eq!(read(dir.path()).unwrap(), Some(mark(10, 4, 10)));
         assert_eq!(watermark.due(), None);
     }
 
