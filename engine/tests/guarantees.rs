@@ -471,8 +471,8 @@ fn the_stored_floor_does_not_go_back() {
 /// woken nonetheless.
 #[test]
 fn a_slow_reader_of_the_past_delays_no_live_subscriber() {
-    use std::sync::mpsc::{channel, Receiver, Sender};
     use parking_lot::Mutex;
+    use std::sync::mpsc::{channel, Receiver, Sender};
     use std::sync::Arc;
     use std::task::{Context, Poll, Wake, Waker};
 

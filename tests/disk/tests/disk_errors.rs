@@ -134,7 +134,7 @@ fn child() {
 }
 
 fn run_child(root: &Path, trace: &Path, life: u64, interposed: Option<&Interposed>) -> Option<i32> {
-    let after = trace.is_file().then(|| last_event(&trace::read(trace).unwrap())).unwrap_or_default();
+    let after = if trace.is_file() { last_event(&trace::read(trace).unwrap()) } else { 0 };
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child", "--ignored", "--nocapture", "--quiet"]);
     if let Some(interposed) = interposed {

@@ -99,7 +99,7 @@ fn child() {
 /// Runs the three lives; the trace is complete afterwards.
 fn record(root: &Path, trace: &Path, commits: u64) -> Vec<Event> {
     for life in 0..3 {
-        let after = trace.is_file().then(|| last_event(&trace::read(trace).unwrap())).unwrap_or_default();
+        let after = if trace.is_file() { last_event(&trace::read(trace).unwrap()) } else { 0 };
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "child", "--ignored", "--nocapture", "--quiet"]);
         Interposed::below(root).trace(trace).apply(&mut command);
