@@ -2,7 +2,7 @@
 //!
 //! [`Authorized`] is made by the [`Authorizer`] alone, when a request was allowed, and cannot be changed. Handlers read group,
 //! resource, subresource, namespace and name from it, and derive the keys of stored objects from it, so that what is
-//! acted on is what somebody was allowed to act on. To create an object takes a [`CreateGrant`], which a request that was
+//! acted on is what somebody was allowed to act on. To create an object takes a `CreateGrant`, which a request that was
 //! authorized for another verb gets only by asking the authorizers again.
 
 use std::ops::Deref;

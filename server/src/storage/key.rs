@@ -15,7 +15,7 @@
 //!
 //! 1. No built-in group is `_custom`, so the first segment separates custom from built-in resources. The second one
 //!    separates the scopes of custom resources: a definition may be created again with another scope.
-//! 2. A slash ends a segment, and no segment contains one ([`segment`]). So a prefix that ends with a slash begins
+//! 2. A slash ends a segment, and no segment contains one (`segment`). So a prefix that ends with a slash begins
 //!    another one only where both are the same resource's.
 //! 3. The keys of one collection all have the same number of segments, since a resource has one scope.
 //!

@@ -2,8 +2,8 @@
 //!
 //! | module | objects |
 //! |---|---|
-//! | [`admission_policies`] | admission policies and their bindings: who writes them must be able to read their parameters |
-//! | [`device_claims`] | claims of devices: administrators' access, and the parts of a status that belong to schedulers and drivers |
+//! | `admission_policies` | admission policies and their bindings: who writes them must be able to read their parameters |
+//! | `device_claims` | claims of devices: administrators' access, and the parts of a status that belong to schedulers and drivers |
 
 pub(super) mod admission_policies;
 pub(super) mod device_claims;
