@@ -126,9 +126,8 @@ impl Subscription {
     /// Waits for the next events, on any async runtime.
     ///
     /// # Errors
-    /// [`Error::Compacted`] when history was compacted beyond the position, [`Error::Closed`] when the engine
-    /// was closed, [`Error::Poisoned`] when it failed, [`Error::Corrupt`] when a record on the way is damaged. Each
-    /// ends the feed.
+    /// `Compacted` when history was compacted beyond the position, `Closed` when the engine was closed, `Poisoned` when it
+    /// failed, `Corrupt` when a record on the way is damaged (of [`crate::Error`]). Each ends the feed.
     pub async fn next(&mut self) -> Result<Feed> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
