@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use hyper::header::{HeaderValue, ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response, StatusCode};
 use plinth_codec::negotiate::{self, Shape};
@@ -22,6 +22,7 @@ use crate::flow_control::{self, Digest, Refused, Schema, Seat};
 use crate::handlers::{self, Context, Warnings};
 use crate::heavy::Heavy;
 use crate::http::body::Body;
+use crate::http::request_body::RequestBody;
 use crate::http::turns::Member;
 use crate::http::upgrade::Upgrade;
 use crate::query::Query;
@@ -52,7 +53,7 @@ pub struct Came {
 }
 
 /// Answers one request. Never fails: what goes wrong becomes a Status.
-pub async fn handle(server: Arc<Server>, came: Came, request: Request<Incoming>) -> Response<Body> {
+pub async fn handle(server: Arc<Server>, came: Came, request: Request<RequestBody>) -> Response<Body> {
     let started = Instant::now();
     let route = request_info::route(request.method(), request.uri().path(), request.uri().query());
     let route = match route {
@@ -108,7 +109,7 @@ async fn answer(
     server: &Arc<Server>,
     origin: &Origin<'_>,
     route: Route,
-    mut request: Request<Incoming>,
+    mut request: Request<RequestBody>,
     told: &mut Told,
 ) -> Result<Response<Body>, ApiError> {
     let asked = Instant::now();
@@ -167,7 +168,7 @@ fn record(
     origin: &Origin<'_>,
     user: Option<&User>,
     route: &Route,
-    request: &Request<Incoming>,
+    request: &Request<RequestBody>,
 ) -> Recorder {
     if !server.audit.is_on() {
         return Recorder::default();
@@ -204,7 +205,7 @@ async fn admit(
     server: &Server,
     user: &User,
     route: &Route,
-    request: &Request<Incoming>,
+    request: &Request<RequestBody>,
     class: &mut Option<Arc<Schema>>,
 ) -> Result<Seat, Refused> {
     let (method, uri) = (request.method(), request.uri());
@@ -309,7 +310,7 @@ fn drop_body(response: &mut Response<Body>) {
 async fn identify(
     server: &Server,
     peer: &Peer,
-    request: &Request<Incoming>,
+    request: &Request<RequestBody>,
     path: &str,
 ) -> (Result<Arc<User>, ApiError>, Vec<Remark>) {
     let asked = server.authenticator.authenticate(peer, request.headers(), path);
@@ -330,7 +331,7 @@ async fn impersonate(
     server: &Server,
     sender: Arc<User>,
     route: &Route,
-    request: &Request<Incoming>,
+    request: &Request<RequestBody>,
 ) -> Result<Identity, ApiError> {
     let Some(wanted) = impersonation::wanted(request.headers())? else {
         return Ok(Identity { user: sender, impersonated: None });
@@ -349,7 +350,7 @@ async fn serve(
     server: &Arc<Server>,
     user: Arc<User>,
     route: Route,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     seat: Seat,
     warnings: Warnings,
     audit: Recorder,
@@ -425,7 +426,7 @@ fn note_decision(audit: &Recorder, decision: &Decision) {
 }
 
 /// What the authorizer needs to know of a request besides its route.
-fn read_attributes(route: &Route, request: &Request<Incoming>) -> RequestAttributes {
+fn read_attributes(route: &Route, request: &Request<RequestBody>) -> RequestAttributes {
     match route {
         Route::Resource(info) => RequestAttributes::read(request.method(), Some(info), request.uri().query()),
         Route::NonResource(_) => RequestAttributes::read(request.method(), None, None),

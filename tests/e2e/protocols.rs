@@ -5,7 +5,7 @@ use http::{Method, StatusCode};
 use plinth_benches::api::client::{Call, Identity, Protocol, JSON};
 use plinth_tests::server::{namespace, shared};
 use serde_json::{json, Value};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 #[tokio::test]
@@ -124,4 +124,72 @@ async fn large_answers_are_compressed_for_those_who_ask() {
         assert_eq!(encoding, expected, "asked for {accept:?}");
         http_body_util::BodyExt::collect(response.into_body()).await.expect("a whole body");
     }
+}
+
+/// The head of a POST by nobody, which is refused without a look at its body.
+fn refused_head(length: usize, more: &str) -> String {
+    format!("POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n{more}\r\n")
+}
+
+/// Reads until `text` has come `times` times or the server has closed.
+async fn read_until(stream: &mut (impl AsyncRead + Unpin), text: &str, times: usize) -> String {
+    let mut answer = Vec::new();
+    let mut buffer = vec![0; 4096];
+    loop {
+        let read = String::from_utf8_lossy(&answer).into_owned();
+        if read.matches(text).count() >= times {
+            return read;
+        }
+        match stream.read(&mut buffer).await {
+            Ok(n @ 1..) => answer.extend_from_slice(&buffer[..n]),
+            _ => return read,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_outlives_a_refusal_that_no_body_was_read_for() {
+    let endpoint = shared().await.endpoint().with_identity(Identity::Anonymous);
+    let mut stream = endpoint.stream(Protocol::Http1).await.expect("TLS stream");
+    for round in 1..=20 {
+        // Head and body in two TLS records: the body is not there yet when the request is refused.
+        stream.write_all(refused_head(1000, "").as_bytes()).await.expect("head");
+        stream.flush().await.expect("head");
+        tokio::task::yield_now().await;
+        stream.write_all(&[b'x'; 1000]).await.expect("body");
+        stream.flush().await.expect("body");
+        let answer = read_until(&mut stream, "\"code\":40", 1).await;
+        assert!(answer.starts_with("HTTP/1.1 40"), "{round}: {answer}");
+        assert!(!answer.to_lowercase().contains("connection: close"), "{round}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_long_body_that_nobody_reads_takes_no_answer_away() {
+    let endpoint = shared().await.endpoint().with_identity(Identity::Anonymous);
+    let stream = endpoint.stream(Protocol::Http1).await.expect("TLS stream");
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let length = 1 << 20;
+    let sent = tokio::spawn(async move {
+        writer.write_all(refused_head(length, "").as_bytes()).await?;
+        writer.write_all(&vec![b'x'; length]).await?;
+        writer.flush().await
+    });
+    let mut answer = Vec::new();
+    reader.read_to_end(&mut answer).await.expect("a clean end");
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 40") && answer.trim_end().ends_with('}'), "{answer}");
+    assert!(answer.to_lowercase().contains("connection: close"), "{answer}");
+    sent.await.expect("sender").expect("everything could be sent");
+}
+
+#[tokio::test]
+async fn who_waits_to_be_asked_for_a_body_is_refused_before() {
+    let endpoint = shared().await.endpoint().with_identity(Identity::Anonymous);
+    let mut stream = endpoint.stream(Protocol::Http1).await.expect("TLS stream");
+    stream.write_all(refused_head(10, "Expect: 100-continue\r\n").as_bytes()).await.expect("head");
+    stream.flush().await.expect("head");
+    let answer = read_until(&mut stream, "nothing of the kind", 1).await;
+    assert!(answer.starts_with("HTTP/1.1 40"), "{answer}");
+    assert!(answer.to_lowercase().contains("connection: close"), "{answer}");
 }

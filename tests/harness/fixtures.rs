@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// The directory, or `None` after saying that `test` is skipped.
 pub fn directory(test: &str) -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
+    let beside = || crate::package_dir().join("../../shared/fixtures");
     let dir = std::env::var_os("PLINTH_FIXTURES").map(PathBuf::from).unwrap_or_else(beside);
     if dir.join("manifests").is_dir() {
         return Some(dir);

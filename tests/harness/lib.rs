@@ -27,6 +27,7 @@
 //! ```
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub mod access_reviews;
@@ -42,6 +43,12 @@ pub mod server;
 /// How often a state that comes by itself is looked for, and after how many looks it has not come.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const LOOKS: usize = 6000;
+
+/// The directory of this package's sources: the one that cargo names at run time, since a target directory that outlives
+/// a checkout keeps the path of the one it was compiled in.
+pub fn package_dir() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()).into()
+}
 
 /// Waits until `holds` does.
 ///

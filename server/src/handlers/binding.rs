@@ -2,7 +2,6 @@
 //!
 //! Upstream: kubernetes `pkg/registry/core/pod/storage/storage.go`, `BindingREST`.
 
-use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_codec::schema::{self, GVK};
@@ -13,11 +12,12 @@ use crate::admission::{self, Call, Operation};
 use crate::conditions;
 use crate::field;
 use crate::http::body::Body;
+use crate::http::request_body::RequestBody;
 use crate::metadata;
 use crate::request_info::Verb;
 use crate::status::{ApiError, Reason};
 
-pub(super) async fn bind(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn bind(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
     let bytes = body::read(&cx, incoming).await?;

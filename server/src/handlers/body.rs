@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use hyper::header::CONTENT_TYPE;
 use hyper::Version;
 use plinth_codec::json::DecodeOptions;
@@ -13,6 +13,7 @@ use plinth_codec::{cbor, json, protobuf, Value};
 
 use super::Context;
 use crate::custom_resources::{object, CustomVersion};
+use crate::http::request_body::RequestBody;
 use crate::status::{ApiError, Reason};
 
 /// A decoded object and what the client is to be warned of.
@@ -27,7 +28,7 @@ pub struct Decoded {
 ///
 /// # Errors
 /// 413 when it is too long, 408 when it takes too long, 400 when the client breaks off.
-pub async fn read(cx: &Context, body: Incoming) -> Result<Bytes, ApiError> {
+pub async fn read(cx: &Context, body: RequestBody) -> Result<Bytes, ApiError> {
     let limit = cx.server.limits.body;
     // Of what is stated to be too long nothing is read; but a client of HTTP/1 reads no answer before it has sent all.
     if cx.protocol == Version::HTTP_2 && body.size_hint().lower() > limit as u64 {

@@ -1,14 +1,14 @@
 //! create: POST of an object.
 
-use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 
 use super::{body, write, Context};
 use crate::http::body::Body;
+use crate::http::request_body::RequestBody;
 use crate::status::ApiError;
 
-pub(super) async fn create(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
     let bytes = body::read(&cx, incoming).await?;

@@ -4,7 +4,6 @@
 //! Upstream: k8s.io/apiserver `pkg/registry/rest/delete.go` and `pkg/registry/generic/registry/store.go`.
 
 use bytes::Bytes;
-use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_codec::time::Timestamp;
@@ -19,6 +18,7 @@ use crate::authz::{Attributes, ResourceTarget};
 use crate::custom_resources::present;
 use crate::field;
 use crate::http::body::Body;
+use crate::http::request_body::RequestBody;
 use crate::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 use crate::representation::{Item, Representation};
 use crate::selection::Selection;
@@ -42,7 +42,7 @@ pub(super) enum Deleted {
     Kept { value: Bytes, revision: plinth_engine::Revision },
 }
 
-pub(super) async fn delete(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn delete(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     let options = Options::of(&cx, incoming).await?;
     let says_nothing = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
@@ -378,7 +378,7 @@ fn set_collector_finalizers(cx: &Context, options: &Options, object: &mut Value)
 
 pub(super) async fn delete_collection(
     cx: Box<Context>,
-    incoming: Incoming,
+    incoming: RequestBody,
 ) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::List)?;
     // The objects are those of a list with the same options: at one revision, a page of it where there is a limit.

@@ -1,7 +1,6 @@
 //! `metav1.DeleteOptions`: from the body of a DELETE, from its query, or from within an Eviction.
 
 use bytes::Bytes;
-use hyper::body::Incoming;
 use plinth_codec::json::DecodeOptions;
 use plinth_codec::negotiate::Accepts;
 use plinth_codec::schema::{self, GVK};
@@ -9,6 +8,7 @@ use plinth_codec::Value;
 
 use super::{body, Context};
 use crate::field;
+use crate::http::request_body::RequestBody;
 use crate::status::{ApiError, Cause};
 
 /// How something is to be deleted.
@@ -35,7 +35,7 @@ impl Options {
     ///
     /// # Errors
     /// 400 for what cannot be read, 422 for what makes no sense.
-    pub async fn of(cx: &Context, incoming: Incoming) -> Result<Options, ApiError> {
+    pub async fn of(cx: &Context, incoming: RequestBody) -> Result<Options, ApiError> {
         let bytes = body::read(cx, incoming).await?;
         let options = match bytes.is_empty() {
             true => Options {

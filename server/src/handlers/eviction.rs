@@ -4,7 +4,6 @@
 //! the pod goes; where the server dies between the two, the budget's controller finds the pod still there and takes the
 //! entry of `disruptedPods` out again after two minutes, as it does upstream.
 
-use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_codec::schema::{self, GVK};
@@ -18,6 +17,7 @@ use crate::admission::{self, Call, Operation};
 use crate::conditions;
 use crate::field;
 use crate::http::body::Body;
+use crate::http::request_body::RequestBody;
 use crate::metadata;
 use crate::request_info::Verb;
 use crate::status::{ApiError, Cause, Reason};
@@ -28,7 +28,7 @@ const ATTEMPTS: usize = 20;
 /// The most pods that a budget may hold as being disrupted.
 const DISRUPTED_MAX: usize = 2000;
 
-pub(super) async fn evict(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn evict(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
     let bytes = body::read(&cx, incoming).await?;

@@ -40,6 +40,7 @@ use crate::custom_resources::{object, present};
 use crate::heavy::Heavy;
 use crate::http::body::Body;
 use crate::http::compression;
+use crate::http::request_body::RequestBody;
 use crate::http::upgrade::Upgrade;
 use crate::query::Query;
 use crate::registry::{Registry, ResourceType};
@@ -258,7 +259,7 @@ fn server_user() -> User {
 ///
 /// # Errors
 /// Whatever goes wrong on the way, for [`crate::pipeline`] to encode.
-pub async fn dispatch(cx: Box<Context>, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
+pub async fn dispatch(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
     let warnings = cx.warnings.clone();
     let told = |mut error: ApiError| {
         error.warnings = warnings.take();
@@ -269,7 +270,7 @@ pub async fn dispatch(cx: Box<Context>, body: hyper::body::Incoming) -> Result<R
     Ok(response)
 }
 
-async fn answer(cx: Box<Context>, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
+async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
     let deprecation = cx.resource.custom.as_ref().and_then(|custom| custom.version().deprecation.clone());
     let part = cx.info.subresource.as_str();
     let is_served = part.is_empty() || cx.resource.row.subresource(part).is_some();
@@ -343,7 +344,7 @@ fn is_routed(cx: &Context) -> bool {
 
 /// A subresource whose body is the object itself is a face of the object; the others have handlers of
 /// their own.
-async fn subresource(cx: Box<Context>, body: hyper::body::Incoming) -> Result<Response<Body>, ApiError> {
+async fn subresource(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
     let Some(row) = cx.resource.row.subresource(&cx.info.subresource) else {
         return Err(if cx.resource.is_custom() { cx.not_found() } else { ApiError::no_such_resource() });
     };

@@ -1,6 +1,5 @@
 //! patch: JSON Patch, merge patch, strategic merge patch; retried inside the server on a concurrent change.
 
-use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::negotiate::{Accepts, ContentType, Shape};
@@ -13,6 +12,7 @@ use super::{body, Context};
 use crate::custom_resources::{object, CustomVersion};
 use crate::field;
 use crate::http::body::Body;
+use crate::http::request_body::RequestBody;
 use crate::metadata;
 use crate::ownership;
 use crate::status::{ApiError, Reason};
@@ -63,7 +63,7 @@ pub(super) struct Target<'a> {
     pub gvk: &'a GVK,
 }
 
-pub(super) async fn patch(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn patch(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     let patch = read(&cx, incoming).await?;
     let resource = cx.resource.clone();
@@ -126,7 +126,7 @@ fn apply_configuration(
 }
 
 /// Reads and parses a patch, and checks the parameters.
-pub(super) async fn read(cx: &Context, incoming: Incoming) -> Result<Patch, ApiError> {
+pub(super) async fn read(cx: &Context, incoming: RequestBody) -> Result<Patch, ApiError> {
     let accepts = if cx.resource.is_custom() { Accepts::CustomPatch } else { Accepts::Patch };
     let kind = body::content_type(cx, accepts)?;
     cx.query.check_write_options("PatchOptions")?;

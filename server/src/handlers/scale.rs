@@ -1,6 +1,5 @@
 //! The scale subresource: one shape (`autoscaling/v1` Scale) over every resource that has replicas.
 
-use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::negotiate::Shape;
@@ -14,6 +13,7 @@ use super::{body, patch, respond, Context};
 use crate::authz::authorized;
 use crate::field;
 use crate::http::body::Body;
+use crate::http::request_body::RequestBody;
 use crate::metadata;
 use crate::ownership::ScaleOwners;
 use crate::registry::ResourceType;
@@ -22,7 +22,7 @@ use crate::request_info::Verb;
 use crate::status::ApiError;
 use crate::storage::object;
 
-pub(super) async fn scale(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn scale(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     match cx.info.verb {
         Verb::Get => {

@@ -3,7 +3,6 @@
 //! Upstream: kubernetes `pkg/registry/core/serviceaccount/storage/token.go` and
 //! `pkg/registry/authentication/tokenreview`.
 
-use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_codec::schema::{self, GVK};
@@ -16,6 +15,7 @@ use crate::audit;
 use crate::authn::service_account::claims::{Kubernetes, Reference};
 use crate::field;
 use crate::http::body::Body;
+use crate::http::request_body::RequestBody;
 use crate::metadata;
 use crate::ownership;
 use crate::request_info::Verb;
@@ -30,7 +30,7 @@ const LEAST_EXPIRATION: i64 = 600;
 const MOST_EXPIRATION: i64 = 1 << 32;
 
 /// POST of `serviceaccounts/NAME/token`.
-pub(super) async fn request(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
     let bytes = body::read(&cx, incoming).await?;

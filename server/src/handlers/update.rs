@@ -1,15 +1,15 @@
 //! update: PUT of an object, or of a subresource that has the object's own kind.
 
-use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 
 use super::write::{self, Ownership, Update, Updated};
 use super::{body, Context};
 use crate::http::body::Body;
+use crate::http::request_body::RequestBody;
 use crate::status::ApiError;
 
-pub(super) async fn update(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn update(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("UpdateOptions")?;
     let bytes = body::read(&cx, incoming).await?;

@@ -2,7 +2,6 @@
 //!
 //! Each answer comes from what decides for real: the authorizer, the request's own user, the engine.
 
-use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_codec::{tree, Map, Value};
@@ -11,12 +10,13 @@ use plinth_engine::At;
 use super::{access_reviews, body, respond, tokens, Context};
 use crate::admission::{self, Call, Operation};
 use crate::http::body::Body;
+use crate::http::request_body::RequestBody;
 use crate::metadata;
 use crate::ownership;
 use crate::status::ApiError;
 
 /// POST of a review.
-pub(super) async fn create(cx: Box<Context>, incoming: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
     let bytes = body::read(&cx, incoming).await?;

@@ -29,10 +29,15 @@ const READING: Duration = Duration::from_micros(100);
 /// Bytes of one read at most, so that what is made of them is done in a fraction of a millisecond even where they are a thousand
 /// frames.
 const READ: usize = 4 << 10;
+/// Reads of a turn of what nobody wants any more.
+const DISCARDS: usize = 16;
 /// Requests of a connection at once from which on their frames are worth waiting for.
 const CROWD: usize = 2;
 /// How long a client may take to read what is still held when its connection has ended.
 const LAST_FLUSH: Duration = Duration::from_secs(10);
+/// How long what a client still sends is taken from it after an answer that did not wait for it: a socket that is closed with
+/// unread bytes is reset, and the answer lost (net/http `rstAvoidanceDelay`).
+const LINGER: Duration = Duration::from_millis(500);
 
 /// The stream as hyper sees it. The lock is shared with [`drive`], which runs in the same task, so nobody ever waits for it.
 pub struct Coalesced<S> {
@@ -114,6 +119,9 @@ where
     flusher.state.lock().driven = false;
     // Whoever goes on with the stream meets the same error; who does not read is not waited for.
     let _ = tokio::time::timeout(LAST_FLUSH, poll_fn(|cx| flusher.state.lock().poll_flush(cx))).await;
+    if flusher.state.lock().head.is_cut_short() {
+        let _ = tokio::time::timeout(LINGER, poll_fn(|cx| flusher.state.lock().poll_discard(cx))).await;
+    }
     output
 }
 
@@ -135,6 +143,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> State<S> {
         ready!(self.poll_drain(cx))?;
         self.held.shrink_to(KEPT);
         Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    /// Reads until the client has ended or closed.
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut bytes = [0u8; READ];
+        for _ in 0..DISCARDS {
+            let mut part = ReadBuf::new(&mut bytes);
+            match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut part)) {
+                Ok(()) if !part.filled().is_empty() => {}
+                _ => return Poll::Ready(()),
+            }
+        }
+        // Others first.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Room for some of `wanted` bytes, made by sending what is held when there is none.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::UPGRADE;
+use hyper::header::{HeaderValue, CONNECTION, UPGRADE};
 use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -22,6 +22,7 @@ use super::coalesce::{coalesce, drive};
 use super::connections::Place;
 use super::heads::LargeHeads;
 use super::options::HttpOptions;
+use super::request_body;
 use super::turns::{Member, Streams};
 use super::upgrade::HoldsEnd;
 use crate::authn::Peer;
@@ -187,7 +188,8 @@ pub async fn serve(
     let mut stopping = server.stopping.clone();
     let away = Arc::new(Notify::new());
     let (sent_away, asker) = (away.clone(), member.clone());
-    let service = service_fn(move |mut request: Request<Incoming>| {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (mut request, unread) = request_body::lend(request);
         let incoming = incoming.clone();
         incoming.whole();
         if request.headers().contains_key(UPGRADE) {
@@ -201,9 +203,14 @@ pub async fn serve(
         // On the heap, so that it goes when the answer begins: the task of a stream is as large as the largest state that it
         // goes through, and that of a watch would keep the room of its request for as long as it lasts.
         Box::pin(async move {
-            let response = pipeline::handle(server, came, request).await;
+            let mut response = pipeline::handle(server, came, request).await;
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 incoming.switched();
+            } else if let Some(unread) = unread {
+                if !unread.drain().await {
+                    incoming.cut_short();
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
             }
             Ok::<_, Infallible>(response)
         })

@@ -31,10 +31,11 @@ impl Default for LargeHeads {
 #[derive(Clone, Debug, Default)]
 pub struct Came(Arc<AtomicU8>);
 
-/// What comes: a head, a body, or what another protocol has to say.
+/// What comes: a head, a body, what another protocol has to say, or the rest of a body that nobody reads.
 const HEAD: u8 = 0;
 const BODY: u8 = 1;
 const OTHER: u8 = 2;
+const REST: u8 = 3;
 
 impl Came {
     /// The head is whole: a body comes.
@@ -45,6 +46,11 @@ impl Came {
     /// The protocol is switched: no head comes any more.
     pub fn switched(&self) {
         self.0.store(OTHER, Ordering::Relaxed);
+    }
+
+    /// The connection ends with the next answer, although the client may still be sending.
+    pub fn cut_short(&self) {
+        self.0.store(REST, Ordering::Relaxed);
     }
 
     fn is_head(&self) -> bool {
@@ -81,6 +87,11 @@ impl Head {
     /// Bytes of HTTP/1.1 were read.
     pub fn took(&mut self, bytes: usize) {
         self.read = if self.came.is_head() { self.read.saturating_add(bytes) } else { 0 };
+    }
+
+    /// Whether the client may still be sending a body that nobody reads.
+    pub fn is_cut_short(&self) -> bool {
+        self.came.0.load(Ordering::Relaxed) == REST
     }
 
     /// A part of an answer of HTTP/1.1 is written: the next head may come.

@@ -11,6 +11,7 @@ mod idle_frames;
 mod listener;
 pub mod options;
 pub mod pull;
+pub mod request_body;
 pub mod serving;
 pub mod tls;
 pub mod turns;

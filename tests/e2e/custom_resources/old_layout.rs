@@ -33,7 +33,7 @@ const CRONTABS: &str = "/apis/example.com/v1/crontabs";
 const PLANETS: &str = "/apis/example.com/v1/planets";
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/custom_resources").join(name)
+    plinth_tests::package_dir().join("e2e/custom_resources").join(name)
 }
 
 /// What the older server answered: lists by path.

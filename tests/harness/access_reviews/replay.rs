@@ -1,6 +1,6 @@
 //! A recording's requests, put to a server one after the other.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{json, Value};
@@ -12,7 +12,7 @@ use crate::samples;
 
 /// The recordings.
 pub fn files() -> Vec<PathBuf> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("access_reviews");
+    let dir = crate::package_dir().join("access_reviews");
     let entries = std::fs::read_dir(&dir).expect("directory of the recordings");
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("entry").path()).collect();
     files.sort();
@@ -33,6 +33,11 @@ const MOST_REVIEWS: usize = 24;
 
 /// How often a request that prepares something is made again while the server does not know of it yet.
 const TRIES: u32 = 30;
+
+/// How often a write that another one was faster than is made again.
+const CONFLICTS: u32 = 5;
+/// The shortest time between two of these.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Where a recording's requests are made.
 pub struct Replay {
@@ -82,10 +87,10 @@ impl Replay {
         let mut answer = self.send(&administrator, request, &body).await?;
         for _ in 0..TRIES {
             // A definition's API, or its cache, is not there at once.
-            if !matches!(answer.code, 404 | 429) || self.settles_within.is_zero() {
+            if !matches!(answer.code, 404 | 429) {
                 break;
             }
-            tokio::time::sleep(self.settles_within / TRIES).await;
+            tokio::time::sleep((self.settles_within / TRIES).max(LOOK_AGAIN)).await;
             answer = self.send(&administrator, request, &body).await?;
         }
         if answer.code >= 300 {
@@ -111,12 +116,20 @@ impl Replay {
     }
 
     async fn outcome(&mut self, request: &Exchange, deny: usize) -> Result<(String, usize), String> {
-        let body = self.body(request).await?;
         self.runs += 1;
         let mut requester = self.requester.clone();
         requester.name = requester.name.replace('#', &self.runs.to_string());
-        self.webhook.begin(&requester, deny);
-        let answer = self.send(&requester, request, &body).await?;
+        let mut conflicts = 0;
+        let answer = loop {
+            let body = self.body(request).await?;
+            self.webhook.begin(&requester, deny);
+            let answer = self.send(&requester, request, &body).await?;
+            // Between the read of the resourceVersion and the write a controller wrote the status.
+            if answer.code != 409 || !request.body.contains("$RV") || conflicts == CONFLICTS {
+                break answer;
+            }
+            conflicts += 1;
+        };
         let reviews = self.webhook.reviews();
         let mut outcome = answer.summary(&request.method);
         for review in &reviews {

@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use super::location::{Destination, Scheme};
 use crate::handlers::Context;
 use crate::http::body::{Body, BodyError};
+use crate::http::request_body::RequestBody;
 use crate::http::upgrade::Upgrade;
 use crate::outward::connection::{dial, handshake, secure, ConnectError};
 use crate::status::{ApiError, Reason};
@@ -45,7 +46,7 @@ const CROSS_ORIGIN: [&str; 4] = [
 pub(super) async fn forward(
     cx: &Context,
     upgrade: Option<Upgrade>,
-    body: Incoming,
+    body: RequestBody,
     destination: Destination,
 ) -> Result<Response<Body>, ApiError> {
     let unreachable = |why: String| {
@@ -79,7 +80,7 @@ pub(super) async fn forward(
     }
 }
 
-async fn connect(cx: &Context, destination: &Destination) -> Result<SendRequest<Incoming>, ConnectError> {
+async fn connect(cx: &Context, destination: &Destination) -> Result<SendRequest<RequestBody>, ConnectError> {
     let is_allowed = |address| !destination.guarded || is_proxyable(address);
     let stream = dial(&destination.host, destination.port, is_allowed).await?;
     let tls = match destination.scheme {

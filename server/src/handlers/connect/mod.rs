@@ -8,7 +8,6 @@ mod forward;
 mod location;
 pub mod options;
 
-use hyper::body::Incoming;
 use hyper::header::{HeaderValue, LOCATION};
 use hyper::{Response, StatusCode};
 use plinth_codec::{tree, Value};
@@ -17,6 +16,7 @@ use super::Context;
 use crate::admission::{self, Call, Operation};
 use crate::authz::{Attributes, RequestAttributes};
 use crate::http::body::Body;
+use crate::http::request_body::RequestBody;
 use crate::query::parameters;
 use crate::request_info::Verb;
 use crate::status::ApiError;
@@ -31,7 +31,7 @@ const OF_CREATORS: &[&str] = &["attach", "exec", "portforward"];
 ///
 /// # Errors
 /// 400 and 404 where there is nowhere to go, 500 and 503 when nobody is there.
-pub(super) async fn connect(mut cx: Box<Context>, body: Incoming) -> Result<Response<Body>, ApiError> {
+pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
     let upgrade = cx.upgrade.take();
     if OF_CREATORS.contains(&cx.info.subresource.as_str()) {
         may_create(&cx).await?;
