@@ -155,6 +155,8 @@ pub(crate) struct Watermark {
     marked: Mark,
     /// What it could say.
     reached: Mark,
+    /// The log has bytes of other writers, so how many are on disk is not known without a sync.
+    is_log_ahead: bool,
     marked_at: Instant,
     /// Bytes of the log, and writes that the store had taken, when they were looked at last.
     seen_bytes: u64,
@@ -190,6 +192,7 @@ impl Watermark {
             counter,
             marked: mark,
             reached: mark,
+            is_log_ahead: false,
             marked_at: Instant::now(),
             seen_bytes: 0,
             seen_writes: 0,
@@ -211,11 +214,12 @@ impl Watermark {
         (self.seen_bytes, self.seen_writes) = (bytes, writes);
         self.reached.revision = revision;
         if same_log {
-            self.reached.log_bytes = bytes;
+            (self.reached.log_bytes, self.is_log_ahead) = (bytes, false);
             return Ok(());
         }
         let (number, path) = newest_log(&self.database)?;
         if number == self.reached.log {
+            self.is_log_ahead = true;
             return Ok(());
         }
         self.log = File::open(&path).map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
@@ -228,8 +232,11 @@ impl Watermark {
         (self.marked != self.reached).then(|| INTERVAL.saturating_sub(self.marked_at.elapsed()))
     }
 
-    /// Writes what was reached.
+    /// Writes what was reached: of the log at least what holds that revision.
     pub(crate) fn mark(&mut self) -> Result<()> {
+        if self.is_log_ahead {
+            self.reached.log_bytes = self.synced_log_bytes()?;
+        }
         self.counter += 1;
         let place = SLOT as u64 * (self.counter % 2);
         self.file
@@ -255,10 +262,16 @@ impl Watermark {
 
     /// Writes what was reached, with the lengths of the log and of the MANIFEST on disk.
     fn mark_synced_files(&mut self) -> Result<()> {
-        let length = synced_length(&self.log)
-            .map_err(|e| Error::io(format!("syncing a log in {}", self.database.display()), e))?;
+        let length = self.synced_log_bytes()?;
         (self.seen_bytes, self.reached.log_bytes) = (length, length);
         self.mark_manifest()
+    }
+
+    /// The length of the newest log that is known, all of which is on disk then.
+    fn synced_log_bytes(&mut self) -> Result<u64> {
+        self.is_log_ahead = false;
+        synced_length(&self.log)
+            .map_err(|e| Error::io(format!("syncing a log in {}", self.database.display()), e))
     }
 
     /// Writes the watermark of a store in which everything was written out and nothing is under way.

@@ -61,6 +61,8 @@ struct State {
     answering: bool,
     /// Whether the next group waits a moment for more.
     linger: Linger,
+    /// Groups were written since the syncer last waited without a timeout.
+    written_since: bool,
     /// The syncer has written every group up to this number.
     finished: u64,
     /// A group failed, or the whole engine; the builder has not taken note yet.
@@ -98,6 +100,7 @@ impl Desk {
                 ready: None,
                 syncing: false,
                 answering: false,
+                written_since: false,
                 linger: Linger::default(),
                 finished: 0,
                 failed: None,
@@ -231,8 +234,8 @@ impl Desk {
         self.syncer.notify_one();
     }
 
-    /// The syncer's side: waits for a group. None when `timeout` passed first; an error in the inner
-    /// result when there will be no more.
+    /// The syncer's side: waits for a group. None when `timeout` passed first, or, without one, when a group was written
+    /// since it last waited so: there may be something due then. An error when there will be no more groups.
     pub(crate) fn take_group(&self, timeout: Option<Duration>) -> Result<Option<Group>, Finished> {
         let mut state = self.state.lock();
         loop {
@@ -244,6 +247,7 @@ impl Desk {
                 return Err(Finished);
             }
             match timeout {
+                None if std::mem::take(&mut state.written_since) => return Ok(None),
                 None => self.syncer.wait(&mut state),
                 Some(timeout) => {
                     if self.syncer.wait_for(&mut state, timeout).timed_out() && state.ready.is_none() {
@@ -271,8 +275,12 @@ impl Desk {
         let mut state = self.state.lock();
         state.linger.answered(Instant::now());
         state.answering = false;
+        let was_written = std::mem::replace(&mut state.written_since, true);
         let waiting = state.ready.is_none();
         drop(state);
+        if !was_written {
+            self.syncer.notify_one();
+        }
         if waiting {
             self.builder.notify_one();
         }

@@ -20,7 +20,7 @@ use crate::feed::hub::Hub;
 use crate::feed::interleavings::{block_on, check, commit};
 use crate::health::{refusal, Failed, Failure, Health};
 use crate::revision::Revision;
-use crate::sync::Mutex;
+use crate::sync::{Condvar, Mutex};
 
 /// What the writer does with a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,8 @@ struct Writer {
     disk: Disk,
     /// Revisions on the disk.
     written: u64,
+    /// Revisions that the watermark knows.
+    marked: u64,
 }
 
 impl Writer {
@@ -106,11 +108,17 @@ fn build(desk: &Desk, hub: &Hub, writer: &Mutex<Writer>) {
     desk.builder_gone();
 }
 
-fn sync(desk: &Desk, writer: &Mutex<Writer>) {
+fn sync(desk: &Desk, writer: &Mutex<Writer>, marked: &Condvar) {
     loop {
+        {
+            // What is due is done at once, where the syncer would wait for its time first.
+            let mut writer = writer.lock();
+            writer.marked = writer.written;
+            marked.notify_all();
+        }
         match desk.take_group(None) {
             Ok(Some(group)) => writer.lock().write(group),
-            Ok(None) => unreachable!("there is no timeout"),
+            Ok(None) => {}
             Err(_finished) => break,
         }
     }
@@ -122,6 +130,7 @@ struct Committer {
     hub: Arc<Hub>,
     health: Arc<Health>,
     writer: Arc<Mutex<Writer>>,
+    marked: Arc<Condvar>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -140,13 +149,15 @@ impl Committer {
             health: Arc::clone(&health),
             disk,
             written: 0,
+            marked: 0,
         };
         let writer = Arc::new(Mutex::new(writer));
         let (d, h, w) = (Arc::clone(&desk), Arc::clone(&hub), Arc::clone(&writer));
         let builder = loom::thread::spawn(move || build(&d, &h, &w));
-        let (d, w) = (Arc::clone(&desk), Arc::clone(&writer));
-        let syncer = loom::thread::spawn(move || sync(&d, &w));
-        Committer { desk, hub, health, writer, threads: vec![builder, syncer] }
+        let marked = Arc::new(Condvar::new());
+        let (d, w, m) = (Arc::clone(&desk), Arc::clone(&writer), Arc::clone(&marked));
+        let syncer = loom::thread::spawn(move || sync(&d, &w, &m));
+        Committer { desk, hub, health, writer, marked, threads: vec![builder, syncer] }
     }
 
     fn propose(&self) -> Proposal {
@@ -174,6 +185,22 @@ fn every_caller_is_answered() {
         let (first, second) = (committer.propose(), committer.propose());
         assert_eq!(block_on(first).unwrap().revision, Revision::new(1));
         assert_eq!(block_on(second).unwrap().revision, Revision::new(2));
+        committer.close(2);
+    });
+}
+
+/// The syncer, which sleeps while nothing is due, hears of groups that the builder writes itself.
+#[test]
+fn the_watermark_follows_whoever_writes() {
+    check(2, || {
+        let committer = Committer::start(Disk::Works, 1 << 10);
+        for written in 1..=2 {
+            block_on(committer.propose()).unwrap();
+            let mut writer = committer.writer.lock();
+            while writer.marked < written {
+                committer.marked.wait(&mut writer);
+            }
+        }
         committer.close(2);
     });
 }

@@ -10,7 +10,6 @@ use plinth_codec::{tree, Map, Value};
 use super::patch::Target;
 use super::write::{self, Ownership, Update, Updated};
 use super::{body, patch, respond, Context};
-use crate::authz::authorized;
 use crate::field;
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
@@ -77,13 +76,7 @@ impl Change<'_> {
         let (kind, now) = ((&gvk, root), metadata::now());
         let mut after = match self {
             Change::To(scale) => {
-                let (given, name) = (metadata::text(scale, "name"), cx.info.name.as_str());
-                if given.is_empty() {
-                    return Err(metadata::nameless(name));
-                }
-                if given != name {
-                    return Err(authorized::other_name(given, name));
-                }
+                write::check_name(scale, &cx.info.name)?;
                 scale.clone()
             }
             Change::By(patch) if patch.is_apply() => {

@@ -44,6 +44,8 @@ const ERRORS: &[(&str, u64, &str)] = &[
     ("write", 1, "SHORT"),
     ("sync", 1, "EIO"),
     ("sync", FOREVER, "EIO"),
+    ("sync", 1, "ENOSPC"),
+    ("sync", 1, "EDQUOT"),
     ("sync", 1, "SLOW"),
     ("open", 1, "EIO"),
     ("open", 1, "ENOSPC"),
