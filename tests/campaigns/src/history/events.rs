@@ -4,6 +4,9 @@
 //! all objects has passed the revision of a last write (a barrier). The events of all watches together are the sequence of changes;
 //! each watch must have seen all of it between where it began and where it is, every acknowledged write must be in it, and
 //! every list must be what the changes up to its revision make.
+//!
+//! Where history is let go of, every watch of all objects may have been told so at once, and nobody saw what changed before their
+//! new lists. Then each watch, each object's requests and the order in time are checked, and the next piece begins with a list.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Excluded, Included};
@@ -162,7 +165,7 @@ pub struct Piece {
 }
 
 /// Everything that was checked so far.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct History {
     /// By version, with when it was first seen.
     changes: BTreeMap<u64, (u64, Event)>,
@@ -177,9 +180,16 @@ pub struct History {
     versions: HashMap<u64, u64>,
     /// The newest version that was seen.
     newest: u64,
+    /// Not all changes up to this version were seen.
+    unseen: u64,
 }
 
 impl History {
+    /// Of objects of which there was none at a version.
+    pub fn after(version: u64) -> History {
+        History { checked: version, ..History::default() }
+    }
+
     /// Everything up to this version has been checked.
     pub fn checked(&self) -> u64 {
         self.checked
@@ -190,11 +200,12 @@ impl History {
         self.changes.len()
     }
 
-    /// Checks what happened up to the revision of the barrier, `upto`. Nothing is under way.
+    /// Checks what happened up to the revision of the barrier, `upto`, at which `there` is what a list says. Nothing is under
+    /// way. Whether all changes were seen.
     ///
     /// # Errors
     /// When something cannot be.
-    pub fn check(&mut self, piece: &Piece, upto: u64) -> Result<(), Violation> {
+    pub fn check(&mut self, piece: &Piece, upto: u64, there: &Objects) -> Result<bool, Violation> {
         for (object, operation) in &piece.operations {
             if let Some(content) = written(operation.request) {
                 self.writes.insert(content, (object.clone(), operation.called));
@@ -206,16 +217,51 @@ impl History {
         for watch in &piece.watches {
             self.no_gap(watch, upto)?;
         }
-        self.acknowledged(piece)?;
         self.in_time(piece)?;
-        self.replay(piece, upto)?;
-        self.linear(piece)
+        let complete = self.is_complete(piece, upto);
+        if complete {
+            self.acknowledged(piece)?;
+            self.replay(piece, upto)?;
+            let end = Listed {
+                called: 0,
+                returned: 0,
+                most_recent: true,
+                scope: Scope::All,
+                version: upto,
+                objects: there.clone(),
+            };
+            listed(&end, &self.objects)?;
+        } else {
+            let seen = self.changes.range((Excluded(self.checked), Included(upto)));
+            let written = seen.filter(|(_, (_, event))| event.change != Change::Deleted);
+            self.versions.extend(written.map(|(version, (_, event))| (event.content, *version)));
+            self.objects = there.clone();
+            self.writes.clear();
+            (self.checked, self.unseen) = (upto, upto);
+        }
+        self.linear(piece)?;
+        Ok(complete)
+    }
+
+    /// Whether watches of all objects together saw everything since the last check.
+    fn is_complete(&self, piece: &Piece, upto: u64) -> bool {
+        let all = piece.watches.iter().filter(|watch| watch.scope == Scope::All);
+        let mut spans: Vec<(u64, u64)> = all.map(|watch| (watch.from, watch.position)).collect();
+        spans.sort_unstable();
+        let mut seen = self.checked;
+        for (from, position) in spans {
+            if from <= seen {
+                seen = seen.max(position);
+            }
+        }
+        seen >= upto
     }
 
     /// One version, one change, whoever sees it and when.
     fn merge(&mut self, watch: &Watch) -> Result<(), Violation> {
         for (seen, event) in &watch.events {
             match self.changes.get_mut(&event.version) {
+                None if event.version <= self.unseen => {}
                 None if event.version <= self.checked => {
                     return Err(violation!(
                         "{event:?} is new, and everything up to {} was seen",
@@ -467,13 +513,14 @@ mod tests {
         Piece { operations, lists: vec![list], watches: vec![watch(9, &seen), watch(11, &seen[2..])] }
     }
 
-    fn check(piece: &Piece) -> Result<(), Violation> {
-        History::default().check(piece, 13)
+    fn check(piece: &Piece) -> Result<bool, Violation> {
+        let there = Objects::from([("a/x".to_owned(), (3, 12))]);
+        History::after(9).check(piece, 13, &there)
     }
 
     #[test]
     fn a_sound_history_is_explained() {
-        assert_eq!(check(&sound()), Ok(()));
+        assert_eq!(check(&sound()), Ok(true));
     }
 
     #[test]
@@ -510,14 +557,15 @@ mod tests {
         piece.watches[1].events[0].1.content = 9;
         assert!(check(&piece).is_err());
         // Reused after a kill: the version is behind what was checked.
-        let mut history = History::default();
-        history.check(&sound(), 13).unwrap();
+        let there = Objects::from([("a/x".to_owned(), (3, 12))]);
+        let mut history = History::after(9);
+        history.check(&sound(), 13, &there).unwrap();
         let again = Piece {
             operations: vec![write("z", 200, Request::Create(7), Answer::Done(Some(12)))],
             watches: vec![watch(11, &[(202, event(Change::Added, "z", 7, 12))])],
             lists: Vec::new(),
         };
-        assert!(history.check(&again, 14).is_err());
+        assert!(history.check(&again, 14, &there).is_err());
     }
 
     #[test]
@@ -529,15 +577,16 @@ mod tests {
         piece.operations.remove(1);
         assert!(check(&piece).is_err());
         // An unknown outcome that shows after it was known not to have taken effect.
-        let mut history = History::default();
+        let there = Objects::from([("a/x".to_owned(), (3, 12))]);
+        let mut history = History::after(9);
         let mut never = sound();
         never.operations.push(write("z", 131, Request::Create(5), Answer::Unknown));
-        history.check(&never, 13).unwrap();
+        history.check(&never, 13, &there).unwrap();
         let late = Piece {
             watches: vec![watch(13, &[(300, event(Change::Added, "z", 5, 15))])],
             ..Piece::default()
         };
-        assert!(history.check(&late, 15).is_err());
+        assert!(history.check(&late, 15, &there).is_err());
     }
 
     #[test]
@@ -565,7 +614,7 @@ mod tests {
         piece.lists[0].returned = 135;
         assert!(check(&piece).is_err(), "13 was seen at 132");
         piece.lists[0].most_recent = false;
-        assert_eq!(check(&piece), Ok(()), "a list at an exact revision may be old");
+        assert_eq!(check(&piece), Ok(true), "a list at an exact revision may be old");
         let mut piece = sound();
         piece.operations[0].1.called = 123;
         piece.operations[0].1.returned = 124;
@@ -594,5 +643,33 @@ mod tests {
         let mut piece = sound();
         piece.operations.push(write("y", 140, Request::Read, Answer::Found { content: 2, version: 11 }));
         assert!(check(&piece).is_err(), "deleted at 131");
+    }
+
+    /// Both watches were told that history is gone, and began again with lists.
+    #[test]
+    fn what_nobody_could_see_is_not_missed_and_the_rest_is_checked() {
+        let there = Objects::from([("a/x".to_owned(), (3, 12))]);
+        let gap = || {
+            let mut piece = sound();
+            piece.watches[0].events.truncate(1);
+            piece.watches[0].position = 10;
+            piece.watches[1].events.remove(0);
+            piece.watches[1].from = 12;
+            piece
+        };
+        assert_eq!(check(&gap()), Ok(false));
+        let mut piece = gap();
+        piece.operations[0].1.answer = Answer::Done(Some(12));
+        assert!(check(&piece).is_err(), "12 is acknowledged twice");
+        let other = Objects::from([("a/x".to_owned(), (1, 10))]);
+        assert!(History::after(9).check(&gap(), 13, &other).is_err(), "the update was acknowledged");
+        // The next piece goes on from the list.
+        let mut history = History::after(9);
+        history.check(&gap(), 13, &there).unwrap();
+        let gone = write("x", 200, Request::Delete { expected: Some(12) }, Answer::Done(None));
+        let seen = [(202, event(Change::Deleted, "x", 3, 15))];
+        let next = |operations| Piece { operations, watches: vec![watch(13, &seen)], lists: Vec::new() };
+        assert_eq!(history.clone().check(&next(vec![gone]), 15, &Objects::new()), Ok(true));
+        assert!(history.check(&next(Vec::new()), 15, &Objects::new()).is_err());
     }
 }

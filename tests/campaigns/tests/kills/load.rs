@@ -287,6 +287,14 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
+    /// What a list of all objects says.
+    pub async fn everything(&mut self) -> Option<Objects> {
+        let reply = self.call(&Call::get(collection(&Scope::All))).await.ok()?;
+        let list: Value = serde_json::from_slice(&reply.body).ok()?;
+        let items = list["items"].as_array()?.iter().filter_map(facts);
+        Some(items.map(|(name, content, version)| (name, (content, version))).collect())
+    }
+
     /// Writes the last object of a namespace before a check, and returns its version.
     pub async fn barrier(&mut self, namespace: &str) -> Option<u64> {
         let request = Request::Apply(self.shared.content());

@@ -54,6 +54,7 @@ struct Figures {
     changes: AtomicU64,
     expired: AtomicU64,
     refused: AtomicU64,
+    incomplete: AtomicU64,
 }
 
 impl Figures {
@@ -61,7 +62,8 @@ impl Figures {
         let of = |n: &AtomicU64| n.load(Ordering::Relaxed);
         format!(
             "kills: {} SIGKILLs ({} while starting) in {} s; {} requests with their answers, {} of unknown outcome, {} lists, \
-             {} events seen of {} changes, {} times expired history, {} answers above 499, {} checks",
+             {} events seen of {} changes, {} times expired history, {} answers above 499, {} checks, {} of them with changes that \
+             expired unseen",
             of(&self.kills),
             of(&self.starting),
             began.elapsed().as_secs(),
@@ -73,6 +75,7 @@ impl Figures {
             of(&self.expired),
             of(&self.refused),
             of(&self.checks),
+            of(&self.incomplete),
         )
     }
 }
@@ -101,8 +104,8 @@ impl Campaign {
             .expect("connection to a ready server")
     }
 
-    /// Resumes the watches and starts the clients.
-    async fn begin(&mut self) {
+    /// Begins or resumes the watches.
+    async fn watch(&mut self) {
         let several = self.connect(Protocol::Http2).await;
         let endpoint = self.test.server.endpoint().expect("endpoint");
         for (number, watcher) in self.watchers.iter().enumerate() {
@@ -114,7 +117,18 @@ impl Campaign {
             let watching = async move { watcher.run(&shared, endpoint, protocol, connection).await };
             self.watching.push(tokio::spawn(watching));
         }
-        self.work().await;
+    }
+
+    /// Waits until all watches have begun, before anything is written.
+    async fn watched(&mut self) {
+        let positions = || self.watchers.iter().map(|watcher| watcher.position()).collect::<Option<Vec<_>>>();
+        loop {
+            if let Some(first) = positions().and_then(|positions| positions.into_iter().min()) {
+                self.history = History::after(first);
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     async fn work(&mut self) {
@@ -138,8 +152,10 @@ impl Campaign {
     /// Waits for the clients to end; requests without an answer count as over since nothing serves them any more.
     async fn collect(&mut self, killed: bool) {
         self.shared.stop.store(true, Ordering::Release);
+        let all_done = join_all(self.working.drain(..)).await;
+        // After the last call: the process is gone since then at the latest.
         let now = self.shared.now();
-        for done in join_all(self.working.drain(..)).await {
+        for done in all_done {
             let done = done.expect("a client");
             assert!(done.wrong.is_empty(), "{:#?}", done.wrong);
             assert!(
@@ -186,8 +202,9 @@ impl Campaign {
         for namespace in NAMESPACES {
             versions.push(client.barrier(namespace).await.expect("a write to a ready server"));
         }
-        self.piece.operations.extend(client.done.operations);
+        self.piece.operations.extend(std::mem::take(&mut client.done.operations));
         let upto = versions[1];
+        let there = client.everything().await.expect("a list of a ready server");
         let deadline = Instant::now() + DELIVERED_WITHIN;
         loop {
             let behind = self.watchers.iter().find(|watcher| {
@@ -219,7 +236,10 @@ impl Campaign {
         // Lists before the last check were checked against nothing: they are of revisions that nobody keeps here.
         let checked = self.history.checked();
         piece.lists.retain(|list| list.most_recent || list.version >= checked);
-        self.history.check(&piece, upto).unwrap_or_else(|violation| panic!("{violation}"));
+        let complete = self.history.check(&piece, upto, &there);
+        let complete = complete.unwrap_or_else(|violation| panic!("{violation}"));
+        assert!(complete || !self.keeps_history, "history that is kept was not seen up to {upto}");
+        figures.incomplete.fetch_add(u64::from(!complete), Ordering::Relaxed);
         self.shared.checked.store(upto, Ordering::Relaxed);
         let add = |to: &AtomicU64, n: usize| {
             to.fetch_add(n as u64, Ordering::Relaxed);
@@ -267,8 +287,10 @@ async fn campaign(number: u64, seed: u64, left: &AtomicU64, figures: &Figures, b
         connection.must(&call).await.expect("a namespace");
     }
     drop(connection);
+    campaign.watch().await;
+    campaign.watched().await;
+    campaign.work().await;
     loop {
-        campaign.begin().await;
         campaign.pause(LOAD.0, LOAD.1).await;
         let over = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_err();
         if over || campaign.rng.below(CHECK_EVERY) == 0 {
@@ -298,6 +320,8 @@ async fn campaign(number: u64, seed: u64, left: &AtomicU64, figures: &Figures, b
             figures.kills.fetch_add(1, Ordering::Relaxed);
         }
         campaign.test.server.restart().await.expect("the server starts after a kill");
+        campaign.watch().await;
+        campaign.work().await;
     }
     for watching in campaign.watching.drain(..) {
         watching.abort();
