@@ -162,9 +162,15 @@ impl Store {
     }
 
     fn check_format(&self) -> Result<()> {
-        match self.number(meta::FORMAT)?.unwrap_or(0) {
-            found if found == u64::from(FORMAT_VERSION) => Ok(()),
-            found => {
+        match self.number(meta::FORMAT)? {
+            Some(found) if found == u64::from(FORMAT_VERSION) => Ok(()),
+            // The first thing that is written.
+            None => Err(Error::Incomplete {
+                dir: self.dir.clone(),
+                path: self.dir.join(DATABASE),
+                reason: "it has lost what was written to it first: files of it are missing",
+            }),
+            Some(found) => {
                 let found = found.try_into().unwrap_or(u32::MAX);
                 Err(Error::FormatVersion { found, expected: FORMAT_VERSION })
             }

@@ -9,7 +9,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use common::{copy_dir, dump, scratch};
-use plinth_engine::{restore, verify, At, Engine, Error, KeyRange, Options, Transaction};
+use plinth_engine::{
+    restore, verify, At, Engine, Error, KeyRange, Options, Revision, Subscribe, Transaction,
+};
 
 /// A closed store with some commits.
 fn populated() -> tempfile::TempDir {
@@ -170,4 +172,31 @@ fn an_unfinished_creation_starts_over() {
         fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["LOCK", "PLINTH", "WATERMARK", "db"]);
+}
+
+/// A directory that version 0.1 left behind when it was killed: no watermark, and a MANIFEST that does not track logs.
+#[test]
+fn a_store_of_the_version_before_opens_with_all_that_it_holds() {
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/killed_0_1");
+    let dir = scratch();
+    copy_dir(&old, dir.path());
+    let engine = Engine::open(Options::new(dir.path()).create(false)).unwrap();
+    let head = engine.current_revision();
+    assert_eq!(head.get(), 94);
+    assert_eq!(engine.dropped(), []);
+    assert!(dir.path().join("WATERMARK").is_file());
+    let mut feed = engine.subscribe(Subscribe::new(KeyRange::all()).after(Revision::ZERO)).unwrap();
+    let seen: Vec<u64> = common::drain(&mut feed, head).iter().map(|(revision, _)| *revision).collect();
+    assert!(seen.is_sorted() && seen.last() == Some(&head.get()), "{seen:?}");
+    let there = dump(&engine, &KeyRange::all(), At::Latest);
+    assert_eq!(there.keys().filter(|key| String::from_utf8_lossy(key).contains("/old-")).count(), 29);
+    drop((feed, engine));
+    verify(dir.path(), |_| {}, |fault| panic!("{fault}")).unwrap();
+    assert_eq!(Engine::open(Options::new(dir.path())).unwrap().current_revision(), head);
+    // Without its only log there is nothing in it, which is no empty store.
+    let dir = scratch();
+    copy_dir(&old, dir.path());
+    fs::remove_file(dir.path().join("db/000004.log")).unwrap();
+    let refused = Engine::open(Options::new(dir.path())).map(|_| ()).unwrap_err().to_string();
+    assert!(refused.contains("files of it are missing"), "{refused}");
 }
