@@ -495,6 +495,10 @@ fn database_options(memory: &Memory, create: bool) -> rocksdb::Options {
     // A torn tail is what a crash leaves, and `recovery` has cut it off; damage before it is an error. The default
     // mode drops everything behind a damaged record without a word.
     options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    // Together, or not at all: after a failed sync for want of room RocksDB writes out what is in memory and goes on without the log
+    // that the failed group is in. Family by family, a kill between two would leave that group in those that read the log
+    // again, and not in the others.
+    options.set_atomic_flush(true);
     options.set_max_total_wal_size(memory.max_wal);
     options.set_max_background_jobs(memory.background_jobs);
     options.set_max_open_files(memory.max_open_files);

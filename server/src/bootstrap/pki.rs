@@ -13,13 +13,16 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, SanType,
 };
+use rustls::pki_types::CertificateDer;
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::files::{create_durably, exists, sync_parent};
 use super::Stage;
+use crate::authn::jwt::keys::{self, SigningKey};
 use crate::certificates::authority::AuthorityError;
 use crate::certificates::files::{self, FileError};
+use crate::certificates::signature::{self, SignatureError};
 use crate::certificates::{signers, AlternativeNames, Authority, Name, Template};
 
 /// How long the authority is valid: an appliance should not die of it.
@@ -155,12 +158,21 @@ impl Pki {
                 }
                 other => other.into(),
             })?;
+            if !is_signed_by(&ca_cert, &ca_cert) {
+                return Err(PkiError::Damaged { path: ca_cert, reason: "its signature is wrong".into() });
+            }
         }
         if found[2] {
-            files::read_key(&sa_key).map_err(|error| match error {
+            let key = files::read_key(&sa_key).map_err(|error| match error {
                 FileError::Text { path, source } => PkiError::Damaged { path, reason: source.to_string() },
                 error => error.into(),
             })?;
+            if !keys::pkcs8_of(&key).is_some_and(|der| SigningKey::from_pkcs8(&der).is_ok()) {
+                return Err(PkiError::Damaged {
+                    path: sa_key,
+                    reason: "it holds no key that can sign".into(),
+                });
+            }
         }
         Ok(())
     }
@@ -205,12 +217,12 @@ impl Pki {
         }
         let issuer = self.issuer()?;
         let san = serving_names(serves, service_ip);
-        if !is_current(&self.serving_cert(), &self.serving_key(), &san) {
+        if !self.is_current(&self.serving_cert(), &self.serving_key(), &san) {
             let mut params = leaf_params("kube-apiserver", &[], ExtendedKeyUsagePurpose::ServerAuth);
             params.subject_alt_names = san;
             self.issue(&issuer, params, &self.serving_cert(), &self.serving_key())?;
         }
-        if !is_current(&self.admin_cert(), &self.admin_key(), &[]) {
+        if !self.is_current(&self.admin_cert(), &self.admin_key(), &[]) {
             let params =
                 leaf_params("kubernetes-admin", &["system:masters"], ExtendedKeyUsagePurpose::ClientAuth);
             self.issue(&issuer, params, &self.admin_cert(), &self.admin_key())?;
@@ -241,6 +253,11 @@ impl Pki {
             not_after: now + valid,
         })?;
         Ok((cert, key.serialize_pem()))
+    }
+
+    /// Whether a certificate is there, whole, has time left and covers those addresses.
+    fn is_current(&self, cert: &Path, key: &Path, san: &[SanType]) -> bool {
+        is_usable(cert, key, san) && is_signed_by(cert, &self.ca_cert())
     }
 
     fn issuer(&self) -> Result<Issuer<'static, KeyPair>, PkiError> {
@@ -320,8 +337,32 @@ fn serving_names(serves: &[IpAddr], service_ip: IpAddr) -> Vec<SanType> {
     san
 }
 
-/// Whether a certificate is there, has time left and covers those addresses.
-fn is_current(cert: &Path, key: &Path, san: &[SanType]) -> bool {
+/// Whether a certificate is as its issuer signed it. One of another issuer is none of ours, and one that is signed in a way that is
+/// not known here is believed.
+fn is_signed_by(certificate: &Path, issuer: &Path) -> bool {
+    let (Ok(certificates), Ok(issuers)) =
+        (files::read_certificates(certificate), files::read_certificates(issuer))
+    else {
+        return false;
+    };
+    let first = |all: &[CertificateDer<'static>]| all.first().cloned().unwrap_or_else(|| Vec::new().into());
+    let (certificate, issuer) = (first(&certificates), first(&issuers));
+    let (Ok((_, certificate)), Ok((_, issuer))) =
+        (X509Certificate::from_der(&certificate), X509Certificate::from_der(&issuer))
+    else {
+        return false;
+    };
+    if certificate.issuer().as_raw() != issuer.subject().as_raw() {
+        return true;
+    }
+    let (tbs, algorithm) = (&certificate.tbs_certificate, &certificate.signature_algorithm);
+    let checked =
+        signature::check(issuer.public_key(), algorithm, tbs.as_ref(), &certificate.signature_value.data);
+    *algorithm == tbs.signature && matches!(checked, Ok(()) | Err(SignatureError::Unimplemented))
+}
+
+/// Whether a certificate is there with its key, has time left and covers those addresses.
+fn is_usable(cert: &Path, key: &Path, san: &[SanType]) -> bool {
     let Ok(certificates) = files::read_certificates(cert) else { return false };
     let Some(Ok((_, parsed))) = certificates.first().map(|der| X509Certificate::from_der(der)) else {
         return false;
@@ -361,4 +402,49 @@ fn write_with_mode(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fault)?;
     fs::rename(&temporary, path).map_err(fault)?;
     sync_parent(path).map_err(fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a file holds, whatever is around it.
+    fn contents(path: &Path) -> Vec<Vec<u8>> {
+        let certificates = files::read_certificates(path).unwrap_or_default();
+        let key = files::read_key(path).ok().map(|key| key.secret_der().to_vec());
+        certificates.iter().map(|der| der.to_vec()).chain(key).collect()
+    }
+
+    #[test]
+    fn every_flipped_bit_of_certificates_and_keys_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = Pki::at(dir.path());
+        pki.ensure(&[], IpAddr::from([10, 96, 0, 1])).unwrap();
+        pki.check(Stage::Complete).unwrap();
+        let current = |cert: &Path, key: &Path| pki.is_current(cert, key, &[]);
+        let (serving, admin) = ((pki.serving_cert(), pki.serving_key()), (pki.admin_cert(), pki.admin_key()));
+        let is_sound = || {
+            pki.check(Stage::Complete).is_ok()
+                && current(&serving.0, &serving.1)
+                && current(&admin.0, &admin.1)
+        };
+        assert!(is_sound());
+        let all = [pki.ca_cert(), pki.ca_key(), pki.service_account_key()];
+        for path in all.iter().chain([&serving.0, &serving.1, &admin.0, &admin.1]) {
+            let (text, whole) = (fs::read(path).unwrap(), contents(path));
+            let mut harmless = 0;
+            for bit in 0..text.len() * 8 {
+                let mut flipped = text.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                fs::write(path, &flipped).unwrap();
+                if is_sound() {
+                    assert_eq!(contents(path), whole, "bit {bit} of {}", path.display());
+                    harmless += 1;
+                }
+            }
+            // Line ends that may as well be others.
+            assert!(harmless < 200, "{harmless} of {}", path.display());
+            fs::write(path, &text).unwrap();
+        }
+    }
 }

@@ -12,6 +12,7 @@ use plinth_engine::{Archived, Engine, Options, Progress};
 
 use super::client::{self, ClientError};
 use crate::bootstrap::files::{exists, sync_parent};
+use crate::bootstrap::pki::Pki;
 use crate::bootstrap::{DataDir, DataDirError};
 use crate::private_files;
 
@@ -102,7 +103,7 @@ pub struct RestoreOptions {
 /// Options of `plinth verify`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  plinth verify --data-dir ./data\n\nReads every record's checksum and the cross-references of a server that is stopped. Prints a line per fault and exits\nwith 1 when there is one."
+    after_help = "Example:\n  plinth verify --data-dir ./data\n\nReads every record's checksum and the cross-references of a server that is stopped, and its certificates and keys. Prints a\nline per fault and exits with 1 when there is one."
 )]
 pub struct VerifyOptions {
     /// Data directory of a server that is stopped
@@ -260,8 +261,13 @@ pub fn verify(options: VerifyOptions) -> Result<(), StoreError> {
         |fault| bar.print(&fault.to_string()),
     )?;
     drop(bar);
+    let mut faults = verified.faults;
+    if let Err(error) = Pki::at(dir.path()).check(dir.stage()) {
+        println!("{error}");
+        faults += 1;
+    }
     println!("{} entries up to revision {}", verified.entries, verified.revision);
-    match verified.faults {
+    match faults {
         0 => Ok(()),
         faults => Err(StoreError::Faults(faults)),
     }

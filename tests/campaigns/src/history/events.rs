@@ -235,6 +235,7 @@ impl History {
             let seen = self.changes.range((Excluded(self.checked), Included(upto)));
             let written = seen.filter(|(_, (_, event))| event.change != Change::Deleted);
             self.versions.extend(written.map(|(version, (_, event))| (event.content, *version)));
+            self.versions.extend(there.values().copied());
             self.objects = there.clone();
             self.writes.clear();
             (self.checked, self.unseen) = (upto, upto);
