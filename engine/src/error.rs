@@ -215,12 +215,15 @@ fn is_out_of_space(message: &str) -> bool {
 }
 
 /// Whether the failed write is certainly not in the write-ahead log. What cannot be appended is not
-/// there to its end and is dropped as a torn tail; errors about other files are those of work in the
+/// there to its end and is dropped as a torn tail; errors about tables are those of work in the
 /// background, which RocksDB reports before it appends. But a write-ahead log that could not be synced
-/// holds the whole write, on disk or not: file systems that allocate late report a lack of room there.
+/// holds the whole write, on disk or not: file systems that allocate late report a lack of room there. And the
+/// MANIFEST is told of logs that were closed after the write is in its log.
 fn nothing_was_appended(message: &str) -> bool {
+    let table = message.contains(".sst");
     let write_ahead_log = message.contains(".log");
-    !write_ahead_log || message.contains("While appending to file") || message.contains("While open")
+    let before = message.contains("While appending to file") || message.contains("While open");
+    table || (write_ahead_log && before)
 }
 
 #[cfg(test)]
@@ -236,6 +239,8 @@ mod tests {
             (true, "IO error: No space left on device: While fdatasync: /d/db/000014.sst: No space left on device"),
             (false, "IO error: No space left on device: While fdatasync: /d/db/000012.log: No space left on device"),
             (false, "IO error: While fdatasync: /d/db/000012.log: Disk quota exceeded"),
+            (false, "IO error: No space left on device: While fdatasync: /d/db/MANIFEST-000005: No space left on device"),
+            (false, "IO error: No space left on device: While appending to file: /d/db/MANIFEST-000005: No space left on device"),
             (false, "IO error: While appending to file: /d/db/000012.log: Input/output error"),
         ] {
             assert_eq!(is_out_of_space(message) && nothing_was_appended(message), refused, "{message}");

@@ -182,7 +182,7 @@ fn check_against_mark(dir: &Path, logs: &[Log], mark: Option<Mark>) -> Result<()
 /// The MANIFEST may have a torn end, but not within what the watermark knows of it.
 fn check_manifest(dir: &Path, mark: Option<Mark>) -> Result<()> {
     let (number, path) = watermark::manifest(&dir.join(DATABASE))?;
-    let bytes = fs::read(&path).map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
+    let bytes = watermark::read_needed(&path)?;
     let contents = wal::read_manifest(&bytes);
     let reason = match mark {
         _ if contents.tail == Tail::Damaged => "it is damaged",

@@ -131,10 +131,22 @@ pub(crate) fn logs(database: &Path) -> Result<Vec<(u64, PathBuf)>> {
     Ok(logs)
 }
 
+/// Reads a file without which there is no database.
+pub(crate) fn read_needed(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Error::Incomplete {
+            dir: path.parent().unwrap_or(path).to_owned(),
+            path: path.to_owned(),
+            reason: "it is missing",
+        },
+        _ => Error::io(format!("reading {}", path.display()), error),
+    })
+}
+
 /// The MANIFEST that `CURRENT` names, and its number.
 pub(crate) fn manifest(database: &Path) -> Result<(u64, PathBuf)> {
     let current = database.join("CURRENT");
-    let text = fs::read(&current).map_err(|e| Error::io(format!("reading {}", current.display()), e))?;
+    let text = read_needed(&current)?;
     let name = std::str::from_utf8(&text).ok().and_then(|text| text.strip_suffix('\n'));
     let found = name.and_then(|name| Some((number(name.strip_prefix("MANIFEST-")?)?, database.join(name))));
     found.ok_or(Error::Incomplete {

@@ -14,6 +14,8 @@ use std::path::Path;
 const OTHERS: u32 = 0o077;
 /// Narrowed paths that are named in the log one by one.
 const MOST_NAMED: usize = 200;
+/// Directories of a data directory that may be links, to another volume.
+const PARTS: [&str; 2] = ["pki", "store"];
 
 /// Makes everything that the process creates from now on private to its owner. To be called before there are threads.
 pub fn set_umask() {
@@ -36,8 +38,8 @@ pub fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Takes from others what they may do with a directory and all that is in it. Directories come before what they hold, and links
-/// are not followed, so that nobody else can put another file in the place of one that is narrowed. A path that belongs to
+/// Takes from others what they may do with a data directory and all that is in it. Directories come before what they hold, and
+/// links are not followed but those for the parts of a data directory ([`PARTS`]), so that nobody else can put another file in the place of one that is narrowed. A path that belongs to
 /// somebody else stays as it is, with a warning: volumes of some systems have a foreign owner at their root.
 ///
 /// # Errors
@@ -45,6 +47,13 @@ pub fn create_new(path: &Path) -> io::Result<File> {
 pub fn narrow(root: &Path) -> io::Result<()> {
     let mut narrowed = 0;
     let mut rest = vec![root.to_owned()];
+    for part in PARTS {
+        let part = root.join(part);
+        if fs::symlink_metadata(&part).is_ok_and(|found| found.is_symlink()) {
+            // One that leads nowhere is for others to complain about.
+            rest.extend(part.canonicalize());
+        }
+    }
     while let Some(path) = rest.pop() {
         let metadata = match fs::symlink_metadata(&path) {
             Ok(metadata) => metadata,
@@ -117,6 +126,10 @@ mod tests {
         fs::write(path("data/a"), "").unwrap();
         fs::write(path("data/store/b"), "").unwrap();
         fs::write(path("outside"), "").unwrap();
+        fs::create_dir(path("volume")).unwrap();
+        fs::write(path("volume/ca.key"), "").unwrap();
+        fs::set_permissions(path("volume/ca.key"), Permissions::from_mode(0o644)).unwrap();
+        symlink(path("volume"), path("data/pki")).unwrap();
         fs::set_permissions(path("outside"), Permissions::from_mode(0o644)).unwrap();
         symlink(path("outside"), path("data/link")).unwrap();
         symlink(path("nowhere"), path("data/broken")).unwrap();
@@ -128,6 +141,7 @@ mod tests {
             assert_eq!(mode(&path(name)), after, "{name}");
         }
         assert_eq!(mode(&path("outside")), 0o644, "a link is not followed");
+        assert_eq!(mode(&path("volume/ca.key")), 0o600, "but for the parts of the directory");
         assert!(narrow(&path("missing")).is_ok());
     }
 

@@ -1,9 +1,13 @@
 //! The built-in controllers: what a server alone does after a request has been answered.
 
+use std::time::Duration;
+
 use futures::stream::{self, StreamExt};
+use http::Method;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::{Client, ResourceExt};
+use plinth_tests::definitions::call;
 use plinth_tests::eventually;
 use plinth_tests::server::{namespace, shared, TestServer};
 use serde_json::{json, Value};
@@ -190,4 +194,47 @@ async fn controllers_are_switched_off_by_name() {
         .await;
     assert!(!is_gone(&api, "owner").await && !is_gone(&api, "child").await);
     assert!(is_gone(&api, "kube-root-ca.crt").await);
+}
+
+/// How often is looked whether something stays that an old task would have taken away, and the pause between two looks: the
+/// controllers look again after a tenth of a second at first, and then after twice as long each time.
+const LOOKS: usize = 30;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A namespace that was freed of its finalizer by hand, and made again while an object of the first one is held.
+#[tokio::test]
+async fn what_is_left_of_a_namespace_takes_nothing_from_the_next_of_its_name() {
+    let client = shared().await.client().await;
+    let name = namespace(&client, "again").await;
+    let path = format!("/api/v1/namespaces/{name}");
+    let maps = maps_in(&client, &name);
+    let mut held = config_map("held", &[]);
+    held.metadata.finalizers = Some(vec!["example.com/hold".into()]);
+    maps.create(&PostParams::default(), &held).await.expect("create");
+    let (code, mut old) = call(&client, Method::DELETE, &path, None).await;
+    assert_eq!(code, 200, "{old}");
+    old["spec"]["finalizers"] = json!([]);
+    old["metadata"].as_object_mut().expect("metadata").remove("resourceVersion");
+    let (code, answer) = call(&client, Method::PUT, &format!("{path}/finalize"), Some(&old)).await;
+    assert_eq!(code, 200, "{answer}");
+    assert_eq!(call(&client, Method::GET, &path, None).await.0, 404);
+
+    let again = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    assert_eq!(call(&client, Method::POST, "/api/v1/namespaces", Some(&again)).await.0, 201);
+    make(&maps, "fresh", &[]).await;
+    for _ in 0..LOOKS {
+        assert!(!is_gone(&maps, "fresh").await, "the next namespace was emptied");
+        tokio::time::sleep(PAUSE).await;
+    }
+    let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    maps.patch("held", &PatchParams::default(), &release).await.expect("patch");
+    let (_, live) = call(&client, Method::GET, &path, None).await;
+    assert_eq!(live["status"]["phase"], "Active");
+    // Its own deletion is as any other.
+    let (code, _) = call(&client, Method::DELETE, &path, None).await;
+    assert_eq!(code, 200);
+    let gone = || async { call(&client, Method::GET, &path, None).await.0 == 404 };
+    eventually("the next namespace goes", gone).await;
+    let left = maps.list(&ListParams::default()).await.expect("list").items;
+    assert!(left.is_empty(), "{left:?}");
 }

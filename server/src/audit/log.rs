@@ -285,7 +285,8 @@ impl Write for RotatingFile {
     }
 }
 
-/// Opens for appending, readable by its owner alone; gives the size that it has.
+/// Opens for appending; gives the size that it has. One that is made can be read by its owner alone, one that was there keeps
+/// its mode: who ships logs may have widened it.
 fn open(path: &Path) -> io::Result<(File, u64)> {
     if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
         private_files::create_dir_all(dir)?;
@@ -339,7 +340,11 @@ fn backups(path: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
 fn compress(path: &Path) -> io::Result<()> {
     let target = PathBuf::from(format!("{}.gz", path.display()));
     let temporary = PathBuf::from(format!("{}.new", target.display()));
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    match std::fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = private_files::create_new(&temporary)?;
     let mut gzip = flate2::write::GzEncoder::new(file, flate2::Compression::default());
     io::copy(&mut File::open(path)?, &mut gzip)?;
     gzip.finish()?.sync_all()?;

@@ -11,6 +11,7 @@ use plinth_codec::Value;
 use plinth_engine::{Entry, EventKind, Feed, KeyRange, Revision, Subscribe, Subscription};
 use tokio::time::Instant;
 
+use crate::handlers::departing::Departing;
 use crate::handlers::{delete, write, Context};
 use crate::request_info::Verb;
 use crate::server::Server;
@@ -95,16 +96,12 @@ async fn work(server: &Arc<Server>, waiting: &mut Waiting) {
     let due: Vec<String> =
         waiting.iter().filter(|(_, (when, _))| *when <= now).map(|(name, _)| name.clone()).collect();
     for name in due {
-        let done = match empty(server, &name).await {
-            Ok(true) => finalize(server, &name).await,
-            Ok(false) => Ok(false),
-            Err(fault) => Err(fault),
-        };
-        match done {
+        match end(server, &name).await.or_else(|fault| if fault.code == 404 { Ok(true) } else { Err(fault) })
+        {
             Ok(true) => {
                 waiting.remove(&name);
             }
-            Ok(false) | Err(_) => {
+            done => {
                 if let Err(fault) = &done {
                     tracing::warn!(%fault, namespace = name, "cannot empty a namespace yet");
                 }
@@ -117,24 +114,34 @@ async fn work(server: &Arc<Server>, waiting: &mut Waiting) {
     }
 }
 
+/// Does what is left to do for the namespace of that name; true when nothing is. 404 when it has gone meanwhile.
+async fn end(server: &Arc<Server>, name: &str) -> Result<bool, ApiError> {
+    let Some(namespace) = Departing::find(server, "", "namespaces", name).await? else { return Ok(true) };
+    if !empty(server, &namespace).await? {
+        return Ok(false);
+    }
+    finalize(server, &namespace).await.map(|()| true)
+}
+
 /// Deletes what is in a namespace; true when nothing is left.
-async fn empty(server: &Arc<Server>, namespace: &str) -> Result<bool, ApiError> {
+async fn empty(server: &Arc<Server>, namespace: &Departing) -> Result<bool, ApiError> {
     let mut left = false;
     let registry = server.registry();
     for resource in registry.stored().filter(|r| r.row.namespaced) {
-        let at = (namespace, "");
+        let at = (namespace.name(), "");
         let cx = Context::of_resource(server, &registry, resource, at, Verb::DeleteCollection);
-        left |= delete::delete_all(&cx).await? > 0;
+        left |= delete::delete_all(&cx, namespace).await? > 0;
     }
     Ok(!left)
 }
 
-/// Takes the finalizer off; true when the namespace needs no more work.
-async fn finalize(server: &Arc<Server>, name: &str) -> Result<bool, ApiError> {
-    let cx = Context::internal(server, ("", "v1", "namespaces"), "", name, Verb::Update)?
+/// Takes the finalizer off.
+async fn finalize(server: &Arc<Server>, departing: &Departing) -> Result<(), ApiError> {
+    let cx = Context::internal(server, ("", "v1", "namespaces"), "", departing.name(), Verb::Update)?
         .at_subresource("finalize");
     let transform = |live: Option<&Value>| {
         let mut namespace = live.cloned().unwrap_or_default();
+        departing.check_live(&namespace)?;
         if let Some(finalizers) = namespace.get_mut("spec").and_then(|s| s.get_mut("finalizers")) {
             if let Some(list) = finalizers.as_array_mut() {
                 list.retain(|f| f.as_str() != Some(FINALIZER));
@@ -142,9 +149,5 @@ async fn finalize(server: &Arc<Server>, name: &str) -> Result<bool, ApiError> {
         }
         Ok(namespace)
     };
-    match write::update(&cx, &transform).await {
-        Ok(()) => Ok(true),
-        Err(error) if error.code == 404 => Ok(true),
-        Err(error) => Err(error),
-    }
+    write::update(&cx, &transform).await
 }

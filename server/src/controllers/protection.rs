@@ -141,6 +141,7 @@ async fn look_at(server: Arc<Server>, protected: Protected, object_key: Bytes) -
     if !metadata::is_deleting(&live) || !metadata::finalizers(&live).contains(finalizer) {
         return Ok(());
     }
+    let uid = metadata::text(&live, "uid").to_owned();
     let mut used = (protected.in_use)(&live);
     for ((group, version, plural), uses) in protected.users {
         let users = registry.get(group, version, plural).ok_or_else(ApiError::no_such_resource)?;
@@ -152,6 +153,10 @@ async fn look_at(server: Arc<Server>, protected: Protected, object_key: Bytes) -
     }
     let without = |live: Option<&Value>| {
         let mut new = live.cloned().unwrap_or_default();
+        // The one that was looked at, and not a later one of its name.
+        if metadata::text(&new, "uid") != uid {
+            return Err(ApiError::not_found(group, plural, name));
+        }
         let kept = metadata::finalizers(&new).into_iter().filter(|f| f != finalizer);
         let kept: Vec<Value> = kept.map(Value::from).collect();
         metadata::of(&mut new)?.insert("finalizers", kept);

@@ -12,6 +12,7 @@ use plinth_engine::{At, Record, Snapshot, Transaction};
 use std::time::{Duration, SystemTime};
 
 use super::delete_options::Options;
+use super::departing::Departing;
 use super::{list, respond, write, Context};
 use crate::admission::{self, Call, Operation};
 use crate::authz::{Attributes, ResourceTarget};
@@ -429,28 +430,32 @@ pub(super) async fn delete_collection(
     Ok(respond(StatusCode::OK, representation.content_type(Shape::List), out))
 }
 
-/// Deletes every object of the collection that `cx` names, dependents in the background; how many were held by
-/// finalizers or a grace period.
+/// Deletes every object of the collection that `cx` names, which belongs to `owner`, dependents in the background; how many were
+/// held by finalizers or a grace period.
 ///
 /// # Errors
-/// When an object cannot be deleted.
-pub(crate) async fn delete_all(cx: &Context) -> Result<u64, ApiError> {
+/// When an object cannot be deleted; 404 when the owner has gone, after which nothing is deleted.
+pub(crate) async fn delete_all(cx: &Context, owner: &Departing) -> Result<u64, ApiError> {
     let form = write::storage(cx)?;
-    let options = Options { propagation_policy: Some("Background".into()), ..Options::default() };
+    let background = Options { propagation_policy: Some("Background".into()), ..Options::default() };
     let mut range = key::range(&cx.info.collection_key(&cx.resource)?);
     let mut held = 0;
     loop {
         let snapshot = cx.server.store.engine().snapshot(At::Latest)?;
+        // After the snapshot: what is in it was there while the owner was, and is known by its UID.
+        owner.check(&cx.server).await?;
         let (found, next) = step(cx, &snapshot, &range, &Selection::everything()).await?;
-        for (object_key, _) in found {
+        for (object_key, record) in found {
             let Some((_, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key) else {
                 continue;
             };
+            let uid = Head::parse(&record.value).map_err(ApiError::internal)?.uid().to_owned();
+            let options = Options { uid: Some(uid), ..background.clone() };
             match delete_object(cx, object_key.to_vec(), name, &options).await {
                 Ok(Deleted::Gone { .. } | Deleted::Unreadable) => {}
                 Ok(Deleted::Kept { .. }) => held += 1,
-                // Somebody else was quicker.
-                Err(error) if error.code == 404 => {}
+                // Somebody else was quicker, and it may be another one by now.
+                Err(error) if matches!(error.code, 404 | 409) => held += u64::from(error.code == 409),
                 Err(error) => return Err(error),
             }
         }

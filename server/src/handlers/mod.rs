@@ -10,6 +10,7 @@ pub mod connect;
 mod create;
 pub(crate) mod delete;
 mod delete_options;
+pub(crate) mod departing;
 mod eviction;
 mod get;
 pub mod list;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::{HeaderValue, CONNECTION, UPGRADE};
+use hyper::header::{HeaderValue, CONNECTION, CONTENT_TYPE, TRANSFER_ENCODING, UPGRADE};
 use hyper::service::service_fn;
-use hyper::{Request, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
@@ -18,11 +18,12 @@ use tokio::sync::{oneshot, Notify};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::TlsAcceptor;
 
+use super::body::Body;
 use super::coalesce::{coalesce, drive};
 use super::connections::Place;
 use super::heads::LargeHeads;
 use super::options::HttpOptions;
-use super::request_body;
+use super::request_body::{self, RequestBody};
 use super::turns::{Member, Streams};
 use super::upgrade::HoldsEnd;
 use crate::authn::Peer;
@@ -69,6 +70,21 @@ async fn refuse_plain_http(mut stream: TcpStream) {
         // Bounded by the caller's timeout and the size of the buffer.
         let _ = stream.read(&mut request).await;
     }
+}
+
+/// The refusal of a body that is encoded in more ways than one: hyper reads its chunks, and whoever is behind or before us might
+/// read something else (net/http answers 501 too).
+fn unknown_coding(request: &Request<RequestBody>) -> Option<Response<Body>> {
+    let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
+    let first = codings.next()?;
+    if codings.next().is_none() && first.as_bytes().eq_ignore_ascii_case(b"chunked") {
+        return None;
+    }
+    let mut response = Response::new(Body::from(b"Unsupported transfer encoding".to_vec()));
+    *response.status_mut() = StatusCode::NOT_IMPLEMENTED;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    Some(response)
 }
 
 /// What holds for all connections.
@@ -203,6 +219,9 @@ pub async fn serve(
         // On the heap, so that it goes when the answer begins: the task of a stream is as large as the largest state that it
         // goes through, and that of a watch would keep the room of its request for as long as it lasts.
         Box::pin(async move {
+            if let Some(refusal) = unknown_coding(&request) {
+                return Ok(refusal);
+            }
             let mut response = pipeline::handle(server, came, request).await;
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 incoming.switched();

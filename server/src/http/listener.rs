@@ -11,6 +11,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connection::{self, Guest, Settings};
 use super::connections::Connections;
+use super::descriptors;
 use super::heads::LargeHeads;
 use super::options::HttpOptions;
 use super::turns::{Paced, Shares};
@@ -62,7 +63,8 @@ pub async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let graceful = GracefulShutdown::new();
-    let connections = Connections::new(options.max_connections, options.max_connections_per_client);
+    let most = descriptors::connections(options.max_connections);
+    let connections = Connections::new(most, options.max_connections_per_client);
     let settings = Settings::new(&options);
     let shares = Arc::<Shares>::default();
     let heads = LargeHeads::default();

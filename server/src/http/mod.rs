@@ -6,6 +6,7 @@ mod coalesce;
 pub mod compression;
 mod connection;
 mod connections;
+mod descriptors;
 mod heads;
 mod idle_frames;
 mod listener;

@@ -90,7 +90,7 @@ impl Request {
         Request(patch)
     }
 
-    async fn send(self, client: &kube::Client, path: &str) -> u16 {
+    async fn send(&self, client: &kube::Client, path: &str) -> u16 {
         let body = self.0.to_string();
         plinth_tests::definitions::call_as(client, Method::PATCH, path, "application/merge-patch+json", body)
             .await
@@ -262,4 +262,50 @@ async fn a_policy_about_definitions_holds_none_that_is_deleted() {
     .await;
     call(&client, Method::DELETE, &format!("{BINDINGS}/{name}"), None).await;
     call(&client, Method::DELETE, &format!("{POLICIES}/{name}"), None).await;
+}
+
+/// How often is looked whether something stays that an old task would have taken away, and the pause between two looks.
+const LOOKS: usize = 30;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A definition that was freed of its finalizer by hand, and made again, with either scope, while an object of the first one is held.
+#[tokio::test]
+async fn what_is_left_of_a_definition_takes_nothing_from_the_next_of_its_name() {
+    let client = shared_with_apis().await.client().await;
+    for scope in ["Namespaced", "Cluster"] {
+        let group = format!("{}.example.com", unique("next"));
+        let namespace = namespace(&client, "next").await;
+        establish(&client, &definition(&group, "Car", "Namespaced", open_schema())).await;
+        let name = format!("cars.{group}");
+        let path = format!("/apis/{group}/v1/namespaces/{namespace}/cars");
+        let car = |name: &str, finalizers: Value| {
+            json!({"apiVersion": format!("{group}/v1"), "kind": "Car",
+                "metadata": {"name": name, "finalizers": finalizers}})
+        };
+        let held = car("held", json!(["example.com/hold"]));
+        assert_eq!(call(&client, Method::POST, &path, Some(&held)).await.0, 201);
+        let own = format!("{DEFINITIONS}/{name}");
+        assert_eq!(call(&client, Method::DELETE, &own, None).await.0, 200);
+        let free = Request::merge(json!({"metadata": {"finalizers": null}}));
+        assert_eq!(free.send(&client, &own).await, 200);
+        until(&client, &name, |d| d["code"] == 404).await;
+
+        establish(&client, &definition(&group, "Car", scope, open_schema())).await;
+        let path = match scope {
+            "Cluster" => format!("/apis/{group}/v1/cars"),
+            _ => path,
+        };
+        assert_eq!(call(&client, Method::POST, &path, Some(&car("fresh", json!([])))).await.0, 201);
+        for _ in 0..LOOKS {
+            let (code, answer) = call(&client, Method::GET, &format!("{path}/fresh"), None).await;
+            assert_eq!((code, &answer["metadata"]["deletionTimestamp"]), (200, &Value::Null), "{scope}");
+            tokio::time::sleep(PAUSE).await;
+        }
+        // Its own deletion is as any other.
+        if scope == "Namespaced" {
+            assert_eq!(free.send(&client, &format!("{path}/held")).await, 200);
+        }
+        assert_eq!(call(&client, Method::DELETE, &own, None).await.0, 200);
+        until(&client, &name, |d| d["code"] == 404).await;
+    }
 }

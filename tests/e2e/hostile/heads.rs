@@ -119,6 +119,12 @@ async fn a_request_inside_of_a_request_is_not_answered() {
             &[400],
         ),
         (
+            "another encoding inside of the chunks",
+            format!("Transfer-Encoding: gzip, chunked\r\n\r\n{chunked}"),
+            &[501],
+        ),
+        ("chunks of chunks", format!("Transfer-Encoding: chunked, chunked\r\n\r\n{chunked}"), &[501]),
+        (
             "two encodings",
             format!("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n{chunked}"),
             &[400],

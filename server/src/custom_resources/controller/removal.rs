@@ -8,6 +8,8 @@ use plinth_codec::Value;
 
 use super::update_status;
 use crate::conditions;
+use crate::custom_resources::definition::RESOURCE;
+use crate::handlers::departing::Departing;
 use crate::handlers::{delete, Context};
 use crate::metadata;
 use crate::registry::CustomRows;
@@ -40,39 +42,55 @@ pub(super) async fn remove_objects(
     name: &str,
     rows: Option<CustomRows>,
 ) -> Result<(), ApiError> {
+    let (group, _, plural) = RESOURCE;
+    let Some(departing) = Departing::find(server, group, plural, name).await? else { return Ok(()) };
+    match remove(server, &departing, rows).await {
+        // It has gone: somebody took its finalizer off.
+        Err(fault) if fault.code == 404 => Ok(()),
+        outcome => outcome,
+    }
+}
+
+async fn remove(
+    server: &Arc<Server>,
+    departing: &Departing,
+    rows: Option<CustomRows>,
+) -> Result<(), ApiError> {
     let Some(rows) = rows else {
-        return finish(server, name, "NeverEstablished", "resource was never established").await;
+        return finish(server, departing, "NeverEstablished", "resource was never established").await;
     };
-    terminating(server, name, "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
-        .await?;
+    let message = "CustomResource deletion is in progress";
+    terminating(server, departing, "True", "InstanceDeletionInProgress", message).await?;
     let mut pause = CLEANUP_PAUSE.0;
     loop {
         let registry = server.registry();
         let cx = Context::of_resource(server, &registry, &rows.stored, ("", ""), Verb::DeleteCollection);
-        match delete::delete_all(&cx).await {
+        match delete::delete_all(&cx, departing).await {
             Ok(0) => break,
             Ok(held) => {
-                tracing::debug!(held, definition = name, "waits for the finalizers of objects");
+                tracing::debug!(held, definition = departing.name(), "waits for the finalizers of objects");
             }
             Err(fault) => {
+                departing.check(server).await?;
                 let message = format!("could not issue all deletes: {fault}");
-                terminating(server, name, "True", "InstanceDeletionFailed", &message).await?;
+                terminating(server, departing, "True", "InstanceDeletionFailed", &message).await?;
             }
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(CLEANUP_PAUSE.1);
     }
-    finish(server, name, "InstanceDeletionCompleted", "removed all instances").await
+    finish(server, departing, "InstanceDeletionCompleted", "removed all instances").await
 }
 
 async fn terminating(
     server: &Arc<Server>,
-    name: &str,
+    departing: &Departing,
     status: &str,
     reason: &str,
     message: &str,
 ) -> Result<(), ApiError> {
-    update_status(server, name, &|definition| {
+    update_status(server, departing.name(), &|definition| {
+        departing.check_live(definition)?;
         conditions::set(definition, "Terminating", status, reason, message);
         Ok(())
     })
@@ -81,8 +99,14 @@ async fn terminating(
 
 /// Says how it ended and takes the finalizer off, with which the definition goes. Both through the status, as upstream: policies about
 /// definitions concern those who change what is wanted, and a definition that breaks one must go all the same.
-async fn finish(server: &Arc<Server>, name: &str, reason: &str, message: &str) -> Result<(), ApiError> {
+async fn finish(
+    server: &Arc<Server>,
+    departing: &Departing,
+    reason: &str,
+    message: &str,
+) -> Result<(), ApiError> {
     let gone = |definition: &mut Value| {
+        departing.check_live(definition)?;
         conditions::set(definition, "Terminating", "False", reason, message);
         let left: Vec<Value> = metadata::finalizers(definition)
             .into_iter()
@@ -96,8 +120,5 @@ async fn finish(server: &Arc<Server>, name: &str, reason: &str, message: &str) -
         };
         Ok(())
     };
-    match update_status(server, name, &gone).await {
-        Err(fault) if fault.code == 404 => Ok(()),
-        outcome => outcome,
-    }
+    update_status(server, departing.name(), &gone).await
 }
