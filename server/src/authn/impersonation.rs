@@ -52,7 +52,14 @@ pub fn wanted(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
         let no_text = |_| ApiError::bad_request(format!("{name}: no UTF-8"));
         std::str::from_utf8(value.as_bytes()).map(str::to_owned).map_err(no_text)
     };
-    let first = |name: &str| headers.get(name).map_or(Ok(String::new()), |value| text(name, value));
+    // Upstream takes the first. Where that is empty, another one that is not would be overlooked.
+    let first = |name: &str| {
+        let first = headers.get(name).map_or(Ok(String::new()), |value| text(name, value))?;
+        match first.is_empty() && headers.get_all(name).iter().any(|value| !value.is_empty()) {
+            true => Err(ApiError::bad_request(format!("{name}: several values, the first of them empty"))),
+            false => Ok(first),
+        }
+    };
     let mut user = User { name: first(USER)?, uid: first(UID)?, ..User::default() };
     user.groups = headers.get_all(GROUP).iter().map(|value| text(GROUP, value)).collect::<Result<_, _>>()?;
     for (name, value) in headers {

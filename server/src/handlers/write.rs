@@ -306,6 +306,7 @@ pub(super) struct Update<'a> {
 /// # Errors
 /// Everything that an update can answer.
 pub(super) async fn update_object(cx: &Context, update: Update<'_>) -> Result<Updated, ApiError> {
+    let mut taken = None;
     for _ in 0..ATTEMPTS {
         let live = cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?;
         let Some(live) = live else {
@@ -321,24 +322,20 @@ pub(super) async fn update_object(cx: &Context, update: Update<'_>) -> Result<Up
                     metadata.remove("resourceVersion");
                 }
             }
-            let created = create_owned(cx, tree, update.ownership).await;
-            // Another request created it in between: what is there now is updated, as by upstream's storage.
-            let taken = matches!(&created, Err(error) if matches!(error.reason, Reason::AlreadyExists));
-            if taken && is_present(cx).await? {
-                continue;
+            match create_owned(cx, tree, update.ownership).await {
+                // Another request created it in between: what is there now, or nothing again, is updated, as by upstream's
+                // storage.
+                Err(error) if matches!(error.reason, Reason::AlreadyExists) => taken = Some(error),
+                created => return created.map(Updated::Created),
             }
-            return created.map(Updated::Created);
+            continue;
         };
         if let Some(written) = update_once(cx, &update, live).await? {
             return Ok(Updated::Existing(written));
         }
     }
-    Err(ApiError::modified(cx.resource.group(), cx.resource.plural(), &cx.info.name))
-}
-
-/// Whether the object of the path exists.
-async fn is_present(cx: &Context) -> Result<bool, ApiError> {
-    Ok(cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?.is_some())
+    let modified = || ApiError::modified(cx.resource.group(), cx.resource.plural(), &cx.info.name);
+    Err(taken.unwrap_or_else(modified))
 }
 
 /// One attempt; `None` when another write came between.
