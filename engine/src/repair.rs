@@ -17,6 +17,7 @@ use rocksdb::{ReadOptions, WriteBatch, DB};
 use crate::archive::Progress;
 use crate::directory::{self, DATABASE, REPAIRED, REPAIRING};
 use crate::error::{Error, Result};
+use crate::failpoint::failpoint;
 use crate::layout::{self, meta, FORMAT_VERSION};
 use crate::options::Options;
 use crate::record::{self, Header, Kind};
@@ -48,6 +49,12 @@ pub struct Repaired {
     pub reverted: u64,
     /// Keys of which no version can be read.
     pub lost: u64,
+    /// The tables cannot be read to their end. What lies behind the place that cannot be read is lost too, or stays in an older
+    /// version, and how much that is is not known: `lost` counts none of it.
+    pub unread: bool,
+    /// A repair that was killed has been continued by its last steps. What it had found is not known any more: the other figures
+    /// are zero.
+    pub continued: bool,
     /// The revision at which the store continues.
     pub revision: Revision,
     /// Where the old database is kept; none when nothing was changed.
@@ -76,12 +83,20 @@ pub fn repair(
         return Ok(repaired);
     }
     repaired.needed = true;
-    let _lock = directory::lock(dir)?;
+    let lock = directory::lock(dir)?;
     if directory::kind(&database)?.is_none() {
         note(format!("a repair of {} did not finish", dir.display()));
+        repaired.continued = true;
         if apply {
-            directory::rename(&dir.join(REPAIRED), &database)?;
-            directory::write_marker(dir)?;
+            repaired.kept_in = Some(take_place(dir)?);
+            drop(lock);
+            if !is_sound(dir, &mut progress, &mut note)? {
+                return Err(Error::Incomplete {
+                    dir: dir.to_owned(),
+                    path: database,
+                    reason: "what the repair that did not finish has made is damaged",
+                });
+            }
         }
         return Ok(repaired);
     }
@@ -96,6 +111,10 @@ pub fn repair(
 
     let part = dir.join(REPAIRED_PART);
     directory::remove_unfinished(&part)?;
+    if apply {
+        // While the database is in its place, this is what a killed repair has left.
+        directory::remove_unfinished(&dir.join(REPAIRED))?;
+    }
     let new = apply.then(|| store::create_at(&part, &options.memory)).transpose()?;
     let mut highest = highest_number(&old).max(watermark_revision(dir));
     if let Some((_, last)) = repaired.log_revisions {
@@ -118,24 +137,39 @@ pub fn repair(
     let Some(new) = new else { return Ok(repaired) };
     drop(new);
 
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let aside = dir.join(format!("repair-{seconds}"));
-    directory::create(&aside)?;
     directory::rename(&part, &dir.join(REPAIRED))?;
-    let move_aside = |name: &str| -> Result<()> {
+    failpoint!("repair-after-repaired");
+    repaired.kept_in = Some(take_place(dir)?);
+    Ok(repaired)
+}
+
+/// Puts `db.repaired` in the place of the database. What was there before is moved to a directory of its own, which is returned.
+/// Killed at any point, it can be called again.
+fn take_place(dir: &Path) -> Result<PathBuf> {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut aside = dir.join(format!("repair-{seconds}"));
+    for number in 1u32.. {
+        let is_taken = |name| directory::kind(&aside.join(name)).map(|found| found.is_some());
+        if !is_taken(DATABASE)? && !is_taken(WATERMARK)? {
+            break;
+        }
+        // Two repairs within a second.
+        aside = dir.join(format!("repair-{seconds}-{number}"));
+    }
+    directory::create(&aside)?;
+    // The watermark is that of the old database.
+    for name in [DATABASE, WATERMARK] {
         let from = dir.join(name);
         if directory::kind(&from)?.is_some() {
             directory::rename(&from, &aside.join(name))?;
+            directory::sync(dir)?;
         }
-        Ok(())
-    };
-    move_aside(DATABASE)?;
-    move_aside(WATERMARK)?;
-    directory::sync(dir)?;
-    directory::rename(&dir.join(REPAIRED), &database)?;
+        failpoint!("repair-after-move");
+    }
     directory::write_marker(dir)?;
-    repaired.kept_in = Some(aside);
-    Ok(repaired)
+    failpoint!("repair-before-rename");
+    directory::rename(&dir.join(REPAIRED), &dir.join(DATABASE))?;
+    Ok(aside)
 }
 
 /// The repaired database while it is being written.
@@ -244,10 +278,12 @@ struct Copy<'a> {
     note: &'a mut dyn FnMut(String),
 }
 
-/// A column family that is read to its end.
+/// A column family that is read to its end, or to the first place that cannot be read.
 struct Source<'a> {
     cursor: rocksdb::DBRawIterator<'a>,
     family: Family,
+    /// It cannot be read to its end.
+    is_cut_short: bool,
 }
 
 impl<'a> Source<'a> {
@@ -263,7 +299,7 @@ impl<'a> Source<'a> {
         read.set_verify_checksums(false);
         let mut cursor = old.raw_iterator_cf_opt(handle, read);
         cursor.seek_to_first();
-        Ok(Source { cursor, family })
+        Ok(Source { cursor, family, is_cut_short: false })
     }
 
     /// The user key of the entry at the cursor; entries whose keys are damaged are skipped.
@@ -272,6 +308,7 @@ impl<'a> Source<'a> {
             let Some(key) = self.cursor.key() else {
                 if let Err(error) = self.cursor.status() {
                     note(format!("column family {} cannot be read to its end: {error}", self.family.name()));
+                    self.is_cut_short = true;
                 }
                 return None;
             };
@@ -300,7 +337,10 @@ impl Copy<'_> {
             let key = match (&newest_key, &old_key) {
                 (Some(newest), Some(old)) => newest.min(old).clone(),
                 (Some(key), None) | (None, Some(key)) => key.clone(),
-                (None, None) => return Ok(()),
+                (None, None) => {
+                    self.repaired.unread = current.is_cut_short || history.is_cut_short;
+                    return Ok(());
+                }
             };
             let mut best: Option<(Header, Vec<u8>)> = None;
             let mut reverted = false;

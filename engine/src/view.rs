@@ -24,9 +24,25 @@ pub(crate) struct View(PathBuf);
 impl View {
     /// A view of `database` in the system's directory for temporary files.
     pub(crate) fn temporary(database: &Path, logs: &Logs<'_>) -> Result<View> {
+        View::numbered(&std::env::temp_dir(), database, logs)
+    }
+
+    /// A view in `parent`. Names that a killed process has left over are passed over: in a container, the process that comes
+    /// after it has the same id.
+    fn numbered(parent: &Path, database: &Path, logs: &Logs<'_>) -> Result<View> {
+        /// More are not left over by kills.
+        const ATTEMPTS: u32 = 10_000;
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("plinth-view-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        View::at(std::env::temp_dir().join(name), database, logs)
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let name = format!("plinth-view-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            match View::at(parent.join(name), database, logs) {
+                Err(Error::Io { source, .. })
+                    if source.kind() == io::ErrorKind::AlreadyExists && attempt < ATTEMPTS => {}
+                made => return made,
+            }
+        }
     }
 
     /// A view of `database` at `path`, which must not exist.
@@ -75,5 +91,28 @@ impl Drop for View {
     fn drop(&mut self) {
         // It is of no use to anybody; what cannot be removed is in the way of nobody.
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn names_that_a_kill_has_left_over_are_passed_over() {
+        let (parent, database) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        // Other tests count, too: some of these are met.
+        for number in 0..1000 {
+            let name = format!("plinth-view-{}-{number}", std::process::id());
+            fs::create_dir(parent.path().join(name)).unwrap();
+        }
+        let view = View::numbered(parent.path(), database.path(), &Logs::Cut(&[])).unwrap();
+        assert_eq!(view.path().metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        let path = view.path().to_owned();
+        drop(view);
+        assert!(!path.exists());
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 1000);
     }
 }

@@ -63,7 +63,14 @@ pub fn repair(options: RepairOptions) -> Result<(), StoreError> {
 }
 
 fn report(repaired: &Repaired) {
-    let Repaired { log_bytes, kept, reverted, lost, revision, .. } = repaired;
+    let Repaired { log_bytes, kept, reverted, lost, unread, revision, .. } = repaired;
+    if repaired.continued {
+        println!("what the repair that did not finish had made takes the place of the database");
+        if let Some(path) = &repaired.kept_in {
+            println!("what was there before is kept in {}", path.display());
+        }
+        return;
+    }
     println!("write-ahead logs: {log_bytes} bytes dropped");
     if let Some((first, last)) = repaired.log_revisions {
         println!(
@@ -71,6 +78,12 @@ fn report(repaired: &Repaired) {
         );
     }
     println!("objects: {kept} stay, of which {reverted} in an older version; {lost} are lost");
+    if *unread {
+        println!(
+            "the tables cannot be read to their end: much more may be lost than these figures say. Rather restore a backup; \
+             with --yes, the old database is kept all the same"
+        );
+    }
     println!("history: dropped; the store continues at revision {revision}");
     if let Some(path) = &repaired.kept_in {
         println!("what was there before is kept in {}", path.display());
