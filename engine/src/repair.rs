@@ -49,8 +49,8 @@ pub struct Repaired {
     pub reverted: u64,
     /// Keys of which no version can be read.
     pub lost: u64,
-    /// The tables cannot be read to their end. What lies behind the place that cannot be read is lost too, or stays in an older
-    /// version, and how much that is is not known: `lost` counts none of it.
+    /// Blocks of tables are damaged. What can be passed over in them, or lies behind a place at which reading ends, is lost too, or
+    /// stays in an older version, and how much that is is not known: `lost` counts none of it.
     pub unread: bool,
     /// A repair that was killed has been continued by its last steps. What it had found is not known any more: the other figures
     /// are zero.
@@ -278,28 +278,43 @@ struct Copy<'a> {
     note: &'a mut dyn FnMut(String),
 }
 
+fn handle(old: &DB, family: Family) -> Result<&rocksdb::ColumnFamily> {
+    old.cf_handle(family.name()).ok_or_else(|| Error::Corrupt {
+        key: family.name().into(),
+        revision: Revision::ZERO,
+        reason: "column family is missing",
+    })
+}
+
+/// Whether every block of a family has the right checksum. In one that has not, entries can be passed over without a word.
+fn is_whole(old: &DB, family: Family) -> Result<bool> {
+    let mut read = ReadOptions::default();
+    read.fill_cache(false);
+    read.set_verify_checksums(true);
+    let mut cursor = old.raw_iterator_cf_opt(handle(old, family)?, read);
+    cursor.seek_to_first();
+    while cursor.valid() {
+        cursor.next();
+    }
+    Ok(cursor.status().is_ok())
+}
+
 /// A column family that is read to its end, or to the first place that cannot be read.
 struct Source<'a> {
     cursor: rocksdb::DBRawIterator<'a>,
     family: Family,
-    /// It cannot be read to its end.
-    is_cut_short: bool,
 }
 
 impl<'a> Source<'a> {
     fn new(old: &'a DB, family: Family) -> Result<Source<'a>> {
-        let handle = old.cf_handle(family.name()).ok_or_else(|| Error::Corrupt {
-            key: family.name().into(),
-            revision: Revision::ZERO,
-            reason: "column family is missing",
-        })?;
+        let handle = handle(old, family)?;
         let mut read = ReadOptions::default();
         read.fill_cache(false);
         // The records have checksums of their own, which say what exactly is damaged.
         read.set_verify_checksums(false);
         let mut cursor = old.raw_iterator_cf_opt(handle, read);
         cursor.seek_to_first();
-        Ok(Source { cursor, family, is_cut_short: false })
+        Ok(Source { cursor, family })
     }
 
     /// The user key of the entry at the cursor; entries whose keys are damaged are skipped.
@@ -308,7 +323,6 @@ impl<'a> Source<'a> {
             let Some(key) = self.cursor.key() else {
                 if let Err(error) = self.cursor.status() {
                     note(format!("column family {} cannot be read to its end: {error}", self.family.name()));
-                    self.is_cut_short = true;
                 }
                 return None;
             };
@@ -338,7 +352,8 @@ impl Copy<'_> {
                 (Some(newest), Some(old)) => newest.min(old).clone(),
                 (Some(key), None) | (None, Some(key)) => key.clone(),
                 (None, None) => {
-                    self.repaired.unread = current.is_cut_short || history.is_cut_short;
+                    self.repaired.unread =
+                        !is_whole(old, Family::Current)? || !is_whole(old, Family::History)?;
                     return Ok(());
                 }
             };

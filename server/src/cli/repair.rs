@@ -80,7 +80,7 @@ fn report(repaired: &Repaired) {
     println!("objects: {kept} stay, of which {reverted} in an older version; {lost} are lost");
     if *unread {
         println!(
-            "the tables cannot be read to their end: much more may be lost than these figures say. Rather restore a backup; \
+            "tables are damaged: more may be lost than these figures say, up to all of them. Rather restore a backup; \
              with --yes, the old database is kept all the same"
         );
     }
