@@ -167,7 +167,7 @@ impl Pki {
                 FileError::Text { path, source } => PkiError::Damaged { path, reason: source.to_string() },
                 error => error.into(),
             })?;
-            if !keys::pkcs8_of(&key).is_some_and(|der| SigningKey::from_pkcs8(&der).is_ok()) {
+            if keys::pkcs8_of(&key).is_none_or(|der| SigningKey::from_pkcs8(&der).is_err()) {
                 return Err(PkiError::Damaged {
                     path: sa_key,
                     reason: "it holds no key that can sign".into(),
