@@ -54,6 +54,7 @@ pub mod conditions;
 pub mod controllers;
 pub mod conversion;
 pub mod custom_resources;
+pub mod departing;
 pub mod discovery;
 pub mod encryption;
 pub mod endpoints;

@@ -11,7 +11,7 @@ use plinth_codec::Value;
 use plinth_engine::{Entry, EventKind, Feed, KeyRange, Revision, Subscribe, Subscription};
 use tokio::time::Instant;
 
-use crate::handlers::departing::Departing;
+use crate::departing::Departing;
 use crate::handlers::{delete, write, Context};
 use crate::request_info::Verb;
 use crate::server::Server;

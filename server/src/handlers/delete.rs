@@ -12,11 +12,11 @@ use plinth_engine::{At, Record, Snapshot, Transaction};
 use std::time::{Duration, SystemTime};
 
 use super::delete_options::Options;
-use super::departing::Departing;
 use super::{list, respond, write, Context};
 use crate::admission::{self, Call, Operation};
 use crate::authz::{Attributes, ResourceTarget};
 use crate::custom_resources::present;
+use crate::departing::Departing;
 use crate::field;
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;

@@ -10,7 +10,6 @@ pub mod connect;
 mod create;
 pub(crate) mod delete;
 mod delete_options;
-pub(crate) mod departing;
 mod eviction;
 mod get;
 pub mod list;

@@ -9,7 +9,7 @@ use plinth_codec::Value;
 use super::update_status;
 use crate::conditions;
 use crate::custom_resources::definition::RESOURCE;
-use crate::handlers::departing::Departing;
+use crate::departing::Departing;
 use crate::handlers::{delete, Context};
 use crate::metadata;
 use crate::registry::CustomRows;
