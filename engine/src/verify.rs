@@ -139,62 +139,41 @@ impl Check<'_> {
         (self.progress)(Progress { done: self.done.done, total: self.done.done });
     }
 
-    /// Reads a column family to its end. A damaged block ends the cursor: then a second one, which does
-    /// not look at RocksDB's own checksums, goes on behind the last good key, so that the records'
-    /// checksums tell which of them are affected.
+    /// Reads a column family to its end, or to the first damaged block, which ends the cursor. Nothing is read without a look at
+    /// RocksDB's checksums: in a damaged block it takes lengths for true and allocates whatever they say. Blocks behind that
+    /// one were looked at with the tables.
     fn family(&mut self, family: Family) {
         let mut last_revision = None;
-        let mut cursor = self.cursor(family, true);
+        let mut read = ReadOptions::default();
+        read.fill_cache(false);
+        read.set_verify_checksums(true);
+        let mut cursor = self.pinned.cursor(family, read);
         cursor.seek_to_first();
-        let mut last_key = match self.scan(family, &mut cursor, &mut last_revision) {
-            Ok(()) => return,
-            Err((last_key, error)) => {
-                self.report_block(family, error);
-                last_key
-            }
-        };
-        let mut cursor = self.cursor(family, false);
-        match &mut last_key {
-            Some(key) => {
-                key.push(0);
-                cursor.seek(&*key);
-            }
-            None => cursor.seek_to_first(),
-        }
-        if let Err((_, error)) = self.scan(family, &mut cursor, &mut last_revision) {
+        if let Err(error) = self.scan(family, &mut cursor, &mut last_revision) {
             self.report_block(family, error);
         }
     }
 
-    fn cursor(&self, family: Family, checksums: bool) -> Cursor {
-        let mut read = ReadOptions::default();
-        read.fill_cache(false);
-        read.set_verify_checksums(checksums);
-        self.pinned.cursor(family, read)
-    }
-
-    /// Checks entries to the end; the last good key and the error when the cursor fails.
+    /// Checks entries to the end; the error when the cursor fails.
     fn scan(
         &mut self,
         family: Family,
         cursor: &mut Cursor,
         last_revision: &mut Option<Revision>,
-    ) -> Result<(), (Option<Vec<u8>>, rocksdb::Error)> {
-        let mut last_key = None;
+    ) -> Result<(), rocksdb::Error> {
         while let Some((key, value)) = cursor.item() {
             let checked = check_entry(family, key, value)
                 .and_then(|()| self.cross_check(family, key, value, last_revision));
             if let Err(error) = checked {
                 self.report(error);
             }
-            last_key = Some(key.to_vec());
             self.done.done += 1;
             if self.done.done.is_multiple_of(PROGRESS_STEP) {
                 (self.progress)(self.done);
             }
             cursor.next();
         }
-        cursor.status().map_err(|error| (last_key, error))
+        cursor.status()
     }
 
     /// Checks an entry, which is sound by itself, against the others.

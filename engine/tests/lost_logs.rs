@@ -390,7 +390,8 @@ fn a_repair_says_that_it_could_not_read_everything() {
     drop(engine);
     let mut cut_short = 0;
     for table in table_files(live.path()) {
-        for place in [0, 1, 2, 3, 4, 8, 12, 100] {
+        // Within the first value, when it has one.
+        for place in [100, 150, 200] {
             let dir = scratch();
             copy_dir(live.path(), dir.path());
             let path = dir.path().join("db").join(table.file_name().unwrap());
