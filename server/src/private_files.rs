@@ -39,7 +39,7 @@ pub fn create_new(path: &Path) -> io::Result<File> {
 }
 
 /// Takes from others what they may do with a data directory and all that is in it. Directories come before what they hold, and
-/// links are not followed but those for the parts of a data directory ([`PARTS`]), so that nobody else can put another file in the place of one that is narrowed. A path that belongs to
+/// links are not followed but those for the parts of a data directory (`PARTS`), so that nobody else can put another file in the place of one that is narrowed. A path that belongs to
 /// somebody else stays as it is, with a warning: volumes of some systems have a foreign owner at their root.
 ///
 /// # Errors
