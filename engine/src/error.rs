@@ -217,8 +217,8 @@ fn is_out_of_space(message: &str) -> bool {
 /// Whether the failed write is certainly not in the write-ahead log. What cannot be appended is not
 /// there to its end and is dropped as a torn tail; errors about tables are those of work in the
 /// background, which RocksDB reports before it appends. But a write-ahead log that could not be synced
-/// holds the whole write, on disk or not: file systems that allocate late report a lack of room there. And the
-/// MANIFEST is told of logs that were closed after the write is in its log.
+/// holds the whole write, on disk or not: file systems that allocate late report a lack of room there. And
+/// closed logs are entered in the MANIFEST when the write is in its log already.
 fn nothing_was_appended(message: &str) -> bool {
     let table = message.contains(".sst");
     let write_ahead_log = message.contains(".log");

@@ -17,7 +17,6 @@ use rocksdb::{ReadOptions, WriteBatch, DB};
 use crate::archive::Progress;
 use crate::directory::{self, DATABASE, REPAIRED, REPAIRING};
 use crate::error::{Error, Result};
-use crate::failpoint::failpoint;
 use crate::layout::{self, meta, FORMAT_VERSION};
 use crate::options::Options;
 use crate::record::{self, Header, Kind};
@@ -138,7 +137,6 @@ pub fn repair(
     drop(new);
 
     directory::rename(&part, &dir.join(REPAIRED))?;
-    failpoint!("repair-after-repaired");
     repaired.kept_in = Some(take_place(dir)?);
     Ok(repaired)
 }
@@ -164,10 +162,8 @@ fn take_place(dir: &Path) -> Result<PathBuf> {
             directory::rename(&from, &aside.join(name))?;
             directory::sync(dir)?;
         }
-        failpoint!("repair-after-move");
     }
     directory::write_marker(dir)?;
-    failpoint!("repair-before-rename");
     directory::rename(&dir.join(REPAIRED), &dir.join(DATABASE))?;
     Ok(aside)
 }

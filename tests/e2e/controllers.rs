@@ -1,15 +1,13 @@
 //! The built-in controllers: what a server alone does after a request has been answered.
 
-use std::time::Duration;
-
 use futures::stream::{self, StreamExt};
 use http::Method;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::{Client, ResourceExt};
 use plinth_tests::definitions::call;
-use plinth_tests::eventually;
 use plinth_tests::server::{namespace, shared, TestServer};
+use plinth_tests::{eventually, stays};
 use serde_json::{json, Value};
 
 fn config_map(name: &str, owners: &[(&ConfigMap, bool)]) -> ConfigMap {
@@ -196,11 +194,6 @@ async fn controllers_are_switched_off_by_name() {
     assert!(is_gone(&api, "kube-root-ca.crt").await);
 }
 
-/// How often is looked whether something stays that an old task would have taken away, and the pause between two looks: the
-/// controllers look again after a tenth of a second at first, and then after twice as long each time.
-const LOOKS: usize = 30;
-const PAUSE: Duration = Duration::from_millis(100);
-
 /// A namespace that was freed of its finalizer by hand, and made again while an object of the first one is held.
 #[tokio::test]
 async fn what_is_left_of_a_namespace_takes_nothing_from_the_next_of_its_name() {
@@ -222,10 +215,7 @@ async fn what_is_left_of_a_namespace_takes_nothing_from_the_next_of_its_name() {
     let again = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     assert_eq!(call(&client, Method::POST, "/api/v1/namespaces", Some(&again)).await.0, 201);
     make(&maps, "fresh", &[]).await;
-    for _ in 0..LOOKS {
-        assert!(!is_gone(&maps, "fresh").await, "the next namespace was emptied");
-        tokio::time::sleep(PAUSE).await;
-    }
+    stays("the next namespace keeps its objects", || async { !is_gone(&maps, "fresh").await }).await;
     let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     maps.patch("held", &PatchParams::default(), &release).await.expect("patch");
     let (_, live) = call(&client, Method::GET, &path, None).await;

@@ -131,13 +131,13 @@ fn refused_head(length: usize, more: &str) -> String {
     format!("POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n{more}\r\n")
 }
 
-/// Reads until `text` has come `times` times or the server has closed.
-async fn read_until(stream: &mut (impl AsyncRead + Unpin), text: &str, times: usize) -> String {
+/// Reads until `text` has come or the server has closed.
+async fn read_until(stream: &mut (impl AsyncRead + Unpin), text: &str) -> String {
     let mut answer = Vec::new();
     let mut buffer = vec![0; 4096];
     loop {
         let read = String::from_utf8_lossy(&answer).into_owned();
-        if read.matches(text).count() >= times {
+        if read.contains(text) {
             return read;
         }
         match stream.read(&mut buffer).await {
@@ -158,7 +158,7 @@ async fn a_connection_outlives_a_refusal_that_no_body_was_read_for() {
         tokio::task::yield_now().await;
         stream.write_all(&[b'x'; 1000]).await.expect("body");
         stream.flush().await.expect("body");
-        let answer = read_until(&mut stream, "\"code\":40", 1).await;
+        let answer = read_until(&mut stream, "\"code\":40").await;
         assert!(answer.starts_with("HTTP/1.1 40"), "{round}: {answer}");
         assert!(!answer.to_lowercase().contains("connection: close"), "{round}: {answer}");
     }
@@ -189,7 +189,9 @@ async fn who_waits_to_be_asked_for_a_body_is_refused_before() {
     let mut stream = endpoint.stream(Protocol::Http1).await.expect("TLS stream");
     stream.write_all(refused_head(10, "Expect: 100-continue\r\n").as_bytes()).await.expect("head");
     stream.flush().await.expect("head");
-    let answer = read_until(&mut stream, "nothing of the kind", 1).await;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.expect("a clean end");
+    let answer = String::from_utf8_lossy(&answer);
     assert!(answer.starts_with("HTTP/1.1 40"), "{answer}");
     assert!(answer.to_lowercase().contains("connection: close"), "{answer}");
 }

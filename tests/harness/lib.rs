@@ -43,6 +43,9 @@ pub mod server;
 /// How often a state that comes by itself is looked for, and after how many looks it has not come.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const LOOKS: usize = 6000;
+/// How often is looked whether a state stays, and the pause after each look.
+const STAYING_LOOKS: usize = 30;
+const STAYING_PAUSE: Duration = Duration::from_millis(100);
 
 /// The directory of this package's sources: the one that cargo names at run time, since a target directory that outlives
 /// a checkout keeps the path of the one it was compiled in.
@@ -62,4 +65,16 @@ pub async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     panic!("still waiting: {what}");
+}
+
+/// Makes sure for three seconds that `holds` does: background work looks again after a tenth of a second at first, and then after
+/// twice as long each time.
+///
+/// # Panics
+/// When it does not.
+pub async fn stays<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
+    for _ in 0..STAYING_LOOKS {
+        assert!(holds().await, "no longer so: {what}");
+        tokio::time::sleep(STAYING_PAUSE).await;
+    }
 }

@@ -50,7 +50,7 @@ pub fn lend(request: Request<Incoming>) -> (Request<RequestBody>, Option<Unread>
 
 impl Unread {
     /// Reads the rest of the body. False when the connection cannot be used again because there is too much of it, it does not
-    /// come, or the client still waits to be asked for it. A body that is still being read elsewhere is left alone.
+    /// come, or the client still waits to be asked for it. A body that somebody still reads is left alone.
     pub async fn drain(self) -> bool {
         let Some(rest) = self.dropped.lock().take() else { return true };
         // To ask for it now would have the client send what nobody wants.

@@ -10,6 +10,7 @@ use plinth_tests::definitions::{
     call, condition, definition, establish, fields, until, until_established, with_versions, DEFINITIONS,
 };
 use plinth_tests::server::{namespace, shared_with_apis, unique, TestServer};
+use plinth_tests::stays;
 use serde_json::{json, Value};
 
 /// How long something may take that has to come; only reached when it does not.
@@ -264,10 +265,6 @@ async fn a_policy_about_definitions_holds_none_that_is_deleted() {
     call(&client, Method::DELETE, &format!("{POLICIES}/{name}"), None).await;
 }
 
-/// How often is looked whether something stays that an old task would have taken away, and the pause between two looks.
-const LOOKS: usize = 30;
-const PAUSE: Duration = Duration::from_millis(100);
-
 /// A definition that was freed of its finalizer by hand, and made again, with either scope, while an object of the first one is held.
 #[tokio::test]
 async fn what_is_left_of_a_definition_takes_nothing_from_the_next_of_its_name() {
@@ -296,11 +293,12 @@ async fn what_is_left_of_a_definition_takes_nothing_from_the_next_of_its_name() 
             _ => path,
         };
         assert_eq!(call(&client, Method::POST, &path, Some(&car("fresh", json!([])))).await.0, 201);
-        for _ in 0..LOOKS {
-            let (code, answer) = call(&client, Method::GET, &format!("{path}/fresh"), None).await;
-            assert_eq!((code, &answer["metadata"]["deletionTimestamp"]), (200, &Value::Null), "{scope}");
-            tokio::time::sleep(PAUSE).await;
-        }
+        let fresh = format!("{path}/fresh");
+        stays(scope, || async {
+            let (code, answer) = call(&client, Method::GET, &fresh, None).await;
+            code == 200 && answer["metadata"]["deletionTimestamp"].is_null()
+        })
+        .await;
         // Its own deletion is as any other.
         if scope == "Namespaced" {
             assert_eq!(free.send(&client, &format!("{path}/held")).await, 200);

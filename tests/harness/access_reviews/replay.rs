@@ -33,11 +33,11 @@ const MOST_REVIEWS: usize = 24;
 
 /// How often a request that prepares something is made again while the server does not know of it yet.
 const TRIES: u32 = 30;
+/// The shortest time between two of these.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// How often a write that another one was faster than is made again.
 const CONFLICTS: u32 = 5;
-/// The shortest time between two of these.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Where a recording's requests are made.
 pub struct Replay {
@@ -90,7 +90,7 @@ impl Replay {
             if !matches!(answer.code, 404 | 429) {
                 break;
             }
-            tokio::time::sleep((self.settles_within / TRIES).max(LOOK_AGAIN)).await;
+            tokio::time::sleep((self.settles_within / TRIES).max(PAUSE)).await;
             answer = self.send(&administrator, request, &body).await?;
         }
         if answer.code >= 300 {

@@ -71,7 +71,6 @@ async fn remove(
                 tracing::debug!(held, definition = departing.name(), "waits for the finalizers of objects");
             }
             Err(fault) => {
-                departing.check(server).await?;
                 let message = format!("could not issue all deletes: {fault}");
                 terminating(server, departing, "True", "InstanceDeletionFailed", &message).await?;
             }

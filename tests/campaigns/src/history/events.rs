@@ -5,8 +5,8 @@
 //! each watch must have seen all of it between where it began and where it is, every acknowledged write must be in it, and
 //! every list must be what the changes up to its revision make.
 //!
-//! Where history is let go of, every watch of all objects may have been told so at once, and nobody saw what changed before their
-//! new lists. Then each watch, each object's requests and the order in time are checked, and the next piece begins with a list.
+//! Where history is compacted, every watch of all objects may expire at once, and nobody saw what changed before their new
+//! lists. Then each watch, each object's requests and the order in time are checked, and the next piece begins with a list.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Excluded, Included};
@@ -222,15 +222,7 @@ impl History {
         if complete {
             self.acknowledged(piece)?;
             self.replay(piece, upto)?;
-            let end = Listed {
-                called: 0,
-                returned: 0,
-                most_recent: true,
-                scope: Scope::All,
-                version: upto,
-                objects: there.clone(),
-            };
-            listed(&end, &self.objects)?;
+            listed(&Scope::All, upto, there, &self.objects)?;
         } else {
             let seen = self.changes.range((Excluded(self.checked), Included(upto)));
             let written = seen.filter(|(_, (_, event))| event.change != Change::Deleted);
@@ -362,7 +354,7 @@ impl History {
         let mut deleted: HashMap<&str, usize> = HashMap::new();
         for (version, (seen, event)) in self.changes.range((Excluded(self.checked), Included(upto))) {
             while let Some(list) = lists.next_if(|list| list.version < *version) {
-                listed(list, &self.objects)?;
+                listed(&list.scope, list.version, &list.objects, &self.objects)?;
             }
             let before = self.objects.get(&event.object).copied();
             match event.change {
@@ -392,7 +384,7 @@ impl History {
         }
         // Beyond the barrier other kinds are written, and none of these objects.
         for list in lists {
-            listed(list, &self.objects)?;
+            listed(&list.scope, list.version, &list.objects, &self.objects)?;
         }
         deletions(piece, &deleted)?;
         // Nothing is under way: what has no event by now never took effect.
@@ -433,18 +425,16 @@ fn written(request: Request) -> Option<u64> {
     }
 }
 
-fn listed(list: &Listed, objects: &Objects) -> Result<(), Violation> {
-    let there: Objects =
-        objects.iter().filter(|(o, _)| list.scope.has(o)).map(|(o, c)| (o.clone(), *c)).collect();
-    if there == list.objects {
+/// A list says what there is.
+fn listed(scope: &Scope, version: u64, said: &Objects, objects: &Objects) -> Result<(), Violation> {
+    let there: Objects = objects.iter().filter(|(o, _)| scope.has(o)).map(|(o, c)| (o.clone(), *c)).collect();
+    if there == *said {
         return Ok(());
     }
-    let missing: Vec<_> = there.iter().filter(|(o, c)| list.objects.get(*o) != Some(c)).collect();
-    let other: Vec<_> = list.objects.iter().filter(|(o, c)| there.get(*o) != Some(c)).collect();
+    let missing: Vec<_> = there.iter().filter(|(o, c)| said.get(*o) != Some(c)).collect();
+    let other: Vec<_> = said.iter().filter(|(o, c)| there.get(*o) != Some(c)).collect();
     Err(violation!(
-        "a list of {:?} at {} differs from the events: there is {missing:?}, it says {other:?}",
-        list.scope,
-        list.version
+        "a list of {scope:?} at {version} differs from the events: there is {missing:?}, it says {other:?}"
     ))
 }
 
