@@ -15,7 +15,7 @@ use crate::bootstrap::{DataDir, Stage};
 /// Options of `plinth repair`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  plinth repair --data-dir ./data          (says what it would drop, and changes nothing)\n  plinth repair --data-dir ./data --yes\n\nFor a data directory of a stopped server that plinth serve refuses or in which plinth verify finds damage. Write-ahead logs are\ndropped from the first place on where they are damaged or do not follow each other, and records whose checksums do not match;\nthe newest sound version of each object stays. The store continues at a resourceVersion above all that were given out, so that\nwatches end with 410 and clients list again. Certificates and keys that are lost are made again at the next start: then every\ncredential that was issued with them ends. What was there before is kept in DATA_DIR/store/repair-TIME and DATA_DIR/pki/repair-TIME.\n\nA backup that is not older than the damage is the better way."
+    after_help = "Examples:\n  plinth repair --data-dir ./data          (says what it would drop, and changes nothing)\n  plinth repair --data-dir ./data --yes\n\nFor a data directory of a stopped server that plinth serve refuses or in which plinth verify finds damage. Write-ahead logs are\ndropped from the first place on where they are damaged or do not follow each other, and blocks of tables and records whose checksums do not\nmatch; the newest sound version of each object stays. The store continues at a resourceVersion above all that were given out, so that\nwatches end with 410 and clients list again. Certificates and keys that are lost are made again at the next start: then every\ncredential that was issued with them ends. What was there before is kept in DATA_DIR/store/repair-TIME and DATA_DIR/pki/repair-TIME.\n\nA backup that is not older than the damage is the better way."
 )]
 pub struct RepairOptions {
     /// Data directory of a server that is stopped
@@ -63,7 +63,7 @@ pub fn repair(options: RepairOptions) -> Result<(), StoreError> {
 }
 
 fn report(repaired: &Repaired) {
-    let Repaired { log_bytes, kept, reverted, lost, unread, revision, .. } = repaired;
+    let Repaired { log_bytes, kept, reverted, lost, gaps, revision, .. } = repaired;
     if repaired.continued {
         println!("what the repair that did not finish had made takes the place of the database");
         if let Some(path) = &repaired.kept_in {
@@ -78,10 +78,10 @@ fn report(repaired: &Repaired) {
         );
     }
     println!("objects: {kept} stay, of which {reverted} in an older version; {lost} are lost");
-    if *unread {
+    if *gaps > 0 {
         println!(
-            "tables are damaged: more may be lost than these figures say, up to all of them. Rather restore a backup; \
-             with --yes, the old database is kept all the same"
+            "tables are damaged: {gaps} ranges of keys cannot be read (see above); objects in them that neither history nor \
+             the change log names are lost, too, and are in none of these figures"
         );
     }
     println!("history: dropped; the store continues at revision {revision}");

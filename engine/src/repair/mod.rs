@@ -1,25 +1,28 @@
 //! Repair: from a store that is refused, or in which `verify` finds damage, to one that opens and in which it finds none.
 //!
-//! What cannot be read, or does not follow what was before it, is dropped: logs from the first place on where they do not fit, and
-//! records whose checksums do not match. The newest sound version of each key stays. History and change log go as a whole,
+//! What cannot be read, or does not follow what was before it, is dropped: logs from the first place on where they do not fit,
+//! blocks of tables and records whose checksums do not match. The newest sound version of each key stays. History and change log go as a whole,
 //! since parts of them may be missing, and the store continues at a revision above every one that was ever given out: whoever
 //! holds a revision from before is answered with [`Error::Compacted`] and reads again.
 //!
 //! The repaired database is built beside the old one, which is then moved away as it was, so nothing is deleted. Killed at any
 //! point, either the old database is in its place, or the start is refused and the repair continues.
 
+mod copy;
+mod salvage;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rocksdb::{ReadOptions, WriteBatch, DB};
+use rocksdb::{WriteBatch, DB};
 
+use self::copy::Copy;
 use crate::archive::Progress;
 use crate::directory::{self, DATABASE, REPAIRED, REPAIRING};
 use crate::error::{Error, Result};
-use crate::layout::{self, meta, FORMAT_VERSION};
+use crate::layout::{self, meta};
 use crate::options::Options;
-use crate::record::{self, Header, Kind};
 use crate::recovery::{self, Log};
 use crate::revision::Revision;
 use crate::store::{self, Family};
@@ -30,8 +33,6 @@ use crate::watermark::{self, WATERMARK};
 /// Revisions that are left out above the highest one known: more than can have been given out since the watermark was
 /// written, or within a write-ahead log of which nothing is left.
 const MARGIN: u64 = 1 << 24;
-/// Bytes of a batch of repaired entries.
-const BATCH: usize = 1 << 20;
 
 /// What a repair does, or would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,9 +49,9 @@ pub struct Repaired {
     pub reverted: u64,
     /// Keys of which no version can be read.
     pub lost: u64,
-    /// Blocks of tables are damaged. What can be passed over in them, or lies behind a place at which reading ends, is lost too, or
-    /// stays in an older version, and how much that is is not known: `lost` counts none of it.
-    pub unread: bool,
+    /// Ranges of keys that are hidden by damaged blocks of tables. Keys in them that neither history nor change log names are lost,
+    /// too, and are not counted, since nothing knows of them.
+    pub gaps: u64,
     /// A repair that was killed has been continued by its last steps. What it had found is not known any more: the other figures
     /// are zero.
     pub continued: bool,
@@ -262,185 +263,4 @@ fn highest_number(old: &DB) -> Revision {
         cursor.key().and_then(layout::parse_log_key)
     });
     Revision::new(numbers.unwrap_or(0)).max(logged.unwrap_or(Revision::ZERO))
-}
-
-/// Copies the newest sound version of each key.
-struct Copy<'a> {
-    new: Option<&'a DB>,
-    batch: WriteBatch,
-    repaired: &'a mut Repaired,
-    highest: Revision,
-    progress: &'a mut dyn FnMut(Progress),
-    note: &'a mut dyn FnMut(String),
-}
-
-fn handle(old: &DB, family: Family) -> Result<&rocksdb::ColumnFamily> {
-    old.cf_handle(family.name()).ok_or_else(|| Error::Corrupt {
-        key: family.name().into(),
-        revision: Revision::ZERO,
-        reason: "column family is missing",
-    })
-}
-
-/// Whether every block of a family has the right checksum. In one that has not, entries can be passed over without a word.
-fn is_whole(old: &DB, family: Family) -> Result<bool> {
-    let mut read = ReadOptions::default();
-    read.fill_cache(false);
-    read.set_verify_checksums(true);
-    let mut cursor = old.raw_iterator_cf_opt(handle(old, family)?, read);
-    cursor.seek_to_first();
-    while cursor.valid() {
-        cursor.next();
-    }
-    Ok(cursor.status().is_ok())
-}
-
-/// A column family that is read to its end, or to the first place that cannot be read.
-struct Source<'a> {
-    cursor: rocksdb::DBRawIterator<'a>,
-    family: Family,
-}
-
-impl<'a> Source<'a> {
-    fn new(old: &'a DB, family: Family) -> Result<Source<'a>> {
-        let handle = handle(old, family)?;
-        let mut read = ReadOptions::default();
-        read.fill_cache(false);
-        // The records have checksums of their own, which say what exactly is damaged.
-        read.set_verify_checksums(false);
-        let mut cursor = old.raw_iterator_cf_opt(handle, read);
-        cursor.seek_to_first();
-        Ok(Source { cursor, family })
-    }
-
-    /// The user key of the entry at the cursor; entries whose keys are damaged are skipped.
-    fn key(&mut self, note: &mut dyn FnMut(String)) -> Option<Vec<u8>> {
-        loop {
-            let Some(key) = self.cursor.key() else {
-                if let Err(error) = self.cursor.status() {
-                    note(format!("column family {} cannot be read to its end: {error}", self.family.name()));
-                }
-                return None;
-            };
-            match self.family {
-                Family::Current => return Some(key.to_vec()),
-                _ => match layout::parse_history_key(key) {
-                    Some((key, _)) => return Some(key),
-                    None => self.cursor.next(),
-                },
-            }
-        }
-    }
-
-    fn header(&self, key: &[u8]) -> Option<Header> {
-        record::check(key, self.cursor.value()?).ok().map(|(header, _)| header)
-    }
-}
-
-impl Copy<'_> {
-    fn run(&mut self, old: &DB) -> Result<()> {
-        let mut current = Source::new(old, Family::Current)?;
-        let mut history = Source::new(old, Family::History)?;
-        let mut done = 0;
-        let (mut newest_key, mut old_key) = (current.key(self.note), history.key(self.note));
-        loop {
-            let key = match (&newest_key, &old_key) {
-                (Some(newest), Some(old)) => newest.min(old).clone(),
-                (Some(key), None) | (None, Some(key)) => key.clone(),
-                (None, None) => {
-                    self.repaired.unread =
-                        !is_whole(old, Family::Current)? || !is_whole(old, Family::History)?;
-                    return Ok(());
-                }
-            };
-            let mut best: Option<(Header, Vec<u8>)> = None;
-            let mut reverted = false;
-            if newest_key.as_ref() == Some(&key) {
-                match current.header(&key) {
-                    Some(header) => best = current.cursor.value().map(|value| (header, value.to_vec())),
-                    None => reverted = true,
-                }
-                current.cursor.next();
-                newest_key = current.key(self.note);
-            }
-            while old_key.as_ref() == Some(&key) {
-                if let Some(header) = history.header(&key) {
-                    self.highest = self.highest.max(header.mod_revision);
-                    if best.as_ref().is_none_or(|(newest, _)| newest.mod_revision < header.mod_revision) {
-                        best = history.cursor.value().map(|value| (header, value.to_vec()));
-                        reverted = true;
-                    }
-                }
-                history.cursor.next();
-                old_key = history.key(self.note);
-            }
-            match best {
-                Some((header, value)) => self.keep(&key, header, &value, reverted)?,
-                None => {
-                    self.repaired.lost += 1;
-                    (self.note)(format!("key {}: no version of it can be read", record::printable(&key)));
-                }
-            }
-            done += 1;
-            if done % 4096 == 0 {
-                (self.progress)(Progress { done, total: 0 });
-            }
-        }
-    }
-
-    fn keep(&mut self, key: &[u8], header: Header, value: &[u8], reverted: bool) -> Result<()> {
-        self.highest = self.highest.max(header.mod_revision);
-        if reverted {
-            self.repaired.reverted += 1;
-            let revision = header.mod_revision;
-            (self.note)(format!("key {}: the version of revision {revision} stays", record::printable(key)));
-        }
-        // Nothing below the store's new revision can be read, so nobody misses a tombstone.
-        if header.kind == Kind::Tombstone {
-            return Ok(());
-        }
-        self.repaired.kept += 1;
-        let Some(new) = self.new else { return Ok(()) };
-        let family = |family: Family| {
-            new.cf_handle(family.name()).ok_or_else(|| Error::Corrupt {
-                key: family.name().into(),
-                revision: Revision::ZERO,
-                reason: "column family is missing",
-            })
-        };
-        self.batch.put_cf(family(Family::Current)?, key, value);
-        if let Some(deadline) = header.expires_at_ms() {
-            let expiry_key = layout::expiry_key(deadline, key);
-            let value = layout::encode_expiry(&expiry_key, header.mod_revision);
-            self.batch.put_cf(family(Family::Expiry)?, expiry_key, value);
-        }
-        if self.batch.size_in_bytes() >= BATCH {
-            self.write()?;
-        }
-        Ok(())
-    }
-
-    fn write(&mut self) -> Result<()> {
-        let batch = std::mem::take(&mut self.batch);
-        match self.new {
-            Some(new) => new.write_without_wal(batch).map_err(Error::from_write),
-            None => Ok(()),
-        }
-    }
-
-    /// Writes the numbers of the store itself, and everything to disk.
-    fn finish(&mut self, revision: Revision) -> Result<()> {
-        let Some(new) = self.new else { return Ok(()) };
-        let numbers = [
-            (meta::FORMAT, FORMAT_VERSION.into()),
-            (meta::FLOOR, revision.get()),
-            (meta::SWEPT, revision.get()),
-            (meta::RESERVED, revision.get()),
-        ];
-        for (name, number) in numbers {
-            self.batch.put(name, layout::encode_number(name, number));
-        }
-        self.write()?;
-        store::flush(new)
-    }
 }

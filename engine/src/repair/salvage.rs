@@ -1,0 +1,137 @@
+//! Reading a column family of which blocks are damaged.
+//!
+//! RocksDB's iterators end at a block whose checksum does not match. Reading without a look at checksums is no way out: it passes
+//! over entries without a word, and takes damaged lengths for true. So the place behind the block is sought: the
+//! approximate size of a range of keys, which RocksDB takes from the indexes alone, grows at the borders of blocks only, and
+//! the next border is found by bisection.
+
+use rocksdb::{ColumnFamily, DBRawIterator, Range, ReadOptions, DB};
+
+use crate::error::{Error, Result};
+use crate::revision::Revision;
+use crate::store::Family;
+
+/// Behind longer keys no border is looked for.
+const LONGEST_KEY: usize = 1 << 12;
+
+/// A range of stored keys in which nothing can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Gap {
+    /// The last key that was read before it; empty when there is none.
+    pub after: Vec<u8>,
+    /// The first key that could be read again; none when it goes on to the end.
+    pub before: Option<Vec<u8>>,
+}
+
+impl Gap {
+    pub(super) fn contains(&self, key: &[u8]) -> bool {
+        (self.after.is_empty() || *self.after < *key)
+            && self.before.as_ref().is_none_or(|before| key < before.as_slice())
+    }
+}
+
+/// A cursor over a column family that steps over what cannot be read. Every entry that it shows is in a block whose checksum
+/// matches.
+pub(super) struct Reader<'a> {
+    db: &'a DB,
+    handle: &'a ColumnFamily,
+    cursor: DBRawIterator<'a>,
+    /// The last key that was read.
+    last: Vec<u8>,
+    gaps: Vec<Gap>,
+}
+
+/// The handle of a column family.
+pub(super) fn handle(db: &DB, family: Family) -> Result<&ColumnFamily> {
+    db.cf_handle(family.name()).ok_or_else(|| Error::Corrupt {
+        key: family.name().into(),
+        revision: Revision::ZERO,
+        reason: "column family is missing",
+    })
+}
+
+/// How damaged tables are read.
+pub(super) fn read_options() -> ReadOptions {
+    let mut read = ReadOptions::default();
+    read.fill_cache(false);
+    read.set_verify_checksums(true);
+    read
+}
+
+impl<'a> Reader<'a> {
+    /// A reader at the first entry that can be read.
+    pub(super) fn new(db: &'a DB, family: Family) -> Result<Reader<'a>> {
+        let handle = handle(db, family)?;
+        let mut cursor = db.raw_iterator_cf_opt(handle, read_options());
+        cursor.seek_to_first();
+        let mut reader = Reader { db, handle, cursor, last: Vec::new(), gaps: Vec::new() };
+        reader.settle();
+        Ok(reader)
+    }
+
+    /// The entry at the cursor; none behind the last one.
+    pub(super) fn item(&self) -> Option<(&[u8], &[u8])> {
+        self.cursor.item()
+    }
+
+    /// Goes to the next entry.
+    pub(super) fn next(&mut self) {
+        let Some(key) = self.cursor.key() else { return };
+        self.last.clear();
+        self.last.extend_from_slice(key);
+        self.cursor.next();
+        self.settle();
+    }
+
+    /// What was stepped over so far.
+    pub(super) fn gaps(&self) -> &[Gap] {
+        &self.gaps
+    }
+
+    /// Steps over blocks that cannot be read, up to an entry or to the end.
+    fn settle(&mut self) {
+        if self.cursor.valid() || self.cursor.status().is_ok() {
+            return;
+        }
+        let mut from = self.last.clone();
+        while !self.cursor.valid() && self.cursor.status().is_err() {
+            let Some(border) = self.next_border(&from) else { break };
+            self.cursor.seek(&border);
+            from = border;
+        }
+        let before = self.cursor.key().map(<[u8]>::to_vec);
+        self.gaps.push(Gap { after: self.last.clone(), before });
+    }
+
+    /// The least key behind `from` at which another block begins in a table; none behind the last block.
+    fn next_border(&self, from: &[u8]) -> Option<Vec<u8>> {
+        let is_same_block = |key: &[u8]| {
+            let range = Range::new(from, key);
+            self.db.get_approximate_sizes_cf(self.handle, &[range]).first().is_none_or(|bytes| *bytes == 0)
+        };
+        if is_same_block(&[u8::MAX; LONGEST_KEY]) {
+            return None;
+        }
+        // The greatest key of the block, byte by byte.
+        let mut greatest = Vec::new();
+        while greatest.len() < LONGEST_KEY {
+            greatest.push(0);
+            if !is_same_block(&greatest) {
+                // With a zero at its end, it is the least key behind that one.
+                return Some(greatest);
+            }
+            let (mut low, mut high) = (0u8, u8::MAX);
+            while low < high {
+                let middle = high - (high - low) / 2;
+                *greatest.last_mut()? = middle;
+                if is_same_block(&greatest) {
+                    low = middle;
+                } else {
+                    high = middle - 1;
+                }
+            }
+            *greatest.last_mut()? = low;
+        }
+        None
+    }
+}
