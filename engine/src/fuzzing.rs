@@ -39,7 +39,7 @@ pub fn wal(log: &[u8]) {
     let contents = wal::read(log, |batch| drop(wal::revisions(batch)));
     assert!(contents.sound <= log.len() as u64);
     drop(wal::dropped_records(log, contents.sound));
-    assert!(wal::read_manifest(log).sound <= log.len() as u64);
+    assert!(wal::read_manifest(log, 0).sound <= log.len() as u64);
 }
 
 /// Checks bytes as an entry of each column family.

@@ -1,12 +1,13 @@
 //! What a start makes of the logs before RocksDB reads them: what it may drop, and what it must refuse.
 //!
-//! Dropped is only what was never acknowledged: a torn write at the end of the newest log, and logs behind a torn one that the
-//! watermark does not know. Everything else that does not fit is refused, with the file's name, and left as it is for
+//! Dropped is only what was never acknowledged: a torn write at the end of the newest log or of the MANIFEST, and logs behind a
+//! torn one that the watermark does not know. Everything else that does not fit is refused, with the file's name, and left as it is for
 //! `plinth repair`: a log that is damaged, absent or shorter than the watermark says, a gap between the sequence numbers of two
 //! logs, a MANIFEST that has lost its end.
 //!
 //! Logs that RocksDB needs no longer may be left over from a crash, in any state. The MANIFEST tells which those are; it is asked
-//! only when something does not fit.
+//! only when something does not fit. Where its own end is dropped, the logs must go on where the rest of it ends: logs are removed
+//! once the MANIFEST is synced that no longer needs them.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ const UNACKNOWLEDGED: &str = "unacknowledged";
 /// What a start dropped. Nothing of it was ever acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
-    /// The log.
+    /// The log, or the MANIFEST.
     pub path: PathBuf,
     /// Bytes of it that were dropped, from its end.
     pub bytes: u64,
@@ -44,6 +45,27 @@ pub(crate) struct Plan {
     cut: Option<Log>,
     /// Logs that hold nothing acknowledged and do not follow.
     set_aside: Vec<Log>,
+    /// The MANIFEST whose torn end is cut off.
+    manifest: Option<TornManifest>,
+}
+
+/// A MANIFEST with a torn end.
+#[derive(Debug)]
+pub(crate) struct TornManifest {
+    pub path: PathBuf,
+    /// Bytes up to the torn end.
+    pub sound: u64,
+    /// All its bytes.
+    bytes: u64,
+}
+
+/// What the MANIFEST knows of the logs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known {
+    /// Number of the oldest log that is needed.
+    pub oldest: u64,
+    /// The newest sequence number.
+    pub sequence: u64,
 }
 
 /// Reads the logs of the database in `dir`.
@@ -57,18 +79,26 @@ pub(crate) fn read_logs(dir: &Path) -> Result<Vec<Log>> {
     Ok(logs)
 }
 
-/// Decides what may be dropped, or why the store must not be opened. Changes nothing. `oldest_needed` asks the MANIFEST for the
-/// oldest log that RocksDB needs.
-pub(crate) fn plan(dir: &Path, oldest_needed: impl FnOnce(&[Log]) -> Result<u64>) -> Result<Plan> {
+/// Decides what may be dropped, or why the store must not be opened. Changes nothing. `ask` asks the MANIFEST what it knows.
+pub(crate) fn plan(dir: &Path, ask: impl FnOnce(&[Log]) -> Result<Known>) -> Result<Plan> {
     let mark = watermark::read(dir)?;
-    check_manifest(dir, mark)?;
+    let mut plan = Plan { manifest: torn_manifest(dir)?, ..Plan::default() };
     let mut logs = read_logs(dir)?;
     check_against_mark(dir, &logs, mark)?;
-    if mismatch(&logs).is_some() {
-        let oldest = oldest_needed(&logs)?;
-        logs.retain(|log| log.number >= oldest);
+    if plan.manifest.is_some() || mismatch(&logs).is_some() {
+        let known = ask(&logs)?;
+        logs.retain(|log| log.number >= known.oldest);
+        let first = logs.iter().find_map(|log| log.contents.first);
+        if let (Some(manifest), Some(first)) = (&plan.manifest, first) {
+            if first > known.sequence.saturating_add(1) {
+                return Err(Error::Incomplete {
+                    dir: dir.to_owned(),
+                    path: manifest.path.clone(),
+                    reason: "it is damaged where it tells of logs that are there no more",
+                });
+            }
+        }
     }
-    let mut plan = Plan::default();
     if let Some(mismatch) = mismatch(&logs) {
         let at = match mismatch {
             Mismatch::Damage(at) => {
@@ -91,7 +121,7 @@ pub(crate) fn plan(dir: &Path, oldest_needed: impl FnOnce(&[Log]) -> Result<u64>
 impl Plan {
     /// Whether RocksDB can read the logs as they are.
     pub(crate) fn is_empty(&self) -> bool {
-        self.cut.is_none() && self.set_aside.is_empty()
+        self.cut.is_none() && self.set_aside.is_empty() && self.manifest.is_none()
     }
 
     /// What is left of `logs`, and how many bytes of each.
@@ -122,16 +152,18 @@ impl Plan {
             directory::sync(&aside)?;
             directory::sync(&dir.join(DATABASE))?;
         }
-        if let Some(log) = self.cut {
+        let log = self.cut.map(|log| (log.path, log.contents.sound, log.bytes));
+        let manifest = self.manifest.map(|manifest| (manifest.path, manifest.sound, manifest.bytes));
+        for (path, sound, bytes) in manifest.into_iter().chain(log) {
             File::options()
                 .write(true)
-                .open(&log.path)
+                .open(&path)
                 .and_then(|file| {
-                    file.set_len(log.contents.sound)?;
+                    file.set_len(sound)?;
                     file.sync_all()
                 })
-                .map_err(|e| Error::io(format!("cutting {}", log.path.display()), e))?;
-            dropped.push(Dropped { bytes: log.bytes - log.contents.sound, path: log.path });
+                .map_err(|e| Error::io(format!("cutting {}", path.display()), e))?;
+            dropped.push(Dropped { path, bytes: bytes - sound });
         }
         Ok(dropped)
     }
@@ -179,18 +211,24 @@ fn check_against_mark(dir: &Path, logs: &[Log], mark: Option<Mark>) -> Result<()
     }
 }
 
-/// The MANIFEST may have a torn end, but not within what the watermark knows of it.
-fn check_manifest(dir: &Path, mark: Option<Mark>) -> Result<()> {
+/// The MANIFEST when it has a torn end, which may not be within what the watermark knows of it.
+pub(crate) fn torn_manifest(dir: &Path) -> Result<Option<TornManifest>> {
+    let mark = watermark::read(dir)?;
     let (number, path) = watermark::manifest(&dir.join(DATABASE))?;
     let bytes = watermark::read_needed(&path)?;
-    let contents = wal::read_manifest(&bytes);
+    let synced = mark.filter(|mark| mark.manifest == number).map_or(0, |mark| mark.manifest_bytes);
+    let contents = wal::read_manifest(&bytes, synced);
     let reason = match mark {
         _ if contents.tail == Tail::Damaged => "it is damaged",
         Some(mark) if number < mark.manifest => "it is older than the one that was used last",
         Some(mark) if number == mark.manifest && contents.sound < mark.manifest_bytes => {
             "it is shorter than it was"
         }
-        _ => return Ok(()),
+        _ => {
+            let bytes = bytes.len() as u64;
+            let torn = contents.tail == Tail::Torn && contents.sound < bytes;
+            return Ok(torn.then_some(TornManifest { path, sound: contents.sound, bytes }));
+        }
     };
     Err(Error::Incomplete { dir: dir.to_owned(), path, reason })
 }

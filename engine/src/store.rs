@@ -21,7 +21,7 @@ use crate::failpoint::failpoint;
 use crate::health::{Failure, Health};
 use crate::layout::{self, meta, FORMAT_VERSION};
 use crate::options::{Memory, Options};
-use crate::recovery::{self, Dropped, Log};
+use crate::recovery::{self, Dropped, Known, Log};
 use crate::revision::Revision;
 use crate::view::{Logs, View};
 
@@ -99,7 +99,7 @@ impl Store {
         if directory::inspect(dir)? == State::Empty {
             create_database(dir, &options.memory, &cache)?;
         }
-        let plan = recovery::plan(dir, |logs| oldest_needed(dir, logs))?;
+        let plan = recovery::plan(dir, |logs| ask_manifest(dir, logs))?;
         let dropped = plan.apply(dir)?;
         let opened = open_database(&dir.join(DATABASE), &options.memory, &cache, Access::Write)?;
         let mut store = Store::assemble(opened, cache, dir.clone(), lock)?;
@@ -116,14 +116,15 @@ impl Store {
         }
         let lock = directory::lock(dir)?;
         let cache = Cache::new_lru_cache(options.memory.block_cache);
-        let plan = recovery::plan(dir, |logs| oldest_needed(dir, logs))?;
+        let plan = recovery::plan(dir, |logs| ask_manifest(dir, logs))?;
         let database = dir.join(DATABASE);
         if plan.is_empty() {
             let opened = open_database(&database, &options.memory, &cache, Access::Read)?;
             return Store::assemble(opened, cache, dir.clone(), lock);
         }
         // As a start would leave it, without touching it.
-        let view = View::temporary(&database, &Logs::Cut(&plan.remaining(recovery::read_logs(dir)?)))?;
+        let logs = plan.remaining(recovery::read_logs(dir)?);
+        let view = View::temporary(&database, &Logs::Cut(&logs), recovery::torn_manifest(dir)?.as_ref())?;
         let opened = open_database(view.path(), &options.memory, &cache, Access::Read)?;
         let mut store = Store::assemble(opened, cache, dir.clone(), lock)?;
         store._view = Some(view);
@@ -439,15 +440,17 @@ pub(crate) fn open_untracked(path: &Path, memory: &Memory) -> Result<DB> {
     Ok(open_database(path, memory, &cache, Access::Untracked)?.0)
 }
 
-/// The number of the oldest log that the MANIFEST of a data directory says is needed. RocksDB is asked about a view of the
-/// database in which the logs are blank.
-pub(crate) fn oldest_needed(dir: &Path, logs: &[Log]) -> Result<u64> {
+/// What the MANIFEST of a data directory knows of the logs. RocksDB is asked about a view of the database in which the logs are
+/// blank.
+pub(crate) fn ask_manifest(dir: &Path, logs: &[Log]) -> Result<Known> {
     let logs: Vec<(PathBuf, u64)> = logs.iter().map(|log| (log.path.clone(), log.bytes)).collect();
-    let view = View::temporary(&dir.join(DATABASE), &Logs::Blank(&logs))?;
+    let torn = recovery::torn_manifest(dir)?;
+    let view = View::temporary(&dir.join(DATABASE), &Logs::Blank(&logs), torn.as_ref())?;
     let memory = Options::new(dir).memory;
     let cache = Cache::new_lru_cache(memory.block_cache);
     let (db, _) = open_database(view.path(), &memory, &cache, Access::Read)?;
-    Ok(db.property_int_value("rocksdb.min-log-number-to-keep")?.unwrap_or(0))
+    let oldest = db.property_int_value("rocksdb.min-log-number-to-keep")?.unwrap_or(0);
+    Ok(Known { oldest, sequence: db.latest_sequence_number() })
 }
 
 /// Makes an empty database in the locked directory `dir`.

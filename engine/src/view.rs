@@ -1,5 +1,5 @@
 //! A database directory beside the real one, through which RocksDB can be shown less than there is: its table files are
-//! links, its logs are cut or blank. What is done in it does not touch the real one.
+//! links, its logs are cut or blank, a torn end of its MANIFEST is not there. What is done in it does not touch the real one.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::directory;
 use crate::error::{Error, Result};
+use crate::recovery::TornManifest;
 
 /// What a view shows of the logs.
 pub(crate) enum Logs<'a> {
@@ -23,13 +24,18 @@ pub(crate) struct View(PathBuf);
 
 impl View {
     /// A view of `database` in the system's directory for temporary files.
-    pub(crate) fn temporary(database: &Path, logs: &Logs<'_>) -> Result<View> {
-        View::numbered(&std::env::temp_dir(), database, logs)
+    pub(crate) fn temporary(database: &Path, logs: &Logs<'_>, torn: Option<&TornManifest>) -> Result<View> {
+        View::numbered(&std::env::temp_dir(), database, logs, torn)
     }
 
     /// A view in `parent`. Names that a killed process has left over are passed over: in a container, the process that comes
     /// after it has the same id.
-    fn numbered(parent: &Path, database: &Path, logs: &Logs<'_>) -> Result<View> {
+    fn numbered(
+        parent: &Path,
+        database: &Path,
+        logs: &Logs<'_>,
+        torn: Option<&TornManifest>,
+    ) -> Result<View> {
         /// More are not left over by kills.
         const ATTEMPTS: u32 = 10_000;
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -37,7 +43,7 @@ impl View {
         loop {
             attempt += 1;
             let name = format!("plinth-view-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-            match View::at(parent.join(name), database, logs) {
+            match View::at(parent.join(name), database, logs, torn) {
                 Err(Error::Io { source, .. })
                     if source.kind() == io::ErrorKind::AlreadyExists && attempt < ATTEMPTS => {}
                 made => return made,
@@ -46,11 +52,20 @@ impl View {
     }
 
     /// A view of `database` at `path`, which must not exist.
-    pub(crate) fn at(path: PathBuf, database: &Path, logs: &Logs<'_>) -> Result<View> {
+    pub(crate) fn at(
+        path: PathBuf,
+        database: &Path,
+        logs: &Logs<'_>,
+        torn: Option<&TornManifest>,
+    ) -> Result<View> {
         let io = |e| Error::io(format!("making a view of {} at {}", database.display(), path.display()), e);
         DirBuilder::new().mode(0o700).create(&path).map_err(io)?;
         let view = View(path.clone());
         view.fill(database, logs).map_err(io)?;
+        if let Some(torn) = torn {
+            let path = view.0.join(torn.path.file_name().unwrap_or_default());
+            File::options().write(true).open(path).and_then(|file| file.set_len(torn.sound)).map_err(io)?;
+        }
         Ok(view)
     }
 
@@ -108,7 +123,7 @@ mod tests {
             let name = format!("plinth-view-{}-{number}", std::process::id());
             fs::create_dir(parent.path().join(name)).unwrap();
         }
-        let view = View::numbered(parent.path(), database.path(), &Logs::Cut(&[])).unwrap();
+        let view = View::numbered(parent.path(), database.path(), &Logs::Cut(&[]), None).unwrap();
         assert_eq!(view.path().metadata().unwrap().permissions().mode() & 0o777, 0o700);
         let path = view.path().to_owned();
         drop(view);

@@ -135,11 +135,16 @@ pub(crate) fn read(log: &[u8], mut record: impl FnMut(&[u8])) -> Contents {
     contents
 }
 
-/// Reads a file of the same format whose records are no batches: the MANIFEST.
-pub(crate) fn read_manifest(log: &[u8]) -> Contents {
+/// Reads a file of the same format whose records are no batches: the MANIFEST. Its first `synced` bytes were on disk; behind them,
+/// records that were written together may be there without the ones before them.
+pub(crate) fn read_manifest(log: &[u8], synced: u64) -> Contents {
     let mut contents = Contents { sound: 0, first: None, next: None, tail: Tail::Clean };
     if let Some(at) = walk(log, &mut contents.sound, |_| {}) {
-        let torn = looks_torn(log, at) && records_behind(log, at).is_empty();
+        let torn = if records_behind(log, at).is_empty() {
+            looks_torn(log, at)
+        } else {
+            contents.sound >= synced && has_lost_sector(log, at)
+        };
         contents.tail = if torn { Tail::Torn } else { Tail::Damaged };
     }
     contents
@@ -201,17 +206,27 @@ fn records_behind(log: &[u8], unsound: usize) -> Vec<Vec<u8>> {
     found
 }
 
-/// Whether the unsound place `at` looks like a write that was not finished: the file ends in it, or a sector of it, or the rest
-/// of one, was never written and reads as zeros.
+/// Whether the unsound place `at` looks like a write that was not finished: the file ends in it, or a sector of it is lost.
 fn looks_torn(log: &[u8], at: usize) -> bool {
     let block_end = (at + 1).next_multiple_of(BLOCK);
-    let length = match log.get(at + 4..at + 6) {
-        Some(&[low, high]) => usize::from(u16::from_le_bytes([low, high])),
-        _ => return true,
-    };
-    if at + HEADER > log.len() || (log.len() < block_end && at + HEADER + length > log.len()) {
-        return true;
+    let Some(length) = length_at(log, at) else { return true };
+    at + HEADER > log.len()
+        || (log.len() < block_end && at + HEADER + length > log.len())
+        || has_lost_sector(log, at)
+}
+
+/// The length that the header at a place names.
+fn length_at(log: &[u8], at: usize) -> Option<usize> {
+    match log.get(at + 4..at + 6) {
+        Some(&[low, high]) => Some(usize::from(u16::from_le_bytes([low, high]))),
+        _ => None,
     }
+}
+
+/// Whether a sector of the unsound fragment at `at`, or the rest of one, was never written and reads as zeros.
+fn has_lost_sector(log: &[u8], at: usize) -> bool {
+    let block_end = (at + 1).next_multiple_of(BLOCK);
+    let Some(length) = length_at(log, at) else { return false };
     let claimed = at + HEADER + length;
     // Where the length itself may be lost, the sector behind it counts, too.
     let next_sector = (at + 1).next_multiple_of(SECTOR);
@@ -223,7 +238,8 @@ fn looks_torn(log: &[u8], at: usize) -> bool {
     let end = end.min(log.len());
     let mut from = at;
     while from < end {
-        let to = (from + 1).next_multiple_of(SECTOR).min(end);
+        // To the end of the sector, since it is lost as a whole: of the record's last one there may be a few bytes only.
+        let to = (from + 1).next_multiple_of(SECTOR).min(log.len());
         let lost = log.get(from..to).is_some_and(|part| part.iter().all(|byte| *byte == 0));
         if lost && (to - from >= HEADER || to == log.len()) {
             return true;
@@ -511,6 +527,24 @@ mod tests {
         }
     }
 
+    /// What the lost sector holds of the group is shorter than a header, and other records follow.
+    #[test]
+    fn a_group_whose_last_bytes_are_lost_is_torn() {
+        let small = batch(1, Some(1), 100);
+        let before = log(std::slice::from_ref(&small)).0.len() as u64;
+        for rest in 1..=HEADER {
+            let large = (SECTOR..2 * SECTOR)
+                .map(|size| [small.clone(), batch(3, None, size)])
+                .find(|batches| log(batches).0.len() == 2 * SECTOR + rest)
+                .unwrap();
+            let [small, large] = large;
+            let (mut torn, _) = log(&[small, large, batch(5, Some(2), 700)]);
+            torn[2 * SECTOR..].fill(0);
+            let contents = read(&torn, |_| {});
+            assert_eq!((contents.tail, contents.sound), (Tail::Torn, before), "{rest} bytes");
+        }
+    }
+
     #[test]
     fn what_was_acknowledged_behind_a_lost_sector_is_damage() {
         let zeroed = |batches: &[Vec<u8>], index: usize| {
@@ -531,12 +565,19 @@ mod tests {
     #[test]
     fn a_manifest_ends_whole_or_torn() {
         let (manifest, ends) = log(&[b"one".to_vec(), vec![9; 2000], b"three".to_vec()]);
-        assert_eq!(read_manifest(&manifest).tail, Tail::Clean);
-        assert_eq!(read_manifest(&manifest[..manifest.len() - 1]).tail, Tail::Torn);
+        let synced = manifest.len() as u64;
+        assert_eq!(read_manifest(&manifest, synced).tail, Tail::Clean);
+        assert_eq!(read_manifest(&manifest[..manifest.len() - 1], synced).tail, Tail::Torn);
         for bit in ends[1] * 8..(ends[2] - 6) * 8 {
             let mut damaged = manifest.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(read_manifest(&damaged).tail, Tail::Damaged, "bit {bit}");
+            assert_eq!(read_manifest(&damaged, 0).tail, Tail::Damaged, "bit {bit}");
         }
+        // Sectors of what was written together are lost in any order, and those of what was synced never.
+        let mut damaged = manifest;
+        damaged[SECTOR..2 * SECTOR].fill(0);
+        let torn = read_manifest(&damaged, ends[1] as u64);
+        assert_eq!((torn.tail, torn.sound), (Tail::Torn, ends[1] as u64));
+        assert_eq!(read_manifest(&damaged, ends[1] as u64 + 1).tail, Tail::Damaged);
     }
 }

@@ -105,7 +105,9 @@ pub fn repair(
     let kept = sound_logs(dir, &logs, &mut repaired, &mut note)?;
     let path = dir.join(REPAIRING);
     directory::remove_unfinished(&path)?;
-    let view = View::at(path, &database, &Logs::Cut(&kept))?;
+    // Of one that is damaged otherwise RocksDB is shown everything.
+    let torn = recovery::torn_manifest(dir).ok().flatten();
+    let view = View::at(path, &database, &Logs::Cut(&kept), torn.as_ref())?;
     let options = Options::new(dir);
     let old = store::open_untracked(view.path(), &options.memory)?;
 
@@ -207,7 +209,7 @@ fn sound_logs(
     note: &mut impl FnMut(String),
 ) -> Result<Vec<(PathBuf, u64)>> {
     // Where the MANIFEST cannot be asked, all logs are needed.
-    let oldest = store::oldest_needed(dir, logs).unwrap_or(0);
+    let oldest = store::ask_manifest(dir, logs).map_or(0, |known| known.oldest);
     let mut kept = Vec::new();
     let mut next = None;
     let mut broken = false;

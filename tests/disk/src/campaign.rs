@@ -6,6 +6,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use crate::disk::{Data, Disk, Image, Names, Random};
 use crate::process::scratch;
@@ -69,6 +70,9 @@ impl Requirement {
 /// Checks a directory. Errors that begin with `open:` are refusals, all others are failures.
 pub type Check<'a> = dyn Fn(&str, &Path) -> Result<Found, String> + Sync + 'a;
 
+/// How often a long run says how far it is.
+const PROGRESS: Duration = Duration::from_secs(20);
+
 type Key = (&'static str, [u8; 32]);
 
 struct Known {
@@ -87,7 +91,6 @@ struct Job {
 pub struct Campaign<'a> {
     name: &'static str,
     ways: usize,
-    torn: bool,
     check: &'a Check<'a>,
 }
 
@@ -98,7 +101,7 @@ pub struct States {
     points: u64,
     states: u64,
     ways: usize,
-    torn: bool,
+    told: Instant,
 }
 
 /// Receives a part of a state: its name, its image, what it must be good for.
@@ -109,12 +112,13 @@ impl States {
     /// says what to check of an image.
     pub fn point(&mut self, disk: &Disk, mut parts: impl FnMut(&Image, Submit<'_>)) {
         self.points += 1;
+        if self.told.elapsed() > PROGRESS {
+            self.told = Instant::now();
+            eprintln!("{} points, {} states, {} distinct", self.points, self.states, self.known.len());
+        }
         for way in 0..self.ways {
             let number = (self.points as usize * self.ways + way) % CUTS.len();
             let (data, names) = CUTS[number];
-            if !self.torn && matches!(data, Data::Torn(_) | Data::Scattered(_) | Data::Mixed) {
-                continue;
-            }
             let mut random = Random(self.points * CUTS.len() as u64 + number as u64);
             let image = disk.image(data, names, &mut random);
             let place = format!("point {}, data {data:?}, names {names:?}", self.points);
@@ -137,12 +141,10 @@ impl States {
 
 impl<'a> Campaign<'a> {
     /// A campaign with a name for its summary.
-    /// Each point is cut in `PLINTH_POWER_WAYS` of the ways of [`CUTS`], by default in one. Those that tear a write are taken
-    /// with `PLINTH_POWER_TORN=1` only: a start refuses some of them, with nothing lost, where it should drop the torn write.
+    /// Each point is cut in `PLINTH_POWER_WAYS` of the ways of [`CUTS`], by default in one.
     pub fn new(name: &'static str, check: &'a Check<'a>) -> Campaign<'a> {
         let ways = std::env::var("PLINTH_POWER_WAYS").ok().and_then(|text| text.parse().ok());
-        let torn = std::env::var_os("PLINTH_POWER_TORN").is_some();
-        Campaign { name, ways: ways.unwrap_or(1).clamp(1, CUTS.len()), torn, check }
+        Campaign { name, ways: ways.unwrap_or(1).clamp(1, CUTS.len()), check }
     }
 
     /// Checks each distinct state that `produce` hands in.
@@ -154,8 +156,14 @@ impl<'a> Campaign<'a> {
         let (jobs, waiting) = sync_channel(64);
         let waiting = Mutex::new(waiting);
         let outcomes = Mutex::new(HashMap::new());
-        let mut states =
-            States { jobs, known: HashMap::new(), points: 0, states: 0, ways: self.ways, torn: self.torn };
+        let mut states = States {
+            jobs,
+            known: HashMap::new(),
+            points: 0,
+            states: 0,
+            ways: self.ways,
+            told: Instant::now(),
+        };
         let (points, handed_in, known) = std::thread::scope(|scope| {
             for _ in 0..workers {
                 scope.spawn(|| self.work(&waiting, &outcomes));
