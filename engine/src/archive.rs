@@ -51,10 +51,21 @@ pub struct Progress {
     pub total: u64,
 }
 
+/// How a restored store goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Continuation {
+    /// At the archive's revision, with its history. For an archive behind which nobody has seen a revision of the old store:
+    /// otherwise revisions are given out again, for other changes.
+    Same,
+    /// At a revision above every one that the old store can have given out since the backup. Nothing before it can be read: whoever
+    /// holds a revision of the old store is answered with [`Error::Compacted`] and reads again.
+    Beyond,
+}
+
 /// What an archive holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Archived {
-    /// The revision at which it is consistent.
+    /// The revision at which it is consistent; after a restore, the one at which the store goes on.
     pub revision: Revision,
     /// Entries of all column families.
     pub entries: u64,
@@ -234,16 +245,18 @@ fn read_block(archive: &mut impl Read, payload: &mut Vec<u8>) -> Result<(u8, u32
 /// # fn main() -> Result<(), plinth_engine::Error> {
 /// # let from = tempfile::tempdir().unwrap();
 /// # let to = tempfile::tempdir().unwrap();
-/// use plinth_engine::{restore, At, Engine, Options, Transaction};
+/// use plinth_engine::{restore, At, Continuation, Engine, Options, Transaction};
 ///
 /// let engine = Engine::open(Options::new(from.path()))?;
 /// engine.transact(Transaction::new().put("key", "value")).wait()?;
 /// let mut archive = Vec::new();
 /// engine.backup(&mut archive, |_| {})?;
 ///
-/// let restored = restore(&mut archive.as_slice(), to.path(), |_| {})?;
-/// let engine = Engine::open(Options::new(to.path()))?;
-/// assert_eq!(engine.current_revision(), restored.revision);
+/// let restored = restore(&mut archive.as_slice(), to.path(), Continuation::Beyond, |_| {})?;
+/// let engine_of_restored = Engine::open(Options::new(to.path()))?;
+/// assert_eq!(engine_of_restored.current_revision(), restored.revision);
+/// assert!(restored.revision > engine.current_revision());
+/// # let engine = engine_of_restored;
 /// assert_eq!(engine.get(b"key", At::Latest)?.unwrap().value, "value");
 /// # Ok(())
 /// # }
@@ -255,6 +268,7 @@ fn read_block(archive: &mut impl Read, payload: &mut Vec<u8>) -> Result<(u8, u32
 pub fn restore(
     archive: &mut impl Read,
     dir: impl AsRef<Path>,
+    continuation: Continuation,
     mut progress: impl FnMut(Progress),
 ) -> Result<Archived> {
     // Before the archive is looked at: a restore that fails leaves a directory that says so, and not one in which the
@@ -286,13 +300,21 @@ pub fn restore(
     if u32::from_le_bytes(sum) != checksums.finalize() {
         return Err(invalid("the checksum over all blocks does not match"));
     }
-    let revision = Revision::new(record::read_u64(&payload, 0).ok_or_else(|| invalid("no trailer"))?);
+    let mut revision = Revision::new(record::read_u64(&payload, 0).ok_or_else(|| invalid("no trailer"))?);
     let entries = record::read_u64(&payload, 8).ok_or_else(|| invalid("no trailer"))?;
     if entries != done {
         return Err(invalid(format!("it should hold {entries} entries and holds {done}")));
     }
     if pinned_revision(&store.pin())? != revision {
         return Err(invalid("its log does not end at its revision"));
+    }
+    if continuation == Continuation::Beyond {
+        revision = revision.beyond();
+        let mut batch = WriteBatch::default();
+        for name in [meta::FLOOR, meta::RESERVED] {
+            store.put_number(&mut batch, name, revision.get());
+        }
+        store.db().write_without_wal(batch).map_err(Error::from_write)?;
     }
     let store = Arc::into_inner(store).ok_or(Error::Closed)?;
     store.finish_restore()?;

@@ -85,7 +85,7 @@ mod view;
 mod wal;
 mod watermark;
 
-pub use archive::{restore, Archived, Progress};
+pub use archive::{restore, Archived, Continuation, Progress};
 pub use clock::Clock;
 pub use commit::proposal::{Committed, Proposal};
 pub use engine::Engine;

@@ -5,13 +5,18 @@ use std::fmt;
 /// Position in the history of the store: the first committed transaction has revision 1, each later
 /// one exactly one more. Zero means "before anything".
 ///
-/// There is no arithmetic on revisions except [`Revision::next`] and [`Revision::previous`].
+/// There is no arithmetic on revisions except [`Revision::next`] and [`Revision::previous`], and a leap where revisions may have been
+/// given out that nobody remembers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Revision(u64);
 
 impl Revision {
     /// Before the first transaction.
     pub const ZERO: Revision = Revision(0);
+
+    /// Revisions that are left out above the highest one known where more may have been given out: after a backup was made, since
+    /// the watermark was written, within a write-ahead log of which nothing is left.
+    pub(crate) const MARGIN: u64 = 1 << 24;
 
     /// The revision with this number.
     pub const fn new(number: u64) -> Revision {
@@ -34,6 +39,12 @@ impl Revision {
     #[must_use]
     pub const fn previous(self) -> Revision {
         Revision(self.0.saturating_sub(1))
+    }
+
+    /// A revision above all that can have been given out when this one was the highest known.
+    #[must_use]
+    pub(crate) const fn beyond(self) -> Revision {
+        Revision(self.0.saturating_add(Revision::MARGIN))
     }
 
     /// Neither a missing revision nor the start: something was committed at it.

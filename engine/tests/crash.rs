@@ -13,7 +13,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use common::{assert_sound, dump, replay, scaled, scratch, Model, Random};
-use plinth_engine::{failpoint, restore, At, Engine, Error, KeyRange, Options, Revision, Transaction};
+use plinth_engine::{
+    failpoint, restore, At, Continuation, Engine, Error, KeyRange, Options, Revision, Transaction,
+};
 
 /// Kills at random moments.
 const RANDOM_KILLS: u64 = 120;
@@ -288,7 +290,7 @@ fn a_killed_restore_is_refused_and_starts_again() {
         assert!(!status.success(), "it was killed");
         assert!(matches!(Engine::open(Options::new(&to)), Err(Error::UnfinishedRestore { .. })));
     }
-    restore(&mut archive.as_slice(), &to, |_| {}).unwrap();
+    restore(&mut archive.as_slice(), &to, Continuation::Same, |_| {}).unwrap();
     assert_sound(&to);
     let engine = Engine::open(Options::new(&to)).unwrap();
     assert_eq!(dump(&engine, &KeyRange::all(), At::Latest), before);
@@ -302,5 +304,5 @@ fn restoring_child() {
     let nth = std::env::var("CRASH_NTH").unwrap().parse().unwrap();
     failpoint::set(&std::env::var("CRASH_POINT").unwrap(), nth, failpoint::Action::Kill);
     let archive = std::fs::read(dir.join("archive")).unwrap();
-    restore(&mut archive.as_slice(), dir.join("to"), |_| {}).unwrap();
+    restore(&mut archive.as_slice(), dir.join("to"), Continuation::Same, |_| {}).unwrap();
 }

@@ -7,8 +7,8 @@ mod common;
 
 use common::{assert_sound, change, drain, dump, replay, scratch, Change, Model};
 use plinth_engine::{
-    restore, At, Condition, Engine, Error, Feed, KeyRange, Options, Revision, Subscribe, Subscription,
-    Transaction,
+    restore, At, Condition, Continuation, Engine, Error, Feed, KeyRange, Options, Revision, Subscribe,
+    Subscription, Transaction,
 };
 use proptest::prelude::*;
 
@@ -199,7 +199,10 @@ impl World {
                 assert_eq!(archived.revision.get(), head);
                 self.close(false);
                 self.dir = scratch();
-                assert_eq!(restore(&mut archive.as_slice(), self.dir.path(), |_| {}).unwrap(), archived);
+                assert_eq!(
+                    restore(&mut archive.as_slice(), self.dir.path(), Continuation::Same, |_| {}).unwrap(),
+                    archived
+                );
                 self.open();
             }
             Step::Verify => {

@@ -8,9 +8,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use common::{copy_dir, dump, scratch};
+use common::{assert_sound, copy_dir, dump, scratch};
 use plinth_engine::{
-    restore, verify, At, Engine, Error, KeyRange, Options, Revision, Subscribe, Transaction,
+    restore, verify, At, Continuation, Engine, Error, KeyRange, Options, Revision, Subscribe, Transaction,
 };
 
 /// A closed store with some commits.
@@ -50,7 +50,7 @@ fn assert_refused(dir: &Path, text: &str) {
         assert!(error.to_string().contains(text), "{error} does not say {text}");
     }
     assert!(verify(dir, |_| {}, |_| {}).is_err());
-    assert!(restore(&mut &b""[..], dir, |_| {}).is_err());
+    assert!(restore(&mut &b""[..], dir, Continuation::Same, |_| {}).is_err());
     let mut after = files(dir);
     // The lock is all that a refused start may make.
     after.remove(&dir.join("LOCK"));
@@ -88,7 +88,10 @@ fn a_failed_look_is_not_absence() {
 fn a_marker_of_a_restore_beside_a_complete_store_harms_nobody() {
     let dir = populated();
     fs::write(dir.path().join("RESTORING"), "").unwrap();
-    assert!(matches!(restore(&mut &b""[..], dir.path(), |_| {}), Err(Error::Foreign { .. })));
+    assert!(matches!(
+        restore(&mut &b""[..], dir.path(), Continuation::Same, |_| {}),
+        Err(Error::Foreign { .. })
+    ));
     let engine = Engine::open(Options::new(dir.path())).unwrap();
     assert_eq!(dump(&engine, &KeyRange::all(), At::Latest).len(), 20);
     drop(engine);
@@ -143,14 +146,14 @@ fn a_restore_that_failed_leaves_a_directory_that_is_refused() {
             if name == "empty" {
                 fs::create_dir(&dir).unwrap();
             }
-            assert!(restore(&mut &archive[..cut], &dir, |_| {}).is_err());
+            assert!(restore(&mut &archive[..cut], &dir, Continuation::Same, |_| {}).is_err());
             for create in [true, false] {
                 let opened = Engine::open(Options::new(&dir).create(create));
                 assert!(matches!(opened, Err(Error::UnfinishedRestore { .. })), "cut at {cut}");
             }
             assert!(matches!(verify(&dir, |_| {}, |_| {}), Err(Error::UnfinishedRestore { .. })));
             // Again, with the whole archive.
-            restore(&mut archive.as_slice(), &dir, |_| {}).unwrap();
+            restore(&mut archive.as_slice(), &dir, Continuation::Same, |_| {}).unwrap();
             let restored = Engine::open(Options::new(&dir)).unwrap();
             assert_eq!(
                 dump(&restored, &KeyRange::all(), At::Latest),
@@ -199,4 +202,38 @@ fn a_store_of_the_version_before_opens_with_all_that_it_holds() {
     fs::remove_file(dir.path().join("db/000004.log")).unwrap();
     let refused = Engine::open(Options::new(dir.path())).map(|_| ()).unwrap_err().to_string();
     assert!(refused.contains("files of it are missing"), "{refused}");
+}
+
+/// The old store has given out revisions after the backup: nobody who holds one of them misses what is different in the restored
+/// store.
+#[test]
+fn a_restored_store_goes_on_beyond_what_the_old_one_gave_out() {
+    let from = populated();
+    let engine = Engine::open(Options::new(from.path())).unwrap();
+    let mut archive = Vec::new();
+    let archived = engine.backup(&mut archive, |_| {}).unwrap();
+    let before = dump(&engine, &KeyRange::all(), At::Latest);
+    let after = engine.transact(Transaction::new().put("after", "the backup")).wait().unwrap().revision;
+    let to = scratch();
+    let restored = restore(&mut archive.as_slice(), to.path(), Continuation::Beyond, |_| {}).unwrap();
+    assert!(restored.revision > after && restored.entries == archived.entries);
+    assert_sound(to.path());
+    let engine = Engine::open(Options::new(to.path())).unwrap();
+    assert_eq!(engine.current_revision(), restored.revision);
+    assert_eq!(dump(&engine, &KeyRange::all(), At::Latest), before);
+    for held in [Revision::ZERO, archived.revision, after] {
+        let feed = engine.subscribe(Subscribe::new(KeyRange::all()).after(held));
+        assert!(matches!(feed, Err(Error::Compacted { .. })), "after {held}");
+        let read = engine.snapshot(At::Exact(held.next())).map(|_| ());
+        assert!(matches!(read, Err(Error::Compacted { .. })), "at {held}");
+    }
+    let mut feed = engine.subscribe(Subscribe::new(KeyRange::all())).unwrap();
+    let next = engine.transact(Transaction::new().put("after", "the restore")).wait().unwrap().revision;
+    assert_eq!(next, restored.revision.next());
+    assert_eq!(common::drain(&mut feed, next).len(), 1);
+    engine.compact(next).unwrap();
+    drop(feed);
+    engine.close().unwrap();
+    drop(engine);
+    assert_sound(to.path());
 }

@@ -30,10 +30,6 @@ use crate::view::{Logs, View};
 use crate::wal::{self, Tail};
 use crate::watermark::{self, WATERMARK};
 
-/// Revisions that are left out above the highest one known: more than can have been given out since the watermark was
-/// written, or within a write-ahead log of which nothing is left.
-const MARGIN: u64 = 1 << 24;
-
 /// What a repair does, or would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Repaired {
@@ -131,7 +127,7 @@ pub fn repair(
         note: &mut note,
     };
     copy.run(&old)?;
-    let revision = Revision::new(copy.highest.get().saturating_add(MARGIN));
+    let revision = copy.highest.beyond();
     copy.repaired.revision = revision;
     copy.finish(revision)?;
     drop(old);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use plinth_engine::{Archived, Engine, Options, Progress};
+use plinth_engine::{Archived, Continuation, Engine, Options, Progress};
 
 use super::client::{self, ClientError};
 use crate::bootstrap::files::{exists, sync_parent};
@@ -90,7 +90,9 @@ pub struct BackupOptions {
 
 /// Options of `plinth restore`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  plinth restore --from plinth.backup --data-dir ./restored")]
+#[command(
+    after_help = "Example:\n  plinth restore --from plinth.backup --data-dir ./restored\n\nThe restored server goes on at a resourceVersion above all that the old one gave out, so that watches end with 410 and clients\nlist again. Certificates and keys (DATA_DIR/pki) are not in the archive: copy that directory, or new ones are made."
+)]
 pub struct RestoreOptions {
     /// The archive
     #[arg(long, value_name = "PATH")]
@@ -237,8 +239,9 @@ pub fn restore(options: RestoreOptions) -> Result<(), StoreError> {
         .map_err(|source| StoreError::File { path: options.from.clone(), source })?;
     let mut dir = DataDir::for_restore(&options.data_dir)?;
     let bar = Bar::new();
+    let archive = &mut BufReader::new(file);
     let archived =
-        plinth_engine::restore(&mut BufReader::new(file), dir.store(), |progress| bar.show(progress))?;
+        plinth_engine::restore(archive, dir.store(), Continuation::Beyond, |progress| bar.show(progress))?;
     drop(bar);
     // The directory may have been there before, open to others.
     private_files::narrow(dir.path())

@@ -22,7 +22,7 @@ use plinth_disk_tests::campaign::{Campaign, Requirement};
 use plinth_disk_tests::disk::Disk;
 use plinth_disk_tests::process::{scratch, Interposed};
 use plinth_disk_tests::trace::{self, Event, Marks};
-use plinth_engine::{restore, Engine, Revision};
+use plinth_engine::{restore, Continuation, Engine, Revision};
 use workload::{check_store, follow, last_event, number, options, transaction, variable, History};
 
 /// Transactions of each life when nothing else is asked for: what a CI run has time for.
@@ -74,7 +74,7 @@ fn child() {
             let mut archive = Vec::new();
             let archived = engine.backup(&mut archive, |_| {}).unwrap();
             mark(format!("restoring {}", archived.revision));
-            restore(&mut archive.as_slice(), root.join("restored"), |_| {}).unwrap();
+            restore(&mut archive.as_slice(), root.join("restored"), Continuation::Same, |_| {}).unwrap();
             mark(format!("restored {}", archived.revision));
         }
     }
