@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams, PostParams, WatchEvent};
 use plinth_benches::api::server::READY_WITHIN;
 use plinth_tests::server::{launch, TestServer, BARE_NAMESPACES};
 use serde_json::json;
@@ -112,15 +112,18 @@ fn inflict(path: &Path, loss: Loss) {
     }
 }
 
+/// The config maps of namespace `default`, for whom a kubeconfig names.
+async fn config_maps(kubeconfig: &Path) -> Api<ConfigMap> {
+    let access = kube::config::Kubeconfig::read_from(kubeconfig).expect("kubeconfig");
+    let config = kube::Config::from_custom_kubeconfig(access, &Default::default()).await.expect("config");
+    Api::default_namespaced(kube::Client::try_from(config).expect("client"))
+}
+
 /// Starts a server on `root/data`: the text of its refusal, or none when it is ready and everything is there.
 async fn start(root: &Path) -> Result<(), String> {
     let mut server = launch().start(root, &[BARE_NAMESPACES]).await.expect("start");
     server.ready(READY_WITHIN).await.map_err(|error| error.to_string())?;
-    let access = kube::config::Kubeconfig::read_from(server.kubeconfig()).expect("kubeconfig");
-    let config = kube::Config::from_custom_kubeconfig(access, &Default::default()).await.expect("config");
-    let client = kube::Client::try_from(config).expect("client");
-    let listed =
-        Api::<ConfigMap>::default_namespaced(client).list(&ListParams::default()).await.expect("list");
+    let listed = config_maps(server.kubeconfig()).await.list(&ListParams::default()).await.expect("list");
     let kept = listed.into_iter().filter(|object| {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let index = object.data.as_ref().and_then(|data| data.get("index"));
@@ -310,19 +313,56 @@ async fn a_repair_opens_what_was_refused_and_keeps_what_it_dropped() {
 
     let mut repaired = launch().start(root.path(), &[BARE_NAMESPACES]).await.expect("start");
     repaired.ready(READY_WITHIN).await.expect("ready");
-    let access = kube::config::Kubeconfig::read_from(repaired.kubeconfig()).expect("kubeconfig");
-    let config = kube::Config::from_custom_kubeconfig(access, &Default::default()).await.expect("config");
-    let client = kube::Client::try_from(config).expect("client");
-    let api: Api<ConfigMap> = Api::default_namespaced(client);
+    let api = config_maps(repaired.kubeconfig()).await;
     let listed = api.list(&ListParams::default()).await.expect("list");
     assert!(listed.items.len() >= OBJECTS / 2, "what was in tables is there");
     // A watch from a version of before is told that it has to list again.
     let stale =
         listed.items.first().and_then(|object| object.metadata.resource_version.clone()).expect("version");
-    let watch = api.watch(&Default::default(), &stale).await;
-    let first = match watch {
+    assert_stale(&api, &stale).await;
+}
+
+#[tokio::test]
+async fn who_watched_the_server_of_a_backup_lists_again() {
+    let server = TestServer::start(&[BARE_NAMESPACES]).await;
+    let root = TempDir::new().expect("directory");
+    let at = |name: &str| root.path().join(name).to_string_lossy().into_owned();
+    let kubeconfig = server.data().join("admin.kubeconfig");
+    let api = config_maps(&kubeconfig).await;
+    let create = async |api: &Api<ConfigMap>, name: &str| {
+        let object = serde_json::from_value(json!({"metadata": {"name": name}})).expect("an object");
+        let created = api.create(&PostParams::default(), &object).await.expect("create");
+        created.metadata.resource_version.expect("version")
+    };
+    let before = create(&api, "before").await;
+    let text = kubeconfig.to_string_lossy().into_owned();
+    let (done, text) = run(&["backup", "--kubeconfig", &text, "--to", &at("archive")]);
+    assert!(done, "{text}");
+    let after = create(&api, "after").await;
+    let (done, text) = run(&["restore", "--from", &at("archive"), "--data-dir", &at("data")]);
+    assert!(done, "{text}");
+    let mut restored = launch().start(root.path(), &[BARE_NAMESPACES]).await.expect("start");
+    restored.ready(READY_WITHIN).await.expect("ready");
+    let api = config_maps(restored.kubeconfig()).await;
+    for held in [&before, &after] {
+        assert_stale(&api, held).await;
+    }
+    let listed = api.list(&ListParams::default()).await.expect("list");
+    let names: Vec<_> = listed.items.iter().filter_map(|object| object.metadata.name.as_deref()).collect();
+    assert!(names.contains(&"before") && !names.contains(&"after"), "{names:?}");
+    let version = listed.metadata.resource_version.expect("version");
+    let mut events = Box::pin(api.watch(&Default::default(), &version).await.expect("watch"));
+    let new = create(&api, "new").await;
+    assert!(new.parse::<u64>().expect("number") > after.parse().expect("number"), "{new} is given out again");
+    let event = events.next().await.expect("event").expect("event");
+    assert!(matches!(event, WatchEvent::Added(object) if object.metadata.resource_version == Some(new)));
+}
+
+/// Makes sure that a watch from this version is told to list again.
+async fn assert_stale(api: &Api<ConfigMap>, version: &str) {
+    let first = match api.watch(&Default::default(), version).await {
         Ok(events) => Box::pin(events).next().await.map(|event| format!("{event:?}")),
         Err(error) => Some(format!("{error:?}")),
     };
-    assert!(first.as_ref().is_some_and(|first| first.contains("410")), "{first:?}");
+    assert!(first.as_ref().is_some_and(|first| first.contains("410")), "{version}: {first:?}");
 }

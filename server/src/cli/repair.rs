@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use plinth_engine::Repaired;
+use plinth_engine::{Error, Repaired};
 
 use super::store::{Bar, StoreError};
 use crate::bootstrap::files::{create_durably, sync_parent};
@@ -43,7 +43,8 @@ pub fn repair(options: RepairOptions) -> Result<(), StoreError> {
         options.yes,
         |progress| bar.show(progress),
         |note| bar.print(&note),
-    )?;
+    )
+    .map_err(beyond_repair)?;
     drop(bar);
     if repaired.needed {
         needed = true;
@@ -60,6 +61,14 @@ pub fn repair(options: RepairOptions) -> Result<(), StoreError> {
         (true, false) => return Err(StoreError::RepairNeeded(options.data_dir)),
     }
     Ok(())
+}
+
+/// The error of a repair: where it says that files are damaged or missing, to repair is no way out.
+fn beyond_repair(error: Error) -> StoreError {
+    match error {
+        Error::Incomplete { .. } | Error::Corrupt { .. } | Error::Rocks { .. } => StoreError::BeyondRepair(error),
+        error => error.into(),
+    }
 }
 
 fn report(repaired: &Repaired) {

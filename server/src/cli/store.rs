@@ -31,6 +31,8 @@ pub enum StoreError {
     Running(plinth_engine::Error),
     #[error("{0}{remedy}", remedy = remedy(.0))]
     Engine(plinth_engine::Error),
+    #[error("{0}\nIt cannot be repaired, and nothing was changed. Restore a backup into another directory")]
+    BeyondRepair(plinth_engine::Error),
     #[error("{path}: {source}")]
     File { path: PathBuf, source: std::io::Error },
     #[error("{path} is there already, and an archive is never written over")]
