@@ -123,7 +123,7 @@ async fn config_maps(kubeconfig: &Path) -> Api<ConfigMap> {
 async fn start(root: &Path) -> Result<(), String> {
     let mut server = launch().start(root, &[BARE_NAMESPACES]).await.expect("start");
     server.ready(READY_WITHIN).await.map_err(|error| error.to_string())?;
-    let listed = config_maps(server.kubeconfig()).await.list(&ListParams::default()).await.expect("list");
+    let listed = config_maps(&server.kubeconfig()).await.list(&ListParams::default()).await.expect("list");
     let kept = listed.into_iter().filter(|object| {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let index = object.data.as_ref().and_then(|data| data.get("index"));
@@ -313,7 +313,7 @@ async fn a_repair_opens_what_was_refused_and_keeps_what_it_dropped() {
 
     let mut repaired = launch().start(root.path(), &[BARE_NAMESPACES]).await.expect("start");
     repaired.ready(READY_WITHIN).await.expect("ready");
-    let api = config_maps(repaired.kubeconfig()).await;
+    let api = config_maps(&repaired.kubeconfig()).await;
     let listed = api.list(&ListParams::default()).await.expect("list");
     assert!(listed.items.len() >= OBJECTS / 2, "what was in tables is there");
     // A watch from a version of before is told that it has to list again.
@@ -343,7 +343,7 @@ async fn who_watched_the_server_of_a_backup_lists_again() {
     assert!(done, "{text}");
     let mut restored = launch().start(root.path(), &[BARE_NAMESPACES]).await.expect("start");
     restored.ready(READY_WITHIN).await.expect("ready");
-    let api = config_maps(restored.kubeconfig()).await;
+    let api = config_maps(&restored.kubeconfig()).await;
     for held in [&before, &after] {
         assert_stale(&api, held).await;
     }

@@ -66,7 +66,9 @@ pub fn repair(options: RepairOptions) -> Result<(), StoreError> {
 /// The error of a repair: where it says that files are damaged or missing, to repair is no way out.
 fn beyond_repair(error: Error) -> StoreError {
     match error {
-        Error::Incomplete { .. } | Error::Corrupt { .. } | Error::Rocks { .. } => StoreError::BeyondRepair(error),
+        Error::Incomplete { .. } | Error::Corrupt { .. } | Error::Rocks { .. } => {
+            StoreError::BeyondRepair(error)
+        }
         error => error.into(),
     }
 }
