@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rocksdb::{ReadOptions, WriteBatch};
@@ -261,6 +261,12 @@ impl Engine {
     /// Why the engine has failed for good, if it has (see [`Engine::failed`]).
     pub fn failure(&self) -> Option<Failure> {
         self.0.store.health().failure()
+    }
+
+    /// For how long the write or sync of commits that is under way has not returned; none when there is none. A disk
+    /// that hangs without an error shows here and nowhere else. Costs one atomic load.
+    pub fn disk_wait(&self) -> Option<Duration> {
+        self.0.store.health().disk_wait()
     }
 
     /// Waits until `revision` is there, on any async runtime. The answer is the current revision;

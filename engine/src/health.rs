@@ -12,9 +12,10 @@ use std::fmt::{self, Debug};
 use std::future::Future;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{self, Ordering};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -88,10 +89,25 @@ impl Debug for Warn {
 }
 
 /// The state of one engine, shared by its threads.
-#[derive(Default)]
 pub(crate) struct Health {
     failed: AtomicBool,
     state: Mutex<State>,
+    /// What `disk_wait` counts from.
+    created: Instant,
+    /// When the write or sync that is under way began, in microseconds since `created`, counted from 1; zero when none
+    /// is. Not one of loom's: nothing is decided by it.
+    disk_wait: atomic::AtomicU64,
+}
+
+impl Default for Health {
+    fn default() -> Health {
+        Health {
+            failed: AtomicBool::default(),
+            state: Mutex::default(),
+            created: Instant::now(),
+            disk_wait: atomic::AtomicU64::new(0),
+        }
+    }
 }
 
 /// What to do with the first failure.
@@ -144,6 +160,28 @@ impl Health {
             None => Ok(()),
             Some(failure) => Err(refusal(&failure)),
         }
+    }
+
+    /// A write or a sync of the commit path begins; there is at most one at a time.
+    pub(crate) fn disk_wait_begins(&self, now: Instant) {
+        self.disk_wait.store(self.micros(now).max(1), Ordering::Relaxed);
+    }
+
+    /// The write or sync has returned.
+    pub(crate) fn disk_wait_ends(&self) {
+        self.disk_wait.store(0, Ordering::Relaxed);
+    }
+
+    /// For how long the write or sync has been under way; none when there is none.
+    pub(crate) fn disk_wait(&self) -> Option<Duration> {
+        match self.disk_wait.load(Ordering::Relaxed) {
+            0 => None,
+            since => Some(Duration::from_micros(self.micros(Instant::now()).saturating_sub(since))),
+        }
+    }
+
+    fn micros(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.created).as_micros().try_into().unwrap_or(u64::MAX)
     }
 
     /// Runs what a thread has to do; a panic is a failure of the engine.
@@ -207,6 +245,20 @@ impl Drop for Failed {
 mod tests {
     use super::*;
     use crate::block::block_until;
+
+    #[test]
+    fn a_write_that_does_not_return_is_seen_for_as_long_as_it_lasts() {
+        let health = Health::default();
+        assert_eq!(health.disk_wait(), None);
+        let Some(before) = Instant::now().checked_sub(Duration::from_secs(60)) else { return };
+        let health = Health { created: before, ..Health::default() };
+        health.disk_wait_begins(before + Duration::from_secs(1));
+        assert!(health.disk_wait().is_some_and(|wait| wait >= Duration::from_secs(59)));
+        health.disk_wait_ends();
+        assert_eq!(health.disk_wait(), None);
+        health.disk_wait_begins(before);
+        assert!(health.disk_wait().is_some(), "at the very moment of its creation");
+    }
 
     #[test]
     fn the_first_failure_is_kept_and_told() {

@@ -1,11 +1,12 @@
-//! The storage fails under a running server: a library that is loaded before the C library makes one sync fail.
+//! The storage fails under a running server: a library that is loaded before the C library makes one sync fail, or has syncs
+//! hang.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::Method;
-use plinth_benches::api::client::{Call, Protocol, JSON};
+use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
 use plinth_benches::api::server::{READY_WITHIN, STOP_WITHIN};
 use plinth_tests::server::launch;
 use serde_json::json;
@@ -13,6 +14,12 @@ use serde_json::json;
 /// Where the file is whose presence makes the next sync fail. The sync removes it, so that those after it
 /// would succeed: whoever tries again is told that all is well.
 const TRIGGER: &str = "PLINTH_TEST_FAIL_SYNC";
+
+/// A disk that hangs must be seen by then: longer than any limit of the probes.
+const HANG_SEEN_WITHIN: Duration = Duration::from_secs(60);
+
+/// Where the file is that syncs wait for to go.
+const HANG: &str = "PLINTH_TEST_HANG_SYNC";
 
 const SHIM: &str = r#"
 #define _GNU_SOURCE
@@ -23,6 +30,8 @@ const SHIM: &str = r#"
 static int sync_or_fail(const char *name, int fd) {
     const char *trigger = getenv("PLINTH_TEST_FAIL_SYNC");
     if (trigger && unlink(trigger) == 0) { errno = EIO; return -1; }
+    const char *hang = getenv("PLINTH_TEST_HANG_SYNC");
+    while (hang && access(hang, F_OK) == 0) usleep(5000);
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, name);
     return real(fd);
 }
@@ -40,6 +49,11 @@ fn shim(dir: &Path) -> PathBuf {
     library
 }
 
+fn config_map(name: &str) -> Call {
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    Call::new(Method::POST, "/api/v1/namespaces/default/configmaps").body(JSON, body.to_string())
+}
+
 #[tokio::test]
 async fn a_failed_sync_ends_the_server_and_is_never_tried_again() {
     let launch = launch();
@@ -50,11 +64,6 @@ async fn a_failed_sync_ends_the_server_and_is_never_tried_again() {
     server.ready(READY_WITHIN).await.expect("ready");
     let mut connection =
         server.endpoint().expect("endpoint").connect(Protocol::Http1).await.expect("connection");
-
-    let config_map = |name: &str| {
-        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
-        Call::new(Method::POST, "/api/v1/namespaces/default/configmaps").body(JSON, body.to_string())
-    };
     connection.must(&config_map("before")).await.expect("created");
     std::fs::write(&trigger, "").expect("trigger");
     let failed = connection.call(&config_map("unknown")).await.expect("an answer");
@@ -94,4 +103,50 @@ async fn a_failed_sync_ends_the_server_and_is_never_tried_again() {
     let after =
         connection.call(&Call::get("/api/v1/namespaces/default/configmaps/after")).await.expect("an answer");
     assert_eq!(after.status, 404, "what was refused was not written");
+}
+
+/// Asks until the answer has this status; the answer.
+async fn until(connection: &mut Connection, probe: &str, status: u16) -> String {
+    let deadline = Instant::now() + HANG_SEEN_WITHIN;
+    loop {
+        let answer = connection.call(&Call::get(probe)).await.expect("an answer");
+        if answer.status == status {
+            return answer.text();
+        }
+        assert!(Instant::now() < deadline, "{probe} answers {} {}", answer.status, answer.text());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_hanging_disk_ends_readiness_and_later_liveness_and_nothing_else() {
+    let launch = launch();
+    let dir = launch.data_dir().expect("directory");
+    let hang = dir.path().join("hang");
+    let launch = launch.env("LD_PRELOAD", &shim(dir.path())).env(HANG, &hang);
+    let mut server = launch.start(dir.path(), &[]).await.expect("start");
+    server.ready(READY_WITHIN).await.expect("ready");
+    let endpoint = server.endpoint().expect("endpoint");
+    let mut writer = endpoint.connect(Protocol::Http1).await.expect("connection");
+    let mut prober = endpoint.connect(Protocol::Http1).await.expect("connection");
+    until(&mut prober, "/readyz", 200).await;
+    until(&mut prober, "/livez", 200).await;
+
+    std::fs::write(&hang, "").expect("the disk hangs");
+    let write = tokio::spawn(async move { writer.call(&config_map("late")).await });
+    let unready = until(&mut prober, "/readyz", 500).await;
+    assert!(unready.contains("[-]etcd failed"), "{unready}");
+    let alone = prober.call(&Call::get("/readyz/etcd")).await.expect("an answer");
+    assert_eq!(alone.status, 500, "{}", alone.text());
+    let unhealthy = until(&mut prober, "/livez", 500).await;
+    assert!(unhealthy.contains("[-]etcd failed"), "{unhealthy}");
+    let read = prober.call(&Call::get("/api/v1/namespaces/default")).await.expect("an answer");
+    assert_eq!(read.status, 200, "reads go on: {}", read.text());
+
+    std::fs::remove_file(&hang).expect("the disk comes back");
+    let late = write.await.expect("no panic").expect("an answer");
+    assert_eq!(late.status, 201, "{}", late.text());
+    until(&mut prober, "/readyz", 200).await;
+    until(&mut prober, "/livez", 200).await;
+    assert!(server.ended().is_none(), "the process goes on");
 }

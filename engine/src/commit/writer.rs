@@ -52,7 +52,10 @@ impl Writer {
             self.sync();
         }
         if self.watermark.due() == Some(Duration::ZERO) {
-            if let Err(error) = self.watermark.mark() {
+            self.store.health().disk_wait_begins(Instant::now());
+            let marked = self.watermark.mark();
+            self.store.health().disk_wait_ends();
+            if let Err(error) = marked {
                 self.store.health().fail(Failure::Write { message: error.cause() });
             }
         }
@@ -63,7 +66,9 @@ impl Writer {
         let number = group.number;
         let batch = std::mem::take(&mut group.batch);
         let started = Instant::now();
+        self.store.health().disk_wait_begins(started);
         let written = self.write_batch(batch, group.sync).and_then(|()| self.note_synced(&group));
+        self.store.health().disk_wait_ends();
         match written {
             Ok(()) => {
                 let took = if group.sync { started.elapsed() } else { Duration::ZERO };
@@ -135,7 +140,10 @@ impl Writer {
     /// Syncs what relaxed groups have left unsynced.
     pub(crate) fn sync(&mut self) {
         if self.unsynced.take().is_some() {
-            if let Err(Error::OutcomeUnknown { message }) = self.sync_log() {
+            self.store.health().disk_wait_begins(Instant::now());
+            let synced = self.sync_log();
+            self.store.health().disk_wait_ends();
+            if let Err(Error::OutcomeUnknown { message }) = synced {
                 self.store.health().fail(Failure::Write { message });
             }
         }

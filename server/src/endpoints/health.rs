@@ -1,5 +1,7 @@
 //! `/livez`, `/readyz`, `/healthz`: whether the server lives and is ready, check by check.
 
+use std::time::Duration;
+
 use hyper::{Response, StatusCode};
 
 use super::text;
@@ -9,24 +11,48 @@ use crate::server::Server;
 /// A named check.
 struct Check {
     name: &'static str,
-    passes: fn(&Server) -> bool,
+    passes: fn(&Server, Probe) -> bool,
     /// Whether only readiness asks it.
     readiness: bool,
 }
 
+/// What is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Probe {
+    Readiness,
+    Liveness,
+}
+
+impl Probe {
+    /// A write or sync that has not returned for this long fails the check of the storage.
+    ///
+    /// Readiness: as upstream's check of etcd (`--etcd-readycheck-timeout`), so that clients go to another server soon.
+    /// Liveness: upstream's is as short (`--etcd-healthcheck-timeout`), but waits for another machine. Here the disk is
+    /// the process's own: one that is only slow (a full device cache, a snapshot of the volume) comes back, and a restart
+    /// would have to read the store from that very disk before it served anything.
+    fn longest_disk_wait(self) -> Duration {
+        match self {
+            Probe::Readiness => Duration::from_secs(2),
+            Probe::Liveness => Duration::from_secs(10),
+        }
+    }
+}
+
 const CHECKS: &[Check] = &[
-    Check { name: "ping", passes: |_| true, readiness: false },
-    Check { name: "log", passes: |_| true, readiness: false },
+    Check { name: "ping", passes: |_, _| true, readiness: false },
+    Check { name: "log", passes: |_, _| true, readiness: false },
     // Clients and kubeadm know the storage by upstream's name.
     Check {
         name: "etcd",
-        passes: |s| {
-            let engine = s.store.engine();
-            engine.failure().is_none() && engine.snapshot(plinth_engine::At::Latest).is_ok()
+        passes: |server, probe| {
+            let engine = server.store.engine();
+            engine.failure().is_none()
+                && engine.snapshot(plinth_engine::At::Latest).is_ok()
+                && engine.disk_wait().is_none_or(|wait| wait < probe.longest_disk_wait())
         },
         readiness: false,
     },
-    Check { name: "shutdown", passes: |s| !*s.stopping.borrow(), readiness: true },
+    Check { name: "shutdown", passes: |server, _| !*server.stopping.borrow(), readiness: true },
 ];
 
 /// Answers `/livez`, `/livez/CHECK` and their sisters; `?verbose` lists the checks, `?exclude=CHECK` skips one.
@@ -41,9 +67,9 @@ pub(super) fn serve(server: &Server, segments: &[&str], query: Option<&str>) -> 
             _ => {}
         }
     }
-    let ready = *probe == "readyz";
-    let own = CHECKS.iter().filter(|check| ready || !check.readiness);
-    let own = own.map(|check| (check.name.to_owned(), (check.passes)(server)));
+    let asked = if *probe == "readyz" { Probe::Readiness } else { Probe::Liveness };
+    let own = CHECKS.iter().filter(|check| asked == Probe::Readiness || !check.readiness);
+    let own = own.map(|check| (check.name.to_owned(), (check.passes)(server, asked)));
     let plugins = server.store.encryption().health();
     let mut checks = own.chain(plugins).filter(|(name, _)| !excluded.contains(name));
     if let [name] = rest {
