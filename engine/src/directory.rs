@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/PLINTH        marker: format version; written when creation or a restore is complete
-//! DIR/LOCK          locked by whoever has the directory open
+//! DIR/LOCK          locked by whoever has the directory open, as the directory itself is
 //! DIR/db/           the RocksDB database
 //! DIR/db.creating/  a database whose creation has not finished; nothing in it was ever acknowledged
 //! DIR/db.restoring/ a database that an archive is being restored into
@@ -12,10 +12,11 @@
 //! and `db` without the marker, or the marker without `db`, is never what a crash leaves: it is refused, and nothing is
 //! removed. Only a look that the system answers with "not found" counts as absence; any other failure is an error.
 
-use std::fs::{self, DirBuilder, File, FileType};
+use std::fs::{self, DirBuilder, File, FileType, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::layout::FORMAT_VERSION;
@@ -185,8 +186,21 @@ pub(crate) fn remove_unfinished(database: &Path) -> Result<()> {
 const LOCK_ATTEMPTS: u32 = 10;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// Takes the exclusive lock on the directory.
-pub(crate) fn lock(dir: &Path) -> Result<File> {
+/// The exclusive lock on a directory, held until the last clone is dropped.
+#[derive(Debug, Clone)]
+pub(crate) struct Lock {
+    _files: Arc<[File; 2]>,
+}
+
+/// Takes the exclusive lock on the directory: on the directory itself, which nobody can remove under an open database and put another
+/// in its place, and on the file `LOCK` in it, which versions up to 0.1 lock alone.
+pub(crate) fn lock(dir: &Path) -> Result<Lock> {
+    let directory = File::open(dir).map_err(|e| Error::io(format!("opening {}", dir.display()), e))?;
+    match try_lock(&directory) {
+        Err(TryLockError::WouldBlock) => return Err(Error::Locked { dir: dir.to_owned() }),
+        // Not every file system locks directories (NFS does not): then the file decides alone.
+        Ok(()) | Err(TryLockError::Error(_)) => {}
+    }
     let path = dir.join(LOCK);
     let file = File::options()
         .create(true)
@@ -195,21 +209,23 @@ pub(crate) fn lock(dir: &Path) -> Result<File> {
         .mode(0o600)
         .open(&path)
         .map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
-    for attempt in 1.. {
+    match try_lock(&file) {
+        Ok(()) => Ok(Lock { _files: Arc::new([directory, file]) }),
+        Err(TryLockError::WouldBlock) => Err(Error::Locked { dir: dir.to_owned() }),
+        Err(TryLockError::Error(e)) => Err(Error::io(format!("locking {}", path.display()), e)),
+    }
+}
+
+/// Locks a file or directory unless somebody else holds it. A process that is just being started elsewhere in this program holds
+/// copies of all open files for a moment, and with them a lock that was released meanwhile; so it is tried several times.
+fn try_lock(file: &File) -> Result<(), TryLockError> {
+    for _ in 1..LOCK_ATTEMPTS {
         match file.try_lock() {
-            Ok(()) => break,
-            // A process that is just being started elsewhere in this program holds copies of all open
-            // files for a moment, and with them a lock that was released meanwhile.
-            Err(fs::TryLockError::WouldBlock) if attempt < LOCK_ATTEMPTS => {
-                std::thread::park_timeout(LOCK_PAUSE);
-            }
-            Err(fs::TryLockError::WouldBlock) => return Err(Error::Locked { dir: dir.to_owned() }),
-            Err(fs::TryLockError::Error(e)) => {
-                return Err(Error::io(format!("locking {}", path.display()), e))
-            }
+            Err(TryLockError::WouldBlock) => std::thread::park_timeout(LOCK_PAUSE),
+            decided => return decided,
         }
     }
-    Ok(file)
+    file.try_lock()
 }
 
 /// Makes a file that only its owner can read.

@@ -4,7 +4,7 @@
 //! database, but ours live as long as their readers want. [`Pinned`] and [`Cursor`] hold the database
 //! by reference count instead, which is what the borrow stood for.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use rocksdb::{
     DBRawIterator, DBRecoveryMode, ErrorKind, ReadOptions, ReadTier, WriteBatch, WriteOptions, DB,
 };
 
-use crate::directory::{self, State, CREATING, DATABASE, RESTORING};
+use crate::directory::{self, Lock, State, CREATING, DATABASE, RESTORING};
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::health::{Failure, Health};
@@ -49,7 +49,7 @@ pub(crate) struct Store {
     /// Where the database is, when it is not opened in its place.
     _view: Option<View>,
     /// Released on drop, after the database.
-    _lock: File,
+    _lock: Lock,
 }
 
 /// Names a column family.
@@ -151,9 +151,8 @@ impl Store {
     pub(crate) fn finish_restore(self) -> Result<()> {
         self.flush()?;
         self.check_format()?;
-        let (dir, lock) = (self.dir.clone(), self._lock.try_clone());
+        let (dir, lock) = (self.dir.clone(), self._lock.clone());
         // RocksDB keeps the paths of its files, so the database is closed before it gets its name.
-        let lock = lock.map_err(|e| Error::io(format!("locking {}", dir.display()), e))?;
         drop(self);
         directory::write_marker(&dir)?;
         failpoint!("restore-before-rename");
@@ -194,7 +193,7 @@ impl Store {
         directory::write_marker(to)
     }
 
-    fn assemble((db, statistics): Opened, cache: Cache, dir: PathBuf, lock: File) -> Result<Store> {
+    fn assemble((db, statistics): Opened, cache: Cache, dir: PathBuf, lock: Lock) -> Result<Store> {
         let db = Arc::new(db);
         let family = |family: Family| -> Result<&'static ColumnFamily> {
             let handle = db.cf_handle(family.name()).ok_or(Error::Corrupt {

@@ -214,6 +214,20 @@ fn a_directory_has_one_owner() {
 }
 
 #[test]
+fn a_removed_lock_file_lets_nobody_else_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(&dir);
+    for name in ["LOCK", "db/LOCK"] {
+        std::fs::remove_file(dir.path().join(name)).unwrap();
+    }
+    assert!(matches!(Engine::open(Options::new(dir.path())), Err(Error::Locked { .. })));
+    assert!(matches!(plinth_engine::verify(dir.path(), |_| {}, |_| {}), Err(Error::Locked { .. })));
+    assert!(matches!(plinth_engine::repair(dir.path(), true, |_| {}, |_| {}), Err(Error::Locked { .. })));
+    drop(engine);
+    open(&dir);
+}
+
+#[test]
 fn foreign_and_newer_directories_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("photo.jpg"), "x").unwrap();
