@@ -98,9 +98,13 @@ pub(crate) fn inspect(dir: &Path) -> Result<State> {
     }
 }
 
-/// Refuses a directory that an archive cannot be restored into: one that holds anything but the rest of another
-/// restore.
-pub(crate) fn check_restorable(dir: &Path) -> Result<()> {
+/// Refuses a directory that [`crate::restore`] would refuse: one that holds anything but the rest of another restore. Changes
+/// nothing.
+///
+/// # Errors
+/// [`Error::Foreign`], or [`Error::Io`] when it cannot be looked at.
+pub fn check_restorable(dir: impl AsRef<Path>) -> Result<()> {
+    let dir = dir.as_ref();
     match kind(dir)? {
         None => Ok(()),
         Some(_) if kind(&dir.join(DATABASE))?.is_none() && kind(&dir.join(RESTORING))?.is_some() => Ok(()),
@@ -168,6 +172,32 @@ pub(crate) fn repairable(dir: &Path) -> Result<bool> {
             Ok(kind(&dir.join(DATABASE))?.is_some() || kind(&dir.join(REPAIRED))?.is_some())
         }
         Err(error) => Err(error),
+    }
+}
+
+/// Makes the directory of a database that is unfinished by its name, or removes what is in it. It is there all the time: its name
+/// keeps others from making a store.
+pub(crate) fn clear_unfinished(database: &Path) -> Result<()> {
+    create(database)?;
+    let io = |e| Error::io(format!("emptying {}", database.display()), e);
+    for entry in fs::read_dir(database).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        match entry.file_type().map_err(io)?.is_dir() {
+            true => fs::remove_dir_all(entry.path()).map_err(io)?,
+            false => fs::remove_file(entry.path()).map_err(io)?,
+        }
+    }
+    Ok(())
+}
+
+/// Removes the marker of a directory whose database is unfinished.
+pub(crate) fn remove_marker(dir: &Path) -> Result<()> {
+    let marker = dir.join(MARKER);
+    match fs::remove_file(&marker) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Error::io(format!("removing {}", marker.display()), error))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -88,6 +88,7 @@ mod watermark;
 pub use archive::{restore, Archived, Continuation, Progress};
 pub use clock::Clock;
 pub use commit::proposal::{Committed, Proposal};
+pub use directory::check_restorable;
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use feed::event::{Commit, Event, EventKind, Extension};

@@ -140,8 +140,8 @@ impl Store {
         let lock = directory::lock(dir)?;
         directory::check_restorable(dir)?;
         let database = dir.join(RESTORING);
-        directory::remove_unfinished(&database)?;
-        directory::create(&database)?;
+        directory::clear_unfinished(&database)?;
+        directory::remove_marker(dir)?;
         let cache = Cache::new_lru_cache(options.memory.block_cache);
         let opened = open_database(&database, &options.memory, &cache, Access::Create)?;
         Store::assemble(opened, cache, dir.clone(), lock)

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/plinth            marker: this directory is Plinth's, and what may still be made in it
+//! DIR/plinth.restoring  a backup is being restored; becomes the marker with the last step
 //! DIR/store/            the storage engine
 //! DIR/pki/              certificates and keys
 //! DIR/continue.key      secret of continue tokens, mode 0600
@@ -11,15 +12,24 @@
 //! A start makes a store and an authority only where there has never been one: the marker says so ([`Stage`]). In a directory whose
 //! first start was complete, a missing store or key is a loss, and the start is refused. Only "not found" counts as absence; whatever
 //! else keeps a file from being seen is an error.
+//!
+//! Whoever writes to the directory holds a lock on it (`flock`), taken before the first look and kept until the [`DataDir`] is dropped:
+//! what was found stays true. A restore marks the directory before it makes anything else in it, and makes one that was absent
+//! under the name `DIR.restoring`, mark included: so wherever it is killed, a start finds no directory or the mark.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::files::{create_durably, exists};
+use super::files::{create_durably, exists, sync_parent};
 use super::pki::{self, PkiError};
 
 const MARKER: &str = "plinth";
+/// Marks a directory whose restore has not finished.
+const RESTORING: &str = "plinth.restoring";
 const STORE: &str = "store";
 const CONTINUE_KEY: &str = "continue.key";
 /// First line of the marker, and all of it in a directory whose first start was complete.
@@ -27,6 +37,11 @@ const TITLE: &str = "This directory holds the data of a plinth server.\n";
 /// Names in a directory that is none of ours yet: a mount point brings the first with it, a first start that was killed leaves
 /// the second.
 const HARMLESS: [&str; 2] = ["lost+found", "plinth.new"];
+
+/// How often a lock is tried before the directory counts as in use, and how far apart: a process that is just being started elsewhere in
+/// this program holds copies of all open files for a moment, and with them a lock that was released meanwhile.
+const LOCK_ATTEMPTS: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// What a start may make in a data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +68,11 @@ impl Stage {
             Stage::Complete => "",
         }
     }
+
+    /// The text of the marker.
+    fn text(self) -> String {
+        format!("{TITLE}{}", self.line())
+    }
 }
 
 /// A data directory that was found to be ours or empty.
@@ -60,6 +80,8 @@ impl Stage {
 pub struct DataDir {
     path: PathBuf,
     stage: Stage,
+    /// The directory, open and locked; none when it is only read.
+    lock: Option<Arc<File>>,
 }
 
 /// Why a directory cannot be used; the message says what to do.
@@ -72,6 +94,12 @@ pub enum DataDirError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// Another process writes to it.
+    #[error("data directory {path} is in use by another process; stop the server that uses it first")]
+    Locked {
+        /// The directory.
+        path: PathBuf,
     },
     /// There is something else in it.
     #[error("{path} is not empty and holds no plinth data; give --data-dir an empty or new directory")]
@@ -104,22 +132,36 @@ pub enum DataDirError {
         /// The directory.
         path: PathBuf,
     },
+    /// A backup cannot be restored over its store.
+    #[error(transparent)]
+    Store(#[from] plinth_engine::Error),
     /// A secret that cannot be written.
     #[error(transparent)]
     Secret(#[from] PkiError),
 }
 
 impl DataDir {
-    /// Makes the directory, or checks that it is ours and whole.
+    /// Makes the directory, or checks that it is ours and whole. It is locked until the value is dropped.
     ///
     /// # Errors
     /// See [`DataDirError`]; then nothing was changed.
     pub fn open(path: &Path) -> Result<DataDir, DataDirError> {
-        if let Some(dir) = DataDir::find(path)? {
-            dir.check_store()?;
-            return Ok(dir);
+        create_durably(path).map_err(io_error(path))?;
+        let lock = lock(path)?;
+        match DataDir::find(path)? {
+            Some(mut dir) => {
+                dir.lock = Some(lock);
+                dir.check_store()?;
+                Ok(dir)
+            }
+            None => {
+                let path = path.canonicalize().map_err(io_error(path))?;
+                let mut dir = DataDir { path, stage: Stage::New, lock: Some(lock) };
+                dir.enter(Stage::New)?;
+                dir.check_place()?;
+                Ok(dir)
+            }
         }
-        DataDir::make(path, Stage::New)
     }
 
     /// A data directory that is there and holds a store.
@@ -137,22 +179,47 @@ impl DataDir {
         Ok(dir)
     }
 
-    /// A directory that a backup can be restored into: empty, absent, or without a store. Makes it; [`DataDir::restored`] makes
-    /// it usable.
+    /// A directory that a backup can be restored into: empty, absent, or without a store. It is marked as being restored, and
+    /// locked until the value is dropped; [`DataDir::restored`] makes it usable.
     ///
     /// # Errors
     /// See [`DataDirError`].
     pub fn for_restore(path: &Path) -> Result<DataDir, DataDirError> {
-        let io = |source| DataDirError::Io { path: path.to_owned(), source };
-        match DataDir::find(path) {
-            Ok(Some(dir)) => Ok(dir),
-            Ok(None) => {
-                create_durably(path).map_err(io)?;
-                Ok(DataDir { path: path.canonicalize().map_err(io)?, stage: Stage::New })
-            }
-            Err(DataDirError::UnfinishedRestore { path }) => Ok(DataDir { path, stage: Stage::New }),
-            Err(error) => Err(error),
+        let lock = match exists(path).map_err(io_error(path))? {
+            true => lock(path)?,
+            false => make_marked(path)?,
+        };
+        let stage = match DataDir::find(path) {
+            Ok(Some(dir)) => dir.stage,
+            Ok(None) | Err(DataDirError::UnfinishedRestore { .. }) => Stage::New,
+            Err(error) => return Err(error),
+        };
+        let path = path.canonicalize().map_err(io_error(path))?;
+        let dir = DataDir { path, stage, lock: Some(lock) };
+        let mark = dir.path.join(RESTORING);
+        if exists(&mark).map_err(io_error(&mark))? {
+            dir.take_back()?;
+        } else {
+            plinth_engine::check_restorable(dir.store())?;
+            make_mark(&dir.path)?;
+            dir.check_place()?;
         }
+        Ok(dir)
+    }
+
+    /// Has a store that was restored whole, in a directory whose restore did not finish, be unfinished again. No server has
+    /// ever used it: the mark came before it.
+    fn take_back(&self) -> Result<(), DataDirError> {
+        let [database, unfinished] = ["db", "db.restoring"].map(|name| self.store().join(name));
+        if !exists(&database).map_err(io_error(&database))? {
+            return Ok(());
+        }
+        if exists(&unfinished).map_err(io_error(&unfinished))? {
+            fs::remove_dir_all(&unfinished).map_err(io_error(&unfinished))?;
+        }
+        fs::rename(&database, &unfinished)
+            .and_then(|()| sync_parent(&unfinished))
+            .map_err(io_error(&database))
     }
 
     /// A directory that a repair can be tried on, and what is wrong with its marker.
@@ -160,14 +227,18 @@ impl DataDir {
     /// # Errors
     /// See [`DataDirError`].
     pub fn for_repair(path: &Path) -> Result<(DataDir, Option<String>), DataDirError> {
+        if !exists(path).map_err(io_error(path))? {
+            return Err(DataDirError::NotOurs { path: path.to_owned() });
+        }
+        let lock = Some(lock(path)?);
         let marker_problem = match DataDir::existing(path) {
             Err(DataDirError::Incomplete { path: damaged, problem, .. }) if damaged.ends_with(MARKER) => {
                 format!("{} {problem}", damaged.display())
             }
-            found => return Ok((found?, None)),
+            found => return Ok((DataDir { lock, ..found? }, None)),
         };
-        let io = |source| DataDirError::Io { path: path.to_owned(), source };
-        let dir = DataDir { path: path.canonicalize().map_err(io)?, stage: Stage::Complete };
+        let path = path.canonicalize().map_err(io_error(path))?;
+        let dir = DataDir { path, stage: Stage::Complete, lock };
         dir.check_store()?;
         Ok((dir, Some(marker_problem)))
     }
@@ -177,11 +248,23 @@ impl DataDir {
     /// # Errors
     /// When the marker cannot be written.
     pub fn restored(&mut self) -> Result<(), DataDirError> {
-        match self.stage {
+        let stage = match self.stage {
             // Its certificates and keys stay what they are.
-            Stage::Complete => Ok(()),
-            _ => self.enter(Stage::Restored),
-        }
+            Stage::Complete => Stage::Complete,
+            _ => Stage::Restored,
+        };
+        let (mark, marker) = (self.path.join(RESTORING), self.path.join(MARKER));
+        let write = || -> io::Result<()> {
+            let mut file =
+                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&mark)?;
+            file.write_all(stage.text().as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&mark, &marker)?;
+            sync_parent(&marker)
+        };
+        write().map_err(io_error(&marker))?;
+        self.stage = stage;
+        Ok(())
     }
 
     /// The directory, if it is ours; none if it is absent or empty.
@@ -198,6 +281,9 @@ impl DataDir {
             let mut names = Vec::new();
             for entry in fs::read_dir(&path).map_err(io)? {
                 names.push(entry.map_err(io)?.file_name());
+            }
+            if names.iter().any(|name| name == RESTORING) {
+                return Err(DataDirError::UnfinishedRestore { path });
             }
             if names.iter().all(|name| HARMLESS.iter().any(|harmless| name == harmless)) {
                 return Ok(None);
@@ -220,8 +306,7 @@ impl DataDir {
             return Err(DataDirError::Foreign { path });
         }
         let text = fs::read(&marker).map_err(marker_io)?;
-        let stage =
-            Stage::ALL.into_iter().find(|stage| text == format!("{TITLE}{}", stage.line()).as_bytes());
+        let stage = Stage::ALL.into_iter().find(|stage| text == stage.text().as_bytes());
         let stage = stage.ok_or_else(|| DataDirError::Incomplete {
             path: marker.clone(),
             problem: "is damaged",
@@ -230,16 +315,18 @@ impl DataDir {
                 TITLE.trim_end()
             ),
         })?;
-        Ok(Some(DataDir { path, stage }))
+        Ok(Some(DataDir { path, stage, lock: None }))
     }
 
-    /// Makes an empty or absent directory ours.
-    fn make(path: &Path, stage: Stage) -> Result<DataDir, DataDirError> {
-        let io = |source| DataDirError::Io { path: path.to_owned(), source };
-        create_durably(path).map_err(io)?;
-        let mut dir = DataDir { path: path.canonicalize().map_err(io)?, stage };
-        dir.enter(stage)?;
-        Ok(dir)
+    /// Refuses to go on in a directory that took the place of the locked one: a restore may have done so as long as there was
+    /// nothing in it.
+    fn check_place(&self) -> Result<(), DataDirError> {
+        match &self.lock {
+            Some(lock) if !is_at(lock, &self.path).map_err(io_error(&self.path))? => {
+                Err(DataDirError::Locked { path: self.path.clone() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes the marker.
@@ -247,13 +334,17 @@ impl DataDir {
     /// # Errors
     /// When it cannot be written.
     pub fn enter(&mut self, stage: Stage) -> Result<(), DataDirError> {
-        pki::write_secret(&self.path.join(MARKER), &format!("{TITLE}{}", stage.line()))?;
+        pki::write_secret(&self.path.join(MARKER), &stage.text())?;
         self.stage = stage;
         Ok(())
     }
 
-    /// Where a store must be, one is; whether it is whole is for the engine to say.
+    /// Where a store must be, one is, and no restore is unfinished; whether it is whole is for the engine to say.
     fn check_store(&self) -> Result<(), DataDirError> {
+        let mark = self.path.join(RESTORING);
+        if exists(&mark).map_err(io_error(&mark))? {
+            return Err(DataDirError::UnfinishedRestore { path: self.path.clone() });
+        }
         let store = self.store();
         let io = |source| DataDirError::Io { path: store.clone(), source };
         let there = exists(&store).map_err(io)?;
@@ -359,6 +450,66 @@ impl DataDir {
     }
 }
 
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> DataDirError + '_ {
+    |source| DataDirError::Io { path: path.to_owned(), source }
+}
+
+/// Locks the directory that is at `path`. Nothing is made in it for that, so it can be somebody else's.
+fn lock(path: &Path) -> Result<Arc<File>, DataDirError> {
+    for attempt in 1.. {
+        let dir = File::open(path).map_err(io_error(path))?;
+        match dir.try_lock() {
+            // Not every file system locks directories (NFS does not). There the engine's lock on a file has to do.
+            Ok(()) | Err(TryLockError::Error(_)) if is_at(&dir, path).map_err(io_error(path))? => {
+                return Ok(Arc::new(dir));
+            }
+            _ if attempt < LOCK_ATTEMPTS => std::thread::park_timeout(LOCK_PAUSE),
+            _ => break,
+        }
+    }
+    Err(DataDirError::Locked { path: path.to_owned() })
+}
+
+/// Whether an open directory is the one at `path`.
+fn is_at(dir: &File, path: &Path) -> io::Result<bool> {
+    let (open, named) = (dir.metadata()?, fs::metadata(path)?);
+    Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))
+}
+
+/// Makes an absent directory, marked as being restored: under a name of its own, so that at no time there is an unmarked one.
+fn make_marked(path: &Path) -> Result<Arc<File>, DataDirError> {
+    let Some(name) = path.file_name() else {
+        create_durably(path).map_err(io_error(path))?;
+        return lock(path);
+    };
+    let mut unfinished = name.to_owned();
+    unfinished.push(".restoring");
+    let unfinished = path.with_file_name(unfinished);
+    create_durably(&unfinished).map_err(io_error(&unfinished))?;
+    let lock = lock(&unfinished)?;
+    for entry in fs::read_dir(&unfinished).map_err(io_error(&unfinished))? {
+        if entry.map_err(io_error(&unfinished))?.file_name() != RESTORING {
+            return Err(DataDirError::Foreign { path: unfinished });
+        }
+    }
+    make_mark(&unfinished)?;
+    fs::rename(&unfinished, path).and_then(|()| sync_parent(path)).map_err(io_error(path))?;
+    Ok(lock)
+}
+
+/// Marks a directory as being restored. The name is all that counts, so there is nothing between with it and without.
+fn make_mark(dir: &Path) -> Result<(), DataDirError> {
+    let mark = dir.join(RESTORING);
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(&mark)
+        .and_then(|_| sync_parent(&mark))
+        .map_err(io_error(&mark))
+}
+
 fn digest(text: &[u8]) -> [u8; 32] {
     <sha2::Sha256 as sha2::Digest>::digest(text).into()
 }
@@ -371,41 +522,88 @@ mod tests {
     fn the_marker_says_what_may_be_made() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("a/b");
+        assert_eq!(DataDir::open(&path).unwrap().stage(), Stage::New);
         let mut dir = DataDir::open(&path).unwrap();
-        assert_eq!(dir.stage(), Stage::New);
-        assert_eq!(DataDir::open(&path).unwrap().stage(), Stage::New, "a first start that was killed");
-        fs::create_dir(dir.store()).unwrap();
+        assert_eq!(dir.stage(), Stage::New, "a first start that was killed");
+        let store = dir.store();
+        fs::create_dir(&store).unwrap();
         dir.complete().unwrap();
+        drop(dir);
         assert_eq!(fs::read_to_string(path.join(MARKER)).unwrap(), TITLE, "as version 0.1 wrote it");
         assert_eq!(DataDir::open(&path).unwrap().stage(), Stage::Complete);
-        dir.restored().unwrap();
-        assert_eq!(DataDir::open(&path).unwrap().stage(), Stage::Complete, "its keys stay");
-        fs::remove_dir(dir.store()).unwrap();
+        fs::remove_dir(&store).unwrap();
         let lost = DataDir::open(&path).unwrap_err().to_string();
         assert!(lost.contains("b/store is missing") && lost.contains("plinth restore"), "{lost}");
         assert!(DataDir::existing(&path).is_err());
+        let mut dir = DataDir::for_restore(&path).unwrap();
+        fs::create_dir_all(store.join("db")).unwrap();
+        assert!(matches!(DataDir::existing(&path), Err(DataDirError::UnfinishedRestore { .. })));
+        dir.restored().unwrap();
+        assert_eq!(DataDir::existing(&path).unwrap().stage(), Stage::Complete, "its keys stay");
+    }
+
+    #[test]
+    fn one_process_writes_to_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        let mut dir = DataDir::open(&path).unwrap();
+        fs::create_dir(dir.store()).unwrap();
+        dir.complete().unwrap();
+        let in_use = |found: Result<DataDir, DataDirError>| matches!(found, Err(DataDirError::Locked { .. }));
+        assert!(in_use(DataDir::open(&path)));
+        assert!(in_use(DataDir::for_restore(&path)));
+        assert!(in_use(DataDir::for_repair(&path).map(|(dir, _)| dir)));
+        assert!(DataDir::existing(&path).is_ok(), "others may read it");
+        drop(dir);
+        assert_eq!(DataDir::open(&path).unwrap().stage(), Stage::Complete);
+        let restoring = DataDir::for_restore(&parent.path().join("restored")).unwrap();
+        assert!(in_use(DataDir::open(restoring.path())), "a lock that was taken under another name");
+    }
+
+    #[test]
+    fn a_store_that_is_in_use_is_never_marked_as_being_restored() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        let mut dir = DataDir::open(&path).unwrap();
+        fs::create_dir_all(dir.store().join("db")).unwrap();
+        dir.complete().unwrap();
+        drop(dir);
+        assert!(matches!(DataDir::for_restore(&path), Err(DataDirError::Store(_))));
+        assert!(!path.join(RESTORING).exists() && path.join("store/db").exists());
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        fs::create_dir_all(path.with_file_name("data.restoring").join("thesis")).unwrap();
+        assert!(matches!(DataDir::for_restore(&path), Err(DataDirError::Foreign { .. })));
+        assert!(!path.exists());
     }
 
     #[test]
     fn a_restored_directory_may_get_keys_and_no_store() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("data");
-        let mut dir = DataDir::for_restore(&path).unwrap();
+        let refused = || matches!(DataDir::open(&path), Err(DataDirError::UnfinishedRestore { .. }));
+        let store = DataDir::for_restore(&path).unwrap().store();
         assert!(!path.join(MARKER).exists(), "until it is restored it is nobody's");
-        fs::create_dir_all(dir.store().join("db.restoring")).unwrap();
-        assert!(matches!(DataDir::open(&path), Err(DataDirError::UnfinishedRestore { .. })));
+        assert!(!path.with_file_name("data.restoring").exists());
+        assert!(refused(), "with nothing in it but the mark");
+        fs::create_dir_all(store.join("db.restoring")).unwrap();
+        assert!(refused());
         assert!(DataDir::for_restore(&path).is_ok(), "it can be restored again");
-        fs::rename(dir.store().join("db.restoring"), dir.store().join("db")).unwrap();
-        let unmarked = DataDir::open(&path).unwrap_err().to_string();
-        assert!(unmarked.contains("plinth is missing beside a store"), "{unmarked}");
+        fs::rename(store.join("db.restoring"), store.join("db")).unwrap();
+        assert!(refused());
+        let mut dir = DataDir::for_restore(&path).unwrap();
+        assert!(store.join("db.restoring").exists() && !store.join("db").exists(), "restored once more");
+        fs::rename(store.join("db.restoring"), store.join("db")).unwrap();
         dir.restored().unwrap();
+        drop(dir);
         let mut dir = DataDir::open(&path).unwrap();
         assert_eq!(dir.stage(), Stage::Restored);
         dir.making_keys().unwrap();
+        drop(dir);
         let mut dir = DataDir::open(&path).unwrap();
         assert_eq!(dir.stage(), Stage::Keys);
-        fs::remove_dir_all(dir.store()).unwrap();
-        assert!(DataDir::open(&path).is_err());
+        fs::rename(&store, path.join("elsewhere")).unwrap();
+        assert!(DataDir::existing(&path).is_err());
         dir.complete().unwrap();
         assert_eq!(fs::read_to_string(path.join(MARKER)).unwrap(), TITLE);
     }

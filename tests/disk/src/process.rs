@@ -39,8 +39,8 @@ impl Interposed {
         self
     }
 
-    /// Calls `first` to `first + count - 1` of a kind end with `what`; `hit` is created when the first does. The
-    /// interposer documents kinds and errors.
+    /// Calls `first` to `first + count - 1` of a kind end with `what`; `hit` is created when the first does. With `HOLD` they
+    /// wait until it is gone again, with `KILL` the process ends there. The interposer documents kinds and errors.
     #[must_use]
     pub fn error(mut self, kind: &str, first: u64, count: u64, what: &str, hit: &Path) -> Interposed {
         self.error = Some(format!("{kind}:{first}:{count}:{what}"));

@@ -48,6 +48,10 @@ pub(crate) enum What {
     Slow,
     /// A write handles half of its bytes, and what follows fails as on a full disk.
     Torn,
+    /// The call is made when the file that says it was reached is gone again.
+    Hold,
+    /// The process is killed before the call.
+    Kill,
 }
 
 /// Which calls fail, and how.
@@ -73,6 +77,8 @@ impl Injection {
             "SHORT" => What::Short,
             "SLOW" => What::Slow,
             "TORN" => What::Torn,
+            "HOLD" => What::Hold,
+            "KILL" => What::Kill,
             _ => return None,
         };
         let (first, count) = (first.parse().ok()?, count.parse().ok()?);
@@ -96,14 +102,23 @@ impl Injection {
         if number == self.first {
             hit();
         }
-        if self.what == What::Slow {
-            std::thread::sleep(SLOW);
-            return None;
-        }
         match self.what {
+            What::Slow => {
+                std::thread::sleep(SLOW);
+                None
+            }
+            What::Kill => kill(),
             What::Torn if number == self.first => Some(What::Short),
             What::Torn => Some(What::Fail(libc::ENOSPC)),
             what => Some(what),
         }
+    }
+}
+
+/// Ends this process as `kill -9` does.
+fn kill() -> ! {
+    loop {
+        // SAFETY: both calls take plain numbers.
+        unsafe { libc::syscall(libc::SYS_kill, libc::syscall(libc::SYS_getpid), libc::SIGKILL) };
     }
 }

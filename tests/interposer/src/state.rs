@@ -4,11 +4,15 @@ use std::collections::HashSet;
 use std::ffi::CStr;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
 
 use libc::{c_char, c_int};
 
 use crate::inject::{Injection, Site, What};
 use crate::trace::{Kind, Record};
+
+/// How often a held call looks whether it may go on.
+const HOLD_POLL: Duration = Duration::from_millis(5);
 
 /// The settings of this process; absent when the library has nothing to do in it.
 pub(crate) struct State {
@@ -124,9 +128,9 @@ impl State {
         self.injection.as_ref().is_some_and(|injection| injection.is_for(site))
     }
 
-    /// What is to happen to a call below the root.
+    /// What is to happen to a call below the root. Calls that are held wait here.
     pub(crate) fn inject(&self, site: Site) -> Option<What> {
-        self.injection.as_ref()?.pass(site, || {
+        let what = self.injection.as_ref()?.pass(site, || {
             let Some(hit) = &self.hit else { return };
             let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_CLOEXEC;
             // SAFETY: `hit` ends with a zero byte; the new descriptor belongs to nobody else.
@@ -134,7 +138,15 @@ impl State {
                 let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, hit.as_ptr(), flags, 0o600);
                 libc::syscall(libc::SYS_close, fd);
             }
-        })
+        })?;
+        if what != What::Hold {
+            return Some(what);
+        }
+        let is_hit = |hit: &Vec<u8>| status(libc::AT_FDCWD, hit.as_ptr().cast(), 0).is_some();
+        while self.hit.as_ref().is_some_and(is_hit) {
+            std::thread::sleep(HOLD_POLL);
+        }
+        None
     }
 }
 
