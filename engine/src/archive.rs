@@ -85,25 +85,43 @@ fn family_byte(family: Family) -> u8 {
 pub(crate) fn check_entry(family: Family, key: &[u8], value: &[u8]) -> Result<()> {
     let corrupt =
         |reason| Error::Corrupt { key: Bytes::copy_from_slice(key), revision: Revision::ZERO, reason };
+    let plausible = |revision: Revision| match revision.is_plausible() {
+        true => Ok(()),
+        false => Err(Error::Corrupt {
+            key: Bytes::copy_from_slice(key),
+            revision,
+            reason: "no store has come as far as this revision",
+        }),
+    };
     match family {
-        Family::Current => record::check(key, value).map(|_| ()),
+        Family::Current => {
+            let (header, _) = record::check(key, value)?;
+            plausible(header.mod_revision.max(header.create_revision))
+        }
         Family::History => {
             let (user_key, revision) =
                 layout::parse_history_key(key).ok_or_else(|| corrupt("not a history key"))?;
             let (header, _) = record::check(&user_key, value)?;
             if header.mod_revision == revision {
-                Ok(())
+                plausible(revision.max(header.create_revision))
             } else {
                 Err(corrupt("record is filed under another revision"))
             }
         }
-        Family::Log => decode_entry(key, value).map(|_| ()),
+        Family::Log => {
+            let entry = decode_entry(key, value)?;
+            let named = entry.operations.iter().map(|o| o.superseded.max(o.create_revision));
+            plausible(named.max().unwrap_or_default().max(entry.revision))
+        }
         Family::Expiry => match (layout::parse_expiry_key(key), layout::decode_expiry(key, value)) {
-            (Some(_), Some(_)) => Ok(()),
+            (Some(_), Some(revision)) => plausible(revision),
             (Some(_), None) => Err(corrupt("the expiry entry is damaged")),
             (None, _) => Err(corrupt("not an expiry entry")),
         },
         Family::Meta => match layout::decode_number(key, value) {
+            Some(number) if [meta::FLOOR, meta::SWEPT, meta::RESERVED].contains(&key) => {
+                plausible(Revision::new(number))
+            }
             Some(_) => Ok(()),
             None => Err(corrupt("a number of the store itself is damaged")),
         },
@@ -307,6 +325,9 @@ pub fn restore(
     }
     if pinned_revision(&store.pin())? != revision {
         return Err(invalid("its log does not end at its revision"));
+    }
+    if revision > Revision::HIGHEST_RESTORED {
+        return Err(invalid(format!("no store has come as far as revision {revision}")));
     }
     if continuation == Continuation::Beyond {
         revision = revision.beyond();

@@ -73,8 +73,8 @@ impl Engine {
     /// not there, [`Error::Io`] when it cannot be read or made. Then nothing that was there is removed.
     pub fn open(options: Options) -> Result<Engine> {
         let store = Arc::new(Store::open(&options)?);
-        let floor = Revision::new(store.number(meta::FLOOR)?.unwrap_or(0));
-        let reserved = Revision::new(store.number(meta::RESERVED)?.unwrap_or(0));
+        let floor = store.revision(meta::FLOOR)?;
+        let reserved = store.revision(meta::RESERVED)?;
         // The floor counts: compaction may have removed every log entry.
         let (logged, logged_ms) = last_logged(&store)?;
         let head = logged.max(floor).max(reserved);
@@ -410,7 +410,8 @@ fn last_logged(store: &Arc<Store>) -> Result<(Revision, u64)> {
         cursor.status()?;
         return Ok((Revision::ZERO, 0));
     };
-    let revision = layout::parse_log_key(key).ok_or_else(|| Error::Corrupt {
+    let revision = layout::parse_log_key(key).filter(|revision| revision.is_plausible());
+    let revision = revision.ok_or_else(|| Error::Corrupt {
         key: bytes::Bytes::copy_from_slice(key),
         revision: Revision::ZERO,
         reason: "not a log key",

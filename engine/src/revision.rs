@@ -18,6 +18,13 @@ impl Revision {
     /// the watermark was written, within a write-ahead log of which nothing is left.
     pub(crate) const MARGIN: u64 = 1 << 24;
 
+    /// No store and no archive holds a higher one: clients have signed numbers of 64 bits. At a billion commits a second it is
+    /// 292 years away.
+    pub(crate) const HIGHEST: Revision = Revision(i64::MAX as u64);
+
+    /// An archive that ends beyond it is not restored, so that a restored store can go on: it is half of the way.
+    pub(crate) const HIGHEST_RESTORED: Revision = Revision(1 << 62);
+
     /// The revision with this number.
     pub const fn new(number: u64) -> Revision {
         Revision(number)
@@ -28,8 +35,8 @@ impl Revision {
         self.0
     }
 
-    /// The revision after this one. The last representable revision is its own successor; at a
-    /// billion commits a second it is 584 years away.
+    /// The revision after this one. The last representable revision is its own successor; none that is stored
+    /// comes near it.
     #[must_use]
     pub const fn next(self) -> Revision {
         Revision(self.0.saturating_add(1))
@@ -45,6 +52,11 @@ impl Revision {
     #[must_use]
     pub(crate) const fn beyond(self) -> Revision {
         Revision(self.0.saturating_add(Revision::MARGIN))
+    }
+
+    /// Whether a store can hold it.
+    pub(crate) fn is_plausible(self) -> bool {
+        self <= Revision::HIGHEST
     }
 
     /// Neither a missing revision nor the start: something was committed at it.

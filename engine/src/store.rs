@@ -320,6 +320,11 @@ impl Store {
         self.get(Family::Meta, name)?.map(|bytes| decode_number(name, &bytes)).transpose()
     }
 
+    /// A revision among the numbers of the store itself; zero while it has not been written.
+    pub(crate) fn revision(&self, name: &[u8]) -> Result<Revision> {
+        decode_revision(name, self.get(Family::Meta, name)?)
+    }
+
     /// Sets a number of the store itself.
     pub(crate) fn put_number(&self, batch: &mut WriteBatch, name: &[u8], number: u64) {
         batch.put_cf(self.meta, name, layout::encode_number(name, number));
@@ -356,6 +361,19 @@ fn decode_number(name: &[u8], found: &[u8]) -> Result<u64> {
     })
 }
 
+fn decode_revision(name: &[u8], found: Option<DBPinnableSlice<'_>>) -> Result<Revision> {
+    let Some(found) = found else { return Ok(Revision::ZERO) };
+    let revision = Revision::new(decode_number(name, &found)?);
+    match revision.is_plausible() {
+        true => Ok(revision),
+        false => Err(Error::Corrupt {
+            key: bytes::Bytes::copy_from_slice(name),
+            revision,
+            reason: "no store has come as far as this revision",
+        }),
+    }
+}
+
 impl Pinned {
     /// The stored bytes of a key in the pinned state.
     pub(crate) fn get(&self, family: Family, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>> {
@@ -364,8 +382,7 @@ impl Pinned {
 
     /// A revision among the numbers of the store itself; zero while it has not been written.
     pub(crate) fn revision(&self, name: &[u8]) -> Result<Revision> {
-        let number = self.get(Family::Meta, name)?.map(|bytes| decode_number(name, &bytes)).transpose()?;
-        Ok(Revision::new(number.unwrap_or(0)))
+        decode_revision(name, self.get(Family::Meta, name)?)
     }
 
     /// A cursor over a column family in the pinned state.

@@ -82,7 +82,10 @@ impl Mark {
             manifest: read_u64(slot, 40)?,
             manifest_bytes: read_u64(slot, 48)?,
         };
-        sound.then_some((read_u64(slot, 8)?, mark))
+        let counter = read_u64(slot, 8)?;
+        // Room for all that is still to come; see `Revision::HIGHEST`.
+        let sound = sound && mark.revision.is_plausible() && counter <= Revision::HIGHEST.get();
+        sound.then_some((counter, mark))
     }
 }
 
