@@ -19,7 +19,7 @@ use crate::handlers::{delete, Context};
 use crate::metadata;
 use crate::registry::Registry;
 use crate::request_info::Verb;
-use crate::server::{spawn_until_stopped, Server};
+use crate::server::Server;
 use crate::status::ApiError;
 
 const RESOURCE: (&str, &str, &str) = ("apiregistration.k8s.io", "v1", "apiservices");
@@ -34,8 +34,8 @@ const GATHER: Duration = Duration::from_millis(100);
 
 /// Starts the task that keeps them.
 pub fn start(server: &Arc<Server>) {
-    let server = server.clone();
-    spawn_until_stopped(server.stopping.clone(), async move { lead(&server).await });
+    let leading = server.clone();
+    server.spawn(async move { lead(&leading).await });
 }
 
 async fn lead(server: &Arc<Server>) {

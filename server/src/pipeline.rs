@@ -74,7 +74,10 @@ pub async fn handle(server: Arc<Server>, came: Came, request: Request<RequestBod
     let (mut response, error) = match outcome {
         Ok(Ok(response)) => (response, None),
         Ok(Err(error)) => {
-            server.faults.note(&error, || label.to_string());
+            // What follows from a failure of the storage is not reported beside it, request by request.
+            if server.store.engine().failure().is_none() {
+                server.faults.note(&error, || label.to_string());
+            }
             (refuse(&error, accept.as_ref(), http1), Some(error))
         }
         Err(panic) => {

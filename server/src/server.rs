@@ -77,20 +77,33 @@ impl Server {
     pub fn registry(&self) -> Arc<Registry> {
         self.registry.snapshot()
     }
+
+    /// Runs a task beside the requests until the server stops or its storage fails for good.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        let (mut stopping, failed) = (self.stopping.clone(), self.store.engine().failed());
+        let ended = async move {
+            tokio::select! {
+                // A sender that is gone has stopped, too.
+                _ = stopping.wait_for(|stop| *stop) => {}
+                _ = failed => {}
+            }
+        };
+        spawn_until(ended, task)
+    }
 }
 
-/// Runs a task beside the requests until the server stops.
+/// Runs a task beside the requests until `ended` is there.
 ///
-/// Whether it has stopped is looked at first, each time that the task would go on: the store is closed after that,
-/// and this is no fault that a task should warn of or start again for.
-pub fn spawn_until_stopped(
-    mut stopping: watch::Receiver<bool>,
+/// Whether it is is looked at first, each time that the task would go on: what the task would meet after that (a closed store, or
+/// one that has failed) is no error that it should warn of or start again for.
+fn spawn_until(
+    ended: impl Future<Output = ()> + Send + 'static,
     task: impl Future<Output = ()> + Send + 'static,
 ) -> JoinHandle<()> {
     tokio::spawn(async move {
         tokio::select! {
             biased;
-            _ = stopping.wait_for(|stop| *stop) => {}
+            () = ended => {}
             () = task => {}
         }
     })
@@ -137,10 +150,13 @@ mod tests {
         let went_on = Arc::new(AtomicUsize::new(0));
         // Often enough that an order left to chance is seen.
         for _ in 0..64 {
-            let (stop, stopping) = watch::channel(false);
+            let (stop, mut stopping) = watch::channel(false);
             let (closed, counter) = (Arc::new(Notify::new()), went_on.clone());
             let feed = closed.clone();
-            let task = spawn_until_stopped(stopping, async move {
+            let stopped = async move {
+                let _ = stopping.wait_for(|stop| *stop).await;
+            };
+            let task = spawn_until(stopped, async move {
                 feed.notified().await;
                 counter.fetch_add(1, Ordering::Relaxed);
             });

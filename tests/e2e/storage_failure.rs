@@ -95,6 +95,9 @@ async fn a_failed_sync_ends_the_server_and_is_never_tried_again() {
     let log = server.log().tail(100);
     assert_eq!(log.matches("Storage engine has failed").count(), 1, "{log}");
     assert!(log.contains("start the server again"), "{log}");
+    let logged: Vec<&str> =
+        log.lines().filter(|line| line.contains(" WARN ") || line.contains(" ERROR ")).collect();
+    assert_eq!(logged.len(), 1, "what follows from the failure is not logged beside it: {log}");
 
     server.restart().await.expect("restarted");
     let mut connection =

@@ -44,7 +44,7 @@ use crate::outward::Webhooks;
 use crate::private_files;
 use crate::registry::{self, Registry};
 use crate::reload::{self, Watched};
-use crate::server::{spawn_until_stopped, Limits, Server};
+use crate::server::{Limits, Server};
 use crate::status::ApiError;
 use crate::storage::continue_token::ContinueTokens;
 use crate::storage::counts::Counts;
@@ -496,15 +496,15 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         stopping: stopping.clone(),
     });
     let follower = server.clone();
-    spawn_until_stopped(stopping.clone(), async move { follower.authenticator.follow().await });
+    server.spawn(async move { follower.authenticator.follow().await });
     let noter = server.clone();
-    spawn_until_stopped(stopping.clone(), async move {
+    server.spawn(async move {
         noter.authenticator.service_accounts().last_used().write(&noter).await;
     });
     let mut watched = authn::watched(&server, &options.authentication);
     watched.extend(authz::watched(&server, &options.authorization));
     watched.push(Watched::new("serving certificates", certificates.files(), move || certificates.reload()));
-    spawn_until_stopped(stopping.clone(), reload::follow(watched));
+    server.spawn(reload::follow(watched));
     custom_resources::controller::start(&server).await?;
     ensure_system_namespaces(&server).await?;
     ensure_priority_classes(&server).await?;
@@ -518,7 +518,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     ensure_service_cidr(&server).await?;
     let trust = options.authentication.trust(&pki.ca_cert());
     ensure_trust(&server, &trust).await?;
-    spawn_until_stopped(stopping.clone(), bootstrap::keep(server.clone(), advertised, trust));
+    server.spawn(bootstrap::keep(server.clone(), advertised, trust));
     let root_ca = read_text(pki.ca_cert())?;
     let signing = controllers::SigningOptions {
         certificate: options.cluster_signing_cert_file.clone().unwrap_or_else(|| pki.ca_cert()),

@@ -36,7 +36,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::server::{spawn_until_stopped, Server};
+use crate::server::Server;
 use crate::status::ApiError;
 
 pub use certificates::SigningOptions;
@@ -106,9 +106,9 @@ pub fn start(server: &Arc<Server>, settings: &Settings) {
     }
 }
 
-/// Runs a controller until the server stops.
+/// Runs a controller until the server stops or its storage fails.
 fn spawn(server: Arc<Server>, lead: impl Future<Output = ()> + Send + 'static) {
-    spawn_until_stopped(server.stopping.clone(), lead);
+    server.spawn(lead);
 }
 
 /// Follows something, again from the present state each time that this breaks off, until its task is ended.

@@ -15,7 +15,7 @@ use super::config::{Config, Levels, Reference};
 use crate::conditions;
 use crate::handlers::{write, Context};
 use crate::request_info::Verb;
-use crate::server::{spawn_until_stopped, Server};
+use crate::server::Server;
 use crate::status::ApiError;
 use crate::storage::{key, object};
 
@@ -39,8 +39,8 @@ const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 pub async fn start(server: &Arc<Server>, mut levels: Levels) -> Result<(), ApiError> {
     heal(server).await?;
     take_over(server, &mut levels).await?;
-    let server = server.clone();
-    spawn_until_stopped(server.stopping.clone(), async move { keep_on(&server, &mut levels).await });
+    let keeper = server.clone();
+    server.spawn(async move { keep_on(&keeper, &mut levels).await });
     Ok(())
 }
 

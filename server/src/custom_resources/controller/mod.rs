@@ -32,7 +32,7 @@ use crate::handlers::{write, Context};
 use crate::metadata;
 use crate::registry::CustomRows;
 use crate::request_info::Verb;
-use crate::server::{spawn_until_stopped, Server};
+use crate::server::Server;
 use crate::status::ApiError;
 use crate::storage::key;
 
@@ -59,7 +59,7 @@ pub struct Definitions {
 pub async fn start(server: &Arc<Server>) -> Result<(), ApiError> {
     let mut definitions = Definitions::default();
     let revision = definitions.load(server).await?;
-    spawn_until_stopped(server.stopping.clone(), lead(server.clone(), definitions, revision));
+    server.spawn(lead(server.clone(), definitions, revision));
     Ok(())
 }
 
