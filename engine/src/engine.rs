@@ -82,6 +82,8 @@ impl Engine {
         let clock = options.clock.unwrap_or_else(|| Arc::new(SystemClock::start()));
         let time = Arc::new(Timeline::start(clock, newest_ms));
         watermark::check(&options.dir, head)?;
+        // Nothing is wrong with it: from here on the start writes.
+        store.flush()?;
         let watermark = Watermark::start(&options.dir, head)?;
 
         let floor = Arc::new(Floor::new(floor));
