@@ -3,11 +3,11 @@
 mod common;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{assert_sound, scratch};
+use common::{assert_sound, eventually, is_there, scratch};
 use parking_lot::Mutex;
-use plinth_engine::{At, Clock, Engine, Options, Transaction};
+use plinth_engine::{Clock, Engine, Options, Transaction};
 
 const SECOND: u64 = 1;
 const HOUR: u64 = 3600;
@@ -58,20 +58,6 @@ fn open(dir: &std::path::Path, clocks: &Arc<Clocks>) -> Engine {
 fn put(engine: &Engine, key: &str, ttl: u64) {
     let transaction = Transaction::new().put_expiring(key.to_owned(), "value", Duration::from_secs(ttl));
     engine.transact(transaction).wait().unwrap();
-}
-
-fn is_there(engine: &Engine, key: &str) -> bool {
-    engine.get(key.as_bytes(), At::Latest).unwrap().is_some()
-}
-
-/// Waits for what the engine's thread does when it finds the time.
-#[track_caller]
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::park_timeout(Duration::from_millis(2));
-    }
 }
 
 /// Has the engine expire what is due: a key that lives for a second is gone.

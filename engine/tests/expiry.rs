@@ -4,28 +4,15 @@ mod common;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::scratch;
+use common::{eventually, is_there, scratch};
 use parking_lot::Mutex;
-use plinth_engine::{At, Engine, Options, Transaction, Warning};
+use plinth_engine::{Engine, Options, Transaction, Warning};
 
 fn put_expiring(engine: &Engine, key: &str) {
     let transaction = Transaction::new().put_expiring(key.to_owned(), "value", Duration::from_millis(1));
     engine.transact(transaction).wait().unwrap();
-}
-
-fn is_there(engine: &Engine, key: &str) -> bool {
-    engine.get(key.as_bytes(), At::Latest).unwrap().is_some()
-}
-
-#[track_caller]
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::park_timeout(Duration::from_millis(2));
-    }
 }
 
 /// Changes the entries of the deadlines behind the engine's back.

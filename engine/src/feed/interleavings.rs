@@ -74,9 +74,40 @@ impl History for Log {
     }
 }
 
-fn subscribe(hub: &Arc<Hub>, feeder: &Feeder, prefix: &'static str, after: u64) -> Subscription {
-    let subscribe = Subscribe::new(KeyRange::prefix(prefix)).after(Revision::new(after));
-    Subscription::new(Arc::clone(hub), feeder.clone(), subscribe)
+const RING: usize = 1 << 20;
+
+/// A hub and the feeder behind it.
+struct Feeds {
+    hub: Arc<Hub>,
+    feeder: Feeder,
+}
+
+impl Feeds {
+    /// Feeds of a store that is at revision 5; the feeder's thread has nothing to do.
+    fn new() -> Feeds {
+        Feeds::with_feeder(5, RING).0
+    }
+
+    /// Feeds of a store that is at `head`, with a ring of so many bytes, and what the feeder's thread runs.
+    fn with_feeder(head: u64, ring: usize) -> (Feeds, impl FnOnce() + Send + 'static) {
+        let hub = Arc::new(Hub::new(Revision::new(head), ring));
+        let (feeder, run) = Feeder::new(Log(Arc::clone(&hub)));
+        (Feeds { hub, feeder }, run)
+    }
+
+    /// Follows the keys below `a/` behind revision 5.
+    fn subscribe(&self) -> Subscription {
+        self.subscription(Subscribe::new(KeyRange::prefix("a/")).after(Revision::new(5)))
+    }
+
+    fn subscription(&self, subscribe: Subscribe) -> Subscription {
+        Subscription::new(Arc::clone(&self.hub), self.feeder.clone(), subscribe)
+    }
+}
+
+/// Publishes a commit of `key` and wakes whom it concerns.
+fn publish(hub: &Hub, revision: u64, key: &'static str) {
+    hub.publish(&[commit(revision, key)]).into_iter().for_each(Waker::wake);
 }
 
 /// The revisions that a subscription delivers up to `last`.
@@ -91,19 +122,16 @@ fn revisions(subscription: &mut Subscription, last: u64) -> Vec<u64> {
     revisions
 }
 
-const RING: usize = 1 << 20;
-
 #[test]
 fn a_live_subscriber_gets_every_event_and_misses_no_wake_up() {
     check(3, || {
-        let hub = Arc::new(Hub::new(Revision::new(5), RING));
-        let (feeder, _run) = Feeder::new(Log(Arc::clone(&hub)));
-        let mut subscription = subscribe(&hub, &feeder, "a/", 5);
-        let publisher = Arc::clone(&hub);
+        let feeds = Feeds::new();
+        let mut subscription = feeds.subscribe();
+        let publisher = Arc::clone(&feeds.hub);
         let publisher = loom::thread::spawn(move || {
-            publisher.publish(&[commit(6, "a/key")]).into_iter().for_each(Waker::wake);
-            publisher.publish(&[commit(7, "b/key")]).into_iter().for_each(Waker::wake);
-            publisher.publish(&[commit(8, "a/key")]).into_iter().for_each(Waker::wake);
+            publish(&publisher, 6, "a/key");
+            publish(&publisher, 7, "b/key");
+            publish(&publisher, 8, "a/key");
         });
         assert_eq!(revisions(&mut subscription, 8), [6, 8]);
         publisher.join().unwrap();
@@ -113,16 +141,15 @@ fn a_live_subscriber_gets_every_event_and_misses_no_wake_up() {
 #[test]
 fn subscribers_of_one_range_are_all_woken() {
     check(2, || {
-        let hub = Arc::new(Hub::new(Revision::new(5), RING));
-        let (feeder, _run) = Feeder::new(Log(Arc::clone(&hub)));
+        let feeds = Feeds::new();
         let threads: Vec<_> = (0..2)
             .map(|_| {
-                let mut subscription = subscribe(&hub, &feeder, "a/", 5);
+                let mut subscription = feeds.subscribe();
                 loom::thread::spawn(move || assert_eq!(revisions(&mut subscription, 7), [6, 7]))
             })
             .collect();
-        hub.publish(&[commit(6, "a/key")]).into_iter().for_each(Waker::wake);
-        hub.publish(&[commit(7, "a/key")]).into_iter().for_each(Waker::wake);
+        publish(&feeds.hub, 6, "a/key");
+        publish(&feeds.hub, 7, "a/key");
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }
@@ -131,14 +158,13 @@ fn subscribers_of_one_range_are_all_woken() {
 #[test]
 fn the_waking_thread_loses_nothing_and_ends() {
     check(2, || {
-        let hub = Arc::new(Hub::new(Revision::new(5), RING));
-        let (feeder, _run) = Feeder::new(Log(Arc::clone(&hub)));
+        let feeds = Feeds::new();
         let (wakeup, wake) = Wakeup::new();
         let waking = loom::thread::spawn(wake);
-        let mut subscription = subscribe(&hub, &feeder, "a/", 5);
+        let mut subscription = feeds.subscribe();
         let subscriber = loom::thread::spawn(move || assert_eq!(revisions(&mut subscription, 7), [6, 7]));
-        wakeup.wake(hub.publish(&[commit(6, "a/key")]));
-        wakeup.wake(hub.publish(&[commit(7, "a/key")]));
+        wakeup.wake(feeds.hub.publish(&[commit(6, "a/key")]));
+        wakeup.wake(feeds.hub.publish(&[commit(7, "a/key")]));
         subscriber.join().unwrap();
         wakeup.stop();
         waking.join().unwrap();
@@ -148,20 +174,18 @@ fn the_waking_thread_loses_nothing_and_ends() {
 #[test]
 fn who_joins_while_events_are_published_gets_those_behind_its_position() {
     check(3, || {
-        let hub = Arc::new(Hub::new(Revision::new(5), RING));
-        let (feeder, _run) = Feeder::new(Log(Arc::clone(&hub)));
-        let joiner = Arc::clone(&hub);
+        let feeds = Feeds::new();
+        let joiner = Feeds { hub: Arc::clone(&feeds.hub), feeder: feeds.feeder.clone() };
         let joiner = loom::thread::spawn(move || {
-            let mut subscription =
-                Subscription::new(Arc::clone(&joiner), feeder, Subscribe::new(KeyRange::prefix("a/")));
+            let mut subscription = joiner.subscription(Subscribe::new(KeyRange::prefix("a/")));
             let from = subscription.position().get();
             if from < 7 {
                 let expected: Vec<u64> = (from + 1..=7).collect();
                 assert_eq!(revisions(&mut subscription, 7), expected);
             }
         });
-        hub.publish(&[commit(6, "a/key")]).into_iter().for_each(Waker::wake);
-        hub.publish(&[commit(7, "a/key")]).into_iter().for_each(Waker::wake);
+        publish(&feeds.hub, 6, "a/key");
+        publish(&feeds.hub, 7, "a/key");
         joiner.join().unwrap();
     });
 }
@@ -170,15 +194,14 @@ fn who_joins_while_events_are_published_gets_those_behind_its_position() {
 #[test]
 fn a_subscriber_who_falls_behind_catches_up_by_way_of_the_feeder() {
     check(2, || {
-        let hub = Arc::new(Hub::new(Revision::new(5), 1));
-        let (feeder, run) = Feeder::new(Log(Arc::clone(&hub)));
+        let (feeds, run) = Feeds::with_feeder(5, 1);
         let feeding = loom::thread::spawn(run);
-        let mut subscription = subscribe(&hub, &feeder, "a/", 5);
+        let mut subscription = feeds.subscribe();
         let subscriber = loom::thread::spawn(move || assert_eq!(revisions(&mut subscription, 7), [6, 7]));
-        hub.publish(&[commit(6, "a/key")]).into_iter().for_each(Waker::wake);
-        hub.publish(&[commit(7, "a/key")]).into_iter().for_each(Waker::wake);
+        publish(&feeds.hub, 6, "a/key");
+        publish(&feeds.hub, 7, "a/key");
         subscriber.join().unwrap();
-        feeder.stop();
+        feeds.feeder.stop();
         feeding.join().unwrap();
     });
 }
@@ -186,12 +209,11 @@ fn a_subscriber_who_falls_behind_catches_up_by_way_of_the_feeder() {
 #[test]
 fn progress_comes_after_the_events_that_it_covers() {
     check(3, || {
-        let hub = Arc::new(Hub::new(Revision::new(5), RING));
-        let (feeder, _run) = Feeder::new(Log(Arc::clone(&hub)));
-        let mut subscription = subscribe(&hub, &feeder, "a/", 5);
-        let publisher = Arc::clone(&hub);
+        let feeds = Feeds::new();
+        let mut subscription = feeds.subscribe();
+        let publisher = Arc::clone(&feeds.hub);
         let publisher = loom::thread::spawn(move || {
-            publisher.publish(&[commit(6, "a/key")]).into_iter().for_each(Waker::wake);
+            publish(&publisher, 6, "a/key");
         });
         subscription.request_progress();
         let (mut seen, mut progress) = (None, None);
@@ -219,8 +241,8 @@ fn who_waits_for_a_revision_is_woken_by_it() {
                 loom::thread::spawn(move || assert!(block_on(wait).unwrap().get() >= revision))
             })
             .collect();
-        hub.publish(&[commit(6, "a/key")]).into_iter().for_each(Waker::wake);
-        hub.publish(&[commit(7, "a/key")]).into_iter().for_each(Waker::wake);
+        publish(&hub, 6, "a/key");
+        publish(&hub, 7, "a/key");
         waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
     });
 }
@@ -228,9 +250,8 @@ fn who_waits_for_a_revision_is_woken_by_it() {
 #[test]
 fn closing_ends_whoever_waits() {
     check(2, || {
-        let hub = Arc::new(Hub::new(Revision::new(5), RING));
-        let (feeder, _run) = Feeder::new(Log(Arc::clone(&hub)));
-        let mut subscription = subscribe(&hub, &feeder, "a/", 5);
+        let feeds = Feeds::new();
+        let mut subscription = feeds.subscribe();
         let subscriber = loom::thread::spawn(move || loop {
             match block_on(subscription.next()) {
                 Ok(Feed::Events(events)) => assert_eq!(events.len(), 1),
@@ -238,10 +259,10 @@ fn closing_ends_whoever_waits() {
                 Err(error) => return assert!(matches!(error, Error::Closed), "{error}"),
             }
         });
-        let wait = WaitFor::new(Arc::clone(&hub), Revision::new(9));
+        let wait = WaitFor::new(Arc::clone(&feeds.hub), Revision::new(9));
         let waiter = loom::thread::spawn(move || assert!(matches!(block_on(wait), Err(Error::Closed))));
-        hub.publish(&[commit(6, "a/key")]).into_iter().for_each(Waker::wake);
-        hub.end(Error::Closed);
+        publish(&feeds.hub, 6, "a/key");
+        feeds.hub.end(Error::Closed);
         subscriber.join().unwrap();
         waiter.join().unwrap();
     });
@@ -251,18 +272,17 @@ fn closing_ends_whoever_waits() {
 #[test]
 fn closing_ends_whoever_reads_the_log() {
     check(2, || {
-        let hub = Arc::new(Hub::new(Revision::new(7), 1));
-        let (feeder, run) = Feeder::new(Log(Arc::clone(&hub)));
+        let (feeds, run) = Feeds::with_feeder(7, 1);
         let feeding = loom::thread::spawn(run);
-        let mut subscription = subscribe(&hub, &feeder, "a/", 5);
+        let mut subscription = feeds.subscribe();
         let subscriber = loom::thread::spawn(move || loop {
             match block_on(subscription.next()) {
                 Ok(_) => {}
                 Err(error) => return assert!(matches!(error, Error::Closed), "{error}"),
             }
         });
-        hub.end(Error::Closed);
-        feeder.stop();
+        feeds.hub.end(Error::Closed);
+        feeds.feeder.stop();
         subscriber.join().unwrap();
         feeding.join().unwrap();
     });

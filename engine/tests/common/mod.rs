@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plinth_engine::{At, Engine, Event, EventKind, Feed, KeyRange, Revision, Subscribe, Subscription};
 
@@ -24,6 +24,21 @@ pub fn scratch() -> tempfile::TempDir {
 pub fn scaled(count: u64) -> u64 {
     let scale = std::env::var("PLINTH_TEST_SCALE").ok().and_then(|scale| scale.parse::<f64>().ok());
     (count as f64 * scale.unwrap_or(1.0)) as u64
+}
+
+/// Whether a key has a value.
+pub fn is_there(engine: &Engine, key: &str) -> bool {
+    engine.get(key.as_bytes(), At::Latest).unwrap().is_some()
+}
+
+/// Waits for what a thread of the engine does when it finds the time.
+#[track_caller]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
 }
 
 /// A small generator of numbers that look random and are the same each time (splitmix64).
