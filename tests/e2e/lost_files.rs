@@ -272,6 +272,32 @@ async fn a_restored_directory_takes_the_keys_that_are_put_there() {
     }
 }
 
+/// The tag around a certificate is not signed: no reader but the one of TLS minds it.
+#[tokio::test]
+async fn damage_around_a_certificate_is_reported_and_repaired() {
+    let server = populated().await;
+    let root = TempDir::new().expect("directory");
+    let data = root.path().join("data");
+    let path = data.to_string_lossy().into_owned();
+    copy(&server.data(), &data);
+    let (done, text) = run(&["verify", "--data-dir", &path]);
+    assert!(done, "{text}");
+    let certificate = data.join("pki/ca.crt");
+    let sound = fs::read_to_string(&certificate).expect("certificate");
+    assert_eq!(sound.matches("-----\nMII").count(), 1, "{sound}");
+    fs::write(&certificate, sound.replace("-----\nMII", "-----\nsII")).expect("write");
+    let (done, text) = run(&["verify", "--data-dir", &path]);
+    assert!(!done && text.contains("ca.crt: its encoding is not canonical DER"), "{text}");
+    let (done, text) = run(&["repair", "--data-dir", &path]);
+    assert!(!done && text.contains("pki/ca.key") && text.contains("--yes"), "{text}");
+    let (done, text) = run(&["repair", "--data-dir", &path, "--yes"]);
+    assert!(done, "{text}");
+    start(root.path()).await.expect("a new authority");
+    let (done, text) = run(&["verify", "--data-dir", &path]);
+    assert!(done, "{text}");
+    assert_ne!(fs::read_to_string(&certificate).expect("certificate"), sound);
+}
+
 #[tokio::test]
 async fn a_repair_opens_what_was_refused_and_keeps_what_it_dropped() {
     let server = populated().await;

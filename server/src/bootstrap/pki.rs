@@ -3,6 +3,10 @@
 //! Everything lies in `DIR/pki`, keys with mode 0600, and is made once; later starts reuse it. Only
 //! the serving certificate is made again when it does not cover the address that is served or is near its end.
 
+mod integrity;
+#[cfg(test)]
+mod tests;
+
 use std::fs;
 use std::io::Write;
 use std::net::IpAddr;
@@ -31,6 +35,9 @@ const AUTHORITY_YEARS: i64 = 10;
 const LEAF_DAYS: i64 = 365;
 /// A serving or admin certificate with less than this left is made again at start.
 const RENEW_DAYS: i64 = 90;
+
+/// The files, without their extensions, on which no other credentials rest: the server's and the administrator's.
+const LEAVES: [&str; 2] = ["apiserver", "admin"];
 
 /// Certificates begin a little in the past, for clients whose clocks are behind.
 const BACKDATE: Duration = Duration::minutes(5);
@@ -71,8 +78,15 @@ pub enum PkiError {
     },
 }
 
+fn is_leaf(path: &Path) -> bool {
+    path.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| LEAVES.contains(&stem))
+}
+
 fn remedy(path: &Path) -> String {
     let dir = path.parent().and_then(Path::parent).unwrap_or(Path::new(".")).display();
+    if is_leaf(path) {
+        return format!("Run plinth repair --data-dir {dir}: the next start makes a new one");
+    }
     format!(
         "Put it back from a copy. If there is none: plinth repair --data-dir {dir} has new ones made, and every credential that was \
          issued ends"
@@ -149,24 +163,21 @@ impl Pki {
             }
         }
         if found[0] && found[1] {
-            Authority::read(&ca_cert, &ca_key).map_err(|error| match error {
-                AuthorityError::File(FileError::Text { path, source }) => {
-                    PkiError::Damaged { path, reason: source.to_string() }
-                }
+            let certificates = files::read_certificates(&ca_cert).map_err(damaged)?;
+            let key = files::read_key(&ca_key).map_err(damaged)?;
+            Authority::new((&ca_cert, &certificates), (&ca_key, &key)).map_err(|error| match error {
                 AuthorityError::Certificate { ref path } | AuthorityError::Key { ref path } => {
                     PkiError::Damaged { path: path.clone(), reason: error.to_string() }
                 }
                 other => other.into(),
             })?;
-            if !is_signed_by(&ca_cert, &ca_cert) {
+            let is_intact = certificates.first().is_some_and(|first| is_signed_by(first, first));
+            if !is_intact {
                 return Err(PkiError::Damaged { path: ca_cert, reason: "its signature is wrong".into() });
             }
         }
         if found[2] {
-            let key = files::read_key(&sa_key).map_err(|error| match error {
-                FileError::Text { path, source } => PkiError::Damaged { path, reason: source.to_string() },
-                error => error.into(),
-            })?;
+            let key = files::read_key(&sa_key).map_err(damaged)?;
             if keys::pkcs8_of(&key).is_none_or(|der| SigningKey::from_pkcs8(&der).is_err()) {
                 return Err(PkiError::Damaged {
                     path: sa_key,
@@ -177,12 +188,50 @@ impl Pki {
         Ok(())
     }
 
-    /// The files that have to be made again where [`Pki::check`] refuses with `error`: those that cannot be used, and those that
+    /// Finds all damage, also what a start does not mind: see [`integrity`]. A file that is missing is a fault only where
+    /// [`Pki::check`] says so.
+    pub fn verify(&self, stage: Stage) -> Vec<PkiError> {
+        if let Err(error) = self.check(stage) {
+            return vec![error];
+        }
+        let mut errors = Vec::new();
+        let mut authority = None;
+        if exists(&self.ca_cert()).unwrap_or(true) {
+            match self.verify_authority() {
+                Ok(certificate) => authority = Some(certificate),
+                Err(error) => errors.push(error),
+            }
+        }
+        // Without an authority there is nothing that they can be checked by.
+        if let Some(authority) = authority {
+            let pairs = [(self.serving_cert(), self.serving_key()), (self.admin_cert(), self.admin_key())];
+            errors.extend(pairs.iter().filter_map(|(cert, key)| verify_leaf(cert, key, &authority).err()));
+        }
+        errors
+    }
+
+    /// Checks all certificates of the authority's file and answers the first.
+    fn verify_authority(&self) -> Result<CertificateDer<'static>, PkiError> {
+        let path = self.ca_cert();
+        let certificates = files::read_certificates(&path).map_err(damaged)?;
+        for certificate in &certificates {
+            integrity::check_certificate(certificate, certificate)
+                .map_err(|damage| PkiError::Damaged { path: path.clone(), reason: damage.to_string() })?;
+        }
+        let unreadable = integrity::CertificateDamage::Unreadable.to_string();
+        certificates.into_iter().next().ok_or(PkiError::Damaged { path, reason: unreadable })
+    }
+
+    /// The files that have to be made again where [`Pki::verify`] reports `error`: those that cannot be used, and those that
     /// rest on them. None when making them again is no answer to it.
     pub fn resting_on(&self, error: &PkiError) -> Option<Vec<PathBuf>> {
         let (PkiError::Lost { path } | PkiError::Damaged { path, .. }) = error else { return None };
         if *path == self.service_account_key() {
             return Some(vec![path.clone()]);
+        }
+        let pairs = [[self.serving_cert(), self.serving_key()], [self.admin_cert(), self.admin_key()]];
+        if let Some(pair) = pairs.into_iter().find(|pair| pair.contains(path)) {
+            return Some(pair.to_vec());
         }
         Some(vec![
             self.ca_cert(),
@@ -192,6 +241,11 @@ impl Pki {
             self.admin_cert(),
             self.admin_key(),
         ])
+    }
+
+    /// Whether `error` is about a certificate or key on which nothing else rests: any start makes it where it is missing.
+    pub fn is_leaf(&self, error: &PkiError) -> bool {
+        matches!(error, PkiError::Lost { path } | PkiError::Damaged { path, .. } if is_leaf(path))
     }
 
     /// Makes what is missing, where [`Pki::check`] allows it. `serves` are the addresses besides loopback that the serving certificate must
@@ -257,7 +311,12 @@ impl Pki {
 
     /// Whether a certificate is there, whole, has time left and covers those addresses.
     fn is_current(&self, cert: &Path, key: &Path, san: &[SanType]) -> bool {
-        is_usable(cert, key, san) && is_signed_by(cert, &self.ca_cert())
+        let Ok(certificates) = files::read_certificates(cert) else { return false };
+        let Ok(authority) = files::read_certificates(&self.ca_cert()) else { return false };
+        let (Some(certificate), Some(authority)) = (certificates.first(), authority.first()) else {
+            return false;
+        };
+        is_usable(certificate, key, san) && is_signed_by(certificate, authority)
     }
 
     fn issuer(&self) -> Result<Issuer<'static, KeyPair>, PkiError> {
@@ -339,16 +398,9 @@ fn serving_names(serves: &[IpAddr], service_ip: IpAddr) -> Vec<SanType> {
 
 /// Whether a certificate is as its issuer signed it. One of another issuer is none of ours, and one that is signed in a way that is
 /// not known here is believed.
-fn is_signed_by(certificate: &Path, issuer: &Path) -> bool {
-    let (Ok(certificates), Ok(issuers)) =
-        (files::read_certificates(certificate), files::read_certificates(issuer))
-    else {
-        return false;
-    };
-    let first = |all: &[CertificateDer<'static>]| all.first().cloned().unwrap_or_else(|| Vec::new().into());
-    let (certificate, issuer) = (first(&certificates), first(&issuers));
+fn is_signed_by(certificate: &CertificateDer<'_>, issuer: &CertificateDer<'_>) -> bool {
     let (Ok((_, certificate)), Ok((_, issuer))) =
-        (X509Certificate::from_der(&certificate), X509Certificate::from_der(&issuer))
+        (X509Certificate::from_der(certificate), X509Certificate::from_der(issuer))
     else {
         return false;
     };
@@ -361,12 +413,44 @@ fn is_signed_by(certificate: &Path, issuer: &Path) -> bool {
     *algorithm == tbs.signature && matches!(checked, Ok(()) | Err(SignatureError::Unimplemented))
 }
 
-/// Whether a certificate is there with its key, has time left and covers those addresses.
-fn is_usable(cert: &Path, key: &Path, san: &[SanType]) -> bool {
-    let Ok(certificates) = files::read_certificates(cert) else { return false };
-    let Some(Ok((_, parsed))) = certificates.first().map(|der| X509Certificate::from_der(der)) else {
-        return false;
-    };
+/// A file that does not decode as damage.
+fn damaged(error: FileError) -> PkiError {
+    match error {
+        FileError::Text { path, source } => PkiError::Damaged { path, reason: source.to_string() },
+        error => error.into(),
+    }
+}
+
+/// Checks the server's or the administrator's certificate and key. Those that are not there are made at the next start.
+fn verify_leaf(cert: &Path, key: &Path, authority: &CertificateDer<'_>) -> Result<(), PkiError> {
+    let damage =
+        |path: &Path, reason: &str| PkiError::Damaged { path: path.to_owned(), reason: reason.into() };
+    let there = |path: &Path| exists(path).unwrap_or(true);
+    let mut public = None;
+    if there(cert) {
+        let certificates = files::read_certificates(cert).map_err(damaged)?;
+        let unreadable = || damage(cert, &integrity::CertificateDamage::Unreadable.to_string());
+        for certificate in &certificates {
+            integrity::check_certificate(certificate, authority)
+                .map_err(|reason| damage(cert, &reason.to_string()))?;
+        }
+        let first = certificates.first().ok_or_else(unreadable)?;
+        public = keys::public_of_certificate(first);
+    }
+    if there(key) {
+        let der = files::read_key(key).map_err(damaged)?;
+        let public_half =
+            keys::public_of_key(&der).ok_or_else(|| damage(key, "it holds no key that can be used"))?;
+        if public.is_some_and(|public| public != public_half) {
+            return Err(damage(key, "it is not the key of its certificate"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a certificate has time left, covers those addresses and has its key there.
+fn is_usable(certificate: &CertificateDer<'_>, key: &Path, san: &[SanType]) -> bool {
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return false };
     let renew_at = OffsetDateTime::now_utc() + Duration::days(RENEW_DAYS);
     // A key that cannot be used or is another's is made again with its certificate: nothing rests on this one.
     let is_its_key = files::read_key(key)

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use plinth_codec::pem;
 use rcgen::{KeyPair, PublicKeyData, SigningKey as _};
-use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -118,14 +118,25 @@ impl Authority {
     /// # Errors
     /// [`AuthorityError`].
     pub fn read(certificate: &Path, key: &Path) -> Result<Authority, AuthorityError> {
-        let all = files::read_certificates(certificate)?;
+        let certificates = files::read_certificates(certificate)?;
         let private = files::read_key(key)?;
+        Authority::new((certificate, &certificates), (key, &private))
+    }
+
+    /// Of the contents of two files, whose paths are for errors: the first of those certificates and its key.
+    ///
+    /// # Errors
+    /// [`AuthorityError`].
+    pub fn new(
+        (certificate, certificates): (&Path, &[CertificateDer<'_>]),
+        (key, private): (&Path, &PrivateKeyDer<'_>),
+    ) -> Result<Authority, AuthorityError> {
         let bad_certificate = || AuthorityError::Certificate { path: certificate.to_owned() };
-        let der = all.first().ok_or_else(bad_certificate)?;
+        let der = certificates.first().ok_or_else(bad_certificate)?;
         let (_, cert) = X509Certificate::from_der(der).map_err(|_| bad_certificate())?;
         let path = key;
         let bad_key = || AuthorityError::Key { path: path.to_owned() };
-        let key = keys::pkcs8_of(&private).and_then(|der| Key::from_pkcs8(&der)).ok_or_else(bad_key)?;
+        let key = keys::pkcs8_of(private).and_then(|der| Key::from_pkcs8(&der)).ok_or_else(bad_key)?;
         if key.public().as_deref() != Some(cert.public_key().raw) || algorithm(&key).is_none() {
             return Err(bad_key());
         }

@@ -101,16 +101,15 @@ fn report(repaired: &Repaired) {
     }
 }
 
-/// Moves certificates and keys away that a start refuses, so that the next one makes new ones; answers whether there were any.
+/// Moves certificates and keys away that are damaged, so that the next start makes new ones; answers whether there were any.
 fn repair_keys(dir: &mut DataDir, apply: bool) -> Result<bool, StoreError> {
     let pki = Pki::at(dir.path());
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let aside = dir.path().join("pki").join(format!("repair-{seconds}"));
     let mut found = false;
-    // The authority and the key of service accounts: each may have to go.
-    for _ in 0..2 {
-        let stage = if found { Stage::Keys } else { dir.stage() };
-        let Err(error) = pki.check(stage) else { break };
+    // The authority, the key of service accounts, and the certificates of server and administrator: each may have to go.
+    for _ in 0..4 {
+        let Some(error) = pki.verify(dir.stage()).into_iter().next() else { break };
         let Some(files) = pki.resting_on(&error) else { return Err(error.into()) };
         println!("{}", error.to_string().lines().next().unwrap_or_default());
         println!("these are made again at the next start, and what was issued with them ends:");
@@ -124,7 +123,9 @@ fn repair_keys(dir: &mut DataDir, apply: bool) -> Result<bool, StoreError> {
         for file in files {
             move_aside(&file, &aside)?;
         }
-        dir.enter(Stage::Keys)?;
+        if !pki.is_leaf(&error) {
+            dir.enter(Stage::Keys)?;
+        }
     }
     Ok(found)
 }

@@ -267,7 +267,7 @@ pub fn verify(options: VerifyOptions) -> Result<(), StoreError> {
     )?;
     drop(bar);
     let mut faults = verified.faults;
-    if let Err(error) = Pki::at(dir.path()).check(dir.stage()) {
+    for error in Pki::at(dir.path()).verify(dir.stage()) {
         println!("{error}");
         faults += 1;
     }

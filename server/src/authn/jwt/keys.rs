@@ -308,6 +308,17 @@ pub(crate) fn public_of_private(label: &str, der: &[u8]) -> Option<Vec<u8>> {
     public_of(&pkcs8(label, der)?).ok()
 }
 
+/// The SubjectPublicKeyInfo that belongs to a private key; `None` for a kind of key that is not known here.
+pub(crate) fn public_of_key(key: &rustls::pki_types::PrivateKeyDer<'_>) -> Option<Vec<u8>> {
+    public_of(&pkcs8_of(key)?).ok()
+}
+
+/// The SubjectPublicKeyInfo of a certificate.
+pub(crate) fn public_of_certificate(der: &[u8]) -> Option<Vec<u8>> {
+    let (_, parsed) = x509_parser::prelude::X509Certificate::from_der(der).ok()?;
+    Some(parsed.public_key().raw.to_vec())
+}
+
 /// The algorithm of a SubjectPublicKeyInfo, as the dotted name of its object identifier.
 pub(crate) fn kind_of(spki: &[u8]) -> Option<String> {
     let (_, info) = SubjectPublicKeyInfo::from_der(spki).ok()?;

@@ -1,0 +1,143 @@
+use std::net::{IpAddr, Ipv4Addr};
+
+use plinth_codec::pem;
+use rcgen::{CertificateParams, IsCa, Issuer, KeyPair};
+
+use super::*;
+
+const SERVICE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+
+fn fresh() -> (tempfile::TempDir, Pki) {
+    let dir = tempfile::tempdir().unwrap();
+    let pki = Pki::at(dir.path());
+    pki.ensure(&[], SERVICE).unwrap();
+    (dir, pki)
+}
+
+fn reasons(pki: &Pki) -> Vec<String> {
+    pki.verify(Stage::Complete).iter().map(ToString::to_string).collect()
+}
+
+fn files(pki: &Pki) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(&pki.dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert_eq!(files.len(), 7, "{files:?}");
+    files
+}
+
+/// Each bit of all files but those of the server's certificate, of which it is one bit of each byte: they are checked as the
+/// administrator's are, and 20,000 checks take some seconds.
+#[test]
+fn every_flipped_bit_of_a_file_that_was_made_here_is_reported() {
+    let missed: Vec<String> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..2)
+            .map(|half| {
+                scope.spawn(move || {
+                    let (_dir, pki) = fresh();
+                    assert!(reasons(&pki).is_empty());
+                    files(&pki).iter().skip(half).step_by(2).flat_map(|file| flips(&pki, file)).collect()
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| -> Vec<String> { thread.join().unwrap() }).collect()
+    });
+    assert!(missed.is_empty(), "{} are missed: {missed:#?}", missed.len());
+}
+
+/// The flips that are not reported, or not for that file.
+fn flips(pki: &Pki, file: &Path) -> Vec<String> {
+    let sound = fs::read(file).unwrap();
+    let mut missed = Vec::new();
+    let is_sampled = file.file_stem().is_some_and(|stem| stem == "apiserver");
+    let bits = (0..sound.len() * 8).filter(|bit| !is_sampled || bit % 8 == bit / 8 % 8);
+    for bit in bits {
+        let mut bytes = sound.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        fs::write(file, &bytes).unwrap();
+        let name = |path: &Path| path.file_stem().map(ToOwned::to_owned);
+        // A certificate and a key that do not fit each other are reported as either.
+        let is_reported =
+            |error: &PkiError| matches!(error, PkiError::Damaged { path, .. } if name(path) == name(file));
+        if !pki.verify(Stage::Complete).iter().any(is_reported) {
+            missed.push(format!("{}: byte {}, bit {}", file.display(), bit / 8, bit % 8));
+        }
+    }
+    fs::write(file, sound).unwrap();
+    missed
+}
+
+#[test]
+fn what_is_in_order_is_not_reported() {
+    let (_dir, pki) = fresh();
+    let rewrite = |path: &Path, change: &dyn Fn(String) -> String| {
+        let text = fs::read_to_string(path).unwrap();
+        fs::write(path, change(text)).unwrap();
+        assert_eq!(reasons(&pki), [""; 0], "{}", path.display());
+        assert!(pki.check(Stage::Complete).is_ok());
+    };
+    let other = CertificateParams::default().self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
+    for path in files(&pki) {
+        rewrite(&path, &|text| text.replace('\n', "\r\n"));
+        rewrite(&path, &|text| format!("# the cluster's\n\n{text}end"));
+    }
+    rewrite(&pki.ca_cert(), &|text| format!("{text}\n{other}"));
+    fs::remove_file(pki.admin_cert()).unwrap();
+    fs::remove_file(pki.admin_key()).unwrap();
+    assert_eq!(reasons(&pki), [""; 0], "the next start makes them");
+}
+
+/// An authority that was signed by another one, and a certificate of the server by that one.
+#[test]
+fn certificates_of_other_issuers_are_not_reported() {
+    let (_dir, pki) = fresh();
+    let named = |name: &str| {
+        let mut params = authority_params();
+        params.distinguished_name = subject(name, &[]);
+        params
+    };
+    let root_key = KeyPair::generate().unwrap();
+    let root = Issuer::new(named("ca-2"), root_key);
+    let key = KeyPair::generate().unwrap();
+    // One bit from the name of its issuer.
+    let cert = named("ca-3").signed_by(&key, &root).unwrap();
+    fs::write(pki.ca_cert(), cert.pem()).unwrap();
+    fs::write(pki.ca_key(), key.serialize_pem()).unwrap();
+    for (cert, key_path) in [(pki.serving_cert(), pki.serving_key()), (pki.admin_cert(), pki.admin_key())] {
+        let key = KeyPair::generate().unwrap();
+        let mut params = leaf_params("own", &[], ExtendedKeyUsagePurpose::ServerAuth);
+        params.is_ca = IsCa::NoCa;
+        fs::write(cert, params.signed_by(&key, &root).unwrap().pem()).unwrap();
+        fs::write(key_path, key.serialize_pem()).unwrap();
+    }
+    assert_eq!(reasons(&pki), [""; 0]);
+    assert!(pki.check(Stage::Complete).is_ok());
+}
+
+/// The algorithm beside the signature is none of the signed part.
+#[test]
+fn damage_outside_of_the_signed_part_of_an_authority_is_reported() {
+    let (_dir, pki) = fresh();
+    let mut der = files::read_certificates(&pki.ca_cert()).unwrap().remove(0).to_vec();
+    let ecdsa_sha256 = [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
+    let at = der.windows(8).rposition(|part| part == ecdsa_sha256).unwrap();
+    der[at + 7] = 3;
+    fs::write(pki.ca_cert(), pem::encode(files::CERTIFICATE, &der)).unwrap();
+    let errors = pki.verify(Stage::Complete);
+    assert!(errors[0].to_string().contains("ca.crt"), "{errors:?}");
+    assert_eq!(pki.resting_on(&errors[0]).unwrap().len(), 6);
+    assert!(!pki.is_leaf(&errors[0]));
+}
+
+#[test]
+fn the_key_of_another_certificate_is_reported() {
+    let (_dir, pki) = fresh();
+    fs::copy(pki.admin_key(), pki.serving_key()).unwrap();
+    let errors = pki.verify(Stage::Complete);
+    assert!(
+        errors[0].to_string().contains("apiserver.key: it is not the key of its certificate"),
+        "{errors:?}"
+    );
+    assert!(errors[0].to_string().contains("the next start makes a new one") && pki.is_leaf(&errors[0]));
+    assert_eq!(pki.resting_on(&errors[0]).unwrap(), [pki.serving_cert(), pki.serving_key()]);
+}
