@@ -605,3 +605,41 @@ async fn reviews_speak_every_encoding() {
         assert_eq!(found, expected, "{kind}: {answer}");
     }
 }
+
+/// Admission sees what a node sends to its status before the rest of it is put back, as upstream.
+#[tokio::test]
+async fn a_node_sends_nothing_but_status_to_its_status() {
+    let access = shared().await;
+    let node = unique("node");
+    let name = format!("system:node:{node}");
+    let spec = json!({ "taints": [{ "key": "k", "effect": "NoSchedule" }] });
+    let object = json!({ "metadata": { "name": node }, "spec": spec });
+    let mut object = admin(access, Method::POST, "/api/v1/nodes", object).await;
+    let path = format!("/api/v1/nodes/{node}/status");
+    let put = async |object: &Value| {
+        ask(access, (&name, &["system:nodes"]), Method::PUT, &path, object.clone()).await
+    };
+    object["status"]["phase"] = json!("Running");
+    let (status, object) = put(&object).await;
+    assert_eq!((status.as_u16(), object["status"]["phase"].as_str()), (200, Some("Running")));
+    let refused = async |change: &dyn Fn(&mut Value), why: &str| {
+        let mut changed = object.clone();
+        change(&mut changed);
+        let (status, answer) = put(&changed).await;
+        assert_eq!(status.as_u16(), 403, "{answer}");
+        assert_eq!(answer["message"], format!("nodes \"{node}\" is forbidden: {why}"));
+    };
+    let not_allowed = |what: &str| format!("node \"{node}\" is not allowed to {what}");
+    refused(&|o| o["spec"] = json!({}), &not_allowed("modify taints")).await;
+    let label = |o: &mut Value| o["metadata"]["labels"] = json!({ "node-restriction.kubernetes.io/x": "y" });
+    refused(&label, "is not allowed to modify labels: node-restriction.kubernetes.io/x").await;
+    let source =
+        json!({ "configMap": { "namespace": "a", "name": "b", "uid": "c", "kubeletConfigKey": "d" } });
+    let set_source = |o: &mut Value| o["spec"]["configSource"] = source.clone();
+    refused(&set_source, &not_allowed("update configSource to a new non-nil configSource")).await;
+    // For others the rest is as it was, without a word.
+    let mut bare = object.clone();
+    bare["spec"] = json!({});
+    let kept = admin(access, Method::PUT, &path, bare).await;
+    assert_eq!(kept["spec"], object["spec"]);
+}

@@ -1,13 +1,15 @@
 //! The core of every write: check, store, answer.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::header::{HeaderValue, WARNING};
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
-use plinth_codec::Value;
+use plinth_codec::{Map, Value};
 use plinth_engine::{Condition, Revision, Transaction};
+use smol_str::SmolStr;
 use tokio::sync::OnceCell;
 
 use super::{key_namespace, respond, Context, Warnings};
@@ -349,14 +351,21 @@ async fn update_once(cx: &Context, update: &Update<'_>, live: Fetched) -> Result
     metadata::prepare_update(&mut new, &old)?;
     dedup_owners(cx, &mut new, "");
     strategy.default(&mut new);
-    keep_other_part(cx, &mut new, &old);
+    let sent = keep_other_part(cx, &mut new, &old);
     if update.ownership == Ownership::Track {
         ownership::track(cx, Some(&old), &mut new, &metadata::now());
     }
+    // Upstream's mutating plugins see the object as it was sent: its strategies reset the other part afterwards (`BeforeUpdate` in
+    // k8s.io/apiserver `pkg/registry/rest/update.go`).
+    let was_reset = !sent.is_empty();
+    put_back(&mut new, sent);
     let call = Call::new(cx, Operation::Update, Some(&old));
-    if admission::mutate(&call, &mut new).await? {
+    let may_have_changed = admission::mutate(&call, &mut new).await?;
+    if may_have_changed {
         dedup_owners(cx, &mut new, AFTER_ADMISSION);
         strategy.default(&mut new);
+    }
+    if may_have_changed || was_reset {
         keep_other_part(cx, &mut new, &old);
     }
     refuse_escalation(cx, &new, Some(&old)).await?;
@@ -496,62 +505,103 @@ fn upstream_key(cx: &Context) -> String {
     }
 }
 
-/// The object and its status are two faces: writing one keeps the other.
-fn keep_other_part(cx: &Context, new: &mut Value, old: &Value) {
-    let has_status = cx.resource.row.subresource("status").is_some();
+/// Members of an object, by name; `None` for one that is absent.
+type Members = Vec<(SmolStr, Option<Value>)>;
+
+/// An object and its status are written apart: what a request does not write stays as it is stored. Returns what was sent there, as far
+/// as it is another.
+fn keep_other_part(cx: &Context, new: &mut Value, old: &Value) -> Members {
+    let kept = other_part(cx, new, old);
+    let Some(object) = new.as_object_mut() else { return Members::new() };
+    kept.into_iter()
+        .map(|(key, value)| {
+            let sent = match value {
+                Some(value) => object.insert(key.clone(), value),
+                None => object.remove(&key),
+            };
+            (key, sent)
+        })
+        .collect()
+}
+
+/// Undoes [`keep_other_part`] but for who owns which field.
+fn put_back(new: &mut Value, sent: Members) {
+    let managed = new.at(&["metadata", "managedFields"]).cloned();
     let Some(object) = new.as_object_mut() else { return };
+    for (key, value) in sent {
+        match value {
+            Some(mut value) => {
+                if key == "metadata" {
+                    set_managed_fields(&mut value, managed.clone());
+                }
+                object.insert(key, value);
+            }
+            None => {
+                object.remove(&key);
+            }
+        }
+    }
+}
+
+/// The members that a request does not write, as far as they differ: what they have to be.
+fn other_part(cx: &Context, new: &Value, old: &Value) -> Members {
+    let has_status = cx.resource.row.subresource("status").is_some();
+    let mut part = Members::new();
+    let mut keep = |key: &str, value: Option<Cow<'_, Value>>| {
+        if new.get(key) != value.as_deref() {
+            part.push((SmolStr::new(key), value.map(Cow::into_owned)));
+        }
+    };
+    let stored = |key: &str| old.get(key).map(Cow::Borrowed);
+    let stored_or_null = |key: &str| Some(stored(key).unwrap_or_default());
     if cx.resource.is_custom() && cx.info.subresource == "status" {
-        keep_metadata(object, old);
+        // Through the status of a custom resource nothing of its metadata changes but who owns what.
+        let mut metadata = old.get("metadata").cloned().unwrap_or_else(Value::object);
+        set_managed_fields(&mut metadata, new.at(&["metadata", "managedFields"]).cloned());
+        keep("metadata", Some(Cow::Owned(metadata)));
     }
     match cx.info.subresource.as_str() {
         // The spec of a namespace is its finalizers, which only /finalize changes.
         "" if cx.resource.strategy.deletion == Deletion::Namespace => {
-            for part in ["spec", "status"] {
-                object.insert(part, old.get(part).cloned().unwrap_or_default());
-            }
+            keep("spec", stored_or_null("spec"));
+            keep("status", stored_or_null("status"));
         }
         // A decision is the conditions, and nothing else of the status.
         "approval" => {
-            let conditions = object.get("status").and_then(|status| status.get("conditions")).cloned();
-            object.insert("status", old.get("status").cloned().unwrap_or_else(Value::object));
-            if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
-                match conditions {
-                    Some(conditions) => status.insert("conditions", conditions),
+            let mut status = old.get("status").cloned().unwrap_or_else(Value::object);
+            if let Some(status) = status.as_object_mut() {
+                match new.at(&["status", "conditions"]) {
+                    Some(conditions) => status.insert("conditions", conditions.clone()),
                     None => status.remove("conditions"),
                 };
             }
+            keep("status", Some(Cow::Owned(status)));
         }
-        "finalize" => {
-            object.insert("status", old.get("status").cloned().unwrap_or_default());
-        }
-        "" if has_status => match old.get("status") {
-            Some(status) => {
-                object.insert("status", status.clone());
-            }
-            None => {
-                object.remove("status");
-            }
-        },
+        "finalize" => keep("status", stored_or_null("status")),
+        "" if has_status => keep("status", stored("status")),
         "status" => {
-            let others = old.as_object().into_iter().flat_map(plinth_codec::Map::iter);
-            object.retain(|key, _| matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion"));
-            for (key, value) in others.filter(|(k, _)| !matches!(k.as_str(), "metadata" | "status")) {
-                object.insert(key.clone(), value.clone());
+            let names = |object: &Value| -> Vec<SmolStr> {
+                object.as_object().into_iter().flat_map(Map::iter).map(|(key, _)| key.clone()).collect()
+            };
+            let (sent, kept) = (names(new), names(old));
+            let is_written = |key: &str| matches!(key, "metadata" | "status");
+            let is_type = |key: &str| matches!(key, "kind" | "apiVersion");
+            for key in sent.iter().filter(|key| !is_written(key) && !is_type(key) && !kept.contains(key)) {
+                keep(key, None);
             }
+            kept.iter().filter(|key| !is_written(key)).for_each(|key| keep(key, stored(key)));
         }
         _ => {}
     }
+    part
 }
 
-/// Through the status of a custom resource nothing of its metadata changes but who owns what.
-fn keep_metadata(object: &mut plinth_codec::Map, old: &Value) {
-    let mut metadata = old.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
-    let managed = object.get("metadata").and_then(|m| m.get("managedFields")).cloned();
+fn set_managed_fields(metadata: &mut Value, managed: Option<Value>) {
+    let Some(metadata) = metadata.as_object_mut() else { return };
     match managed {
         Some(managed) => metadata.insert("managedFields", managed),
         None => metadata.remove("managedFields"),
     };
-    object.insert("metadata", metadata);
 }
 
 /// Answers with an object that was written.
