@@ -105,6 +105,63 @@ async fn methods_that_resources_do_not_have_are_405() {
     }
 }
 
+/// Upstream routes some paths by method; its other handlers answer each method as GET. As kube-apiserver v1.36.3 answered.
+#[tokio::test]
+async fn methods_of_other_paths_by_table() {
+    const BY_METHOD: [&str; 9] = [
+        "/api",
+        "/api/",
+        "/api/v1",
+        "/apis/apps/v1",
+        "/apis/apiextensions.k8s.io/v1",
+        "/apis/apiregistration.k8s.io",
+        "/version",
+        "/.well-known/openid-configuration",
+        "/openid/v1/jwks",
+    ];
+    const ANY: [&str; 10] = [
+        "/",
+        "/apis",
+        "/apis/apps",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openapi/v3/api/v1",
+        "/healthz",
+        "/livez/ping",
+        "/readyz",
+        "/metrics",
+    ];
+    const NOWHERE: [&str; 6] =
+        ["/nope", "/healthz/nope", "/apis/nope", "/apis/nope/v1", "/apis/apps/nope", "/api/nope"];
+    let server = shared().await;
+    let mut connection = server.connect(Protocol::Http2).await;
+    let unknown = Method::from_bytes(b"FOO").expect("a method");
+    for (paths, expected) in [(&BY_METHOD[..], 405), (&ANY[..], 200), (&NOWHERE[..], 404)] {
+        for path in paths {
+            let read = connection.call(&Call::get(*path)).await.expect("an answer");
+            assert_eq!(read.status.as_u16(), if expected == 405 { 200 } else { expected }, "GET {path}");
+            for method in [Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::OPTIONS] {
+                let reply = connection.call(&Call::new(method.clone(), *path)).await.expect("an answer");
+                assert_eq!(reply.status.as_u16(), expected, "{method} {path}");
+                // HEAD and GET have one answer, but for its body.
+                if method == Method::POST && expected == 200 && *path != "/metrics" {
+                    assert_eq!(reply.body, read.body, "{path}");
+                }
+            }
+            for method in [Method::DELETE, unknown.clone()] {
+                let reply = connection.call(&Call::new(method.clone(), *path)).await.expect("an answer");
+                // Upstream resets its metrics.
+                let is_reset = method == Method::DELETE && *path == "/metrics";
+                assert_eq!(reply.status.as_u16(), if is_reset { 405 } else { expected }, "{method} {path}");
+            }
+        }
+    }
+    let reply = connection.call(&Call::new(Method::POST, "/version")).await.expect("an answer");
+    let status: Value = serde_json::from_slice(&reply.body).expect("a Status");
+    let message = "the server does not allow this method on the requested resource";
+    assert_eq!((&status["reason"], &status["message"]), (&json!("MethodNotAllowed"), &json!(message)));
+}
+
 #[tokio::test]
 async fn large_answers_are_compressed_for_those_who_ask() {
     let server = shared().await;

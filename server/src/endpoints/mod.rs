@@ -34,8 +34,7 @@ pub async fn serve<B>(
     request: &Request<B>,
 ) -> Result<Response<Body>, ApiError> {
     let Some(segments) = segments(path.as_str()) else { return Ok(not_found_text()) };
-    // Upstream answers every method on the two roots of discovery.
-    if *request.method() != Method::GET && !matches!(segments.as_slice(), ["api" | "apis"]) {
+    if !is_allowed(server, request.method(), &segments) {
         return Err(ApiError::method_not_allowed());
     }
     match segments.as_slice() {
@@ -56,6 +55,25 @@ pub async fn serve<B>(
         }
         _ => Ok(not_found_text()),
     }
+}
+
+/// Whether a method may be used on a path. Upstream routes some paths by method, for GET alone; its other handlers answer every
+/// method as GET, and so does what nobody serves. Metrics are not reset by DELETE here, as they are upstream.
+fn is_allowed(server: &Server, method: &Method, segments: &[&str]) -> bool {
+    let is_for_get_alone = match segments {
+        ["version"] | [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => true,
+        ["plinth", "backup"] => true,
+        ["metrics"] => *method == Method::DELETE,
+        ["api", ..] => discovered::exists(&server.registry(), segments),
+        // Of groups upstream's aggregator answers, of all but its own.
+        ["apis", group] => *group == "apiregistration.k8s.io",
+        ["apis", group, _] => {
+            let registry = server.registry();
+            registry.has_builtin_group(group) && discovered::exists(&registry, segments)
+        }
+        _ => false,
+    };
+    *method == Method::GET || !is_for_get_alone
 }
 
 /// What relying parties read to check the tokens of service accounts.
