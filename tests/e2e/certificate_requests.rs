@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use http::{Method, StatusCode};
 use plinth_benches::api::client::{Call, Connection, Identity, Protocol, JSON};
+use plinth_tests::definitions;
 use plinth_tests::server::TestServer;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{json, Value};
@@ -161,4 +162,47 @@ async fn what_is_signed_is_what_admission_saw() {
         assert!(!is_nodes || user["username"] == "system:node:n1", "{case}: {user}");
     }
     assert_eq!((refused, issued), (81, 32), "of {}", JUDGED.lines().count());
+}
+
+/// Through the status a decision stays as it was made, also where a client leaves its times out; another one is refused.
+#[tokio::test]
+async fn a_decision_that_is_sent_again_through_the_status_stays() {
+    let server = plinth_tests::server::shared().await;
+    let client = server.client().await;
+    let key = KeyPair::generate().expect("a key");
+    let request = CertificateParams::default().serialize_request(&key).expect("a request");
+    let name = plinth_tests::server::unique("decided");
+    let object = json!({
+        "metadata": { "name": name },
+        "spec": {
+            "request": STANDARD.encode(request.pem().expect("PEM")),
+            "signerName": "example.com/nobody",
+            "usages": ["client auth"],
+        },
+    });
+    let (code, answer) = definitions::call(&client, Method::POST, REQUESTS, Some(&object)).await;
+    assert_eq!(code, 201, "{answer}");
+    let patch = async |part: &str, conditions: Value| {
+        let body = json!({ "status": { "conditions": conditions } }).to_string();
+        let path = format!("{REQUESTS}/{name}/{part}");
+        definitions::call_as(&client, Method::PATCH, &path, "application/merge-patch+json", body).await
+    };
+    let decision = |reason: &str| json!({ "type": "Approved", "status": "True", "reason": reason });
+    let other_time = json!({
+        "type": "Approved", "status": "True", "reason": "r",
+        "lastUpdateTime": "2099-01-01T00:00:00Z", "lastTransitionTime": "2099-01-01T00:00:00Z",
+    });
+    let (code, decided) = patch("approval", json!([other_time])).await;
+    assert_eq!(code, 200, "{decided}");
+    for again in ["r", "another"] {
+        let (code, kept) = patch("status", json!([decision(again)])).await;
+        assert_eq!((code, &kept["status"]), (200, &decided["status"]), "{kept}");
+    }
+    let (code, changed) = patch("approval", json!([decision("r")])).await;
+    let condition = &changed["status"]["conditions"][0];
+    assert_eq!((code, &condition["lastTransitionTime"]), (200, &json!("2099-01-01T00:00:00Z")), "{changed}");
+    assert_ne!(condition["lastUpdateTime"], "2099-01-01T00:00:00Z");
+    let (code, refused) = patch("status", json!([decision("r"), decision("r")])).await;
+    let message = refused["message"].as_str().unwrap_or_default();
+    assert!(code == 422 && message.contains("updates may not add a condition of type"), "{refused}");
 }

@@ -1,6 +1,7 @@
 //! CertificateSigningRequests: what a request may be, and which of its parts each subresource may change
 //! (kubernetes `pkg/registry/certificates` and `pkg/apis/certificates/validation`).
 
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 
 use plinth_codec::error::quoted;
@@ -63,6 +64,22 @@ pub fn prepare_for_update(new: &mut Value, old: &Value) {
             condition.insert("lastTransitionTime", earlier.unwrap_or(&now));
         }
     }
+}
+
+/// Through the status decisions stay as they were made, whatever was sent for them; those that were added or removed are left to
+/// validation.
+pub fn prepare_status(new: &mut Value, old: &Value) {
+    for kind in ["Approved", "Denied"] {
+        let is_kind = |condition: &&Value| condition.str_at(&["type"]) == Some(kind);
+        let kept: Vec<&Value> = conditions(old).iter().filter(is_kind).collect();
+        if kept.len() != conditions(new).iter().filter(is_kind).count() {
+            continue;
+        }
+        let list = new.get_mut("status").and_then(|s| s.get_mut("conditions")).and_then(Value::as_array_mut);
+        let sent = list.into_iter().flatten().filter(|condition| is_kind(&&**condition));
+        sent.zip(kept).for_each(|(sent, kept)| *sent = kept.clone());
+    }
+    prepare_for_update(new, old);
 }
 
 fn conditions(request: &Value) -> &[Value] {
@@ -243,20 +260,18 @@ pub fn subresource_faults(subresource: &str, new: &Value, old: &Value) -> Vec<Ca
         let of_kind = conditions(request).iter().filter(|c| c.str_at(&["type"]) == Some(kind));
         of_kind.cloned().collect()
     };
-    for kind in DECISIONS {
+    let forbid = |what: &str, kind: &str| {
+        let why = format!("updates may not {what} a condition of type {kind:?}");
+        field::forbidden("status.conditions", &why)
+    };
+    let removed = DECISIONS.into_iter().filter(|kind| of(new, kind).len() < of(old, kind).len());
+    faults.extend(removed.map(|kind| forbid("remove", kind)));
+    for kind in ["Approved", "Denied"].into_iter().filter(|_| subresource != "approval") {
         let (before, after) = (of(old, kind), of(new, kind));
-        let forbid = |what: &str| {
-            let why = format!("updates may not {what} a condition of type {kind:?}");
-            field::forbidden("status.conditions", &why)
-        };
-        if after.len() < before.len() {
-            faults.push(forbid("remove"));
-        } else if kind != "Failed" && subresource != "approval" {
-            if after.len() > before.len() {
-                faults.push(forbid("add"));
-            } else if after != before {
-                faults.push(forbid("modify"));
-            }
+        match after.len().cmp(&before.len()) {
+            Ordering::Greater => faults.push(forbid("add", kind)),
+            Ordering::Equal if after != before => faults.push(forbid("modify", kind)),
+            Ordering::Equal | Ordering::Less => {}
         }
     }
     let certificate =
@@ -451,6 +466,25 @@ pub(crate) mod tests {
         assert_eq!(texts(request.at(&["spec", "groups"])), ["dev"]);
         stamp(&mut request, &User::new("joe", &[]));
         assert_eq!(request.at(&["spec", "groups"]), None);
+    }
+
+    #[test]
+    fn decisions_that_are_sent_again_through_the_status_stay() {
+        let parse = |conditions: &str| {
+            json::parse(format!(r#"{{"spec":{{}},"status":{{"conditions":[{conditions}]}}}}"#).as_bytes())
+                .unwrap()
+        };
+        const DECIDED: &str = r#"{"type":"Approved","status":"True","lastUpdateTime":"a","lastTransitionTime":"b","reason":"r"}"#;
+        const AGAIN: &str = r#"{"type":"Approved","status":"True"}"#;
+        let old = parse(DECIDED);
+        let mut new = parse(&format!(r#"{{"type":"X","status":"True"}},{AGAIN}"#));
+        prepare_status(&mut new, &old);
+        assert_eq!(conditions(&new)[1], conditions(&old)[0]);
+        assert_eq!(subresource_faults("status", &new, &old), []);
+        let mut new = parse(&format!("{AGAIN},{AGAIN}"));
+        prepare_status(&mut new, &old);
+        let faults = subresource_faults("status", &new, &old);
+        assert!(faults[0].message.contains("may not add a condition of type \"Approved\""), "{faults:?}");
     }
 
     #[test]

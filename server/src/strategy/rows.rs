@@ -405,7 +405,7 @@ pub(super) static ROWS: &[Row] = &[
             name: NameRule::PathSegment,
             stamp: certificates::stamp,
             prepare_for_update: certificates::prepare_for_update,
-            prepare_status: certificates::prepare_for_update,
+            prepare_status: certificates::prepare_status,
             validate: certificates::validate,
             subresource_faults: certificates::subresource_faults,
             validate_status: |new, _| certificates::validate(new),
