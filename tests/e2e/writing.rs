@@ -209,6 +209,17 @@ async fn what_is_fixed_once_a_pod_is_there() {
         "{}",
         added.body
     );
+    // A PUT needs no more of the pod than these, not even its account, which stays.
+    let debug = json!([{"name": "debug", "image": "y"}, {"name": "more", "image": "y"}]);
+    for account in [Value::Null, json!("no-such")] {
+        let bare = json!({
+            "metadata": {"name": "p"},
+            "spec": {"serviceAccountName": account, "ephemeralContainers": debug},
+        });
+        let put = send(&client, "PUT", &format!("{pods}/p/ephemeralcontainers?dryRun=All"), &bare).await;
+        assert_eq!((put.code, put.text("/spec/serviceAccountName")), (200, "default"), "{}", put.body);
+        assert_eq!(put.text("/spec/ephemeralContainers/1/name"), "more", "{}", put.body);
+    }
     let through_pod = json!({"spec": {"ephemeralContainers": [{"name": "more", "image": "y"}]}});
     assert_eq!(send(&client, "PATCH", &format!("{pods}/p"), &through_pod).await.code, 422);
     let resize = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});

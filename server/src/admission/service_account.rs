@@ -31,7 +31,11 @@ const WAIT: (u32, Duration) = (10, Duration::from_millis(100));
 /// # Errors
 /// 403 when the account is not there, and all that [`validate`] refuses.
 pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiError> {
-    if call.operation != Operation::Create || is_mirror(pod) {
+    // An update is checked as it will be stored: what a client sends to a subresource need not have the account.
+    if call.operation != Operation::Create {
+        return Ok(());
+    }
+    if is_mirror(pod) {
         return validate(call, pod).await;
     }
     if account_name(pod).is_empty() {
