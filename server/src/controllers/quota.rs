@@ -12,7 +12,7 @@ use plinth_codec::Value;
 use plinth_engine::{At, Engine, Event, EventKind, Feed, KeyRange, Subscribe, Transaction};
 
 use super::workers::Workers;
-use crate::admission::resource_quota::{differ, is_uncounted, Count};
+use crate::admission::resource_quota::{differ, is_uncounted, Count, Counted};
 use crate::registry::{Registry, ResourceType};
 use crate::server::Server;
 use crate::status::ApiError;
@@ -96,7 +96,7 @@ fn asks_for_count(store: &Store, resource: &ResourceType, event: &Event) -> bool
         }
         ("resourcequotas", ..) | (_, None, _) => true,
         (_, Some(_), None) => false,
-        (plural, Some(new), Some(old)) => differ(resource.group(), plural, &new, &old),
+        (_, Some(new), Some(old)) => differ(Counted::new(resource), &new, &old),
     }
 }
 
@@ -151,16 +151,16 @@ fn recount(
         counts.push((record, Count::new(tree)));
     }
     for resource in registry.stored().filter(|r| r.row.namespaced) {
-        let (group, plural) = (resource.group(), resource.plural());
-        if !counts.iter().any(|(_, count)| count.is_about(group, plural)) {
+        let counted = Counted::new(resource);
+        if !counts.iter().any(|(_, count)| count.is_about(counted)) {
             continue;
         }
         let Some(range) = range(resource) else { continue };
         let mut entries = snapshot.range(&range);
         while let Some(entry) = entries.next()? {
             let tree = object::to_tree(resource, &store.fetched(entry.to_record())?)?;
-            for (_, count) in counts.iter_mut().filter(|(_, count)| count.is_about(group, plural)) {
-                count.add(group, plural, &tree);
+            for (_, count) in counts.iter_mut().filter(|(_, count)| count.is_about(counted)) {
+                count.add(counted, &tree);
             }
         }
     }

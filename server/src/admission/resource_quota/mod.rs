@@ -20,13 +20,14 @@ use crate::registry::ResourceType;
 use crate::status::ApiError;
 use crate::storage::{key, object};
 
+pub(crate) use usage::Counted;
+
 /// Checks what the object uses against the namespace's quotas, and charges it.
 ///
 /// # Errors
 /// 403.
 pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     let resource = &call.cx.resource;
-    let (group, plural) = (resource.group(), resource.plural());
     if !resource.row.namespaced || is_uncounted(resource) || !counts(call, object) {
         return Ok(());
     }
@@ -35,9 +36,10 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
     if quotas.is_empty() {
         return Ok(());
     }
-    let used = usage::of(group, plural, object);
+    let counted = Counted::new(resource);
+    let used = usage::of(counted, object);
     for quota in quotas {
-        let charge = charge(&quota, (group, plural), object, call.old, &used);
+        let charge = charge(&quota, counted, object, call.old, &used);
         let charge = charge.map_err(|why| call.forbidden(object, &why))?;
         if let (Some(used), false) = (charge, call.dry_run) {
             write(call, &quota, &used)?;
@@ -68,7 +70,7 @@ fn counts(call: &Call<'_>, object: &Value) -> bool {
 /// The quota's usage with the object's in it; `None` when that makes no difference.
 fn charge(
     quota: &Value,
-    (group, plural): (&str, &str),
+    counted: Counted<'_>,
     object: &Value,
     old: Option<&Value>,
     usage: &Amounts,
@@ -76,11 +78,11 @@ fn charge(
     let name = metadata::text(quota, "name");
     let hard = Amounts::of(quota.at(&["status", "hard"]));
     let concerned: Vec<&str> =
-        hard.0.keys().map(String::as_str).filter(|name| usage::is_about(group, plural, name)).collect();
-    if concerned.is_empty() || !usage::in_scope(quota, group, plural, object) {
+        hard.0.keys().map(String::as_str).filter(|name| usage::is_about(counted, name)).collect();
+    if concerned.is_empty() || !usage::in_scope(quota, counted, object) {
         return Ok(None);
     }
-    if (group, plural) == ("", "pods") {
+    if counted.builtin() == Some(("", "pods")) {
         if let Some(why) = usage::unsaid(object, &concerned) {
             return Err(format!("failed quota: {name}: {why}"));
         }
@@ -89,8 +91,8 @@ fn charge(
     if concerned.iter().any(|name| used.get(name).is_none()) {
         return Err(format!("status unknown for quota: {name}, resources: {}", concerned.join(",")));
     }
-    let before = old.filter(|old| usage::in_scope(quota, group, plural, old));
-    let before = before.map(|old| usage::of(group, plural, old)).unwrap_or_default();
+    let before = old.filter(|old| usage::in_scope(quota, counted, old));
+    let before = before.map(|old| usage::of(counted, old)).unwrap_or_default();
     let mut asked = Amounts::default();
     for resource in &concerned {
         let Some(amount) = usage.get(resource) else { continue };
@@ -136,9 +138,9 @@ fn write(call: &Call<'_>, quota: &Arc<Value>, used: &Amounts) -> Result<(), ApiE
 }
 
 /// Whether a change makes an object use another amount, or changes the scopes that it is in.
-pub(crate) fn differ(group: &str, plural: &str, new: &Value, old: &Value) -> bool {
+pub(crate) fn differ(counted: Counted<'_>, new: &Value, old: &Value) -> bool {
     let ends = |pod: &Value| pod.at(&["spec", "activeDeadlineSeconds"]).and_then(Value::as_int).is_some();
-    usage::of(group, plural, new) != usage::of(group, plural, old) || ends(new) != ends(old)
+    usage::of(counted, new) != usage::of(counted, old) || ends(new) != ends(old)
 }
 
 /// Sets `status.used`.
@@ -163,16 +165,16 @@ impl Count {
     }
 
     /// Whether objects of the resource can use any of it.
-    pub fn is_about(&self, group: &str, plural: &str) -> bool {
-        self.used.0.keys().any(|name| usage::is_about(group, plural, name))
+    pub fn is_about(&self, counted: Counted<'_>) -> bool {
+        self.used.0.keys().any(|name| usage::is_about(counted, name))
     }
 
     /// Counts an object.
-    pub fn add(&mut self, group: &str, plural: &str, object: &Value) {
-        if !usage::in_scope(&self.quota, group, plural, object) {
+    pub fn add(&mut self, counted: Counted<'_>, object: &Value) {
+        if !usage::in_scope(&self.quota, counted, object) {
             return;
         }
-        for (name, amount) in usage::of(group, plural, object).0 {
+        for (name, amount) in usage::of(counted, object).0 {
             if let Some(sum) = self.used.0.get_mut(&name) {
                 *sum = sum.plus(amount);
             }
@@ -228,8 +230,8 @@ mod tests {
             (r#"{"services":"1"}"#, r#"{"services":"1"}"#, POD, Ok(None)),
         ];
         for (hard, used, pod, expected) in rows {
-            let pod = parse(pod);
-            let outcome = charge(&quota(hard, used), ("", "pods"), &pod, None, &usage::of("", "pods", &pod));
+            let (pods, pod) = (Counted::of_builtin("", "pods"), parse(pod));
+            let outcome = charge(&quota(hard, used), pods, &pod, None, &usage::of(pods, &pod));
             let shown = outcome.map(|used| {
                 used.map(|used| {
                     let all = used.0.iter().map(|(name, amount)| format!("{name}={}", amount.canonical()));
@@ -246,10 +248,10 @@ mod tests {
             parse(&format!(r#"{{"spec":{{"resources":{{"requests":{{"storage":"{size}"}}}}}}}}"#))
         };
         let quota = quota(r#"{"requests.storage":"3Gi"}"#, r#"{"requests.storage":"2Gi"}"#);
-        let about = ("", "persistentvolumeclaims");
+        let about = Counted::of_builtin("", "persistentvolumeclaims");
         let change = |new: &str, old: &str| {
             let new = claim(new);
-            charge(&quota, about, &new, Some(&claim(old)), &usage::of(about.0, about.1, &new))
+            charge(&quota, about, &new, Some(&claim(old)), &usage::of(about, &new))
         };
         assert!(change("3Gi", "2Gi").unwrap().is_some());
         assert!(change("4Gi", "2Gi").is_err());
@@ -258,12 +260,13 @@ mod tests {
 
     #[test]
     fn a_count_starts_from_nothing() {
+        let of = |plural| Counted::of_builtin("", plural);
         let mut count = Count::new(quota(r#"{"pods":"5","count/secrets":"1"}"#, r#"{"pods":"9"}"#));
         assert!(
-            count.is_about("", "pods") && count.is_about("", "secrets") && !count.is_about("", "services")
+            count.is_about(of("pods")) && count.is_about(of("secrets")) && !count.is_about(of("services"))
         );
-        count.add("", "pods", &parse("{}"));
-        count.add("", "pods", &parse(r#"{"status":{"phase":"Failed"}}"#));
+        count.add(of("pods"), &parse("{}"));
+        count.add(of("pods"), &parse(r#"{"status":{"phase":"Failed"}}"#));
         let quota = count.finish();
         assert_eq!(quota.at(&["status", "used"]), Some(&parse(r#"{"count/secrets":"0","pods":"1"}"#)));
         assert_eq!(quota.at(&["status", "hard"]).and_then(Value::as_object).map(Map::len), Some(2));

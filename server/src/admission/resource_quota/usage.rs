@@ -9,6 +9,7 @@ use plinth_codec::selector::LabelSelector;
 use plinth_codec::{tree, Map, Value};
 
 use super::super::amounts::{self, Amounts};
+use crate::registry::ResourceType;
 use crate::strategy::validation::amounts::{is_extended, is_native};
 
 /// Resources that had a name in quotas before `count/` did.
@@ -40,12 +41,38 @@ fn object_count(group: &str, plural: &str) -> String {
     }
 }
 
+/// The resource of objects that are counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counted<'a> {
+    group: &'a str,
+    plural: &'a str,
+    /// Of a custom resource the number of objects counts alone, even where a built-in one has its name.
+    is_custom: bool,
+}
+
+impl<'a> Counted<'a> {
+    pub(crate) fn new(resource: &'a ResourceType) -> Counted<'a> {
+        Counted { group: resource.group(), plural: resource.plural(), is_custom: resource.is_custom() }
+    }
+
+    /// Group and plural of a built-in resource.
+    pub(super) fn builtin(self) -> Option<(&'a str, &'a str)> {
+        (!self.is_custom).then_some((self.group, self.plural))
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_builtin(group: &'a str, plural: &'a str) -> Counted<'a> {
+        Counted { group, plural, is_custom: false }
+    }
+}
+
 /// Whether objects of that resource can use up the amount of that name.
-pub(crate) fn is_about(group: &str, plural: &str, name: &str) -> bool {
-    if name == object_count(group, plural) {
+pub(crate) fn is_about(counted: Counted<'_>, name: &str) -> bool {
+    if name == object_count(counted.group, counted.plural) {
         return true;
     }
-    match (group, plural) {
+    let Some(builtin) = counted.builtin() else { return false };
+    match builtin {
         ("", "pods") => {
             let amount = name.strip_prefix("requests.").or(name.strip_prefix("limits.")).unwrap_or(name);
             name == "pods"
@@ -68,10 +95,11 @@ pub(crate) fn is_about(group: &str, plural: &str, name: &str) -> bool {
 }
 
 /// What an object uses up.
-pub(crate) fn of(group: &str, plural: &str, object: &Value) -> Amounts {
+pub(crate) fn of(counted: Counted<'_>, object: &Value) -> Amounts {
     let mut used = BTreeMap::new();
-    used.insert(object_count(group, plural), one());
-    match (group, plural) {
+    used.insert(object_count(counted.group, counted.plural), one());
+    let Some(builtin) = counted.builtin() else { return Amounts(used) };
+    match builtin {
         ("", "pods") if runs(object) => {
             used.insert("pods".to_owned(), one());
             let (requests, limits) = (amounts::of_pod(object, "requests"), amounts::of_pod(object, "limits"));
@@ -211,7 +239,7 @@ pub(super) fn unsaid(pod: &Value, names: &[&str]) -> Option<String> {
 
 /// Whether a quota's scopes take in the object. Those of pods know pods alone, so a quota with scopes is about nothing else
 /// but claims of a volume attributes class.
-pub(crate) fn in_scope(quota: &Value, group: &str, plural: &str, object: &Value) -> bool {
+pub(crate) fn in_scope(quota: &Value, counted: Counted<'_>, object: &Value) -> bool {
     let list = |path: &[&str]| quota.at(path).and_then(Value::as_array).unwrap_or_default();
     let plain = list(&["spec", "scopes"]).iter().filter_map(Value::as_str);
     let plain = plain.map(|scope| (scope, "Exists", None));
@@ -222,9 +250,9 @@ pub(crate) fn in_scope(quota: &Value, group: &str, plural: &str, object: &Value)
         .collect();
     let selected =
         terms.iter().map(|(scope, operator, values)| (scope.as_str(), operator.as_str(), values.as_ref()));
-    plain.chain(selected).all(|(scope, operator, values)| match (group, plural) {
-        ("", "pods") => pod_in_scope(object, scope, operator, values),
-        ("", "persistentvolumeclaims") if scope == "VolumeAttributesClass" => {
+    plain.chain(selected).all(|(scope, operator, values)| match counted.builtin() {
+        Some(("", "pods")) => pod_in_scope(object, scope, operator, values),
+        Some(("", "persistentvolumeclaims")) if scope == "VolumeAttributesClass" => {
             let class = |path: &[&str]| object.str_at(path).filter(|class| !class.is_empty());
             let named = class(&["spec", "volumeAttributesClassName"])
                 .or_else(|| class(&["status", "currentVolumeAttributesClassName"]));
@@ -336,12 +364,18 @@ mod tests {
             ),
         ];
         for (group, plural, object, usage) in rows {
-            let used = of(group, plural, &parse(object));
+            let counted = Counted::of_builtin(group, plural);
+            let used = of(counted, &parse(object));
             assert_eq!(shown(&used), usage);
-            assert!(used.0.keys().all(|name| is_about(group, plural, name)), "{usage}");
+            assert!(used.0.keys().all(|name| is_about(counted, name)), "{usage}");
+            // A custom resource of that name is something else.
+            let custom = Counted { is_custom: true, ..counted };
+            assert_eq!(shown(&of(custom, &parse(object))), format!("{}=1", object_count(group, plural)));
+            let about: Vec<&String> = used.0.keys().filter(|name| is_about(custom, name)).collect();
+            assert_eq!(about, [&object_count(group, plural)]);
         }
-        assert!(!is_about("", "pods", "requests.storage"));
-        assert!(!is_about("", "services", "cpu"));
+        assert!(!is_about(Counted::of_builtin("", "pods"), "requests.storage"));
+        assert!(!is_about(Counted::of_builtin("", "services"), "cpu"));
     }
 
     #[test]
@@ -375,10 +409,14 @@ mod tests {
         ];
         for (spec, pod, expected) in rows {
             let quota = parse(&format!(r#"{{"spec":{spec}}}"#));
-            assert_eq!(in_scope(&quota, "", "pods", &parse(pod)), expected, "{spec} {pod}");
+            assert_eq!(
+                in_scope(&quota, Counted::of_builtin("", "pods"), &parse(pod)),
+                expected,
+                "{spec} {pod}"
+            );
         }
         let scoped = parse(r#"{"spec":{"scopes":["BestEffort"]}}"#);
-        assert!(!in_scope(&scoped, "", "services", &parse("{}")));
+        assert!(!in_scope(&scoped, Counted::of_builtin("", "services"), &parse("{}")));
     }
 
     #[test]
