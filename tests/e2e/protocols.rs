@@ -163,6 +163,50 @@ async fn methods_of_other_paths_by_table() {
 }
 
 #[tokio::test]
+async fn a_proxy_says_that_it_leads_nowhere_before_it_redirects() {
+    let server = shared().await;
+    let namespace = namespace(&server.client().await, "proxies").await;
+    let mut connection = server.connect(Protocol::Http2).await;
+    let nodes = [("bare", json!([])), ("here", json!([{"type": "InternalIP", "address": "127.0.0.1"}]))];
+    for (name, addresses) in nodes {
+        let name = format!("{namespace}-{name}");
+        let node = json!({"metadata": {"name": name}, "status": {"addresses": addresses}}).to_string();
+        let made = connection.call(&Call::new(Method::POST, "/api/v1/nodes").body(JSON, node)).await;
+        assert_eq!(made.expect("create").status, StatusCode::CREATED);
+    }
+    let no_address = "no preferred addresses found; known addresses: []".to_owned();
+    let rows = [
+        (format!("nodes/{namespace}-bare"), 500, Value::Null, no_address),
+        (format!("nodes/{namespace}-here"), 400, json!("BadRequest"), "address not allowed".into()),
+        ("nodes/no-such".into(), 404, json!("NotFound"), "nodes \"no-such\" not found".into()),
+        ("nodes/a:b:c:d".into(), 400, json!("BadRequest"), "invalid node request \"a:b:c:d\"".into()),
+        (
+            format!("namespaces/{namespace}/services/none"),
+            404,
+            json!("NotFound"),
+            "services \"none\" not found".into(),
+        ),
+        (
+            format!("namespaces/{namespace}/pods/none"),
+            404,
+            json!("NotFound"),
+            "pods \"none\" not found".into(),
+        ),
+    ];
+    for (path, code, reason, message) in rows {
+        for tail in ["", "/", "/healthz"] {
+            for method in [Method::GET, Method::POST] {
+                let path = format!("/api/v1/{path}/proxy{tail}");
+                let reply = connection.call(&Call::new(method, &*path)).await.expect("an answer");
+                let status: Value = serde_json::from_slice(&reply.body).expect("a Status");
+                assert_eq!((&status["code"], &status["reason"]), (&json!(code), &reason), "{path}");
+                assert_eq!(status["message"], message, "{path}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn large_answers_are_compressed_for_those_who_ask() {
     let server = shared().await;
     let mut connection = server.connect(Protocol::Http1).await;

@@ -1,6 +1,5 @@
 //! Carries a request to another server and its answer back; joins the two connections when both ends agree to an upgrade.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
@@ -15,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-use super::location::{Destination, Scheme};
+use super::location::{is_proxyable, not_allowed, Destination, Scheme};
 use crate::handlers::Context;
 use crate::http::body::{Body, BodyError};
 use crate::http::request_body::RequestBody;
@@ -61,6 +60,7 @@ pub(super) async fn forward(
     *request.uri_mut() = destination.target.parse().map_err(ApiError::internal)?;
     *request.headers_mut() = headers(&cx.headers, &destination)?;
     let mut sender = match tokio::time::timeout(DIAL, connect(cx, &destination)).await {
+        Ok(Err(ConnectError::NotAllowed)) => return Err(not_allowed()),
         Ok(outcome) => outcome.map_err(|fault| unreachable(fault.to_string()))?,
         Err(_) => {
             return Err(unreachable(format!(
@@ -89,18 +89,6 @@ async fn connect(cx: &Context, destination: &Destination) -> Result<SendRequest<
         Scheme::Kubelet => &cx.server.kubelets.tls,
     };
     handshake(secure(stream, tls, &destination.host).await?).await
-}
-
-/// Whether somebody who may proxy may be let to that address: not to what listens on this machine alone, as upstream
-/// (kubernetes `pkg/proxy/util`, `IsProxyableIP`).
-fn is_proxyable(address: IpAddr) -> bool {
-    // ::ffff:127.0.0.1 leads to 127.0.0.1.
-    let address = address.to_canonical();
-    let is_link_local = match address {
-        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
-        IpAddr::V6(v6) => (v6.segments()[0] & 0xffc0) == 0xfe80,
-    };
-    !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || is_link_local)
 }
 
 /// The client's headers without those of its own connection and without what says who asks: its credentials, whom it acts as,

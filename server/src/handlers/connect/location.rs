@@ -2,12 +2,14 @@
 //!
 //! Upstream: kubernetes `pkg/registry/core/{pod,node,service}/strategy.go` and `…/storage`, `pkg/kubelet/client`.
 
+use std::net::IpAddr;
+
 use plinth_codec::Value;
 
 use super::super::Context;
 use crate::metadata;
 use crate::request_info::Verb;
-use crate::status::ApiError;
+use crate::status::{ApiError, Reason};
 use crate::storage::object;
 
 /// The port of a kubelet that names none.
@@ -58,6 +60,23 @@ fn split(id: &str) -> Option<(Scheme, &str, &str)> {
     (!name.is_empty()).then_some((scheme, name, port))
 }
 
+/// Whether somebody who may proxy may be let to that address: not to what listens on this machine alone, as upstream
+/// (kubernetes `pkg/proxy/util`, `IsProxyableIP`).
+pub(super) fn is_proxyable(address: IpAddr) -> bool {
+    // ::ffff:127.0.0.1 leads to 127.0.0.1.
+    let address = address.to_canonical();
+    let is_link_local = match address {
+        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
+        IpAddr::V6(v6) => (v6.segments()[0] & 0xffc0) == 0xfe80,
+    };
+    !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || is_link_local)
+}
+
+/// An address that nobody is let to.
+pub(super) fn not_allowed() -> ApiError {
+    ApiError::bad_request("address not allowed")
+}
+
 /// An object of the request's namespace, or of the cluster, that says where the request goes on to.
 async fn read(cx: &Context, plural: &str, name: &str) -> Result<Value, ApiError> {
     let read = cx.on_behalf(("", "v1", plural), name, Verb::Get)?;
@@ -93,7 +112,9 @@ fn kubelet(node: &Value, preferred: &[String]) -> Result<(String, u16), String> 
 
 async fn kubelet_of(cx: &Context, node: &str, target: String) -> Result<Destination, ApiError> {
     let node = read(cx, "nodes", node).await?;
-    let (host, port) = kubelet(&node, &cx.server.kubelets.address_types).map_err(ApiError::internal)?;
+    // Upstream's error has no reason: it is none of the API's own.
+    let (host, port) = kubelet(&node, &cx.server.kubelets.address_types)
+        .map_err(|why| ApiError::new(500, Reason::Unknown, why))?;
     Ok(Destination { scheme: Scheme::Kubelet, host, port, target, guarded: false, failure: BACKEND })
 }
 
@@ -237,8 +258,8 @@ pub(super) async fn of_pod_port(cx: &Context, path: &str) -> Result<Destination,
         "" => first.and_then(|port| u16::try_from(port).ok()).unwrap_or(default),
         port => port.parse().map_err(|_| invalid())?,
     };
-    if host.is_empty() {
-        return Err(ApiError::bad_request("address not allowed"));
+    if !host.parse().is_ok_and(is_proxyable) {
+        return Err(not_allowed());
     }
     let target = with_query(cx, path);
     Ok(Destination { scheme, host: host.to_owned(), port, target, guarded: true, failure: SERVICE })
@@ -259,7 +280,7 @@ pub(super) async fn of_service(cx: &Context, path: &str) -> Result<Destination, 
             let missing = || {
                 ApiError::new(
                     503,
-                    crate::status::Reason::ServiceUnavailable,
+                    Reason::ServiceUnavailable,
                     format!("no service port {number} found for service {name:?}"),
                 )
             };
@@ -275,7 +296,7 @@ pub(super) async fn of_service(cx: &Context, path: &str) -> Result<Destination, 
     let found = slices.iter().filter(own).find_map(|slice| endpoint(slice, wanted));
     let none = || {
         let what = format!("no endpoints available for service {id:?}");
-        ApiError::new(503, crate::status::Reason::ServiceUnavailable, what)
+        ApiError::new(503, Reason::ServiceUnavailable, what)
     };
     let (host, port) = found.ok_or_else(none)?;
     Ok(Destination { scheme, host, port, target: with_query(cx, path), guarded: true, failure: SERVICE })
@@ -299,6 +320,10 @@ pub(super) async fn of_node(cx: &Context, path: &str) -> Result<Destination, Api
     let invalid = || ApiError::bad_request(format!("invalid node request {id:?}"));
     let (scheme, name, port) = split(id).ok_or_else(invalid)?;
     let mut destination = kubelet_of(cx, name, with_query(cx, path)).await?;
+    // What the name of a host stands for is looked up, and checked, when the connection is made.
+    if destination.host.parse().is_ok_and(|address| !is_proxyable(address)) {
+        return Err(not_allowed());
+    }
     destination.failure = SERVICE;
     destination.guarded = true;
     if !port.is_empty() {

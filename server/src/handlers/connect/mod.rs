@@ -9,7 +9,7 @@ mod location;
 pub mod options;
 
 use hyper::header::{HeaderValue, LOCATION};
-use hyper::{Response, StatusCode};
+use hyper::{Method, Response, StatusCode};
 use plinth_codec::{tree, Value};
 
 use super::Context;
@@ -46,15 +46,19 @@ pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<R
     }
     let destination = match (cx.resource.plural(), cx.info.subresource.as_str()) {
         (plural, "proxy") => {
-            if cx.info.tail.is_empty() {
-                return redirect(&cx);
-            }
-            let path = cx.info.tail.as_str();
-            match plural {
+            let path = if cx.info.tail.is_empty() { "/" } else { cx.info.tail.as_str() };
+            let destination = match plural {
                 "pods" => location::of_pod_port(&cx, path).await?,
                 "services" => location::of_service(&cx, path).await?,
                 _ => location::of_node(&cx, path).await?,
+            };
+            // As upstream: only where there is somewhere to go, and no upgrade (k8s.io/apimachinery
+            // `pkg/util/proxy/upgradeaware.go`).
+            let is_read = matches!(cx.method, Method::GET | Method::HEAD);
+            if cx.info.tail.is_empty() && is_read && upgrade.is_none() {
+                return redirect(&cx);
             }
+            destination
         }
         (_, subresource) => {
             let pod = read_pod(&cx).await?;
