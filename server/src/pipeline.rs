@@ -62,14 +62,15 @@ pub async fn handle(server: Arc<Server>, came: Came, request: Request<RequestBod
     };
     let audit_id = audit::id(request.headers());
     let accept = request.headers().get(ACCEPT).cloned();
-    let label = RequestLabel::of(&route, request.method(), &server.registry());
+    let target = Target::of(server.registry(), &route);
+    let label = RequestLabel::of(&route, request.method(), target.resource.as_deref());
     let http1 = request.version() < hyper::Version::HTTP_2;
     let is_head = request.method() == Method::HEAD;
     let _in_flight = server.metrics.in_flight(label.verb.mutates());
     let mut told = Told::default();
     let came_from = Origin { came: &came, audit_id: &audit_id };
     // On the heap: what is handed on by value has room in the state of both.
-    let answer = Box::pin(answer(&server, &came_from, route, request, &mut told));
+    let answer = Box::pin(answer(&server, &came_from, (route, target), request, &mut told));
     let outcome = recover(answer).await;
     let (mut response, error) = match outcome {
         Ok(Ok(response)) => (response, None),
@@ -107,11 +108,40 @@ struct Origin<'a> {
     audit_id: &'a HeaderValue,
 }
 
+/// What a request is for, looked up once.
+struct Target {
+    registry: Arc<Registry>,
+    /// The resource; `None` for other paths and for what is not served.
+    resource: Option<Arc<ResourceType>>,
+}
+
+impl Target {
+    fn of(registry: Arc<Registry>, route: &Route) -> Target {
+        match route {
+            Route::Resource(info) => Target::of_resource(registry, info),
+            Route::NonResource(_) => Target { registry, resource: None },
+        }
+    }
+
+    fn of_resource(registry: Arc<Registry>, info: &RequestInfo) -> Target {
+        let resource = registry.get(&info.group, &info.version, &info.resource).cloned();
+        Target { registry, resource }
+    }
+
+    /// The same in the registry of now: it may have changed while the request waited for its turn.
+    fn refresh(self, current: Arc<Registry>, info: &RequestInfo) -> Target {
+        match Arc::ptr_eq(&self.registry, &current) {
+            true => self,
+            false => Target::of_resource(current, info),
+        }
+    }
+}
+
 /// The steps of a request, each a function of its own; the first that fails ends it.
 async fn answer(
     server: &Arc<Server>,
     origin: &Origin<'_>,
-    route: Route,
+    (route, target): (Route, Target),
     mut request: Request<RequestBody>,
     told: &mut Told,
 ) -> Result<Response<Body>, ApiError> {
@@ -152,7 +182,7 @@ async fn answer(
         false => Some(server.flow_control.limit(request.uri().query())?),
     };
     // On the heap: the two ways of waiting for it would each have room for its whole state.
-    let served = Box::pin(serve(server, user, route, request, seat, warnings, told.audit.clone()));
+    let served = Box::pin(serve(server, user, (route, target), request, seat, warnings, told.audit.clone()));
     told.audit
         .noting(async {
             match limit {
@@ -254,9 +284,8 @@ pub struct RequestLabel {
 
 impl RequestLabel {
     /// The names of what nobody serves are left out: each would be a series of its own, which anybody could make up.
-    fn of(route: &Route, method: &Method, registry: &Registry) -> RequestLabel {
+    fn of(route: &Route, method: &Method, resource: Option<&ResourceType>) -> RequestLabel {
         let is_served = |info: &RequestInfo| {
-            let resource = registry.get(&info.group, &info.version, &info.resource);
             let has_part =
                 |part: &str| part.is_empty() || resource.is_some_and(|r| r.row.subresource(part).is_some());
             resource.is_some() && has_part(&info.subresource)
@@ -352,7 +381,7 @@ async fn impersonate(
 async fn serve(
     server: &Arc<Server>,
     user: Arc<User>,
-    route: Route,
+    (route, target): (Route, Target),
     request: Request<RequestBody>,
     seat: Seat,
     warnings: Warnings,
@@ -365,7 +394,7 @@ async fn serve(
             let (decision, info) = timed(Layer::Authorization, outcome).await;
             note_decision(&audit, &decision);
             let info = info?;
-            let registry = server.registry();
+            let Target { registry, resource } = target.refresh(server.registry(), &info);
             if is_served_nowhere(&info) {
                 return match registry.has_builtin_group(&info.group)
                     && !request.uri().path().starts_with("//")
@@ -374,8 +403,9 @@ async fn serve(
                     false => Ok(endpoints::not_found_text()),
                 };
             }
-            let resource = find_resource(&registry, &info);
-            let Some(resource) = resource? else { return Ok(endpoints::not_found_text()) };
+            let Some(resource) = find_resource(&registry, resource, &info)? else {
+                return Ok(endpoints::not_found_text());
+            };
             let (mut parts, body) = request.into_parts();
             let heavy = Heavy::perhaps(body.size_hint().exact());
             let upgrade = Upgrade::take(&mut parts.extensions);
@@ -438,10 +468,14 @@ fn read_attributes(route: &Route, request: &Request<RequestBody>) -> RequestAttr
 
 /// The resource of a request; `None` for what upstream answers in plain text: a group that is not built in, or a path
 /// that does not fit the scope of a custom resource.
-fn find_resource(registry: &Registry, info: &RequestInfo) -> Result<Option<Arc<ResourceType>>, ApiError> {
-    match registry.get(&info.group, &info.version, &info.resource) {
+fn find_resource(
+    registry: &Registry,
+    resource: Option<Arc<ResourceType>>,
+    info: &RequestInfo,
+) -> Result<Option<Arc<ResourceType>>, ApiError> {
+    match resource {
         Some(resource) if resource.is_custom() && !handlers::fits_scope(&resource.row, info) => Ok(None),
-        Some(resource) => Ok(Some(resource.clone())),
+        Some(resource) => Ok(Some(resource)),
         None if registry.has_builtin_group(&info.group) => Err(ApiError::no_such_resource()),
         None => Ok(None),
     }
