@@ -13,6 +13,7 @@ mod delete_options;
 mod eviction;
 mod get;
 pub mod list;
+mod other_part;
 mod patch;
 mod scale;
 mod tokens;

@@ -1,17 +1,16 @@
 //! The core of every write: check, store, answer.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::header::{HeaderValue, WARNING};
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
-use plinth_codec::{Map, Value};
+use plinth_codec::Value;
 use plinth_engine::{Condition, Revision, Transaction};
-use smol_str::SmolStr;
 use tokio::sync::OnceCell;
 
+use super::other_part::{keep_other_part, put_back};
 use super::{key_namespace, respond, Context, Warnings};
 use crate::admission::{self, Call, Operation};
 use crate::authz::authorized::{self, CreateGrant};
@@ -27,7 +26,7 @@ use crate::server::Server;
 use crate::status::{ApiError, Cause, Reason};
 use crate::storage::{object, unchanged, Fetched};
 use crate::strategy::permissions::{self, Write};
-use crate::strategy::{allocation, faces, Deletion};
+use crate::strategy::{allocation, faces};
 
 /// How often a write is tried again when another one came between. Each round somebody wins, so this is
 /// reached only by hundreds of writers of one object.
@@ -503,105 +502,6 @@ fn upstream_key(cx: &Context) -> String {
         true => format!("{prefix}/{kept_as}/{}/{}", cx.info.namespace, cx.info.name),
         false => format!("{prefix}/{kept_as}/{}", cx.info.name),
     }
-}
-
-/// Members of an object, by name; `None` for one that is absent.
-type Members = Vec<(SmolStr, Option<Value>)>;
-
-/// An object and its status are written apart: what a request does not write stays as it is stored. Returns what was sent there, as far
-/// as it is another.
-fn keep_other_part(cx: &Context, new: &mut Value, old: &Value) -> Members {
-    let kept = other_part(cx, new, old);
-    let Some(object) = new.as_object_mut() else { return Members::new() };
-    kept.into_iter()
-        .map(|(key, value)| {
-            let sent = match value {
-                Some(value) => object.insert(key.clone(), value),
-                None => object.remove(&key),
-            };
-            (key, sent)
-        })
-        .collect()
-}
-
-/// Undoes [`keep_other_part`] but for who owns which field.
-fn put_back(new: &mut Value, sent: Members) {
-    let managed = new.at(&["metadata", "managedFields"]).cloned();
-    let Some(object) = new.as_object_mut() else { return };
-    for (key, value) in sent {
-        match value {
-            Some(mut value) => {
-                if key == "metadata" {
-                    set_managed_fields(&mut value, managed.clone());
-                }
-                object.insert(key, value);
-            }
-            None => {
-                object.remove(&key);
-            }
-        }
-    }
-}
-
-/// The members that a request does not write, as far as they differ: what they have to be.
-fn other_part(cx: &Context, new: &Value, old: &Value) -> Members {
-    let has_status = cx.resource.row.subresource("status").is_some();
-    let mut part = Members::new();
-    let mut keep = |key: &str, value: Option<Cow<'_, Value>>| {
-        if new.get(key) != value.as_deref() {
-            part.push((SmolStr::new(key), value.map(Cow::into_owned)));
-        }
-    };
-    let stored = |key: &str| old.get(key).map(Cow::Borrowed);
-    let stored_or_null = |key: &str| Some(stored(key).unwrap_or_default());
-    if cx.resource.is_custom() && cx.info.subresource == "status" {
-        // Through the status of a custom resource nothing of its metadata changes but who owns what.
-        let mut metadata = old.get("metadata").cloned().unwrap_or_else(Value::object);
-        set_managed_fields(&mut metadata, new.at(&["metadata", "managedFields"]).cloned());
-        keep("metadata", Some(Cow::Owned(metadata)));
-    }
-    match cx.info.subresource.as_str() {
-        // The spec of a namespace is its finalizers, which only /finalize changes.
-        "" if cx.resource.strategy.deletion == Deletion::Namespace => {
-            keep("spec", stored_or_null("spec"));
-            keep("status", stored_or_null("status"));
-        }
-        // A decision is the conditions, and nothing else of the status.
-        "approval" => {
-            let mut status = old.get("status").cloned().unwrap_or_else(Value::object);
-            if let Some(status) = status.as_object_mut() {
-                match new.at(&["status", "conditions"]) {
-                    Some(conditions) => status.insert("conditions", conditions.clone()),
-                    None => status.remove("conditions"),
-                };
-            }
-            keep("status", Some(Cow::Owned(status)));
-        }
-        "finalize" => keep("status", stored_or_null("status")),
-        "" if has_status => keep("status", stored("status")),
-        "status" => {
-            let names = |object: &Value| -> Vec<SmolStr> {
-                object.as_object().into_iter().flat_map(Map::iter).map(|(key, _)| key.clone()).collect()
-            };
-            let (sent, kept) = (names(new), names(old));
-            let is_written = |key: &str| matches!(key, "metadata" | "status");
-            let is_type = |key: &str| matches!(key, "kind" | "apiVersion");
-            for key in sent.iter().filter(|key| !is_written(key) && !is_type(key) && !kept.contains(key)) {
-                keep(key, None);
-            }
-            kept.iter().filter(|key| !is_written(key)).for_each(|key| keep(key, stored(key)));
-        }
-        _ => {}
-    }
-    part
-}
-
-fn set_managed_fields(metadata: &mut Value, managed: Option<Value>) {
-    let Some(metadata) = metadata.as_object_mut() else { return };
-    match managed {
-        Some(managed) => metadata.insert("managedFields", managed),
-        None => metadata.remove("managedFields"),
-    };
 }
 
 /// Answers with an object that was written.
