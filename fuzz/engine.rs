@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use plinth_engine::{
-    fuzzing, restore, verify, At, Engine, KeyRange, Options, Revision, Subscribe, Transaction,
+    fuzzing, restore, verify, At, Continuation, Engine, KeyRange, Options, Revision, Subscribe, Transaction,
 };
 
 /// The decoders of versions, log entries and the entries of every column family.
@@ -43,7 +43,7 @@ pub fn archive() -> Vec<u8> {
 /// Restores an archive; what is restored must be sound.
 pub fn restore_archive(input: &[u8]) {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    if restore(&mut &*input, dir.path(), |_| {}).is_ok() {
+    if restore(&mut &*input, dir.path(), Continuation::Same, |_| {}).is_ok() {
         drain(dir.path());
     }
 }

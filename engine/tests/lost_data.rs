@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{assert_sound, copy_dir, dump, replay, scaled, scratch, table_files, wal_files, Model, Random};
-use plinth_engine::{restore, verify, At, Engine, Error, KeyRange, Options, Revision, Transaction};
+use plinth_engine::{
+    restore, verify, At, Continuation, Engine, Error, KeyRange, Options, Revision, Transaction,
+};
 
 type Operations = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
@@ -231,7 +233,7 @@ fn every_flipped_bit_of_an_archive_is_refused() {
     let mut archive = Vec::new();
     engine.backup(&mut archive, |_| {}).unwrap();
     let restored = scratch();
-    restore(&mut archive.as_slice(), restored.path().join("sound"), |_| {}).unwrap();
+    restore(&mut archive.as_slice(), restored.path().join("sound"), Continuation::Same, |_| {}).unwrap();
 
     let is_end = |byte: usize| byte < ENDS || byte + ENDS >= archive.len();
     let bits: Vec<usize> =
@@ -245,7 +247,8 @@ fn every_flipped_bit_of_an_archive_is_refused() {
                 let mut damaged = archive.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);
                 // What failed before is taken over: a directory for each would be most of the time.
-                let is_restored = restore(&mut damaged.as_slice(), to.path(), |_| {}).is_ok();
+                let is_restored =
+                    restore(&mut damaged.as_slice(), to.path(), Continuation::Same, |_| {}).is_ok();
                 let is_open = bit % 64 == 0 && Engine::open(small(to.path())).is_ok();
                 if is_restored || is_open {
                     accepted.push(*bit);

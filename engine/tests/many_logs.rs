@@ -128,8 +128,11 @@ fn assert_complete(dir: &Path, head: Revision) {
     assert_sound(dir);
 }
 
+/// What a log holds after a change; none when it is removed.
+type Change = fn(&[u8]) -> Option<Vec<u8>>;
+
 /// What may be done to a log.
-const CHANGES: [(&str, fn(&[u8]) -> Option<Vec<u8>>); 5] = [
+const CHANGES: [(&str, Change); 5] = [
     ("removed", |_| None),
     ("empty", |_| Some(Vec::new())),
     ("half", |log| Some(log[..log.len() / 2].to_vec())),
