@@ -1,6 +1,7 @@
 //! Faults of the server's own, told to its operator: a disk that is full, a record that cannot be read, a service that does
 //! not answer. The client hears of each; the log has one line a second at the most, so that no flood of requests fills a disk.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -14,6 +15,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct Faults {
     state: Mutex<State>,
+    /// The log says that the disk hangs.
+    disk_hangs: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -31,6 +34,18 @@ impl Faults {
         }
         if let Some(untold) = self.turn(Instant::now()) {
             tracing::error!(code = error.code, message = %error, request = what(), untold, "a request failed");
+        }
+    }
+
+    /// Takes note of a write to the store that has not returned for too long, or that there is none. Each change is logged once.
+    pub fn note_disk_wait(&self, too_long: Option<Duration>) {
+        match (too_long, self.disk_hangs.swap(too_long.is_some(), Ordering::Relaxed)) {
+            (Some(wait), false) => tracing::error!(
+                duration_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+                "A write to the store does not return: writes wait, and the server is not ready. Check the disk and the kernel's log"
+            ),
+            (None, true) => tracing::warn!("Writes to the store return again"),
+            _ => {}
         }
     }
 

@@ -46,9 +46,11 @@ const CHECKS: &[Check] = &[
         name: "etcd",
         passes: |server, probe| {
             let engine = server.store.engine();
+            let wait = engine.disk_wait().unwrap_or_default();
+            server.faults.note_disk_wait((wait >= Probe::Readiness.longest_disk_wait()).then_some(wait));
             engine.failure().is_none()
                 && engine.snapshot(plinth_engine::At::Latest).is_ok()
-                && engine.disk_wait().is_none_or(|wait| wait < probe.longest_disk_wait())
+                && wait < probe.longest_disk_wait()
         },
         readiness: false,
     },
