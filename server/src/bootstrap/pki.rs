@@ -214,12 +214,11 @@ impl Pki {
     fn verify_authority(&self) -> Result<CertificateDer<'static>, PkiError> {
         let path = self.ca_cert();
         let certificates = files::read_certificates(&path).map_err(damaged)?;
-        for certificate in &certificates {
-            integrity::check_certificate(certificate, certificate)
-                .map_err(|damage| PkiError::Damaged { path: path.clone(), reason: damage.to_string() })?;
-        }
-        let unreadable = integrity::CertificateDamage::Unreadable.to_string();
-        certificates.into_iter().next().ok_or(PkiError::Damaged { path, reason: unreadable })
+        let unreadable = integrity::CertificateDamage::Unreadable;
+        let first = certificates.first().ok_or(unreadable);
+        first
+            .and_then(|first| integrity::check_certificates(&certificates, first).map(|()| first.clone()))
+            .map_err(|damage| PkiError::Damaged { path, reason: damage.to_string() })
     }
 
     /// The files that have to be made again where [`Pki::verify`] reports `error`: those that cannot be used, and those that
@@ -429,13 +428,9 @@ fn verify_leaf(cert: &Path, key: &Path, authority: &CertificateDer<'_>) -> Resul
     let mut public = None;
     if there(cert) {
         let certificates = files::read_certificates(cert).map_err(damaged)?;
-        let unreadable = || damage(cert, &integrity::CertificateDamage::Unreadable.to_string());
-        for certificate in &certificates {
-            integrity::check_certificate(certificate, authority)
-                .map_err(|reason| damage(cert, &reason.to_string()))?;
-        }
-        let first = certificates.first().ok_or_else(unreadable)?;
-        public = keys::public_of_certificate(first);
+        integrity::check_certificates(&certificates, authority)
+            .map_err(|reason| damage(cert, &reason.to_string()))?;
+        public = certificates.first().and_then(|first| keys::public_of_certificate(first));
     }
     if there(key) {
         let der = files::read_key(key).map_err(damaged)?;

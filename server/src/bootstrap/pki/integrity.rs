@@ -96,6 +96,20 @@ impl Parts {
     }
 }
 
+/// Checks a file's certificates: all bytes of the first, as [`check_certificate`] does; of the others, which users add, the encoding
+/// alone: that an authority changed its key leaves certificates in its own name that it did not sign with this one.
+///
+/// # Errors
+/// [`CertificateDamage`]; a file without any is unreadable.
+pub(super) fn check_certificates(
+    certificates: &[CertificateDer<'_>],
+    authority: &CertificateDer<'_>,
+) -> Result<(), CertificateDamage> {
+    let [first, others @ ..] = certificates else { return Err(CertificateDamage::Unreadable) };
+    check_certificate(first, authority)?;
+    others.iter().try_for_each(|other| check_encoding(other).map(|_| ()))
+}
+
 /// Checks all bytes of a certificate; `authority` is the certificate that signed it, if that is where it is from.
 ///
 /// Of a certificate by another issuer, and of one that is signed in a way that is not known here, only the encoding is checked. An
@@ -103,21 +117,13 @@ impl Parts {
 ///
 /// # Errors
 /// [`CertificateDamage`].
-pub(super) fn check_certificate(
+fn check_certificate(
     certificate: &CertificateDer<'_>,
     authority: &CertificateDer<'_>,
 ) -> Result<(), CertificateDamage> {
-    use CertificateDamage::{Encoding, Signature, Unreadable};
-    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| Unreadable)?;
+    use CertificateDamage::{Signature, Unreadable};
+    let (parsed, parts) = check_encoding(certificate)?;
     let (_, authority_parsed) = X509Certificate::from_der(authority).map_err(|_| Unreadable)?;
-    let parts = Parts::read(certificate).map_err(|_| Encoding)?;
-    let is_whole_bytes = parts.signature.1 == parts.signature.0.len() * 8;
-    let algorithm = parts.signed.get(parts.algorithm_at());
-    let is_same_algorithm = algorithm == Some(&parts.algorithm);
-    let is_canonical = is_whole_bytes && parts.to_der() == certificate.as_ref();
-    if !is_canonical || !is_same_algorithm || !parts.has_structure() {
-        return Err(Encoding);
-    }
     let key = authority_parsed.public_key();
     if parsed.issuer().as_raw() == authority_parsed.subject().as_raw() {
         return match is_signed(&parsed, key, &parts) {
@@ -141,6 +147,21 @@ pub(super) fn check_certificate(
         }
     }
     Ok(())
+}
+
+fn check_encoding<'a>(
+    certificate: &'a CertificateDer<'_>,
+) -> Result<(X509Certificate<'a>, Parts), CertificateDamage> {
+    use CertificateDamage::{Encoding, Unreadable};
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| Unreadable)?;
+    let parts = Parts::read(certificate).map_err(|_| Encoding)?;
+    let is_whole_bytes = parts.signature.1 == parts.signature.0.len() * 8;
+    let is_canonical = is_whole_bytes && parts.to_der() == certificate.as_ref();
+    let is_same_algorithm = parts.signed.get(parts.algorithm_at()) == Some(&parts.algorithm);
+    match is_canonical && is_same_algorithm && parts.has_structure() {
+        true => Ok((parsed, parts)),
+        false => Err(Encoding),
+    }
 }
 
 /// Whether the signature is by that key; none when the algorithm or the key is of a kind that is not known here.

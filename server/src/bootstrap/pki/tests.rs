@@ -82,6 +82,10 @@ fn what_is_in_order_is_not_reported() {
         rewrite(&path, &|text| format!("# the cluster's\n\n{text}end"));
     }
     rewrite(&pki.ca_cert(), &|text| format!("{text}\n{other}"));
+    // The authority's name with another key, signed by a third one: what a change of its key leaves.
+    let [key, former] = [(); 2].map(|()| KeyPair::generate().unwrap());
+    let renewed = authority_params().signed_by(&key, &Issuer::new(authority_params(), former)).unwrap().pem();
+    rewrite(&pki.ca_cert(), &|text| format!("{text}\n{renewed}"));
     fs::remove_file(pki.admin_cert()).unwrap();
     fs::remove_file(pki.admin_key()).unwrap();
     assert_eq!(reasons(&pki), [""; 0], "the next start makes them");

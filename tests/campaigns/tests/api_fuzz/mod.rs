@@ -27,7 +27,7 @@ const CLEAR_EVERY: u64 = 250;
 const ANSWER_WITHIN: Duration = Duration::from_secs(90);
 
 /// The answers of 500 and above that are right, as (status, part of the message).
-const DOCUMENTED: [(u16, &str); 13] = [
+const DOCUMENTED: [(u16, &str); 14] = [
     // Upstream's words for a resourceVersion that is no number.
     (500, "strconv.ParseUint: parsing"),
     (500, "resourceVersion should not be set on objects to be created"),
@@ -38,6 +38,7 @@ const DOCUMENTED: [(u16, &str); 13] = [
     // Webhooks, kubelets, pods and services of these objects are not there.
     (500, "failed calling webhook"),
     (500, "dial tcp"),
+    (500, "no preferred addresses found"),
     (503, "no endpoints available"),
     (503, "error trying to reach service"),
     (503, "service unavailable"),
