@@ -188,7 +188,7 @@ impl Pki {
         Ok(())
     }
 
-    /// Finds all damage, also what a start does not mind: see [`integrity`]. A file that is missing is a fault only where
+    /// Finds all damage, also what a start does not mind: see `integrity`. A file that is missing is a fault only where
     /// [`Pki::check`] says so.
     pub fn verify(&self, stage: Stage) -> Vec<PkiError> {
         if let Err(error) = self.check(stage) {
