@@ -348,6 +348,74 @@ async fn a_repair_opens_what_was_refused_and_keeps_what_it_dropped() {
     assert_stale(&api, &stale).await;
 }
 
+/// A table of the newest versions of objects whose content has `text`, and where.
+fn table_with(data: &Path, text: &str) -> (PathBuf, usize) {
+    /// Name of the column family, among the properties of its tables.
+    const FAMILY: &str = "current";
+    let store = data.join("store/db");
+    let place = |bytes: &[u8], text: &str| bytes.windows(text.len()).position(|part| part == text.as_bytes());
+    let tables = files(&store).into_iter().filter(|file| file.extension().is_some_and(|e| e == "sst"));
+    let found = tables.map(|file| store.join(file)).find_map(|table| {
+        let bytes = fs::read(&table).expect("table");
+        place(&bytes, FAMILY)?;
+        Some((table, place(&bytes, text)?))
+    });
+    found.unwrap_or_else(|| panic!("no table has {text}"))
+}
+
+fn flip(file: &Path, at: usize) {
+    let mut bytes = fs::read(file).expect("file");
+    bytes[at] ^= 0x10;
+    fs::write(file, bytes).expect("write");
+}
+
+#[tokio::test]
+async fn a_repair_steps_over_a_damaged_block_of_a_table() {
+    let server = populated().await;
+    let root = TempDir::new().expect("directory");
+    let data = root.path().join("data");
+    let path = data.to_string_lossy().into_owned();
+    copy(&server.data(), &data);
+    // An object that was written by the server that was stopped.
+    let (table, at) = table_with(&data, "configmaps/default/kept-");
+    flip(&table, at);
+    let (done, text) = run(&["verify", "--data-dir", &path]);
+    assert!(!done, "{text}");
+    let (done, text) = run(&["repair", "--data-dir", &path]);
+    assert!(!done && text.contains("ranges of keys cannot be read") && text.contains("--yes"), "{text}");
+    let (done, text) = run(&["repair", "--data-dir", &path, "--yes"]);
+    assert!(done, "{text}");
+    let (done, text) = run(&["verify", "--data-dir", &path]);
+    assert!(done, "{text}");
+    let mut repaired = launch().start(root.path(), &[BARE_NAMESPACES]).await.expect("start");
+    repaired.ready(READY_WITHIN).await.expect("ready");
+    let listed = config_maps(&repaired.kubeconfig()).await.list(&ListParams::default()).await.expect("list");
+    let names: Vec<_> = listed.items.iter().filter_map(|object| object.metadata.name.as_deref()).collect();
+    // The block has those that were written by the first server; the second one's are in another table, or in a log.
+    for index in OBJECTS / 2..OBJECTS {
+        assert!(names.contains(&&*format!("kept-{index}")), "{index}: {names:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_cannot_repair_says_so() {
+    let server = populated().await;
+    let root = TempDir::new().expect("directory");
+    let data = root.path().join("data");
+    let path = data.to_string_lossy().into_owned();
+    copy(&server.data(), &data);
+    let (table, at) = table_with(&data, "rocksdb.block.based.table");
+    flip(&table, at);
+    let before = files(&data);
+    for options in [&["--yes"][..], &[]] {
+        let (done, text) = run(&[&["repair", "--data-dir", &path], options].concat());
+        assert!(!done && text.contains("cannot be repaired") && text.contains("Restore a backup"), "{text}");
+        assert!(!text.contains("plinth repair"), "it does not lead back to itself: {text}");
+        let left: Vec<_> = files(&data).difference(&before).cloned().collect();
+        assert!(left.iter().all(|file| file.ends_with("LOCK")), "{left:?}");
+    }
+}
+
 #[tokio::test]
 async fn who_watched_the_server_of_a_backup_lists_again() {
     let server = TestServer::start(&[BARE_NAMESPACES]).await;
