@@ -84,7 +84,7 @@ impl Engine {
         watermark::check(&options.dir, head)?;
         // Nothing is wrong with it: from here on the start writes.
         store.flush()?;
-        let watermark = Watermark::start(&options.dir, head)?;
+        let watermark = Watermark::start(&options.dir, head, store.background_errors())?;
 
         let floor = Arc::new(Floor::new(floor));
         let hub = Arc::new(Hub::new(head, options.limits.ring));

@@ -24,6 +24,7 @@ use crate::options::{Memory, Options};
 use crate::recovery::{self, Dropped, Known, Log};
 use crate::revision::Revision;
 use crate::view::{Logs, View};
+use crate::watermark::BackgroundErrors;
 
 /// The open database. Shared by reference count; the directory stays locked until the last holder,
 /// a snapshot or the engine, is gone.
@@ -309,6 +310,16 @@ impl Store {
         flush(&self.db)
     }
 
+    /// Counts the errors of RocksDB's background work: those of flushes and compactions, from which it may recover by itself.
+    pub(crate) fn background_errors(&self) -> BackgroundErrors {
+        let db = Arc::downgrade(&self.db);
+        // A database that is gone has met no more.
+        Box::new(move || {
+            let count = db.upgrade().and_then(|db| db.property_int_value("rocksdb.background-errors").ok());
+            count.flatten().unwrap_or(0)
+        })
+    }
+
     /// Blocks found and not found in the cache.
     pub(crate) fn cache_counts(&self) -> (u64, u64) {
         let count = |ticker| self.statistics.get_ticker_count(ticker);
@@ -433,6 +444,8 @@ pub(crate) enum Access {
     Read,
     /// To be written, whatever the MANIFEST says of the logs.
     Untracked,
+    /// The same, with column families that have lost all their tables.
+    SoundTables,
 }
 
 /// Writes out what is in memory.
@@ -454,6 +467,14 @@ pub(crate) fn create_at(path: &Path, memory: &Memory) -> Result<DB> {
 pub(crate) fn open_untracked(path: &Path, memory: &Memory) -> Result<DB> {
     let cache = Cache::new_lru_cache(memory.block_cache);
     Ok(open_database(path, memory, &cache, Access::Untracked)?.0)
+}
+
+/// Opens what RocksDB can read of a damaged database: tables in which anything is damaged are left out as a whole, whatever the
+/// MANIFEST says. Changes the database, which has to be a view.
+pub(crate) fn open_sound_tables(path: &Path, memory: &Memory) -> Result<DB> {
+    DB::repair(&database_options(memory, false), path)?;
+    let cache = Cache::new_lru_cache(memory.block_cache);
+    Ok(open_database(path, memory, &cache, Access::SoundTables)?.0)
 }
 
 /// What the MANIFEST of a data directory knows of the logs. RocksDB is asked about a view of the database in which the logs are
@@ -492,7 +513,10 @@ fn open_database(path: &Path, memory: &Memory, cache: &Cache, access: Access) ->
     options.enable_statistics();
     options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
     // The newest log is not among those; see `watermark`.
-    options.set_track_and_verify_wals_in_manifest(access != Access::Untracked);
+    options.set_track_and_verify_wals_in_manifest(!matches!(access, Access::Untracked | Access::SoundTables));
+    if access == Access::SoundTables {
+        options.create_missing_column_families(true);
+    }
     if access == Access::Write {
         // What the logs hold stays in memory until the engine has found nothing wrong: a start that is refused leaves the
         // tables as they were. The binding has no function for this one.
@@ -503,7 +527,7 @@ fn open_database(path: &Path, memory: &Memory, cache: &Cache, access: Access) ->
         .map(|family| ColumnFamilyDescriptor::new(family.name(), family_options(family, memory, cache)));
     let opened = match access {
         Access::Read => DB::open_cf_descriptors_read_only(&options, path, families, false),
-        Access::Create | Access::Write | Access::Untracked => {
+        Access::Create | Access::Write | Access::Untracked | Access::SoundTables => {
             DB::open_cf_descriptors(&options, path, families)
         }
     };

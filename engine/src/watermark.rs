@@ -159,8 +159,15 @@ pub(crate) fn manifest(database: &Path) -> Result<(u64, PathBuf)> {
     })
 }
 
+/// Counts the errors that RocksDB has met in the background.
+pub(crate) type BackgroundErrors = Box<dyn Fn() -> u64 + Send>;
+
 /// Keeps the watermark of an open store.
 pub(crate) struct Watermark {
+    background_errors: BackgroundErrors,
+    seen_errors: u64,
+    /// The number of a MANIFEST of which a sync may have failed: a later one that succeeds says nothing of what was lost with it.
+    distrusted: Option<u64>,
     database: PathBuf,
     path: PathBuf,
     file: File,
@@ -180,7 +187,11 @@ pub(crate) struct Watermark {
 
 impl Watermark {
     /// Writes the watermark of a store that was opened and is at `revision`, with everything synced.
-    pub(crate) fn start(dir: &Path, revision: Revision) -> Result<Watermark> {
+    pub(crate) fn start(
+        dir: &Path,
+        revision: Revision,
+        background_errors: BackgroundErrors,
+    ) -> Result<Watermark> {
         let path = dir.join(WATERMARK);
         let database = dir.join(directory::DATABASE);
         let counter = match read_counted(dir)? {
@@ -200,6 +211,9 @@ impl Watermark {
         let (number, newest) = newest_log(&database)?;
         let mark = Mark { log: number, revision, ..Mark::default() };
         let mut watermark = Watermark {
+            seen_errors: background_errors(),
+            background_errors,
+            distrusted: None,
             file: open(&path, true)?,
             log: open(&newest, false)?,
             database,
@@ -266,7 +280,14 @@ impl Watermark {
     /// Writes what was reached, with the length of the MANIFEST on disk.
     fn mark_manifest(&mut self) -> Result<()> {
         let (number, path) = manifest(&self.database)?;
-        match File::open(&path).and_then(|file| synced_length(&file)) {
+        let length = File::open(&path).and_then(|file| synced_length(&file));
+        // After the sync: an error that it hides is among them.
+        let errors = (self.background_errors)();
+        if errors != self.seen_errors {
+            (self.seen_errors, self.distrusted) = (errors, Some(number));
+        }
+        match length {
+            _ if self.distrusted == Some(number) => {}
             Ok(length) => (self.reached.manifest, self.reached.manifest_bytes) = (number, length),
             // RocksDB has begun another one meanwhile; the next mark names that.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -350,7 +371,7 @@ mod tests {
     fn a_new_log_is_known_before_its_first_group_is_acknowledged() {
         let dir = dir();
         assert_eq!(read(dir.path()).unwrap(), None);
-        let mut watermark = Watermark::start(dir.path(), Revision::new(7)).unwrap();
+        let mut watermark = Watermark::start(dir.path(), Revision::new(7), Box::new(|| 0)).unwrap();
         let mark = |log, log_bytes, revision| Mark {
             log,
             log_bytes,
@@ -379,7 +400,7 @@ mod tests {
     #[test]
     fn a_torn_write_leaves_the_other_slot() {
         let dir = dir();
-        let mut watermark = Watermark::start(dir.path(), Revision::new(1)).unwrap();
+        let mut watermark = Watermark::start(dir.path(), Revision::new(1), Box::new(|| 0)).unwrap();
         for revision in 2..6 {
             let before = read(dir.path()).unwrap();
             watermark.reached.revision = Revision::new(revision);
@@ -398,5 +419,29 @@ mod tests {
             fs::write(dir.path().join(WATERMARK), bad).unwrap();
             assert!(read(dir.path()).unwrap_err().to_string().contains("WATERMARK"));
         }
+    }
+
+    #[test]
+    fn nothing_is_claimed_of_a_manifest_whose_sync_may_have_failed() {
+        let dir = dir();
+        let errors = std::sync::Arc::new(AtomicU64::new(0));
+        let counted = std::sync::Arc::clone(&errors);
+        let background_errors = Box::new(move || counted.load(Ordering::SeqCst));
+        let mut watermark = Watermark::start(dir.path(), Revision::new(7), background_errors).unwrap();
+        let database = dir.path().join(directory::DATABASE);
+        let manifest = || read(dir.path()).unwrap().map(|mark| (mark.manifest, mark.manifest_bytes));
+        fs::write(database.join("MANIFEST-000005"), "edits, more").unwrap();
+        watermark.close(Revision::new(8)).unwrap();
+        assert_eq!(manifest(), Some((5, 11)));
+        fs::write(database.join("MANIFEST-000005"), "edits, more, lost").unwrap();
+        errors.store(1, Ordering::SeqCst);
+        for revision in [9, 10] {
+            watermark.close(Revision::new(revision)).unwrap();
+            assert_eq!(manifest(), Some((5, 11)), "a sync of our own says nothing");
+        }
+        fs::write(database.join("MANIFEST-000012"), "all of it").unwrap();
+        fs::write(database.join("CURRENT"), "MANIFEST-000012\n").unwrap();
+        watermark.close(Revision::new(11)).unwrap();
+        assert_eq!(manifest(), Some((12, 9)));
     }
 }

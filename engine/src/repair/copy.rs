@@ -2,7 +2,8 @@
 //!
 //! The column family `current` has one entry for each key, also for a deleted one. Where it can be read, that entry alone counts: an older
 //! version of a key that is not there is one of a key that was deleted. Where it cannot, there are point reads, which see
-//! newer tables although an older one is damaged; then history; and the change log names keys and what happened to them last.
+//! newer tables although an older one is damaged; what the sound tables have; then history; and the change log names keys and
+//! what happened to them last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +30,8 @@ pub(super) struct Copy<'a> {
     pub repaired: &'a mut Repaired,
     /// The highest revision that was met.
     pub highest: Revision,
+    /// Keys that were looked at.
+    pub done: u64,
     pub progress: &'a mut dyn FnMut(Progress),
     pub note: &'a mut dyn FnMut(String),
 }
@@ -44,31 +47,93 @@ struct Damaged {
 
 impl Damaged {
     fn contains(&self, key: &[u8]) -> bool {
-        self.keys.contains(key) || self.gaps.iter().any(|gap| gap.contains(key))
+        // The gaps do not overlap, and go up.
+        let at = self
+            .gaps
+            .partition_point(|gap| gap.before.as_ref().is_some_and(|before| before.as_slice() <= key));
+        self.gaps.get(at).is_some_and(|gap| gap.contains(key)) || self.keys.contains(key)
+    }
+}
+
+/// What the change log says of a key last.
+#[derive(Clone, Copy)]
+struct Logged {
+    revision: Revision,
+    is_deleted: bool,
+}
+
+/// The newest sound version of each damaged key in a column family, in the order of keys.
+struct Versions<'a> {
+    reader: Reader<'a>,
+    family: Family,
+    damaged: &'a Damaged,
+    present: Option<(Vec<u8>, Version)>,
+}
+
+impl<'a> Versions<'a> {
+    fn new(db: &'a DB, family: Family, damaged: &'a Damaged) -> Result<Versions<'a>> {
+        let reader = Reader::new(db, family)?;
+        let mut versions = Versions { reader, family, damaged, present: None };
+        versions.advance();
+        Ok(versions)
+    }
+
+    fn key(&self) -> Option<&Vec<u8>> {
+        self.present.as_ref().map(|(key, _)| key)
+    }
+
+    /// Takes the version if it is that of `key`.
+    fn take(&mut self, key: &[u8]) -> Option<Version> {
+        if self.key().is_none_or(|present| present != key) {
+            return None;
+        }
+        let taken = self.present.take().map(|(_, version)| version);
+        self.advance();
+        // Older versions of the key follow.
+        while self.key().is_some_and(|present| present == key) {
+            self.advance();
+        }
+        taken
+    }
+
+    fn advance(&mut self) {
+        self.present = None;
+        while let (None, Some((stored, value))) = (&self.present, self.reader.item()) {
+            let key = match self.family {
+                Family::History => layout::parse_history_key(stored).map(|(key, _)| key),
+                _ => Some(stored.to_vec()),
+            };
+            self.present = key.filter(|key| self.damaged.contains(key)).and_then(|key| {
+                let (header, _) = record::check(&key, value).ok()?;
+                Some((key, (header, value.to_vec())))
+            });
+            self.reader.next();
+        }
     }
 }
 
 impl Copy<'_> {
-    /// Copies from `old`.
-    pub(super) fn run(&mut self, old: &DB) -> Result<()> {
+    /// Copies from a database whose tables can all be opened; `sound` opens those of them in which nothing is damaged.
+    pub(super) fn whole<T: AsRef<DB>>(&mut self, old: &DB, sound: impl FnOnce() -> Result<T>) -> Result<()> {
         let damaged = self.newest(old)?;
-        self.repaired.gaps = damaged.gaps.len() as u64;
         if damaged.gaps.is_empty() && damaged.keys.is_empty() {
             return Ok(());
         }
-        let mut named = self.logged(old, &damaged)?;
-        self.older(old, &damaged, &mut named)?;
-        for (key, deleted) in named {
-            self.rescue(old, key, None, deleted)?;
-        }
-        Ok(())
+        self.repaired.gaps = damaged.gaps.len() as u64;
+        self.rescue_all(Some(old), sound()?.as_ref(), &damaged)
+    }
+
+    /// Copies from what is left of a database of which tables cannot be opened.
+    pub(super) fn sound_tables(&mut self, sound: &DB) -> Result<()> {
+        let everything = Gap { after: Vec::new(), before: None };
+        self.repaired.gaps = 1;
+        self.rescue_all(None, sound, &Damaged { keys: BTreeSet::new(), gaps: vec![everything] })
     }
 
     /// Copies what `current` shows; answers what it does not.
     fn newest(&mut self, old: &DB) -> Result<Damaged> {
         let mut current = Reader::new(old, Family::Current)?;
         let mut keys = BTreeSet::new();
-        let mut done = 0;
         while let Some((key, value)) = current.item() {
             match record::check(key, value) {
                 Ok((header, _)) => self.keep(key, header, value)?,
@@ -77,15 +142,12 @@ impl Copy<'_> {
                 }
             }
             current.next();
-            done += 1;
-            if done % 4096 == 0 {
-                (self.progress)(Progress { done, total: 0 });
-            }
+            self.progress();
         }
         for gap in current.gaps() {
-            let before = gap.before.as_ref().map(|key| record::printable(key).to_string());
+            let before = gap.before.as_ref().map(|key| record::printable(key));
             (self.note)(format!(
-                "blocks of tables are damaged: nothing can be read behind key {} and before {}",
+                "blocks of tables are damaged: not everything can be read behind key {} and before {}",
                 record::printable(&gap.after),
                 before.map_or_else(|| "the end".to_owned(), |key| format!("key {key}"))
             ));
@@ -93,16 +155,24 @@ impl Copy<'_> {
         Ok(Damaged { keys, gaps: current.gaps().to_vec() })
     }
 
-    /// The damaged keys that the change log names, and whether they were deleted at last.
-    fn logged(&self, old: &DB, damaged: &Damaged) -> Result<BTreeMap<Vec<u8>, bool>> {
+    fn progress(&mut self) {
+        self.done += 1;
+        if self.done.is_multiple_of(4096) {
+            (self.progress)(Progress { done: self.done, total: 0 });
+        }
+    }
+
+    /// The damaged keys that the change log names.
+    fn logged(&self, old: &DB, damaged: &Damaged) -> Result<BTreeMap<Vec<u8>, Option<Logged>>> {
         let mut log = Reader::new(old, Family::Log)?;
-        let mut named: BTreeMap<Vec<u8>, bool> =
-            damaged.keys.iter().map(|key| (key.clone(), false)).collect();
+        let mut named: BTreeMap<_, _> = damaged.keys.iter().map(|key| (key.clone(), None)).collect();
         while let Some((key, value)) = log.item() {
             if let Ok(entry) = decode_entry(key, value) {
                 for operation in entry.operations.iter().filter(|operation| damaged.contains(&operation.key))
                 {
-                    named.insert(operation.key.to_vec(), operation.kind == Kind::Tombstone);
+                    let is_deleted = operation.kind == Kind::Tombstone;
+                    let logged = Logged { revision: entry.revision, is_deleted };
+                    named.insert(operation.key.to_vec(), Some(logged));
                 }
             }
             log.next();
@@ -110,65 +180,72 @@ impl Copy<'_> {
         Ok(named)
     }
 
-    /// Looks for the newest sound version of each damaged key in history; keys that have one are taken from `named`.
-    fn older(&mut self, old: &DB, damaged: &Damaged, named: &mut BTreeMap<Vec<u8>, bool>) -> Result<()> {
-        let mut history = Reader::new(old, Family::History)?;
-        // The versions of a key follow each other, newest first.
-        let mut present: Option<(Vec<u8>, Version)> = None;
-        while let Some((history_key, value)) = history.item() {
-            let parsed = layout::parse_history_key(history_key);
-            let found = parsed.filter(|(key, _)| damaged.contains(key)).and_then(|(key, _)| {
-                let (header, _) = record::check(&key, value).ok()?;
-                Some((key, (header, value.to_vec())))
-            });
-            history.next();
-            let Some((key, version)) = found else { continue };
-            self.highest = self.highest.max(version.0.mod_revision);
-            if present.as_ref().is_some_and(|(other, _)| *other == key) {
-                continue;
-            }
-            if let Some((key, version)) = present.replace((key, version)) {
-                let deleted = named.remove(&key).unwrap_or(false);
-                self.rescue(old, key, Some(version), deleted)?;
-            }
+    /// Keeps what there is of each damaged key, in sound tables, in history, and in `old` as far as it can be read.
+    fn rescue_all(&mut self, old: Option<&DB>, sound: &DB, damaged: &Damaged) -> Result<()> {
+        let readable = old.unwrap_or(sound);
+        let mut named = self.logged(readable, damaged)?;
+        let mut current = Versions::new(sound, Family::Current, damaged)?;
+        let mut history = Versions::new(readable, Family::History, damaged)?;
+        loop {
+            let keys = [current.key(), history.key(), named.first_key_value().map(|(key, _)| key)];
+            let Some(key) = keys.into_iter().flatten().min().cloned() else { return Ok(()) };
+            let (beside, older) = (current.take(&key), history.take(&key));
+            let logged = named.remove(&key).flatten();
+            self.rescue(old, &key, beside, older, logged)?;
+            self.progress();
         }
-        if let Some((key, version)) = present {
-            let deleted = named.remove(&key).unwrap_or(false);
-            self.rescue(old, key, Some(version), deleted)?;
-        }
-        Ok(())
     }
 
-    /// Keeps what there is of a key that `current` does not show: the newest version where a point read finds it, else `older`.
-    fn rescue(&mut self, old: &DB, key: Vec<u8>, older: Option<Version>, deleted: bool) -> Result<()> {
-        let current = salvage::handle(old, Family::Current)?;
-        match old.get_cf_opt(current, &key, &salvage::read_options()) {
-            // It is not there: it was deleted.
-            Ok(None) => return Ok(()),
-            Ok(Some(value)) => {
-                if let Ok((header, _)) = record::check(&key, &value) {
-                    return self.keep(&key, header, &value);
+    /// Keeps what there is of a damaged key: the newest version where a point read finds it, else the newer one of what sound tables
+    /// have beside the damaged one, and of what history has.
+    fn rescue(
+        &mut self,
+        old: Option<&DB>,
+        key: &[u8],
+        beside: Option<Version>,
+        older: Option<Version>,
+        logged: Option<Logged>,
+    ) -> Result<()> {
+        if let Some(old) = old {
+            match old.get_cf_opt(salvage::handle(old, Family::Current)?, key, &salvage::read_options()) {
+                // It is not there: it was deleted.
+                Ok(None) => return Ok(()),
+                Ok(Some(value)) => {
+                    if let Ok((header, _)) = record::check(key, &value) {
+                        return self.keep(key, header, &value);
+                    }
                 }
+                Err(_) => {}
             }
-            Err(_) => {}
         }
-        if deleted {
+        let is_superseded = older.as_ref().is_some_and(|(older, _)| {
+            beside.as_ref().is_none_or(|(beside, _)| beside.mod_revision <= older.mod_revision)
+        });
+        let best = if is_superseded { older } else { beside };
+        let found = best.as_ref().map_or(Revision::ZERO, |(header, _)| header.mod_revision);
+        self.highest = self.highest.max(found);
+        if logged.is_some_and(|logged| logged.is_deleted && logged.revision >= found) {
             return Ok(());
         }
-        match older {
-            // What came after a deletion is not known.
+        let is_superseded = is_superseded || logged.is_some_and(|logged| logged.revision > found);
+        match best {
             Some((header, value)) if header.kind != Kind::Tombstone => {
-                self.repaired.reverted += 1;
-                let revision = header.mod_revision;
-                (self.note)(format!(
-                    "key {}: the version of revision {revision} stays",
-                    record::printable(&key)
-                ));
-                self.keep(&key, header, &value)
+                if is_superseded {
+                    self.repaired.reverted += 1;
+                    (self.note)(format!(
+                        "key {}: the version of revision {found} stays",
+                        record::printable(key)
+                    ));
+                } else if logged.is_none() {
+                    self.repaired.uncertain += 1;
+                }
+                self.keep(key, header, &value)
             }
+            // Deleted, as far as anything tells.
+            Some(_) if !is_superseded => Ok(()),
             _ => {
                 self.repaired.lost += 1;
-                (self.note)(format!("key {}: no version of it can be read", record::printable(&key)));
+                (self.note)(format!("key {}: no version of it can be read", record::printable(key)));
                 Ok(())
             }
         }

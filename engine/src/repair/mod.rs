@@ -45,8 +45,10 @@ pub struct Repaired {
     pub reverted: u64,
     /// Keys of which no version can be read.
     pub lost: u64,
-    /// Ranges of keys that are hidden by damaged blocks of tables. Keys in them that neither history nor change log names are lost,
-    /// too, and are not counted, since nothing knows of them.
+    /// Keys that stay as sound tables have them, while a damaged one may have had a newer version, or their deletion.
+    pub uncertain: u64,
+    /// Ranges of keys that are hidden by damaged tables. Keys in them that nothing else names are lost, too, and are not counted, since
+    /// nothing knows of them.
     pub gaps: u64,
     /// A repair that was killed has been continued by its last steps. What it had found is not known any more: the other figures
     /// are zero.
@@ -62,7 +64,7 @@ pub struct Repaired {
 ///
 /// # Errors
 /// [`Error::Locked`]; [`Error::UnfinishedRestore`], [`Error::Foreign`] and [`Error::Incomplete`] where there is no database to repair;
-/// [`Error::Rocks`] when so much is missing that RocksDB cannot open it: then a backup is the way.
+/// [`Error::Rocks`] when RocksDB can make nothing of it: then a backup is the way.
 pub fn repair(
     dir: impl AsRef<Path>,
     apply: bool,
@@ -105,7 +107,18 @@ pub fn repair(
     let torn = recovery::torn_manifest(dir).ok().flatten();
     let view = View::at(path, &database, &Logs::Cut(&kept), torn.as_ref())?;
     let options = Options::new(dir);
-    let old = store::open_untracked(view.path(), &options.memory)?;
+    let sound = || {
+        let view = View::at(view.path().join(SOUND), &database, &Logs::Cut(&kept), None)?;
+        Ok(SoundTables { db: store::open_sound_tables(view.path(), &options.memory)?, _view: view })
+    };
+    let old = match store::open_untracked(view.path(), &options.memory) {
+        Ok(old) => Old::Whole(old),
+        Err(error @ Error::Rocks { .. }) => {
+            note(format!("{error}: what is damaged is left out"));
+            Old::SoundTables(sound()?)
+        }
+        Err(error) => return Err(error),
+    };
 
     let part = dir.join(REPAIRED_PART);
     directory::remove_unfinished(&part)?;
@@ -114,7 +127,7 @@ pub fn repair(
         directory::remove_unfinished(&dir.join(REPAIRED))?;
     }
     let new = apply.then(|| store::create_at(&part, &options.memory)).transpose()?;
-    let mut highest = highest_number(&old).max(watermark_revision(dir));
+    let mut highest = highest_number(old.db()).max(watermark_revision(dir));
     if let Some((_, last)) = repaired.log_revisions {
         highest = highest.max(last);
     }
@@ -123,10 +136,14 @@ pub fn repair(
         batch: WriteBatch::default(),
         repaired: &mut repaired,
         highest,
+        done: 0,
         progress: &mut progress,
         note: &mut note,
     };
-    copy.run(&old)?;
+    match &old {
+        Old::Whole(db) => copy.whole(db, sound)?,
+        Old::SoundTables(tables) => copy.sound_tables(&tables.db)?,
+    }
     let revision = copy.highest.beyond();
     copy.repaired.revision = revision;
     copy.finish(revision)?;
@@ -165,6 +182,37 @@ fn take_place(dir: &Path) -> Result<PathBuf> {
     directory::write_marker(dir)?;
     directory::rename(&dir.join(REPAIRED), &dir.join(DATABASE))?;
     Ok(aside)
+}
+
+/// Within a repair's view, another one whose damaged tables RocksDB takes away.
+const SOUND: &str = "sound";
+
+/// The sound tables of a database, in a view of their own.
+struct SoundTables {
+    db: DB,
+    _view: View,
+}
+
+impl AsRef<DB> for SoundTables {
+    fn as_ref(&self) -> &DB {
+        &self.db
+    }
+}
+
+/// The database that is repaired.
+enum Old {
+    /// All tables can be opened.
+    Whole(DB),
+    SoundTables(SoundTables),
+}
+
+impl Old {
+    fn db(&self) -> &DB {
+        match self {
+            Old::Whole(db) => db,
+            Old::SoundTables(tables) => &tables.db,
+        }
+    }
 }
 
 /// The repaired database while it is being written.

@@ -74,7 +74,7 @@ fn beyond_repair(error: Error) -> StoreError {
 }
 
 fn report(repaired: &Repaired) {
-    let Repaired { log_bytes, kept, reverted, lost, gaps, revision, .. } = repaired;
+    let Repaired { log_bytes, kept, reverted, lost, uncertain, gaps, revision, .. } = repaired;
     if repaired.continued {
         println!("what the repair that did not finish had made takes the place of the database");
         if let Some(path) = &repaired.kept_in {
@@ -91,8 +91,9 @@ fn report(repaired: &Repaired) {
     println!("objects: {kept} stay, of which {reverted} in an older version; {lost} are lost");
     if *gaps > 0 {
         println!(
-            "tables are damaged: {gaps} ranges of keys cannot be read (see above); objects in them that neither history nor \
-             the change log names are lost, too, and are in none of these figures"
+            "tables are damaged: {gaps} ranges of keys cannot be read as a whole (see above). {uncertain} of the objects that stay may \
+             have had newer versions in them, or may have been deleted; objects of which nothing else is left are lost, too, and are in \
+             none of these figures"
         );
     }
     println!("history: dropped; the store continues at revision {revision}");
