@@ -22,6 +22,7 @@ mod hostile;
 mod identity;
 mod kubectl;
 mod lost_files;
+mod lost_objects;
 mod manifest;
 mod mutating_policies;
 mod oidc;

@@ -9,7 +9,7 @@ mod trust;
 
 pub use datadir::{DataDir, DataDirError, Stage};
 pub use objects::{
-    ensure_kubernetes_service, ensure_priority_classes, ensure_service_cidr, ensure_system_namespaces,
-    ensure_token_tracking, keep,
+    ensure_classes_and_roles, ensure_kubernetes_service, ensure_service_cidr, ensure_system_namespaces,
+    ensure_token_tracking, keep, tolerate,
 };
 pub use trust::{ensure_trust, Trust, TrustedProxy};

@@ -8,6 +8,7 @@ use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Value};
 
 use super::trust::{ensure_trust, Trust};
+use crate::authz::rbac;
 use crate::handlers::write::{ensure, update};
 use crate::handlers::Context;
 use crate::metadata;
@@ -53,7 +54,7 @@ const PRIORITY_CLASSES: &[(&str, i64, &str)] = &[
 ///
 /// # Errors
 /// When one cannot be written.
-pub async fn ensure_priority_classes(server: &Arc<Server>) -> Result<(), ApiError> {
+async fn ensure_priority_classes(server: &Arc<Server>) -> Result<(), ApiError> {
     for (name, value, description) in PRIORITY_CLASSES {
         let class = tree!({
             "apiVersion": "scheduling.k8s.io/v1",
@@ -239,14 +240,52 @@ pub(super) async fn hold(
     }
 }
 
+/// What the start makes of an error of one of these objects. A first start ends with it. A later one goes on, and [`keep`] tries again:
+/// what is stored (a quota, a webhook whose backend is a pod, what a repair left of a damaged store) must not keep a server
+/// from starting that is needed to change it.
+///
+/// # Errors
+/// At a first start and when the storage has failed, what the outcome is.
+pub fn tolerate(
+    server: &Server,
+    is_first_start: bool,
+    what: &'static str,
+    outcome: Result<(), ApiError>,
+) -> Result<bool, ApiError> {
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(error) if is_first_start || server.store.engine().failure().is_some() => Err(error),
+        Err(error) => {
+            tracing::warn!(%error, "{what} cannot be created; the server starts without and tries again every {} seconds", PERIOD.as_secs());
+            Ok(false)
+        }
+    }
+}
+
+/// Creates the priority classes, roles and bindings that are missing.
+///
+/// # Errors
+/// When one cannot be written.
+pub async fn ensure_classes_and_roles(server: &Arc<Server>) -> Result<(), ApiError> {
+    ensure_priority_classes(server).await?;
+    rbac::bootstrap::reconcile(server).await
+}
+
 /// How often the objects are looked at; as often as upstream looks at the endpoints of its own Service.
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// Makes what every cluster has again when somebody deletes or changes it. Each round is a read per object while
-/// nothing is wrong. Roles and bindings and priority classes are looked at when the server starts, as upstream does.
-pub async fn keep(server: Arc<Server>, listening: SocketAddr, trust: Trust) {
+/// nothing is wrong. Roles and bindings and priority classes are looked at when the server starts, as upstream does, and
+/// after that until they are complete.
+pub async fn keep(server: Arc<Server>, listening: SocketAddr, trust: Trust, mut has_classes_and_roles: bool) {
     loop {
         tokio::time::sleep(PERIOD).await;
+        if !has_classes_and_roles {
+            match ensure_classes_and_roles(&server).await {
+                Ok(()) => has_classes_and_roles = true,
+                Err(error) => tracing::warn!(%error, "priority classes and roles cannot be created"),
+            }
+        }
         if let Err(fault) = look(&server, listening, &trust).await {
             tracing::warn!(%fault, "an object that every cluster has cannot be made again");
         }

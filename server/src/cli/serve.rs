@@ -20,10 +20,10 @@ use crate::admission::AdmissionOptions;
 use crate::api_services;
 use crate::audit::{Audit, AuditError, AuditOptions};
 use crate::authn::{self, AuthenticationOptions, Authenticator};
-use crate::authz::{self, rbac, AuthorizationOptions, Authorizer};
+use crate::authz::{self, AuthorizationOptions, Authorizer};
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{
-    self, ensure_kubernetes_service, ensure_priority_classes, ensure_service_cidr, ensure_system_namespaces,
+    self, ensure_classes_and_roles, ensure_kubernetes_service, ensure_service_cidr, ensure_system_namespaces,
     ensure_token_tracking, ensure_trust, kubeconfig, DataDir, DataDirError, Stage,
 };
 use crate::controllers::{self, Controllers};
@@ -506,19 +506,24 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     watched.push(Watched::new("serving certificates", certificates.files(), move || certificates.reload()));
     server.spawn(reload::follow(watched));
     custom_resources::controller::start(&server).await?;
-    ensure_system_namespaces(&server).await?;
-    ensure_priority_classes(&server).await?;
-    rbac::bootstrap::reconcile(&server).await?;
+    let is_first_start = dir.stage() == Stage::New;
+    let tolerate = |what, outcome| bootstrap::tolerate(&server, is_first_start, what, outcome);
+    tolerate("a system namespace", ensure_system_namespaces(&server).await)?;
+    let has_classes_and_roles =
+        tolerate("a priority class or role", ensure_classes_and_roles(&server).await)?;
     if let Some(levels) = levels {
-        flow_control::start(&server, levels).await?;
+        let started = flow_control::start(&server, levels).await;
+        tolerate("an object of priority and fairness", started)?;
     }
-    ensure_kubernetes_service(&server, advertised).await?;
+    tolerate("Service default/kubernetes", ensure_kubernetes_service(&server, advertised).await)?;
     api_services::start(&server);
-    ensure_token_tracking(&server).await?;
-    ensure_service_cidr(&server).await?;
+    let tracking = ensure_token_tracking(&server).await;
+    tolerate("the ConfigMap that tracks tokens of Secrets", tracking)?;
+    tolerate("ServiceCIDR kubernetes", ensure_service_cidr(&server).await)?;
     let trust = options.authentication.trust(&pki.ca_cert());
-    ensure_trust(&server, &trust).await?;
-    server.spawn(bootstrap::keep(server.clone(), advertised, trust));
+    let trusted = ensure_trust(&server, &trust).await;
+    tolerate("ConfigMap kube-system/extension-apiserver-authentication", trusted)?;
+    server.spawn(bootstrap::keep(server.clone(), advertised, trust, has_classes_and_roles));
     let root_ca = read_text(pki.ca_cert())?;
     let signing = controllers::SigningOptions {
         certificate: options.cluster_signing_cert_file.clone().unwrap_or_else(|| pki.ca_cert()),

@@ -35,13 +35,13 @@ const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 /// Makes the objects that are missing and reads the configuration, then keeps both in a task of its own.
 ///
 /// # Errors
-/// When an object cannot be written.
+/// When an object cannot be written; the task runs nevertheless, and tries again.
 pub async fn start(server: &Arc<Server>, mut levels: Levels) -> Result<(), ApiError> {
-    heal(server).await?;
-    take_over(server, &mut levels).await?;
+    let healed = heal(server).await;
+    let applied = take_over(server, &mut levels).await;
     let keeper = server.clone();
     server.spawn(async move { keep_on(&keeper, &mut levels).await });
-    Ok(())
+    healed.and(applied)
 }
 
 async fn keep_on(server: &Arc<Server>, levels: &mut Levels) {

@@ -3,7 +3,9 @@
 //! Each is a key of the engine that is there while a Service holds it: an address is the IPAddress object of
 //! its name (as in kubernetes `pkg/registry/core/service/ipallocator`), a node port a key that no API shows. The keys
 //! are written and deleted in the transaction that writes or deletes the Service, on the condition that they
-//! are absent. So nothing is ever held twice, and no crash leaves something held by nobody.
+//! are absent. So nothing is ever held twice, and no crash leaves something held by nobody. A repair of a damaged store may: it
+//! can lose a Service and keep what it held. An address or port whose Service does not exist is given to the one that asks for it
+//! (upstream's repair loop, `pkg/registry/core/service/ipallocator/controller/repairip.go`, deletes such IPAddresses).
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -11,14 +13,15 @@ use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 use ipnet::IpNet;
-use plinth_codec::{tree, Value};
-use plinth_engine::{At, Condition, Transaction};
+use plinth_codec::{json, tree, Value};
+use plinth_engine::{At, Condition, Record, Transaction};
 
 use crate::field;
 use crate::handlers::Context;
 use crate::metadata;
 use crate::status::{ApiError, Cause};
-use crate::storage::{key, object};
+use crate::storage::stored::Stored;
+use crate::storage::{key, object, unchanged};
 use crate::strategy::core::service;
 
 /// Where the keys of node ports are.
@@ -51,16 +54,32 @@ impl Ranges {
 /// What a write takes and gives back, to be made part of its transaction.
 #[derive(Debug, Default)]
 pub struct Reservations {
-    taken: Vec<(Vec<u8>, Bytes)>,
+    taken: Vec<Reservation>,
     released: Vec<Vec<u8>>,
+}
+
+/// An address or port that a write takes.
+#[derive(Debug)]
+struct Reservation {
+    key: Vec<u8>,
+    value: Bytes,
+    /// Under which it may be taken.
+    conditions: Vec<Condition>,
+}
+
+impl Reservation {
+    /// Of a key that is absent.
+    fn of_free((key, value): (Vec<u8>, Bytes)) -> Reservation {
+        Reservation { conditions: vec![Condition::Absent(key.clone().into())], key, value }
+    }
 }
 
 impl Reservations {
     /// The transaction with its conditions and operations.
     pub fn add_to(&self, mut transaction: Transaction) -> Transaction {
-        for (key, value) in &self.taken {
-            transaction =
-                transaction.require(Condition::Absent(key.clone().into())).put(key.clone(), value.clone());
+        for Reservation { key, value, conditions } in &self.taken {
+            transaction = conditions.iter().cloned().fold(transaction, Transaction::require);
+            transaction = transaction.put(key.clone(), value.clone());
         }
         for key in &self.released {
             transaction = transaction.delete(key.clone());
@@ -102,11 +121,12 @@ pub async fn reserve(cx: &Context, old: Option<&Value>, new: &mut Value) -> Resu
         if held_addresses.contains(address) {
             continue;
         }
-        check_address(cx, *address).await.map_err(|why| {
+        let conditions = check_address(cx, *address, Asker { old, new }).await.map_err(|why| {
             let why = format!("failed to allocate IP {address}: {why}");
             refuse(new, vec![field::invalid("spec.clusterIPs", service::cluster_ips(new), &why)])
         })?;
-        reserved.taken.push(address_key(cx, new, *address)?);
+        let (key, value) = address_key(cx, new, *address)?;
+        reserved.taken.push(Reservation { key, value, conditions });
     }
     for family in service::missing_families(new) {
         let range = ranges.of_family(&family).ok_or_else(|| ApiError::internal("no range of the family"))?;
@@ -115,7 +135,7 @@ pub async fn reserve(cx: &Context, old: Option<&Value>, new: &mut Value) -> Resu
             false => free_address(cx, range, &addresses).await?,
         };
         if !cx.query.is_dry_run() {
-            reserved.taken.push(address_key(cx, new, address)?);
+            reserved.taken.push(Reservation::of_free(address_key(cx, new, address)?));
         }
         addresses.push(address);
     }
@@ -160,19 +180,22 @@ async fn reserve_ports(
     let mut mine: HashSet<u16> = old.map(service::node_ports).unwrap_or_default().into_iter().collect();
     for (place, wanted) in service::wanted_node_ports(new, old) {
         let port = u16::try_from(wanted).ok().filter(|port| range.contains(port));
+        let allocated = || "provided port is already allocated".to_owned();
         let fault = match port {
             // Entries share a port; health checks have one of their own.
             Some(port) if mine.contains(&port) && place != service::Place::HealthCheck => continue,
-            Some(port) if mine.contains(&port) || is_taken(cx, port_key(port)).await? => {
-                "provided port is already allocated".to_owned()
-            }
-            Some(port) => {
-                mine.insert(port);
-                if !cx.query.is_dry_run() {
-                    reserved.taken.push((port_key(port), owner.clone().into()));
+            Some(port) if mine.contains(&port) => allocated(),
+            Some(port) => match holder(cx, port_key(port), Asker { old, new }).await? {
+                Holder::Service => allocated(),
+                Holder::None(conditions) => {
+                    mine.insert(port);
+                    if !cx.query.is_dry_run() {
+                        let (key, value) = (port_key(port), owner.clone().into());
+                        reserved.taken.push(Reservation { key, value, conditions });
+                    }
+                    continue;
                 }
-                continue;
-            }
+            },
             None => format!(
                 "provided port is not in the valid range. The range of valid ports is {}-{}",
                 range.start(),
@@ -192,7 +215,7 @@ async fn reserve_ports(
             }
             None => {
                 let port = free_port(cx, &range, &mine).await?;
-                reserved.taken.push((port_key(port), owner.clone().into()));
+                reserved.taken.push(Reservation::of_free((port_key(port), owner.clone().into())));
                 port
             }
         };
@@ -207,15 +230,69 @@ async fn is_taken(cx: &Context, key: Vec<u8>) -> Result<bool, ApiError> {
     cx.server.store.read(move |engine| Ok(engine.get(&key, At::Latest)?.is_some())).await
 }
 
-/// Why an address that was asked for cannot be had.
-async fn check_address(cx: &Context, address: IpAddr) -> Result<(), String> {
+/// The Service that asks for an address or port.
+#[derive(Clone, Copy)]
+struct Asker<'a> {
+    old: Option<&'a Value>,
+    new: &'a Value,
+}
+
+/// Who holds an address or port.
+enum Holder {
+    /// No Service that exists, as long as these conditions hold.
+    None(Vec<Condition>),
+    /// A Service, or another object.
+    Service,
+}
+
+/// Who holds an address or port that `asker` asks for and does not hold as far as its object says.
+async fn holder(cx: &Context, key: Vec<u8>, asker: Asker<'_>) -> Result<Holder, ApiError> {
+    let wanted = key.clone();
+    let record = cx.server.store.read(move |engine| engine.get(&wanted, At::Latest)).await?;
+    let Some(record) = record else { return Ok(Holder::None(vec![Condition::Absent(key.into())])) };
+    let mut conditions = vec![unchanged(&record)];
+    let Some((namespace, name)) = owner_of(cx, record) else { return Ok(Holder::Service) };
+    let is_asker = [("namespace", &namespace), ("name", &name)]
+        .into_iter()
+        .all(|(field, text)| metadata::text(asker.new, field) == text);
+    if asker.old.is_none() || !is_asker {
+        let service = key::object(&key::resource_prefix("", "services"), &namespace, &name);
+        if is_taken(cx, service.clone()).await? {
+            return Ok(Holder::Service);
+        }
+        conditions.push(Condition::Absent(service.into()));
+    }
+    tracing::warn!(
+        key = %String::from_utf8_lossy(&key),
+        namespace,
+        name,
+        "allocation belongs to a Service that does not hold it and is released"
+    );
+    Ok(Holder::None(conditions))
+}
+
+/// Namespace and name of the Service that a record of an address or port names; none where it names no Service or cannot be read.
+fn owner_of(cx: &Context, record: Record) -> Option<(String, String)> {
+    if record.key.starts_with(NODE_PORT_PREFIX.as_bytes()) {
+        let (namespace, name) = std::str::from_utf8(&record.value).ok()?.split_once('/')?;
+        return Some((namespace.to_owned(), name.to_owned()));
+    }
+    let fetched = cx.server.store.fetched(record).ok()?;
+    let object = json::parse(Stored::parse(&fetched.value).ok()?.body()).ok()?;
+    let parent = |field: &str| object.str_at(&["spec", "parentRef", field]).unwrap_or_default().to_owned();
+    let is_service = parent("group").is_empty() && parent("resource") == "services";
+    is_service.then(|| (parent("namespace"), parent("name")))
+}
+
+/// The conditions under which an address that was asked for can be taken, or why it cannot.
+async fn check_address(cx: &Context, address: IpAddr, asker: Asker<'_>) -> Result<Vec<Condition>, String> {
     let in_range = |range: &IpNet| range.contains(&address) && !is_reserved(range, address);
     if !cx.server.services.addresses.iter().any(in_range) {
         return Err("the provided network does not match the current range".into());
     }
-    match is_taken(cx, address_name(address)).await {
-        Ok(false) => Ok(()),
-        Ok(true) => Err("provided IP is already allocated".into()),
+    match holder(cx, address_name(address), asker).await {
+        Ok(Holder::None(conditions)) => Ok(conditions),
+        Ok(Holder::Service) => Err("provided IP is already allocated".into()),
         Err(fault) => Err(fault.message),
     }
 }
