@@ -28,10 +28,17 @@ pub struct Position {
     pub returned: u64,
 }
 
-/// A token that this server did not make.
+/// A token that is not under this server's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("continue key is not valid")]
-pub struct InvalidToken;
+pub enum TokenError {
+    /// It has not the form of a token.
+    #[error("continue key is not valid")]
+    Malformed,
+    /// It has the form and another signature: made under a key that was lost, or made up. Which of them cannot be known, and both
+    /// get the answer that has a client list again.
+    #[error("continue token is signed with another key")]
+    OtherKey,
+}
 
 #[derive(Serialize, Deserialize)]
 struct Wire {
@@ -43,6 +50,8 @@ struct Wire {
 }
 
 const VERSION: &str = "meta.k8s.io/v1";
+/// Length of an HMAC-SHA-256.
+const SIGNATURE_BYTES: usize = 32;
 /// Tokens hold one key of at most a few hundred bytes; anything longer is not ours.
 const LONGEST: usize = 4096;
 
@@ -69,18 +78,20 @@ impl ContinueTokens {
     /// What a token says.
     ///
     /// # Errors
-    /// [`InvalidToken`] for everything that [`ContinueTokens::encode`] did not make.
-    pub fn decode(&self, token: &str) -> Result<Position, InvalidToken> {
+    /// [`TokenError`] for everything that [`ContinueTokens::encode`] did not make.
+    pub fn decode(&self, token: &str) -> Result<Position, TokenError> {
         if token.len() > LONGEST {
-            return Err(InvalidToken);
+            return Err(TokenError::Malformed);
         }
-        let json = URL_SAFE_NO_PAD.decode(token).map_err(|_| InvalidToken)?;
-        let wire: Wire = serde_json::from_slice(&json).map_err(|_| InvalidToken)?;
-        let signature = URL_SAFE_NO_PAD.decode(&wire.sig).map_err(|_| InvalidToken)?;
-        self.sign(wire.rv, wire.returned, &wire.start).verify_slice(&signature).map_err(|_| InvalidToken)?;
-        if wire.v != VERSION {
-            return Err(InvalidToken);
+        let json = URL_SAFE_NO_PAD.decode(token).map_err(|_| TokenError::Malformed)?;
+        let wire: Wire = serde_json::from_slice(&json).map_err(|_| TokenError::Malformed)?;
+        let signature = URL_SAFE_NO_PAD.decode(&wire.sig).map_err(|_| TokenError::Malformed)?;
+        if wire.v != VERSION || signature.len() != SIGNATURE_BYTES {
+            return Err(TokenError::Malformed);
         }
+        self.sign(wire.rv, wire.returned, &wire.start)
+            .verify_slice(&signature)
+            .map_err(|_| TokenError::OtherKey)?;
         Ok(Position { revision: u64::try_from(wire.rv).ok(), start: wire.start, returned: wire.returned })
     }
 
@@ -105,15 +116,20 @@ mod tests {
         assert_eq!(tokens.decode(&token), Ok(position));
         let latest = Position { revision: None, start: "a".into(), returned: 0 };
         assert_eq!(tokens.decode(&tokens.encode(&latest)), Ok(latest));
-        assert_eq!(ContinueTokens::new(&[8; 32]).decode(&token), Err(InvalidToken));
+        assert_eq!(ContinueTokens::new(&[8; 32]).decode(&token), Err(TokenError::OtherKey));
         let json = String::from_utf8(URL_SAFE_NO_PAD.decode(&token).unwrap()).unwrap();
         for (from, to) in [("41", "40"), ("500", "501"), ("web", "wed")] {
             assert!(json.contains(from));
             let forged = URL_SAFE_NO_PAD.encode(json.replacen(from, to, 1));
-            assert_eq!(tokens.decode(&forged), Err(InvalidToken), "{to}");
+            assert_eq!(tokens.decode(&forged), Err(TokenError::OtherKey), "{to}");
+        }
+        for (from, to) in [("meta", "neta"), ("\"sig\":\"", "\"sig\":\"AAAA"), ("start", "stare")] {
+            assert!(json.contains(from));
+            let changed = URL_SAFE_NO_PAD.encode(json.replacen(from, to, 1));
+            assert_eq!(tokens.decode(&changed), Err(TokenError::Malformed), "{to}");
         }
         for junk in ["", "x", "e30", &"A".repeat(10_000)] {
-            assert_eq!(tokens.decode(junk), Err(InvalidToken));
+            assert_eq!(tokens.decode(junk), Err(TokenError::Malformed));
         }
     }
 }

@@ -1,7 +1,10 @@
 //! Chunks: one moment across pages, what remains, tokens that cannot be made up.
 
-use plinth_tests::server::shared;
-use serde_json::json;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::Engine as _;
+use plinth_benches::api::client::{Call, Protocol};
+use plinth_tests::server::{shared, TestServer};
+use serde_json::{json, Value};
 
 use super::{items, reader, version};
 
@@ -97,6 +100,39 @@ async fn a_token_that_was_changed_is_none() {
         let expected = if bad.is_empty() { 200 } else { 400 };
         assert_eq!(status, expected, "{bad:?}: {answer}");
     }
+    // One that has the form and another signature may be of a key that was lost.
+    let json = URL_SAFE_NO_PAD.decode(&token).expect("base64");
+    let json = String::from_utf8(json).expect("text").replace("\"returned\":1", "\"returned\":2");
+    let changed = URL_SAFE_NO_PAD.encode(json);
+    assert_ne!(changed, token);
+    let (status, answer) = client.list(&format!("limit=1&continue={changed}")).await;
+    assert_expired(status, &answer);
+}
+
+/// 410 without a token to go on with.
+fn assert_expired(status: u16, answer: &Value) {
+    assert_eq!((status, answer["reason"].as_str()), (410, Some("Expired")), "{answer}");
+    let message = answer["message"].as_str().unwrap_or_default();
+    assert!(message.contains("You must start a new list without the continue parameter"), "{answer}");
+    assert!(answer["metadata"].get("continue").is_none(), "{answer}");
+}
+
+#[tokio::test]
+async fn tokens_of_a_key_that_was_lost_are_expired() {
+    let mut server = TestServer::start(&[]).await;
+    let mut client = reader(&server, "lost-key").await;
+    for name in ["a", "b"] {
+        client.create(name, json!({})).await;
+    }
+    let (_, page) = client.list("limit=1").await;
+    let token = page["metadata"]["continue"].as_str().expect("a token").to_owned();
+    server.terminate().await;
+    std::fs::remove_file(server.data().join("continue.key")).expect("remove");
+    server.restart().await;
+    let path = format!("{}?limit=1&continue={token}", client.collection);
+    let mut connection = server.connect(Protocol::Http1).await;
+    let reply = connection.call(&Call::get(path)).await.expect("an answer");
+    assert_expired(reply.status.into(), &serde_json::from_slice(&reply.body).expect("a Status"));
 }
 
 #[tokio::test]

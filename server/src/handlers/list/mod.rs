@@ -28,7 +28,7 @@ use crate::http::pull::Reader;
 use crate::representation::Representation;
 use crate::selection::Selection;
 use crate::status::{ApiError, Cause};
-use crate::storage::continue_token::Position;
+use crate::storage::continue_token::{Position, TokenError};
 use crate::storage::{key, parse_resource_version};
 
 pub(super) async fn list(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
@@ -127,11 +127,14 @@ pub(super) async fn plan(cx: &Context, selection: Selection) -> Result<Plan, Api
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let position = cx
-                .server
-                .tokens
-                .decode(token)
-                .map_err(|e| ApiError::bad_request(format!("invalid continue token: {e}")))?;
+            let position = cx.server.tokens.decode(token).map_err(|error| match error {
+                TokenError::Malformed => ApiError::bad_request(format!("invalid continue token: {error}")),
+                // Where it leads is not known to be true, so there is no token to go on with (`continueExpired` in k8s.io/apiserver
+                // `pkg/storage/etcd3/errors.go`).
+                TokenError::OtherKey => ApiError::expired(
+                    "The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.",
+                ),
+            })?;
             let start = [prefix.as_bytes(), position.start.as_bytes()].concat();
             range = resumed(&range, start);
             returned = position.returned;
