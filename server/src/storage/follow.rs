@@ -140,8 +140,12 @@ impl<C: Collection> Followed<C> {
         for feed in feeds {
             match self.drain(feed) {
                 Ok(position) => reached = reached.min(position.get()),
-                Err(fault) => {
-                    tracing::warn!(%fault, prefixes = ?self.collection.read().prefixes(), "what is held of stored objects is read anew");
+                Err(error) => {
+                    // An engine that has failed ends all feeds; that it failed is logged once, where the process ends.
+                    if self.store.engine().failure().is_none() {
+                        let prefixes = self.collection.read().prefixes();
+                        tracing::warn!(%error, ?prefixes, "Cache of stored objects is reloaded");
+                    }
                     reached = 0;
                 }
             }
