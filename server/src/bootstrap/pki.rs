@@ -17,7 +17,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, SanType,
 };
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -62,6 +62,15 @@ pub enum PkiError {
     /// The authority that lies here cannot sign.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
+    /// The authority's key fits its certificate and cannot sign those of server and administrator.
+    #[error(
+        "cannot use the server's certificates and keys: {path} holds a key of a kind that cannot sign the server's certificates\n\
+         Put a key of RSA, ECDSA P-256, ECDSA P-384 or Ed25519 there, and its certificate"
+    )]
+    UnsupportedKey {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file is missing without which credentials that were issued end. Nothing was changed.
     #[error("cannot use the server's certificates and keys: {path} is missing\n{}", remedy(.path))]
     Lost {
@@ -175,6 +184,7 @@ impl Pki {
             if !is_intact {
                 return Err(PkiError::Damaged { path: ca_cert, reason: "its signature is wrong".into() });
             }
+            self.authority_key()?;
         }
         if found[2] {
             let key = files::read_key(&sa_key).map_err(damaged)?;
@@ -318,8 +328,17 @@ impl Pki {
         is_usable(certificate, key, san) && is_signed_by(certificate, authority)
     }
 
+    /// The authority's key, of whatever form.
+    fn authority_key(&self) -> Result<KeyPair, PkiError> {
+        let path = self.ca_key();
+        let pkcs8 = keys::pkcs8_of(&files::read_key(&path)?);
+        pkcs8
+            .and_then(|der| KeyPair::try_from(&PrivatePkcs8KeyDer::from(der)).ok())
+            .ok_or(PkiError::UnsupportedKey { path })
+    }
+
     fn issuer(&self) -> Result<Issuer<'static, KeyPair>, PkiError> {
-        let key = KeyPair::try_from(&files::read_key(&self.ca_key())?)?;
+        let key = self.authority_key()?;
         let certificates = files::read_certificates(&self.ca_cert())?;
         let certificate = certificates.first().ok_or(rcgen::Error::CouldNotParseCertificate)?;
         Ok(Issuer::from_ca_cert_der(certificate, key)?)

@@ -145,3 +145,47 @@ fn the_key_of_another_certificate_is_reported() {
     assert!(errors[0].to_string().contains("the next start makes a new one") && pki.is_leaf(&errors[0]));
     assert_eq!(pki.resting_on(&errors[0]).unwrap(), [pki.serving_cert(), pki.serving_key()]);
 }
+
+/// Writes another authority whose key is in PEM under that label.
+fn replace_authority(pki: &Pki, label: &str, der: &[u8], key: &KeyPair) {
+    fs::write(pki.ca_cert(), authority_params().self_signed(key).unwrap().pem()).unwrap();
+    fs::write(pki.ca_key(), pem::encode(label, der)).unwrap();
+}
+
+#[test]
+fn an_authority_has_its_key_in_any_form() {
+    let (_dir, pki) = fresh();
+    let signs = |label: &str| {
+        assert_eq!(reasons(&pki), [""; 0], "{label}");
+        for path in [pki.serving_cert(), pki.admin_cert(), pki.serving_key(), pki.admin_key()] {
+            fs::remove_file(path).unwrap();
+        }
+        pki.check(Stage::Complete).unwrap();
+        pki.ensure(&[], SERVICE).unwrap();
+        assert_eq!(reasons(&pki), [""; 0], "{label}");
+    };
+    let remove_leaves = || {
+        for path in [pki.serving_cert(), pki.admin_cert()] {
+            fs::remove_file(path).unwrap();
+        }
+    };
+    let key = KeyPair::generate().unwrap();
+    let pkcs8 = key.serialize_der();
+    // The ECPrivateKey is what follows the algorithm, in an octet string.
+    let prime256v1 = [0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
+    let at = pkcs8.windows(8).position(|part| part == prime256v1).unwrap() + 8;
+    assert_eq!(pkcs8[at], 4);
+    remove_leaves();
+    replace_authority(&pki, "EC PRIVATE KEY", &pkcs8[at + 2..], &key);
+    pki.ensure(&[], SERVICE).unwrap();
+    signs("EC PRIVATE KEY");
+
+    let rsa = include_str!("../../authn/jwt/testdata/rsa-pkcs1.pem");
+    let der = pem::parse(rsa.as_bytes()).unwrap().remove(0).contents;
+    let pkcs8 = keys::pkcs8_of(&rustls::pki_types::PrivateKeyDer::Pkcs1(der.clone().into())).unwrap();
+    let key = KeyPair::try_from(&PrivatePkcs8KeyDer::from(pkcs8)).unwrap();
+    remove_leaves();
+    replace_authority(&pki, "RSA PRIVATE KEY", &der, &key);
+    pki.ensure(&[], SERVICE).unwrap();
+    signs("RSA PRIVATE KEY");
+}
