@@ -20,7 +20,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,6 +123,18 @@ pub enum DataDirError {
         /// What to do.
         remedy: String,
     },
+    /// A backup is to be restored where a store is.
+    #[error("{path} holds a store already, and a backup is never restored over one; give --data-dir a new or empty directory")]
+    HoldsStore {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The name under which a restore makes its directory is taken.
+    #[error("{path} is in the way: a restore makes its directory under that name first, and there are other files in it\nMove it away, or give another --data-dir")]
+    Obstructed {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A restore into it was not finished.
     #[error(
         "cannot use data directory: the restore into {path} did not finish\nRun plinth restore again with the same --data-dir, or \
@@ -146,6 +158,7 @@ impl DataDir {
     /// # Errors
     /// See [`DataDirError`]; then nothing was changed.
     pub fn open(path: &Path) -> Result<DataDir, DataDirError> {
+        let path = &normalized(path)?;
         create_durably(path).map_err(io_error(path))?;
         let lock = lock(path)?;
         match DataDir::find(path)? {
@@ -185,6 +198,7 @@ impl DataDir {
     /// # Errors
     /// See [`DataDirError`].
     pub fn for_restore(path: &Path) -> Result<DataDir, DataDirError> {
+        let path = &normalized(path)?;
         let lock = match exists(path).map_err(io_error(path))? {
             true => lock(path)?,
             false => make_marked(path)?,
@@ -200,6 +214,10 @@ impl DataDir {
         if exists(&mark).map_err(io_error(&mark))? {
             dir.take_back()?;
         } else {
+            let database = dir.store().join("db");
+            if exists(&database).map_err(io_error(&database))? {
+                return Err(DataDirError::HoldsStore { path: dir.path });
+            }
             plinth_engine::check_restorable(dir.store())?;
             make_mark(&dir.path)?;
             dir.check_place()?;
@@ -454,6 +472,25 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> DataDirError + '_ {
     |source| DataDirError::Io { path: path.to_owned(), source }
 }
 
+/// A path without `.`, and without `NAME/..` where there is no NAME: to make the directory that it leads to takes nothing else. A
+/// NAME that is there may be a link, and `..` then leads out of where that leads.
+fn normalized(path: &Path) -> Result<PathBuf, DataDirError> {
+    let mut out = PathBuf::new();
+    for component in path.components() {
+        let is_below_nothing = matches!(component, Component::ParentDir)
+            && matches!(out.components().next_back(), Some(Component::Normal(_)))
+            && !exists(&out).map_err(io_error(&out))?;
+        match is_below_nothing {
+            true => drop(out.pop()),
+            false => out.push(component),
+        }
+    }
+    match out.as_os_str().is_empty() {
+        true => Ok(PathBuf::from(".")),
+        false => Ok(out),
+    }
+}
+
 /// Locks the directory that is at `path`. Nothing is made in it for that, so it can be somebody else's.
 fn lock(path: &Path) -> Result<Arc<File>, DataDirError> {
     for attempt in 1.. {
@@ -489,7 +526,7 @@ fn make_marked(path: &Path) -> Result<Arc<File>, DataDirError> {
     let lock = lock(&unfinished)?;
     for entry in fs::read_dir(&unfinished).map_err(io_error(&unfinished))? {
         if entry.map_err(io_error(&unfinished))?.file_name() != RESTORING {
-            return Err(DataDirError::Foreign { path: unfinished });
+            return Err(DataDirError::Obstructed { path: unfinished });
         }
     }
     make_mark(&unfinished)?;
@@ -568,13 +605,37 @@ mod tests {
         fs::create_dir_all(dir.store().join("db")).unwrap();
         dir.complete().unwrap();
         drop(dir);
-        assert!(matches!(DataDir::for_restore(&path), Err(DataDirError::Store(_))));
+        let refusal = DataDir::for_restore(&path).unwrap_err();
+        assert!(matches!(refusal, DataDirError::HoldsStore { .. }), "{refusal}");
         assert!(!path.join(RESTORING).exists() && path.join("store/db").exists());
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("data");
         fs::create_dir_all(path.with_file_name("data.restoring").join("thesis")).unwrap();
-        assert!(matches!(DataDir::for_restore(&path), Err(DataDirError::Foreign { .. })));
+        assert!(matches!(DataDir::for_restore(&path), Err(DataDirError::Obstructed { .. })));
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_path_makes_one_directory() {
+        let parent = tempfile::tempdir().unwrap();
+        let names = || {
+            let entries = fs::read_dir(parent.path()).unwrap();
+            let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        for (path, expected) in [("a/.", "a"), ("absent/../b", "b"), ("a/../c/./", "c"), ("x/y/../../d", "d")]
+        {
+            let dir = DataDir::for_restore(&parent.path().join(path)).unwrap();
+            assert_eq!(dir.path(), parent.path().canonicalize().unwrap().join(expected), "{path}");
+        }
+        assert_eq!(names(), ["a", "b", "c", "d"]);
+        assert_eq!(DataDir::open(&parent.path().join("absent/../e/.")).unwrap().stage(), Stage::New);
+        assert_eq!(names(), ["a", "b", "c", "d", "e"]);
+        std::os::unix::fs::symlink(parent.path().join("a"), parent.path().join("link")).unwrap();
+        let linked = normalized(&parent.path().join("link/../f")).unwrap();
+        assert_eq!(linked, parent.path().join("link/../f"));
+        assert_eq!(normalized(Path::new("absent/..")).unwrap(), Path::new("."));
     }
 
     #[test]
