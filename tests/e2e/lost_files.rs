@@ -417,7 +417,7 @@ async fn a_repair_leaves_out_a_table_that_cannot_be_opened() {
     repaired.ready(READY_WITHIN).await.expect("ready");
 }
 
-/// Without CURRENT there is no database to look at: nothing leads back to the repair that has just failed.
+/// Without tables and logs there is nothing to repair: nothing leads back to the repair that has just failed.
 #[tokio::test]
 async fn who_cannot_repair_says_so() {
     let server = populated().await;
@@ -425,7 +425,15 @@ async fn who_cannot_repair_says_so() {
     let data = root.path().join("data");
     let path = data.to_string_lossy().into_owned();
     copy(&server.data(), &data);
-    fs::remove_file(data.join("store/db/CURRENT")).expect("remove");
+    for file in files(&data.join("store/db")) {
+        let name = file.to_string_lossy().into_owned();
+        if [".sst", ".log"].iter().any(|end| name.ends_with(end))
+            || name.starts_with("MANIFEST")
+            || name == "CURRENT"
+        {
+            fs::remove_file(data.join("store/db").join(file)).expect("remove");
+        }
+    }
     let before = files(&data);
     for options in [&["--yes"][..], &[]] {
         let (done, text) = run(&[&["repair", "--data-dir", &path], options].concat());

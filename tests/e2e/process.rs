@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
 
+use plinth_tests::eventually;
 use plinth_tests::server::{launch, TestServer};
 use tempfile::TempDir;
 
@@ -156,9 +157,11 @@ async fn the_first_start_makes_what_is_needed() {
     let server = TestServer::start(&[]).await;
     let mode = fs::metadata(server.kubeconfig()).expect("admin.kubeconfig").permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "only its owner reads the administrator's key");
-    let log = server.log_tail(50);
     let export = format!("export KUBECONFIG={}", server.kubeconfig().display());
-    assert!(log.contains(&export), "{export} is printed, to be copied:\n{log}");
+    // It answers before it says so.
+    eventually("the kubeconfig is named, to be copied", || async { server.log_tail(50).contains(&export) })
+        .await;
+    let log = server.log_tail(50);
     assert!(log.contains(&format!("https://127.0.0.1:{}", server.port())), "{log}");
     // No private key is readable by others.
     let mut dirs = vec![server.data()];

@@ -64,7 +64,7 @@ pub struct Repaired {
 ///
 /// # Errors
 /// [`Error::Locked`]; [`Error::UnfinishedRestore`], [`Error::Foreign`] and [`Error::Incomplete`] where there is no database to repair;
-/// [`Error::Rocks`] when RocksDB can make nothing of it: then a backup is the way.
+/// [`Error::Rocks`] when RocksDB cannot open it and no sound table has anything: then a backup is the way.
 pub fn repair(
     dir: impl AsRef<Path>,
     apply: bool,
@@ -115,7 +115,7 @@ pub fn repair(
         Ok(old) => Old::Whole(old),
         Err(error @ Error::Rocks { .. }) => {
             note(format!("{error}: what is damaged is left out"));
-            Old::SoundTables(sound()?)
+            Old::SoundTables(sound()?, error)
         }
         Err(error) => return Err(error),
     };
@@ -142,7 +142,14 @@ pub fn repair(
     };
     match &old {
         Old::Whole(db) => copy.whole(db, sound)?,
-        Old::SoundTables(tables) => copy.sound_tables(&tables.db)?,
+        Old::SoundTables(tables, _) => copy.sound_tables(&tables.db)?,
+    }
+    if let (Old::SoundTables(_, error), 0) = (&old, copy.repaired.kept) {
+        // An empty store would take the place of one that another program may still make something of.
+        let error = Err(error.clone());
+        drop(new);
+        directory::remove_unfinished(&part)?;
+        return error;
     }
     let revision = copy.highest.beyond();
     copy.repaired.revision = revision;
@@ -203,14 +210,15 @@ impl AsRef<DB> for SoundTables {
 enum Old {
     /// All tables can be opened.
     Whole(DB),
-    SoundTables(SoundTables),
+    /// They cannot, for this reason.
+    SoundTables(SoundTables, Error),
 }
 
 impl Old {
     fn db(&self) -> &DB {
         match self {
             Old::Whole(db) => db,
-            Old::SoundTables(tables) => &tables.db,
+            Old::SoundTables(tables, _) => &tables.db,
         }
     }
 }
