@@ -246,7 +246,7 @@ pub(crate) fn lock(dir: &Path) -> Result<Lock> {
     }
 }
 
-/// Locks a file or directory unless somebody else holds it. A process that is just being started elsewhere in this program holds
+/// Locks a file or directory unless somebody else holds it. A process that another thread is just starting holds
 /// copies of all open files for a moment, and with them a lock that was released meanwhile; so it is tried several times.
 fn try_lock(file: &File) -> Result<(), TryLockError> {
     for _ in 1..LOCK_ATTEMPTS {

@@ -80,13 +80,16 @@ pub(crate) fn read_logs(dir: &Path) -> Result<Vec<Log>> {
 }
 
 /// Decides what may be dropped, or why the store must not be opened. Changes nothing. `ask` asks the MANIFEST what it knows.
-pub(crate) fn plan(dir: &Path, ask: impl FnOnce(&[Log]) -> Result<Known>) -> Result<Plan> {
+pub(crate) fn plan(
+    dir: &Path,
+    ask: impl FnOnce(&[Log], Option<&TornManifest>) -> Result<Known>,
+) -> Result<Plan> {
     let mark = watermark::read(dir)?;
-    let mut plan = Plan { manifest: torn_manifest(dir)?, ..Plan::default() };
+    let mut plan = Plan { manifest: torn_manifest(dir, mark)?, ..Plan::default() };
     let mut logs = read_logs(dir)?;
     check_against_mark(dir, &logs, mark)?;
     if plan.manifest.is_some() || mismatch(&logs).is_some() {
-        let known = ask(&logs)?;
+        let known = ask(&logs, plan.manifest.as_ref())?;
         logs.retain(|log| log.number >= known.oldest);
         let first = logs.iter().find_map(|log| log.contents.first);
         if let (Some(manifest), Some(first)) = (&plan.manifest, first) {
@@ -122,6 +125,11 @@ impl Plan {
     /// Whether RocksDB can read the logs as they are.
     pub(crate) fn is_empty(&self) -> bool {
         self.cut.is_none() && self.set_aside.is_empty() && self.manifest.is_none()
+    }
+
+    /// The MANIFEST, where its torn end is to be cut off.
+    pub(crate) fn manifest(&self) -> Option<&TornManifest> {
+        self.manifest.as_ref()
     }
 
     /// What is left of `logs`, and how many bytes of each.
@@ -212,8 +220,7 @@ fn check_against_mark(dir: &Path, logs: &[Log], mark: Option<Mark>) -> Result<()
 }
 
 /// The MANIFEST when it has a torn end, which may not be within what the watermark knows of it.
-pub(crate) fn torn_manifest(dir: &Path) -> Result<Option<TornManifest>> {
-    let mark = watermark::read(dir)?;
+pub(crate) fn torn_manifest(dir: &Path, mark: Option<Mark>) -> Result<Option<TornManifest>> {
     let (number, path) = watermark::manifest(&dir.join(DATABASE))?;
     let bytes = watermark::read_needed(&path)?;
     let synced = mark.filter(|mark| mark.manifest == number).map_or(0, |mark| mark.manifest_bytes);

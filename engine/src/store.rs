@@ -21,7 +21,7 @@ use crate::failpoint::failpoint;
 use crate::health::{Failure, Health};
 use crate::layout::{self, meta, FORMAT_VERSION};
 use crate::options::{Memory, Options};
-use crate::recovery::{self, Dropped, Known, Log};
+use crate::recovery::{self, Dropped, Known, Log, TornManifest};
 use crate::revision::Revision;
 use crate::view::{Logs, View};
 use crate::watermark::BackgroundErrors;
@@ -100,7 +100,7 @@ impl Store {
         if directory::inspect(dir)? == State::Empty {
             create_database(dir, &options.memory, &cache)?;
         }
-        let plan = recovery::plan(dir, |logs| ask_manifest(dir, logs))?;
+        let plan = recovery::plan(dir, |logs, torn| ask_manifest(dir, logs, torn))?;
         let dropped = plan.apply(dir)?;
         let opened = open_database(&dir.join(DATABASE), &options.memory, &cache, Access::Write)?;
         let mut store = Store::assemble(opened, cache, dir.clone(), lock)?;
@@ -117,7 +117,7 @@ impl Store {
         }
         let lock = directory::lock(dir)?;
         let cache = Cache::new_lru_cache(options.memory.block_cache);
-        let plan = recovery::plan(dir, |logs| ask_manifest(dir, logs))?;
+        let plan = recovery::plan(dir, |logs, torn| ask_manifest(dir, logs, torn))?;
         let database = dir.join(DATABASE);
         if plan.is_empty() {
             let opened = open_database(&database, &options.memory, &cache, Access::Read)?;
@@ -125,7 +125,7 @@ impl Store {
         }
         // As a start would leave it, without touching it.
         let logs = plan.remaining(recovery::read_logs(dir)?);
-        let view = View::temporary(&database, &Logs::Cut(&logs), recovery::torn_manifest(dir)?.as_ref())?;
+        let view = View::temporary(&database, &Logs::Cut(&logs), plan.manifest())?;
         let opened = open_database(view.path(), &options.memory, &cache, Access::Read)?;
         let mut store = Store::assemble(opened, cache, dir.clone(), lock)?;
         store._view = Some(view);
@@ -479,10 +479,9 @@ pub(crate) fn open_sound_tables(path: &Path, memory: &Memory) -> Result<DB> {
 
 /// What the MANIFEST of a data directory knows of the logs. RocksDB is asked about a view of the database in which the logs are
 /// blank.
-pub(crate) fn ask_manifest(dir: &Path, logs: &[Log]) -> Result<Known> {
+pub(crate) fn ask_manifest(dir: &Path, logs: &[Log], torn: Option<&TornManifest>) -> Result<Known> {
     let logs: Vec<(PathBuf, u64)> = logs.iter().map(|log| (log.path.clone(), log.bytes)).collect();
-    let torn = recovery::torn_manifest(dir)?;
-    let view = View::temporary(&dir.join(DATABASE), &Logs::Blank(&logs), torn.as_ref())?;
+    let view = View::temporary(&dir.join(DATABASE), &Logs::Blank(&logs), torn)?;
     let memory = Options::new(dir).memory;
     let cache = Cache::new_lru_cache(memory.block_cache);
     let (db, _) = open_database(view.path(), &memory, &cache, Access::Read)?;

@@ -54,6 +54,16 @@ async fn populated() -> TestServer {
     server
 }
 
+/// A copy of its data: in `data` below a directory of its own, and the path of that as an argument.
+async fn copy_of_populated() -> (TempDir, PathBuf, String) {
+    let server = populated().await;
+    let root = TempDir::new().expect("directory");
+    let data = root.path().join("data");
+    copy(&server.data(), &data);
+    let path = data.to_string_lossy().into_owned();
+    (root, data, path)
+}
+
 /// Waits until the store has noted that `revision` is durable: from then on its loss is found whatever is lost.
 async fn wait_for_watermark(server: &TestServer, revision: u64) {
     /// The file has two slots of a page each, with the revision in the same place.
@@ -275,11 +285,7 @@ async fn a_restored_directory_takes_the_keys_that_are_put_there() {
 /// The tag around a certificate is not signed: no reader but the one of TLS minds it.
 #[tokio::test]
 async fn damage_around_a_certificate_is_reported_and_repaired() {
-    let server = populated().await;
-    let root = TempDir::new().expect("directory");
-    let data = root.path().join("data");
-    let path = data.to_string_lossy().into_owned();
-    copy(&server.data(), &data);
+    let (root, data, path) = copy_of_populated().await;
     let (done, text) = run(&["verify", "--data-dir", &path]);
     assert!(done, "{text}");
     let certificate = data.join("pki/ca.crt");
@@ -300,11 +306,7 @@ async fn damage_around_a_certificate_is_reported_and_repaired() {
 
 #[tokio::test]
 async fn a_repair_opens_what_was_refused_and_keeps_what_it_dropped() {
-    let server = populated().await;
-    let root = TempDir::new().expect("directory");
-    let data = root.path().join("data");
-    let path = data.to_string_lossy().into_owned();
-    copy(&server.data(), &data);
+    let (root, data, path) = copy_of_populated().await;
     let (done, text) = run(&["repair", "--data-dir", &path]);
     assert!(done && text.contains("nothing to repair"), "{text}");
     for lost in ["pki/ca.key", "pki/sa.key", "plinth"] {
@@ -371,11 +373,7 @@ fn flip(file: &Path, at: usize) {
 
 #[tokio::test]
 async fn a_repair_steps_over_a_damaged_block_of_a_table() {
-    let server = populated().await;
-    let root = TempDir::new().expect("directory");
-    let data = root.path().join("data");
-    let path = data.to_string_lossy().into_owned();
-    copy(&server.data(), &data);
+    let (root, data, path) = copy_of_populated().await;
     // An object that was written by the server that was stopped.
     let (table, at) = table_with(&data, "configmaps/default/kept-");
     flip(&table, at);
@@ -400,11 +398,7 @@ async fn a_repair_steps_over_a_damaged_block_of_a_table() {
 /// RocksDB cannot open a database with such a table: what the other tables have stays, and the output says what that means.
 #[tokio::test]
 async fn a_repair_leaves_out_a_table_that_cannot_be_opened() {
-    let server = populated().await;
-    let root = TempDir::new().expect("directory");
-    let data = root.path().join("data");
-    let path = data.to_string_lossy().into_owned();
-    copy(&server.data(), &data);
+    let (root, data, path) = copy_of_populated().await;
     let (table, at) = table_with(&data, "rocksdb.block.based.table");
     flip(&table, at);
     let (done, text) = run(&["repair", "--data-dir", &path]);
@@ -420,11 +414,7 @@ async fn a_repair_leaves_out_a_table_that_cannot_be_opened() {
 /// Without tables and logs there is nothing to repair: nothing leads back to the repair that has just failed.
 #[tokio::test]
 async fn who_cannot_repair_says_so() {
-    let server = populated().await;
-    let root = TempDir::new().expect("directory");
-    let data = root.path().join("data");
-    let path = data.to_string_lossy().into_owned();
-    copy(&server.data(), &data);
+    let (_root, data, path) = copy_of_populated().await;
     for file in files(&data.join("store/db")) {
         let name = file.to_string_lossy().into_owned();
         if [".sst", ".log"].iter().any(|end| name.ends_with(end))
@@ -480,7 +470,7 @@ async fn who_watched_the_server_of_a_backup_lists_again() {
     assert!(matches!(event, WatchEvent::Added(object) if object.metadata.resource_version == Some(new)));
 }
 
-/// Makes sure that a watch from this version is told to list again.
+/// Makes sure that a watch from this version has to list again.
 async fn assert_stale(api: &Api<ConfigMap>, version: &str) {
     let first = match api.watch(&Default::default(), version).await {
         Ok(events) => Box::pin(events).next().await.map(|event| format!("{event:?}")),

@@ -23,7 +23,7 @@ use crate::directory::{self, DATABASE, REPAIRED, REPAIRING};
 use crate::error::{Error, Result};
 use crate::layout::{self, meta};
 use crate::options::Options;
-use crate::recovery::{self, Log};
+use crate::recovery::{self, Log, TornManifest};
 use crate::revision::Revision;
 use crate::store::{self, Family};
 use crate::view::{Logs, View};
@@ -100,11 +100,11 @@ pub fn repair(
     }
 
     let logs = recovery::read_logs(dir)?;
-    let kept = sound_logs(dir, &logs, &mut repaired, &mut note)?;
+    // Of one that is damaged otherwise RocksDB is shown everything.
+    let torn = watermark::read(dir).and_then(|mark| recovery::torn_manifest(dir, mark)).ok().flatten();
+    let kept = sound_logs(dir, &logs, torn.as_ref(), &mut repaired, &mut note)?;
     let path = dir.join(REPAIRING);
     directory::remove_unfinished(&path)?;
-    // Of one that is damaged otherwise RocksDB is shown everything.
-    let torn = recovery::torn_manifest(dir).ok().flatten();
     let view = View::at(path, &database, &Logs::Cut(&kept), torn.as_ref())?;
     let options = Options::new(dir);
     let sound = || {
@@ -257,11 +257,12 @@ fn is_sound(dir: &Path, progress: &mut impl FnMut(Progress), note: &mut impl FnM
 fn sound_logs(
     dir: &Path,
     logs: &[Log],
+    torn: Option<&TornManifest>,
     repaired: &mut Repaired,
     note: &mut impl FnMut(String),
 ) -> Result<Vec<(PathBuf, u64)>> {
     // Where the MANIFEST cannot be asked, all logs are needed.
-    let oldest = store::ask_manifest(dir, logs).map_or(0, |known| known.oldest);
+    let oldest = store::ask_manifest(dir, logs, torn).map_or(0, |known| known.oldest);
     let mut kept = Vec::new();
     let mut next = None;
     let mut broken = false;

@@ -101,7 +101,7 @@ pub struct States {
     points: u64,
     states: u64,
     ways: usize,
-    told: Instant,
+    reported: Instant,
 }
 
 /// Receives a part of a state: its name, its image, what it must be good for.
@@ -112,8 +112,8 @@ impl States {
     /// says what to check of an image.
     pub fn point(&mut self, disk: &Disk, mut parts: impl FnMut(&Image, Submit<'_>)) {
         self.points += 1;
-        if self.told.elapsed() > PROGRESS {
-            self.told = Instant::now();
+        if self.reported.elapsed() > PROGRESS {
+            self.reported = Instant::now();
             eprintln!("{} points, {} states, {} distinct", self.points, self.states, self.known.len());
         }
         for way in 0..self.ways {
@@ -162,7 +162,7 @@ impl<'a> Campaign<'a> {
             points: 0,
             states: 0,
             ways: self.ways,
-            told: Instant::now(),
+            reported: Instant::now(),
         };
         let (points, handed_in, known) = std::thread::scope(|scope| {
             for _ in 0..workers {
