@@ -1,9 +1,9 @@
 //! What the fuzz target of rules in CEL does with its input, shared with the smoke test on stable Rust
-//! (`codec/tests/rules.rs`).
+//! (`codec/cel/tests/rules.rs`).
 
 use std::sync::LazyLock;
 
-use plinth_codec::cel::{Budget, Declared, JsonSchema, Rule, Rules, SchemaCost};
+use plinth_cel::{Budget, Declared, JsonSchema, Rule, Rules, SchemaCost};
 use plinth_codec::{json, Value};
 
 fn tree(text: &str) -> Value {

@@ -1,9 +1,9 @@
 //! What the fuzz targets of custom resources do with their input. Shared with the smoke test on stable Rust
-//! (`codec/tests/structural.rs`). A target returns for every input.
+//! (`codec/structural/tests/structural.rs`). A target returns for every input.
 
 use plinth_codec::schema::GVK;
-use plinth_codec::structural::{definition, Conform, StructuralSchema};
 use plinth_codec::{json, regexp, tree};
+use plinth_structural::{definition, Conform, StructuralSchema};
 
 /// `{"schema": …, "object": …, "old": …}`: a definition with that schema is checked; an accepted one compiles, and what it does to
 /// the object it does once.

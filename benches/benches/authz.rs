@@ -6,9 +6,9 @@
 use std::hint::black_box;
 
 use criterion::{criterion_group, criterion_main, Criterion};
+use plinth_api::user::User;
 use plinth_codec::{tree, Value};
 use plinth_engine::{Engine, Options, Transaction};
-use plinth_server::authn::User;
 use plinth_server::authz::rbac::GROUP;
 use plinth_server::authz::{Attributes, AuthorizationOptions, Authorizer, ResourceTarget};
 use plinth_server::registry::Registry;

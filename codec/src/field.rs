@@ -227,7 +227,8 @@ impl<'a> Path<'a> {
         Path::Index(self, index)
     }
 
-    pub(crate) fn steps(&self) -> Vec<&Path<'a>> {
+    /// The steps from the root, each the path up to and including it; empty for [`Path::Root`].
+    pub fn steps(&self) -> Vec<&Path<'a>> {
         let mut steps = Vec::new();
         let mut step = self;
         loop {

@@ -40,14 +40,13 @@
 //! | [`convert`] | from any of the four encodings to any |
 //! | [`patch`] | JSON Patch, JSON Merge Patch, strategic merge patch |
 //! | [`apply`] | server-side apply: field sets, managers, merge |
-//! | [`cel`] | CEL: types from schemas, costs, evaluation; the rules of custom resources |
 //! | [`selector`] | label and field selectors |
 //! | [`negotiate`] | `Accept` and `Content-Type` |
-//! | [`structural`] | custom resources: schemas of definitions, pruning, defaults, validation |
 //! | [`table`] | Tables and PartialObjectMetadata |
 //! | [`openapi`] | OpenAPI v2 and v3 documents from the schema |
 //! | [`names`] | name rules: DNS labels and subdomains, label keys and values |
 //! | [`regexp`] | regular expressions in Go's syntax |
+//! | [`url`] | URLs as Go reads them |
 //! | [`pem`] | PEM blocks, in and out |
 //! | [`base64_text`] | bytes in texts |
 //! | [`quantity`] and [`time`] | the scalars with a canonical form |
@@ -59,7 +58,6 @@ pub mod apply;
 pub mod base64_text;
 mod blocks;
 pub mod cbor;
-pub mod cel;
 pub mod convert;
 pub mod error;
 pub mod field;
@@ -75,12 +73,11 @@ pub mod regexp;
 pub mod resources;
 pub mod schema;
 pub mod selector;
-pub mod structural;
 pub mod table;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod time;
-mod url;
+pub mod url;
 pub mod value;
 pub mod yaml;
 

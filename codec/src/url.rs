@@ -4,12 +4,18 @@ use crate::error::quoted;
 
 /// The parts of a URL that rules ask for.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Url<'a> {
+pub struct Url<'a> {
+    /// Lowercase, without the colon; empty in a relative URL.
     pub scheme: String,
+    /// With brackets and port where the URL has them, percent escapes not decoded.
     pub host: &'a str,
+    /// The userinfo before `@`, percent escapes not decoded.
     pub user: Option<&'a str>,
+    /// Percent escapes not decoded; empty in an opaque URL like `mailto:a@b`.
     pub path: &'a str,
+    /// What follows the first `?`.
     pub query: &'a str,
+    /// What follows the first `#`; empty in the URL of a request.
     pub fragment: &'a str,
 }
 
@@ -17,14 +23,14 @@ pub(crate) struct Url<'a> {
 ///
 /// # Errors
 /// In Go's words.
-pub(crate) fn parse(text: &str, request: bool) -> Result<Url<'_>, String> {
+pub fn parse(text: &str, request: bool) -> Result<Url<'_>, String> {
     let (main, fragment) = match text.split_once('#') {
         Some(parts) if !request => parts,
         _ => (text, ""),
     };
     let fault = |why: String| format!("parse {}: {why}", quoted(text));
     let mut url = read(main, request).map_err(fault)?;
-    escapes(fragment).map_err(fault)?;
+    check_escapes(fragment).map_err(fault)?;
     url.fragment = fragment;
     Ok(url)
 }
@@ -70,14 +76,14 @@ fn read(text: &str, request: bool) -> Result<Url<'_>, String> {
                 if !user.bytes().all(is_valid) {
                     return Err("net/url: invalid userinfo".into());
                 }
-                escapes(user)?;
+                check_escapes(user)?;
             }
             (url.host, url.user) = (host, user);
             path
         }
         None => rest,
     };
-    escapes(path)?;
+    check_escapes(path)?;
     url.path = path;
     Ok(url)
 }
@@ -95,8 +101,11 @@ fn scheme(text: &str) -> Result<(&str, &str), String> {
     Ok(("", text))
 }
 
-/// Percent signs come before two hexadecimal digits.
-pub(crate) fn escapes(text: &str) -> Result<(), String> {
+/// Checks that each percent sign is followed by two hexadecimal digits.
+///
+/// # Errors
+/// In Go's words.
+pub fn check_escapes(text: &str) -> Result<(), String> {
     let mut rest = text.as_bytes();
     while let Some(at) = rest.iter().position(|b| *b == b'%') {
         let escape = &rest[at..rest.len().min(at + 3)];
@@ -121,7 +130,7 @@ fn check_host(host: &str) -> Result<(), String> {
     if !is_port {
         return Err(format!("invalid port {} after host", quoted(port)));
     }
-    escapes(host)?;
+    check_escapes(host)?;
     let is_valid =
         |c: char| !c.is_ascii() || c.is_ascii_alphanumeric() || "-_.~!$&'()*+,;=:[]<>\"%".contains(c);
     match host.chars().find(|c| !is_valid(*c)) {

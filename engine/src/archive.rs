@@ -21,6 +21,7 @@
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use rocksdb::{ReadOptions, WriteBatch};
@@ -57,7 +58,8 @@ pub enum Continuation {
     /// At the archive's revision, with its history. For an archive behind which nobody has seen a revision of the old store:
     /// otherwise revisions are given out again, for other changes.
     Same,
-    /// At a revision above every one that the old store can have given out since the backup. Nothing before it can be read: whoever
+    /// At a revision above every one that the old store can have given out since the backup, and that other stores made of the same
+    /// archive have given out. Nothing before it can be read: whoever
     /// holds a revision of the old store is answered with [`Error::Compacted`] and reads again.
     Beyond,
 }
@@ -330,7 +332,7 @@ pub fn restore(
         return Err(invalid(format!("no store has come as far as revision {revision}")));
     }
     if continuation == Continuation::Beyond {
-        revision = revision.beyond();
+        revision = revision.beyond(SystemTime::now());
         let mut batch = WriteBatch::default();
         for name in [meta::FLOOR, meta::RESERVED] {
             store.put_number(&mut batch, name, revision.get());

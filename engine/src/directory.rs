@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/PLINTH        marker: format version; written when creation or a restore is complete
-//! DIR/LOCK          locked by whoever has the directory open, as the directory itself is
+//! DIR/LOCK          locked by whoever has the directory open, as the directory itself and `db` are
 //! DIR/db/           the RocksDB database
 //! DIR/db.creating/  a database whose creation has not finished; nothing in it was ever acknowledged
 //! DIR/db.restoring/ a database that an archive is being restored into
@@ -14,7 +14,7 @@
 
 use std::fs::{self, DirBuilder, File, FileType, TryLockError};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -216,21 +216,20 @@ pub(crate) fn remove_unfinished(database: &Path) -> Result<()> {
 const LOCK_ATTEMPTS: u32 = 10;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// The exclusive lock on a directory, held until the last clone is dropped.
+/// The exclusive lock on a data directory, held until the last clone is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Lock {
-    _files: Arc<[File; 2]>,
+    /// The directory itself.
+    directory: Arc<File>,
+    /// The database in it, once there is one.
+    database: Option<Arc<File>>,
+    _file: Arc<File>,
 }
 
 /// Takes the exclusive lock on the directory: on the directory itself, which nobody can remove under an open database and put another
 /// in its place, and on the file `LOCK` in it, which versions up to 0.1 lock alone.
 pub(crate) fn lock(dir: &Path) -> Result<Lock> {
-    let directory = File::open(dir).map_err(|e| Error::io(format!("opening {}", dir.display()), e))?;
-    match try_lock(&directory) {
-        Err(TryLockError::WouldBlock) => return Err(Error::Locked { dir: dir.to_owned() }),
-        // Not every file system locks directories (NFS does not): then the file decides alone.
-        Ok(()) | Err(TryLockError::Error(_)) => {}
-    }
+    let directory = lock_directory(dir, dir)?;
     let path = dir.join(LOCK);
     let file = File::options()
         .create(true)
@@ -240,9 +239,47 @@ pub(crate) fn lock(dir: &Path) -> Result<Lock> {
         .open(&path)
         .map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
     match try_lock(&file) {
-        Ok(()) => Ok(Lock { _files: Arc::new([directory, file]) }),
+        Ok(()) => Ok(Lock { directory: Arc::new(directory), database: None, _file: Arc::new(file) }),
         Err(TryLockError::WouldBlock) => Err(Error::Locked { dir: dir.to_owned() }),
         Err(TryLockError::Error(e)) => Err(Error::io(format!("locking {}", path.display()), e)),
+    }
+}
+
+impl Lock {
+    /// The same with a lock on the database in `dir`: a link in two data directories may lead to one database.
+    pub(crate) fn and_database(self, dir: &Path) -> Result<Lock> {
+        let database = lock_directory(&dir.join(DATABASE), dir)?;
+        Ok(Lock { database: Some(Arc::new(database)), ..self })
+    }
+
+    /// Whether `dir`, and the database in it, are what was locked.
+    ///
+    /// # Errors
+    /// What was moved or replaced.
+    pub(crate) fn check_place(&self, dir: &Path) -> std::result::Result<(), String> {
+        let is_in_place = |held: &File, path: &Path| -> std::io::Result<bool> {
+            let (held, found) = (held.metadata()?, fs::metadata(path)?);
+            Ok((held.dev(), held.ino()) == (found.dev(), found.ino()))
+        };
+        let database = self.database.as_ref().map(|database| (database, dir.join(DATABASE)));
+        for (held, path) in [(&self.directory, dir.to_owned())].into_iter().chain(database) {
+            match is_in_place(held, &path) {
+                Ok(true) => {}
+                Ok(false) => return Err(format!("{} is another directory now", path.display())),
+                Err(error) => return Err(format!("{} cannot be found: {error}", path.display())),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Locks a directory, which belongs to the data directory `dir`.
+fn lock_directory(path: &Path, dir: &Path) -> Result<File> {
+    let directory = File::open(path).map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
+    match try_lock(&directory) {
+        Err(TryLockError::WouldBlock) => Err(Error::Locked { dir: dir.to_owned() }),
+        // Not every file system locks directories (NFS does not): then the files `LOCK` decide alone.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(directory),
     }
 }
 

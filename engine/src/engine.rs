@@ -29,6 +29,7 @@ use crate::floor::Floor;
 use crate::health::{self, Failed, Failure};
 use crate::layout::{self, meta};
 use crate::options::{Limits, Options};
+use crate::place::PlaceWatch;
 use crate::read::{self, InMemory, Snapshot};
 use crate::record::Record;
 use crate::recovery::Dropped;
@@ -59,6 +60,7 @@ struct Inner {
     metrics: Arc<Metrics>,
     limits: Limits,
     writer: Arc<Mutex<Writer>>,
+    place: Arc<PlaceWatch>,
     /// Emptied by whoever closes the engine.
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -151,6 +153,7 @@ impl Engine {
             metrics,
             limits: options.limits,
             writer: Arc::clone(&writer),
+            place: Arc::default(),
             threads: Mutex::default(),
         }));
         engine.tell_failures();
@@ -159,6 +162,8 @@ impl Engine {
         engine.spawn("plinth-sync", move || syncer::run(&desk, &writer))?;
         engine.spawn("plinth-feed", feed)?;
         engine.spawn("plinth-tend", move || tender.run(&duties))?;
+        let (place, store) = (Arc::clone(&engine.0.place), Arc::clone(&engine.0.store));
+        engine.spawn("plinth-place", move || place.run(&store))?;
         // Last: it is stopped when nobody is left who hands it anything.
         engine.spawn("plinth-wake", wake)?;
         Ok(engine)
@@ -378,12 +383,16 @@ impl Inner {
         self.desk.close();
         self.hub.end(Error::Closed);
         self.feeder.stop();
+        self.place.stop();
         for thread in threads {
             // A panic does not come this far: it is the engine's failure.
             let _ = thread.join();
         }
         self.wakeup.stop();
         let _ = last.join();
+        if let Err(message) = self.store.check_place() {
+            self.store.health().fail(Failure::Moved { message });
+        }
         self.store.health().check()?;
         let head = self.hub.head();
         if self.store.number(meta::RESERVED)?.is_some_and(|reserved| reserved > head.get()) {

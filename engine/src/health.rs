@@ -32,6 +32,12 @@ pub enum Failure {
         /// The error of the write.
         message: String,
     },
+    /// The data directory was moved or replaced while it was in use. What was acknowledged is in the directory that was moved.
+    #[error("the data directory was moved or replaced while it was in use: {message}")]
+    Moved {
+        /// What is not in its place.
+        message: String,
+    },
     /// A thread of the engine panicked.
     #[error("thread {thread} panicked: {message}")]
     Panic {

@@ -68,6 +68,7 @@ mod health;
 mod layout;
 mod log;
 mod options;
+mod place;
 mod range;
 mod read;
 mod record;

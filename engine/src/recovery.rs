@@ -1,6 +1,6 @@
 //! What a start makes of the logs before RocksDB reads them: what it may drop, and what it must refuse.
 //!
-//! Dropped is only what was never acknowledged: a torn write at the end of the newest log or of the MANIFEST, and logs behind a
+//! Dropped is only what was never acknowledged: torn writes at the ends of logs or of the MANIFEST, and logs behind a
 //! torn one that the watermark does not know. Everything else that does not fit is refused, with the file's name, and left as it is for
 //! `plinth repair`: a log that is damaged, absent or shorter than the watermark says, a gap between the sequence numbers of two
 //! logs, a MANIFEST that has lost its end.
@@ -20,7 +20,8 @@ use crate::watermark::{self, Mark};
 /// Where logs are kept that hold nothing acknowledged and do not follow the ones before them.
 const UNACKNOWLEDGED: &str = "unacknowledged";
 
-/// What a start dropped. Nothing of it was ever acknowledged.
+/// What a start dropped: what a crash leaves of writes that were not acknowledged. What was cut off by other means within two seconds
+/// of the crash looks the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
     /// The log, or the MANIFEST.
@@ -41,8 +42,9 @@ pub(crate) struct Log {
 /// What a start has to do before RocksDB opens the database.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// The log whose torn end is cut off, and the bytes that stay.
-    cut: Option<Log>,
+    /// The logs whose torn ends are cut off. More than the newest: one that was begun after a write that was not synced may be
+    /// blank.
+    cut: Vec<Log>,
     /// Logs that hold nothing acknowledged and do not follow.
     set_aside: Vec<Log>,
     /// The MANIFEST whose torn end is cut off.
@@ -105,26 +107,27 @@ pub(crate) fn plan(
     if let Some(mismatch) = mismatch(&logs) {
         let at = match mismatch {
             Mismatch::Damage(at) => {
-                return Err(damaged(&logs[at], "the write-ahead log is damaged before its end"))
+                return Err(damaged(&logs[at].path, "the write-ahead log is damaged before its end"))
             }
             Mismatch::Gap(at) => at,
         };
         // The watermark is on disk before the first group in a log is acknowledged.
         let unknown = |log: &Log| mark.is_some_and(|mark| mark.log < log.number);
         if !logs[at..].iter().all(|log| unknown(log) || log.contents.first.is_none()) {
-            return Err(damaged(&logs[at], "write-ahead logs before this one are missing or shortened"));
+            return Err(damaged(&logs[at].path, "write-ahead logs before this one are missing or shortened"));
         }
         plan.set_aside = logs.split_off(at);
     }
-    let newest = logs.into_iter().rfind(|log| log.bytes > 0);
-    plan.cut = newest.filter(|log| log.contents.tail == Tail::Torn && log.contents.sound < log.bytes);
+    // Those behind a torn end, if they hold anything, go on where its sound part ends.
+    logs.retain(|log| log.contents.tail == Tail::Torn && log.contents.sound < log.bytes);
+    plan.cut = logs;
     Ok(plan)
 }
 
 impl Plan {
     /// Whether RocksDB can read the logs as they are.
     pub(crate) fn is_empty(&self) -> bool {
-        self.cut.is_none() && self.set_aside.is_empty() && self.manifest.is_none()
+        self.cut.is_empty() && self.set_aside.is_empty() && self.manifest.is_none()
     }
 
     /// The MANIFEST, where its torn end is to be cut off.
@@ -135,11 +138,10 @@ impl Plan {
     /// What is left of `logs`, and how many bytes of each.
     pub(crate) fn remaining(&self, logs: Vec<Log>) -> Vec<(PathBuf, u64)> {
         let set_aside = |log: &Log| self.set_aside.iter().any(|other| other.number == log.number);
-        let cut = self.cut.as_ref();
         logs.into_iter()
             .filter(|log| !set_aside(log))
             .map(|log| {
-                let cut = cut.filter(|cut| cut.number == log.number);
+                let cut = self.cut.iter().find(|cut| cut.number == log.number);
                 (log.path, cut.map_or(log.bytes, |cut| cut.contents.sound))
             })
             .collect()
@@ -160,9 +162,9 @@ impl Plan {
             directory::sync(&aside)?;
             directory::sync(&dir.join(DATABASE))?;
         }
-        let log = self.cut.map(|log| (log.path, log.contents.sound, log.bytes));
+        let logs = self.cut.into_iter().map(|log| (log.path, log.contents.sound, log.bytes));
         let manifest = self.manifest.map(|manifest| (manifest.path, manifest.sound, manifest.bytes));
-        for (path, sound, bytes) in manifest.into_iter().chain(log) {
+        for (path, sound, bytes) in manifest.into_iter().chain(logs) {
             File::options()
                 .write(true)
                 .open(&path)
@@ -240,9 +242,10 @@ pub(crate) fn torn_manifest(dir: &Path, mark: Option<Mark>) -> Result<Option<Tor
     Err(Error::Incomplete { dir: dir.to_owned(), path, reason })
 }
 
-fn damaged(log: &Log, reason: &'static str) -> Error {
+/// The error of a log that cannot be used.
+pub(crate) fn damaged(log: &Path, reason: &'static str) -> Error {
     Error::Corrupt {
-        key: bytes::Bytes::copy_from_slice(log.path.as_os_str().as_encoded_bytes()),
+        key: bytes::Bytes::copy_from_slice(log.as_os_str().as_encoded_bytes()),
         revision: crate::revision::Revision::ZERO,
         reason,
     }

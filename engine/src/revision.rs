@@ -1,6 +1,7 @@
 //! The one number that orders everything.
 
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Position in the history of the store: the first committed transaction has revision 1, each later
 /// one exactly one more. Zero means "before anything".
@@ -48,10 +49,14 @@ impl Revision {
         Revision(self.0.saturating_sub(1))
     }
 
-    /// A revision above all that can have been given out when this one was the highest known.
+    /// A revision above all that can have been given out when this one was the highest known. It depends on the time as well: two
+    /// stores that are made of one, one after the other, do not give out the same revisions, unless the first commits more than once a
+    /// microsecond in between.
     #[must_use]
-    pub(crate) const fn beyond(self) -> Revision {
-        Revision(self.0.saturating_add(Revision::MARGIN))
+    pub(crate) fn beyond(self, now: SystemTime) -> Revision {
+        let micros = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
+        let micros = u64::try_from(micros).unwrap_or(u64::MAX).min(Revision::HIGHEST_RESTORED.0);
+        Revision(self.0.saturating_add(Revision::MARGIN).max(micros))
     }
 
     /// Whether a store can hold it.

@@ -50,7 +50,7 @@ pub(crate) struct Store {
     /// Where the database is, when it is not opened in its place.
     _view: Option<View>,
     /// Released on drop, after the database.
-    _lock: Lock,
+    lock: Lock,
 }
 
 /// Names a column family.
@@ -74,6 +74,25 @@ impl Family {
             Family::Log => layout::LOG,
             Family::Expiry => layout::EXPIRY,
             Family::Meta => rocksdb::DEFAULT_COLUMN_FAMILY_NAME,
+        }
+    }
+
+    /// The family that has this number in RocksDB: the default one is 0, the others are numbered as they are created, in the order of
+    /// [`Family::ALL`].
+    pub(crate) fn of_number(number: usize) -> Option<Family> {
+        match number {
+            0 => Some(Family::Meta),
+            number => Family::ALL.get(number - 1).copied().filter(|family| *family != Family::Meta),
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if self.check_place().is_err() {
+            // To close it, RocksDB removes files and writes others by their paths: in what is there now. It stays open until the
+            // process ends; what was acknowledged is in the synced log.
+            std::mem::forget(Arc::clone(&self.db));
         }
     }
 }
@@ -100,6 +119,8 @@ impl Store {
         if directory::inspect(dir)? == State::Empty {
             create_database(dir, &options.memory, &cache)?;
         }
+        // Before the logs are looked at, since what looks torn may be under way.
+        let lock = lock.and_database(dir)?;
         let plan = recovery::plan(dir, |logs, torn| ask_manifest(dir, logs, torn))?;
         let dropped = plan.apply(dir)?;
         let opened = open_database(&dir.join(DATABASE), &options.memory, &cache, Access::Write)?;
@@ -115,7 +136,7 @@ impl Store {
         if directory::inspect(dir)? == State::Empty {
             return Err(Error::Foreign { dir: dir.clone() });
         }
-        let lock = directory::lock(dir)?;
+        let lock = directory::lock(dir)?.and_database(dir)?;
         let cache = Cache::new_lru_cache(options.memory.block_cache);
         let plan = recovery::plan(dir, |logs, torn| ask_manifest(dir, logs, torn))?;
         let database = dir.join(DATABASE);
@@ -152,7 +173,7 @@ impl Store {
     pub(crate) fn finish_restore(self) -> Result<()> {
         self.flush()?;
         self.check_format()?;
-        let (dir, lock) = (self.dir.clone(), self._lock.clone());
+        let (dir, lock) = (self.dir.clone(), self.lock.clone());
         // RocksDB keeps the paths of its files, so the database is closed before it gets its name.
         drop(self);
         directory::write_marker(&dir)?;
@@ -225,8 +246,16 @@ impl Store {
             writes: AtomicU64::new(0),
             dropped: Vec::new(),
             _view: None,
-            _lock: lock,
+            lock,
         })
+    }
+
+    /// Whether the directory is where it was opened, and not moved away or replaced.
+    ///
+    /// # Errors
+    /// What was moved or replaced.
+    pub(crate) fn check_place(&self) -> std::result::Result<(), String> {
+        self.lock.check_place(&self.dir)
     }
 
     /// Whether writes have failed; shared by the threads of the engine.
@@ -470,8 +499,17 @@ pub(crate) fn open_untracked(path: &Path, memory: &Memory) -> Result<DB> {
 }
 
 /// Opens what RocksDB can read of a damaged database: tables in which anything is damaged are left out as a whole, whatever the
-/// MANIFEST says. Changes the database, which has to be a view.
+/// MANIFEST says. Changes the database, which has to be a view without logs.
 pub(crate) fn open_sound_tables(path: &Path, memory: &Memory) -> Result<DB> {
+    let io = |error| Error::io(format!("reading {}", path.display()), error);
+    let mut has_tables = false;
+    for entry in fs::read_dir(path).map_err(io)? {
+        has_tables |= Path::new(&entry.map_err(io)?.file_name()).extension().is_some_and(|end| end == "sst");
+    }
+    if !has_tables {
+        // RocksDB makes nothing of a directory without tables and logs.
+        return create_at(&path.join("empty"), memory);
+    }
     DB::repair(&database_options(memory, false), path)?;
     let cache = Cache::new_lru_cache(memory.block_cache);
     Ok(open_database(path, memory, &cache, Access::SoundTables)?.0)

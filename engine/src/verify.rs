@@ -1,5 +1,6 @@
 //! Verification: reads everything and says what is wrong with it.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -91,6 +92,7 @@ pub fn verify(
         fault: &mut count,
         progress: &mut progress,
         done: Progress { done: 0, total },
+        reported: HashSet::new(),
     };
     check.run(&store);
     match watermark::check(dir.as_ref(), check.head) {
@@ -111,7 +113,12 @@ struct Check<'a> {
     fault: &'a mut dyn FnMut(Fault),
     progress: &'a mut dyn FnMut(Progress),
     done: Progress,
+    /// RocksDB's errors that were reported: every read of a damaged block returns the same one.
+    reported: HashSet<String>,
 }
+
+/// Bound of `Check::reported`; beyond it errors are reported every time.
+const REPORTED: usize = 10_000;
 
 /// Entries between two calls of the progress function.
 const PROGRESS_STEP: u64 = 4096;
@@ -119,6 +126,7 @@ const PROGRESS_STEP: u64 = 4096;
 impl Check<'_> {
     fn run(&mut self, store: &Store) {
         if let Err(reason) = tables::check(store.db()) {
+            self.reported.insert(reason.clone());
             (self.fault)(Fault { key: None, revision: None, reason: format!("table files: {reason}") });
         }
         match self.pinned.revision(meta::FLOOR) {
@@ -290,17 +298,28 @@ impl Check<'_> {
     }
 
     fn report(&mut self, error: Error) {
-        (self.fault)(match error {
+        let found = match error {
             Error::Corrupt { key, revision, reason } => Fault {
                 key: Some(key),
                 revision: revision.is_set().then_some(revision),
                 reason: reason.to_owned(),
             },
+            Error::Rocks { source } if self.was_reported(source.as_ref()) => return,
             other => Fault { key: None, revision: None, reason: other.to_string() },
-        });
+        };
+        (self.fault)(found);
+    }
+
+    /// Whether that error of RocksDB was reported before; records it.
+    fn was_reported(&mut self, message: &str) -> bool {
+        self.reported.contains(message)
+            || self.reported.len() < REPORTED && !self.reported.insert(message.to_owned())
     }
 
     fn report_block(&mut self, family: Family, error: rocksdb::Error) {
+        if self.was_reported(error.as_ref()) {
+            return;
+        }
         let reason = format!("column family {}: {error}", family.name());
         (self.fault)(Fault { key: None, revision: None, reason });
     }

@@ -5,9 +5,9 @@
 //! open as if what they held had never been, and give out its revisions again. The watermark names the newest log, bytes of it
 //! that are synced, a revision that is durable, and bytes of the MANIFEST that are synced. A start must find at least that.
 //!
-//! It is written before the first group in a new log is acknowledged, two seconds after a commit at the latest, and when
-//! the store is closed. So a missing log is always found, and a shortened one unless all that is missing was written within the last
-//! two seconds.
+//! It is written before the first group in a log is acknowledged, two seconds after a commit at the latest, and when the
+//! store is closed. So a log that is missing or empty is always found, and a shortened one unless all that is missing was written
+//! within the last two seconds.
 //!
 //! The file `WATERMARK` has two slots of a page each, written in turn, so that a torn write leaves the other:
 //!
@@ -230,7 +230,7 @@ impl Watermark {
         Ok(watermark)
     }
 
-    /// A group was written and synced, and `revision` is durable. When the group is the first in a new log, this is on disk when
+    /// A group was written and synced, and `revision` is durable. When the group is the first in its log, this is on disk when
     /// the function returns. `writes` counts the store's writes, each before it is done.
     pub(crate) fn synced(&mut self, revision: Revision, writes: &AtomicU64) -> Result<()> {
         let bytes = self.log_bytes()?;
@@ -242,14 +242,15 @@ impl Watermark {
         let same_log = alone && bytes > self.seen_bytes;
         (self.seen_bytes, self.seen_writes) = (bytes, writes);
         self.reached.revision = revision;
+        let is_first = self.marked.log_bytes == 0;
         if same_log {
             (self.reached.log_bytes, self.is_log_ahead) = (bytes, false);
-            return Ok(());
+            return if is_first { self.mark() } else { Ok(()) };
         }
         let (number, path) = newest_log(&self.database)?;
         if number == self.reached.log {
             self.is_log_ahead = true;
-            return Ok(());
+            return if is_first { self.mark() } else { Ok(()) };
         }
         self.log = File::open(&path).map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
         self.reached.log = number;
@@ -383,17 +384,20 @@ mod tests {
         let database = dir.path().join(directory::DATABASE);
         fs::write(database.join("000004.log"), "one").unwrap();
         watermark.synced(Revision::new(8), &AtomicU64::new(1)).unwrap();
-        assert_eq!(read(dir.path()).unwrap(), Some(mark(4, 0, 7)), "not for every group");
+        assert_eq!(read(dir.path()).unwrap(), Some(mark(4, 3, 8)), "an empty log is a lost one from now on");
+        fs::write(database.join("000004.log"), "one, two").unwrap();
+        watermark.synced(Revision::new(9), &AtomicU64::new(2)).unwrap();
+        assert_eq!(read(dir.path()).unwrap(), Some(mark(4, 3, 8)), "not for every group");
         assert!(watermark.due().is_some());
         // Alone, and the log has not grown.
-        fs::write(database.join("000009.log"), "two").unwrap();
-        watermark.synced(Revision::new(9), &AtomicU64::new(2)).unwrap();
-        assert_eq!(read(dir.path()).unwrap(), Some(mark(9, 3, 9)));
+        fs::write(database.join("000009.log"), "three").unwrap();
+        watermark.synced(Revision::new(10), &AtomicU64::new(3)).unwrap();
+        assert_eq!(read(dir.path()).unwrap(), Some(mark(9, 5, 10)));
         // The log has grown, but somebody else wrote, too.
-        fs::write(database.join("000009.log"), "two, three").unwrap();
-        fs::write(database.join("000010.log"), "four").unwrap();
-        watermark.synced(Revision::new(10), &AtomicU64::new(4)).unwrap();
-        assert_eq!(read(dir.path()).unwrap(), Some(mark(10, 4, 10)));
+        fs::write(database.join("000009.log"), "three, four").unwrap();
+        fs::write(database.join("000010.log"), "five").unwrap();
+        watermark.synced(Revision::new(11), &AtomicU64::new(5)).unwrap();
+        assert_eq!(read(dir.path()).unwrap(), Some(mark(10, 4, 11)));
         assert_eq!(watermark.due(), None);
     }
 

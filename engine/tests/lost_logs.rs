@@ -192,6 +192,20 @@ fn every_lost_log_of_a_killed_store_is_found() {
     }
 }
 
+#[test]
+fn a_log_is_not_empty_once_something_in_it_was_acknowledged() {
+    let (image, head) = closed();
+    let engine = Engine::open(options(image.path())).unwrap();
+    assert_eq!(put(&engine, "key/99", &noise(99, 100)), head.next());
+    // At once: the interval in which the watermark is written has not passed.
+    let (_dir, killed) = copy(image.path());
+    drop(engine);
+    let newest = wal_files(&killed).pop().unwrap();
+    fs::write(&newest, b"").unwrap();
+    let refused = open_complete(&killed, head.next(), "the only log is empty").unwrap().to_string();
+    assert!(refused.contains("shorter than it was"), "{refused}");
+}
+
 fn copy(image: &Path) -> (tempfile::TempDir, PathBuf) {
     let dir = scratch();
     copy_dir(image, dir.path());
@@ -234,6 +248,31 @@ fn a_torn_last_group_is_dropped_and_told() {
         assert_eq!(engine.current_revision(), before, "sector {lost}");
         let [dropped] = engine.dropped() else { panic!("{:?}", engine.dropped()) };
         assert_eq!((&dropped.path, dropped.bytes as usize), (&path, sound.len() - begin));
+        assert_eq!(put(&engine, "next", b"x"), before.next());
+        drop(engine);
+        assert_sound(dir.path());
+    }
+}
+
+/// A write that was not synced is torn, and the log that was begun after it is blank.
+#[test]
+fn a_torn_end_before_a_blank_log_is_dropped() {
+    let (image, log, begin, before) = with_last_group();
+    let sound = fs::read(&log).unwrap();
+    let number: u64 = log.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+    for length in [0, 170, 1488] {
+        let dir = scratch();
+        copy_dir(image.path(), dir.path());
+        let path = dir.path().join("db").join(log.file_name().unwrap());
+        let mut torn = sound.clone();
+        let lost = begin.next_multiple_of(512) + 512;
+        torn[lost..lost + 512].fill(0);
+        fs::write(&path, &torn).unwrap();
+        fs::write(dir.path().join("db").join(format!("{:06}.log", number + 20)), vec![0; length]).unwrap();
+        assert_sound(dir.path());
+        let engine = Engine::open(Options::new(dir.path())).unwrap();
+        assert_eq!(engine.current_revision(), before, "{length} bytes");
+        assert_eq!(engine.dropped().len(), if length == 0 { 1 } else { 2 });
         assert_eq!(put(&engine, "next", b"x"), before.next());
         drop(engine);
         assert_sound(dir.path());
@@ -469,6 +508,10 @@ fn a_damaged_block_hides_nothing_of_other_tables() {
         let mut bytes = fs::read(table).unwrap();
         bytes[20] ^= 0x55;
         fs::write(dir.path().join("db").join(table.file_name().unwrap()), bytes).unwrap();
+        let mut blocks = Vec::new();
+        verify(dir.path(), |_| {}, |fault| blocks.extend(fault.key.is_none().then_some(fault.reason)))
+            .unwrap();
+        assert_eq!(blocks.len(), 1, "a line for a damaged block: {blocks:#?}");
         let done = repair(dir.path(), true, |_| {}, |_| {}).unwrap();
         assert_eq!((done.kept, done.lost), (KEYS, 0), "{table:?}: {done:?}");
         assert!(done.reverted <= KEYS / 50, "{table:?}: {done:?}");
@@ -514,6 +557,11 @@ fn a_repair_that_was_killed_is_done_by_the_next() {
         }
         let done = repair(dir.path(), true, |_| {}, |_| {}).unwrap();
         assert_eq!((done.needed, done.continued), (true, !moved.is_empty()), "{moved:?}");
+        if done.continued {
+            let aside = done.kept_in.unwrap();
+            assert_eq!(aside, dir.path().join("repair-1"));
+            assert!(aside.join("db/CURRENT").exists() && aside.join("WATERMARK").exists(), "{moved:?}");
+        }
         assert_sound(dir.path());
         drop(Engine::open(options(dir.path())).unwrap());
         assert!(!repair(dir.path(), true, |_| {}, |_| {}).unwrap().needed, "{moved:?}");

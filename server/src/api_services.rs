@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use plinth_codec::{tree, Map, Value};
 
-use crate::conditions;
 use crate::endpoints::catalog;
 use crate::handlers::write::{self, Birth};
 use crate::handlers::{delete, Context};
-use crate::metadata;
 use crate::registry::Registry;
-use crate::request_info::Verb;
 use crate::server::Server;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::conditions;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
 
 const RESOURCE: (&str, &str, &str) = ("apiregistration.k8s.io", "v1", "apiservices");
 /// Whose the object is: of the server, made once at each start, or following the definitions.

@@ -10,8 +10,8 @@ use plinth_codec::{json, Value};
 use plinth_engine::Revision;
 
 use crate::registry::{ResourceType, StorageForm};
-use crate::status::ApiError;
 use crate::storage::stored::Stored;
+use plinth_api::api_error::ApiError;
 
 /// Changes the shape of an object in place; type metadata is the caller's business.
 type Convert = fn(&mut Value);

@@ -6,11 +6,11 @@
 
 use plinth_codec::Value;
 
-use crate::metadata;
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::storage::key;
 use crate::storage::stored::Head;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
 
 /// A cluster-scoped object that is being deleted.
 #[derive(Clone, Debug)]

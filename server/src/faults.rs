@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 /// How often the log is told.
 const PERIOD: Duration = Duration::from_secs(1);

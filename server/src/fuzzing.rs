@@ -15,11 +15,11 @@ use crate::authn::oidc::config::Configuration as OidcConfiguration;
 use crate::authn::token_file::TokenFile;
 use crate::authn::{impersonation, websocket};
 use crate::outward::kubeconfig::Kubeconfig;
-use crate::query::{parameter, parameters, Query};
-use crate::request_info::{route, Route};
 use crate::storage::continue_token::ContinueTokens;
 use crate::storage::stored::{self, Head, Stored};
 use crate::{admission, audit, authn, authz, custom_resources, encryption};
+use plinth_api::query::{parameter, parameters, Query};
+use plinth_api::request_info::{route, Route};
 
 /// The door of one fuzz target.
 pub type Target = (&'static str, fn(&[u8]));

@@ -5,17 +5,17 @@
 //! | step | module |
 //! |---|---|
 //! | connection, TLS, HTTP/1.1 and HTTP/2 | [`http`] |
-//! | group, version, resource, verb | [`request_info`], [`query`] |
+//! | group, version, resource, verb | [`plinth_api::request_info`], [`plinth_api::query`] |
 //! | who asks | [`authn`] |
 //! | whether there is room for it now | [`flow_control`] |
 //! | whether they may | [`authz`] |
 //! | what is filled in and refused around an object | [`admission`] |
 //! | what is recorded of it | [`audit`] |
-//! | the verb | [`handlers`], with [`metadata`], [`ownership`], [`strategy`], [`selection`], [`conversion`] |
+//! | the verb | [`handlers`], with [`ownership`], [`strategy`], [`selection`], [`conversion`] |
 //! | calls to services elsewhere | [`outward`] |
 //! | keys of the curve that ring does not have | [`p521`] |
 //! | objects over the engine | [`storage`], [`encryption`] |
-//! | what goes out | [`representation`], [`status`] |
+//! | what goes out | [`representation`], [`plinth_api::api_error`] |
 //!
 //! [`registry`] says what is served, [`endpoints`] and [`discovery`] answer the paths that are no resource,
 //! [`bootstrap`] makes what a first start needs, [`controllers`] keep promises that outlast a request, [`cli`]
@@ -50,7 +50,6 @@ pub mod authz;
 pub mod bootstrap;
 pub mod certificates;
 pub mod cli;
-pub mod conditions;
 pub mod controllers;
 pub mod conversion;
 pub mod custom_resources;
@@ -59,28 +58,23 @@ pub mod discovery;
 pub mod encryption;
 pub mod endpoints;
 pub mod faults;
-pub mod field;
 pub mod flow_control;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod handlers;
 pub mod heavy;
 pub mod http;
-pub mod metadata;
 pub mod metrics;
 pub mod outward;
 pub mod ownership;
 pub mod p521;
 pub mod pipeline;
 pub mod private_files;
-pub mod query;
 pub mod recovery;
 pub mod registry;
 pub mod reload;
 pub mod representation;
-pub mod request_info;
 pub mod selection;
 pub mod server;
-pub mod status;
 pub mod storage;
 pub mod strategy;

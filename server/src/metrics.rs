@@ -86,7 +86,7 @@ impl Metrics {
         let verb = label.verb.as_str();
         let code = code.to_string();
         self.requests.with_label_values(&[verb, group, version, resource, subresource, &code]).inc();
-        if label.verb != crate::request_info::Verb::Watch {
+        if label.verb != plinth_api::request_info::Verb::Watch {
             self.durations.with_label_values(&[verb, group, resource]).observe(took.as_secs_f64());
         }
     }

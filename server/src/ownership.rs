@@ -10,9 +10,9 @@ use plinth_codec::Value;
 use crate::conversion;
 use crate::custom_resources::object::convert_now;
 use crate::handlers::Context;
-use crate::metadata;
 use crate::registry::{Registry, ResourceType};
-use crate::status::{ApiError, Cause, Reason};
+use plinth_api::api_error::{ApiError, Cause, Reason};
+use plinth_api::metadata;
 
 /// The other served versions of a resource, for fields that were written through them.
 struct ServedVersions<'a> {

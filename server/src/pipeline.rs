@@ -15,7 +15,7 @@ use smol_str::SmolStr;
 use crate::audit::latency::{timed, Layer};
 use crate::audit::{self, Recorder};
 use crate::authn::remarks::{self, Remark};
-use crate::authn::{impersonation, websocket, Identity, Peer, User};
+use crate::authn::{impersonation, websocket, Identity, Peer};
 use crate::authz::{Decision, RequestAttributes};
 use crate::endpoints;
 use crate::flow_control::{self, Digest, Refused, Schema, Seat};
@@ -25,13 +25,14 @@ use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
 use crate::http::turns::Member;
 use crate::http::upgrade::Upgrade;
-use crate::query::Query;
 use crate::recovery::recover;
 use crate::registry::{Registry, ResourceType};
 use crate::representation;
-use crate::request_info::{self, RequestInfo, Route, Verb};
 use crate::server::Server;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::query::Query;
+use plinth_api::request_info::{self, RequestInfo, Route, Verb};
+use plinth_api::user::User;
 
 /// What the steps of a request have found out so far, whatever comes of it.
 #[derive(Default)]
@@ -55,17 +56,23 @@ pub struct Came {
 /// Answers one request. Never fails: what goes wrong becomes a Status.
 pub async fn handle(server: Arc<Server>, came: Came, request: Request<RequestBody>) -> Response<Body> {
     let started = Instant::now();
+    let is_head = request.method() == Method::HEAD;
     let route = request_info::route(request.method(), request.uri().path(), request.uri().query());
     let route = match route {
         Ok(route) => route,
-        Err(error) => return endpoints::refuse_path(error, request.uri()),
+        Err(error) => {
+            let mut refused = endpoints::refuse_path(error, request.uri());
+            if is_head {
+                drop_body(&mut refused);
+            }
+            return refused;
+        }
     };
     let audit_id = audit::id(request.headers());
     let accept = request.headers().get(ACCEPT).cloned();
     let target = Target::of(server.registry(), &route);
     let label = RequestLabel::of(&route, request.method(), target.resource.as_deref());
     let http1 = request.version() < hyper::Version::HTTP_2;
-    let is_head = request.method() == Method::HEAD;
     let _in_flight = server.metrics.in_flight(label.verb.mutates());
     let mut told = Told::default();
     let came_from = Origin { came: &came, audit_id: &audit_id };

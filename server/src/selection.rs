@@ -2,11 +2,11 @@
 
 use plinth_codec::selector::{FieldSelector, LabelSelector};
 
-use crate::query::Query;
 use crate::registry::ResourceType;
-use crate::status::ApiError;
 use crate::storage::key;
 use crate::storage::stored::Head;
+use plinth_api::api_error::ApiError;
+use plinth_api::query::Query;
 
 /// The parsed selectors of a request.
 #[derive(Debug)]

@@ -233,6 +233,46 @@ async fn nobody_grants_more_than_they_have() {
 }
 
 #[tokio::test]
+async fn small_roles_that_stand_for_billions_of_permissions_are_decided() {
+    let access = shared().await;
+    let namespace = namespace(&access.client().await, "products").await;
+    let carol = unique("carol");
+    let (roles, bindings) = (
+        format!("{RBAC}/namespaces/{namespace}/roles"),
+        format!("{RBAC}/namespaces/{namespace}/rolebindings"),
+    );
+    let own = json!({ "metadata": { "name": "own" }, "rules": [
+        rule(GROUP, "roles", &["create"]), rule("", "pods", &["get"]),
+    ] });
+    admin(access, Method::POST, &roles, own).await;
+    admin(access, Method::POST, &bindings, binding("own", ("Role", "own"), &carol)).await;
+    let create = |rules: Value| {
+        let role = json!({ "metadata": { "name": unique("product") }, "rules": [rules] });
+        ask(access, (&carol, &[]), Method::POST, &roles, role)
+    };
+    let repeated = |text: &str| vec![text.to_owned(); 3000];
+    let distinct = |prefix: &str| (0..300).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
+
+    let held = json!({ "apiGroups": repeated(""), "resources": repeated("pods"), "verbs": repeated("get"), "resourceNames": distinct("n") });
+    let (status, answer) = create(held).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    let missing =
+        json!({ "apiGroups": repeated(""), "resources": repeated("pods"), "verbs": repeated("list") });
+    let (status, answer) = create(missing).await;
+    let message = answer["message"].as_str().unwrap_or_default();
+    assert_eq!(status, StatusCode::FORBIDDEN, "{answer}");
+    assert!(
+        message.ends_with("not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"list\"]}"),
+        "{message}"
+    );
+    let missing = json!({ "apiGroups": distinct("g"), "resources": distinct("r"), "verbs": distinct("v"), "resourceNames": distinct("n") });
+    let (status, answer) = create(missing).await;
+    let message = answer["message"].as_str().unwrap_or_default();
+    assert_eq!(status, StatusCode::FORBIDDEN, "{answer}");
+    assert!(message.ends_with("\nand others") && message.len() < 1 << 20, "{} bytes", message.len());
+}
+
+#[tokio::test]
 async fn aggregated_roles_follow() {
     let access = shared().await;
     let (part, sum, label) = (unique("part"), unique("sum"), unique("gather"));

@@ -282,6 +282,64 @@ async fn a_restored_directory_takes_the_keys_that_are_put_there() {
     }
 }
 
+#[tokio::test]
+async fn a_damaged_key_of_continue_tokens_is_reported_and_repaired() {
+    let (root, data, path) = copy_of_populated().await;
+    fs::write(data.join("continue.key"), "").expect("write");
+    let refusal = start(root.path()).await.expect_err("damage");
+    assert!(refusal.contains("continue.key is damaged"), "{refusal}");
+    let (done, text) = run(&["verify", "--data-dir", &path]);
+    assert!(!done && text.contains("continue.key is damaged"), "{text}");
+    let (done, text) = run(&["repair", "--data-dir", &path]);
+    assert!(!done && text.contains("continue.key is damaged") && text.contains("--yes"), "{text}");
+    let (done, text) = run(&["repair", "--data-dir", &path, "--yes"]);
+    assert!(done, "{text}");
+    start(root.path()).await.expect("a new key");
+    let (done, text) = run(&["verify", "--data-dir", &path]);
+    assert!(done, "{text}");
+}
+
+/// Each writes a file of its own, and one of them gets the name.
+#[tokio::test(flavor = "multi_thread")]
+async fn backups_at_once_to_one_path_leave_one_whole_archive() {
+    let server = populated().await;
+    let root = TempDir::new().expect("directory");
+    start_on_copy(&server, root.path(), |kubeconfig| {
+        let archive = root.path().join("archive");
+        let to = archive.to_str().expect("text");
+        let backups: Vec<_> = (0..4)
+            .map(|_| {
+                let mut command = launch().command(["backup", "--kubeconfig", kubeconfig, "--to", to]);
+                command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+                command.spawn().expect("plinth runs")
+            })
+            .collect();
+        let outputs = backups.into_iter().map(|backup| backup.wait_with_output().expect("output"));
+        let failed: Vec<_> = outputs.filter(|output| !output.status.success()).collect();
+        assert_eq!(failed.len(), 3);
+        for output in failed {
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert!(text.contains("is there already"), "{text}");
+        }
+        let left: Vec<_> = fs::read_dir(root.path()).expect("directory").flatten().collect();
+        let left = left.iter().filter(|entry| entry.file_name().to_string_lossy().contains("unfinished"));
+        assert_eq!(left.count(), 0);
+        let restored = root.path().join("restored");
+        let (done, text) = run(&["restore", "--from", to, "--data-dir", restored.to_str().expect("text")]);
+        assert!(done, "{text}");
+    })
+    .await;
+}
+
+/// Runs a server on a copy of another one's data while `with` does something with its kubeconfig.
+async fn start_on_copy(server: &TestServer, root: &Path, with: impl FnOnce(&str)) {
+    copy(&server.data(), &root.join("data"));
+    let mut copied = launch().start(root, &[BARE_NAMESPACES]).await.expect("start");
+    copied.ready(READY_WITHIN).await.expect("ready");
+    let kubeconfig = copied.kubeconfig();
+    tokio::task::block_in_place(|| with(kubeconfig.to_str().expect("text")));
+}
+
 /// The tag around a certificate is not signed: no reader but the one of TLS minds it.
 #[tokio::test]
 async fn damage_around_a_certificate_is_reported_and_repaired() {

@@ -1,8 +1,9 @@
 //! Objects that a repair of a damaged store has lost, while others that belong to them are still there: a start makes what every cluster
 //! has, and what nobody holds any more can be had again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
 use futures::StreamExt;
 use http::Method;
@@ -104,6 +105,39 @@ async fn what_a_lost_service_held_is_given_to_the_one_that_asks_for_it() {
     server.terminate().await.expect("stopped");
 }
 
+/// A deleted IPAddress, and after a repair one or a node port that is lost: the Service that says it has them goes on holding them.
+#[tokio::test]
+async fn what_a_service_says_it_holds_is_held() {
+    let root = TempDir::new().expect("directory");
+    let (mut server, mut connection) = start(root.path(), &[]).await;
+    let (code, text) = create_service(&mut connection, "kept", "10.0.0.50", 30100).await;
+    assert_eq!(code, 201, "{text}");
+    let (_, before) = get(&mut connection, &format!("{ADDRESSES}/10.0.0.50")).await;
+    let call = Call::new(Method::DELETE, format!("{ADDRESSES}/10.0.0.50"));
+    assert_eq!(connection.call(&call).await.expect("an answer").status, 200);
+    // Made again in the background.
+    let there_again = async {
+        while get(&mut connection, &format!("{ADDRESSES}/10.0.0.50")).await.0 != 200 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(100), there_again).await.expect("it is there again");
+    let (_, after) = get(&mut connection, &format!("{ADDRESSES}/10.0.0.50")).await;
+    assert_ne!(before["metadata"]["uid"], after["metadata"]["uid"]);
+    server.terminate().await.expect("stopped");
+    let lost = ["networking.k8s.io/ipaddresses/10.0.0.50", "allocations/nodeports/30100"];
+    let keys = remove(root.path(), |key| lost.contains(&key)).await;
+    assert_eq!(keys.iter().filter(|key| lost.contains(&key.as_str())).count(), 2, "{keys:?}");
+    let (mut server, mut connection) = start(root.path(), &[]).await;
+    let (_, address) = get(&mut connection, &format!("{ADDRESSES}/10.0.0.50")).await;
+    assert_eq!(address["spec"]["parentRef"]["name"], "kept", "{address}");
+    for (address, port) in [("10.0.0.50", 30101), ("10.0.0.51", 30100)] {
+        let (code, text) = create_service(&mut connection, "other", address, port).await;
+        assert!(code == 422 && text.contains("already allocated"), "{code} {text}");
+    }
+    server.terminate().await.expect("stopped");
+}
+
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("directory");
     for entry in std::fs::read_dir(from).expect("directory") {
@@ -143,6 +177,39 @@ async fn no_part_of_what_every_cluster_has_keeps_a_server_from_starting() {
         let kept = ["/api/v1/namespaces/default", "/apis/networking.k8s.io/v1/servicecidrs/kubernetes"];
         for path in kept {
             assert_eq!(get(&mut connection, path).await.0, 200, "{what}: {path}");
+        }
+        server.kill().expect("stopped");
+    });
+    futures::stream::iter(starts).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+}
+
+/// One object of each collection is no object any more: the server starts, answers for it with an error, and says so.
+#[tokio::test]
+async fn no_damaged_object_keeps_a_server_from_starting() {
+    let root = TempDir::new().expect("directory");
+    let (mut server, _) = start(root.path(), &[]).await;
+    server.terminate().await.expect("stopped");
+    let keys = remove(root.path(), |_| false).await;
+    let collection = |key: &str| key.splitn(3, '/').take(2).collect::<Vec<_>>().join("/");
+    let firsts: BTreeMap<String, &String> = keys.iter().rev().map(|key| (collection(key), key)).collect();
+    assert!(firsts.len() > 12, "{firsts:?}");
+    let root = root.path();
+    let starts = firsts.values().map(|key| async move {
+        let copied = TempDir::new().expect("directory");
+        copy(&root.join("data"), &copied.path().join("data"));
+        let engine = Engine::open(Options::new(copied.path().join("data/store"))).expect("the store");
+        let damage = Transaction::new().put(key.to_string(), "no object");
+        engine.transact(damage).await.expect("commit");
+        engine.close().expect("close");
+        drop(engine);
+        let (mut server, mut connection) = start(copied.path(), &[]).await;
+        let (code, text) = get(&mut connection, "/api/v1/namespaces/kube-public").await;
+        assert_eq!(code, 200, "{key}: {text}");
+        let is_used_at_start = ["core/services/", "networking.k8s.io/servicecidrs/", "rbac."];
+        if is_used_at_start.iter().any(|prefix| key.starts_with(prefix)) {
+            let is_logged =
+                || std::future::ready(server.log().tail(1000).contains("stored object is damaged"));
+            plinth_tests::eventually(&format!("{key} is reported as damaged"), is_logged).await;
         }
         server.kill().expect("stopped");
     });

@@ -296,3 +296,22 @@ async fn who_waits_to_be_asked_for_a_body_is_refused_before() {
     assert!(answer.starts_with("HTTP/1.1 40"), "{answer}");
     assert!(answer.to_lowercase().contains("connection: close"), "{answer}");
 }
+
+/// Over HTTP/2 nobody but the server keeps a body from a HEAD.
+#[tokio::test]
+async fn no_answer_to_a_head_has_a_body() {
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let mut connection = shared().await.connect(protocol).await;
+        for (path, status) in [
+            ("/api/v1/namespaces", 405),
+            ("/livez", 200),
+            ("/api/v1/namespaces/default/pods/absent", 405),
+            ("/api/v1/namespaces/default/pods/pr%oxy", 400),
+            ("/nobody", 404),
+            ("/api/v1/namespaces/default/pods/absent/proxy", 404),
+        ] {
+            let answer = connection.call(&Call::new(Method::HEAD, path)).await.expect(path);
+            assert_eq!((answer.status.as_u16(), answer.body.len()), (status, 0), "{protocol:?} {path}");
+        }
+    }
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use http::Method;
 use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
-use plinth_benches::api::server::{READY_WITHIN, STOP_WITHIN};
+use plinth_benches::api::server::{Server, READY_WITHIN, STOP_WITHIN};
 use plinth_tests::server::launch;
 use serde_json::json;
 
@@ -54,6 +54,55 @@ fn config_map(name: &str) -> Call {
     Call::new(Method::POST, "/api/v1/namespaces/default/configmaps").body(JSON, body.to_string())
 }
 
+/// How the process ends, which it does by itself.
+async fn ending(server: &mut Server) -> String {
+    let deadline = Instant::now() + STOP_WITHIN;
+    loop {
+        if let Some(ended) = server.ended() {
+            return ended;
+        }
+        assert!(Instant::now() < deadline, "the process ends");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// RocksDB would go on in whatever takes the directory's place.
+#[tokio::test]
+async fn a_server_whose_data_directory_is_moved_ends() {
+    let launch = launch();
+    let dir = launch.data_dir().expect("directory");
+    let mut server = launch.start(dir.path(), &[]).await.expect("start");
+    server.ready(READY_WITHIN).await.expect("ready");
+    let mut connection =
+        server.endpoint().expect("endpoint").connect(Protocol::Http1).await.expect("connection");
+    connection.must(&config_map("before")).await.expect("created");
+    let (data, moved) = (dir.path().join("data"), dir.path().join("moved"));
+    std::fs::rename(&data, &moved).expect("moved");
+    assert_eq!(ending(&mut server).await, "exit status: 74");
+    let log = server.log().tail(100);
+    assert!(log.contains("moved or replaced while it was in use"), "{log}");
+    assert!(!data.exists(), "nothing is made in its place");
+    std::fs::rename(&moved, &data).expect("moved back");
+    server.restart().await.expect("restarted");
+    let mut connection =
+        server.endpoint().expect("endpoint").connect(Protocol::Http1).await.expect("connection");
+    connection.must(&Call::get("/api/v1/namespaces/default/configmaps/before")).await.expect("acknowledged");
+
+    // A second directory with a link to the database of the first.
+    let second = dir.path().join("second/data");
+    std::fs::create_dir_all(second.join("store")).expect("directory");
+    for name in ["plinth", "continue.key", "store/PLINTH", "store/WATERMARK"] {
+        std::fs::copy(data.join(name), second.join(name)).expect(name);
+    }
+    std::os::unix::fs::symlink(data.join("pki"), second.join("pki")).expect("link");
+    std::os::unix::fs::symlink(data.join("store/db"), second.join("store/db")).expect("link");
+    std::fs::remove_file(data.join("store/db/LOCK")).expect("RocksDB's own lock");
+    let mut other = launch.start(&dir.path().join("second"), &[]).await.expect("start");
+    let refusal = other.ready(READY_WITHIN).await.expect_err("one database has one server").to_string();
+    assert!(refusal.contains("is in use by another process"), "{refusal}");
+    connection.must(&config_map("after")).await.expect("created");
+}
+
 #[tokio::test]
 async fn a_failed_sync_ends_the_server_and_is_never_tried_again() {
     let launch = launch();
@@ -83,14 +132,7 @@ async fn a_failed_sync_ends_the_server_and_is_never_tried_again() {
     let refused = connection.call(&config_map("after")).await.expect("an answer");
     assert_eq!(refused.status, 503, "{}", refused.text());
 
-    let deadline = Instant::now() + STOP_WITHIN;
-    let ended = loop {
-        if let Some(ended) = server.ended() {
-            break ended;
-        }
-        assert!(Instant::now() < deadline, "the process ends");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    };
+    let ended = ending(&mut server).await;
     assert_eq!(ended, "exit status: 74");
     let log = server.log().tail(100);
     assert_eq!(log.matches("Storage engine has failed").count(), 1, "{log}");

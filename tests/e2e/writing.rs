@@ -225,6 +225,38 @@ async fn what_is_fixed_once_a_pod_is_there() {
     let resize = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
     let refused = send(&client, "PATCH", &format!("{pods}/p/resize"), &resize).await;
     assert_eq!((refused.code, refused.fields()), (422, vec!["spec"]), "{}", refused.body);
+    // Claims of devices are no resource that can be resized.
+    let claims = json!({"metadata": {"name": "claims"}, "spec": {
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}],
+        "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}],
+    }});
+    make(&client, &pods, &claims).await;
+    let resize = |resources: Value| {
+        let resize = json!({"spec": {"containers": [{"name": "c", "resources": resources}]}});
+        async { send(&client, "PATCH", &format!("{pods}/claims/resize"), &{ resize }).await }
+    };
+    let refused = resize(json!({"claims": [{"name": "gpu"}]})).await;
+    assert_eq!((refused.code, refused.fields()), (422, vec!["spec"]), "{}", refused.body);
+    assert!(
+        refused.text("/message").ends_with("only cpu and memory resources are mutable"),
+        "{}",
+        refused.body
+    );
+    let resized = resize(json!({"requests": {"cpu": "2"}})).await;
+    assert_eq!(resized.code, 200, "{}", resized.body);
+}
+
+#[tokio::test]
+async fn what_does_not_fit_into_the_storage_is_refused() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "oversized").await;
+    // Defaults make each port three times as long.
+    let ports: Vec<Value> = (1..50_000).map(|i| json!({"name": format!("p{i}"), "port": i})).collect();
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": ports}});
+    let services = format!("/api/v1/namespaces/{namespace}/services");
+    let refused = send(&client, "POST", &services, &service).await;
+    assert_eq!((refused.code, refused.text("/reason")), (413, "RequestEntityTooLarge"), "{}", refused.body);
+    assert!(refused.text("/message").starts_with("Request entity too large: value has "), "{}", refused.body);
 }
 
 #[tokio::test]

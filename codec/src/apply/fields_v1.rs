@@ -5,9 +5,12 @@
 //! dropped.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{self, AtomicU64};
 use std::sync::LazyLock;
+
+use smol_str::SmolStr;
 
 use super::path::{BadElement, PathElement};
 use super::remove::step;
@@ -184,15 +187,12 @@ struct Below {
 
 fn look_for(reader: &mut Reader<'_>, paths: View<'_>, enough: usize) -> Option<Below> {
     let (mut first, mut has_dot, mut found) = (true, false, 0);
+    let mut steps = Steps::of(paths);
     while let Some(key) = reader.key(first).ok()? {
         first = false;
         has_dot |= key == ".";
         let token = reader.token().ok()?;
-        let node = paths.nodes().find(|node| match node.element {
-            PathElement::Field(name) => key.strip_prefix("f:") == Some(name),
-            other => !key.starts_with("f:") && other.to_key() == *key,
-        });
-        match (node, &token) {
+        match (steps.find(&key), &token) {
             (Some(node), Token::Object) => {
                 let below = look_for(reader, node.below, enough - found)?;
                 found += below.found;
@@ -207,6 +207,42 @@ fn look_for(reader: &mut Reader<'_>, paths: View<'_>, enough: usize) -> Option<B
         }
     }
     Some(Below { found, is_member: has_dot || first })
+}
+
+/// The steps of one level of a set by their keys in a tree. The keys come in any order, so each one is searched for.
+struct Steps<'s> {
+    /// Steps to fields: the first ones of a level, sorted by name.
+    fields: Vec<Node<'s>>,
+    /// The other steps of the level, as the set has them.
+    others: Vec<Node<'s>>,
+    /// The other steps by the text of their keys; made when the first such key comes.
+    by_key: Option<Vec<(SmolStr, Node<'s>)>>,
+}
+
+impl<'s> Steps<'s> {
+    fn of(paths: View<'s>) -> Steps<'s> {
+        let (fields, others) = paths.nodes().partition(|node| matches!(node.element, PathElement::Field(_)));
+        Steps { fields, others, by_key: None }
+    }
+
+    /// The step with that key. `O(log n)`.
+    fn find(&mut self, key: &str) -> Option<Node<'s>> {
+        if let Some(name) = key.strip_prefix("f:") {
+            let at = self.fields.binary_search_by(|node| match node.element {
+                PathElement::Field(field) => field.as_str().cmp(name),
+                _ => Ordering::Greater,
+            });
+            return at.ok().and_then(|at| self.fields.get(at)).copied();
+        }
+        let others = &self.others;
+        let by_key = self.by_key.get_or_insert_with(|| {
+            let mut by_key: Vec<_> = others.iter().map(|node| (node.element.to_key(), *node)).collect();
+            by_key.sort_by(|(a, _), (b, _)| a.cmp(b));
+            by_key
+        });
+        let at = by_key.binary_search_by(|(text, _)| text.as_str().cmp(key)).ok()?;
+        by_key.get(at).map(|(_, node)| *node)
+    }
 }
 
 /// Whether the fields are those of a set.
@@ -231,13 +267,13 @@ pub(super) fn is_empty(fields: &Value) -> bool {
 pub(super) fn fits(fields: &Value, schema: &Schema, root: TypeId) -> bool {
     let text = text_of(fields);
     let known = std::ptr::eq(schema, builtin()).then(|| KNOWN.place(&text, root));
-    if known.is_some_and(|(slot, hash)| slot.load(Ordering::Relaxed) == hash) {
+    if known.is_some_and(|(slot, hash)| slot.load(atomic::Ordering::Relaxed) == hash) {
         return true;
     }
     let parts = reader(&text).and_then(|mut reader| parts_of(&mut reader, schema, Ref::root(root)));
     let fits = parts.is_none_or(|parts| parts != Parts::OfAnAtom);
     if let Some((slot, hash)) = known.filter(|_| fits) {
-        slot.store(hash, Ordering::Relaxed);
+        slot.store(hash, atomic::Ordering::Relaxed);
     }
     fits
 }

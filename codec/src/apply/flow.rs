@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use smol_str::SmolStr;
 
 use super::compare::{compare, Comparison};
-use super::conflict::Conflicts;
+use super::conflict::{Conflict, Conflicts};
 use super::extract::{all_fields, field_set, never_owned};
 use super::managed::{self, BadManaged, Entry, Fields, Managed, Operation};
 use super::path::same;
@@ -166,7 +166,11 @@ pub fn apply(
         // kubectl, moving over from client-side apply, may take what its last configuration set.
         if context.manager == last_applied::KUBECTL {
             if let Some(own) = last_applied::fields(live, context) {
-                let others: Vec<_> = conflicts.0.iter().filter(|c| !own.contains(&c.path)).cloned().collect();
+                // A set is searched level by level, each from its first step: too long for many conflicts in one list.
+                let mut own = own.paths();
+                own.sort_unstable();
+                let is_own = |c: &&Conflict| own.binary_search(&c.path).is_ok();
+                let others: Vec<_> = conflicts.0.iter().filter(|c| !is_own(c)).cloned().collect();
                 outcome = match others.is_empty() {
                     true => applying.run(managed, true),
                     false => Err(Conflicts(others)),

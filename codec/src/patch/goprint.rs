@@ -31,8 +31,8 @@ pub fn text(v: &Value) -> String {
     })
 }
 
-/// A list as `%v` prints it.
-pub(crate) fn list(items: &[Value]) -> String {
+/// A list as `%v` prints it: `[x y]`, cut after `MAX_PRINT` bytes.
+pub fn list(items: &[Value]) -> String {
     Printer::printed(MAX_PRINT, |printer| printer.list(items))
 }
 

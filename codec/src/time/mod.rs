@@ -8,8 +8,7 @@ mod duration;
 mod timestamp;
 
 pub use duration::{format_duration, human, parse_duration};
-pub use timestamp::Timestamp;
-pub(crate) use timestamp::{civil, days};
+pub use timestamp::{civil_from_days, days_from_civil, Timestamp};
 
 /// Why a text is no time or duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -55,7 +55,7 @@ impl Timestamp {
     }
 
     fn write_seconds(self, out: &mut [u8; 28]) -> usize {
-        let (year, month, day) = civil(self.seconds.div_euclid(DAY));
+        let (year, month, day) = civil_from_days(self.seconds.div_euclid(DAY));
         let second = self.seconds.rem_euclid(DAY) as u64;
         // Years beyond four digits exist only in protobuf bodies made to be odd.
         put(out, 0, year.clamp(0, 9999) as u64, 4);
@@ -100,8 +100,8 @@ fn finish(out: &mut [u8; 28], end: usize) -> SmolStr {
     SmolStr::new(std::str::from_utf8(&out[..=end]).unwrap_or_default())
 }
 
-/// Year, month and day of a day counted from 1970 (Howard Hinnant's `civil_from_days`).
-pub(crate) fn civil(days: i64) -> (i64, i64, i64) {
+/// Year, month and day of a day counted from 1970-01-01 (Howard Hinnant's algorithm of that name).
+pub fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
@@ -113,8 +113,8 @@ pub(crate) fn civil(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// The inverse of [`civil`].
-pub(crate) fn days(year: i64, month: i64, day: i64) -> i64 {
+/// The day counted from 1970-01-01 of a year, month and day: the inverse of [`civil_from_days`].
+pub fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = year - i64::from(month <= 2);
     let era = year.div_euclid(400);
     let year_of_era = year.rem_euclid(400);
@@ -241,7 +241,7 @@ fn read(text: &str, layout: &'static str) -> Result<Timestamp, TimeError> {
     if !(1..=days_in(year, month)).contains(&day) {
         return Err(walk.range("day"));
     }
-    let seconds = days(year, month, day) * DAY + hour * 3600 + minute * 60 + second - offset;
+    let seconds = days_from_civil(year, month, day) * DAY + hour * 3600 + minute * 60 + second - offset;
     Ok(Timestamp { seconds, nanos })
 }
 

@@ -28,6 +28,8 @@ pub(super) struct Copy<'a> {
     pub new: Option<&'a DB>,
     pub batch: WriteBatch,
     pub repaired: &'a mut Repaired,
+    /// What was done last to keys in logs that are dropped. Those that were looked at are taken out.
+    pub dropped: BTreeMap<Vec<u8>, Logged>,
     /// The highest revision that was met.
     pub highest: Revision,
     /// Keys that were looked at.
@@ -56,10 +58,10 @@ impl Damaged {
 }
 
 /// What the change log says of a key last.
-#[derive(Clone, Copy)]
-struct Logged {
-    revision: Revision,
-    is_deleted: bool,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Logged {
+    pub revision: Revision,
+    pub is_deleted: bool,
 }
 
 /// The newest sound version of each damaged key in a column family, in the order of keys.
@@ -191,6 +193,9 @@ impl Copy<'_> {
             let Some(key) = keys.into_iter().flatten().min().cloned() else { return Ok(()) };
             let (beside, older) = (current.take(&key), history.take(&key));
             let logged = named.remove(&key).flatten();
+            // What was dropped is newer than what is not. It did not happen, deletions neither.
+            let dropped = self.dropped.remove(&key).map(|dropped| Logged { is_deleted: false, ..dropped });
+            let logged = dropped.or(logged);
             self.rescue(old, &key, beside, older, logged)?;
             self.progress();
         }
@@ -251,8 +256,37 @@ impl Copy<'_> {
         }
     }
 
+    /// Counts the keys of dropped logs of which nothing stays. For when everything is copied.
+    pub(super) fn count_dropped(&mut self) {
+        for (key, logged) in std::mem::take(&mut self.dropped) {
+            if !logged.is_deleted {
+                self.repaired.lost += 1;
+                (self.note)(format!(
+                    "key {}: revision {} in a dropped log is the only one that is known of it",
+                    record::printable(&key),
+                    logged.revision
+                ));
+            }
+        }
+    }
+
     fn keep(&mut self, key: &[u8], header: Header, value: &[u8]) -> Result<()> {
-        self.highest = self.highest.max(header.mod_revision);
+        let found = header.mod_revision;
+        self.highest = self.highest.max(found);
+        let dropped = match header.kind {
+            // Created in a dropped log: lost.
+            Kind::Tombstone => None,
+            _ => self.dropped.remove(key).filter(|dropped| dropped.revision > found),
+        };
+        if let Some(dropped) = dropped {
+            self.repaired.reverted += 1;
+            let change = if dropped.is_deleted { "deleted" } else { "changed" };
+            (self.note)(format!(
+                "key {}: the version of revision {found} stays; it was {change} at revision {} in a dropped log",
+                record::printable(key),
+                dropped.revision
+            ));
+        }
         // Nothing below the store's new revision can be read, so nobody misses a tombstone.
         if header.kind == Kind::Tombstone {
             return Ok(());

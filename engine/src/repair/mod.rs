@@ -9,20 +9,25 @@
 //! point, either the old database is in its place, or the start is refused and the repair continues.
 
 mod copy;
+mod replay;
 mod salvage;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rocksdb::{WriteBatch, DB};
 
-use self::copy::Copy;
+use self::copy::{Copy, Logged};
+use self::replay::SoundLog;
 use crate::archive::Progress;
 use crate::directory::{self, DATABASE, REPAIRED, REPAIRING};
 use crate::error::{Error, Result};
 use crate::layout::{self, meta};
+use crate::log::LogEntry;
 use crate::options::Options;
+use crate::record::Kind;
 use crate::recovery::{self, Log, TornManifest};
 use crate::revision::Revision;
 use crate::store::{self, Family};
@@ -39,9 +44,12 @@ pub struct Repaired {
     pub log_bytes: u64,
     /// The first and the last revision that can be read in them.
     pub log_revisions: Option<(Revision, Revision)>,
+    /// Revisions, at least, that were durable and of which nothing is left. What they changed is in none of the other figures: objects
+    /// that they created are lost, those that they updated or deleted stay as they were before.
+    pub missing: Option<(Revision, Revision)>,
     /// Keys that stay.
     pub kept: u64,
-    /// Keys of which an older version stays, because the newest is damaged or dropped.
+    /// Keys of which an older version stays, because the newest, or their deletion, is damaged or dropped.
     pub reverted: u64,
     /// Keys of which no version can be read.
     pub lost: u64,
@@ -64,7 +72,8 @@ pub struct Repaired {
 ///
 /// # Errors
 /// [`Error::Locked`]; [`Error::UnfinishedRestore`], [`Error::Foreign`] and [`Error::Incomplete`] where there is no database to repair;
-/// [`Error::Rocks`] when RocksDB cannot open it and no sound table has anything: then a backup is the way.
+/// [`Error::Rocks`] when RocksDB cannot open it and neither tables nor logs have anything, and [`Error::LostCommits`] when nothing is left of
+/// a store that had something: then a backup is the way.
 pub fn repair(
     dir: impl AsRef<Path>,
     apply: bool,
@@ -98,18 +107,21 @@ pub fn repair(
         }
         return Ok(repaired);
     }
+    let _lock = lock.and_database(dir)?;
 
     let logs = recovery::read_logs(dir)?;
     // Of one that is damaged otherwise RocksDB is shown everything.
     let torn = watermark::read(dir).and_then(|mark| recovery::torn_manifest(dir, mark)).ok().flatten();
-    let kept = sound_logs(dir, &logs, torn.as_ref(), &mut repaired, &mut note)?;
+    let SoundLogs { kept, end, dropped } = sound_logs(dir, &logs, torn.as_ref(), &mut repaired, &mut note)?;
     let path = dir.join(REPAIRING);
     directory::remove_unfinished(&path)?;
     let view = View::at(path, &database, &Logs::Cut(&kept), torn.as_ref())?;
     let options = Options::new(dir);
     let sound = || {
-        let view = View::at(view.path().join(SOUND), &database, &Logs::Cut(&kept), None)?;
-        Ok(SoundTables { db: store::open_sound_tables(view.path(), &options.memory)?, _view: view })
+        let view = View::at(view.path().join(SOUND), &database, &Logs::Cut(&[]), None)?;
+        let db = store::open_sound_tables(view.path(), &options.memory)?;
+        replay::replay(&db, &kept, end)?;
+        Ok(SoundTables { db, _view: view })
     };
     let old = match store::open_untracked(view.path(), &options.memory) {
         Ok(old) => Old::Whole(old),
@@ -127,15 +139,12 @@ pub fn repair(
         directory::remove_unfinished(&dir.join(REPAIRED))?;
     }
     let new = apply.then(|| store::create_at(&part, &options.memory)).transpose()?;
-    let mut highest = highest_number(old.db()).max(watermark_revision(dir));
-    if let Some((_, last)) = repaired.log_revisions {
-        highest = highest.max(last);
-    }
     let mut copy = Copy {
         new: new.as_ref(),
         batch: WriteBatch::default(),
         repaired: &mut repaired,
-        highest,
+        dropped,
+        highest: highest_number(old.db()),
         done: 0,
         progress: &mut progress,
         note: &mut note,
@@ -144,14 +153,28 @@ pub fn repair(
         Old::Whole(db) => copy.whole(db, sound)?,
         Old::SoundTables(tables, _) => copy.sound_tables(&tables.db)?,
     }
-    if let (Old::SoundTables(_, error), 0) = (&old, copy.repaired.kept) {
+    copy.count_dropped();
+    if let Some((_, last)) = copy.repaired.log_revisions {
+        copy.highest = copy.highest.max(last);
+    }
+    let (found, durable) = (copy.highest, watermark_revision(dir));
+    if durable > found {
+        copy.repaired.missing = Some((found.next(), durable));
+        (copy.note)(format!("revisions {} to {durable}, at least, are missing as a whole", found.next()));
+    }
+    let nothing = match &old {
+        _ if copy.repaired.kept > 0 => None,
+        Old::SoundTables(_, error) => Some(error.clone()),
+        Old::Whole(_) if durable > found => Some(Error::LostCommits { dir: dir.to_owned(), found, durable }),
+        Old::Whole(_) => None,
+    };
+    if let Some(error) = nothing {
         // An empty store would take the place of one that another program may still make something of.
-        let error = Err(error.clone());
         drop(new);
         directory::remove_unfinished(&part)?;
-        return error;
+        return Err(error);
     }
-    let revision = copy.highest.beyond();
+    let revision = found.max(durable).beyond(SystemTime::now());
     copy.repaired.revision = revision;
     copy.finish(revision)?;
     drop(old);
@@ -167,16 +190,11 @@ pub fn repair(
 /// Puts `db.repaired` in the place of the database. What was there before is moved to a directory of its own, which is returned.
 /// Killed at any point, it can be called again.
 fn take_place(dir: &Path) -> Result<PathBuf> {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let mut aside = dir.join(format!("repair-{seconds}"));
-    for number in 1u32.. {
-        let is_taken = |name| directory::kind(&aside.join(name)).map(|found| found.is_some());
-        if !is_taken(DATABASE)? && !is_taken(WATERMARK)? {
-            break;
-        }
-        // Two repairs within a second.
-        aside = dir.join(format!("repair-{seconds}-{number}"));
-    }
+    let aside = match directory::kind(&dir.join(DATABASE))? {
+        Some(_) => new_aside(dir)?,
+        // A repair that was killed has moved it already.
+        None => newest_aside(dir)?.map_or_else(|| new_aside(dir), Ok)?,
+    };
     directory::create(&aside)?;
     // The watermark is that of the old database.
     for name in [DATABASE, WATERMARK] {
@@ -189,6 +207,41 @@ fn take_place(dir: &Path) -> Result<PathBuf> {
     directory::write_marker(dir)?;
     directory::rename(&dir.join(REPAIRED), &dir.join(DATABASE))?;
     Ok(aside)
+}
+
+/// What the names of directories begin with that old databases are moved to.
+const ASIDE: &str = "repair-";
+
+/// A name that no repair has used.
+fn new_aside(dir: &Path) -> Result<PathBuf> {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut aside = dir.join(format!("{ASIDE}{seconds}"));
+    for number in 1u32.. {
+        let is_taken = |name| directory::kind(&aside.join(name)).map(|found| found.is_some());
+        if !is_taken(DATABASE)? && !is_taken(WATERMARK)? {
+            break;
+        }
+        // Two repairs within a second.
+        aside = dir.join(format!("{ASIDE}{seconds}-{number}"));
+    }
+    Ok(aside)
+}
+
+/// The directory to which a database was moved last.
+fn newest_aside(dir: &Path) -> Result<Option<PathBuf>> {
+    let io = |e| Error::io(format!("reading {}", dir.display()), e);
+    let mut newest = None;
+    for entry in fs::read_dir(dir).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix(ASIDE));
+        let Some(name) = name else { continue };
+        let (seconds, number) = name.split_once('-').unwrap_or((name, "0"));
+        let (Ok(seconds), Ok(number)) = (seconds.parse::<u64>(), number.parse::<u32>()) else { continue };
+        if directory::kind(&path.join(DATABASE))?.is_some() {
+            newest = newest.max(Some((seconds, number, path)));
+        }
+    }
+    Ok(newest.map(|(_, _, path)| path))
 }
 
 /// Within a repair's view, another one whose damaged tables RocksDB takes away.
@@ -253,17 +306,26 @@ fn is_sound(dir: &Path, progress: &mut impl FnMut(Progress), note: &mut impl FnM
     }
 }
 
-/// The logs, and the bytes of each, up to the first place where they do not fit.
+/// The logs up to the first place where they do not fit.
+struct SoundLogs {
+    /// Logs, and the bytes of each.
+    kept: Vec<SoundLog>,
+    /// The sequence number behind their last operation; none when they hold nothing.
+    end: Option<u64>,
+    /// What can be read behind them: the last change of each key.
+    dropped: BTreeMap<Vec<u8>, Logged>,
+}
+
 fn sound_logs(
     dir: &Path,
     logs: &[Log],
     torn: Option<&TornManifest>,
     repaired: &mut Repaired,
     note: &mut impl FnMut(String),
-) -> Result<Vec<(PathBuf, u64)>> {
+) -> Result<SoundLogs> {
     // Where the MANIFEST cannot be asked, all logs are needed.
     let oldest = store::ask_manifest(dir, logs, torn).map_or(0, |known| known.oldest);
-    let mut kept = Vec::new();
+    let (mut kept, mut end, mut dropped) = (Vec::new(), None, BTreeMap::new());
     let mut next = None;
     let mut broken = false;
     for log in logs.iter().filter(|log| log.number >= oldest) {
@@ -271,6 +333,7 @@ fn sound_logs(
         let sound = if broken { 0 } else { log.contents.sound };
         if !broken {
             kept.push((log.path.clone(), sound));
+            end = log.contents.next.or(end);
         }
         next = log.contents.next.or(next);
         broken |= log.contents.tail == Tail::Damaged;
@@ -279,9 +342,10 @@ fn sound_logs(
         }
         let bytes =
             fs::read(&log.path).map_err(|e| Error::io(format!("reading {}", log.path.display()), e))?;
-        let revisions: Vec<Revision> =
-            wal::dropped_records(&bytes, sound).iter().flat_map(|batch| wal::revisions(batch)).collect();
-        let range = revisions.iter().min().copied().zip(revisions.iter().max().copied());
+        let batches = wal::dropped_records(&bytes, sound);
+        let entries: Vec<LogEntry> = batches.iter().flat_map(|batch| wal::entries(batch)).collect();
+        let revisions = || entries.iter().map(|entry| entry.revision);
+        let range = revisions().min().zip(revisions().max());
         repaired.log_bytes += log.bytes - sound;
         repaired.log_revisions = match (repaired.log_revisions, range) {
             (Some((first, last)), Some((low, high))) => Some((first.min(low), last.max(high))),
@@ -297,8 +361,15 @@ fn sound_logs(
             log.bytes - sound,
             log.bytes
         ));
+        for (revision, operation) in entries
+            .iter()
+            .flat_map(|entry| entry.operations.iter().map(|operation| (entry.revision, operation)))
+        {
+            let is_deleted = operation.kind == Kind::Tombstone;
+            dropped.insert(operation.key.to_vec(), Logged { revision, is_deleted });
+        }
     }
-    Ok(kept)
+    Ok(SoundLogs { kept, end, dropped })
 }
 
 fn watermark_revision(dir: &Path) -> Revision {

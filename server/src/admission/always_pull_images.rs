@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use crate::field;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::field;
 
 const ALWAYS: &str = "Always";
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];

@@ -6,8 +6,8 @@
 use plinth_codec::Value;
 
 use super::Call;
-use crate::metadata;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
 
 const NODE: &str = "kubernetes.io/hostname";
 const REQUIRED: [&str; 4] =

@@ -7,8 +7,8 @@ use plinth_engine::{Condition, Transaction};
 
 use super::reinvocation;
 use crate::handlers::Context;
-use crate::metadata;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
 
 /// What a request does to the object, in the words of `AdmissionReview`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use plinth_codec::Value;
 
 use super::Call;
 use crate::certificates::signers;
-use crate::status::ApiError;
 use crate::strategy::certificates as csr;
+use plinth_api::api_error::ApiError;
 
 const GROUP: &str = "system:masters";
 

@@ -6,8 +6,8 @@ use plinth_codec::Value;
 
 use super::storage::newest_default;
 use super::Call;
-use crate::metadata;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
 
 const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 /// The annotation that named the class before there was a field.

@@ -6,7 +6,7 @@
 use plinth_codec::Value;
 
 use super::Call;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 /// Refuses addresses that the Service did not have before.
 ///

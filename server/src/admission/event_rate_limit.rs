@@ -10,8 +10,8 @@ use plinth_codec::Value;
 
 use super::configuration::{expect, only};
 use super::Call;
-use crate::field;
-use crate::status::{ApiError, Reason};
+use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::field;
 
 pub(super) const NAME: &str = "EventRateLimit";
 /// Buckets of a limit when the configuration does not say.

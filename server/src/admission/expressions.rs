@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use parking_lot::Mutex;
-use plinth_codec::cel::{
+use plinth_cel::{
     Activation, Answer, Budget, Environment, Expression, Interruption, Output, Principal, Question,
     QuestionTarget, ResourceQuestion, VariableType, MATCH_CONDITIONS_BUDGET, OUT_OF_BUDGET,
 };
@@ -15,10 +15,10 @@ use plinth_codec::Value;
 
 use super::matching::list;
 use super::Call;
-use crate::authn::user::{service_account_groups, service_account_name};
-use crate::authn::User;
 use crate::authz::{aggregate, Attributes, ResourceTarget, Selectors};
 use crate::handlers::Context;
+use plinth_api::user::User;
+use plinth_api::user::{service_account_groups, service_account_name};
 
 /// What `request` has.
 const REQUEST: &str = r#"{"type":"object","properties":{

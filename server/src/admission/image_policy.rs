@@ -13,7 +13,7 @@ use plinth_codec::{json, tree, Value};
 use super::configuration::only;
 use super::Call;
 use crate::outward::Service;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 pub(super) const NAME: &str = "ImagePolicyWebhook";
 /// Begins the names of audit annotations.

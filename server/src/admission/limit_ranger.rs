@@ -10,8 +10,8 @@ use plinth_codec::{Map, Value};
 
 use super::amounts::{self, Amounts};
 use super::Call;
-use crate::metadata;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
 
 /// Says which values were filled in.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";

@@ -8,7 +8,7 @@ use super::{Call, Operation};
 use crate::custom_resources::object;
 use crate::handlers::write::clear_status;
 use crate::registry::ResourceType;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 /// The kind of the object that a request is about: that of the resource, or the one that its subresource has.
 fn kind_of(call: &Call<'_>, resource: &ResourceType) -> GVK {

@@ -11,8 +11,8 @@ use plinth_codec::Value;
 use super::{Call, Operation};
 use crate::conversion;
 use crate::registry::ResourceType;
-use crate::status::ApiError;
 use crate::storage::stored::Head;
+use plinth_api::api_error::ApiError;
 
 /// The group of what configures admission. No webhook or policy is asked about it, so that a bad one can be mended.
 const EXEMPT_GROUP: &str = "admissionregistration.k8s.io";

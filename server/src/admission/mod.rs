@@ -82,9 +82,9 @@ pub mod webhook;
 use plinth_codec::Value;
 
 use self::namespaces::Namespaces;
-use crate::metadata;
-use crate::status::ApiError;
+use crate::registry::object_meta;
 use crate::storage::mirror::{Derived, Mirror};
+use plinth_api::api_error::ApiError;
 
 pub use call::{Call, Effects, Operation};
 pub use options::AdmissionOptions;
@@ -195,7 +195,7 @@ pub async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<bool, ApiErro
         mutate_once(call, object).await?;
         // They may have moved it elsewhere.
         if object.get("metadata").is_some() {
-            metadata::match_namespace(&call.cx.resource, &call.cx.info, object)?;
+            object_meta::match_namespace(&call.cx.resource, &call.cx.info, object)?;
         }
     }
     Ok(ran)

@@ -6,8 +6,8 @@ use plinth_codec::{tree, Value};
 
 use super::Call;
 use crate::handlers::write;
-use crate::metadata;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
 
 /// Makes the namespace, unless nothing is to be kept of the request.
 ///

@@ -5,8 +5,8 @@
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use crate::status::{ApiError, Cause};
 use crate::storage::stored::Head;
+use plinth_api::api_error::{ApiError, Cause};
 
 /// Namespaces that nobody may delete.
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];

@@ -9,10 +9,10 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::storage::follow::{Change, Collection, Followed};
 use crate::storage::key;
 use crate::storage::stored::{head_of, Head};
+use plinth_api::api_error::ApiError;
 
 /// The heads of all namespaces; filled at the first look. Takes no lock but those of [`Followed`].
 #[derive(Default)]

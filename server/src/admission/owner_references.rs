@@ -8,7 +8,7 @@ use plinth_codec::Value;
 
 use super::{Call, Operation};
 use crate::authz::{Attributes, Decision, ResourceTarget};
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 /// Checks owners that are new or changed.
 ///

@@ -17,7 +17,7 @@ use super::{
     policy, priority, resource_quota, runtime_class, service_account, signers, storage,
     taint_nodes_by_condition, webhook,
 };
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 /// What a plugin's half answers.
 pub type Outcome<'a> = Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + 'a>>;

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use plinth_codec::{names, Value};
 
 use super::{namespace_of, Call};
-use crate::metadata;
-use crate::status::{ApiError, Reason};
+use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::metadata;
 
 pub(super) const NAME: &str = "PodNodeSelector";
 const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";

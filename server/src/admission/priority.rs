@@ -7,8 +7,8 @@ use std::sync::Arc;
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use crate::metadata;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
 
 /// Sets priority and preemption policy of a new pod, and keeps them on an update that leaves them out.
 ///

@@ -9,7 +9,7 @@ use plinth_codec::{json, Map, Value};
 
 use super::amounts::Amounts;
 use super::Call;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 /// The class that the pod names.
 async fn class_of(call: &Call<'_>, pod: &Value) -> Result<Option<Arc<Value>>, ApiError> {

@@ -8,10 +8,10 @@ use plinth_codec::{tree, Value};
 
 use super::{Call, Operation};
 use crate::handlers::Context;
-use crate::metadata;
-use crate::request_info::Verb;
-use crate::status::ApiError;
 use crate::storage::object;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
 
 /// The account of pods that name none.
 const DEFAULT: &str = "default";

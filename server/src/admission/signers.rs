@@ -8,7 +8,7 @@ use plinth_codec::Value;
 use super::{Call, Operation};
 use crate::authz::rbac::escalation;
 use crate::authz::{Attributes, ResourceTarget};
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 /// Approving and denying a request takes the verb `approve`.
 pub(super) async fn approve(call: &Call<'_>, csr: &Value) -> Result<(), ApiError> {

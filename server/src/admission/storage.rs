@@ -9,8 +9,8 @@ use plinth_codec::quantity::Quantity;
 use plinth_codec::Value;
 
 use super::Call;
-use crate::metadata;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
 
 const DEFAULT_CLASS: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];

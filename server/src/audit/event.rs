@@ -11,7 +11,7 @@ use time::macros::format_description;
 use time::OffsetDateTime;
 
 use super::policy::{Depth, Level, Stage};
-use crate::authn::User;
+use plinth_api::user::User;
 
 /// Bytes of an object that is recorded; a larger one is left out (upstream's `--audit-log-truncate-max-event-size`).
 pub const LARGEST_OBJECT: usize = 10 << 20;
@@ -360,7 +360,7 @@ mod tests {
             level.as_str()
         );
         let policy = super::super::policy::Policy::parse(policy.as_bytes()).unwrap();
-        let route = crate::request_info::Route::NonResource("/".into());
+        let route = plinth_api::request_info::Route::NonResource("/".into());
         let asked = super::super::policy::Asked { user: None, route: &route, verb: "get" };
         Event {
             depth: policy.depth(&asked),

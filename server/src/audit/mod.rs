@@ -33,15 +33,15 @@ pub use body::RecordedBody;
 pub use options::AuditOptions;
 pub use policy::PolicyError;
 
-use crate::authn::User;
 use crate::flow_control;
 use crate::http::body::Body;
-use crate::request_info::Route;
-use crate::status::ApiError;
 use event::{Event, Form, ObjectRef, LARGEST_OBJECT, TRUNCATED};
 use latency::{Latencies, Layer};
 use log::Log;
 use options::LogFormat;
+use plinth_api::api_error::ApiError;
+use plinth_api::request_info::Route;
+use plinth_api::user::User;
 use policy::{Asked, Level, Policy, Stage};
 use sinks::{Counters, Sinks};
 use webhook::Webhook;
@@ -404,8 +404,11 @@ impl Recorder {
     /// The request made the server panic.
     pub async fn panicked(&self, what: &str) {
         let Some(recording) = &self.0 else { return };
-        let error =
-            ApiError::new(500, crate::status::Reason::InternalError, format!("APIServer panic'd: {what}"));
+        let error = ApiError::new(
+            500,
+            plinth_api::api_error::Reason::InternalError,
+            format!("APIServer panic'd: {what}"),
+        );
         recording.event.lock().response = Some((500, Some(error.to_status())));
         let _ = recording.write(Stage::Panic).await;
     }

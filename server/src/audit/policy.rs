@@ -6,8 +6,8 @@ use std::path::Path;
 
 use plinth_codec::{yaml, Value};
 
-use crate::authn::User;
-use crate::request_info::{RequestInfo, Route};
+use plinth_api::request_info::{RequestInfo, Route};
+use plinth_api::user::User;
 
 /// How much is recorded; each level has what the one before has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -346,7 +346,7 @@ impl GroupResources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request_info::route;
+    use plinth_api::request_info::route;
 
     fn policy(rules: &str) -> Policy {
         Policy::parse(format!("kind: Policy\napiVersion: audit.k8s.io/v1\n{rules}").as_bytes()).unwrap()

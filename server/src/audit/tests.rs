@@ -1,8 +1,8 @@
 //! A request from its first event to its last.
 
 use super::*;
-use crate::request_info::route;
 use hyper::Method;
+use plinth_api::request_info::route;
 use plinth_codec::tree;
 
 fn audit(dir: &std::path::Path, rules: &str) -> Audit {

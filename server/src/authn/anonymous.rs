@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::User;
+use plinth_api::user::User;
 
 /// Whether and where requests without credentials are served. Immutable.
 #[derive(Clone, Debug)]

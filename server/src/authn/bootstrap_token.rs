@@ -7,10 +7,10 @@ use plinth_codec::json;
 use plinth_codec::time::Timestamp;
 
 use super::service_account::bindings::secret_text;
-use super::User;
-use crate::status::ApiError;
 use crate::storage::stored::Stored;
 use crate::storage::{key, Store};
+use plinth_api::api_error::ApiError;
+use plinth_api::user::User;
 
 /// The namespace of the Secrets.
 const NAMESPACE: &str = "kube-system";

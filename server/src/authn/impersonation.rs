@@ -14,9 +14,9 @@ use hyper::header::{HeaderMap, HeaderValue};
 use plinth_codec::names;
 
 use super::request_header::extra_key;
-use super::user::{self, User};
 use crate::authz::{denied, Attributes, Authorizer, Reason, ResourceTarget, Target};
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::user::{self, User};
 
 const USER: &str = "impersonate-user";
 const UID: &str = "impersonate-uid";

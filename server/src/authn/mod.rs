@@ -26,7 +26,6 @@ pub mod request_header;
 pub mod service_account;
 pub mod token_file;
 pub mod tokens;
-pub mod user;
 pub mod webhook;
 pub mod websocket;
 pub mod x509;
@@ -36,6 +35,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hyper::header::{HeaderMap, AUTHORIZATION};
+use plinth_api::user::User;
 
 use crate::http::tls::TlsError;
 use crate::reload::Watched;
@@ -45,7 +45,6 @@ use crate::storage::Store;
 pub use anonymous::Anonymous;
 pub use options::AuthenticationOptions;
 pub use service_account::ServiceAccounts;
-pub use user::User;
 pub use x509::{CertificateAuthenticator, Peer};
 
 /// Why credentials were not accepted. Clients hear a bare 401 and only the log says more, lest the answer helps to

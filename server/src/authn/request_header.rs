@@ -8,7 +8,8 @@ use percent_encoding::percent_decode_str;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::x509::{subject, Authorities};
-use super::{AuthenticationOptions, AuthnError, Peer, SetupError, User};
+use super::{AuthenticationOptions, AuthnError, Peer, SetupError};
+use plinth_api::user::User;
 
 /// Believes a front proxy.
 pub struct RequestHeaders {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ring::digest::{digest, SHA256};
 
-use super::User;
+use plinth_api::user::User;
 
 /// A token file that cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -8,7 +8,8 @@ use super::oidc::Issuers;
 use super::service_account::ServiceAccounts;
 use super::token_file::TokenFile;
 use super::webhook::Webhook;
-use super::{Authenticated, AuthnError, User};
+use super::{Authenticated, AuthnError};
+use plinth_api::user::User;
 
 /// The kinds of tokens that are known. Each locks for itself.
 pub struct Tokens {

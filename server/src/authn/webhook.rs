@@ -10,8 +10,9 @@ use parking_lot::Mutex;
 use plinth_codec::{json, tree, Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::{Authenticated, User};
+use super::Authenticated;
 use crate::outward::{KubeconfigError, Service};
+use plinth_api::user::User;
 
 /// How long one question may take.
 const TIMEOUT: Duration = Duration::from_secs(30);

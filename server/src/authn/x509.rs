@@ -12,10 +12,11 @@ use rustls::RootCertStore;
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{user, AuthnError, User};
+use super::AuthnError;
 use crate::certificates::files;
 use crate::certificates::name::{self, Name, NameError};
 use crate::http::tls::{self, TlsError};
+use plinth_api::user::{self, User};
 
 /// Certificates that a client may show beside its own, and those of one name among them: which of them leads to an authority is
 /// found out by trying, and what there is to try grows with the sixth power of those that share a name.

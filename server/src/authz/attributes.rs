@@ -7,9 +7,9 @@ use plinth_codec::error::quoted;
 use plinth_codec::names;
 use plinth_codec::selector::{FieldRequirement, FieldSelector, LabelSelector, Requirement};
 
-use crate::authn::User;
-use crate::query::parameter;
-use crate::request_info::{RequestInfo, Verb};
+use plinth_api::query::parameter;
+use plinth_api::request_info::{RequestInfo, Verb};
+use plinth_api::user::User;
 
 /// `authorizer.Attributes` of k8s.io/apiserver: who wants to do what to what. Borrows the request; cheap to copy.
 #[derive(Clone, Copy, Debug)]

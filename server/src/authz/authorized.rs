@@ -8,11 +8,11 @@
 use std::ops::Deref;
 
 use super::{settle, Attributes, Authorizer, Decision, RequestAttributes, ResourceTarget};
-use crate::authn::User;
 use crate::registry::ResourceType;
-use crate::request_info::{RequestInfo, Verb};
-use crate::status::ApiError;
 use crate::storage::key;
+use plinth_api::api_error::ApiError;
+use plinth_api::request_info::{RequestInfo, Verb};
+use plinth_api::user::User;
 
 /// A request for a resource that was allowed. Reads as its [`RequestInfo`]; there is no way to change it.
 #[derive(Clone, Debug)]

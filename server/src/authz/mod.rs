@@ -36,14 +36,14 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::authn::User;
 use crate::outward::Service;
 use crate::reload::Watched;
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::storage::Store;
 use config::{Configured, Kind, SetupError};
 use node::NodeAuthorizer;
+use plinth_api::api_error::ApiError;
+use plinth_api::user::User;
 use rbac::rules::PolicyRule;
 use rbac::Rbac;
 use webhook::Webhook;
@@ -150,7 +150,9 @@ impl Authorizer {
             match link {
                 Link::Rbac => match self.rbac.rules_for(user, namespace).await {
                     Ok((found, unresolved)) => {
-                        rules.rules.extend(found);
+                        if !rules.extend(&found) {
+                            faults.push("the rules of the user are too many to be listed".into());
+                        }
                         faults.extend((!unresolved.is_empty()).then(|| aggregate(&unresolved)));
                     }
                     Err(fault) => faults.push(fault.message),
@@ -228,6 +230,10 @@ pub fn settle(decision: &Decision, attributes: &Attributes<'_>) -> Result<(), Ap
     }
 }
 
+/// The values of RBAC rules that are listed: some megabytes. A namespace's administrators can bind a user to one large role any
+/// number of times.
+const MAX_LISTED_VALUES: usize = 100_000;
+
 /// What a user may do, as far as it can be listed.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
@@ -237,6 +243,22 @@ pub struct Rules {
     pub incomplete: bool,
     /// What could not be resolved.
     pub fault: Option<String>,
+}
+
+impl Rules {
+    /// Adds the rules of bindings, as many as can be listed. Whether that was all of them.
+    fn extend(&mut self, bound: &[Arc<[PolicyRule]>]) -> bool {
+        let mut left = MAX_LISTED_VALUES;
+        for rule in bound.iter().flat_map(|rules| rules.iter()) {
+            let Some(rest) = left.checked_sub(rule.len()) else {
+                self.incomplete = true;
+                return false;
+            };
+            left = rest;
+            self.rules.push(rule.clone());
+        }
+        true
+    }
 }
 
 /// The 403 of a question that was not allowed.

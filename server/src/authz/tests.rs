@@ -1,5 +1,5 @@
 use super::*;
-use crate::authn::User;
+use plinth_api::user::User;
 
 /// A chain over a store of its own; the directory goes with it.
 pub(super) struct Chain {
@@ -144,6 +144,19 @@ async fn what_is_written_counts_for_the_next_question() {
     assert!(!chain.authorize(&question).await.allowed());
 }
 
+#[test]
+fn rules_without_end_are_not_listed() {
+    let rule = |values: usize| PolicyRule { names: vec!["x".into(); values], ..PolicyRule::default() };
+    let role: Arc<[PolicyRule]> = vec![rule(1), rule(MAX_LISTED_VALUES / 10)].into();
+    let mut rules = Rules::default();
+    assert!(rules.extend(&[role.clone(), role.clone()]));
+    assert_eq!((rules.rules.len(), rules.incomplete), (4, false));
+    // A role of megabytes with a thousand bindings.
+    let mut rules = Rules::default();
+    assert!(!rules.extend(&vec![role; 1000]));
+    assert_eq!((rules.rules.len(), rules.incomplete), (19, true));
+}
+
 #[tokio::test]
 async fn a_changed_file_changes_the_chain() {
     let dir = tempfile::tempdir().unwrap();
@@ -177,5 +190,55 @@ async fn a_changed_file_changes_the_chain() {
         let found = chain.reload(&path).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(found.contains(fault) && found.is_empty() == fault.is_empty(), "{authorizers}: {found}");
         assert_eq!(may().await, verdict, "{authorizers}");
+    }
+}
+
+/// Queries of parts that readers could take for different things.
+fn query() -> impl proptest::strategy::Strategy<Value = String> {
+    use proptest::prelude::*;
+    let part = prop::sample::select(vec![
+        "labelSelector",
+        "fieldSelector",
+        "%6cabelSelector",
+        "metadata.name",
+        "a",
+        "b",
+        "=",
+        "==",
+        "%3D",
+        "&",
+        "&",
+        ";",
+        "%",
+        "%zz",
+        "%26",
+        "%3B",
+        "+",
+        "!",
+        ",",
+        "(",
+        ")",
+        " in ",
+        "%00",
+        "#",
+        "watch=1",
+        "\u{e9}",
+        "%c3%a9",
+        "%ff",
+    ]);
+    prop::collection::vec(part, 0..12).prop_map(|parts| parts.concat())
+}
+
+proptest::proptest! {
+    /// What authorization is asked about is what a list or watch selects.
+    #[test]
+    fn authorization_and_handlers_see_the_same_selectors(raw in query()) {
+        use plinth_codec::selector::{FieldSelector, LabelSelector};
+        let served = plinth_api::query::Query::parse(Some(&raw)).unwrap();
+        let fields = served.field_selector.as_deref().and_then(|text| FieldSelector::parse(text).ok());
+        let labels = served.label_selector.as_deref().and_then(|text| LabelSelector::parse(text).ok());
+        let asked = Selectors::of_query(&raw).unwrap_or_default();
+        proptest::prop_assert_eq!(fields.map(|s| s.requirements().to_vec()).unwrap_or_default(), asked.fields);
+        proptest::prop_assert_eq!(labels.map(|s| s.requirements().to_vec()).unwrap_or_default(), asked.labels);
     }
 }

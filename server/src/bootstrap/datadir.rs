@@ -19,12 +19,12 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::files::{create_durably, exists, sync_parent};
+use super::files::{create_durably, exists, is_at, sync_parent};
 use super::pki::{self, PkiError};
 
 const MARKER: &str = "plinth";
@@ -505,12 +505,6 @@ fn lock(path: &Path) -> Result<Arc<File>, DataDirError> {
         }
     }
     Err(DataDirError::Locked { path: path.to_owned() })
-}
-
-/// Whether an open directory is the one at `path`.
-fn is_at(dir: &File, path: &Path) -> io::Result<bool> {
-    let (open, named) = (dir.metadata()?, fs::metadata(path)?);
-    Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))
 }
 
 /// Makes an absent directory, marked as being restored: under a name of its own, so that at no time there is an unmarked one.

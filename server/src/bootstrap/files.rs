@@ -1,8 +1,8 @@
 //! Looking for files and making directories so that neither a failed look nor a power cut is mistaken for absence.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
 /// Whether there is something at `path`; a link that leads nowhere is an error, and so is every failure but "not found".
@@ -23,10 +23,7 @@ pub(crate) fn create_durably(path: &Path) -> io::Result<()> {
     if exists(path)? {
         return Ok(());
     }
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    if let Some(parent) = parent {
-        create_durably(parent)?;
-    }
+    create_durably(parent(path))?;
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -36,6 +33,19 @@ pub(crate) fn create_durably(path: &Path) -> io::Result<()> {
 
 /// Writes the entry of `path` in its directory to disk.
 pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    fs::File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    File::open(parent(path))?.sync_all()
+}
+
+/// The directory that `path` is in.
+pub(crate) fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Whether an open file or directory is the one at `path`.
+///
+/// # Errors
+/// When it cannot be told.
+pub(crate) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let (open, named) = (file.metadata()?, fs::metadata(path)?);
+    Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))
 }

@@ -11,10 +11,10 @@ use super::trust::{ensure_trust, Trust};
 use crate::authz::rbac;
 use crate::handlers::write::{ensure, update};
 use crate::handlers::Context;
-use crate::metadata;
-use crate::request_info::Verb;
 use crate::server::Server;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
 
 /// The namespaces that upstream creates.
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];

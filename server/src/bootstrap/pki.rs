@@ -3,6 +3,7 @@
 //! Everything lies in `DIR/pki`, keys with mode 0600, and is made once; later starts reuse it. Only
 //! the serving certificate is made again when it does not cover the address that is served or is near its end.
 
+mod acceptance;
 mod integrity;
 #[cfg(test)]
 mod tests;
@@ -19,7 +20,11 @@ use rcgen::{
 };
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use time::{Duration, OffsetDateTime};
+use x509_parser::oid_registry::OID_X509_COMMON_NAME;
 use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::x509::AttributeTypeAndValue;
+
+pub use acceptance::Unaccepted;
 
 use super::files::{create_durably, exists, sync_parent};
 use super::Stage;
@@ -29,6 +34,8 @@ use crate::certificates::files::{self, FileError};
 use crate::certificates::signature::{self, SignatureError};
 use crate::certificates::{signers, AlternativeNames, Authority, Name, Template};
 
+/// The common name of an authority that is made here.
+const AUTHORITY_NAME: &str = "kubernetes";
 /// How long the authority is valid: an appliance should not die of it.
 const AUTHORITY_YEARS: i64 = 10;
 /// How long the other certificates are valid.
@@ -220,6 +227,23 @@ impl Pki {
         errors
     }
 
+    /// Certificates that a start is made with all the same, and that clients do not accept. What cannot be read is not looked at.
+    pub fn unaccepted(&self) -> Vec<Unaccepted> {
+        let now = OffsetDateTime::now_utc();
+        let read = |path: &Path| files::read_certificates(path).unwrap_or_default();
+        let authorities = read(&self.ca_cert());
+        let Some(first) = authorities.first() else { return Vec::new() };
+        if let Some(found) = acceptance::of_authority(self.ca_cert(), first, now) {
+            return vec![found];
+        }
+        let leaves = [self.serving_cert(), self.admin_cert()].into_iter();
+        let of_leaf = |path: PathBuf| {
+            let chain = read(&path);
+            acceptance::of_leaf(path, &chain, (self.ca_cert(), &authorities), now)
+        };
+        leaves.filter_map(of_leaf).collect()
+    }
+
     /// Checks all certificates of the authority's file and answers the first.
     fn verify_authority(&self) -> Result<CertificateDer<'static>, PkiError> {
         let path = self.ca_cert();
@@ -321,11 +345,14 @@ impl Pki {
     /// Whether a certificate is there, whole, has time left and covers those addresses.
     fn is_current(&self, cert: &Path, key: &Path, san: &[SanType]) -> bool {
         let Ok(certificates) = files::read_certificates(cert) else { return false };
-        let Ok(authority) = files::read_certificates(&self.ca_cert()) else { return false };
-        let (Some(certificate), Some(authority)) = (certificates.first(), authority.first()) else {
+        let Ok(authorities) = files::read_certificates(&self.ca_cert()) else { return false };
+        let (Some(certificate), Some(authority)) = (certificates.first(), authorities.first()) else {
             return false;
         };
-        is_usable(certificate, key, san) && is_signed_by(certificate, authority)
+        // Made here, and the authority is another one now: clients would not accept it.
+        let is_left_over = is_of_own_authority(certificate)
+            && !authorities.iter().any(|authority| acceptance::is_issued_by(certificate, authority));
+        is_usable(certificate, key, san) && is_signed_by(certificate, authority) && !is_left_over
     }
 
     /// The authority's key, of whatever form.
@@ -360,7 +387,7 @@ impl Pki {
 
 fn authority_params() -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name = subject("kubernetes", &[]);
+    params.distinguished_name = subject(AUTHORITY_NAME, &[]);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages =
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
@@ -429,6 +456,16 @@ fn is_signed_by(certificate: &CertificateDer<'_>, issuer: &CertificateDer<'_>) -
     let checked =
         signature::check(issuer.public_key(), algorithm, tbs.as_ref(), &certificate.signature_value.data);
     *algorithm == tbs.signature && matches!(checked, Ok(()) | Err(SignatureError::Unimplemented))
+}
+
+/// Whether a certificate names an issuer as those are named that are made here.
+fn is_of_own_authority(certificate: &CertificateDer<'_>) -> bool {
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
+    let mut attributes = certificate.issuer().iter_attributes();
+    let is_name = |attribute: &AttributeTypeAndValue<'_>| {
+        *attribute.attr_type() == OID_X509_COMMON_NAME && attribute.as_str() == Ok(AUTHORITY_NAME)
+    };
+    attributes.next().is_some_and(is_name) && attributes.next().is_none()
 }
 
 /// A file that does not decode as damage.

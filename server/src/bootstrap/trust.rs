@@ -12,7 +12,7 @@ use plinth_codec::{json, tree, Map, Value};
 
 use super::objects::hold;
 use crate::server::Server;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 const NAME: &str = "extension-apiserver-authentication";
 const NAMESPACE: &str = "kube-system";

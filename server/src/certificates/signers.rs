@@ -3,7 +3,7 @@
 
 use super::authority::Uses;
 use super::CertificateRequest;
-use crate::authn::user;
+use plinth_api::user;
 
 /// For clients of the API server.
 pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";

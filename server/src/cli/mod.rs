@@ -1,6 +1,7 @@
 //! The command line of `plinth`.
 
 pub mod allocator;
+mod archive_file;
 mod client;
 mod convert;
 mod kubeconfig;

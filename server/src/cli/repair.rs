@@ -10,7 +10,7 @@ use plinth_engine::{Error, Repaired};
 use super::store::{Bar, StoreError};
 use crate::bootstrap::files::{create_durably, sync_parent};
 use crate::bootstrap::pki::Pki;
-use crate::bootstrap::{DataDir, Stage};
+use crate::bootstrap::{DataDir, DataDirError, Stage};
 
 /// Options of `plinth repair`.
 #[derive(Debug, Args)]
@@ -54,7 +54,10 @@ pub fn repair(options: RepairOptions) -> Result<(), StoreError> {
         let stage = dir.stage();
         dir.enter(stage)?;
     }
-    needed |= repair_keys(&mut dir, options.yes)?;
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let aside = dir.path().join("pki").join(format!("repair-{seconds}"));
+    needed |= repair_keys(&mut dir, &aside, options.yes)?;
+    needed |= repair_continue_key(&dir, &aside, options.yes)?;
     match (needed, options.yes) {
         (false, _) => println!("{}: nothing to repair", options.data_dir.display()),
         (true, true) => println!("{}: repaired", options.data_dir.display()),
@@ -66,15 +69,16 @@ pub fn repair(options: RepairOptions) -> Result<(), StoreError> {
 /// The error of a repair: where it says that files are damaged or missing, to repair is no way out.
 fn beyond_repair(error: Error) -> StoreError {
     match error {
-        Error::Incomplete { .. } | Error::Corrupt { .. } | Error::Rocks { .. } => {
-            StoreError::BeyondRepair(error)
-        }
+        Error::Incomplete { .. }
+        | Error::Corrupt { .. }
+        | Error::Rocks { .. }
+        | Error::LostCommits { .. } => StoreError::BeyondRepair(error),
         error => error.into(),
     }
 }
 
 fn report(repaired: &Repaired) {
-    let Repaired { log_bytes, kept, reverted, lost, uncertain, gaps, revision, .. } = repaired;
+    let Repaired { log_bytes, missing, kept, reverted, lost, uncertain, gaps, revision, .. } = repaired;
     if repaired.continued {
         println!("what the repair that did not finish had made takes the place of the database");
         if let Some(path) = &repaired.kept_in {
@@ -89,6 +93,12 @@ fn report(repaired: &Repaired) {
         );
     }
     println!("objects: {kept} stay, of which {reverted} in an older version; {lost} are lost");
+    if let Some((first, last)) = missing {
+        println!(
+            "revisions {first} to {last}, at least, were written and are missing: objects created in them are lost, those updated or \
+             deleted in them stay as they were before, and none of these figures counts them"
+        );
+    }
     if *gaps > 0 {
         println!(
             "tables are damaged: {gaps} ranges of keys cannot be read as a whole (see above). {uncertain} of the objects that stay may \
@@ -102,11 +112,9 @@ fn report(repaired: &Repaired) {
     }
 }
 
-/// Moves certificates and keys away that are damaged, so that the next start makes new ones; answers whether there were any.
-fn repair_keys(dir: &mut DataDir, apply: bool) -> Result<bool, StoreError> {
+/// Moves certificates and keys to `aside` that are damaged, so that the next start makes new ones; answers whether there were any.
+fn repair_keys(dir: &mut DataDir, aside: &Path, apply: bool) -> Result<bool, StoreError> {
     let pki = Pki::at(dir.path());
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let aside = dir.path().join("pki").join(format!("repair-{seconds}"));
     let mut found = false;
     // The authority, the key of service accounts, and the certificates of server and administrator: each may have to go.
     for _ in 0..4 {
@@ -122,13 +130,25 @@ fn repair_keys(dir: &mut DataDir, apply: bool) -> Result<bool, StoreError> {
             break;
         }
         for file in files {
-            move_aside(&file, &aside)?;
+            move_aside(&file, aside)?;
         }
         if !pki.is_leaf(&error) {
             dir.enter(Stage::Keys)?;
         }
     }
     Ok(found)
+}
+
+/// Moves a damaged key of continue tokens to `aside`, so that the next start makes a new one; answers whether it is damaged.
+fn repair_continue_key(dir: &DataDir, aside: &Path, apply: bool) -> Result<bool, StoreError> {
+    let Err(error) = dir.continue_key() else { return Ok(false) };
+    let DataDirError::Incomplete { path, .. } = &error else { return Err(error.into()) };
+    println!("{}", error.to_string().lines().next().unwrap_or_default());
+    println!("it is made again at the next start; lists that are under way start over");
+    if apply {
+        move_aside(path, aside)?;
+    }
+    Ok(true)
 }
 
 fn move_aside(file: &Path, aside: &Path) -> Result<(), StoreError> {

@@ -45,7 +45,6 @@ use crate::private_files;
 use crate::registry::{self, Registry};
 use crate::reload::{self, Watched};
 use crate::server::{Limits, Server};
-use crate::status::ApiError;
 use crate::storage::continue_token::ContinueTokens;
 use crate::storage::counts::Counts;
 use crate::storage::heads::Heads;
@@ -53,6 +52,7 @@ use crate::storage::layout;
 use crate::storage::lengths::Lengths;
 use crate::storage::Store;
 use crate::strategy::allocation::Ranges;
+use plinth_api::api_error::ApiError;
 
 /// Stack of the threads that parse and write objects, in bytes: an object may be nested 10,000 levels deep, and
 /// address space that is not touched costs nothing.
@@ -437,11 +437,14 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         tracing::warn!(
             path = %dropped.path.display(),
             bytes = dropped.bytes,
-            "dropped the end of a write-ahead log that was not written whole; nothing of it was acknowledged"
+            "dropped the end of a write-ahead log or of the MANIFEST that was not written whole, as a crash leaves it before a write is acknowledged"
         );
     }
     dir.making_keys()?;
     pki.ensure(&served, service_ip)?;
+    for unaccepted in pki.unaccepted() {
+        tracing::warn!("{unaccepted}");
+    }
     migrate(&engine).await?;
     // Where others find it; of an address that is any, objects say what fits.
     let advertised = SocketAddr::new(options.advertise_address.unwrap_or(address.ip()), address.port());
@@ -515,6 +518,10 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         let started = flow_control::start(&server, levels).await;
         tolerate("an object of priority and fairness", started)?;
     }
+    let before = server.store.engine().current_revision();
+    let is_restored =
+        tolerate("an allocation of a Service", controllers::allocations::restore(&server).await)?;
+    server.spawn(controllers::allocations::run(server.clone(), is_restored.then_some(before)));
     tolerate("Service default/kubernetes", ensure_kubernetes_service(&server, advertised).await)?;
     api_services::start(&server);
     let tracking = ensure_token_tracking(&server).await;

@@ -1,7 +1,7 @@
 //! `plinth backup`, `plinth restore`, `plinth verify`: the store of a data directory, offline, and a backup from
 //! a running server.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,8 +10,9 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use plinth_engine::{Archived, Continuation, Engine, Options, Progress};
 
+use super::archive_file::UnfinishedArchive;
 use super::client::{self, ClientError};
-use crate::bootstrap::files::{exists, sync_parent};
+use crate::bootstrap::files::exists;
 use crate::bootstrap::pki::Pki;
 use crate::bootstrap::{DataDir, DataDirError};
 use crate::private_files;
@@ -154,40 +155,25 @@ impl Drop for Bar {
 /// See [`StoreError`]; then no archive is left behind.
 pub fn backup(options: BackupOptions) -> Result<(), StoreError> {
     let fault = |source| StoreError::File { path: options.to.clone(), source };
-    let mut unfinished = options.to.clone().into_os_string();
-    unfinished.push(".unfinished");
-    let unfinished = PathBuf::from(unfinished);
     if exists(&options.to).map_err(fault)? {
         return Err(StoreError::Exists { path: options.to });
     }
-    let create = || {
-        // The rest of a backup that was killed; a new file, because others may have that one open.
-        match fs::remove_file(&unfinished) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        private_files::create_new(&unfinished)
-    };
-    let file = create().map_err(|source| StoreError::File { path: unfinished.clone(), source })?;
-    let written = match (&options.data_dir, &options.kubeconfig) {
+    let unfinished = UnfinishedArchive::create(&options.to).map_err(fault)?;
+    let file = unfinished.file().map_err(fault)?;
+    let said = match (&options.data_dir, &options.kubeconfig) {
         (Some(dir), _) => backup_offline(dir, file),
         (None, Some(kubeconfig)) => backup_online(kubeconfig, file),
         (None, None) => Err(StoreError::NoSource),
-    };
-    match written {
-        // The archive gets its name when it is whole.
-        Ok(said) => {
-            fs::rename(&unfinished, &options.to).map_err(fault)?;
-            sync_parent(&options.to).map_err(fault)?;
-            println!("{}: {said}", options.to.display());
-            Ok(())
+    }?;
+    // The archive gets its name when it is whole.
+    match unfinished.finish(&options.to) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            return Err(StoreError::Exists { path: options.to })
         }
-        Err(error) => {
-            // What is left of it is of no use; the error that counts is the first.
-            let _ = fs::remove_file(&unfinished);
-            Err(error)
-        }
+        finished => finished.map_err(fault)?,
     }
+    println!("{}: {said}", options.to.display());
+    Ok(())
 }
 
 fn said(archived: Archived) -> String {
@@ -267,9 +253,18 @@ pub fn verify(options: VerifyOptions) -> Result<(), StoreError> {
     )?;
     drop(bar);
     let mut faults = verified.faults;
-    for error in Pki::at(dir.path()).verify(dir.stage()) {
+    let pki = Pki::at(dir.path());
+    for error in pki.verify(dir.stage()) {
         println!("{error}");
         faults += 1;
+    }
+    if let Err(error) = dir.continue_key() {
+        println!("{error}");
+        faults += 1;
+    }
+    // No damage, and perhaps what somebody meant: clients may trust another authority.
+    for unaccepted in pki.unaccepted() {
+        println!("note: {unaccepted}");
     }
     println!("{} entries up to revision {}", verified.entries, verified.revision);
     match faults {

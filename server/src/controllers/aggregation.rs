@@ -2,7 +2,7 @@
 //!
 //! Upstream: kubernetes `pkg/controller/clusterroleaggregation`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use smol_str::SmolStr;
 use crate::authz::rbac::rules::PolicyRule;
 use crate::authz::rbac::GROUP;
 use crate::handlers::{write, Context};
-use crate::request_info::Verb;
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::storage::key;
 use crate::storage::stored::Stored;
+use plinth_api::api_error::ApiError;
+use plinth_api::request_info::Verb;
 
 /// The manager of the rules that this controller writes.
 const MANAGER: &str = "clusterrole-aggregation-controller";
@@ -96,14 +96,14 @@ fn outdated(roles: &Roles) -> Vec<(SmolStr, Vec<PolicyRule>)> {
     let mut out = Vec::new();
     for (name, role) in roles {
         let Some(selectors) = &role.selectors else { continue };
-        let mut rules: Vec<PolicyRule> = Vec::new();
+        let (mut rules, mut seen): (Vec<PolicyRule>, _) = (Vec::new(), HashSet::new());
         for selector in selectors {
             let labels = |other: &Role| {
                 selector.matches_sorted(other.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())))
             };
             for (_, other) in roles.iter().filter(|(other, role)| *other != name && labels(role)) {
                 for rule in &other.rules {
-                    if !rules.contains(rule) {
+                    if seen.insert(rule) {
                         rules.push(rule.clone());
                     }
                 }

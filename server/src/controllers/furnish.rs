@@ -13,12 +13,12 @@ use plinth_engine::{Entry, Feed, Revision, Subscribe, Subscription};
 
 use super::workers::Workers;
 use crate::handlers::{write, Context};
-use crate::metadata;
-use crate::request_info::Verb;
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::storage::stored::Head;
 use crate::storage::{key, object};
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
 
 /// Namespaces that are worked on at a time.
 const WORKERS: usize = 4;

@@ -19,10 +19,10 @@ use crate::authn::service_account::last_used::{day, parse_day, LAST_USED};
 use crate::authn::service_account::INVALID_SINCE;
 use crate::authz::node::references::{of_pod, Named};
 use crate::handlers::{delete, write, Context};
-use crate::metadata;
-use crate::request_info::Verb;
 use crate::server::Server;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
 
 /// The controller's name.
 pub(super) const NAME: &str = "legacy-serviceaccount-token-cleaner-controller";

@@ -13,12 +13,14 @@
 //! | cluster roles that are made of others | `aggregation` |
 //! | Secrets with tokens of service accounts | `tokens` |
 //! | those of them that nobody uses | `legacy_tokens` |
+//! | addresses and node ports of Services (of the API server itself, always on) | `allocations` |
 //! | ServiceAccount `default` and ConfigMap `kube-root-ca.crt` in each namespace | `furnish` |
 //!
 //! Their names, and the form of `--controllers` that switches them on and off ([`Controllers`]), are
 //! kube-controller-manager's. `queue` and `workers` are what the newer ones stand on.
 
 mod aggregation;
+pub mod allocations;
 mod certificates;
 mod collector;
 mod enabled;
@@ -37,7 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::server::Server;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 pub use certificates::SigningOptions;
 pub use enabled::{Controllers, UnknownController};

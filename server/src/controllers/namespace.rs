@@ -13,11 +13,11 @@ use tokio::time::Instant;
 
 use crate::departing::Departing;
 use crate::handlers::{delete, write, Context};
-use crate::request_info::Verb;
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::storage::key;
 use crate::storage::stored::Head;
+use plinth_api::api_error::ApiError;
+use plinth_api::request_info::Verb;
 
 /// The finalizer of namespaces that this controller removes.
 const FINALIZER: &str = "kubernetes";

@@ -15,9 +15,9 @@ use super::workers::Workers;
 use crate::admission::resource_quota::{differ, is_uncounted, Count, Counted};
 use crate::registry::{Registry, ResourceType};
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::storage::stored::Stored;
 use crate::storage::{key, object, unchanged, Fetched, Store};
+use plinth_api::api_error::ApiError;
 
 /// Namespaces that are counted at a time.
 const WORKERS: usize = 2;

@@ -15,12 +15,12 @@ use plinth_engine::{Entry, EventKind, Feed, Revision, Subscribe};
 use super::workers::Workers;
 use crate::authn::service_account::claims::Reference;
 use crate::handlers::{delete, write, Context};
-use crate::metadata;
-use crate::request_info::Verb;
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::storage::stored::Head;
 use crate::storage::{key, object};
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
 
 /// The controller's name.
 pub(super) const NAME: &str = "serviceaccount-token-controller";

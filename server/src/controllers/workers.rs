@@ -9,7 +9,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::queue::Queue;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 /// A queue and the tasks that work on it; owned by one controller's task. Dropping it ends the tasks.
 pub(super) struct Workers<K> {

@@ -10,7 +10,7 @@ use smol_str::SmolStr;
 
 use super::schema::{SchemaText, VersionSchema};
 use super::webhook::Webhook;
-use crate::conditions;
+use plinth_api::conditions;
 
 /// Group, version and plural of the definitions themselves.
 pub const RESOURCE: (&str, &str, &str) = ("apiextensions.k8s.io", "v1", "customresourcedefinitions");

@@ -8,16 +8,16 @@
 
 use bytes::Bytes;
 use plinth_codec::error::StrictError;
-use plinth_codec::structural::{Conform, ConformError};
 use plinth_codec::{json, Map, Value};
+use plinth_structural::{Conform, ConformError};
 
 use super::definition::{Conversion, Version};
 use super::rows::CustomVersion;
 use crate::http::pull;
 use crate::registry::ResourceType;
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::storage::stored::{Head, Header, Stored, BODY_START};
+use plinth_api::api_error::ApiError;
 
 /// Brings a decoded object to the schema of its version and fills in defaults; gives back unknown fields.
 ///

@@ -13,10 +13,10 @@ use super::CustomVersion;
 use crate::http::pull;
 use crate::registry::ResourceType;
 use crate::server::Server;
-use crate::status::{ApiError, Reason};
 use crate::storage::heads::Filling;
 use crate::storage::stored::Head;
 use crate::storage::{Fetched, Store};
+use plinth_api::api_error::{ApiError, Reason};
 
 /// Objects that a webhook is asked to convert at once.
 const BATCH: usize = 500;

@@ -11,12 +11,12 @@ use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 use flate2::Compression;
 use plinth_codec::schema::{Schema, TypeId, GVK};
-use plinth_codec::structural::StructuralSchema;
 use plinth_codec::{json, Value};
+use plinth_structural::StructuralSchema;
 use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 /// `openAPIV3Schema` of a version as JSON, deflated. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -5,10 +5,10 @@ use plinth_codec::{names, patch::goprint, Value};
 
 use super::definition::{JsonPath, ScalePaths};
 use super::rows::CustomVersion;
-use crate::field;
-use crate::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 use crate::registry::ResourceType;
-use crate::status::{ApiError, Cause};
+use plinth_api::api_error::{ApiError, Cause};
+use plinth_api::field;
+use plinth_api::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 
 /// Faults of an object beyond those of its metadata. `old` is what it replaces; `subresource` decides which part counts.
 ///

@@ -8,7 +8,7 @@ use plinth_codec::{tree, Map, Value};
 
 use crate::outward::client::Bounds;
 use crate::server::Server;
-use crate::status::{ApiError, Reason};
+use plinth_api::api_error::{ApiError, Reason};
 
 /// What a conversion may take: upstream's time, and what the largest list of objects in flight may grow to.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: 64 << 20 };
@@ -189,9 +189,9 @@ pub(crate) fn checked(original: &Value, mut new: Value, api_version: &str) -> Re
             return Err(Lie::Metadata(why));
         }
         let faults = match field {
-            "labels" => crate::metadata::label_faults(Some(&value), format_args!("metadata.labels")),
+            "labels" => plinth_api::metadata::label_faults(Some(&value), format_args!("metadata.labels")),
             // The name that upstream gives the field here.
-            _ => crate::metadata::annotation_faults(Some(&value), format_args!("metadata.annotation")),
+            _ => plinth_api::metadata::annotation_faults(Some(&value), format_args!("metadata.annotation")),
         };
         let faults: Vec<String> =
             faults.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();

@@ -26,11 +26,11 @@ use parking_lot::RwLock;
 pub use config::ConfigError;
 pub use options::EncryptionOptions;
 
-use crate::status::ApiError;
 use crate::storage::key;
 use crate::storage::stored::{self, Damaged, Head};
 use config::{ResourceRule, Selector};
 use kms::Kms;
+use plinth_api::api_error::ApiError;
 use provider::Providers;
 
 /// How often a configuration that is reloaded is looked at.

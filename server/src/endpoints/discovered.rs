@@ -15,7 +15,7 @@ use crate::discovery::{aggregated, etag, lists, Catalog, Document};
 use crate::http::body::Body;
 use crate::registry::Registry;
 use crate::representation;
-use crate::status::{ApiError, Reason};
+use plinth_api::api_error::{ApiError, Reason};
 
 /// The documents of one generation of the registry. The lock is held to look up and to put; a document is made
 /// outside of it. Bounded by the paths that have one, times the forms that it can take.

@@ -21,9 +21,9 @@ use plinth_codec::{resources, schema, Value};
 use super::{not_found_text, text};
 use crate::discovery::etag;
 use crate::http::body::Body;
-use crate::query::parameter;
 use crate::registry::{Registry, ResourceType};
-use crate::status::{ApiError, Reason};
+use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::query::parameter;
 
 /// A client may keep a document that it asked for by its hash: for a year, which is for ever.
 const KEEP: &str = "public, immutable, max-age=31536000";

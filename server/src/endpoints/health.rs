@@ -62,7 +62,7 @@ pub(super) fn serve(server: &Server, segments: &[&str], query: Option<&str>) -> 
     let [probe, rest @ ..] = segments else { return super::not_found_text() };
     let mut verbose = false;
     let mut excluded = Vec::new();
-    for (key, value) in crate::query::parameters(query.unwrap_or_default()) {
+    for (key, value) in plinth_api::query::parameters(query.unwrap_or_default()) {
         match &*key {
             "verbose" => verbose = true,
             "exclude" => excluded.push(value.into_owned()),

@@ -13,9 +13,9 @@ use crate::authn::service_account::discovery as openid_discovery;
 use crate::authz::AuthorizedPath;
 use crate::discovery::root;
 use crate::http::body::Body;
-use crate::request_info::PathError;
 use crate::server::Server;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::request_info::PathError;
 
 pub use discovered::{catalog, Discovered};
 pub use documents::Documents;

@@ -4,8 +4,8 @@
 
 use plinth_codec::Value;
 
-use crate::authn::User;
-use crate::request_info::{RequestInfo, Route, Verb};
+use plinth_api::request_info::{RequestInfo, Route, Verb};
+use plinth_api::user::User;
 
 /// What a request is told apart by.
 #[derive(Clone, Copy, Debug)]

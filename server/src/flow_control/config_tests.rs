@@ -3,8 +3,8 @@
 use plinth_codec::tree;
 
 use super::*;
-use crate::authn::User;
-use crate::request_info::route;
+use plinth_api::request_info::route;
+use plinth_api::user::User;
 
 fn levels(seats: u32) -> Levels {
     Levels::new(seats, FlowMetrics::new(&prometheus::Registry::new()).unwrap())

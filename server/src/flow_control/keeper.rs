@@ -12,12 +12,12 @@ use plinth_engine::{KeyRange, Subscribe};
 
 use super::bootstrap::{self, Bootstrap};
 use super::config::{Config, Levels, Reference};
-use crate::conditions;
 use crate::handlers::{write, Context};
-use crate::request_info::Verb;
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::storage::{key, object};
+use plinth_api::api_error::ApiError;
+use plinth_api::conditions;
+use plinth_api::request_info::Verb;
 
 /// The annotation that says whether the server keeps the spec of an object as it should be.
 pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";

@@ -32,8 +32,8 @@ use hyper::{Response, StatusCode};
 use parking_lot::RwLock;
 
 use crate::http::body::Body;
-use crate::request_info::{Route, Verb};
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::request_info::{Route, Verb};
 
 pub use classify::Digest;
 pub use config::{Levels, Schema};
@@ -120,7 +120,7 @@ impl FlowControl {
     /// 400 when the parameter is no duration (k8s.io/apiserver `pkg/endpoints/filters/request_deadline.go`).
     pub fn limit(&self, query: Option<&str>) -> Result<Duration, ApiError> {
         let Some(query) = query.filter(|q| q.contains("timeout=")) else { return Ok(self.request_timeout) };
-        let given = crate::query::parameter(query, "timeout");
+        let given = plinth_api::query::parameter(query, "timeout");
         let Some(text) = given.filter(|text| !text.is_empty()) else {
             return Ok(self.request_timeout);
         };

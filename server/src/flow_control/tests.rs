@@ -1,8 +1,8 @@
 //! Admission as a whole: seats come back, floods are refused, the modest are served.
 
 use super::*;
-use crate::authn::User;
-use crate::request_info::route;
+use plinth_api::request_info::route;
+use plinth_api::user::User;
 
 fn options(most: u32, fair: bool) -> FlowControlOptions {
     FlowControlOptions {

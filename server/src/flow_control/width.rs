@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::request_info::{RequestInfo, Verb};
+use plinth_api::request_info::{RequestInfo, Verb};
 
 /// Objects that one seat stands for.
 const OBJECTS_PER_SEAT: u64 = 100;
@@ -75,7 +75,7 @@ struct Asked {
 impl Asked {
     fn read(query: &str) -> Asked {
         let (mut limit, mut selects, mut initial, mut version) = (0, false, None, true);
-        for (key, value) in crate::query::parameters(query) {
+        for (key, value) in plinth_api::query::parameters(query) {
             match &*key {
                 "limit" => limit = value.parse().unwrap_or(0),
                 "labelSelector" | "fieldSelector" => selects |= !value.is_empty(),
@@ -91,7 +91,7 @@ impl Asked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request_info::{route, Route};
+    use plinth_api::request_info::{route, Route};
 
     #[test]
     fn lists_take_a_seat_for_each_hundred_objects() {

@@ -8,11 +8,11 @@ use plinth_codec::selector::{FieldRequirement, FieldSelector, LabelSelector, Ope
 use plinth_codec::{names, tree, Map, Value};
 
 use super::Context;
-use crate::authn::User;
 use crate::authz::rbac::rules::PolicyRule;
 use crate::authz::{Attributes, ResourceTarget, Selectors, Verdict};
-use crate::field;
-use crate::status::{ApiError, Cause};
+use plinth_api::api_error::{ApiError, Cause};
+use plinth_api::field;
+use plinth_api::user::User;
 
 const GROUP: &str = "authorization.k8s.io";
 
@@ -130,7 +130,7 @@ fn faults(review: &Value, is_self: bool, is_local: bool) -> Vec<Cause> {
     }
     if let Some(resource) = resource {
         let namespace = resource.str_at(&["namespace"]).unwrap_or_default();
-        if namespace != crate::metadata::text(review, "namespace") {
+        if namespace != plinth_api::metadata::text(review, "namespace") {
             let field = "spec.resourceAttributes.namespace";
             faults.push(field::invalid(field, namespace, "must match metadata.namespace"));
         }

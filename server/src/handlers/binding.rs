@@ -9,13 +9,14 @@ use plinth_codec::{tree, Map, Value};
 
 use super::{body, respond_status, write, Context};
 use crate::admission::{self, Call, Operation};
-use crate::conditions;
-use crate::field;
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
-use crate::metadata;
-use crate::request_info::Verb;
-use crate::status::{ApiError, Reason};
+use crate::registry::object_meta;
+use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::conditions;
+use plinth_api::field;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
 
 pub(super) async fn bind(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
@@ -27,7 +28,7 @@ pub(super) async fn bind(cx: Box<Context>, incoming: RequestBody) -> Result<Resp
     let decoded = body::decode(&cx, &bytes, builtin, root, &gvk)?;
     decoded.warnings.into_iter().for_each(|text| cx.warnings.add(text));
     let mut binding = decoded.tree;
-    metadata::match_namespace(&cx.resource, &cx.info, &mut binding)?;
+    object_meta::match_namespace(&cx.resource, &cx.info, &mut binding)?;
     let call = Call::new(&cx, Operation::Create, None);
     admission::mutate(&call, &mut binding).await?;
     let name = metadata::text(&binding, "name").to_owned();

@@ -14,7 +14,7 @@ use plinth_codec::{cbor, json, protobuf, Value};
 use super::Context;
 use crate::custom_resources::{object, CustomVersion};
 use crate::http::request_body::RequestBody;
-use crate::status::{ApiError, Reason};
+use plinth_api::api_error::{ApiError, Reason};
 
 /// A decoded object and what the client is to be warned of.
 pub struct Decoded {

@@ -6,7 +6,7 @@ use plinth_codec::negotiate::Shape;
 use super::{body, write, Context};
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;

@@ -17,16 +17,16 @@ use crate::admission::{self, Call, Operation};
 use crate::authz::{Attributes, ResourceTarget};
 use crate::custom_resources::present;
 use crate::departing::Departing;
-use crate::field;
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
-use crate::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 use crate::representation::{Item, Representation};
 use crate::selection::Selection;
-use crate::status::ApiError;
 use crate::storage::stored::Head;
 use crate::storage::{key, object, unchanged, Fetched};
 use crate::strategy::{allocation, Deletion};
+use plinth_api::api_error::ApiError;
+use plinth_api::field;
+use plinth_api::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 
 /// How often a delete is tried again when another write came between.
 const ATTEMPTS: usize = 256;

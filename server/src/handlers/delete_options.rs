@@ -7,9 +7,9 @@ use plinth_codec::schema::{self, GVK};
 use plinth_codec::Value;
 
 use super::{body, Context};
-use crate::field;
 use crate::http::request_body::RequestBody;
-use crate::status::{ApiError, Cause};
+use plinth_api::api_error::{ApiError, Cause};
+use plinth_api::field;
 
 /// How something is to be deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

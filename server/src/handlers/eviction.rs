@@ -14,14 +14,15 @@ use plinth_codec::{tree, Map, Value};
 use super::delete_options::Options;
 use super::{body, delete, respond_status, write, Context};
 use crate::admission::{self, Call, Operation};
-use crate::conditions;
-use crate::field;
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
-use crate::metadata;
-use crate::request_info::Verb;
-use crate::status::{ApiError, Cause, Reason};
+use crate::registry::object_meta;
 use crate::storage::object;
+use plinth_api::api_error::{ApiError, Cause, Reason};
+use plinth_api::conditions;
+use plinth_api::field;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
 
 /// How often an eviction is tried again when the pod or the budget changes meanwhile.
 const ATTEMPTS: usize = 20;
@@ -39,7 +40,7 @@ pub(super) async fn evict(cx: Box<Context>, incoming: RequestBody) -> Result<Res
     decoded.warnings.into_iter().for_each(|text| cx.warnings.add(text));
     let mut eviction = decoded.tree;
     metadata::wipe_system_fields(&mut eviction)?;
-    metadata::match_namespace(&cx.resource, &cx.info, &mut eviction)?;
+    object_meta::match_namespace(&cx.resource, &cx.info, &mut eviction)?;
     let mut call = Call::new(&cx, Operation::Create, None);
     admission::mutate(&call, &mut eviction).await?;
     let options = options(&cx, &eviction)?;

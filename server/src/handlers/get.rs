@@ -7,8 +7,8 @@ use plinth_engine::{At, Engine, Revision};
 use super::{respond, Context};
 use crate::http::body::Body;
 use crate::representation::Item;
-use crate::status::{ApiError, Reason};
 use crate::storage::parse_resource_version;
+use plinth_api::api_error::{ApiError, Reason};
 
 pub(super) async fn get(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;

@@ -35,7 +35,6 @@ use plinth_codec::table::IncludeObject;
 use plinth_codec::Value;
 
 use crate::audit;
-use crate::authn::User;
 use crate::authz::Authorized;
 use crate::custom_resources::{object, present};
 use crate::heavy::Heavy;
@@ -43,13 +42,14 @@ use crate::http::body::Body;
 use crate::http::compression;
 use crate::http::request_body::RequestBody;
 use crate::http::upgrade::Upgrade;
-use crate::query::Query;
 use crate::registry::{Registry, ResourceType};
 use crate::representation::Representation;
-use crate::request_info::{RequestInfo, Verb};
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::storage::Fetched;
+use plinth_api::api_error::ApiError;
+use plinth_api::query::Query;
+use plinth_api::request_info::{RequestInfo, Verb};
+use plinth_api::user::User;
 
 /// One request for a resource on its way through a handler.
 pub struct Context {
@@ -379,7 +379,7 @@ async fn subresource(cx: Box<Context>, body: RequestBody) -> Result<Response<Bod
 fn not_acceptable(error: &negotiate::NotAcceptable) -> ApiError {
     let message = error.to_string();
     let by_router = message.starts_with("406: ");
-    let error = ApiError::new(406, crate::status::Reason::NotAcceptable, message);
+    let error = ApiError::new(406, plinth_api::api_error::Reason::NotAcceptable, message);
     match by_router {
         true => error.with_empty_details(),
         false => error,
@@ -389,7 +389,7 @@ fn not_acceptable(error: &negotiate::NotAcceptable) -> ApiError {
 /// 501: part of the API that this version lacks, said plainly.
 fn not_served(what: &str) -> ApiError {
     let message = format!("{what:?} is not served by this version of plinth");
-    ApiError::new(501, crate::status::Reason::Unknown, message)
+    ApiError::new(501, plinth_api::api_error::Reason::Unknown, message)
 }
 
 /// A name that no object can have is refused before anything is looked up.

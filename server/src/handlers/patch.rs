@@ -10,12 +10,12 @@ use plinth_codec::{cbor, yaml, Value};
 use super::write::{self, Ownership, Update, Updated};
 use super::{body, Context};
 use crate::custom_resources::{object, CustomVersion};
-use crate::field;
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
-use crate::metadata;
 use crate::ownership;
-use crate::status::{ApiError, Reason};
+use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::field;
+use plinth_api::metadata;
 
 /// A patch as it was sent.
 pub(super) struct Patch {

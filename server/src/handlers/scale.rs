@@ -10,16 +10,16 @@ use plinth_codec::{tree, Map, Value};
 use super::patch::Target;
 use super::write::{self, Ownership, Update, Updated};
 use super::{body, patch, respond, Context};
-use crate::field;
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
-use crate::metadata;
 use crate::ownership::ScaleOwners;
 use crate::registry::ResourceType;
 use crate::representation::{Item, Representation};
-use crate::request_info::Verb;
-use crate::status::ApiError;
 use crate::storage::object;
+use plinth_api::api_error::ApiError;
+use plinth_api::field;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
 
 pub(super) async fn scale(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;

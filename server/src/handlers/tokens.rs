@@ -13,14 +13,15 @@ use super::{body, respond, Context};
 use crate::admission::{self, Call, Operation};
 use crate::audit;
 use crate::authn::service_account::claims::{Kubernetes, Reference};
-use crate::field;
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
-use crate::metadata;
 use crate::ownership;
-use crate::request_info::Verb;
-use crate::status::{ApiError, Cause};
+use crate::registry::object_meta;
 use crate::storage::object;
+use plinth_api::api_error::{ApiError, Cause};
+use plinth_api::field;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
@@ -40,7 +41,7 @@ pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<R
     let decoded = body::decode(&cx, &bytes, builtin, root, &gvk)?;
     let mut request = decoded.tree;
     let mut warnings = decoded.warnings;
-    metadata::match_namespace(&cx.resource, &cx.info, &mut request)?;
+    object_meta::match_namespace(&cx.resource, &cx.info, &mut request)?;
     let call = Call::new(&cx, Operation::Create, None);
     admission::mutate(&call, &mut request).await?;
     let account = the_account(&cx, &mut request).await?;

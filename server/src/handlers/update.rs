@@ -7,7 +7,7 @@ use super::write::{self, Ownership, Update, Updated};
 use super::{body, Context};
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 pub(super) async fn update(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;

@@ -11,9 +11,10 @@ use super::{access_reviews, body, respond, tokens, Context};
 use crate::admission::{self, Call, Operation};
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
-use crate::metadata;
 use crate::ownership;
-use crate::status::ApiError;
+use crate::registry::object_meta;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
 
 /// POST of a review.
 pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
@@ -23,7 +24,7 @@ pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Re
     let resource = cx.resource.clone();
     let decoded = body::decode(&cx, &bytes, resource.schema, resource.root, &resource.row.gvk())?;
     let mut review = decoded.tree;
-    metadata::match_namespace(&resource, &cx.info, &mut review)?;
+    object_meta::match_namespace(&resource, &cx.info, &mut review)?;
     let call = Call::new(&cx, Operation::Create, None);
     admission::mutate(&call, &mut review).await?;
     admission::validate(&call, &review).await?;

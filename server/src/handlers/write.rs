@@ -18,15 +18,16 @@ use crate::authz::rbac::{self, escalation};
 use crate::authz::Authorized;
 use crate::custom_resources::validate;
 use crate::http::body::Body;
-use crate::metadata::{self, Moment};
 use crate::ownership;
+use crate::registry::object_meta;
 use crate::representation::{Item, Representation};
-use crate::request_info::Verb;
 use crate::server::Server;
-use crate::status::{ApiError, Cause, Reason};
 use crate::storage::{object, unchanged, Fetched};
 use crate::strategy::permissions::{self, Write};
 use crate::strategy::{allocation, faces};
+use plinth_api::api_error::{ApiError, Cause, Reason};
+use plinth_api::metadata::{self, Moment};
+use plinth_api::request_info::Verb;
 
 /// How often a write is tried again when another one came between. Each round somebody wins, so this is
 /// reached only by hundreds of writers of one object.
@@ -141,9 +142,9 @@ async fn create_once(
     let refuses_version = !dry_run && ownership == Ownership::Track;
     if refuses_version && !metadata::text(&tree, "resourceVersion").is_empty() {
         let what = "resourceVersion should not be set on objects to be created";
-        return Err(ApiError::new(500, crate::status::Reason::Unknown, what));
+        return Err(ApiError::new(500, plinth_api::api_error::Reason::Unknown, what));
     }
-    metadata::match_namespace(&cx.resource, &cx.info, &mut tree)?;
+    object_meta::match_namespace(&cx.resource, &cx.info, &mut tree)?;
     metadata::wipe_system_fields(&mut tree)?;
     dedup_owners(cx, &mut tree, "");
     validate::definition_stays(&cx.resource, metadata::text(&tree, "name"))?;
@@ -157,13 +158,13 @@ async fn create_once(
     admission::mutate(&call, &mut tree).await?;
     dedup_owners(cx, &mut tree, AFTER_ADMISSION);
     refuse_escalation(cx, &tree, None).await?;
-    metadata::prepare_create(&cx.resource, &mut tree, &moment)?;
+    object_meta::prepare_create(&cx.resource, &mut tree, &moment)?;
     (strategy.prepare_for_create)(&mut tree);
     (strategy.stamp)(&mut tree, &cx.user);
     let reserved = allocation::reserve(cx, None, &mut tree).await?;
     let mut faults = strategy.create_faults(&tree);
     permissions::check(Write { cx, new: &tree, old: None }, &mut faults).await?;
-    faults.extend(metadata::validate(&cx.resource, &tree, true));
+    faults.extend(object_meta::validate(&cx.resource, &tree, true));
     faults.extend(custom_faults(cx, &tree, None)?);
     refuse_faults(cx, &tree, faults)?;
     warn(cx, &tree, None);
@@ -346,7 +347,7 @@ async fn update_once(cx: &Context, update: &Update<'_>, live: Fetched) -> Result
     let old = object::to_tree(&cx.resource, &cx.present(live.clone()).await?)?;
     let mut new = (update.transform)(Some(&old))?;
     check_preconditions(cx, update, &new, &old)?;
-    metadata::match_namespace(&cx.resource, &cx.info, &mut new)?;
+    object_meta::match_namespace(&cx.resource, &cx.info, &mut new)?;
     metadata::prepare_update(&mut new, &old)?;
     dedup_owners(cx, &mut new, "");
     strategy.default(&mut new);
@@ -379,8 +380,8 @@ async fn update_once(cx: &Context, update: &Update<'_>, live: Fetched) -> Result
     }
     ownership::keep_times(&old, &mut new);
     let mut reserved = allocation::reserve(cx, Some(&old), &mut new).await?;
-    metadata::count_generation(&cx.resource, &cx.info.subresource, &mut new, &old);
-    let mut faults = metadata::validate(&cx.resource, &new, false);
+    object_meta::count_generation(&cx.resource, &cx.info.subresource, &mut new, &old);
+    let mut faults = object_meta::validate(&cx.resource, &new, false);
     // Upstream asks twice, before the kind's own rules and as part of them, and tells the causes twice.
     let twice = metadata::validate_update(&new, &old);
     faults.extend(twice.clone());
@@ -468,13 +469,13 @@ fn check_preconditions(cx: &Context, update: &Update<'_>, new: &Value, old: &Val
     let given = metadata::text(new, "resourceVersion");
     if given.parse::<u64>().is_err() && !given.is_empty() {
         let what = format!("strconv.ParseUint: parsing {given:?}: invalid syntax");
-        return Err(ApiError::new(500, crate::status::Reason::Unknown, what));
+        return Err(ApiError::new(500, plinth_api::api_error::Reason::Unknown, what));
     }
     if matches!(given, "" | "0") {
         if !cx.resource.strategy.unconditional_update {
             let why = "must be specified for an update";
             // Upstream has the version as a number by now, and names the resource and not the kind.
-            let cause = crate::field::invalid("metadata.resourceVersion", 0, why);
+            let cause = plinth_api::field::invalid("metadata.resourceVersion", 0, why);
             return Err(ApiError::invalid(group, plural, name, vec![cause]));
         }
         return Ok(());
@@ -642,7 +643,7 @@ pub async fn create_together(server: &Arc<Server>, births: Vec<Birth>) -> Result
         let conform = plinth_codec::json::conform(tree, resource.schema, resource.root, &Default::default());
         let mut tree = conform.map_err(ApiError::internal)?.value;
         let moment = Moment::present();
-        metadata::prepare_create(resource, &mut tree, &moment)?;
+        object_meta::prepare_create(resource, &mut tree, &moment)?;
         resource.strategy.default(&mut tree);
         ownership::track(&cx, None, &mut tree, &moment.now);
         (resource.strategy.prepare_for_create)(&mut tree);
@@ -651,6 +652,6 @@ pub async fn create_together(server: &Arc<Server>, births: Vec<Birth>) -> Result
         transaction = put(&cx, transaction.require(Condition::Absent(key.clone().into())), key, value)?;
     }
     let why = "one of the objects exists already";
-    let taken = || ApiError::new(409, crate::status::Reason::AlreadyExists, why);
+    let taken = || ApiError::new(409, plinth_api::api_error::Reason::AlreadyExists, why);
     server.store.commit(transaction).await?.map(|_| ()).ok_or_else(taken)
 }

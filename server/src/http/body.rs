@@ -70,8 +70,8 @@ impl From<chunks::TooSlow> for BodyError {
     }
 }
 
-impl From<crate::status::ApiError> for BodyError {
-    fn from(error: crate::status::ApiError) -> BodyError {
+impl From<plinth_api::api_error::ApiError> for BodyError {
+    fn from(error: plinth_api::api_error::ApiError) -> BodyError {
         BodyError(error.message)
     }
 }

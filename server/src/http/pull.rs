@@ -8,6 +8,7 @@
 //! An answer that is not taken to its end is cut off with an error, never with a clean end, so that no client takes a part
 //! for the whole.
 
+use plinth_api::api_error::{ApiError, Reason};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -128,6 +129,15 @@ pub enum Cut {
     /// Its producer panicked.
     #[error("the answer could not be made")]
     Failed,
+}
+
+impl From<Cut> for ApiError {
+    fn from(cut: Cut) -> ApiError {
+        match cut {
+            Cut::TooSlow => ApiError::new(504, Reason::Timeout, cut.to_string()),
+            Cut::Failed => ApiError::internal(cut),
+        }
+    }
 }
 
 /// The end of an answer that the connection has. The pieces are behind a lock that is held to put and to take them, never

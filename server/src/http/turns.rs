@@ -27,7 +27,7 @@ use hyper::rt::Executor;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 
-use crate::authn::user::ANONYMOUS;
+use plinth_api::user::ANONYMOUS;
 
 /// How long a user's connections are served before others come first, on each processor. One step of a request cannot be
 /// interrupted, so a turn lasts as long as this and one step more.

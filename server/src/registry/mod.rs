@@ -9,6 +9,7 @@
 //! generation: that of the whole, or that in which a group version last changed ([`Registry::version_generation`]).
 
 mod current;
+pub mod object_meta;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -19,8 +19,8 @@ use plinth_codec::schema::{Schema, TypeId, GVK};
 use plinth_codec::{cbor, json as text, protobuf, tree as tree_of, yaml, Map, Value};
 
 use super::{json, table, tree, Item, ListMeta, Representation};
-use crate::status::ApiError;
 use crate::storage::lengths::Lengths;
+use plinth_api::api_error::ApiError;
 
 /// Writes one list: [`start`](ListWriter::start), [`item`](ListWriter::item) for each, [`end`](ListWriter::end), all into
 /// a buffer that the caller empties as it likes. It holds the representation by reference or by reference count.

@@ -19,9 +19,9 @@ use plinth_engine::Revision;
 
 use crate::conversion;
 use crate::registry::ResourceType;
-use crate::status::ApiError;
 use crate::storage::lengths::Lengths;
 use crate::storage::stored::Stored;
+use plinth_api::api_error::ApiError;
 
 /// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,7 +6,7 @@ use plinth_codec::yaml;
 use plinth_codec::{json, Value};
 
 use super::{json as spliced, IncludeObject, Item, ListMeta, Representation};
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 /// Columns belong to the stored form: the faces of events and autoscalers show the same ones.
 fn definition(r: &Representation) -> &Definition {

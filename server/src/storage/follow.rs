@@ -14,7 +14,7 @@ use plinth_engine::{At, EventKind, Feed, Revision, Subscribe, Subscription};
 
 use super::stored::Stored;
 use super::{key, Store};
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 /// How long after it was passed over an object that cannot be decrypted is tried again: its key may have come back.
 const TRY_AGAIN: Duration = Duration::from_secs(10);

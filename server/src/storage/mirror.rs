@@ -13,7 +13,7 @@ use super::stored::Stored;
 use crate::conversion;
 use crate::registry::ResourceType;
 use crate::server::Server;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 /// One collection in memory: it follows the engine's feed from the first look on (see [`Followed`]).
 pub struct Mirror {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::encryption::{Encryption, EncryptionError};
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 /// The engine, as the handlers use it. Cheap to clone; owns no lock of its own.
 #[derive(Clone)]

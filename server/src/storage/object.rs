@@ -6,7 +6,7 @@ use super::stored::{Header, Stored, BODY_START};
 use super::Fetched;
 use crate::conversion;
 use crate::registry::ResourceType;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
 
 /// The tree of a stored object in the resource's own version, with type metadata and resourceVersion.
 ///

@@ -5,7 +5,8 @@
 //! are written and deleted in the transaction that writes or deletes the Service, on the condition that they
 //! are absent. So nothing is ever held twice, and no crash leaves something held by nobody. A repair of a damaged store may: it
 //! can lose a Service and keep what it held. An address or port whose Service does not exist is given to the one that asks for it
-//! (upstream's repair loop, `pkg/registry/core/service/ipallocator/controller/repairip.go`, deletes such IPAddresses).
+//! (upstream's repair loop, `pkg/registry/core/service/ipallocator/controller/repairip.go`, deletes such IPAddresses). An
+//! allocation that a Service lacks is restored by `controllers::allocations`.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -16,13 +17,13 @@ use ipnet::IpNet;
 use plinth_codec::{json, tree, Value};
 use plinth_engine::{At, Condition, Record, Transaction};
 
-use crate::field;
 use crate::handlers::Context;
-use crate::metadata;
-use crate::status::{ApiError, Cause};
 use crate::storage::stored::Stored;
-use crate::storage::{key, object, unchanged};
+use crate::storage::{key, object, unchanged, Fetched};
 use crate::strategy::core::service;
+use plinth_api::api_error::{ApiError, Cause};
+use plinth_api::field;
+use plinth_api::metadata;
 
 /// Where the keys of node ports are.
 const NODE_PORT_PREFIX: &str = "allocations/nodeports/";
@@ -272,7 +273,7 @@ async fn holder(cx: &Context, key: Vec<u8>, asker: Asker<'_>) -> Result<Holder, 
 }
 
 /// Namespace and name of the Service that a record of an address or port names; none where it names no Service or cannot be read.
-fn owner_of(cx: &Context, record: Record) -> Option<(String, String)> {
+pub fn owner_of(cx: &Context, record: Record) -> Option<(String, String)> {
     if record.key.starts_with(NODE_PORT_PREFIX.as_bytes()) {
         let (namespace, name) = std::str::from_utf8(&record.value).ok()?.split_once('/')?;
         return Some((namespace.to_owned(), name.to_owned()));
@@ -409,22 +410,65 @@ async fn free_place(
             }
         }
     }
-    let range = key::range(&prefix);
-    let taken: HashSet<Bytes> = cx
-        .server
-        .store
-        .read(move |engine| {
-            let mut entries = engine.snapshot(At::Latest)?.range(&range);
-            let mut taken = HashSet::new();
-            while let Some(entry) = entries.next()? {
-                taken.insert(entry.to_record().key);
-            }
-            Ok(taken)
-        })
-        .await?;
+    let taken = keys_below(cx, prefix).await?;
     // More places than there are keys cannot be taken.
     let is_free = |n: &u128| name(*n).is_some_and(|key| !taken.contains(key.as_slice()));
     Ok((band..count).chain(0..band.min(count)).find(is_free))
+}
+
+async fn keys_below(cx: &Context, prefix: Vec<u8>) -> Result<HashSet<Bytes>, ApiError> {
+    let range = key::range(&prefix);
+    let (keys, _) = cx.server.store.survey(range, |entry| Some(Bytes::copy_from_slice(entry.key))).await?;
+    Ok(keys.into_iter().collect())
+}
+
+/// The keys of all addresses and node ports that are allocated.
+///
+/// # Errors
+/// When they cannot be read.
+pub async fn allocated_keys(cx: &Context) -> Result<HashSet<Bytes>, ApiError> {
+    let addresses = key::resource_prefix("networking.k8s.io", "ipaddresses");
+    let mut keys = keys_below(cx, addresses.into_bytes()).await?;
+    keys.extend(keys_below(cx, NODE_PORT_PREFIX.into()).await?);
+    Ok(keys)
+}
+
+/// Allocates the addresses and node ports of a stored Service that are not among `allocated`. Nothing is written when the Service, or one of
+/// them, has changed since it was read.
+///
+/// # Errors
+/// When the Service cannot be read, or the write fails.
+pub async fn restore_allocations(
+    cx: &Context,
+    record: &Fetched,
+    allocated: &HashSet<Bytes>,
+) -> Result<(), ApiError> {
+    let service = object::to_tree(&cx.resource, record)?;
+    let (namespace, name) = (metadata::text(&service, "namespace"), metadata::text(&service, "name"));
+    let owner = Bytes::from(format!("{namespace}/{name}"));
+    let ports = service::node_ports(&service).into_iter();
+    let ports = ports.map(|port| Ok((port_key(port), owner.clone())));
+    let addresses = service::addresses(&service).into_iter();
+    let addresses = addresses.map(|address| address_key(cx, &service, address));
+    let mut transaction = Transaction::new().require(unchanged(record));
+    let mut missing = Vec::new();
+    for used in addresses.chain(ports) {
+        let (key, value) = used?;
+        if !allocated.contains(key.as_slice()) {
+            missing.push(String::from_utf8_lossy(&key).into_owned());
+            transaction = transaction.require(Condition::Absent(key.clone().into())).put(key, value);
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    tracing::warn!(
+        namespace,
+        name,
+        ?missing,
+        "Service used addresses or node ports that were not allocated; restored the allocations"
+    );
+    cx.server.store.commit(transaction).await.map(|_| ())
 }
 
 #[cfg(test)]

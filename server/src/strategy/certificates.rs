@@ -8,12 +8,12 @@ use plinth_codec::error::quoted;
 use plinth_codec::{base64_text, names, pem, Value};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::authn::User;
 use crate::certificates::request::RequestError;
 use crate::certificates::{files, signers, CertificateRequest};
-use crate::field;
-use crate::metadata;
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field;
+use plinth_api::metadata;
+use plinth_api::user::User;
 
 /// The shortest life that can be asked for, in seconds.
 const LEAST_EXPIRATION: i64 = 600;

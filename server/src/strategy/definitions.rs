@@ -1,9 +1,9 @@
 //! CustomResourceDefinitions: what of them is the server's, and whether they are valid.
 
-use plinth_codec::structural::definition;
 use plinth_codec::Value;
+use plinth_structural::definition;
 
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
 
 /// A new storage version joins those that objects may be stored in (`PrepareForUpdate` of
 /// k8s.io/apiextensions-apiserver, `pkg/registry/customresourcedefinition`).

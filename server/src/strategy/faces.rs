@@ -5,14 +5,16 @@
 
 use std::collections::{HashMap, HashSet};
 
+use plinth_codec::quantity::Quantity;
 use plinth_codec::{Map, Value};
+use smol_str::SmolStr;
 
 use super::core::pod::quality_of_service;
 use super::validation;
 use super::validation::pod::Surroundings;
-use crate::field;
-use crate::metadata;
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field;
+use plinth_api::metadata;
 
 /// One subresource of a kind.
 #[derive(Clone, Copy, Debug)]
@@ -126,8 +128,11 @@ fn keep_all_but_resources(new: &mut Value, old: &Value) {
     *new = kept;
 }
 
+const IMMUTABLE: &str = "only cpu and memory resources are mutable";
+
+/// Kubernetes `pkg/apis/core/validation`, `ValidatePodResize`, after [`keep_all_but_resources`]: all but resources and resize
+/// policies is as it was.
 fn resize_faults(new: &Value, old: &Value) -> Vec<Cause> {
-    const ORDER: &str = "containers may not be added or removed on resize";
     if is_static(old) {
         return vec![field::forbidden("", "static pods cannot be resized")];
     }
@@ -139,60 +144,129 @@ fn resize_faults(new: &Value, old: &Value) -> Vec<Cause> {
     if quality_of_service(new) != class {
         faults.push(field::invalid("spec", class, "Pod QOS Class may not change as a result of resizing"));
     }
-    for part in ["containers", "initContainers"] {
-        let (now, before) = (list(new, &["spec", part]), list(old, &["spec", part]));
-        let path = format!("spec.{part}");
-        if now.len() != before.len() {
-            faults.push(field::forbidden(path, ORDER));
-            return faults;
-        }
-        for (i, (now, before)) in now.iter().zip(before).enumerate() {
-            if name(now) != name(before) {
-                let why = "containers may not be renamed or reordered on resize";
-                faults.push(field::forbidden(format!("{path}[{i}].name"), why));
-                return faults;
-            }
-            removed_amounts(now, before, &format!("{path}[{i}].resources"), &mut faults);
-            let fixed = |container: &Value| container.get("resizePolicy").cloned();
-            if other_amounts(now) == other_amounts(before) && fixed(now) == fixed(before) {
-                continue;
-            }
-            faults.push(match part {
-                "containers" => field::forbidden("spec", "only cpu and memory resources are mutable"),
-                _ => {
-                    let why = "only cpu and memory resources for init or sidecar containers are mutable";
-                    field::forbidden(format!("{path}[{i}]"), why)
+    let running = list(old, &["status", "containerStatuses"]);
+    let running =
+        running.iter().find(|status| status.at(&["state", "running"]).is_some_and(|r| !r.is_null()));
+    if running.is_some_and(|status| status.get("resources").is_none_or(Value::is_null)) {
+        faults.push(field::forbidden("spec", "Pod running on node without support for resize"));
+    }
+    let [now, before] = [new, old].map(|pod| pod.at(&["spec", "resources"]).filter(|r| !r.is_null()));
+    let has_amounts =
+        |resources: &&Value| amounts(resources, "requests").chain(amounts(resources, "limits")).count() > 0;
+    match now.iter().chain(&before).any(has_amounts) {
+        true => pod_resources_faults(now, before, &mut faults),
+        false if now != before => faults.push(field::forbidden("spec", IMMUTABLE)),
+        false => {}
+    }
+    if !list(old, &["status", "nodeAllocatableResourceClaimStatuses"]).is_empty() {
+        let why = "pods with node allocatable resource claims cannot be resized";
+        faults.push(field::forbidden("spec", why));
+    }
+    let order = order_faults(new, old);
+    if !order.is_empty() {
+        faults.extend(order);
+        return faults;
+    }
+    let pairs = |part: &str| list(new, &["spec", part]).iter().zip(list(old, &["spec", part]));
+    for part in ["initContainers", "containers"] {
+        for (i, (now, before)) in pairs(part).enumerate() {
+            for amounts in ["requests", "limits"] {
+                if is_removed(now.get("resources"), before.get("resources"), amounts) {
+                    let why = format!("resource {amounts} cannot be removed");
+                    faults.push(field::forbidden(format!("spec.{part}[{i}].resources.{amounts}"), &why));
                 }
-            });
+            }
+        }
+    }
+    let policy = |container: &Value| list(container, &["resizePolicy"]).to_vec();
+    let is_fixed = |now: &Value, before: &Value| {
+        let others = |container: &Value| container.get("resources").map(fixed_resources).unwrap_or_default();
+        others(now) == others(before) && policy(now) == policy(before)
+    };
+    let changed = pairs("containers").filter(|(now, before)| !is_fixed(now, before));
+    faults.extend(changed.map(|_| field::forbidden("spec", IMMUTABLE)));
+    for (i, (now, before)) in pairs("initContainers").enumerate() {
+        let path = || format!("spec.initContainers[{i}]");
+        if !is_fixed(now, before) {
+            let why = "only cpu and memory resources for init or sidecar containers are mutable";
+            faults.push(field::forbidden(path(), why));
+        }
+        let is_sidecar = now.str_at(&["restartPolicy"]) == Some("Always");
+        let restarts = |policy: &&Value| policy.str_at(&["restartPolicy"]) == Some("RestartContainer");
+        if now != before && !is_sidecar {
+            let why =
+                "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
+            let policies = policy(now);
+            faults.extend(policies.iter().filter(restarts).map(|_| field::forbidden(path(), why)));
         }
     }
     faults
 }
 
-/// The amounts of a container that a resize cannot change.
-fn other_amounts(container: &Value) -> Vec<(String, Value)> {
-    let mut others = Vec::new();
-    for part in ["requests", "limits"] {
-        let amounts = container.at(&["resources", part]).and_then(Value::as_object);
-        for (resource, amount) in amounts.into_iter().flat_map(Map::iter) {
-            if !matches!(resource.as_str(), "cpu" | "memory") {
-                others.push((format!("{part}.{resource}"), amount.clone()));
-            }
+/// Resources of the pod as a whole (`validatePodLevelResourcesResize`).
+fn pod_resources_faults(new: Option<&Value>, old: Option<&Value>, faults: &mut Vec<Cause>) {
+    if old.is_some() && new.is_none() {
+        faults.push(field::forbidden("spec.resources", "pod-level resources cannot be removed"));
+        return;
+    }
+    for amounts in ["requests", "limits"] {
+        if is_removed(new, old, amounts) {
+            let why = format!("pod-level resource {amounts} cannot be removed");
+            faults.push(field::forbidden(format!("spec.resources.{amounts}"), &why));
         }
     }
-    others
+    let fixed = |resources: Option<&Value>| resources.map(fixed_resources).unwrap_or_default();
+    if fixed(new) != fixed(old) {
+        faults.push(field::forbidden("spec", "only cpu and memory resources are mutable at pod-level"));
+    }
 }
 
-fn removed_amounts(new: &Value, old: &Value, path: &str, faults: &mut Vec<Cause>) {
-    for part in ["limits", "requests"] {
-        let has = |container: &Value, resource: &str| container.at(&["resources", part, resource]).is_some();
-        for resource in ["cpu", "memory"] {
-            if has(old, resource) && !has(new, resource) {
-                let why = format!("resource {part} cannot be removed");
-                faults.push(field::forbidden(format!("{path}.{part}"), &why));
-            }
+/// Containers that came, went or changed places.
+fn order_faults(new: &Value, old: &Value) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    for part in ["containers", "initContainers"] {
+        let (now, before) = (list(new, &["spec", part]), list(old, &["spec", part]));
+        let path = format!("spec.{part}");
+        if now.len() != before.len() {
+            faults.push(field::forbidden(path, &format!("{part} may not be added or removed on resize")));
+            continue;
         }
+        let why = format!("{part} may not be renamed or reordered on resize");
+        let renamed =
+            now.iter().zip(before).enumerate().filter(|(_, (now, before))| name(now) != name(before));
+        faults.extend(renamed.map(|(i, _)| field::forbidden(format!("{path}[{i}].name"), &why)));
     }
+    faults
+}
+
+fn amounts<'a>(resources: &'a Value, part: &str) -> impl Iterator<Item = (&'a SmolStr, &'a Value)> {
+    resources.get(part).and_then(Value::as_object).into_iter().flat_map(Map::iter)
+}
+
+/// What a resize cannot change of resources: all but the amounts of CPU and memory.
+#[derive(Default, PartialEq)]
+struct FixedResources {
+    amounts: Vec<(&'static str, SmolStr, SmolStr)>,
+    claims: Vec<Value>,
+}
+
+fn fixed_resources(resources: &Value) -> FixedResources {
+    let mut fixed =
+        FixedResources { claims: list(resources, &["claims"]).to_vec(), ..FixedResources::default() };
+    for part in ["requests", "limits"] {
+        let others = amounts(resources, part).filter(|(name, _)| !matches!(name.as_str(), "cpu" | "memory"));
+        fixed.amounts.extend(others.map(|(name, amount)| {
+            let amount = amount.as_str().unwrap_or_default();
+            (part, name.clone(), Quantity::canonicalize(amount).unwrap_or_else(|_| amount.into()))
+        }));
+    }
+    fixed
+}
+
+/// Whether amounts of some resource went (`resourcesRemoved`).
+fn is_removed(new: Option<&Value>, old: Option<&Value>, part: &str) -> bool {
+    let before = old.into_iter().flat_map(|resources| amounts(resources, part));
+    before.map(|(name, _)| name).any(|name| new.is_none_or(|new| new.at(&[part, name]).is_none()))
 }
 
 /// What the metadata of an object keeps through writes of its status.
@@ -308,7 +382,7 @@ mod tests {
         let container = &list(&resized, &["spec", "containers"])[0];
         assert_eq!(container.str_at(&["resources", "requests", "cpu"]), Some("2"));
         assert_eq!(container.str_at(&["image"]), Some("x"));
-        // resources, paths of the faults
+        // resources, paths of the errors
         let rows: [(&str, &[&str]); 3] = [
             (r#"{"requests":{"cpu":"1","x.io/g":"2"}}"#, &["spec"]),
             (r#"{"requests":{"x.io/g":"1"}}"#, &["spec", "spec.containers[0].resources.requests"]),
@@ -322,11 +396,89 @@ mod tests {
         }
         let policy = r#","resizePolicy":[{"resourceName":"cpu","restartPolicy":"RestartContainer"}]"#;
         assert_eq!(through("resize", &pod(OLD, policy), &pod(OLD, "")).1, ["spec"]);
+        let claims = |more: &str| format!(r#"{{"requests":{{"cpu":"1"}},"claims":[{{"name":"c"}}{more}]}}"#);
+        const CPU: &str = r#"{"requests":{"cpu":"1"}}"#;
+        for (new, old) in [
+            (claims(""), CPU.to_owned()),
+            (CPU.to_owned(), claims("")),
+            (claims(r#",{"name":"d"}"#), claims("")),
+        ] {
+            assert_eq!(through("resize", &pod(&new, ""), &pod(&old, "")).1, ["spec"], "{new} {old}");
+        }
+        let other_cpu = claims("").replace('1', "2");
+        assert_eq!(through("resize", &pod(&other_cpu, ""), &pod(&claims(""), "")).1, Vec::<String>::new());
+        // The same amount in other words.
+        const SAME: &str = r#"{"requests":{"cpu":"2","x.io/g":"1000m"}}"#;
+        assert_eq!(through("resize", &pod(SAME, ""), &pod(OLD, "")).1, Vec::<String>::new());
         let renamed = r#"{"spec":{"containers":[{"name":"b","resources":{"requests":{"cpu":"1"}}}]}}"#;
         assert_eq!(
             through("resize", renamed, &pod(r#"{"requests":{"cpu":"1"}}"#, "")).1,
             ["spec.containers[0].name"]
         );
+    }
+
+    #[test]
+    fn a_resize_of_the_whole_pod_changes_cpu_and_memory() {
+        let pod = |resources: &str| {
+            format!(
+                r#"{{"spec":{{"resources":{resources},"containers":[{{"name":"a","resources":{{"requests":{{"cpu":"1"}}}}}}]}}}}"#
+            )
+        };
+        const OLD: &str =
+            r#"{"requests":{"cpu":"2","hugepages-2Mi":"2Mi"},"limits":{"hugepages-2Mi":"2Mi"}}"#;
+        // resources, paths of the errors
+        let rows: [(&str, &[&str]); 6] = [
+            (OLD, &[]),
+            (
+                r#"{"requests":{"cpu":"3","memory":"1Gi","hugepages-2Mi":"2Mi"},"limits":{"cpu":"4","hugepages-2Mi":"2Mi"}}"#,
+                &[],
+            ),
+            (r#"{"requests":{"cpu":"2","hugepages-2Mi":"4Mi"},"limits":{"hugepages-2Mi":"4Mi"}}"#, &["spec"]),
+            (r#"{"requests":{"cpu":"2","hugepages-2Mi":"2Mi"}}"#, &["spec.resources.limits", "spec"]),
+            (
+                r#"{"requests":{"cpu":"2","hugepages-2Mi":"2Mi"},"limits":{"hugepages-2Mi":"2Mi"},"claims":[{"name":"c"}]}"#,
+                &["spec"],
+            ),
+            ("null", &["spec.resources"]),
+        ];
+        for (resources, paths) in rows {
+            assert_eq!(through("resize", &pod(resources), &pod(OLD)).1, paths, "{resources}");
+        }
+        assert_eq!(
+            through("resize", &pod(r#"{"requests":{"cpu":"2"}}"#), &pod("null")).1,
+            Vec::<String>::new()
+        );
+        assert_eq!(through("resize", &pod(OLD), &pod("null")).1, ["spec"]);
+        assert_eq!(through("resize", &pod(r#"{"claims":[{"name":"c"}]}"#), &pod("null")).1, ["spec"]);
+    }
+
+    #[test]
+    fn what_cannot_be_resized() {
+        let pod = |cpu: &str, init: &str, status: &str| {
+            format!(
+                r#"{{"spec":{{"initContainers":[{{"name":"i","resources":{{"requests":{{"cpu":"{cpu}"}}}}{init}}}],"containers":[{{"name":"a"}}]}},"status":{{{status}}}}}"#
+            )
+        };
+        const RESTARTS: &str =
+            r#","resizePolicy":[{"resourceName":"cpu","restartPolicy":"RestartContainer"}]"#;
+        let sidecar = format!(r#"{RESTARTS},"restartPolicy":"Always""#);
+        // of the init container, of the status, paths of the errors
+        let rows: [(&str, &str, &[&str]); 6] = [
+            ("", "", &[]),
+            (RESTARTS, "", &["spec.initContainers[0]"]),
+            (&sidecar, "", &[]),
+            ("", r#""containerStatuses":[{"state":{"running":{}}}]"#, &["spec"]),
+            ("", r#""containerStatuses":[{"state":{"running":{}},"resources":{}}]"#, &[]),
+            ("", r#""nodeAllocatableResourceClaimStatuses":[{}]"#, &["spec"]),
+        ];
+        for (init, status, paths) in rows {
+            let faults = through("resize", &pod("2", init, status), &pod("1", init, status)).1;
+            assert_eq!(faults, paths, "{init} {status}");
+        }
+        let other =
+            pod("1", "", "").replace(r#""name":"i""#, r#""name":"j""#).replace(r#"[{"name":"a"}]"#, "[]");
+        let faults = through("resize", &other, &pod("1", "", "")).1;
+        assert_eq!(faults, ["spec.containers", "spec.initContainers[0].name"]);
     }
 
     #[test]

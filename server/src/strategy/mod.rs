@@ -17,10 +17,10 @@ pub mod workloads;
 
 use plinth_codec::Value;
 
-use crate::authn::User;
-use crate::status::Cause;
 use defaults::Rule;
 use faces::Face;
+use plinth_api::api_error::Cause;
+use plinth_api::user::User;
 use validation::Check;
 
 /// Which names an object may have.
@@ -182,7 +182,7 @@ impl Strategy {
         let mut faults = Vec::new();
         validation::validate(self.checks, object, format_args!(""), &mut faults);
         faults.extend((self.validate)(object));
-        faults.truncate(crate::field::MOST_FAULTS);
+        faults.truncate(plinth_api::field::MOST_FAULTS);
         faults
     }
 
@@ -199,7 +199,7 @@ impl Strategy {
         let mut faults = self.faults(object);
         validation::validate(self.create_checks, object, format_args!(""), &mut faults);
         faults.extend((self.validate_create)(object));
-        faults.truncate(crate::field::MOST_FAULTS);
+        faults.truncate(plinth_api::field::MOST_FAULTS);
         faults
     }
 
@@ -221,7 +221,7 @@ impl Strategy {
         let mut faults = Vec::new();
         validation::validate(self.status_checks, new, format_args!(""), &mut faults);
         faults.extend((self.validate_status)(new, old));
-        faults.truncate(crate::field::MOST_FAULTS);
+        faults.truncate(plinth_api::field::MOST_FAULTS);
         faults
     }
 

@@ -21,6 +21,8 @@ use plinth_engine::{verify, At, Engine, Feed, KeyRange, Options, Revision, Subsc
 
 /// Places in each file when nothing else is asked for.
 const FLIPS: u64 = 24;
+/// Flips between two lines that say how far it is.
+const PROGRESS: usize = 1000;
 /// Bytes at both ends of a file that are all tried.
 const ENDS: u64 = 8;
 
@@ -235,7 +237,12 @@ fn every_flipped_bit_is_reported() {
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
-                while let Some((file, bit)) = flips.get(next.fetch_add(1, Ordering::Relaxed)) {
+                loop {
+                    let tried = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((file, bit)) = flips.get(tried) else { break };
+                    if tried > 0 && tried.is_multiple_of(PROGRESS) {
+                        println!("bit flips: {tried} of {} tried", flips.len());
+                    }
                     let (outcome, why) = try_flip(image.path(), file, *bit, &model);
                     let kind = kind(file);
                     *outcomes.lock().unwrap().entry((kind, outcome)).or_default() += 1;

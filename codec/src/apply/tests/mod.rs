@@ -8,7 +8,7 @@ use super::*;
 use crate::apply::managed::{manager_or_user_agent, Operation, ANCIENT, MAX_UPDATE_MANAGERS};
 use crate::patch::testkit::{deployment, json};
 use crate::schema::{self, Schema, TypeId, GVK};
-use crate::Value;
+use crate::value::{Map, Value};
 
 /// One object and those who write it. Time moves a second with each write.
 struct World {

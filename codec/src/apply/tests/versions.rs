@@ -274,19 +274,57 @@ fn a_key_field_that_is_always_there_has_a_default() {
 fn hostile_sizes_cost_no_square_and_no_stack() {
     let (schema, root) = deployment();
     let n = 50_000;
-    let list = |from: usize| -> Value {
-        let items: Vec<Value> =
-            (0..n).map(|i| crate::tree!({ "name": format!("c{}", (i * 7919 + from) % n) })).collect();
+    let list = |from: usize, prefix: &str| -> Value {
+        let name = |i: usize| format!("{prefix}{}", (i * 7919 + from) % n);
+        let items: Vec<Value> = (0..n).map(|i| crate::tree!({ "name": name(i) })).collect();
         crate::tree!({ "spec": crate::tree!({ "template": crate::tree!({ "containers": items }) }) })
     };
-    let (old, new) = (list(0), list(1));
+    let (old, new) = (list(0, "c"), list(1, "c"));
     let mut merged = old.clone();
     merge::merge(&schema, root, &mut merged, &new);
     assert_eq!(merged, new);
     assert!(compare::compare(&schema, root, &old, &new).is_same());
     let set = extract::field_set(&schema, root, &new);
     assert_eq!(set.len(), 2 * n);
-    assert_eq!(fields_v1::decode(&fields_v1::encode(&set)).unwrap(), set);
+    let fields = fields_v1::encode(&set);
+    assert_eq!(fields_v1::decode(&fields).unwrap(), set);
+    assert!(fields_v1::has_all_of(&fields, &set));
+    assert!(!fields_v1::has_any_of(&fields, &extract::field_set(&schema, root, &list(0, "d"))));
+    // The keys of maps are steps to fields.
+    let labels = |prefix: &str| {
+        let labels: Map = (0..n).map(|i| (format!("{prefix}{i}").into(), "v".into())).collect();
+        extract::field_set(&schema, root, &crate::tree!({ "metadata": crate::tree!({ "labels": labels }) }))
+    };
+    let fields = fields_v1::encode(&labels("a"));
+    assert!(fields_v1::has_all_of(&fields, &labels("a")));
+    assert!(!fields_v1::has_any_of(&fields, &labels("b")));
+
+    // Two managers of all elements, one in the reverse order of the other; and kubectl, which may take what it applied before.
+    let images = |image: &str, reversed: bool| {
+        let name = |i: usize| if reversed { n - 1 - i } else { i };
+        let items = (0..n).map(|i| format!(r#"{{"name":"c{}","image":"{image}"}}"#, name(i)));
+        format!(r#"{{"spec":{{"template":{{"containers":[{}]}}}}}}"#, items.collect::<Vec<_>>().join(","))
+    };
+    let mut w = World::new();
+    w.put("u", &images("a", false));
+    assert!(w.try_apply("m", &images("b", true), true).unwrap());
+    let mut last = World::typed(&images("b", true));
+    last.object_at_mut(&["spec", "template"])
+        .unwrap()
+        .entry("containers")
+        .as_array_mut()
+        .unwrap()
+        .truncate(n / 2);
+    w.change("annotator", |object| {
+        let mut text = Vec::new();
+        crate::json::write_untyped(&last, &mut text);
+        let annotations = object.object_at_mut(&["metadata", "annotations"]).unwrap();
+        annotations.insert(last_applied::ANNOTATION, String::from_utf8(text).unwrap());
+    });
+    let Err(ApplyError::Conflicts(conflicts)) = w.try_apply("kubectl", &images("c", false), false) else {
+        panic!("no conflicts");
+    };
+    assert_eq!(conflicts.0.len(), n - n / 2);
 
     let entries: Vec<Value> = (0..n)
         .map(|i| crate::tree!({ "manager": format!("m{i}"), "operation": "Update", "apiVersion": "test/v1", "fieldsType": "FieldsV1", "fieldsV1": json(r#"{"f:spec":{"f:replicas":{}}}"#) }))

@@ -8,13 +8,13 @@ mod labels;
 use plinth_codec::{Map, Value};
 
 use super::{Call, Operation};
-use crate::authn::user;
 use crate::authz::node::{self, references};
 use crate::authz::{Attributes, ResourceTarget};
 use crate::certificates::signers;
-use crate::metadata::text;
-use crate::status::ApiError;
 use crate::strategy::certificates;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata::text;
+use plinth_api::user;
 
 /// Where the leases of nodes are.
 const LEASES: &str = "kube-node-lease";

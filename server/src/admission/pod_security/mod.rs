@@ -7,7 +7,7 @@ mod checks;
 mod policy;
 mod settings;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use plinth_codec::Value;
 
@@ -16,9 +16,9 @@ use self::policy::{Level, Policy, Standard};
 pub(super) use self::settings::Settings;
 use super::{Call, Operation};
 use crate::audit;
-use crate::metadata;
-use crate::status::{ApiError, Cause};
 use crate::storage::stored::Head;
+use plinth_api::api_error::{ApiError, Cause};
+use plinth_api::metadata;
 
 /// Subresources of pods that change nothing of what a pod may do.
 const HARMLESS: &[&str] = &["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
@@ -96,7 +96,7 @@ async fn validate_pod(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     if HARMLESS.contains(&call.cx.info.subresource.as_str()) {
         return Ok(());
     }
-    if call.operation == Operation::Update && !call.old.is_none_or(|old| images_differ(object, old)) {
+    if call.operation == Operation::Update && !call.old.is_none_or(|old| is_significant_update(object, old)) {
         return Ok(());
     }
     if is_exempt(call, object) {
@@ -119,20 +119,29 @@ async fn validate_pod(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Whether an update of a pod changes anything that the standards are about: images and the number of containers are all
-/// that can change.
-fn images_differ(new: &Value, old: &Value) -> bool {
-    let images = |pod: &Value| {
-        let lists = ["containers", "initContainers", "ephemeralContainers"].into_iter();
-        let containers =
-            lists.flat_map(|part| pod.at(&["spec", part]).and_then(Value::as_array).unwrap_or_default());
-        let image = |c: &Value| {
-            let text = |key: &str| c.str_at(&[key]).unwrap_or_default().to_owned();
-            (text("name"), text("image"))
-        };
-        containers.map(image).collect::<Vec<_>>()
+/// Whether an update of a pod changes anything that the standards are about (`isSignificantPodUpdate` of v1.36, which no longer
+/// compares the seccomp annotations that kubelets ignore since v1.27).
+fn is_significant_update(new: &Value, old: &Value) -> bool {
+    fn containers<'a>(pod: &'a Value, list: &str) -> &'a [Value] {
+        pod.at(&["spec", list]).and_then(Value::as_array).unwrap_or_default()
+    }
+    fn text<'a>(container: &'a Value, member: &str) -> &'a str {
+        container.str_at(&[member]).unwrap_or_default()
+    }
+    let differs = |new: &Value, old: &Value| text(new, "image") != text(old, "image");
+    let positional = ["containers", "initContainers"].into_iter().any(|list| {
+        let (new, old) = (containers(new, list), containers(old, list));
+        new.len() != old.len() || new.iter().zip(old).any(|(new, old)| differs(new, old))
+    });
+    let mut ephemeral: HashMap<&str, &Value> = HashMap::new();
+    for container in containers(old, "ephemeralContainers") {
+        ephemeral.entry(text(container, "name")).or_insert(container);
+    }
+    let is_changed = |container: &Value| {
+        let old = ephemeral.get(text(container, "name"));
+        old.is_none_or(|old| differs(container, old))
     };
-    images(new) != images(old)
+    positional || containers(new, "ephemeralContainers").iter().any(is_changed)
 }
 
 fn settings<'a>(call: &Call<'a>) -> &'a Settings {
@@ -227,15 +236,40 @@ mod tests {
     use plinth_codec::json;
 
     #[test]
-    fn only_images_make_an_update_count() {
-        let pod = |image: &str, label: &str| {
-            let text = format!(
-                r#"{{"metadata":{{"labels":{{"a":"{label}"}}}},"spec":{{"containers":[{{"name":"c","image":"{image}"}}]}}}}"#
+    fn significant_updates_are_those_of_upstream() {
+        let pod = |spec: &str| json::parse(format!(r#"{{"spec":{spec}}}"#).as_bytes()).unwrap();
+        const OLD: &str = r#"{"containers":[{"name":"c","image":"x"}],"initContainers":[{"name":"i","image":"x"}],"ephemeralContainers":[{"name":"e","image":"x"},{"name":"f","image":"x"}]}"#;
+        // what is replaced in the old pod, by what, whether that is significant
+        let rows = [
+            (r#"{"name":"c","image":"x"}"#, r#"{"name":"c","image":"y"}"#, true),
+            (r#"{"name":"c","image":"x"}"#, "", true),
+            (r#"{"name":"c","image":"x"}"#, r#"{"name":"c","image":"x","tty":true}"#, false),
+            // Validation refuses new names.
+            (r#"{"name":"c","image":"x"}"#, r#"{"name":"d","image":"x"}"#, false),
+            (r#"{"name":"i","image":"x"}"#, r#"{"name":"i","image":"y"}"#, true),
+            (r#"{"name":"i","image":"x"}"#, r#"{"name":"i","image":"x"},{"name":"j","image":"x"}"#, true),
+            (r#"{"name":"f","image":"x"}"#, r#"{"name":"f","image":"y"}"#, true),
+            (r#"{"name":"f","image":"x"}"#, r#"{"name":"g","image":"x"}"#, true),
+            // Those that stay, in any order.
+            (
+                r#"{"name":"e","image":"x"},{"name":"f","image":"x"}"#,
+                r#"{"name":"f","image":"x"},{"name":"e","image":"x"}"#,
+                false,
+            ),
+            (r#"{"name":"e","image":"x"},"#, "", false),
+        ];
+        for (from, to, significant) in rows {
+            assert!(OLD.contains(from));
+            assert_eq!(
+                is_significant_update(&pod(&OLD.replace(from, to)), &pod(OLD)),
+                significant,
+                "{from} {to}"
             );
-            json::parse(text.as_bytes()).unwrap()
+        }
+        let labels = |label: &str| {
+            json::parse(format!(r#"{{"metadata":{{"labels":{{"a":"{label}"}}}},"spec":{OLD}}}"#).as_bytes())
+                .unwrap()
         };
-        assert!(!images_differ(&pod("x", "1"), &pod("x", "2")));
-        assert!(images_differ(&pod("x", "1"), &pod("y", "1")));
-        assert!(images_differ(&pod("x", "1"), &json::parse(br#"{"spec":{}}"#).unwrap()));
+        assert!(!is_significant_update(&labels("b"), &labels("c")));
     }
 }

@@ -4,8 +4,8 @@
 
 use std::fmt;
 
-use crate::field;
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field;
 
 /// How much a pod may do; the order is that of strictness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,13 +1,13 @@
 //! A policy as it is evaluated (k8s.io/apiserver `pkg/admission/plugin/policy/validating/validator.go`).
 
-use plinth_codec::cel::{Budget, Environment, Expression, Output};
+use plinth_cel::{Budget, Environment, Expression, Output};
 use plinth_codec::Value;
 
 use super::super::expressions::{environment, evaluate, Asker, Conditions, Subject};
 use super::super::matching::list;
 use super::params::ParamKind;
-use crate::metadata;
-use crate::status::Reason;
+use plinth_api::api_error::Reason;
+use plinth_api::metadata;
 
 /// Most bytes of a message that an expression makes.
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;
@@ -180,7 +180,7 @@ impl Validation {
     /// When nothing is left of the budget.
     async fn message<'a>(
         &'a self,
-        activation: &'a plinth_codec::cel::Activation<'a>,
+        activation: &'a plinth_cel::Activation<'a>,
         budget: &mut Budget,
         asker: &Asker<'_>,
     ) -> Result<String, String> {

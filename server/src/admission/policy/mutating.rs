@@ -16,9 +16,9 @@ use super::super::{matching, Call};
 use super::mutation::MutatingPolicy;
 use super::{application, namespace_object};
 use crate::conversion;
-use crate::metadata;
 use crate::registry::ResourceType;
-use crate::status::{ApiError, Cause, Reason};
+use plinth_api::api_error::{ApiError, Cause, Reason};
+use plinth_api::metadata;
 
 /// A policy with a binding and one object of parameters that a request concerns.
 struct Invocation<'p> {

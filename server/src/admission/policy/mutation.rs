@@ -1,8 +1,8 @@
 //! A mutating policy as it is evaluated, and what its mutations do to an object
 //! (k8s.io/apiserver `pkg/admission/plugin/policy/mutating/patch`).
 
+use plinth_cel::{Activation, Budget, Environment, Expression, Output};
 use plinth_codec::apply;
-use plinth_codec::cel::{Activation, Budget, Environment, Expression, Output};
 use plinth_codec::patch::{self, PatchError};
 use plinth_codec::Value;
 
@@ -10,9 +10,9 @@ use super::super::expressions::{environment, evaluate, Asker, Conditions, Subjec
 use super::super::matching::list;
 use super::super::{made, Call};
 use super::params::ParamKind;
-use crate::metadata;
 use crate::registry::ResourceType;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
 
 /// A MutatingAdmissionPolicy, compiled. Immutable; made once for each version of the object.
 pub struct MutatingPolicy {

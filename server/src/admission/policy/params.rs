@@ -9,9 +9,9 @@ use plinth_codec::Value;
 use super::super::Call;
 use crate::custom_resources::present;
 use crate::registry::ResourceType;
-use crate::status::ApiError;
 use crate::storage::stored::Head;
 use crate::storage::{key, object, Fetched};
+use plinth_api::api_error::ApiError;
 
 /// `paramKind`.
 #[derive(Clone, Debug)]

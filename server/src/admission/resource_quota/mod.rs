@@ -15,10 +15,10 @@ use plinth_engine::{Condition, Revision};
 
 use super::amounts::Amounts;
 use super::{Call, Operation};
-use crate::metadata;
 use crate::registry::ResourceType;
-use crate::status::ApiError;
 use crate::storage::{key, object};
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
 
 pub(crate) use usage::Counted;
 

@@ -27,12 +27,12 @@ use super::reinvocation::Id;
 use super::{made, matching, Call};
 use crate::audit::latency::{timed, took, Layer};
 use crate::conversion;
-use crate::metadata;
 use crate::outward::client::Bounds;
 use crate::outward::webhook::WebhookError;
 use crate::registry::ResourceType;
 use crate::server::Server;
-use crate::status::{ApiError, Reason};
+use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::metadata;
 
 /// The plugin that asks the mutating ones.
 pub(super) const MUTATING: &str = "MutatingAdmissionWebhook";

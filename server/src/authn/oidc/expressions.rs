@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use plinth_codec::cel::{Activation, Budget, Environment, Expression, Output, VariableType, OUT_OF_BUDGET};
+use plinth_cel::{Activation, Budget, Environment, Expression, Output, VariableType, OUT_OF_BUDGET};
 use plinth_codec::{tree, Value};
 
 use super::config::{JwtAuthenticator, PrefixedClaim};
 use super::OidcError;
-use crate::authn::User;
+use plinth_api::user::User;
 
 const USER: &str = r#"{"type":"object","properties":{
     "username":{"type":"string"},

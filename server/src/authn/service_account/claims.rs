@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::authn::jwt::Registered;
-use crate::authn::user::{self, User};
+use plinth_api::user::{self, User};
 
 /// The issuer of tokens that lie in Secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";

@@ -13,10 +13,10 @@ use time::{Date, Duration, OffsetDateTime};
 use tokio::sync::Notify;
 
 use crate::handlers::{write, Context};
-use crate::metadata;
-use crate::request_info::Verb;
 use crate::server::Server;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
 
 /// The label.
 pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";

@@ -21,12 +21,13 @@ use sha2::{Digest, Sha256};
 
 use super::jwt::{self, JwtError, KeyError, SigningKey, VerifyingKey};
 use super::remarks::{remark, Remark};
-use super::{Authenticated, User};
-use crate::status::ApiError;
+use super::Authenticated;
 use crate::storage::Store;
 use bindings::{Bindings, Bound, Kind};
 use claims::{BoundClaims, LegacyClaims, MissingClaim, Reference};
 use last_used::LastUsed;
+use plinth_api::api_error::ApiError;
+use plinth_api::user::User;
 
 /// The label that switches the token in a Secret off.
 pub const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
@@ -363,7 +364,10 @@ impl ServiceAccounts {
         let jti = uuid::Uuid::new_v4().to_string();
         let registered = jwt::Registered {
             iss: self.settings.issuers.first().cloned().unwrap_or_default(),
-            sub: super::user::service_account_name(&kubernetes.namespace, &kubernetes.serviceaccount.name),
+            sub: plinth_api::user::service_account_name(
+                &kubernetes.namespace,
+                &kubernetes.serviceaccount.name,
+            ),
             aud: audiences,
             exp: Some(exp),
             nbf: Some(now),

@@ -10,9 +10,9 @@ use plinth_codec::Value;
 use smol_str::SmolStr;
 
 use super::references::{self, Named};
-use crate::status::ApiError;
 use crate::storage::follow::{Change, Collection};
 use crate::storage::key;
+use plinth_api::api_error::ApiError;
 
 /// Namespace and name.
 pub type Key = (SmolStr, SmolStr);

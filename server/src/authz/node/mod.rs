@@ -16,10 +16,10 @@ use std::sync::OnceLock;
 use super::rbac::bootstrap;
 use super::rbac::rules::PolicyRule;
 use super::{Attributes, Decision, ResourceTarget, Target};
-use crate::authn::User;
 use crate::storage::follow::Followed;
 use crate::storage::Store;
 use graph::{Graph, Wanted};
+use plinth_api::user::User;
 use references::Named;
 
 /// What a node's user name starts with, and the group that it is in.

@@ -9,15 +9,16 @@ use std::sync::Arc;
 use plinth_codec::{tree, Map, Value};
 use plinth_engine::At;
 
-use super::rules::{self, PolicyRule};
+use super::coverage::{self, Limits};
+use super::rules::PolicyRule;
 use super::GROUP;
 use crate::handlers::write::{self, Birth};
 use crate::handlers::{delete, Context};
-use crate::metadata;
-use crate::request_info::Verb;
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::storage::{key, object};
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
 
 const TABLE: &str = include_str!("bootstrap.table");
 /// The label of every bootstrap object.
@@ -120,7 +121,9 @@ fn healed(live: &Value, expected: &Value) -> Healed {
             held.insert(key.clone(), value.clone());
         }
     }
-    let missing = rules::uncovered(&PolicyRule::all_of(live), &PolicyRule::all_of(expected));
+    // Without limits it cannot fail.
+    let missing = coverage::uncovered(&PolicyRule::all_of(live), &PolicyRule::all_of(expected), Limits::NONE);
+    let missing = missing.map(|missing| missing.rules).unwrap_or_default();
     append(&mut new, &["rules"], missing.iter().map(PolicyRule::to_value).collect());
     append(&mut new, &["subjects"], lacking(live, expected, &["subjects"]));
     const SELECTORS: [&str; 2] = ["aggregationRule", "clusterRoleSelectors"];
@@ -297,7 +300,8 @@ mod tests {
         let Healed::Changed(new) = healed(&live, &viewer) else { panic!("not healed") };
         let rules = PolicyRule::all_of(&new);
         assert!(rules.contains(&PolicyRule::of(&own)));
-        assert!(rules::uncovered(&rules, &PolicyRule::all_of(&viewer)).is_empty());
+        let missing = coverage::uncovered(&rules, &PolicyRule::all_of(&viewer), Limits::NONE).unwrap();
+        assert!(missing.rules.is_empty());
         // Who says so is left alone.
         let mut kept = live.clone();
         kept.object_at_mut(&["metadata", "annotations"]).unwrap().insert(AUTO_UPDATE, "false");

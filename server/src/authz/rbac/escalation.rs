@@ -4,17 +4,21 @@
 //! rules of a role, or the verb `escalate` on it, may write it; who holds all rules of the role that a binding names, or
 //! the verb `bind` on that role, may write the binding. `system:masters` may always, and with it the server itself.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use plinth_codec::error::{quoted, quoted_list};
 use plinth_codec::Value;
 
+use super::coverage::{self, Limits, TooComplex, Uncovered};
 use super::index::RoleKey;
 use super::rules::{self, PolicyRule};
 use super::{Rbac, GROUP};
-use crate::authn::User;
 use crate::authz::simple::{everything, MASTERS};
 use crate::authz::{aggregate, Attributes, Authorizer, ResourceTarget};
-use crate::metadata;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
+use plinth_api::user::User;
 
 /// A write of a role or binding.
 #[derive(Clone, Copy, Debug)]
@@ -57,14 +61,16 @@ async fn check_role(authorizer: &Authorizer, written: Written<'_>) -> Result<(),
     let rbac = authorizer.rbac();
     let object_name = metadata::text(new, "name");
     let forbidden = |why: &str| ApiError::forbidden(GROUP, plural, object_name, why);
-    confirm(rbac, user, plural, namespace, &PolicyRule::all_of(new)).await?.map_err(|why| forbidden(&why))?;
+    confirm(rbac, user, plural, namespace, PolicyRule::all_of(new).into())
+        .await?
+        .map_err(|why| forbidden(&why))?;
     let aggregates = |role: &Value| {
         let selectors = role.at(&["aggregationRule", "clusterRoleSelectors"]).and_then(Value::as_array);
         selectors.is_some_and(|selectors| !selectors.is_empty())
     };
     if plural == "clusterroles" && (aggregates(new) || old.is_some_and(aggregates)) {
         // It can gather anything, so it takes everything.
-        confirm(rbac, user, plural, namespace, &everything())
+        confirm(rbac, user, plural, namespace, everything().into())
             .await?
             .map_err(|_| forbidden("must have cluster-admin privileges to use the aggregationRule"))?;
     }
@@ -89,7 +95,7 @@ async fn check_binding(authorizer: &Authorizer, written: Written<'_>) -> Result<
     // Upstream calls what is not there a binding, too.
     let rules = rbac.rules_of(&key).await?.ok_or_else(|| ApiError::not_found(GROUP, plural, role))?;
     let name = metadata::text(new, "name");
-    let outcome = confirm(rbac, user, plural, namespace, &rules).await?;
+    let outcome = confirm(rbac, user, plural, namespace, rules).await?;
     outcome.map_err(|why| ApiError::forbidden(GROUP, plural, name, &why))
 }
 
@@ -113,22 +119,19 @@ async fn confirm(
     user: &User,
     plural: &str,
     namespace: &str,
-    wanted: &[PolicyRule],
+    wanted: Arc<[PolicyRule]>,
 ) -> Result<Result<(), String>, ApiError> {
     let (held, faults) = rbac.rules_for(user, namespace).await?;
-    let missing = rules::uncovered(&held, wanted);
-    if missing.is_empty() {
-        return Ok(Ok(()));
-    }
-    let mut told: Vec<String> = rules::compacted(missing).iter().map(PolicyRule::compact).collect();
-    told.sort_unstable();
-    told.dedup();
-    let mut why = format!(
-        "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
-        quoted(&user.name),
-        quoted_list(&user.groups),
-        told.join("\n")
-    );
+    // Bounded work that is still too long for a thread that serves other requests.
+    let missing = tokio::task::spawn_blocking(move || missing(&held, &wanted)).await;
+    let who = format!("user {} (groups={})", quoted(&user.name), quoted_list(&user.groups));
+    let Ok(missing) = missing.map_err(ApiError::internal)? else {
+        return Ok(Err(format!(
+            "{who} is attempting to grant RBAC permissions that are too complex to be compared with those currently held"
+        )));
+    };
+    let Some(missing) = missing else { return Ok(Ok(())) };
+    let mut why = format!("{who} is attempting to grant RBAC permissions not currently held:\n{missing}");
     if !faults.is_empty() {
         // Upstream calls what is missing an object of the kind that is written.
         let of_kind = |fault: String| match fault.split_once('.') {
@@ -139,6 +142,23 @@ async fn confirm(
         why.push_str(&format!("; resolution errors: [{}]", aggregate(&faults)));
     }
     Ok(Err(why))
+}
+
+/// Describes the permissions that are missing, a line for each; `None` when there are none.
+fn missing(held: &[Arc<[PolicyRule]>], wanted: &[PolicyRule]) -> Result<Option<String>, TooComplex> {
+    // Bindings share the rules of their role.
+    let mut seen = HashSet::new();
+    let held = held.iter().filter(|rules| seen.insert(Arc::as_ptr(rules)));
+    let held = held.flat_map(|rules| rules.iter());
+    let Uncovered { rules, has_more } = coverage::uncovered(held, wanted, Limits::OF_A_REQUEST)?;
+    if rules.is_empty() {
+        return Ok(None);
+    }
+    let mut lines: Vec<String> = rules::compacted(rules).iter().map(PolicyRule::compact).collect();
+    lines.sort_unstable();
+    lines.dedup();
+    lines.extend(has_more.then(|| "and others".to_owned()));
+    Ok(Some(lines.join("\n")))
 }
 
 /// Whether nothing changes but what the garbage collector changes: owners and finalizers.

@@ -14,7 +14,7 @@ use plinth_codec::Value;
 use smol_str::{format_smolstr, SmolStr};
 
 use super::rules::PolicyRule;
-use crate::authn::User;
+use plinth_api::user::User;
 
 /// A role: of a namespace, or of the cluster when that is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -299,13 +299,14 @@ impl Index {
         None
     }
 
-    /// Every rule that holds for the user in a namespace, each binding's once, and what could not be resolved.
-    pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<PolicyRule>, Vec<String>) {
+    /// The rules that hold for the user in a namespace, each binding's once, and what could not be resolved. They are shared and
+    /// not copied: a role of megabytes may have thousands of bindings.
+    pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Arc<[PolicyRule]>>, Vec<String>) {
         let (mut rules, mut faults, mut seen) = (Vec::new(), Vec::new(), std::collections::HashSet::new());
         self.visit(user, namespace, |binding| {
             if seen.insert(Arc::as_ptr(binding)) {
                 match binding.role.as_ref().and_then(|role| role.rules()) {
-                    Some(found) => rules.extend(found.iter().cloned()),
+                    Some(found) => rules.push(found),
                     None => faults.push(binding.fault()),
                 }
             }

@@ -5,12 +5,14 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`rules`] | one rule: matching, covering, its short form |
+//! | [`rules`] | one rule: matching, its short form |
+//! | [`coverage`] | which permissions of some rules are missing from others |
 //! | [`index`] | roles and bindings by who asks |
 //! | [`escalation`] | nobody grants more than they have |
 //! | [`bootstrap`] | the roles and bindings that every cluster has |
 
 pub mod bootstrap;
+pub mod coverage;
 pub mod escalation;
 pub mod index;
 pub mod rules;
@@ -18,11 +20,11 @@ pub mod rules;
 use std::sync::Arc;
 
 use super::{aggregate, Attributes, Decision, Reason, Target, Verdict};
-use crate::authn::User;
-use crate::status::ApiError;
 use crate::storage::follow::{Change, Collection, Followed};
 use crate::storage::{key, Store};
 use index::{Index, RoleKey};
+use plinth_api::api_error::ApiError;
+use plinth_api::user::User;
 use rules::PolicyRule;
 
 /// The API group.
@@ -93,7 +95,8 @@ impl Rbac {
         }
     }
 
-    /// Every rule that holds for the user in a namespace (none for the cluster's alone), and what could not be resolved.
+    /// The rules of each binding that holds for the user in a namespace (empty: those of the cluster alone), and what could not
+    /// be resolved.
     ///
     /// # Errors
     /// When roles and bindings cannot be read.
@@ -101,7 +104,7 @@ impl Rbac {
         &self,
         user: &User,
         namespace: &str,
-    ) -> Result<(Vec<PolicyRule>, Vec<String>), ApiError> {
+    ) -> Result<(Vec<Arc<[PolicyRule]>>, Vec<String>), ApiError> {
         self.followed.look(|index| index.rules_for(user, namespace)).await
     }
 

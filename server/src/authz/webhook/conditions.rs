@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use plinth_codec::cel::{
+use plinth_cel::{
     Activation, Budget, Environment, Expression, Interruption, Output, VariableType, OUT_OF_BUDGET,
 };
 use plinth_codec::{Map, Value};
@@ -141,8 +141,8 @@ fn request(attributes: &Attributes<'_>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authn::User;
     use crate::authz::{ResourceTarget, Selectors};
+    use plinth_api::user::User;
 
     fn conditions(sources: &[&str]) -> Result<Conditions, String> {
         let condition = |source: &&str| plinth_codec::tree!({ "expression": *source });

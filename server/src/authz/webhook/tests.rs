@@ -8,8 +8,8 @@ use hyper_util::rt::TokioIo;
 use plinth_codec::{json, Value};
 
 use super::*;
-use crate::authn::User;
 use crate::authz::{ResourceTarget, Selectors};
+use plinth_api::user::User;
 
 /// A service on a free port that answers by the user's name, and counts.
 struct Double {

@@ -189,3 +189,55 @@ fn an_authority_has_its_key_in_any_form() {
     pki.ensure(&[], SERVICE).unwrap();
     signs("RSA PRIVATE KEY");
 }
+
+#[test]
+fn what_clients_do_not_accept_is_said_or_made_again() {
+    let (_dir, pki) = fresh();
+    let said = || pki.unaccepted().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(said(), [""; 0]);
+    // An authority of another name in the place of ours: what ours signed is made again.
+    let key = KeyPair::generate().unwrap();
+    let authority = |change: &dyn Fn(&mut CertificateParams)| {
+        let mut params = authority_params();
+        params.distinguished_name = subject("corporation", &[]);
+        change(&mut params);
+        fs::write(pki.ca_cert(), params.clone().self_signed(&key).unwrap().pem()).unwrap();
+        fs::write(pki.ca_key(), key.serialize_pem()).unwrap();
+        Issuer::new(params, KeyPair::try_from(&PrivatePkcs8KeyDer::from(key.serialize_der())).unwrap())
+    };
+    authority(&|_| {});
+    assert_eq!(said().len(), 2, "{:?}", said());
+    assert!(said()[0].contains("apiserver.crt was not signed by"), "{:?}", said());
+    pki.ensure(&[], SERVICE).unwrap();
+    assert_eq!((said(), reasons(&pki)), (vec![], vec![]));
+    // A certificate of somebody else's stays, and is told of; with the one between in its file it is in order.
+    let other = Issuer::new(
+        {
+            let mut params = authority_params();
+            params.distinguished_name = subject("other", &[]);
+            params
+        },
+        KeyPair::generate().unwrap(),
+    );
+    let serving = KeyPair::generate().unwrap();
+    let mut params = leaf_params("own", &[], ExtendedKeyUsagePurpose::ServerAuth);
+    params.subject_alt_names = serving_names(&[], SERVICE);
+    let own = params.signed_by(&serving, &other).unwrap().pem();
+    fs::write(pki.serving_cert(), &own).unwrap();
+    fs::write(pki.serving_key(), serving.serialize_pem()).unwrap();
+    pki.ensure(&[], SERVICE).unwrap();
+    assert_eq!(fs::read_to_string(pki.serving_cert()).unwrap(), own);
+    assert_eq!(said().len(), 1, "{:?}", said());
+    let between = {
+        let mut params = authority_params();
+        params.distinguished_name = subject("other", &[]);
+        params.signed_by(other.key(), &authority(&|_| {})).unwrap().pem()
+    };
+    fs::write(pki.serving_cert(), format!("{own}{between}")).unwrap();
+    assert_eq!(said(), [""; 0]);
+    // Authorities that are none.
+    authority(&|params| params.is_ca = IsCa::ExplicitNoCa);
+    assert!(said()[0].contains("not a certificate authority"), "{:?}", said());
+    authority(&|params| params.not_after = OffsetDateTime::now_utc() - Duration::days(1));
+    assert!(said()[0].contains("clients do not accept it now"), "{:?}", said());
+}

@@ -266,7 +266,7 @@ fn authenticated(
         crate::certificates::Authority,
         crate::authn::x509::CertificateAuthenticator,
     ),
-) -> Option<std::sync::Arc<crate::authn::User>> {
+) -> Option<std::sync::Arc<plinth_api::user::User>> {
     let now = time::OffsetDateTime::now_utc();
     let text = authority.sign(&crate::certificates::Template {
         subject: &request.subject.issued(),

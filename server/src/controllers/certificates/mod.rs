@@ -23,11 +23,11 @@ use plinth_engine::{Entry, EventKind, Feed, Subscribe};
 
 use super::workers::Workers;
 use crate::handlers::{write, Context};
-use crate::metadata;
-use crate::request_info::Verb;
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::storage::{key, object};
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
 
 pub(super) use approve::approve;
 pub(super) use clean::{clean, PERIOD};

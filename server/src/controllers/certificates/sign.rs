@@ -8,8 +8,8 @@ use time::{Duration, OffsetDateTime};
 use super::{add_condition, get, update, SigningOptions};
 use crate::certificates::{signers, Authority, Template};
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::strategy::certificates as csr;
+use plinth_api::api_error::ApiError;
 
 /// How far the begin of a certificate lies back, for clocks that are behind.
 const BACKDATE: Duration = Duration::minutes(5);

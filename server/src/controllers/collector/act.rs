@@ -12,10 +12,10 @@ use super::graph::Graph;
 use super::references::{Finalizer, Uid};
 use super::verdict::{self, Deletion, Verdict};
 use crate::handlers::{delete, write, Context};
-use crate::metadata;
-use crate::request_info::Verb;
 use crate::server::Server;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
 
 /// Dependents of one owner that are cut off at a time.
 const AT_ONCE: usize = 32;

@@ -27,9 +27,9 @@ use self::verdict::Verdict;
 use super::workers::Workers;
 use crate::registry::Registry;
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::storage::stored::{Head, Stored};
 use crate::storage::Store;
+use plinth_api::api_error::ApiError;
 
 /// Objects that are worked on at a time; more would wait for the same disk.
 const WORKERS: usize = 32;

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use plinth_codec::{tree, Map, Value};
 use plinth_engine::Revision;
 
-use crate::conditions;
 use crate::custom_resources::approval::{approval, is_protected_group, Approval};
 use crate::custom_resources::definition::{fingerprint, spec_digest, take_schemas, Definition, Names};
 use crate::custom_resources::naming::NameConflict;
 use crate::custom_resources::rows;
 use crate::custom_resources::schema::SchemaText;
-use crate::metadata;
 use crate::outward::webhook::is_ca_bundle;
 use crate::registry::CustomRows;
-use crate::status::ApiError;
 use crate::storage::stored::Stored;
+use plinth_api::api_error::ApiError;
+use plinth_api::conditions;
+use plinth_api::metadata;
 
 /// A definition as it is stored.
 pub(super) struct Seen {

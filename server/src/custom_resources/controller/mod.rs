@@ -29,12 +29,12 @@ use self::removal::remove_objects;
 use super::definition::{Names, RESOURCE};
 use super::naming::{self, Taken};
 use crate::handlers::{write, Context};
-use crate::metadata;
 use crate::registry::CustomRows;
-use crate::request_info::Verb;
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::storage::key;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
 
 pub use self::removal::{mark_deleted, FINALIZER};
 

@@ -7,15 +7,15 @@ use plinth_codec::time::Timestamp;
 use plinth_codec::Value;
 
 use super::update_status;
-use crate::conditions;
 use crate::custom_resources::definition::RESOURCE;
 use crate::departing::Departing;
 use crate::handlers::{delete, Context};
-use crate::metadata;
 use crate::registry::CustomRows;
-use crate::request_info::Verb;
 use crate::server::Server;
-use crate::status::ApiError;
+use plinth_api::api_error::ApiError;
+use plinth_api::conditions;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
 
 /// The finalizer of definitions whose objects have to go first.
 pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";

@@ -20,7 +20,7 @@ use crate::http::body::{Body, BodyError};
 use crate::http::request_body::RequestBody;
 use crate::http::upgrade::Upgrade;
 use crate::outward::connection::{dial, handshake, secure, ConnectError};
-use crate::status::{ApiError, Reason};
+use plinth_api::api_error::{ApiError, Reason};
 
 /// How long a connection may take to come about.
 const DIAL: Duration = Duration::from_secs(10);

@@ -7,10 +7,10 @@ use std::net::IpAddr;
 use plinth_codec::Value;
 
 use super::super::Context;
-use crate::metadata;
-use crate::request_info::Verb;
-use crate::status::{ApiError, Reason};
 use crate::storage::object;
+use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
 
 /// The port of a kubelet that names none.
 const KUBELET_PORT: i64 = 10250;

@@ -17,10 +17,10 @@ use crate::admission::{self, Call, Operation};
 use crate::authz::{Attributes, RequestAttributes};
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
-use crate::query::parameters;
-use crate::request_info::Verb;
-use crate::status::ApiError;
 use crate::storage::object;
+use plinth_api::api_error::ApiError;
+use plinth_api::query::parameters;
+use plinth_api::request_info::Verb;
 
 /// The subresources that go on to somewhere else.
 pub const SUBRESOURCES: &[&str] = &["attach", "exec", "log", "portforward", "proxy"];

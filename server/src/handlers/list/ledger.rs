@@ -13,8 +13,8 @@ use plinth_engine::{Event, EventKind, Feed, Revision, Subscribe, Subscription};
 
 use crate::registry::ResourceType;
 use crate::representation::{Item, ListWriter, Representation, RepresentationKey, Totals};
-use crate::status::ApiError;
 use crate::storage::{key, Store};
+use plinth_api::api_error::ApiError;
 
 /// Accounts that are kept. Each is a subscription of the engine and a few words.
 const MOST: usize = 64;

@@ -12,8 +12,8 @@ use crate::flow_control::Seat;
 use crate::http::compression::Gzip;
 use crate::http::pull::{Next, Presence, Producer};
 use crate::representation::{Ahead, Item, ListMeta, ListWriter, Representation, Totals};
-use crate::status::ApiError;
 use crate::storage::stored::Head;
+use plinth_api::api_error::ApiError;
 
 /// Bytes that are collected before they are handed to the connection.
 const CHUNK: usize = 128 << 10;

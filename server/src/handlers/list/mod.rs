@@ -21,15 +21,15 @@ use self::listing::Listing;
 use self::source::Source;
 use super::get::{not_a_revision, wait_until_there};
 use super::{respond, Context};
-use crate::field;
 use crate::http::body::{Body, Pulled};
 use crate::http::compression::{self, Gzip};
 use crate::http::pull::Reader;
 use crate::representation::Representation;
 use crate::selection::Selection;
-use crate::status::{ApiError, Cause};
 use crate::storage::continue_token::{Position, TokenError};
 use crate::storage::{key, parse_resource_version};
+use plinth_api::api_error::{ApiError, Cause};
+use plinth_api::field;
 
 pub(super) async fn list(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::List)?;

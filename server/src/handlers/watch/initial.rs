@@ -13,9 +13,9 @@ use crate::registry::ResourceType;
 use crate::representation::{EventType, Item, Representation};
 use crate::selection::Selection;
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::storage::key;
 use crate::storage::stored::Head;
+use plinth_api::api_error::ApiError;
 
 /// A collection at one revision on its way to a watcher.
 pub(super) struct State {

@@ -27,14 +27,14 @@ use self::initial::State;
 use self::stream::{InitialEvents, WatchStream, Watched};
 use super::get::not_a_revision;
 use super::{respond, Context};
-use crate::field;
 use crate::http::body::Body;
 use crate::http::pull::Reader;
 use crate::http::upgrade::wants_websocket;
 use crate::representation::Representation;
 use crate::selection::Selection;
-use crate::status::{ApiError, Cause, Reason};
 use crate::storage::{key, parse_resource_version};
+use plinth_api::api_error::{ApiError, Cause, Reason};
+use plinth_api::field;
 
 pub(super) async fn watch(mut cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Watch)?;

@@ -21,8 +21,8 @@ use crate::registry::{Registry, ResourceType};
 use crate::representation::{EventType, Item, Representation, RepresentationKey};
 use crate::selection::Selection;
 use crate::server::Server;
-use crate::status::ApiError;
 use crate::storage::stored::Head;
+use plinth_api::api_error::ApiError;
 
 /// Events are collected into batches of about this many bytes while more are ready.
 pub(super) const BATCH: usize = 64 << 10;

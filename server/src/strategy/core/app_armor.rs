@@ -4,8 +4,8 @@
 
 use plinth_codec::{tree, Value};
 
-use crate::field::{self, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
 
 /// What the annotation of a container begins with; its name follows.
 pub(crate) const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";

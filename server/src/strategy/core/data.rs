@@ -2,8 +2,8 @@
 
 use plinth_codec::{Map, Value};
 
-use crate::field;
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field;
 
 /// The most that the values may weigh, in bytes.
 const SIZE_MAX: usize = 1 << 20;

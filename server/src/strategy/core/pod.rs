@@ -4,7 +4,7 @@ use plinth_codec::quantity::Quantity;
 use plinth_codec::{tree, Value};
 
 use super::{app_armor, label_keys};
-use crate::conditions;
+use plinth_api::conditions;
 
 /// A new pod waits, and its class of service is set for good.
 pub fn prepare_for_create(pod: &mut Value) {

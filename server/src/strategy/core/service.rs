@@ -8,10 +8,10 @@ use std::net::IpAddr;
 
 use plinth_codec::{Map, Value};
 
-use crate::field;
-use crate::status::Cause;
 use crate::strategy::validation::address;
 use crate::strategy::validation::service::families;
+use plinth_api::api_error::Cause;
+use plinth_api::field;
 
 /// The cluster IP of a Service that wants none.
 const NONE: &str = "None";

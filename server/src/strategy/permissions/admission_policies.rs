@@ -9,13 +9,13 @@ use std::sync::Arc;
 use plinth_codec::Value;
 
 use super::{Outcome, Write};
-use crate::authn::User;
 use crate::authz::simple::MASTERS;
 use crate::authz::{Decision, ResourceTarget};
-use crate::field;
 use crate::registry::{Registry, ResourceType};
-use crate::status::{ApiError, Cause};
 use crate::storage::object;
+use plinth_api::api_error::{ApiError, Cause};
+use plinth_api::field;
+use plinth_api::user::User;
 
 /// A `paramKind` as authorizers are asked about it: `*` for what it does not say or what is not served.
 struct Parameters<'a> {

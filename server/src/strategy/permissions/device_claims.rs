@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use plinth_codec::{Map, Value};
 
 use super::{Outcome, Write};
-use crate::authn::User;
 use crate::authz::{denied, Attributes, Reason, ResourceTarget};
-use crate::field;
-use crate::status::{ApiError, Cause};
+use plinth_api::api_error::{ApiError, Cause};
+use plinth_api::field;
+use plinth_api::user::User;
 
 /// The label of namespaces whose claims may ask for administrators' access.
 const ADMIN_LABEL: &str = "resource.kubernetes.io/admin-access";

@@ -15,7 +15,7 @@ use plinth_codec::Value;
 
 use crate::authz::{Attributes, Decision, ResourceTarget};
 use crate::handlers::Context;
-use crate::status::{ApiError, Cause};
+use plinth_api::api_error::{ApiError, Cause};
 
 /// The outcome of a [`Check`].
 pub type Outcome<'a> = Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + 'a>>;

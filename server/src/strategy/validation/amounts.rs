@@ -6,8 +6,8 @@ use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Map, Value};
 
 use super::{list, rule, text};
-use crate::field::{self, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
 
 /// Of what the amounts are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use plinth_codec::{names, Value};
 
 use super::Check::{By, Each, In, Need, Positive};
 use super::{amounts, at, int, list, rule, text, validate, Check};
-use crate::field::{self, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
 
 /// autoscaling HorizontalPodAutoscaler.
 pub const HORIZONTAL_POD_AUTOSCALER: &[Check] = &[

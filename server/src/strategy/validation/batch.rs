@@ -6,8 +6,8 @@ use plinth_codec::{names, Value};
 use super::pod::TEMPLATE;
 use super::Check::{AtLeast, By, Enum, In, OneOf, Selector};
 use super::{at, int, list, text, validate, Check};
-use crate::field::{self, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
 
 /// batch/v1 Job.
 pub const JOB: &[Check] = &[By(generated), In("spec", JOB_SPEC), In("spec", &[By(selector)]), By(pod_names)];

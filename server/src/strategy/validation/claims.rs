@@ -5,8 +5,8 @@ use plinth_codec::{names, Value};
 
 use super::Check::{By, Enum, Need, Selector, Text};
 use super::{at, list, rule, text, validate, Check};
-use crate::field::{self, Itself, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Itself, Place};
 
 /// How volumes are used.
 pub const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];

@@ -6,8 +6,8 @@ use plinth_codec::{names, Value};
 
 use super::Check::{AtLeast, By, Need, OneOf};
 use super::{at, is_empty, list, text, Check};
-use crate::field::{self, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
 
 /// The classes of what a cluster cannot do without are there for good.
 pub fn system_priority_class(name: &str) -> Option<&'static str> {

@@ -7,8 +7,8 @@ use plinth_codec::{names, Map, Value};
 use super::pod::volume::driver_name;
 use super::Check::{By, Each, Labels, Name, NeedOneOf, OneOf, Positive};
 use super::{at, int, list, rule, text, texts, validate, Check};
-use crate::field::{self, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
 
 /// resource.k8s.io/v1 ResourceClaim.
 pub const RESOURCE_CLAIM: &[Check] =

@@ -7,8 +7,8 @@ use plinth_codec::{names, Value};
 
 use super::update::immutable;
 use super::{at, text};
-use crate::field;
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field;
 
 /// The longest name of a reporter's instance, action and reason, and the longest note, in bytes.
 const NAME_MAX: usize = 128;

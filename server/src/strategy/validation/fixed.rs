@@ -10,10 +10,10 @@ use plinth_codec::{Map, Value};
 
 use super::update::immutable;
 use super::{at, list, text};
-use crate::field;
-use crate::status::Cause;
 use crate::strategy::core::app_armor::ANNOTATION as APP_ARMOR;
 use crate::strategy::faces::MIRROR;
+use plinth_api::api_error::Cause;
+use plinth_api::field;
 
 /// What is said of a pod whose fixed fields change.
 const POD: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n";

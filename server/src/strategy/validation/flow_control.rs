@@ -4,8 +4,8 @@ use plinth_codec::{names, Value};
 
 use super::Check::{By, Each, MustBe, Name, Need};
 use super::{at, int, is_empty, list, text, texts, validate, Check};
-use crate::field::{self, Itself, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Itself, Place};
 
 /// flowcontrol.apiserver.k8s.io/v1 FlowSchema.
 pub const FLOW_SCHEMA: &[Check] = &[By(precedence), By(distinguisher), By(level), Each("spec.rules", RULE)];

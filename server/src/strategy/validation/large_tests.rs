@@ -3,8 +3,8 @@
 
 use plinth_codec::{json, Value};
 
-use crate::status::Cause;
 use crate::strategy;
+use plinth_api::api_error::Cause;
 
 /// Elements of a list; so many short ones fit into a body of 3 MiB.
 const MANY: usize = 50_000;

@@ -28,9 +28,9 @@ pub mod workloads;
 
 use plinth_codec::{names, Map, Value};
 
-use crate::field::{self, Place};
-use crate::status::Cause;
 use crate::strategy::first_key;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
 
 /// One check, or a part of the object with checks of its own. Fields are keys joined by dots.
 #[derive(Clone, Copy, Debug)]
@@ -135,7 +135,8 @@ pub fn validate(checks: &[Check], object: &Value, path: Place<'_>, faults: &mut 
             Check::Unique(list, key) => unique(object, path, list, key, faults),
             Check::Amounts(key) => amounts(at(object, key), format_args!("{path}{key}"), faults),
             Check::Labels(key) => {
-                faults.extend(crate::metadata::label_faults(at(object, key), format_args!("{path}{key}")));
+                faults
+                    .extend(plinth_api::metadata::label_faults(at(object, key), format_args!("{path}{key}")));
             }
             Check::Selector(key) => {
                 if let Some(selector) = at(object, key) {
@@ -266,7 +267,7 @@ fn amounts(amounts: Option<&Value>, path: Place<'_>, faults: &mut Vec<Cause>) {
 }
 
 fn selector_faults(selector: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
-    faults.extend(crate::metadata::label_faults(
+    faults.extend(plinth_api::metadata::label_faults(
         selector.get("matchLabels"),
         format_args!("{path}.matchLabels"),
     ));

@@ -9,8 +9,8 @@ use super::pod::container::PROTOCOLS;
 use super::pod::{port_name_faults, port_or_name};
 use super::Check::{By, Each, In, NeedOneOf, OneOf, Port, Selector};
 use super::{address, at, int, list, rule, text, texts, validate, Check};
-use crate::field::{self, Itself, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Itself, Place};
 
 /// core/v1 Endpoints.
 pub const ENDPOINTS: &[Check] = &[Each("subsets", &[By(subset)])];

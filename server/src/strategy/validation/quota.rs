@@ -7,8 +7,8 @@ use plinth_codec::{names, Map, Value};
 
 use super::Check::{By, Each};
 use super::{amounts, at, list, rule, text, texts, Check};
-use crate::field::{self, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
 
 /// core/v1 ResourceQuota.
 pub const RESOURCE_QUOTA: &[Check] =

@@ -5,8 +5,8 @@ use plinth_codec::{names, Value};
 use super::Check::{By, Each, Name, Selector};
 use super::{at, list, text, Check};
 use crate::authz::rbac::GROUP;
-use crate::field::{self, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
 
 /// rbac.authorization.k8s.io/v1 Role.
 pub const ROLE: &[Check] = &[Each("rules", &[By(namespaced_rule)])];

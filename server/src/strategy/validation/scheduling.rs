@@ -6,8 +6,8 @@ use plinth_codec::{names, Map, Value};
 
 use super::Check::{By, Each, Enum, In, MustBe, Selector};
 use super::{at, int, list, rule, text, texts, validate, Check};
-use crate::field::{self, Itself, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Itself, Place};
 
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 

@@ -7,8 +7,8 @@ use plinth_codec::{names, Value};
 use super::pod::port_or_name;
 use super::Check::{By, Enum, NeedOneOf, OneOf};
 use super::{address, at, int, list, rule, text, texts, validate, Check};
-use crate::field::{self, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
 
 /// core/v1 Service.
 pub const SERVICE: &[Check] = &[

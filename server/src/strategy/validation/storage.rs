@@ -11,8 +11,8 @@ use super::pod::volume::{
 };
 use super::Check::{By, Enum, In, Need, OneOf, Range, Text};
 use super::{at, forbid_more, int, is_empty, list, rule, scheduling, text, texts, validate, Check};
-use crate::field::{self, Itself, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Itself, Place};
 
 /// core/v1 PersistentVolume.
 pub const PERSISTENT_VOLUME: &[Check] = &[By(|volume, _, faults| {

@@ -2,8 +2,8 @@ use std::collections::HashMap;
 
 use plinth_codec::{json, patch, Value};
 
-use crate::status::Cause;
 use crate::strategy;
+use plinth_api::api_error::Cause;
 
 /// Group, plural, object after defaults, and each fault's path and reason, in order.
 type Row = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);

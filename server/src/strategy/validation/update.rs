@@ -3,8 +3,8 @@
 use plinth_codec::{tree, Value};
 
 use super::{at, text};
-use crate::field;
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field;
 
 const IMMUTABLE: &str = "field is immutable";
 

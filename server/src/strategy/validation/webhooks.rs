@@ -6,8 +6,8 @@ use plinth_codec::{names, Value};
 
 use super::Check::{By, Each, Enum, MustBe, Selector};
 use super::{at, int, rule, text, texts, validate, Check};
-use crate::field::{self, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
 
 /// admissionregistration.k8s.io/v1 webhook configurations.
 pub const WEBHOOKS: &[Check] = &[

@@ -8,8 +8,8 @@ use plinth_codec::{names, tree, Value};
 use super::pod::TEMPLATE;
 use super::Check::{AtLeast, By, Enum, Selector};
 use super::{at, claims, int, list, rule, text, validate, Check};
-use crate::field::{self, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
 
 /// apps/v1 Deployment.
 pub const DEPLOYMENT: &[Check] = &[

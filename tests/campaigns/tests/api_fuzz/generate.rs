@@ -180,8 +180,13 @@ impl<'a> Generator<'a> {
         }
         let mut query = self.query(operation);
         // A watch without an end of its own would be one of this test's time.
-        if operation.action == "watch" || operation.action == "watchlist" || query.contains("watch=") {
-            query.push_str("&timeoutSeconds=1");
+        if operation.action == "watch"
+            || operation.action == "watchlist"
+            || query.contains("watch=")
+            || path.contains("/watch")
+        {
+            // The first of several counts.
+            query.insert_str(0, "timeoutSeconds=1&");
         }
         if !query.is_empty() {
             path.push('?');

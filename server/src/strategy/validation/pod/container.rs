@@ -9,9 +9,9 @@ use super::super::Check::{By, Each, MustBe, Name, Need, OneOf, Port};
 use super::super::{at, int, list, rule, text, validate, Check};
 use super::volume::{local_path, no_backsteps};
 use super::{env, handler, port_name_faults, security, Surroundings};
-use crate::field::{self, Place};
-use crate::status::Cause;
 use crate::strategy::validation::amounts::{self, Kind};
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
 
 /// How images are pulled.
 pub const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];

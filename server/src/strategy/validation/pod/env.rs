@@ -5,8 +5,8 @@ use plinth_codec::{names, Map, Value};
 use super::super::Check::{By, Name, Need, Text};
 use super::super::{at, int, rule, text, validate, Check};
 use super::volume::no_backsteps;
-use crate::field::{self, Itself, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Itself, Place};
 
 /// One variable.
 pub const VARIABLE: &[Check] = &[Name("name", variable_faults), By(value_from)];

@@ -5,8 +5,8 @@ use plinth_codec::Value;
 use super::super::Check::{AtLeast, By, MustBe, Need};
 use super::super::{at, forbid_more, int, is_port, list, rule, text, validate, Check, PORT};
 use super::{port_or_name, Surroundings};
-use crate::field::{self, Itself, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Itself, Place};
 
 const ONE_HANDLER: &str = "may not specify more than 1 handler type";
 const COUNTS: &[Check] = &[

@@ -13,10 +13,10 @@ use plinth_codec::{names, Value};
 use super::scheduling;
 use super::Check::{By, Each, In, OneOf, Range, Text};
 use super::{at, int, list, rule, text, texts, validate, Check};
-use crate::field::{self, Place};
-use crate::status::Cause;
 use crate::strategy::core::app_armor;
 use crate::strategy::faces::MIRROR;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
 
 pub use env::config_key_faults;
 
@@ -92,10 +92,12 @@ fn pod(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
 
 fn template(template: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let nothing = Value::object();
-    faults
-        .extend(crate::metadata::label_faults(at(template, "metadata.labels"), format_args!("{path}labels")));
+    faults.extend(plinth_api::metadata::label_faults(
+        at(template, "metadata.labels"),
+        format_args!("{path}labels"),
+    ));
     let here = format_args!("{path}annotations");
-    faults.extend(crate::metadata::annotation_faults(at(template, "metadata.annotations"), here));
+    faults.extend(plinth_api::metadata::annotation_faults(at(template, "metadata.annotations"), here));
     annotations(template, here, faults);
     let spec = template.get("spec").unwrap_or(&nothing);
     of_spec(spec, "", format_args!("{path}spec."), faults);

@@ -7,8 +7,8 @@ use plinth_codec::Value;
 use super::super::Check::{By, Enum, In, Range};
 use super::super::{at, int, list, text, validate, Check};
 use super::volume::local_path;
-use crate::field::{self, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
 
 const NUMBER: i64 = i32::MAX as i64;
 

@@ -7,8 +7,8 @@ use plinth_codec::{names, Value};
 use super::super::Check::{By, Each, Enum, MustBe, Name, Need, Range};
 use super::super::{at, claims, forbid_more, int, list, rule, text, validate, Check};
 use super::env;
-use crate::field::{self, Itself, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Itself, Place};
 
 /// What is said of a path on a volume that leads out of it.
 const BACKSTEPS: &str = "must not contain '..'";

@@ -2,15 +2,15 @@
 
 use std::collections::HashSet;
 
-use plinth_codec::cel::{Environment, Output};
+use plinth_cel::{Environment, Output};
 use plinth_codec::{names, Value};
 
 use crate::admission::expressions::environment;
-use crate::field::{self, Place};
-use crate::metadata;
-use crate::status::Cause;
 use crate::strategy::validation::Check::{NeedOneOf, OneOf};
 use crate::strategy::validation::{at, list, text, validate};
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
+use plinth_api::metadata;
 
 /// Most match conditions.
 const MAX_CONDITIONS: usize = 64;
@@ -217,7 +217,7 @@ fn variables(spec: &Value, mut environment: Environment, faults: &mut Vec<Cause>
         let (name, source) = (text(variable, "name"), text(variable, "expression"));
         if name.trim().is_empty() {
             faults.push(field::required(format_args!("{path}.name"), "name is not specified"));
-        } else if !plinth_codec::cel::is_identifier(name) {
+        } else if !plinth_cel::is_identifier(name) {
             faults.push(field::invalid(format_args!("{path}.name"), name, "must be a valid CEL identifier"));
         }
         if source.trim().is_empty() {

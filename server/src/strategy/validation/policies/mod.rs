@@ -14,8 +14,8 @@ use plinth_codec::{names, Value};
 
 use super::Check::{self, By, Each, In, Need, NeedOneOf, OneOf, Selector};
 use super::{at, list, text};
-use crate::field::{self, Itself, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Itself, Place};
 
 pub use expressions::{
     changed_mutating_policy, changed_policy, changed_webhooks, new_mutating_policy, new_policy, new_webhooks,

@@ -12,8 +12,8 @@ use plinth_codec::{names, Map, Value};
 
 use super::Check::{AtLeast, By};
 use super::{address, at, batch, int, list, rule, text, Check};
-use crate::field::{self, Place};
-use crate::status::Cause;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
 
 const IMMUTABLE: &str = "field is immutable";
 

@@ -1,0 +1,273 @@
+//! Schemas as types of CEL (k8s.io/apiserver, `pkg/cel/common/schemas.go`): what an expression may do with `self`,
+//! how large its parts can be, and how data are read.
+
+use std::sync::Arc;
+
+use smol_str::SmolStr;
+
+use super::escape::{escape, is_reserved};
+use super::limits::MAX_REQUEST_BYTES;
+use super::schema::SchemaNode;
+use super::types::Type;
+
+/// A schema node as a type of CEL, with its children. Clones share.
+#[derive(Clone, Debug)]
+pub struct Declared(Arc<Node>);
+
+#[derive(Debug)]
+struct Node {
+    shape: Shape,
+    /// Most elements, entries, bytes or code points that a value can have.
+    max_elements: u64,
+    /// Fewest bytes that a value takes in JSON.
+    min_bytes: i64,
+}
+
+/// What kind of data.
+#[derive(Debug)]
+pub(crate) enum Shape {
+    /// Anything: `x-kubernetes-int-or-string`.
+    Dyn,
+    Bool,
+    Int,
+    Double,
+    String,
+    /// Base64 text.
+    Bytes,
+    Duration,
+    /// RFC 3339 text, or a date alone.
+    Timestamp {
+        date: bool,
+    },
+    List {
+        element: Declared,
+        kind: ListKind,
+    },
+    Map(Declared),
+    Object(Vec<Field>),
+    /// Nothing of data: what an expression makes.
+    Made(Type),
+}
+
+/// How lists compare and add up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ListKind {
+    Atomic,
+    Set,
+    /// By the values of these keys.
+    Map(Vec<SmolStr>),
+}
+
+/// A property.
+#[derive(Debug)]
+pub(crate) struct Field {
+    /// The identifier in expressions.
+    pub(crate) identifier: SmolStr,
+    /// The name in data.
+    pub(crate) name: SmolStr,
+    pub(crate) declared: Declared,
+}
+
+/// Upper bounds of texts whose format says how long they are, with their quotes.
+const DURATION_BYTES: i64 = 32;
+const DATE_BYTES: i64 = 12;
+const DATE_TIME_BYTES: i64 = 32;
+
+impl Declared {
+    /// Declares a schema; `resource_root` is true for the root of a resource and for embedded resources, whose
+    /// `apiVersion`, `kind`, `metadata.name` and `metadata.generateName` are always there. `None` for what is not
+    /// shown to expressions: data without a type, and lists and maps of such. Work and memory are in proportion to the schema.
+    pub fn of<S: SchemaNode>(schema: S, resource_root: bool) -> Option<Declared> {
+        plinth_codec::value::level(|| declare(schema, resource_root))
+    }
+
+    fn new(shape: Shape, max_elements: i64, min_bytes: i64) -> Declared {
+        let max_elements = u64::try_from(max_elements).unwrap_or(0);
+        Declared(Arc::new(Node { shape, max_elements, min_bytes }))
+    }
+
+    /// An object whose members are made by expressions of these types. Of members of one name the last one counts.
+    pub(crate) fn of_made(members: impl Iterator<Item = (SmolStr, Type)>) -> Declared {
+        let mut fields: Vec<Field> = Vec::new();
+        for (name, made) in members {
+            fields.retain(|field| field.name != name);
+            let declared = Declared::new(Shape::Made(made), 0, 0);
+            fields.push(Field { identifier: name.clone(), name, declared });
+        }
+        fields.sort_by(|a, b| a.identifier.cmp(&b.identifier));
+        Declared::new(Shape::Object(fields), 0, 0)
+    }
+
+    /// The property of this name; `None` when there is none that expressions can name.
+    pub fn property(&self, name: &str) -> Option<&Declared> {
+        escape(name).and_then(|identifier| self.field(&identifier)).map(|f| &f.declared)
+    }
+
+    /// The type of a list's elements or a map's values.
+    pub fn element(&self) -> Option<&Declared> {
+        match &self.0.shape {
+            Shape::List { element, .. } | Shape::Map(element) => Some(element),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.0.shape
+    }
+
+    pub(crate) fn max_elements(&self) -> u64 {
+        self.0.max_elements
+    }
+
+    /// The property that an identifier stands for. After a dot reserved words may be written as they are.
+    pub(crate) fn field(&self, identifier: &str) -> Option<&Field> {
+        let Shape::Object(fields) = &self.0.shape else { return None };
+        let find = |name: &str| fields.binary_search_by(|f| f.identifier.as_str().cmp(name)).ok();
+        let place = find(identifier).or_else(|| match is_reserved(identifier) {
+            true => find(&format!("__{identifier}__")),
+            false => None,
+        });
+        place.map(|i| &fields[i])
+    }
+
+    /// Whether both are the same declaration.
+    pub(crate) fn is(&self, other: &Declared) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn to_type(&self) -> Type {
+        match &self.0.shape {
+            Shape::Dyn => Type::Dyn,
+            Shape::Bool => Type::Bool,
+            Shape::Int => Type::Int,
+            Shape::Double => Type::Double,
+            Shape::String => Type::String,
+            Shape::Bytes => Type::Bytes,
+            Shape::Duration => Type::Duration,
+            Shape::Timestamp { .. } => Type::Timestamp,
+            Shape::List { element, .. } => Type::list(element.to_type()),
+            Shape::Map(element) => Type::map(Type::String, element.to_type()),
+            Shape::Object(_) => Type::Object(self.clone()),
+            Shape::Made(made) => made.clone(),
+        }
+    }
+
+    /// How many values of this type fit into the largest request: the bound where the schema gives none.
+    pub(crate) fn max_cardinality(&self) -> u64 {
+        u64::try_from(MAX_REQUEST_BYTES / (self.0.min_bytes + 1)).unwrap_or(0)
+    }
+}
+
+fn declare<S: SchemaNode>(schema: S, resource_root: bool) -> Option<Declared> {
+    if schema.int_or_string() {
+        let max = schema.max_length().map_or(MAX_REQUEST_BYTES - 2, bytes_of);
+        return Some(Declared::new(Shape::Dyn, max, 1));
+    }
+    let declared = match schema.schema_type() {
+        "object" => return declare_object(schema, resource_root),
+        "array" => {
+            let items = schema.items()?;
+            let element = Declared::of(items, items.embedded_resource())?;
+            let most = (MAX_REQUEST_BYTES - 2) / (element.0.min_bytes + 1);
+            let kind = match schema.list_type() {
+                "set" => ListKind::Set,
+                "map" => ListKind::Map(schema.list_map_keys().map(SmolStr::new).collect()),
+                _ => ListKind::Atomic,
+            };
+            Declared::new(Shape::List { element, kind }, schema.max_items().unwrap_or(most), 2)
+        }
+        "string" => declare_string(schema),
+        "boolean" => Declared::new(Shape::Bool, 0, 4),
+        "integer" => Declared::new(Shape::Int, 0, 1),
+        "number" => Declared::new(Shape::Double, 0, 1),
+        _ => return None,
+    };
+    Some(declared)
+}
+
+fn declare_string<S: SchemaNode>(schema: S) -> Declared {
+    match schema.format() {
+        "byte" => {
+            let most = schema.max_length().unwrap_or(MAX_REQUEST_BYTES - 2);
+            Declared::new(Shape::Bytes, most, 2)
+        }
+        "duration" => Declared::new(Shape::Duration, DURATION_BYTES, 3),
+        "date" => Declared::new(Shape::Timestamp { date: true }, DATE_BYTES, 12),
+        "date-time" => Declared::new(Shape::Timestamp { date: false }, DATE_TIME_BYTES, 21),
+        _ => {
+            let values = schema.enum_values();
+            let most = match (schema.max_length(), values.is_empty()) {
+                (Some(most), _) => bytes_of(most),
+                (None, true) => MAX_REQUEST_BYTES - 2,
+                (None, false) => {
+                    let longest = values.iter().filter_map(|v| v.as_str()).map(str::len).max();
+                    longest.map_or(0, |n| n as i64)
+                }
+            };
+            Declared::new(Shape::String, most, 2)
+        }
+    }
+}
+
+/// Bytes that so many code points take at most.
+fn bytes_of(length: i64) -> i64 {
+    length.max(0).saturating_mul(4)
+}
+
+fn declare_object<S: SchemaNode>(schema: S, resource_root: bool) -> Option<Declared> {
+    if let Some(values) = schema.additional_properties() {
+        let element = Declared::of(values, values.embedded_resource())?;
+        // Besides the value: a key of two bytes, quotes, colon and comma.
+        let most = (MAX_REQUEST_BYTES - 2) / (element.0.min_bytes + 6);
+        return Some(Declared::new(Shape::Map(element), schema.max_properties().unwrap_or(most), 2));
+    }
+    let mut fields = Vec::new();
+    let mut min_bytes = 2;
+    let mut declare_field = |name: &str, declared: Declared, has_default: bool| {
+        if schema.is_required(name) && !has_default {
+            min_bytes += name.len() as i64 + declared.0.min_bytes + 4;
+        }
+        push(&mut fields, name, declared);
+    };
+    let replace_meta = resource_root && !declares_meta(schema);
+    for (name, property) in schema.properties() {
+        if replace_meta && is_meta(name) {
+            continue;
+        }
+        if let Some(declared) = Declared::of(property, property.embedded_resource()) {
+            declare_field(name, declared, property.has_default());
+        }
+    }
+    if replace_meta {
+        let text = Declared::new(Shape::String, MAX_REQUEST_BYTES - 2, 2);
+        let mut metadata = Vec::new();
+        push(&mut metadata, "generateName", text.clone());
+        push(&mut metadata, "name", text.clone());
+        declare_field("apiVersion", text.clone(), false);
+        declare_field("kind", text, false);
+        declare_field("metadata", Declared::new(Shape::Object(metadata), 0, 2), false);
+    }
+    fields.sort_by(|a, b| a.identifier.cmp(&b.identifier));
+    Some(Declared::new(Shape::Object(fields), 0, min_bytes))
+}
+
+/// Whether the schema says itself what expressions may see of the type and the metadata.
+fn declares_meta<S: SchemaNode>(schema: S) -> bool {
+    let is = |node: Option<S>, kind: &str| node.is_some_and(|n| n.schema_type() == kind);
+    let metadata = schema.property("metadata");
+    is(schema.property("kind"), "string")
+        && is(schema.property("apiVersion"), "string")
+        && is(metadata, "object")
+        && is(metadata.and_then(|m| m.property("name")), "string")
+        && is(metadata.and_then(|m| m.property("generateName")), "string")
+}
+
+fn is_meta(name: &str) -> bool {
+    matches!(name, "apiVersion" | "kind" | "metadata")
+}
+
+fn push(fields: &mut Vec<Field>, name: &str, declared: Declared) {
+    if let Some(identifier) = escape(name) {
+        fields.push(Field { identifier: SmolStr::new(identifier), name: SmolStr::new(name), declared });
+    }
+}

@@ -1,0 +1,426 @@
+//! Expressions over variables that the caller names: match conditions, admission policies, claims
+//! (k8s.io/apiserver `pkg/admission/plugin/cel`).
+//!
+//! An [`Environment`] says which variables there are, and compiles. An [`Activation`] has their values for one request;
+//! expressions are evaluated against it one after the other. Two things are different from the rules of a schema:
+//! variables may be expressions themselves, evaluated when something first looks at them and once; and expressions may
+//! ask the authorizers, which takes time. The evaluation never waits: it ends with the question, and the caller
+//! puts the answer into the activation and evaluates again. What was made of variables until then is kept.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use plinth_codec::error::quoted;
+use plinth_codec::json;
+use plinth_codec::value::Value;
+use smol_str::SmolStr;
+
+use super::ast::{Expr, Kind};
+use super::check::children;
+use super::declare::Declared;
+use super::library::authz::{Answer, Principal, Question, ResourceQuestion};
+use super::library::opaque::Thing;
+use super::limits::{Budget, OBJECT_BUDGET, PER_CALL_LIMIT};
+use super::message::{self, Messages};
+use super::parse::parse;
+use super::program::{EvalError, Fault, Program, Source};
+use super::schema::JsonSchema;
+use super::types::Type;
+use super::value::Val;
+
+/// What is said when the expressions of a request have used up what they may cost.
+pub const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// What a variable is.
+#[derive(Clone, Debug)]
+pub enum VariableType {
+    /// Any data; types are checked during evaluation.
+    Any,
+    /// Data of a declared form, or null.
+    Of(Declared),
+    /// What questions to the authorizers begin with: `authorizer.group('')…`.
+    Authorizer,
+    /// A question about the resource of the request: `authorizer.requestResource.check('…')`.
+    ResourceCheck,
+}
+
+impl VariableType {
+    /// Data of the form that a schema of OpenAPI v3 in JSON declares; [`VariableType::Any`] for a text that is none.
+    pub fn of_schema(schema: &str) -> VariableType {
+        let schema = json::parse(schema.as_bytes()).unwrap_or_default();
+        Declared::of(JsonSchema(&schema), false).map_or(VariableType::Any, VariableType::Of)
+    }
+}
+
+/// What an expression may make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Anything.
+    Any,
+    /// True or false.
+    Bool,
+    /// Text.
+    Text,
+    /// Nothing.
+    Null,
+    /// A list of texts.
+    Texts,
+    /// `Object{…}`: an apply configuration.
+    Configuration,
+    /// A list of `JSONPatch{…}`: the operations of a JSON Patch.
+    Patches,
+    /// Something that is known only when it is evaluated.
+    Unknown,
+}
+
+impl Output {
+    fn to_type(self) -> Type {
+        match self {
+            Output::Any | Output::Unknown => Type::Dyn,
+            Output::Bool => Type::Bool,
+            Output::Text => Type::String,
+            Output::Null => Type::Null,
+            Output::Texts => Type::list(Type::String),
+            Output::Configuration => Type::Message(SmolStr::new_static(message::OBJECT)),
+            Output::Patches => Type::list(Type::Message(SmolStr::new_static(message::JSON_PATCH))),
+        }
+    }
+}
+
+/// A type in upstream's words.
+fn shown(t: &Type) -> String {
+    match t {
+        Type::Null => "null_type".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// The variables that expressions may name. Immutable but for what is added while it is put together.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    variables: Vec<Variable>,
+    messages: Messages,
+}
+
+#[derive(Clone, Debug)]
+struct Variable {
+    name: SmolStr,
+    of_type: Type,
+    /// The expression that makes it, or why that does not compile.
+    made_by: Option<Arc<Result<Program, String>>>,
+}
+
+/// The variable that expressions of variables are members of.
+const VARIABLES: &str = "variables";
+
+impl Environment {
+    /// Adds a variable.
+    pub fn with(mut self, name: &str, of_type: VariableType) -> Environment {
+        let of_type = match of_type {
+            VariableType::Any => Type::Dyn,
+            VariableType::Of(declared) => declared.to_type(),
+            VariableType::Authorizer => Thing::Authorizer(Principal::Requester).to_type(),
+            VariableType::ResourceCheck => {
+                Thing::ResourceCheck(Principal::Requester, ResourceQuestion::default()).to_type()
+            }
+        };
+        self.variables.push(Variable { name: SmolStr::new(name), of_type, made_by: None });
+        self
+    }
+
+    /// Declares that there may be variables made by expressions, so that naming one that there is not is a
+    /// fault of a field.
+    pub fn composed(mut self) -> Environment {
+        self.declare_made();
+        self
+    }
+
+    /// Hides a variable from expressions that are compiled from now on. What was composed before still names it, and finds no
+    /// value there.
+    pub fn without(mut self, name: &str) -> Environment {
+        self.variables.iter_mut().filter(|v| v.name == name).for_each(|v| v.name = SmolStr::default());
+        self
+    }
+
+    /// Lets expressions that are compiled from now on make `Object{…}` and `JSONPatch{…}` and call `jsonpatch.escapeKey`, as
+    /// those of a mutation may.
+    pub fn with_patches(self) -> Environment {
+        Environment { messages: Messages::Patches, ..self }
+    }
+
+    /// Adds `variables.name`, which the expression makes; expressions that are compiled later can name it. One that does not
+    /// compile is added too: to look at it is a fault.
+    ///
+    /// # Errors
+    /// What is wrong with the expression.
+    pub fn compose(&mut self, name: &str, source: &str) -> Result<(), String> {
+        let compiled = self.program(source, &[Output::Any]);
+        let (of_type, outcome) = match &compiled {
+            Ok(program) => (member_type(program.output()), Ok(())),
+            Err(why) => (Type::Dyn, Err(why.clone())),
+        };
+        let name = SmolStr::from(format!("{VARIABLES}.{name}"));
+        self.variables.push(Variable { name, of_type, made_by: Some(Arc::new(compiled)) });
+        self.declare_made();
+        outcome
+    }
+
+    /// Declares the object whose members are made.
+    fn declare_made(&mut self) {
+        let made = self.variables.iter().filter(|v| v.made_by.is_some());
+        let members = made.filter_map(|v| {
+            let (_, name) = v.name.split_once('.')?;
+            Some((SmolStr::new(name), v.of_type.clone()))
+        });
+        let of_type = Declared::of_made(members).to_type();
+        match self.variables.iter_mut().find(|v| v.name == VARIABLES) {
+            Some(variable) => variable.of_type = of_type,
+            None => {
+                self.variables.push(Variable { name: SmolStr::new_static(VARIABLES), of_type, made_by: None })
+            }
+        }
+    }
+
+    fn program(&self, source: &str, outputs: &[Output]) -> Result<Program, String> {
+        let variables: Vec<(&str, Type)> =
+            self.variables.iter().map(|v| (v.name.as_str(), v.of_type.clone())).collect();
+        let program = Program::compile_with(source, &variables, None, self.messages);
+        let program = program.map_err(|fault| match fault {
+            Fault::Compilation(why) => format!("compilation failed: {why}"),
+            Fault::Instantiation(why) => format!("program instantiation failed: {why}"),
+        })?;
+        let made = program.output();
+        if outputs.iter().any(|output| *output == Output::Any || output.to_type().is_exactly(made)) {
+            return Ok(program);
+        }
+        let wanted: Vec<String> = outputs.iter().map(|output| shown(&output.to_type())).collect();
+        Err(match wanted.as_slice() {
+            [one] => format!("must evaluate to {one} but got {}", shown(made)),
+            many => format!("must evaluate to one of [{}] but got {}", many.join(" "), shown(made)),
+        })
+    }
+
+    /// Compiles an expression that must make one of these.
+    ///
+    /// # Errors
+    /// What is wrong with it, with places.
+    pub fn compile(&self, source: &str, outputs: &[Output]) -> Result<Expression, String> {
+        let program = self.program(source, outputs)?;
+        let mut selected = Vec::new();
+        if let Ok(tree) = parse(source) {
+            select(&tree.root, &mut selected);
+        }
+        Ok(Expression { source: SmolStr::new(source), program, selected })
+    }
+
+    fn place(&self, name: &str) -> Option<usize> {
+        self.variables.iter().position(|v| v.name == name)
+    }
+}
+
+/// Collects what chains of selections spell.
+fn select(expr: &Expr, selected: &mut Vec<String>) {
+    plinth_codec::value::level(|| {
+        if let Kind::Select { operand, field, .. } = &expr.kind {
+            selected.extend(operand.qualified_name().map(|prefix| format!("{prefix}.{field}")));
+        }
+        for child in children(expr) {
+            select(child, selected);
+        }
+    });
+}
+
+impl Thing {
+    fn to_type(&self) -> Type {
+        Type::Opaque(self.kind())
+    }
+}
+
+/// The type of a variable that an expression of this type makes; types that data do not have are looked at during
+/// evaluation only.
+fn member_type(made: &Type) -> Type {
+    match made {
+        Type::List(element) => Type::list(member_type(element)),
+        Type::Map(both) => Type::map(member_type(&both.0), member_type(&both.1)),
+        Type::Bool
+        | Type::Bytes
+        | Type::Double
+        | Type::Duration
+        | Type::Int
+        | Type::Null
+        | Type::String
+        | Type::Timestamp
+        | Type::Uint => made.clone(),
+        _ => Type::Dyn,
+    }
+}
+
+/// A compiled expression. Immutable; shared by all threads.
+#[derive(Debug)]
+pub struct Expression {
+    source: SmolStr,
+    program: Program,
+    /// What chains of selections spell.
+    selected: Vec<String>,
+}
+
+/// Why an evaluation has no outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Interruption {
+    /// The budget is used up; no further expression is to be evaluated.
+    OutOfBudget,
+    /// This has to be answered first ([`Activation::answer`]).
+    Question(Box<Question>),
+}
+
+/// Most parts of a value that an evaluation gives to the outside.
+const MAX_PARTS: usize = 1_000_000;
+
+impl Expression {
+    /// The text.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Whether the expression looks at, or asks for the presence of, what such a chain of names spells: `claims.email`.
+    pub fn selects(&self, chain: &str) -> bool {
+        self.selected.iter().any(|selected| selected == chain)
+    }
+
+    fn makes_patches(&self) -> bool {
+        self.program.output().is_exactly(&Output::Patches.to_type())
+    }
+
+    /// Evaluates. The outcome is a value, or why there is none. Work is bounded by 1,000,000 units of cost for the expression
+    /// and by 10,000,000 for the variables that it is the first to look at.
+    ///
+    /// # Errors
+    /// [`Interruption`]; a question costs nothing of the budget.
+    pub fn evaluate<'a>(
+        &'a self,
+        activation: &'a Activation<'a>,
+        budget: &mut Budget,
+    ) -> Result<Result<Value, String>, Interruption> {
+        let (outcome, cost) = self.program.run(Source::Activation(activation), PER_CALL_LIMIT);
+        if let Err(EvalError::Unanswered(question)) = outcome {
+            return Err(Interruption::Question(question));
+        }
+        let variables = activation.spent.swap(0, Ordering::Relaxed);
+        if !budget.charge(variables) || !budget.charge(cost) {
+            return Err(Interruption::OutOfBudget);
+        }
+        let value = match outcome {
+            Ok(Val::Message(made)) => return Ok(message::configuration(&made)),
+            Ok(Val::List(list)) if self.makes_patches() => return Ok(message::patches(&list)),
+            outcome => outcome.map_err(|e| e.to_string()),
+        };
+        let value = value.and_then(|value| {
+            let kind = value.type_name();
+            value
+                .to_value(&mut MAX_PARTS.clone())
+                .ok_or_else(|| format!("{kind} cannot be converted to JSON"))
+        });
+        Ok(value.map_err(|why| format!("expression '{}' resulted in error: {why}", self.source)))
+    }
+}
+
+/// The values of an environment's variables for one request, and what the authorizers answered. Belongs to one request;
+/// the lock is held to look up and to put.
+#[derive(Debug)]
+pub struct Activation<'a> {
+    environment: &'a Environment,
+    values: Vec<Option<Val<'a>>>,
+    made: Vec<OnceLock<Result<Val<'a>, EvalError>>>,
+    /// What variables have cost since the last expression ended.
+    spent: AtomicU64,
+    answers: Mutex<HashMap<Question, Arc<Answer>>>,
+}
+
+impl<'a> Activation<'a> {
+    /// No variable has a value yet.
+    pub fn new(environment: &'a Environment) -> Activation<'a> {
+        let count = environment.variables.len();
+        Activation {
+            environment,
+            values: vec![None; count],
+            made: (0..count).map(|_| OnceLock::new()).collect(),
+            spent: AtomicU64::new(0),
+            answers: Mutex::default(),
+        }
+    }
+
+    fn put(mut self, name: &str, value: Val<'a>) -> Activation<'a> {
+        if let Some(slot) = self.environment.place(name).and_then(|i| self.values.get_mut(i)) {
+            *slot = Some(value);
+        }
+        self
+    }
+
+    /// Gives a variable its value; one that the environment has not is ignored.
+    pub fn with(self, name: &str, value: &'a Value) -> Activation<'a> {
+        let environment = self.environment;
+        let variable = environment.place(name).and_then(|i| environment.variables.get(i));
+        let value = match variable.map(|v| &v.of_type) {
+            Some(Type::Object(declared)) => Val::of_data(value, declared),
+            _ => Val::of_untyped(value),
+        };
+        self.put(name, value)
+    }
+
+    /// Lets expressions ask the authorizers about whoever sent the request.
+    pub fn with_authorizer(self, name: &str) -> Activation<'a> {
+        self.put(name, Val::thing(Thing::Authorizer(Principal::Requester)))
+    }
+
+    /// Gives a variable a question about a resource.
+    pub fn with_resource(self, name: &str, resource: ResourceQuestion) -> Activation<'a> {
+        self.put(name, Val::thing(Thing::ResourceCheck(Principal::Requester, resource)))
+    }
+
+    /// What the authorizers say.
+    pub fn answer(&self, question: Question, answer: Answer) {
+        self.answers.lock().insert(question, Arc::new(answer));
+    }
+
+    pub(crate) fn known(&self, question: &Question) -> Option<Arc<Answer>> {
+        self.answers.lock().get(question).cloned()
+    }
+
+    /// The value of a variable. One that an expression makes names only earlier ones, so this ends.
+    pub(crate) fn value(&'a self, place: usize) -> Result<Option<Val<'a>>, EvalError> {
+        let (Some(variable), Some(cell)) = (self.environment.variables.get(place), self.made.get(place))
+        else {
+            return Ok(None);
+        };
+        let Some(made_by) = &variable.made_by else { return Ok(self.values.get(place).cloned().flatten()) };
+        if let Some(known) = cell.get() {
+            return known.clone().map(Some);
+        }
+        let name = variable.name.split_once('.').map_or("", |(_, name)| name);
+        let outcome = match made_by.as_ref() {
+            Err(why) => {
+                let why = format!("composited variable {} fails to compile: {why}", quoted(name));
+                Err(EvalError::Other(why.into()))
+            }
+            Ok(_) if self.spent.load(Ordering::Relaxed) > OBJECT_BUDGET.unsigned_abs() => {
+                return Err(EvalError::CostLimit);
+            }
+            Ok(program) => {
+                let (outcome, cost) =
+                    plinth_codec::value::level(|| program.run(Source::Activation(self), PER_CALL_LIMIT));
+                if let Err(EvalError::Unanswered(_)) = outcome {
+                    return outcome.map(Some);
+                }
+                self.spent.fetch_add(cost, Ordering::Relaxed);
+                outcome.map_err(|why| {
+                    let why = format!("composited variable {} fails to evaluate: {why}", quoted(name));
+                    EvalError::Other(why.into())
+                })
+            }
+        };
+        cell.get_or_init(|| outcome).clone().map(Some)
+    }
+}

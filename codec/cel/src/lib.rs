@@ -1,0 +1,111 @@
+//! CEL (Common Expression Language) as Kubernetes has it: the rules of custom resources (`x-kubernetes-validations`),
+//! match conditions, admission policies, claims of OpenID Connect. No storage, no sockets, no authorizer.
+//!
+//! The `cel` crate parses; everything after the syntax tree is ours, because Kubernetes wants what the crate's own
+//! interpreter has not: types checked against the schema when a definition is created, costs estimated before
+//! and counted during evaluation, and data read where they lie instead of being copied.
+//!
+//! | item | what it is |
+//! |---|---|
+//! | [`Environment`] | the variables that expressions may name; compiles |
+//! | [`Expression`] | a compiled expression, immutable, shared by all threads |
+//! | [`Activation`] | the values of an environment's variables for one request |
+//! | [`Question`], [`Answer`] | what an evaluation asks the authorizers, and what its caller answers |
+//! | [`Rule`], [`Rules`], [`Verdict`] | `x-kubernetes-validations` of one schema node: as written, compiled, evaluated |
+//! | [`SchemaNode`], [`JsonSchema`], [`Declared`] | what is asked of a schema, a schema that is kept as JSON, and its type in CEL |
+//! | [`Budget`], [`SchemaCost`] | what evaluations may still cost; what the rules of a schema may cost at most |
+//!
+//! An expression passes parse -> check -> estimate -> program once, and is evaluated as often as there are values.
+//! Its variables are a table that the caller names.
+//!
+//! # Errors
+//! What is wrong with an expression is upstream's text with places: a `String` from [`Environment::compile`],
+//! [`FieldError`](plinth_codec::field::FieldError)s from [`Rule::faults`] and [`Rules::faults`]. An evaluation that fails is a value
+//! of its caller too: text from [`Expression::evaluate`], [`Verdict::errors`] from [`Rules::evaluate`]. Time and memory of
+//! an evaluation are bounded by its [`Budget`], whatever expression and data are.
+//!
+//! # Examples
+//! An expression over a variable that the caller names:
+//! ```
+//! use plinth_cel::{Activation, Budget, Environment, Output, VariableType};
+//! use plinth_codec::{tree, Value};
+//!
+//! let schema = r#"{"type":"object","properties":{"replicas":{"type":"integer"}}}"#;
+//! let environment = Environment::default().with("object", VariableType::of_schema(schema));
+//! let error = environment.compile("object.replica <= 5", &[Output::Bool]).unwrap_err();
+//! assert!(error.contains("undefined field 'replica'"), "{error}");
+//!
+//! let expression = environment.compile("object.replicas <= 5", &[Output::Bool]).unwrap();
+//! let object = tree!({ "replicas": 3i64 });
+//! let activation = Activation::new(&environment).with("object", &object);
+//! let outcome = expression.evaluate(&activation, &mut Budget::default());
+//! assert_eq!(outcome, Ok(Ok(Value::Bool(true))));
+//! ```
+//!
+//! The rules of a schema node:
+//! ```
+//! use plinth_cel::{Budget, Declared, JsonSchema, Rule, Rules, SchemaCost};
+//! use plinth_codec::tree;
+//!
+//! let integer = tree!({ "type": "integer" });
+//! let properties = tree!({ "min": integer.clone(), "max": integer });
+//! let schema = tree!({ "type": "object", "properties": properties });
+//! let schema = JsonSchema(&schema);
+//! let declared = Declared::of(schema, false).unwrap();
+//!
+//! let rule = Rule { rule: "self.min <= self.max".into(), ..Rule::default() };
+//! let rules = Rules::compile(&[rule], schema, &declared);
+//! assert_eq!(rules.faults("schema", Some(1), None, &mut SchemaCost::default()), []);
+//!
+//! let object = tree!({ "min": 3i64, "max": 1i64 });
+//! let verdict = rules.evaluate("spec", &object, None, &mut || false, &mut Budget::default());
+//! let error = verdict.errors[0].to_string();
+//! assert_eq!(error, "spec: Invalid value: failed rule: self.min <= self.max");
+//! ```
+//!
+//! # Inside
+//!
+//! | module | subject |
+//! |---|---|
+//! | `schema` | what the compiler asks of a schema |
+//! | `declare`, `escape` | schemas as types, names as identifiers |
+//! | `parse`, `ast` | from text to the syntax tree; macros |
+//! | `types`, `check` | types and the type checker |
+//! | `cost`, `estimate` | what calls cost, and what an expression costs at most |
+//! | `program`, `value` | evaluation |
+//! | `library` | the functions |
+//! | `message` | objects that are made by name: `Object{…}`, `JSONPatch{…}` |
+//! | `expression` | expressions over variables that the caller names: conditions, policies |
+//! | `rules` | the rules of one schema node: faults, messages, evaluation |
+//! | `limits` | bounds of cost and size |
+
+#![warn(unreachable_pub)]
+
+mod ast;
+mod check;
+mod cost;
+mod declare;
+mod escape;
+mod estimate;
+mod expression;
+mod library;
+mod limits;
+mod message;
+mod parse;
+mod program;
+mod rules;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod types;
+mod value;
+
+pub use declare::Declared;
+pub use escape::is_identifier;
+pub use expression::{
+    Activation, Environment, Expression, Interruption, Output, VariableType, OUT_OF_BUDGET,
+};
+pub use library::authz::{Answer, Principal, Question, QuestionTarget, ResourceQuestion};
+pub use limits::{Budget, MATCH_CONDITIONS_BUDGET};
+pub use rules::{Rule, Rules, SchemaCost, Verdict};
+pub use schema::{child_cardinality, JsonSchema, SchemaNode};

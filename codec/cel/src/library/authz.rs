@@ -1,0 +1,175 @@
+//! What a user may do (k8s.io/apiserver `pkg/cel/library/authz.go`): questions that expressions put together, and their
+//! answers. Evaluation never waits: a question that nobody has answered yet ends it, and the caller asks and evaluates
+//! again.
+
+use std::sync::Arc;
+
+use plinth_codec::names;
+use smol_str::SmolStr;
+
+use super::opaque::Thing;
+use crate::program::{Context, EvalError};
+use crate::value::Val;
+
+/// Who a question is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Principal {
+    /// Whoever sent the request.
+    Requester,
+    /// A service account.
+    ServiceAccount {
+        /// Its namespace.
+        namespace: SmolStr,
+        /// Its name.
+        name: SmolStr,
+    },
+}
+
+/// A question to the authorizers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Question {
+    /// Who wants to do it.
+    pub principal: Principal,
+    /// The verb.
+    pub verb: SmolStr,
+    /// What it is done to.
+    pub target: QuestionTarget,
+}
+
+/// What a question is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum QuestionTarget {
+    /// A path that is no resource.
+    Path(SmolStr),
+    /// A resource.
+    Resource(ResourceQuestion),
+}
+
+/// The resource that a question is about. Empty texts say nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ResourceQuestion {
+    /// API group.
+    pub group: SmolStr,
+    /// Plural resource.
+    pub resource: SmolStr,
+    /// Subresource.
+    pub subresource: SmolStr,
+    /// Namespace.
+    pub namespace: SmolStr,
+    /// Name of an object.
+    pub name: SmolStr,
+    /// Text of a field selector.
+    pub field_selector: SmolStr,
+    /// Text of a label selector.
+    pub label_selector: SmolStr,
+}
+
+/// What the authorizers said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Whether it is allowed.
+    pub allowed: bool,
+    /// Why.
+    pub reason: String,
+    /// What went wrong while it was decided.
+    pub error: Option<String>,
+}
+
+type Outcome<'a> = Result<Val<'a>, EvalError>;
+
+fn text(value: Option<&Val<'_>>) -> Result<SmolStr, EvalError> {
+    value.and_then(|v| v.as_str()).map(SmolStr::new).ok_or(EvalError::NoSuchOverload)
+}
+
+fn fault<'a>(why: &str) -> Outcome<'a> {
+    Err(EvalError::Other(why.into()))
+}
+
+fn principal(args: &[Val<'_>]) -> Result<Principal, EvalError> {
+    match args.first().and_then(|v| v.as_thing()) {
+        Some(Thing::Authorizer(principal)) => Ok(principal.clone()),
+        _ => Err(EvalError::NoSuchOverload),
+    }
+}
+
+pub(super) fn path<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
+    let (principal, path) = (principal(args)?, text(args.get(1))?);
+    match path.trim() {
+        "" => fault("path must not be empty"),
+        _ => Ok(Val::thing(Thing::PathCheck(principal, path))),
+    }
+}
+
+pub(super) fn group<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
+    Ok(Val::thing(Thing::GroupCheck(principal(args)?, text(args.get(1))?)))
+}
+
+pub(super) fn service_account<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
+    principal(args)?;
+    let (namespace, name) = (text(args.get(1))?, text(args.get(2))?);
+    if !names::dns1123_subdomain_faults(&name).is_empty() {
+        return fault("Invalid service account name");
+    }
+    if !names::dns1123_label_faults(&namespace).is_empty() {
+        return fault("Invalid service account namespace");
+    }
+    Ok(Val::thing(Thing::Authorizer(Principal::ServiceAccount { namespace, name })))
+}
+
+pub(super) fn resource<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
+    let Some(Thing::GroupCheck(principal, group)) = args.first().and_then(|v| v.as_thing()) else {
+        return Err(EvalError::NoSuchOverload);
+    };
+    let resource = text(args.get(1))?;
+    if resource.trim().is_empty() {
+        return fault("resource must not be empty");
+    }
+    let question = ResourceQuestion { group: group.clone(), resource, ..ResourceQuestion::default() };
+    Ok(Val::thing(Thing::ResourceCheck(principal.clone(), question)))
+}
+
+/// Sets one part of a question about a resource.
+pub(super) fn narrow<'a>(args: &[Val<'a>], part: fn(&mut ResourceQuestion) -> &mut SmolStr) -> Outcome<'a> {
+    let Some(Thing::ResourceCheck(principal, question)) = args.first().and_then(|v| v.as_thing()) else {
+        return Err(EvalError::NoSuchOverload);
+    };
+    let mut question = question.clone();
+    *part(&mut question) = text(args.get(1))?;
+    Ok(Val::thing(Thing::ResourceCheck(principal.clone(), question)))
+}
+
+pub(super) fn check<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
+    let verb = text(args.get(1))?;
+    let (principal, target) = match args.first().and_then(|v| v.as_thing()) {
+        Some(Thing::PathCheck(principal, path)) => (principal.clone(), QuestionTarget::Path(path.clone())),
+        Some(Thing::ResourceCheck(principal, question)) => {
+            (principal.clone(), QuestionTarget::Resource(question.clone()))
+        }
+        _ => return Err(EvalError::NoSuchOverload),
+    };
+    let answer = context.answer(Question { principal, verb, target })?;
+    Ok(Val::thing(Thing::Decision(answer)))
+}
+
+fn decision<'v>(args: &'v [Val<'_>]) -> Result<&'v Arc<Answer>, EvalError> {
+    match args.first().and_then(|v| v.as_thing()) {
+        Some(Thing::Decision(answer)) => Ok(answer),
+        _ => Err(EvalError::NoSuchOverload),
+    }
+}
+
+pub(super) fn allowed<'a>(args: &[Val<'a>]) -> Outcome<'a> {
+    Ok(Val::Bool(decision(args)?.allowed))
+}
+
+pub(super) fn reason<'a>(args: &[Val<'a>]) -> Outcome<'a> {
+    Ok(Val::text(decision(args)?.reason.as_str()))
+}
+
+pub(super) fn errored<'a>(args: &[Val<'a>]) -> Outcome<'a> {
+    Ok(Val::Bool(decision(args)?.error.is_some()))
+}
+
+pub(super) fn error<'a>(args: &[Val<'a>]) -> Outcome<'a> {
+    Ok(Val::text(decision(args)?.error.as_deref().unwrap_or_default()))
+}

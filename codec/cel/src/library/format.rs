@@ -1,0 +1,92 @@
+//! Formats of names and values (k8s.io/apiserver `pkg/cel/library/format.go`).
+
+use plinth_codec::base64_text;
+use plinth_codec::names;
+use plinth_codec::time::Timestamp;
+
+use super::opaque::Thing;
+use super::url::Url;
+use crate::program::{Context, EvalError};
+use crate::value::Val;
+
+type Outcome<'a> = Result<Val<'a>, EvalError>;
+
+/// A format: what it is called, how costly it is, and what is wrong with a text.
+#[derive(Debug)]
+pub(crate) struct NamedFormat {
+    pub(crate) name: &'static str,
+    /// Length of upstream's regular expression, which the cost goes by.
+    pub(crate) regex_size: u64,
+    faults: fn(&str) -> Vec<String>,
+}
+
+const fn row(name: &'static str, regex_size: u64, faults: fn(&str) -> Vec<String>) -> NamedFormat {
+    NamedFormat { name, regex_size, faults }
+}
+
+static FORMATS: [NamedFormat; 13] = [
+    row("dns1123Label", 30, names::dns1123_label_faults),
+    row("dns1123Subdomain", 60, names::dns1123_subdomain_faults),
+    row("dns1035Label", 30, names::dns1035_label_faults),
+    row("qualifiedName", 60, names::qualified_name_faults),
+    row("dns1123LabelPrefix", 30, |s| names::dns1123_label_faults(&without_dash(s))),
+    row("dns1123SubdomainPrefix", 60, |s| names::dns1123_subdomain_faults(&without_dash(s))),
+    row("dns1035LabelPrefix", 30, |s| names::dns1035_label_faults(&without_dash(s))),
+    row("labelValue", 40, names::label_value_faults),
+    row("uri", 2000, |s| Url::parse_request(s).err().into_iter().collect()),
+    row("uuid", 68, |s| fault(is_uuid(s), "does not match the UUID format")),
+    row("byte", 85, |s| fault(is_base64(s), "invalid base64")),
+    row("date", 133, |s| fault(Timestamp::parse(&format!("{s}T00:00:00Z")).is_ok(), "invalid date")),
+    row("datetime", 133, |s| fault(Timestamp::parse(s).is_ok(), "invalid datetime")),
+];
+
+fn fault(holds: bool, otherwise: &str) -> Vec<String> {
+    match holds {
+        true => Vec::new(),
+        false => vec![otherwise.to_owned()],
+    }
+}
+
+/// A prefix may end in a dash: something will follow it.
+fn without_dash(text: &str) -> String {
+    match text.len() > 1 && text.ends_with('-') {
+        true => format!("{}a", &text[..text.len() - 2]),
+        false => text.to_owned(),
+    }
+}
+
+fn is_uuid(text: &str) -> bool {
+    let hex: Vec<usize> = text.split('-').map(|part| part.len()).collect();
+    let digits = text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    digits && (hex == [8, 4, 4, 4, 12] || hex == [32])
+}
+
+fn is_base64(text: &str) -> bool {
+    !text.is_empty() && base64_text::decode(text).is_ok()
+}
+
+fn find(name: &str) -> Option<&'static NamedFormat> {
+    FORMATS.iter().find(|f| f.name == name)
+}
+
+pub(super) fn get<'a>(name: &'static str) -> Outcome<'a> {
+    let format = find(name).ok_or(EvalError::NoSuchOverload)?;
+    Ok(Val::thing(Thing::Format(format)))
+}
+
+pub(super) fn named<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
+    match args {
+        [Val::String(name)] => Ok(Val::optional(find(name.as_str()).map(|f| Val::thing(Thing::Format(f))))),
+        _ => Err(EvalError::NoSuchOverload),
+    }
+}
+
+pub(super) fn validate<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
+    let [format, Val::String(text)] = args else { return Err(EvalError::NoSuchOverload) };
+    let Some(Thing::Format(format)) = format.as_thing() else { return Err(EvalError::NoSuchOverload) };
+    let faults = (format.faults)(text.as_str());
+    match faults.is_empty() {
+        true => Ok(Val::Optional(None)),
+        false => Ok(Val::optional(Some(Val::list(faults.into_iter().map(Val::text).collect())))),
+    }
+}

@@ -1,0 +1,388 @@
+//! Objects that expressions of a mutation make by name: `Object{…}` and its parts, `JSONPatch{…}`
+//! (k8s.io/apiserver `pkg/cel/mutation`).
+//!
+//! Parts are named by the way to them: `Object.spec.template{…}`. Nothing is known of their fields when an expression is
+//! compiled; when it has been evaluated the names of the parts must be those of the places where they stand, and a schema has its
+//! say when the configuration is applied.
+
+use std::collections::BTreeMap;
+
+use plinth_codec::error::quoted;
+use plinth_codec::value::{Map, Value};
+use smol_str::SmolStr;
+
+use super::library::duration_text;
+use super::program::EvalError;
+use super::types::Type;
+use super::value::{List, Val};
+
+/// The type of a whole apply configuration.
+pub(crate) const OBJECT: &str = "Object";
+/// The type of one operation of a JSON Patch.
+pub(crate) const JSON_PATCH: &str = "JSONPatch";
+
+/// Which objects an expression can make by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Messages {
+    #[default]
+    None,
+    /// `Object{…}`, its parts, and `JSONPatch{…}`.
+    Patches,
+}
+
+impl Messages {
+    /// Whether there is a type of that name.
+    pub(crate) fn has(self, name: &str) -> bool {
+        let is_object =
+            name.strip_prefix(OBJECT).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        self == Messages::Patches && (is_object || name == JSON_PATCH)
+    }
+
+    /// Whether a function of that name can be called.
+    pub(crate) fn calls(self, name: &str) -> bool {
+        self == Messages::Patches || !name.starts_with("jsonpatch.")
+    }
+}
+
+/// The type of a field; `None` when there is no such field.
+pub(crate) fn field_type(name: &str, field: &str) -> Option<Type> {
+    match (name, field) {
+        (JSON_PATCH, "op" | "path" | "from") => Some(Type::String),
+        (JSON_PATCH, "value") => Some(Type::Dyn),
+        (JSON_PATCH, _) => None,
+        _ => Some(Type::Dyn),
+    }
+}
+
+/// An object made by name.
+#[derive(Debug)]
+pub(crate) struct Message<'a> {
+    pub(crate) name: SmolStr,
+    pub(crate) fields: BTreeMap<SmolStr, Val<'a>>,
+}
+
+impl<'a> Message<'a> {
+    /// Makes one of the fields that were given.
+    pub(crate) fn new(name: SmolStr, fields: BTreeMap<SmolStr, Val<'a>>) -> Result<Message<'a>, EvalError> {
+        for (field, value) in &fields {
+            // What was not known before.
+            let wants_text = matches!(field_type(&name, field), Some(Type::String));
+            if wants_text && value.as_str().is_none() {
+                let found = go_type(value);
+                let why = format!("unexpected type {found} for JSONPatchType '{field}' field");
+                return Err(EvalError::Other(why.into()));
+            }
+        }
+        Ok(Message { name, fields })
+    }
+}
+
+/// The type of a value as upstream's messages name it.
+fn go_type(value: &Val<'_>) -> &'static str {
+    match value {
+        Val::Int(_) => "int64",
+        Val::Uint(_) => "uint64",
+        Val::Double(_) => "float64",
+        Val::Bytes(_) => "[]uint8",
+        other => other.type_name(),
+    }
+}
+
+/// Most parts of what an expression makes.
+const MAX_PARTS: usize = 1_000_000;
+
+/// What is wrong with the names of the parts below a value that stands at `path`.
+fn misnamed(value: &Val<'_>, path: &str, faults: &mut Vec<String>) {
+    plinth_codec::value::level(|| match value {
+        Val::Message(message) => {
+            if message.name != path {
+                faults.push(format!(
+                    "unexpected type name {}, expected {}, which matches field name path from root Object type",
+                    quoted(&message.name),
+                    quoted(path)
+                ));
+            }
+            for (field, value) in &message.fields {
+                misnamed(value, &format!("{path}.{field}"), faults);
+            }
+        }
+        Val::List(list) => list.iter().for_each(|value| misnamed(&value, path, faults)),
+        Val::Map(map) => map.iter().for_each(|(_, value)| misnamed(&value, path, faults)),
+        _ => {}
+    });
+}
+
+fn check_names(message: &Message<'_>, value: &Val<'_>) -> Result<(), String> {
+    let mut faults = Vec::new();
+    misnamed(value, &message.name, &mut faults);
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(format!("type mismatch: {}", faults.join("\n"))),
+    }
+}
+
+/// The configuration that an `Object{…}` is.
+///
+/// # Errors
+/// Parts that stand in the wrong place; values that no object of the API has.
+pub(crate) fn configuration(made: &std::sync::Arc<Message<'_>>) -> Result<Value, String> {
+    let value = Val::Message(made.clone());
+    check_names(made, &value)?;
+    let mut path = String::new();
+    let data = Data { exact: true, left: MAX_PARTS }.value(&value, &mut path);
+    data.map_err(|why| {
+        format!("error applying patch: failed to convert patch object to typed object: {path}: {why}")
+    })
+}
+
+/// The operations that a list of `JSONPatch{…}` is.
+///
+/// # Errors
+/// As [`configuration`].
+pub(crate) fn patches(list: &List<'_>) -> Result<Value, String> {
+    let mut operations = Vec::with_capacity(list.len());
+    let mut data = Data { exact: false, left: MAX_PARTS };
+    for value in list.iter() {
+        let Val::Message(operation) = &value else {
+            let what = value.type_name();
+            return Err(format!(
+                "type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch, got element of {what}"
+            ));
+        };
+        let mut members = Map::new();
+        for field in ["op", "path", "from"] {
+            let text = operation.fields.get(field).and_then(Val::as_str).unwrap_or_default();
+            if field != "from" || !text.is_empty() {
+                members.insert(field, text);
+            }
+        }
+        if let Some(value) = operation.fields.get("value") {
+            if let Val::Message(message) = value {
+                check_names(message, value)?;
+            }
+            let made = data.value(value, &mut String::new()).map_err(|why| {
+                format!("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {why}")
+            })?;
+            members.insert("value", made);
+        }
+        operations.push(Value::Object(members));
+    }
+    Ok(Value::Array(operations))
+}
+
+/// Values as data.
+struct Data {
+    /// Whether a value must be what JSON has: upstream brings those of a JSON Patch to it, but not those of a configuration.
+    exact: bool,
+    /// How many more parts there may be: an expression can name one list a thousand times.
+    left: usize,
+}
+
+impl Data {
+    /// `path` leads to the value, and on an error to the one that is at fault.
+    fn value(&mut self, value: &Val<'_>, path: &mut String) -> Result<Value, String> {
+        self.left = self.left.checked_sub(1).ok_or("too many parts")?;
+        let depth = path.len();
+        let made = plinth_codec::value::level(|| {
+            Ok(match value {
+                Val::Message(message) => {
+                    let mut map = Map::new();
+                    for (field, value) in &message.fields {
+                        path.push('.');
+                        path.push_str(field);
+                        map.insert(field.clone(), self.value(value, path)?);
+                        path.truncate(depth);
+                    }
+                    Value::Object(map)
+                }
+                Val::List(list) => {
+                    let mut items = Vec::with_capacity(list.len());
+                    for (i, value) in list.iter().enumerate() {
+                        path.push_str(&format!("[{i}]"));
+                        // What is of the object is taken as it is.
+                        items.push(match list {
+                            List::Data(elements, None) => elements.get(i).cloned().unwrap_or_default(),
+                            _ => self.value(&value, path)?,
+                        });
+                        path.truncate(depth);
+                    }
+                    Value::Array(items)
+                }
+                Val::Map(table) => {
+                    let mut map = Map::new();
+                    for (key, value) in table.iter() {
+                        let key = key
+                            .as_str()
+                            .ok_or_else(|| format!("a map key is of type {}, not string", go_type(&key)))?;
+                        path.push('.');
+                        path.push_str(key);
+                        let of_data = match table {
+                            super::value::Table::Data(members, None) => members.get(key).cloned(),
+                            _ => None,
+                        };
+                        map.insert(key, of_data.map_or_else(|| self.value(&value, path), Ok)?);
+                        path.truncate(depth);
+                    }
+                    Value::Object(map)
+                }
+                // A number of JSON has no type.
+                Val::Double(n) if n.fract() == 0.0 && n.abs() < 9e15 => Value::Int(*n as i64),
+                Val::Null | Val::Uint(_) | Val::Bytes(_) | Val::Duration(_) | Val::Timestamp(_)
+                    if self.exact =>
+                {
+                    return Err(format!("{} is not a value that an object can have", go_type(value)));
+                }
+                // As JSON has it of a message of that type.
+                Val::Duration(nanoseconds) => Value::from(duration_text(*nanoseconds)),
+                other => other
+                    .to_value(&mut self.left)
+                    .ok_or_else(|| format!("{} cannot be converted to JSON", other.type_name()))?,
+            })
+        });
+        if made.is_ok() {
+            path.truncate(depth);
+        }
+        made
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Activation, Budget, Environment, Output, VariableType};
+    use plinth_codec::json;
+
+    fn environment() -> Environment {
+        Environment::default().with("object", VariableType::Any).with_patches()
+    }
+
+    fn made(source: &str, output: Output) -> Result<String, String> {
+        let environment = environment();
+        let expression = environment.compile(source, &[output])?;
+        let object = json::parse(br#"{"metadata":{"labels":{"a":"b"}},"list":[1,null],"n":null,"x":"y"}"#);
+        let object = object.map_err(|e| e.to_string())?;
+        let activation = Activation::new(&environment).with("object", &object);
+        let outcome =
+            expression.evaluate(&activation, &mut Budget::default()).map_err(|e| format!("{e:?}"))?;
+        let mut text = Vec::new();
+        json::write_untyped(&outcome?, &mut text);
+        String::from_utf8(text).map_err(|e| e.to_string())
+    }
+
+    /// Asserts each row: expression, what it makes or a part of what is wrong with it.
+    fn rows(output: Output, rows: &[(&str, Result<&str, &str>)]) {
+        for (source, expected) in rows {
+            match (made(source, output), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, *expected, "{source}"),
+                (Err(found), Err(expected)) => assert!(found.contains(expected), "{source}: {found}"),
+                (found, _) => panic!("{source}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn configurations_by_table() {
+        rows(
+            Output::Configuration,
+            &[
+                ("Object{}", Ok("{}")),
+                (".Object{}", Ok("{}")),
+                (
+                    "Object{a: 1, b: [true, false], c: 2.0, d: 'x'}",
+                    Ok(r#"{"a":1,"b":[true,false],"c":2,"d":"x"}"#),
+                ),
+                ("Object{a: 1, a: 2}", Ok(r#"{"a":2}"#)),
+                (
+                    "Object{metadata: Object.metadata{labels: {'x': 'y'}}}",
+                    Ok(r#"{"metadata":{"labels":{"x":"y"}}}"#),
+                ),
+                ("Object{a: [Object.a{b: 1}, Object.a{}]}", Ok(r#"{"a":[{"b":1},{}]}"#)),
+                ("Object{a: {'k': Object.a{b: 1}}}", Ok(r#"{"a":{"k":{"b":1}}}"#)),
+                ("Object{?a: object.?nope, ?b: object.?x}", Ok(r#"{"b":"y"}"#)),
+                ("Object{l: object.metadata.labels, m: object.list}", Ok(r#"{"l":{"a":"b"},"m":[1,null]}"#)),
+                ("has(object.x) ? Object{a: 1} : Object{}", Ok(r#"{"a":1}"#)),
+                ("Object{a: 1}.a == 1 && Object{} == Object{} ? Object{} : Object{b: 1}", Ok("{}")),
+                ("has(Object{a: 1}.b) ? Object{a: 1} : Object{}", Ok("{}")),
+                // What is wrong when it is compiled.
+                ("object", Err("must evaluate to Object but got dyn")),
+                ("Object.spec{}", Err("must evaluate to Object but got Object.spec")),
+                ("Objekt{}", Err("undeclared reference to 'Objekt'")),
+                ("int{}", Err("'int' is not a message type")),
+                ("Object{a: nope}", Err("undeclared reference to 'nope'")),
+                ("Object{?a: 'b'}", Err("expected type 'optional_type(string)' but found 'string'")),
+                ("true ? Object{} : Object.spec{}", Err("applied to '(bool, Object, Object.spec)'")),
+                ("Object{a: [Object.a{}, Object.b{}]}", Err("expected type 'Object.a' but found 'Object.b'")),
+                // What is wrong when it is evaluated.
+                ("Object{a: object.nope}", Err("no such key: nope")),
+                (
+                    "Object{metadata: Object.spec{}}",
+                    Err("type mismatch: unexpected type name \"Object.spec\", expected \"Object.metadata\""),
+                ),
+                ("Object{a: [Object.b{}]}", Err("expected \"Object.a\"")),
+                ("Object{a: {'k': Object.a.k{}}}", Err("expected \"Object.a\"")),
+                (
+                    "Object{a: Object.a{b: null}}",
+                    Err("failed to convert patch object to typed object: .a.b: "),
+                ),
+                ("Object{a: object.n}", Err(": .a: null_type is not a value")),
+                ("Object{a: [1u]}", Err(": .a[0]: uint64 is not a value")),
+                ("Object{a: {1: 2}}", Err(": .a: a map key is of type int64")),
+            ],
+        );
+    }
+
+    #[test]
+    fn patches_by_table() {
+        rows(
+            Output::Patches,
+            &[
+                (
+                    "[JSONPatch{op: 'add', path: '/a', value: 1}, JSONPatch{op: 'move', from: '/a', path: '/b'}]",
+                    Ok(r#"[{"op":"add","path":"/a","value":1},{"from":"/a","op":"move","path":"/b"}]"#),
+                ),
+                ("[JSONPatch{op: 'add', value: null}]", Ok(r#"[{"op":"add","path":"","value":null}]"#)),
+                (
+                    "[JSONPatch{value: Object.spec{a: Object.spec.a{}}}, JSONPatch{value: [Object{}]}]",
+                    Ok(r#"[{"op":"","path":"","value":{"a":{}}},{"op":"","path":"","value":[{}]}]"#),
+                ),
+                (
+                    "[JSONPatch{value: timestamp('2020-01-01T00:00:00Z')}, JSONPatch{value: duration('90m')}]",
+                    Ok(r#"[{"op":"","path":"","value":"2020-01-01T00:00:00Z"},{"op":"","path":"","value":"5400s"}]"#),
+                ),
+                (
+                    "[JSONPatch{path: '/' + jsonpatch.escapeKey('a/b~c')}]",
+                    Ok(r#"[{"op":"","path":"/a~1b~0c"}]"#),
+                ),
+                ("true ? [JSONPatch{op: 'y'}].filter(p, p.op == 'x') : [JSONPatch{}]", Ok("[]")),
+                ("[]", Err("must evaluate to list(JSONPatch) but got list(dyn)")),
+                ("[JSONPatch{op: 1}]", Err("expected type of field 'op' is 'string' but provided type is 'int'")),
+                ("[JSONPatch{foo: 1}]", Err("undefined field 'foo'")),
+                ("[JSONPatch.op{}]", Err("undeclared reference to 'JSONPatch.op'")),
+                ("[JSONPatch{op: dyn(5)}]", Err("unexpected type int64 for JSONPatchType 'op' field")),
+                ("[JSONPatch{value: Object.a{b: Object.b{}}}]", Err("type mismatch: unexpected type name \"Object.b\"")),
+            ],
+        );
+    }
+
+    #[test]
+    fn other_expressions_make_nothing_by_name() {
+        let environment = Environment::default().with("object", VariableType::Any);
+        for (source, fault) in [
+            ("Object{} == Object{}", "undeclared reference to 'Object'"),
+            ("jsonpatch.escapeKey('a') == 'a'", "undeclared reference to 'jsonpatch'"),
+        ] {
+            let found = environment.compile(source, &[Output::Bool]).err().unwrap_or_default();
+            assert!(found.contains(fault), "{source}: {found}");
+        }
+    }
+
+    #[test]
+    fn large_configurations_end() {
+        // A million elements out of one list that is named a thousand times.
+        let wide = "[lists.range(1000)].map(r, Object{a: r.map(x, r)})[0]";
+        let why = made(wide, Output::Configuration).unwrap_err();
+        assert!(
+            why.contains("cost limit") || why.contains("OutOfBudget") || why.contains("too many parts"),
+            "{why}"
+        );
+    }
+}

@@ -1,0 +1,228 @@
+//! The operations.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use smol_str::SmolStr;
+
+use super::{Context, EvalError, Op};
+use crate::cost::{LIST, MAP, SELECT, STRUCT};
+use crate::library::Function;
+use crate::message::Message;
+use crate::value::{Entries, Table, Val};
+
+pub(super) type Outcome<'a> = Result<Val<'a>, EvalError>;
+
+impl<'a> Context<'a> {
+    pub(super) fn eval(&mut self, op: &'a Op) -> Outcome<'a> {
+        plinth_codec::value::level(|| self.eval_here(op))
+    }
+
+    fn eval_here(&mut self, op: &'a Op) -> Outcome<'a> {
+        match op {
+            Op::Const(value) => Ok(value.clone()),
+            Op::Variable(i, name) => {
+                self.charge(SELECT)?;
+                match self.source.value(*i)? {
+                    Some(value) => Ok(value),
+                    None => Err(EvalError::Other(format!("no such attribute(s): {name}").into())),
+                }
+            }
+            Op::Local(i) => {
+                self.charge(SELECT)?;
+                self.stack.get(*i).cloned().ok_or(EvalError::NoSuchOverload)
+            }
+            Op::Select(operand, field) => {
+                let value = self.eval(operand)?;
+                self.charge(SELECT)?;
+                if let Val::Optional(inner) = &value {
+                    let inner = inner.as_deref().map_or(Ok(None), |v| field_of(v, field))?;
+                    return Ok(Val::optional(inner));
+                }
+                field_of(&value, field)?.ok_or_else(|| EvalError::NoSuchKey(field.clone()))
+            }
+            Op::Has(operand, field) => {
+                let value = self.eval(operand)?;
+                let present = match &value {
+                    Val::Optional(None) => false,
+                    Val::Optional(Some(inner)) => field_of(inner, field)?.is_some(),
+                    value => field_of(value, field)?.is_some(),
+                };
+                Ok(Val::Bool(present))
+            }
+            Op::Present(i, name) => match self.source.value(*i)? {
+                Some(_) => Ok(Val::Bool(true)),
+                None => Err(EvalError::Other(format!("no such attribute(s): {name}").into())),
+            },
+            Op::OptionalSelect(operand, field) => {
+                let value = self.eval(operand)?;
+                self.charge(SELECT)?;
+                Ok(Val::optional(match &value {
+                    Val::Optional(None) => None,
+                    Val::Optional(Some(inner)) => field_of(inner, field)?,
+                    value => field_of(value, field)?,
+                }))
+            }
+            Op::And(both) => self.logical(both, false),
+            Op::Or(both) => self.logical(both, true),
+            Op::Conditional(ops) => {
+                let [condition, yes, no] = &**ops;
+                match self.eval(condition)? {
+                    Val::Bool(true) => self.eval(yes),
+                    Val::Bool(false) => self.eval(no),
+                    _ => Err(EvalError::NoSuchOverload),
+                }
+            }
+            Op::OrElse(ops, unwrap) => {
+                let [first, second] = &**ops;
+                let value = self.eval(first)?;
+                self.charge(1)?;
+                match value {
+                    Val::Optional(Some(value)) if *unwrap => Ok(Val::clone(&value)),
+                    value @ Val::Optional(Some(_)) => Ok(value),
+                    Val::Optional(None) => self.eval(second),
+                    _ => Err(EvalError::NoSuchOverload),
+                }
+            }
+            Op::Call(function, ops) => self.call(function, ops),
+            Op::Regex(function, ops, regex) => {
+                if let Some(Op::Const(Val::String(pattern))) = ops.get(1) {
+                    self.keep(pattern.as_str(), regex);
+                }
+                self.call(function, ops)
+            }
+            Op::List(elements) => self.list(elements),
+            Op::Map(entries) => self.map(entries),
+            Op::Message(name, inits) => self.message(name, inits),
+            Op::Fold(fold) => self.fold(fold),
+            Op::Bind(ops) => {
+                let [value, body] = &**ops;
+                let value = self.eval(value)?;
+                self.charge(LIST)?;
+                self.scoped(value, body)
+            }
+            Op::OptMap(ops, flat) => {
+                let [target, body] = &**ops;
+                let target = self.eval(target)?;
+                self.charge(1)?;
+                match target {
+                    Val::Optional(None) => Ok(Val::Optional(None)),
+                    Val::Optional(Some(value)) => {
+                        self.charge(LIST + 1)?;
+                        let value = self.scoped(Val::clone(&value), body)?;
+                        Ok(if *flat { value } else { Val::optional(Some(value)) })
+                    }
+                    _ => Err(EvalError::NoSuchOverload),
+                }
+            }
+        }
+    }
+
+    fn list(&mut self, elements: &'a [(Op, bool)]) -> Outcome<'a> {
+        self.charge(LIST)?;
+        self.work(elements.len() as u64)?;
+        let mut values = Vec::with_capacity(elements.len());
+        for (element, optional) in elements {
+            values.extend(self.part(element, *optional)?);
+        }
+        Ok(Val::list(values))
+    }
+
+    fn map(&mut self, entries: &'a [(Op, Op, bool)]) -> Outcome<'a> {
+        self.charge(MAP)?;
+        self.work(entries.len() as u64)?;
+        let mut map = Entries::new();
+        for (key, value, optional) in entries {
+            let key = self.eval(key)?;
+            let Some(value) = self.part(value, *optional)? else { continue };
+            let index = key.to_key().ok_or(EvalError::NoSuchOverload)?;
+            // Of equal keys the last one wins.
+            map.insert(index, (key, value));
+        }
+        Ok(Val::Map(Table::Made(Arc::new(map))))
+    }
+
+    fn message(&mut self, name: &SmolStr, inits: &'a [(SmolStr, Op, bool)]) -> Outcome<'a> {
+        self.charge(STRUCT)?;
+        self.work(inits.len() as u64)?;
+        let mut fields = BTreeMap::new();
+        for (field, value, optional) in inits {
+            let Some(value) = self.part(value, *optional)? else { continue };
+            // Of equal fields the last one wins.
+            fields.insert(field.clone(), value);
+        }
+        Ok(Val::Message(Arc::new(Message::new(name.clone(), fields)?)))
+    }
+
+    /// A part of what is made; an optional one (`?key: value`) may be absent.
+    fn part(&mut self, op: &'a Op, optional: bool) -> Result<Option<Val<'a>>, EvalError> {
+        match self.eval(op)? {
+            value if !optional => Ok(Some(value)),
+            Val::Optional(Some(value)) => Ok(Some(Val::clone(&value))),
+            Val::Optional(None) => Ok(None),
+            _ => Err(EvalError::NoSuchOverload),
+        }
+    }
+
+    /// Evaluates with one more variable.
+    fn scoped(&mut self, value: Val<'a>, body: &'a Op) -> Outcome<'a> {
+        self.stack.push(value);
+        let outcome = self.eval(body);
+        self.stack.pop();
+        outcome
+    }
+
+    /// `&&` and `||`: a decisive side counts even if the other has no value.
+    fn logical(&mut self, both: &'a [Op; 2], decisive: bool) -> Outcome<'a> {
+        let [left, right] = both;
+        let left = match self.eval(left) {
+            Ok(Val::Bool(b)) if b == decisive => return Ok(Val::Bool(decisive)),
+            Err(e) if e.ends_evaluation() => return Err(e),
+            left => left,
+        };
+        match (left, self.eval(right)) {
+            (_, Ok(Val::Bool(b))) if b == decisive => Ok(Val::Bool(decisive)),
+            (_, Err(e)) if e.ends_evaluation() => Err(e),
+            (Ok(Val::Bool(_)), Ok(Val::Bool(_))) => Ok(Val::Bool(!decisive)),
+            (Err(e), _) | (_, Err(e)) => Err(e),
+            _ => Err(EvalError::NoSuchOverload),
+        }
+    }
+
+    fn call(&mut self, function: &'static Function, ops: &'a [Op]) -> Outcome<'a> {
+        // Nearly all functions have one or two arguments: those need no allocation.
+        match ops {
+            [a] => {
+                let args = [self.eval(a)?];
+                self.apply(function, &args)
+            }
+            [a, b] => {
+                let args = [self.eval(a)?, self.eval(b)?];
+                self.apply(function, &args)
+            }
+            ops => {
+                let args = ops.iter().map(|op| self.eval(op)).collect::<Result<Vec<_>, _>>()?;
+                self.apply(function, &args)
+            }
+        }
+    }
+
+    fn apply(&mut self, function: &'static Function, args: &[Val<'a>]) -> Outcome<'a> {
+        self.charge(function.cost.of_call(args))?;
+        (function.call)(self, args)
+    }
+}
+
+/// A field or entry; `None` when it is not there.
+fn field_of<'a>(value: &Val<'a>, field: &SmolStr) -> Result<Option<Val<'a>>, EvalError> {
+    match value {
+        Val::Object(members, declared) => {
+            Ok(declared.field(field).and_then(|f| members.get(&f.name).map(|v| Val::of_data(v, &f.declared))))
+        }
+        Val::Map(table) => Ok(table.get_text(field)),
+        Val::Message(message) => Ok(message.fields.get(field).cloned()),
+        Val::List(_) => Err(EvalError::NoSuchOverload),
+        // Nothing has no fields, and so have numbers and texts where the type was not known before.
+        _ => Ok(None),
+    }
+}

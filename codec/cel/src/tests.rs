@@ -1,0 +1,606 @@
+//! Against what kube-apiserver v1.36.2 answered: `tests/reference.json` has expressions with the value (`true`, `false` or the
+//! error), the fault of the definition (empty when it is accepted) and the estimated cost (1 for at most 1, -1 for
+//! more than a billion), all over one schema and object.
+
+use std::collections::BTreeSet;
+
+use plinth_codec::json;
+use plinth_codec::value::Value;
+use smol_str::SmolStr;
+
+use super::library;
+use super::limits::PER_CALL_LIMIT;
+use super::program::{EvalError, Fault, Program};
+use super::types::Type;
+use super::value::Val;
+use super::*;
+
+fn tree(text: &str) -> Value {
+    json::parse(text.as_bytes()).expect("JSON of a test")
+}
+
+fn reference() -> Value {
+    tree(include_str!("tests/reference.json"))
+}
+
+fn rows<'a>(reference: &'a Value, table: &str) -> Vec<(&'a str, &'a Value)> {
+    let rows = reference.get(table).and_then(Value::as_array).unwrap();
+    rows.iter()
+        .map(|row| (row.as_array().unwrap()[0].as_str().unwrap(), &row.as_array().unwrap()[1]))
+        .collect()
+}
+
+fn rule(text: &str) -> Rule {
+    Rule { rule: SmolStr::new(text), ..Rule::default() }
+}
+
+/// Rules over a schema, which is the root of a resource.
+fn compiled(rules: &[Rule], schema: &Value) -> (Rules, Declared) {
+    let declared = Declared::of(JsonSchema(schema), true).unwrap();
+    (Rules::compile(rules, JsonSchema(schema), &declared), declared)
+}
+
+/// The first fault of a rule's expression, as the definition would be refused with it; without the entry that it shows.
+fn fault(text: &str, schema: &Value) -> String {
+    let (rules, _) = compiled(&[rule(text)], schema);
+    let faults = rules.faults("x", Some(1), None, &mut SchemaCost::default());
+    let fault = faults.iter().find(|f| f.reason == plinth_codec::field::Reason::Invalid);
+    let message = fault.map(|f| f.message.clone()).unwrap_or_default();
+    message.split_once("}: ").map_or(message.clone(), |(_, why)| why.to_owned())
+}
+
+fn value_of(text: &str, schema: &Value, object: &Value) -> String {
+    let fault = fault(text, schema);
+    if !fault.is_empty() {
+        return fault;
+    }
+    let (rules, _) = compiled(&[rule(text)], schema);
+    let verdict = rules.evaluate("", object, None, &mut || false, &mut Budget::default());
+    match verdict.errors.first() {
+        None => "true".to_owned(),
+        Some(e) if e.message == format!("Invalid value: failed rule: {text}") => "false".to_owned(),
+        Some(e) => {
+            let message = e.message.strip_prefix("Invalid value: \"object\": ").unwrap_or(&e.message);
+            message.strip_suffix(&format!(" evaluating rule: {text}")).unwrap_or(message).to_owned()
+        }
+    }
+}
+
+/// Where ours differs on purpose, and why.
+const DIFFERENCES: &[(&str, &str)] = &[
+    // Times are kept in UTC; upstream's keep the offset that they were written with.
+    ("string(timestamp('2020-01-01T01:00:00+01:00')) == '2020-01-01T00:00:00Z'", "true"),
+];
+
+/// Names of types of objects differ: upstream makes new ones for each definition, and only its errors show them.
+fn without_object_names(text: &str) -> String {
+    let mut words = String::new();
+    for word in text.split_inclusive(|c: char| !(c.is_alphanumeric() || ".@".contains(c))) {
+        match word.starts_with("selfType") {
+            true => {
+                let end =
+                    word.find(|c: char| !(c.is_alphanumeric() || ".@".contains(c))).unwrap_or(word.len());
+                words.push_str("object");
+                words.push_str(&word[end..]);
+            }
+            false => words.push_str(word),
+        }
+    }
+    words
+}
+
+fn report(differences: &[String]) {
+    assert!(differences.is_empty(), "{} differ:\n{}", differences.len(), differences.join("\n"));
+}
+
+#[test]
+fn values_are_those_of_the_reference() {
+    let reference = reference();
+    let (schema, object) = (reference.get("schema").unwrap(), reference.get("object").unwrap());
+    let mut differences = Vec::new();
+    for (text, expected) in rows(&reference, "values") {
+        let expected = without_object_names(expected.as_str().unwrap());
+        let known = DIFFERENCES.iter().find(|(known, _)| *known == text);
+        let ours = value_of(text, schema, object);
+        if ours != known.map_or(expected.as_str(), |(_, ours)| ours) {
+            differences.push(format!("{text}\n   reference {expected:?}\n   ours      {ours:?}"));
+        }
+    }
+    report(&differences);
+}
+
+#[test]
+fn faults_are_those_of_the_reference() {
+    let reference = reference();
+    let schema = reference.get("schema").unwrap();
+    let mut differences = Vec::new();
+    for (text, expected) in rows(&reference, "faults") {
+        let expected = without_object_names(expected.as_str().unwrap());
+        let ours = fault(text, schema);
+        if ours != expected {
+            differences.push(format!("{text}\n   reference {expected:?}\n   ours      {ours:?}"));
+        }
+    }
+    report(&differences);
+}
+
+#[test]
+fn estimated_costs_are_those_of_the_reference() {
+    let reference = reference();
+    let mut item = reference.get("schema").unwrap().clone();
+    item.object_at_mut(&["properties"])
+        .unwrap()
+        .insert("metadata", tree(r#"{"type":"object","properties":{"name":{"type":"string"}}}"#));
+    let declared = Declared::of(JsonSchema(&item), false).unwrap();
+    let names = [("self", declared.to_type()), ("oldSelf", declared.to_type())];
+    let mut differences = Vec::new();
+    for (text, expected) in rows(&reference, "costs") {
+        let cost = match Program::compile(text, &names, Some(&declared)) {
+            Ok(program) => program.estimated_cost(),
+            Err(fault) => {
+                differences.push(format!("{text}: {fault:?}"));
+                continue;
+            }
+        };
+        let same = match expected.as_int().unwrap() {
+            -1 => cost > 1_000_000_000,
+            1 => cost <= 1,
+            exact => cost == exact as u64,
+        };
+        if !same {
+            differences.push(format!("{text}: reference {expected:?}, ours {cost}"));
+        }
+    }
+    report(&differences);
+}
+
+/// What starts with an authorizer, which rules of a schema have not; see `expressions_ask_the_authorizers`.
+fn is_authorization(t: &Type) -> bool {
+    t.to_string().starts_with("kubernetes.authorization.")
+}
+
+/// Every function of the library is called by an expression that the reference evaluated.
+#[test]
+fn every_function_was_compared() {
+    let reference = reference();
+    let expressions: Vec<&str> = rows(&reference, "values").iter().map(|(text, _)| *text).collect();
+    let all = expressions.join("\n");
+    let missing: BTreeSet<&str> = library::functions()
+        .filter(|f| !f.overloads.iter().any(|o| o.args.first().is_some_and(is_authorization)))
+        .map(|f| f.name)
+        .filter(|name| name.chars().next().is_some_and(char::is_alphabetic) && !name.contains('@'))
+        .filter(|name| !all.contains(&format!("{name}(")))
+        .collect();
+    // Too costly there without bounds in the schema; their costs are compared, and `lists_and_texts` has values.
+    let elsewhere = BTreeSet::from([
+        "join",
+        "sort",
+        "format.dns1035Label",
+        "format.dns1035LabelPrefix",
+        "format.dns1123Subdomain",
+        "format.dns1123SubdomainPrefix",
+        "sign",
+        "uint",
+        "hasValue",
+        // Of mutations only: `message`.
+        "jsonpatch.escapeKey",
+    ]);
+    let unexpected: Vec<_> = missing.difference(&elsewhere).collect();
+    assert!(unexpected.is_empty(), "{unexpected:?}");
+}
+
+fn evaluate(text: &str, limit: u64) -> (Result<String, String>, u64) {
+    let program = Program::compile(text, &[], None).unwrap_or_else(|fault| panic!("{text}: {fault:?}"));
+    let (outcome, cost) = program.evaluate(&[], limit);
+    (outcome.map(|v| format!("{v:?}")).map_err(|e| e.to_string()), cost)
+}
+
+#[test]
+fn lists_and_texts() {
+    for (text, expected) in [
+        ("['a', 'b'].join() == 'ab'", true),
+        ("['a', 'b'].join('-') == 'a-b'", true),
+        ("['b', 'a'].sort() == ['a', 'b']", true),
+        ("[3, 1, 2].sort() == [1, 2, 3]", true),
+        ("[{'n': 1}, {'n': 2}].sortBy(o, -o.n).map(o, o.n) == [2, 1]", true),
+        ("[1, 2].map(x, x + 1) == [2, 3]", true),
+        ("[1, 2].map(x, x > 1, x + 1) == [3]", true),
+        ("[1, 2].filter(x, x > 1) == [2]", true),
+        ("uint(3) == 3u", true),
+        ("sign(quantity('-1')) == -1", true),
+        ("format.dns1035Label().validate('1a').hasValue()", true),
+        ("format.dns1035LabelPrefix().validate('a-').hasValue()", false),
+        ("format.dns1123Subdomain().validate('a.b').hasValue()", false),
+        ("format.dns1123SubdomainPrefix().validate('a.b-').hasValue()", false),
+        ("{'x': 1, 'y': 2}.transformList(k, v, k + string(v)) == ['x1', 'y2']", true),
+    ] {
+        assert_eq!(evaluate(text, PER_CALL_LIMIT).0, Ok(format!("Bool({expected})")), "{text}");
+    }
+}
+
+/// Expressions that would take hours, or more memory than there is, end at the limit after about the work it allows.
+#[test]
+fn evaluation_is_bounded() {
+    let nested = |depth: usize| {
+        let mut text = "true".to_owned();
+        for i in 0..depth {
+            text = format!("lists.range(1000).all(x{i}, {text})");
+        }
+        text
+    };
+    let doubling = |from: &str, times: usize| {
+        let mut text = format!("[{from}]");
+        for _ in 0..times {
+            text.push_str(".map(x, x + x)");
+        }
+        format!("{text}[0].size() == 0")
+    };
+    for text in [
+        nested(4),
+        "lists.range(1000000000).size() == 0".to_owned(),
+        "lists.range(900000).map(x, [x, x, x, x]).flatten().size() == 0".to_owned(),
+        doubling("'aaaaaaaaaaaaaaaa'", 60),
+        doubling("[1, 2, 3, 4]", 90),
+        "lists.range(2000).all(x, lists.range(2000) == lists.range(2000))".to_owned(),
+        "lists.range(2000).distinct().size() == 0".to_owned(),
+        "lists.range(100000).map(x, string(x).matches('a*' + string(x) + '*b')).size() == 0".to_owned(),
+        "lists.range(100000).all(x, 'abc'.replace('', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa').size() > 1)".to_owned(),
+    ] {
+        let (outcome, cost) = evaluate(&text, PER_CALL_LIMIT);
+        assert_eq!(outcome, Err(EvalError::CostLimit.to_string()), "{text}");
+        assert!(cost > PER_CALL_LIMIT, "{text}");
+    }
+    // What costs little is done: the limit is no limit of size alone.
+    assert_eq!(evaluate(&nested(1), PER_CALL_LIMIT).0, Ok("Bool(true)".to_owned()));
+}
+
+#[test]
+fn expressions_are_bounded_in_length_and_depth() {
+    let compile = |text: &str| Program::compile(text, &[], None).map(|_| ());
+    let too_long = format!("'{}' == ''", "a".repeat(100_000));
+    let Err(Fault::Compilation(why)) = compile(&too_long) else { panic!("too long, but compiled") };
+    assert!(why.contains("expression code point size exceeds limit: size: 100008, limit 100000"), "{why}");
+    for deep in [
+        format!("{}true{}", "(".repeat(300), ")".repeat(300)),
+        format!("{}1{} == 1", "[".repeat(300), "]".repeat(300)),
+        format!("1{} == 1", " + 1".repeat(5000)),
+        format!("'a'{} == 1", ".a".repeat(30_000)),
+        format!("[1]{} == 1", "[0]".repeat(20_000)),
+    ] {
+        let Err(Fault::Compilation(why)) = compile(&deep) else { panic!("too deep, but compiled") };
+        assert!(why.contains("recursion limit exceeded"), "{why}");
+    }
+    assert_eq!(compile(&vec!["true"; 5000].join(" && ")), Ok(()));
+    // Each of these once doubled the tree below it.
+    let chained = format!("optional.of(1){}.hasValue()", ".optMap(x, x)".repeat(60));
+    assert_eq!(compile(&chained), Ok(()));
+}
+
+const SPEC: &str = r#"{"type":"object","properties":{
+    "replicas":{"type":"integer"},"name":{"type":"string","maxLength":10},
+    "a.b":{"type":"object","additionalProperties":{"type":"string","maxLength":5},"maxProperties":2}}}"#;
+
+#[test]
+fn errors_have_message_reason_and_path() {
+    let schema = tree(SPEC);
+    let value = tree(r#"{"replicas":5,"name":"x"}"#);
+    let base = rule("self.replicas < 3");
+    let with = |change: fn(&mut Rule)| {
+        let mut rule = base.clone();
+        change(&mut rule);
+        rule
+    };
+    for (rule, expected) in [
+        (base.clone(), "spec: Invalid value: failed rule: self.replicas < 3"),
+        (with(|r| r.message = " too many ".into()), "spec: Invalid value: too many"),
+        (with(|r| r.reason = "FieldValueForbidden".into()), "spec: Forbidden: failed rule: self.replicas < 3"),
+        (with(|r| r.reason = "FieldValueRequired".into()), "spec: Required value: failed rule: self.replicas < 3"),
+        (with(|r| r.reason = "FieldValueDuplicate".into()), "spec: Duplicate value"),
+        (with(|r| r.field_path = ".replicas".into()), "spec.replicas: Invalid value: failed rule: self.replicas < 3"),
+        (with(|r| r.field_path = "['a.b'].k".into()), "spec.a.b[k]: Invalid value: failed rule: self.replicas < 3"),
+        (
+            with(|r| r.message_expression = "'%d of %s'.format([self.replicas, self.name])".into()),
+            "spec: Invalid value: 5 of x",
+        ),
+        // A text that is empty, has line breaks or cannot be made: the fixed message.
+        (with(|r| r.message_expression = "' '".into()), "spec: Invalid value: failed rule: self.replicas < 3"),
+        (with(|r| r.message_expression = "'a\\nb'".into()), "spec: Invalid value: failed rule: self.replicas < 3"),
+        (with(|r| r.message_expression = "string(1 / 0)".into()), "spec: Invalid value: failed rule: self.replicas < 3"),
+        (self::rule("self.replicas / 0 == 1"), "spec: Invalid value: \"object\": division by zero evaluating rule: self.replicas / 0 == 1"),
+        (
+            self::rule("dyn(self.replicas) + 'a' == 'b'"),
+            "spec: Invalid value: \"object\": 'no such overload': call arguments did not match a supported operator, \
+             function or macro signature for rule: dyn(self.replicas) + 'a' == 'b'",
+        ),
+        (
+            self::rule("lists.range(500).all(x, lists.range(5000).all(y, true))"),
+            "spec: Invalid value: \"object\": 'operation cancelled: actual cost limit exceeded': no further validation \
+             rules will be run due to call cost exceeds limit for rule: lists.range(500).all(x, lists.range(5000).all(y, \
+             true))",
+        ),
+    ] {
+        let declared = Declared::of(JsonSchema(&schema), false).unwrap();
+        let rules = Rules::compile(std::slice::from_ref(&rule), JsonSchema(&schema), &declared);
+        let verdict = rules.evaluate("spec", &value, None, &mut || false, &mut Budget::default());
+        let errors: Vec<String> = verdict.errors.iter().map(ToString::to_string).collect();
+        assert_eq!(errors, [expected]);
+        let unchanged = rules.evaluate("spec", &value, None, &mut || true, &mut Budget::default());
+        let passed = expected.contains("\"object\"");
+        assert_eq!(unchanged.errors.is_empty(), !passed, "ratcheted: {expected}");
+        assert_eq!(unchanged.warnings.len(), usize::from(!passed));
+    }
+}
+
+#[test]
+fn transition_rules_need_an_old_value_unless_it_is_optional() {
+    let schema = tree(SPEC);
+    let (new, old) = (tree(r#"{"replicas":5}"#), tree(r#"{"replicas":7}"#));
+    let strict = rule("self.replicas >= oldSelf.replicas");
+    let optional = Rule {
+        optional_old_self: Some(true),
+        ..rule("oldSelf.hasValue() && self.replicas >= oldSelf.value().replicas")
+    };
+    for (rule, old, errors) in [
+        (&strict, None, 0),
+        (&strict, Some(&old), 1),
+        (&optional, None, 1),
+        (&optional, Some(&old), 1),
+        (&strict, Some(&new), 0),
+    ] {
+        let (rules, _) = compiled(std::slice::from_ref(rule), &schema);
+        // Rules about the change are never let pass.
+        let verdict = rules.evaluate("", &new, old, &mut || true, &mut Budget::default());
+        assert_eq!(verdict.errors.len(), errors, "{rule:?} {old:?}");
+    }
+    let faults = |rule: &Rule, within| {
+        let (rules, _) = compiled(std::slice::from_ref(rule), &schema);
+        let faults = rules.faults("s", Some(1), within, &mut SchemaCost::default());
+        faults.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        faults(&strict, Some("s.list")),
+        ["s.x-kubernetes-validations[0].rule: Invalid value: \"self.replicas >= oldSelf.replicas\": oldSelf cannot be used on \
+          the uncorrelatable portion of the schema within s.list"]
+    );
+    let useless = Rule { optional_old_self: Some(true), ..rule("self.replicas > 1") };
+    assert_eq!(
+        faults(&useless, None),
+        ["s.x-kubernetes-validations[0].optionalOldSelf: Invalid value: true: may not be set if oldSelf is not used in rule"]
+    );
+}
+
+#[test]
+fn the_budget_is_shared_by_all_rules() {
+    let schema = tree(SPEC);
+    let value = tree(r#"{"replicas":5}"#);
+    let costly = rule("lists.range(300).all(x, lists.range(300).all(y, true))");
+    let (rules, _) = compiled(&vec![costly; 100], &schema);
+    let mut budget = Budget::default();
+    let verdict = rules.evaluate("spec", &value, None, &mut || false, &mut budget);
+    let errors: Vec<String> = verdict.errors.iter().map(ToString::to_string).collect();
+    let expected = "spec: Invalid value: \"object\": validation failed due to running out of cost budget, no further validation \
+                    rules will be run";
+    assert_eq!(errors, [expected]);
+    assert!(budget.is_exhausted());
+}
+
+#[test]
+fn expensive_rules_are_refused_with_their_factor() {
+    let schema = tree(r#"{"type":"object","properties":{"l":{"type":"array","items":{"type":"string"}}}}"#);
+    let (rules, _) =
+        compiled(&[rule("self.l.all(x, self.l.all(y, x == y))"), rule("self.l.all(x, x == 'a')")], &schema);
+    let mut cost = SchemaCost::default();
+    let faults: Vec<String> =
+        rules.faults("root", Some(1), None, &mut cost).iter().map(ToString::to_string).collect();
+    let advice = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are \
+                  declared)";
+    assert_eq!(
+        faults,
+        [format!("root.x-kubernetes-validations[0].rule: Forbidden: estimated rule cost exceeds budget by factor of more than 100x {advice}")]
+    );
+    let total: Vec<String> = cost.faults("root").iter().map(ToString::to_string).collect();
+    assert_eq!(
+        total,
+        [
+            "root.x-kubernetes-validations[0].rule: Forbidden: contributed to estimated rule cost total exceeding cost limit for \
+             entire OpenAPIv3 schema"
+                .to_owned(),
+            "root.x-kubernetes-validations[1].rule: Forbidden: contributed to estimated rule cost total exceeding cost limit for \
+             entire OpenAPIv3 schema"
+                .to_owned(),
+            format!(
+                "root: Forbidden: x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget by \
+                 factor of more than 100x {advice}"
+            ),
+        ]
+    );
+}
+
+#[test]
+fn entries_are_checked_before_their_expressions() {
+    let schema = tree(SPEC);
+    for (entry, expected) in [
+        (r#"{"rule":" "}"#, "e.rule: Required value: rule is not specified"),
+        (r#"{"rule":"a","message":" "}"#, "e.message: Invalid value: \" \": must be non-empty if specified"),
+        (r#"{"rule":"a","message":"b\nc"}"#, "e.message: Invalid value: \"b\\nc\": must not contain line breaks"),
+        (r#"{"rule":"a\nb"}"#, "e.message: Required value: message must be specified if rule contains line breaks"),
+        (r#"{"rule":"a","messageExpression":" "}"#, "e.messageExpression: Required value: messageExpression must be non-empty if specified"),
+        (
+            r#"{"rule":"a","reason":"Nope"}"#,
+            "e.reason: Unsupported value: \"Nope\": supported values: \"FieldValueDuplicate\", \"FieldValueForbidden\", \
+             \"FieldValueInvalid\", \"FieldValueRequired\"",
+        ),
+        (r#"{"rule":"a","fieldPath":".nope"}"#, "e.fieldPath: Invalid value: \".nope\": must be a valid path"),
+        (r#"{"rule":"a","fieldPath":"replicas"}"#, "e.fieldPath: Invalid value: \"replicas\": must be a valid path"),
+    ] {
+        let faults = Rule::from_value(&tree(entry)).faults("e", JsonSchema(&schema));
+        assert_eq!(faults.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
+    }
+    assert_eq!(
+        Rule::from_value(&tree(r#"{"rule":"a","fieldPath":".replicas"}"#)).faults("e", JsonSchema(&schema)),
+        []
+    );
+}
+
+/// Other variables than `self`: what admission policies will pass.
+#[test]
+fn variables_are_a_table() {
+    let object = tree(r#"{"metadata":{"labels":{"a":"b"}},"spec":{"replicas":3}}"#);
+    let params = tree(r#"{"max":2}"#);
+    let names = [("object", Type::Dyn), ("params", Type::Dyn), ("request.kind", Type::String)];
+    let program =
+        Program::compile("object.spec.replicas <= params.max && request.kind == 'x'", &names, None).unwrap();
+    let variables = [Some(Val::of_untyped(&object)), Some(Val::of_untyped(&params)), None];
+    let (outcome, _) = program.evaluate(&variables, PER_CALL_LIMIT);
+    assert!(matches!(outcome, Ok(Val::Bool(false))), "{outcome:?}");
+    assert!(program.uses(0) && program.uses(1) && program.uses(2));
+}
+
+/// What an expression makes over `object`, `request` and the authorizers, who allow what is about `pods`; and how
+/// many questions they were asked.
+fn evaluated(environment: &Environment, source: &str, object: &Value) -> (Result<Value, String>, usize) {
+    let expression = match environment.compile(source, &[Output::Any]) {
+        Ok(expression) => expression,
+        Err(why) => return (Err(why), 0),
+    };
+    let activation =
+        Activation::new(environment).with("object", object).with_authorizer("authorizer").with_resource(
+            "authorizer.requestResource",
+            ResourceQuestion { resource: "pods".into(), ..Default::default() },
+        );
+    let mut budget = Budget::default();
+    for asked in 0..10 {
+        match expression.evaluate(&activation, &mut budget) {
+            Ok(outcome) => return (outcome, asked),
+            Err(Interruption::OutOfBudget) => return (Err(OUT_OF_BUDGET.to_owned()), asked),
+            Err(Interruption::Question(question)) => {
+                let allowed = match &question.target {
+                    QuestionTarget::Path(path) => path == "/healthz",
+                    QuestionTarget::Resource(r) => {
+                        r.resource == "pods" && question.principal == Principal::Requester
+                    }
+                };
+                activation.answer(*question, Answer { allowed, reason: "asked".to_owned(), error: None });
+            }
+        }
+    }
+    panic!("{source} asks without end");
+}
+
+fn admission() -> Environment {
+    Environment::default()
+        .with("object", VariableType::Any)
+        .with("authorizer", VariableType::Authorizer)
+        .with("authorizer.requestResource", VariableType::ResourceCheck)
+}
+
+#[test]
+fn expressions_ask_the_authorizers() {
+    let pods = "authorizer.group('').resource('pods')";
+    // expression, outcome, questions
+    let rows = [
+        ("object.a == 1", Ok(true), 0),
+        ("object.b == 1", Err("expression 'object.b == 1' resulted in error: no such key: b"), 0),
+        ("has(object.b) && object.b", Ok(false), 0),
+        // What is not there, or is no object, has no fields.
+        ("has(object.a.b) || has(object.none.b)", Ok(false), 0),
+        ("object.none.b == 1", Err("no such key: b"), 0),
+        ("object.a.b == 1", Err("no such key: b"), 0),
+        ("object.a.?b.hasValue()", Ok(false), 0),
+        (&format!("{pods}.check('get').allowed()"), Ok(true), 1),
+        ("authorizer.group('').resource('nodes').check('get').allowed()", Ok(false), 1),
+        ("authorizer.group('').resource('nodes').check('get').reason() == 'asked'", Ok(true), 1),
+        ("authorizer.path('/healthz').check('get').allowed()", Ok(true), 1),
+        ("authorizer.requestResource.check('x').allowed()", Ok(true), 1),
+        ("authorizer.serviceAccount('a', 'b').group('').resource('pods').check('x').allowed()", Ok(false), 1),
+        // A question is asked although the other side might decide, and once.
+        (&format!("{pods}.check('get').allowed() || true"), Ok(true), 1),
+        (&format!("{pods}.check('get').allowed() && {pods}.check('get').allowed()"), Ok(true), 1),
+        (&format!("[1, 2].all(i, {pods}.name(string(i)).check('get').allowed())"), Ok(true), 2),
+        (
+            &format!("[1, 2, 3].all(i, {pods}.name(string(i)).check('get').allowed())"),
+            Err("operation cancelled: actual cost limit exceeded"),
+            2,
+        ),
+        (&format!("{pods}.fieldSelector('a=b').labelSelector('c').check('list').errored()"), Ok(false), 1),
+        ("authorizer.path(' ').check('get').allowed()", Err("path must not be empty"), 0),
+        ("authorizer.serviceAccount('A', 'b').path('/').check('get').allowed()", Err("Invalid service account namespace"), 0),
+        ("authorizer.allowed()", Err("found no matching overload for 'allowed' applied to 'kubernetes.authorization.Authorizer.()'"), 0),
+        ("authorizer.path('/').x", Err("unexpected failed resolution of 'kubernetes.authorization.PathCheck'"), 0),
+        ("variables.a", Err("undeclared reference to 'variables'"), 0),
+    ];
+    let object = tree(r#"{"a":1,"none":null}"#);
+    for (source, expected, questions) in rows {
+        let (outcome, asked) = evaluated(&admission(), source, &object);
+        match (&outcome, expected) {
+            (Ok(value), Ok(expected)) => assert_eq!(value.as_bool(), Some(expected), "{source}"),
+            (Err(why), Err(part)) => assert!(why.contains(part), "{source}: {why}"),
+            _ => panic!("{source}: {outcome:?}"),
+        }
+        assert_eq!(asked, questions, "{source}");
+    }
+}
+
+#[test]
+fn variables_are_evaluated_when_they_are_looked_at() {
+    let mut environment = admission().composed();
+    let made = [
+        ("one", "object.a", Ok(())),
+        ("two", "variables.one + 1", Ok(())),
+        ("absent", "object.nope", Ok(())),
+        ("may", "authorizer.group('').resource('pods').check('get').allowed()", Ok(())),
+        ("broken", "nope", Err("undeclared reference to 'nope'")),
+        ("later", "variables.last", Err("undefined field 'last'")),
+        ("texts", "['a', 'b']", Ok(())),
+        ("last", "object.a", Ok(())),
+        // Of two of one name the later one counts, and it sees the earlier.
+        ("twice", "1", Ok(())),
+        ("twice", "variables.twice + 1", Ok(())),
+    ];
+    for (name, source, expected) in made {
+        match (environment.compose(name, source), expected) {
+            (Ok(()), Ok(())) => {}
+            (Err(why), Err(part)) => assert!(why.contains(part), "{name}: {why}"),
+            (outcome, _) => panic!("{name}: {outcome:?}"),
+        }
+    }
+    let rows = [
+        ("variables.two", Ok("2")),
+        ("variables.twice", Ok("2")),
+        ("has(variables.one)", Ok("true")),
+        ("has(object.nope) && variables.absent", Ok("false")),
+        ("variables.may", Ok("true")),
+        ("variables.texts.map(t, t + '!')", Ok(r#"["a!","b!"]"#)),
+        ("variables.absent", Err(r#"composited variable "absent" fails to evaluate: no such key: nope"#)),
+        (
+            "variables.broken",
+            Err(r#"composited variable "broken" fails to compile: compilation failed: ERROR"#),
+        ),
+        ("variables.nope", Err("undefined field 'nope'")),
+        ("variables.texts + 1", Err("found no matching overload")),
+    ];
+    let object = tree(r#"{"a":1}"#);
+    for (source, expected) in rows {
+        match (evaluated(&environment, source, &object).0, expected) {
+            (Ok(value), Ok(expected)) => assert_eq!(value, tree(expected), "{source}"),
+            (Err(why), Err(part)) => assert!(why.contains(part), "{source}: {why}"),
+            (outcome, _) => panic!("{source}: {outcome:?}"),
+        }
+    }
+}
+
+#[test]
+fn expressions_say_what_they_make() {
+    let rows = [
+        ("object.a == 1", &[Output::Bool][..], ""),
+        ("object.a", &[Output::Bool], "must evaluate to bool but got dyn"),
+        ("'a'", &[Output::Bool], "must evaluate to bool but got string"),
+        ("null", &[Output::Text, Output::Null], ""),
+        ("1", &[Output::Text, Output::Null], "must evaluate to one of [string null_type] but got int"),
+        ("authorizer", &[Output::Any], ""),
+    ];
+    for (source, outputs, fault) in rows {
+        let found = admission().compile(source, outputs).err().unwrap_or_default();
+        assert_eq!(found, fault, "{source}");
+    }
+}

@@ -1,0 +1,573 @@
+//! Values while an expression is evaluated. Data of an object are not copied: lists, maps, objects and texts refer to
+//! the tree that they are part of, together with their declaration.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plinth_codec::base64_text;
+use plinth_codec::time::{parse_duration, Timestamp};
+use plinth_codec::value::{Map, Value};
+use smol_str::SmolStr;
+
+use super::declare::{Declared, ListKind, Shape};
+use super::library::opaque::Thing;
+use super::message::Message;
+
+/// A value. Clones cost a reference count at most.
+#[derive(Clone, Debug)]
+pub(crate) enum Val<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    String(Text<'a>),
+    Bytes(Arc<[u8]>),
+    /// Nanoseconds.
+    Duration(i64),
+    Timestamp(Timestamp),
+    List(List<'a>),
+    Map(Table<'a>),
+    /// An object of the API with a declared form.
+    Object(&'a Map, &'a Declared),
+    Optional(Option<Arc<Val<'a>>>),
+    /// A type, by its name.
+    Type(SmolStr),
+    /// An object made by name.
+    Message(Arc<Message<'a>>),
+    /// A value of a library's own type.
+    Thing(Arc<Thing>),
+}
+
+/// Text, of data or made by an expression.
+#[derive(Clone, Debug)]
+pub(crate) enum Text<'a> {
+    Data(&'a str),
+    Made(SmolStr),
+}
+
+impl Text<'_> {
+    pub(crate) fn as_str(&self) -> &str {
+        match self {
+            Text::Data(s) => s,
+            Text::Made(s) => s,
+        }
+    }
+}
+
+/// A list.
+#[derive(Clone, Debug)]
+pub(crate) enum List<'a> {
+    /// Of data; without a declaration the elements are what they are in JSON.
+    Data(&'a [Value], Option<&'a Declared>),
+    Made(Arc<Vec<Val<'a>>>),
+    /// Two lists, one after the other: adding lists copies nothing.
+    Sum(Arc<(List<'a>, List<'a>)>, usize),
+}
+
+/// How many sums of sums are kept; deeper ones are made one list.
+const MAX_SUMS: usize = 16;
+
+impl<'a> List<'a> {
+    pub(crate) fn made(elements: Vec<Val<'a>>) -> List<'a> {
+        List::Made(Arc::new(elements))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            List::Data(elements, _) => elements.len(),
+            List::Made(elements) => elements.len(),
+            List::Sum(_, len) => *len,
+        }
+    }
+
+    /// The element at a place. Sums are at most [`MAX_SUMS`] deep.
+    pub(crate) fn get(&self, index: usize) -> Option<Val<'a>> {
+        match self {
+            List::Data(elements, None) => elements.get(index).map(Val::of_untyped),
+            List::Data(elements, Some(declared)) => {
+                let element = declared.element();
+                elements
+                    .get(index)
+                    .map(|v| element.map_or_else(|| Val::of_untyped(v), |e| Val::of_data(v, e)))
+            }
+            List::Made(elements) => elements.get(index).cloned(),
+            List::Sum(both, _) => match index.checked_sub(both.0.len()) {
+                None => both.0.get(index),
+                Some(index) => both.1.get(index),
+            },
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = Val<'a>> + '_ {
+        (0..self.len()).map(|i| self.get(i).unwrap_or(Val::Null))
+    }
+
+    fn sums(&self) -> usize {
+        match self {
+            List::Sum(both, _) => 1 + both.0.sums().max(both.1.sums()),
+            _ => 0,
+        }
+    }
+
+    /// How the list compares and adds up.
+    pub(crate) fn kind(&self) -> &ListKind {
+        match self {
+            List::Data(_, Some(declared)) => match declared.shape() {
+                Shape::List { kind, .. } => kind,
+                _ => &ListKind::Atomic,
+            },
+            _ => &ListKind::Atomic,
+        }
+    }
+
+    /// Puts a list after this one. `None` when the sum would have too many elements for this machine. Says how many
+    /// elements were copied.
+    pub(crate) fn plus(self, other: List<'a>) -> Option<(List<'a>, usize)> {
+        let len = self.len().checked_add(other.len())?;
+        if other.len() == 0 {
+            return Some((self, 0));
+        }
+        if self.len() == 0 {
+            return Some((other, 0));
+        }
+        let deep = self.sums().max(other.sums()) >= MAX_SUMS;
+        let sum = List::Sum(Arc::new((self, other)), len);
+        match deep {
+            // More elements than any data have exist as sums of sums only.
+            true if len > 16_000_000 => None,
+            true => Some((List::made(sum.iter().collect()), len)),
+            false => Some((sum, 0)),
+        }
+    }
+}
+
+/// A key of a map; integers are the same key whatever their type.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    Bool(bool),
+    Int(i128),
+    String(SmolStr),
+}
+
+/// The entries of a map that an expression made.
+pub(crate) type Entries<'a> = BTreeMap<Key, (Val<'a>, Val<'a>)>;
+
+/// A map.
+#[derive(Clone, Debug)]
+pub(crate) enum Table<'a> {
+    /// Of data; without a declaration the values are what they are in JSON.
+    Data(&'a Map, Option<&'a Declared>),
+    Made(Arc<Entries<'a>>),
+}
+
+impl<'a> Table<'a> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Table::Data(members, _) => members.len(),
+            Table::Made(entries) => entries.len(),
+        }
+    }
+
+    fn value_of(value: &'a Value, declared: &Option<&'a Declared>) -> Val<'a> {
+        match declared.and_then(|d| d.element()) {
+            Some(element) => Val::of_data(value, element),
+            None => Val::of_untyped(value),
+        }
+    }
+
+    pub(crate) fn get_text(&self, key: &str) -> Option<Val<'a>> {
+        match self {
+            Table::Data(members, declared) => members.get(key).map(|v| Table::value_of(v, declared)),
+            Table::Made(entries) => entries.get(&Key::String(SmolStr::new(key))).map(|(_, v)| v.clone()),
+        }
+    }
+
+    pub(crate) fn get(&self, key: &Val<'a>) -> Option<Val<'a>> {
+        match (self, key) {
+            (_, Val::String(text)) => self.get_text(text.as_str()),
+            (Table::Made(entries), key) => entries.get(&key.to_key()?).map(|(_, v)| v.clone()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = (Val<'a>, Val<'a>)> + '_> {
+        match self {
+            Table::Data(members, declared) => Box::new(
+                members.iter().map(|(k, v)| (Val::String(Text::Data(k)), Table::value_of(v, declared))),
+            ),
+            Table::Made(entries) => Box::new(entries.values().cloned()),
+        }
+    }
+}
+
+impl<'a> Val<'a> {
+    /// A value of data. Data that do not fit their declaration (the schema's validation refuses them) are taken as they are.
+    pub(crate) fn of_data(value: &'a Value, declared: &'a Declared) -> Val<'a> {
+        match (declared.shape(), value) {
+            (Shape::Double, Value::Int(n)) => Val::Double(*n as f64),
+            (Shape::Int, Value::Float(n)) if n.fract() == 0.0 && n.abs() < 9.2e18 => Val::Int(*n as i64),
+            (Shape::Bytes, Value::String(s)) => match base64_text::decode(s) {
+                Ok(bytes) => Val::Bytes(bytes.into()),
+                Err(_) => Val::of_untyped(value),
+            },
+            (Shape::Duration, Value::String(s)) => {
+                parse_duration(s).map_or_else(|_| Val::of_untyped(value), Val::Duration)
+            }
+            (Shape::Timestamp { date }, Value::String(s)) => {
+                let time = match date {
+                    true => Timestamp::parse(&format!("{s}T00:00:00Z")),
+                    false => Timestamp::parse(s),
+                };
+                time.map_or_else(|_| Val::of_untyped(value), Val::Timestamp)
+            }
+            (Shape::List { .. }, Value::Array(elements)) => Val::List(List::Data(elements, Some(declared))),
+            (Shape::Map(_), Value::Object(members)) => Val::Map(Table::Data(members, Some(declared))),
+            (Shape::Object(_), Value::Object(members)) => Val::Object(members, declared),
+            _ => Val::of_untyped(value),
+        }
+    }
+
+    /// A value of data that no schema describes.
+    pub(crate) fn of_untyped(value: &'a Value) -> Val<'a> {
+        match value {
+            Value::Null => Val::Null,
+            Value::Bool(b) => Val::Bool(*b),
+            Value::Int(n) => Val::Int(*n),
+            Value::Float(n) => Val::Double(*n),
+            Value::String(s) => Val::String(Text::Data(s)),
+            Value::Array(elements) => Val::List(List::Data(elements, None)),
+            Value::Object(members) => Val::Map(Table::Data(members, None)),
+            Value::Encoded(encoded) => Val::Map(Table::Data(encoded.members(), None)),
+        }
+    }
+
+    pub(crate) fn text(text: impl Into<SmolStr>) -> Val<'a> {
+        Val::String(Text::Made(text.into()))
+    }
+
+    pub(crate) fn optional(value: Option<Val<'a>>) -> Val<'a> {
+        Val::Optional(value.map(Arc::new))
+    }
+
+    pub(crate) fn thing(thing: Thing) -> Val<'a> {
+        Val::Thing(Arc::new(thing))
+    }
+
+    pub(crate) fn list(elements: Vec<Val<'a>>) -> Val<'a> {
+        Val::List(List::made(elements))
+    }
+
+    /// The value as data: times as texts, bytes as base64. `None` for what data cannot be, and when it has more
+    /// parts than `left`, from which they are taken: an expression can name one list a thousand times.
+    pub(crate) fn to_value(&self, left: &mut usize) -> Option<Value> {
+        *left = left.checked_sub(1)?;
+        plinth_codec::value::level(|| {
+            Some(match self {
+                Val::Null | Val::Optional(None) => Value::Null,
+                Val::Bool(b) => Value::Bool(*b),
+                Val::Int(n) => Value::Int(*n),
+                Val::Uint(n) => Value::Int(i64::try_from(*n).ok()?),
+                Val::Double(n) => Value::Float(*n),
+                Val::String(text) => Value::String(SmolStr::new(text.as_str())),
+                Val::Bytes(bytes) => Value::from(base64_text::encode(bytes)),
+                Val::Duration(nanoseconds) => Value::from(plinth_codec::time::format_duration(*nanoseconds)),
+                Val::Timestamp(time) => Value::String(time.to_rfc3339()),
+                Val::List(list) => {
+                    Value::Array(list.iter().map(|v| v.to_value(left)).collect::<Option<Vec<_>>>()?)
+                }
+                Val::Map(table) => {
+                    let mut map = Map::new();
+                    for (key, value) in table.iter() {
+                        map.insert(key.as_str()?, value.to_value(left)?);
+                    }
+                    Value::Object(map)
+                }
+                Val::Object(members, _) => Value::Object((*members).clone()),
+                Val::Message(message) => {
+                    let mut map = Map::new();
+                    for (field, value) in &message.fields {
+                        map.insert(field.clone(), value.to_value(left)?);
+                    }
+                    Value::Object(map)
+                }
+                Val::Optional(Some(inner)) => inner.to_value(left)?,
+                Val::Type(_) | Val::Thing(_) => return None,
+            })
+        })
+    }
+
+    pub(crate) fn into_text(self) -> Option<String> {
+        match self {
+            Val::String(text) => Some(text.as_str().to_owned()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn as_str(&self) -> Option<&str> {
+        match self {
+            Val::String(text) => Some(text.as_str()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn as_thing(&self) -> Option<&Thing> {
+        match self {
+            Val::Thing(thing) => Some(thing),
+            _ => None,
+        }
+    }
+
+    /// The name of the value's type, as `type()` gives it.
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self {
+            Val::Null => "null_type",
+            Val::Bool(_) => "bool",
+            Val::Int(_) => "int",
+            Val::Uint(_) => "uint",
+            Val::Double(_) => "double",
+            Val::String(_) => "string",
+            Val::Bytes(_) => "bytes",
+            Val::Duration(_) => "google.protobuf.Duration",
+            Val::Timestamp(_) => "google.protobuf.Timestamp",
+            Val::List(_) => "list",
+            Val::Map(_) => "map",
+            Val::Object(..) | Val::Message(_) => "object",
+            Val::Optional(_) => "optional_type",
+            Val::Type(_) => "type",
+            Val::Thing(thing) => thing.kind().name(),
+        }
+    }
+
+    pub(crate) fn to_key(&self) -> Option<Key> {
+        Some(match self {
+            Val::Bool(b) => Key::Bool(*b),
+            Val::Int(n) => Key::Int(i128::from(*n)),
+            Val::Uint(n) => Key::Int(i128::from(*n)),
+            Val::Double(n) if n.fract() == 0.0 && n.abs() < 1.9e19 => Key::Int(*n as i128),
+            Val::String(s) => Key::String(SmolStr::new(s.as_str())),
+            _ => return None,
+        })
+    }
+
+    /// The size that costs are computed of: bytes, code points, elements or entries; 1 for all else. Code points of
+    /// long texts are not counted but taken for as many as there are bytes.
+    pub(crate) fn size(&self) -> u64 {
+        let size = match self {
+            Val::String(text) => match text.as_str() {
+                long if long.len() > 256 => long.len(),
+                short => short.chars().count(),
+            },
+            Val::Bytes(bytes) => bytes.len(),
+            Val::List(list) => list.len(),
+            Val::Map(map) => map.len(),
+            Val::Optional(Some(inner)) => return inner.size(),
+            Val::Thing(thing) => return thing.size(),
+            _ => 1,
+        };
+        size as u64
+    }
+
+    /// Compares two values of an ordered type; `None` when they have no order.
+    pub(crate) fn compare(&self, other: &Val<'_>) -> Option<Ordering> {
+        match (self, other) {
+            (Val::Bool(a), Val::Bool(b)) => Some(a.cmp(b)),
+            (Val::String(a), Val::String(b)) => Some(a.as_str().cmp(b.as_str())),
+            (Val::Bytes(a), Val::Bytes(b)) => Some(a.cmp(b)),
+            (Val::Duration(a), Val::Duration(b)) => Some(a.cmp(b)),
+            (Val::Timestamp(a), Val::Timestamp(b)) => Some(a.cmp(b)),
+            (Val::Double(a), Val::Double(b)) => a.partial_cmp(b),
+            (Val::Double(a), b) => compare_double(*a, b.integer()?),
+            (a, Val::Double(b)) => compare_double(*b, a.integer()?).map(Ordering::reverse),
+            (a, b) => Some(a.integer()?.cmp(&b.integer()?)),
+        }
+    }
+
+    fn integer(&self) -> Option<i128> {
+        match self {
+            Val::Int(n) => Some(i128::from(*n)),
+            Val::Uint(n) => Some(i128::from(*n)),
+            _ => None,
+        }
+    }
+
+    /// Whether the values are equal. `visited` grows with the parts that were looked at; beyond `limit` the answer
+    /// is `None`.
+    pub(crate) fn equals(&self, other: &Val<'_>, visited: &mut u64, limit: u64) -> Option<bool> {
+        plinth_codec::value::level(|| self.equals_here(other, visited, limit))
+    }
+
+    fn equals_here(&self, other: &Val<'_>, visited: &mut u64, limit: u64) -> Option<bool> {
+        *visited += 1;
+        if *visited > limit {
+            return None;
+        }
+        Some(match (self, other) {
+            (Val::Null, Val::Null) => true,
+            (Val::Type(a), Val::Type(b)) => a == b,
+            (Val::String(a), Val::String(b)) => {
+                *visited += a.as_str().len().min(b.as_str().len()) as u64 / 64;
+                a.as_str() == b.as_str()
+            }
+            (Val::Optional(a), Val::Optional(b)) => match (a, b) {
+                (Some(a), Some(b)) => return a.equals(b, visited, limit),
+                (None, None) => true,
+                _ => false,
+            },
+            (Val::Thing(a), Val::Thing(b)) => a == b,
+            (Val::Message(a), Val::Message(b)) => {
+                if a.name != b.name || a.fields.len() != b.fields.len() {
+                    return Some(false);
+                }
+                for ((field, x), (other, y)) in a.fields.iter().zip(&b.fields) {
+                    if field != other || !x.equals(y, visited, limit)? {
+                        return Some(false);
+                    }
+                }
+                true
+            }
+            (Val::List(a), Val::List(b)) => return lists_equal(a, b, visited, limit),
+            (Val::Map(a), Val::Map(b)) => return tables_equal(a, b, visited, limit),
+            (Val::Object(a, declared), Val::Object(b, other)) => {
+                if a.len() != b.len() {
+                    return Some(false);
+                }
+                for (key, value) in a.iter() {
+                    let Some(counterpart) = b.get(key) else { return Some(false) };
+                    let (x, y) = (member(value, declared, key), member(counterpart, other, key));
+                    if !x.equals(&y, visited, limit)? {
+                        return Some(false);
+                    }
+                }
+                true
+            }
+            (a, b) => a.compare(b) == Some(Ordering::Equal),
+        })
+    }
+}
+
+/// A member of an object, as its declaration says.
+pub(crate) fn member<'a>(value: &'a Value, declared: &'a Declared, name: &str) -> Val<'a> {
+    match declared.property(name) {
+        Some(declared) => Val::of_data(value, declared),
+        None => Val::of_untyped(value),
+    }
+}
+
+fn compare_double(double: f64, integer: i128) -> Option<Ordering> {
+    // Beyond 2^64 any double is outside of all integers; within, the integer part decides, then the rest.
+    if double.is_nan() {
+        return None;
+    }
+    if double.abs() >= 2e19 {
+        return Some(if double > 0.0 { Ordering::Greater } else { Ordering::Less });
+    }
+    let floor = double.floor();
+    let order = (floor as i128).cmp(&integer);
+    Some(match order {
+        Ordering::Equal if double > floor => Ordering::Greater,
+        other => other,
+    })
+}
+
+fn lists_equal(a: &List<'_>, b: &List<'_>, visited: &mut u64, limit: u64) -> Option<bool> {
+    if a.len() != b.len() {
+        return Some(false);
+    }
+    let kind = match (a.kind(), b.kind()) {
+        (ListKind::Atomic, kind) => kind,
+        (kind, _) => kind,
+    };
+    match kind {
+        ListKind::Atomic => {
+            for i in 0..a.len() {
+                let (Some(x), Some(y)) = (a.get(i), b.get(i)) else { return Some(false) };
+                if !x.equals(&y, visited, limit)? {
+                    return Some(false);
+                }
+            }
+        }
+        ListKind::Set => {
+            for x in a.iter() {
+                if !contains(b, &x, visited, limit)? {
+                    return Some(false);
+                }
+            }
+        }
+        ListKind::Map(keys) => {
+            for x in a.iter() {
+                let Some(y) = find_by_keys(b, &x, keys, visited, limit)? else { return Some(false) };
+                if !x.equals(&y, visited, limit)? {
+                    return Some(false);
+                }
+            }
+        }
+    }
+    Some(true)
+}
+
+/// Whether the list has an element that is equal.
+pub(crate) fn contains(list: &List<'_>, value: &Val<'_>, visited: &mut u64, limit: u64) -> Option<bool> {
+    for i in 0..list.len() {
+        if let Some(element) = list.get(i) {
+            if element.equals(value, visited, limit)? {
+                return Some(true);
+            }
+        }
+    }
+    Some(false)
+}
+
+/// The element of a list of type map that has the same keys. Outer `None` when too much was visited.
+pub(crate) fn find_by_keys<'b>(
+    list: &List<'b>,
+    value: &Val<'_>,
+    keys: &[SmolStr],
+    visited: &mut u64,
+    limit: u64,
+) -> Option<Option<Val<'b>>> {
+    'elements: for element in list.iter() {
+        for key in keys {
+            let same = match (element.raw_member(key), value.raw_member(key)) {
+                (None, None) => true,
+                (Some(x), Some(y)) => x.equals(&y, visited, limit)?,
+                _ => false,
+            };
+            if !same {
+                continue 'elements;
+            }
+        }
+        return Some(Some(element));
+    }
+    Some(None)
+}
+
+impl<'a> Val<'a> {
+    /// A member by its name in data.
+    fn raw_member(&self, name: &str) -> Option<Val<'a>> {
+        match self {
+            Val::Object(members, declared) => members.get(name).map(|v| member(v, declared, name)),
+            Val::Map(table) => table.get_text(name),
+            _ => None,
+        }
+    }
+}
+
+fn tables_equal(a: &Table<'_>, b: &Table<'_>, visited: &mut u64, limit: u64) -> Option<bool> {
+    if a.len() != b.len() {
+        return Some(false);
+    }
+    for (key, x) in a.iter() {
+        let y = match (b, &key) {
+            (_, Val::String(text)) => b.get_text(text.as_str()),
+            (Table::Made(entries), key) => key.to_key().and_then(|k| entries.get(&k)).map(|(_, v)| v.clone()),
+            _ => None,
+        };
+        match y {
+            Some(y) if x.equals(&y, visited, limit)? => {}
+            _ => return Some(false),
+        }
+    }
+    Some(true)
+}

@@ -1,0 +1,363 @@
+//! Whether a CustomResourceDefinition is valid (apiextensions-apiserver, `pkg/apis/apiextensions/validation`).
+//!
+//! Definitions come as trees of apiextensions.k8s.io/v1, decoded against the built-in schema and defaulted. With
+//! one version, or several that say the same, faults name the fields of upstream's internal form, as upstream
+//! does: `spec.validation.openAPIV3Schema`, `spec.additionalPrinterColumns[0].JSONPath`, `spec.subresources`,
+//! `spec.conversion.webhookClientConfig`.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `view` | the internal form: what all versions say alike is said once |
+//! | `schema` | the schema of a version |
+//! | `parts` | columns, subresources, selectable fields, names, deprecation |
+//! | `conversion` | conversion by webhook |
+
+mod conversion;
+mod parts;
+mod schema;
+mod view;
+
+use plinth_codec::error::quoted;
+use plinth_codec::field::{FieldError, Path};
+use plinth_codec::names;
+use plinth_codec::value::{Map, Value};
+
+use super::check::keywords;
+use super::props::Props;
+use schema::Options;
+use view::{Validation, Version, View};
+
+/// The annotation that says that a definition in a protected group was approved.
+const APPROVAL: &str = "api-approved.kubernetes.io";
+
+/// What is wrong with a new definition, in `spec` and `status` and its approval annotation. The other rules of `metadata`
+/// are those of all objects; that the name must be `<plural>.<group>` is told here.
+pub fn validate(definition: &Value) -> Vec<FieldError> {
+    let view = View::new(definition);
+    let mut faults = Vec::from_iter(name_faults(definition, &view));
+    faults.extend(spec_faults(&view, &Options::new()));
+    faults.extend(validate_status_update(definition));
+    faults.extend(stored_version_faults(definition, &view));
+    faults.extend(approval_faults(definition, &view, None));
+    faults.extend(preserve_faults(definition, None));
+    faults
+}
+
+/// What is wrong with the new state of a definition. Rules that the old state breaks already are not asked for.
+pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
+    let (view, before) = (View::new(new), View::new(old));
+    let mut faults = spec_faults(&view, &Options::of_update(&view, &before, old));
+    let path = Path::Root;
+    let path = path.child("spec");
+    let names = path.child("names");
+    let mut immutable = vec![
+        (path.child("group"), view.text("group"), before.text("group")),
+        (names.child("plural"), view.name("plural"), before.name("plural")),
+    ];
+    if is_established(old) {
+        immutable.insert(0, (path.child("scope"), view.text("scope"), before.text("scope")));
+        immutable.insert(1, (names.child("kind"), view.name("kind"), before.name("kind")));
+    }
+    for (path, new, old) in immutable {
+        if new != old {
+            faults.push(FieldError::invalid(path, &new.into(), "field is immutable"));
+        }
+    }
+    faults.extend(validate_status_update(new));
+    faults.extend(stored_version_faults(new, &view));
+    faults.extend(approval_faults(new, &view, Some(old)));
+    faults.extend(preserve_faults(new, Some(old)));
+    faults
+}
+
+/// What is wrong with a write to `/status` of a definition.
+pub fn validate_status_update(new: &Value) -> Vec<FieldError> {
+    let path = Path::Root;
+    let path = path.child("status");
+    match new.at(&["status", "acceptedNames"]).and_then(Value::as_object) {
+        Some(names) => parts::name_faults(&path.child("acceptedNames"), names),
+        None => Vec::new(),
+    }
+}
+
+/// What to warn of when a definition is written: formats that are not known and so not checked.
+pub fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
+    let formats = |definition: &Value| -> Vec<String> {
+        let view = View::new(definition);
+        let mut all: Vec<String> = Vec::new();
+        for format in view.schemas().flat_map(keywords::unknown_formats) {
+            if !all.contains(&format) {
+                all.push(format);
+            }
+        }
+        all
+    };
+    let before = old.map(formats).unwrap_or_default();
+    let new = formats(new).into_iter().filter(|format| !before.contains(format));
+    new.map(|format| format!("unrecognized format {}", quoted(&format))).collect()
+}
+
+fn is_established(definition: &Value) -> bool {
+    let conditions = definition.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
+    conditions
+        .iter()
+        .any(|c| c.str_at(&["type"]) == Some("Established") && c.str_at(&["status"]) == Some("True"))
+}
+
+fn name_faults(definition: &Value, view: &View<'_>) -> Option<FieldError> {
+    let name = definition.str_at(&["metadata", "name"]).unwrap_or_default();
+    let required = format!("{}.{}", view.name("plural"), view.text("group"));
+    (name != required).then(|| {
+        FieldError::invalid("metadata.name", &name.into(), r#"must be spec.names.plural+"."+spec.group"#)
+    })
+}
+
+fn spec_faults(view: &View<'_>, options: &Options) -> Vec<FieldError> {
+    let root = Path::Root;
+    let path = root.child("spec");
+    let mut faults = Vec::new();
+    faults.extend(group_fault(&path.child("group"), view.text("group")));
+    faults.extend(one_of(&path.child("scope"), view.text("scope"), &["Cluster", "Namespaced"]));
+    faults.extend(missing_schemas(&path.child("versions"), view, options));
+    if view.preserves_unknown() && view.schemas().any(keywords::has_defaults) {
+        let path = path.child("preserveUnknownFields");
+        let why = "must be false in order to use defaults in the schema";
+        faults.push(FieldError::invalid(path, &true.into(), why));
+    }
+    for (i, version) in view.versions.iter().enumerate() {
+        faults.extend(version_faults(&path.child("versions").index(i), version, view, options));
+    }
+    faults.extend(versions_faults(&path, view));
+    let names_path = path.child("names");
+    for name in ["plural", "singular", "kind", "listKind"] {
+        if view.name(name).is_empty() {
+            faults.push(FieldError::required(names_path.child(name), ""));
+        }
+    }
+    faults.extend(parts::name_faults(&names_path, view.names));
+    faults.extend(common_faults(&path, view, options));
+    faults.extend(conversion::faults(&path.child("conversion"), view, options));
+    faults
+}
+
+fn group_fault(path: &Path<'_>, group: &str) -> Option<FieldError> {
+    if group.is_empty() {
+        return Some(FieldError::required(path, ""));
+    }
+    let wrong = names::dns1123_subdomain_faults(group);
+    match (wrong.is_empty(), group.contains('.')) {
+        (false, _) => Some(FieldError::invalid(path, &group.into(), wrong.join(","))),
+        (true, false) => {
+            Some(FieldError::invalid(path, &group.into(), "should be a domain with at least one dot"))
+        }
+        (true, true) => None,
+    }
+}
+
+/// Versions that must have a schema and have none, where there is none for all of them.
+fn missing_schemas(path: &Path<'_>, view: &View<'_>, options: &Options) -> Vec<FieldError> {
+    let has_schema = |validation: Option<Validation<'_>>| validation.is_some_and(|v| v.schema().is_some());
+    let mut faults = Vec::new();
+    if has_schema(view.validation) {
+        return faults;
+    }
+    let why = if options.schema_required { "" } else { "because otherwise all fields are pruned" };
+    for (i, version) in view.versions.iter().enumerate() {
+        if !has_schema(version.validation) && options.wants_schema(version) {
+            faults.push(FieldError::required(path.index(i).child("schema").child("openAPIV3Schema"), why));
+        }
+    }
+    faults
+}
+
+fn version_faults(
+    path: &Path<'_>,
+    version: &Version<'_>,
+    view: &View<'_>,
+    options: &Options,
+) -> Vec<FieldError> {
+    let mut faults = Vec::new();
+    let wrong = names::dns1035_label_faults(version.name);
+    if !wrong.is_empty() {
+        faults.push(FieldError::invalid(path.child("name"), &version.name.into(), wrong.join(",")));
+    }
+    faults.extend(parts::deprecation_faults(path, version));
+    if let Some(validation) = version.validation {
+        let status = view.subresources_of(version).is_some_and(parts::has_status);
+        faults.extend(schema::faults(&path.child("schema"), validation, version.name, status, options));
+    }
+    if let Some(subresources) = version.subresources {
+        faults.extend(parts::subresource_faults(&path.child("subresources"), subresources));
+    }
+    faults.extend(parts::column_faults(&path.child("additionalPrinterColumns"), version.columns));
+    if !version.selectable.is_empty() {
+        let at = path.child("selectableFields");
+        match version.validation.and_then(|v| v.schema()) {
+            Some(schema) => {
+                let bounded = !options.selectable_kept.iter().any(|name| name == version.name);
+                faults.extend(parts::selectable_faults(&at, version.selectable, schema, bounded));
+            }
+            None => {
+                let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
+                faults.push(FieldError::invalid(at, &"".into(), why));
+            }
+        }
+    }
+    faults
+}
+
+/// What is wrong with the versions as a whole.
+fn versions_faults(path: &Path<'_>, view: &View<'_>) -> Vec<FieldError> {
+    let mut faults = Vec::new();
+    let versions_path = path.child("versions");
+    let all = view.spec.get("versions").unwrap_or(&Value::Null);
+    let mut seen: Vec<&str> = view.versions.iter().map(|version| version.name).collect();
+    seen.sort_unstable();
+    if seen.windows(2).any(|pair| pair[0] == pair[1]) {
+        faults.push(FieldError::invalid(versions_path, all, "must contain unique version names"));
+    }
+    if view.versions.iter().filter(|version| version.is_storage).count() != 1 {
+        let why = "must have exactly one version marked as storage version";
+        faults.push(FieldError::invalid(versions_path, all, why));
+    }
+    // The first version under its old name, where it has a name.
+    if let Some(first) = view.versions.first().filter(|first| !first.name.is_empty()) {
+        let wrong = names::dns1035_label_faults(first.name);
+        if !wrong.is_empty() {
+            faults.push(FieldError::invalid(path.child("version"), &first.name.into(), wrong.join(",")));
+        }
+    }
+    faults
+}
+
+/// What is wrong with what stands beside the versions and holds for all of them.
+fn common_faults(path: &Path<'_>, view: &View<'_>, options: &Options) -> Vec<FieldError> {
+    let mut faults = Vec::new();
+    if let Some(validation) = view.validation {
+        let status = view.all_subresources().any(parts::has_status);
+        let first = view.versions.first().map_or("", |version| version.name);
+        faults.extend(schema::faults(&path.child("validation"), validation, first, status, options));
+    }
+    if let Some(subresources) = view.subresources {
+        faults.extend(parts::subresource_faults(&path.child("subresources"), subresources));
+    }
+    faults.extend(parts::column_faults(&path.child("additionalPrinterColumns"), view.columns));
+    if !view.selectable.is_empty() {
+        let at = path.child("selectableFields");
+        match view.validation {
+            Some(validation) => {
+                let bounded = !options.selectable_kept.iter().any(String::is_empty);
+                let schema = validation.schema().unwrap_or(Props::of(&Value::Null));
+                faults.extend(parts::selectable_faults(&at, view.selectable, schema, bounded));
+            }
+            None => {
+                let why = "may only be set when validations.schema is included";
+                faults.push(FieldError::invalid(at, &"".into(), why));
+            }
+        }
+    }
+    faults
+}
+
+/// A text that must be one of a few.
+fn one_of(path: &Path<'_>, value: &str, accepted: &[&str]) -> Option<FieldError> {
+    match value {
+        "" => Some(FieldError::required(path, "")),
+        value if accepted.contains(&value) => None,
+        value => Some(FieldError::not_supported(path, &value.into(), accepted)),
+    }
+}
+
+fn stored_version_faults(definition: &Value, view: &View<'_>) -> Vec<FieldError> {
+    let root = Path::Root;
+    let status = root.child("status");
+    let path = status.child("storedVersions");
+    let given = definition.at(&["status", "storedVersions"]);
+    let stored = given.and_then(Value::as_array).unwrap_or_default();
+    let shown = given.unwrap_or(&Value::Null);
+    if stored.is_empty() {
+        return vec![FieldError::invalid(path, shown, "must have at least one stored version")];
+    }
+    let is_stored = |name: &str| stored.iter().any(|v| v.as_str() == Some(name));
+    let mut faults: Vec<FieldError> = view
+        .versions
+        .iter()
+        .filter(|version| version.is_storage && !is_stored(version.name))
+        .map(|version| {
+            FieldError::invalid(path, shown, format_args!("must have the storage version {}", version.name))
+        })
+        .collect();
+    for (i, name) in stored.iter().enumerate() {
+        let text = name.as_str().unwrap_or_default();
+        if !view.versions.iter().any(|version| version.name == text) {
+            let why = format!(
+                "missing from spec.versions; {text} was previously a storage version, and must remain in \
+                 spec.versions until a storage migration ensures no data remains persisted in {text} and removes \
+                 {text} from status.storedVersions"
+            );
+            faults.push(FieldError::invalid(path.index(i), name, why));
+        }
+    }
+    faults
+}
+
+/// How a definition in a protected group stands with its approval.
+#[derive(PartialEq, Eq)]
+enum Approval {
+    Invalid,
+    Missing,
+    Approved,
+    Bypassed,
+}
+
+impl Approval {
+    fn of(definition: &Value) -> Approval {
+        match approval(definition) {
+            "" => Approval::Missing,
+            text if text.starts_with("unapproved") => Approval::Bypassed,
+            text => match plinth_codec::url::parse(text, true) {
+                Ok(url) if !url.host.is_empty() && !url.scheme.is_empty() => Approval::Approved,
+                _ => Approval::Invalid,
+            },
+        }
+    }
+}
+
+fn approval(definition: &Value) -> &str {
+    definition.str_at(&["metadata", "annotations", APPROVAL]).unwrap_or_default()
+}
+
+fn approval_faults(definition: &Value, view: &View<'_>, old: Option<&Value>) -> Option<FieldError> {
+    let group = view.text("group");
+    let is_protected =
+        ["k8s.io", "kubernetes.io"].iter().any(|g| group == *g || group.ends_with(&format!(".{g}")));
+    let state = Approval::of(definition);
+    if !is_protected || old.is_some_and(|old| Approval::of(old) == state) {
+        return None;
+    }
+    let path = format!("metadata.annotations[{APPROVAL}]");
+    const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+    let must = format!("protected groups must have approval annotation {}", quoted(APPROVAL));
+    match state {
+        Approval::Approved | Approval::Bypassed => None,
+        Approval::Missing => Some(FieldError::required(path, format!("{must}, {SEE}"))),
+        Approval::Invalid => {
+            let why = format!("{must} with either a URL or a reason starting with \"unapproved\", {SEE}");
+            Some(FieldError::invalid(path, &approval(definition).into(), why))
+        }
+    }
+}
+
+fn preserve_faults(definition: &Value, old: Option<&Value>) -> Option<FieldError> {
+    let preserves =
+        |d: &Value| d.at(&["spec", "preserveUnknownFields"]).and_then(Value::as_bool) == Some(true);
+    (preserves(definition) && !old.is_some_and(preserves)).then(|| {
+        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        FieldError::invalid("spec.preserveUnknownFields", &true.into(), why)
+    })
+}
+
+/// The members of an object; none of anything else.
+fn members<'a>(value: Option<&'a Value>, empty: &'a Map) -> &'a Map {
+    value.and_then(Value::as_object).unwrap_or(empty)
+}

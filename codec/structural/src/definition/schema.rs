@@ -1,0 +1,216 @@
+//! The schema of a version, and which rules an update need not follow.
+
+use plinth_codec::field::{FieldError, Path};
+use plinth_codec::value::Value;
+
+use super::conversion;
+use super::view::{Validation, Version, View};
+use crate::check::{defaults, is_zero, keywords, structure};
+use crate::compile;
+use crate::props::Props;
+use crate::rules;
+
+/// Which rules hold. On an update, those hold that the old definition followed.
+pub(super) struct Options {
+    /// Each version has a schema.
+    pub schema_required: bool,
+    /// Versions that are served have a schema.
+    pub served_schema_required: bool,
+    pub structural: bool,
+    pub pruned_defaults: bool,
+    pub keywords: keywords::Rules,
+    /// A version of ConversionReview that this server knows is among those that the webhook takes.
+    pub known_review_version: bool,
+    /// The CA bundle of the webhook may be malformed.
+    pub any_ca_bundle: bool,
+    /// Versions whose schema is as it was: single rules that cost too much may stay.
+    pub costs_kept: Vec<String>,
+    /// Versions that may keep too many selectable fields; empty text for all versions together.
+    pub selectable_kept: Vec<String>,
+}
+
+impl Options {
+    pub(super) fn new() -> Options {
+        Options {
+            schema_required: true,
+            served_schema_required: true,
+            structural: true,
+            pruned_defaults: true,
+            keywords: keywords::Rules { valid_type: true, atomic_set: true, map_keys: true },
+            known_review_version: true,
+            any_ca_bundle: true,
+            costs_kept: Vec::new(),
+            selectable_kept: Vec::new(),
+        }
+    }
+
+    pub(super) fn of_update(new: &View<'_>, old: &View<'_>, old_definition: &Value) -> Options {
+        let schemas = || old.schemas();
+        let has_schema = |v: &Version<'_>| v.validation.is_some_and(|v| v.schema().is_some());
+        let all_have_schemas =
+            old.validation.is_some_and(|v| v.schema().is_some()) || old.versions.iter().all(has_schema);
+        let follows = |s: Props<'_>| {
+            keywords::not_convertible(s).is_none() && structure::faults(&Path::Root, s).is_empty()
+        };
+        let closed = !new.preserves_unknown();
+        let uses_extensions = || new.schemas().any(|s| keywords::has_defaults(s) || has_extensions(s));
+        Options {
+            schema_required: all_have_schemas,
+            served_schema_required: closed,
+            structural: closed || schemas().all(follows) || uses_extensions(),
+            pruned_defaults: !schemas().any(has_unpruned_defaults),
+            keywords: keywords::Rules {
+                valid_type: !schemas().any(keywords::has_invalid_type),
+                atomic_set: !schemas().any(keywords::has_divisible_set),
+                map_keys: !schemas().any(keywords::has_loose_keys),
+            },
+            known_review_version: conversion::has_known_review_version(old),
+            any_ca_bundle: !super::is_established(old_definition) || conversion::has_bad_ca_bundle(old),
+            costs_kept: costs_kept(new, old),
+            selectable_kept: selectable_kept(new, old),
+        }
+    }
+
+    pub(super) fn wants_schema(&self, version: &Version<'_>) -> bool {
+        self.schema_required || (self.served_schema_required && version.is_served)
+    }
+}
+
+fn has_extensions(root: Props<'_>) -> bool {
+    const EXTENSIONS: [&str; 6] = [
+        "x-kubernetes-embedded-resource",
+        "x-kubernetes-preserve-unknown-fields",
+        "x-kubernetes-int-or-string",
+        "x-kubernetes-list-map-keys",
+        "x-kubernetes-list-type",
+        "x-kubernetes-validations",
+    ];
+    root.any(&mut |s| EXTENSIONS.iter().any(|key| s.get(key).is_some_and(|v| !is_zero(v))))
+}
+
+fn has_unpruned_defaults(root: Props<'_>) -> bool {
+    if !keywords::has_defaults(root) || !structure::faults(&Path::Root, root).is_empty() {
+        return false;
+    }
+    let Ok((nodes, id)) = compile::compile(root) else { return false };
+    let all = defaults::faults(&nodes, id, &Path::Root, root, true);
+    all.iter().any(|fault| fault.message.ends_with(": must not have unknown fields"))
+}
+
+/// Versions whose schema is what it was.
+fn costs_kept(new: &View<'_>, old: &View<'_>) -> Vec<String> {
+    let same = |version: &&Version<'_>| {
+        old.versions.iter().any(|before| before.name == version.name)
+            && new.schema_of(version.name) == old.schema_of(version.name)
+    };
+    new.versions.iter().filter(same).map(|version| version.name.to_owned()).collect()
+}
+
+/// Versions whose selectable fields were too many before and are the same now.
+fn selectable_kept(new: &View<'_>, old: &View<'_>) -> Vec<String> {
+    let too_many = |fields: &[Value]| fields.len() > super::parts::MAX_SELECTABLE;
+    let mut kept = Vec::new();
+    if too_many(old.selectable) && new.selectable == old.selectable {
+        kept.push(String::new());
+    }
+    for version in &new.versions {
+        let before = old.versions.iter().find(|before| before.name == version.name);
+        if before.is_some_and(|b| too_many(b.selectable) && b.selectable == version.selectable) {
+            kept.push(version.name.to_owned());
+        }
+    }
+    kept
+}
+
+/// Keywords that can stand at the root beside a status subresource, as upstream's types call them.
+const AT_ROOT: &[(&str, &str)] = &[
+    ("description", "Description"),
+    ("type", "Type"),
+    ("format", "Format"),
+    ("title", "Title"),
+    ("maximum", "Maximum"),
+    ("exclusiveMaximum", "ExclusiveMaximum"),
+    ("minimum", "Minimum"),
+    ("exclusiveMinimum", "ExclusiveMinimum"),
+    ("maxLength", "MaxLength"),
+    ("minLength", "MinLength"),
+    ("pattern", "Pattern"),
+    ("maxItems", "MaxItems"),
+    ("minItems", "MinItems"),
+    ("uniqueItems", "UniqueItems"),
+    ("multipleOf", "MultipleOf"),
+    ("required", "Required"),
+    ("items", "Items"),
+    ("properties", "Properties"),
+    ("externalDocs", "ExternalDocs"),
+    ("example", "Example"),
+    ("x-kubernetes-preserve-unknown-fields", "XPreserveUnknownFields"),
+    ("x-kubernetes-validations", "XValidations"),
+];
+
+/// What is wrong with the schema of a version. `path` leads to its `schema`, or to `spec.validation`, which counts as the
+/// first version's.
+pub(super) fn faults(
+    path: &Path<'_>,
+    validation: Validation<'_>,
+    version: &str,
+    has_status: bool,
+    options: &Options,
+) -> Vec<FieldError> {
+    let (Some(schema), Some(value)) = (validation.schema(), validation.value()) else { return Vec::new() };
+    let mut faults = Vec::new();
+    let at = path.child("openAPIV3Schema");
+    if has_status {
+        faults.extend(status_fault(&at, schema, value));
+    }
+    if schema.is("nullable") {
+        faults.push(FieldError::forbidden(at.child("nullable"), "nullable cannot be true at the root"));
+    }
+    // What cannot be compiled breaks a rule of its own, of which nothing need be told twice.
+    let (mut not_compiled, mut compiled) = (None, None);
+    if options.structural {
+        match (keywords::not_convertible(schema), structure::faults(&at, schema)) {
+            (Some(error), _) => not_compiled = Some(error),
+            (None, wrong) if !wrong.is_empty() => faults.extend(wrong),
+            (None, _) => match compile::compile(schema) {
+                Ok((nodes, root)) => {
+                    faults.extend(defaults::faults(&nodes, root, &at, schema, options.pruned_defaults));
+                    compiled = Some((nodes, root));
+                }
+                Err(error) => not_compiled = Some(error),
+            },
+        }
+    }
+    faults.extend(keywords::faults(&at, schema, options.keywords));
+    if let Some((nodes, root)) = compiled {
+        let all_else_is_well = faults.is_empty();
+        let lets_pass = options.costs_kept.iter().any(|kept| kept == version);
+        faults.extend(rules::definition_faults(&nodes, root, &at, all_else_is_well, lets_pass));
+    }
+    if let (true, Some(error)) = (faults.is_empty(), not_compiled) {
+        faults.push(FieldError::invalid(at, &"".into(), error));
+    }
+    faults
+}
+
+/// At the root there is nothing that would be lost when only `properties.status` is looked at.
+fn status_fault(path: &Path<'_>, schema: Props<'_>, value: &Value) -> Option<FieldError> {
+    let is_set = |key: &str| schema.get(key).is_some_and(|v| !is_zero(v));
+    let fields: Vec<&str> = AT_ROOT.iter().map(|(_, name)| *name).collect();
+    let only = || {
+        let why = format!(
+            "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
+            fields.join(" ")
+        );
+        FieldError::invalid(path, value, why)
+    };
+    if ["id", "$schema", "$ref"].iter().any(|key| is_set(key)) {
+        return Some(only());
+    }
+    if is_set("type") && schema.kind() != "object" {
+        let why = r#"only "object" is allowed as the type at the root of the schema if the status subresource is enabled"#;
+        return Some(FieldError::invalid(path.child("type"), &schema.kind().into(), why));
+    }
+    let is_known = |key: &str| AT_ROOT.iter().any(|(known, _)| *known == key);
+    schema.0.iter().any(|(key, value)| !is_known(key) && !is_zero(value)).then(only)
+}

@@ -1,0 +1,219 @@
+//! [`StructuralSchema`]: the compiled schema of one version, and the steps that a write and a read take with it.
+
+use std::sync::OnceLock;
+
+use plinth_codec::error::{DecodeError, StrictError, MAX_STRICT_ERRORS};
+use plinth_codec::field::{FieldError, Path};
+use plinth_codec::patch::goprint;
+use plinth_codec::schema::{Schema, GVK};
+use plinth_codec::value::Value;
+use smol_str::format_smolstr;
+
+use crate::compile::{self, CompileError};
+use crate::node::{Kind, Node, NodeId};
+use crate::props::Props;
+use crate::rules::{self, RuleSet};
+use crate::{defaulting, embedded, list_type, metadata, model, prune, validate};
+
+/// The compiled schema of one version of a CustomResourceDefinition.
+#[derive(Debug)]
+pub struct StructuralSchema {
+    pub(crate) nodes: Box<[Node]>,
+    pub(crate) root: NodeId,
+    /// The rules, compiled when the first object is checked.
+    rules: OnceLock<RuleSet>,
+}
+
+/// How to bring an object to its schema.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conform {
+    /// Whether to tell of unknown fields (`fieldValidation` of `Warn` and `Strict`).
+    pub strict: bool,
+    /// Whether fields of metadata with a wrong type are left out instead of refused: for objects that are stored.
+    pub drop_invalid_metadata: bool,
+}
+
+/// Why an object cannot be brought to its schema.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ConformError {
+    /// `kind` or `apiVersion` is no text.
+    #[error(".{field} accessor error: {value} is of the type {found}, expected string")]
+    TypeMeta {
+        /// `kind` or `apiVersion`.
+        field: &'static str,
+        /// The value as Go prints it.
+        value: String,
+        /// Go's name of the type that it has.
+        found: &'static str,
+    },
+    /// The metadata cannot be decoded.
+    #[error(transparent)]
+    Metadata(#[from] DecodeError),
+    /// Something in an embedded object has a wrong type.
+    #[error("{0}")]
+    Embedded(FieldError),
+}
+
+impl StructuralSchema {
+    /// Compiles `openAPIV3Schema`. Defaults are pruned, equal parts become one. `O(n log n)`.
+    ///
+    /// # Errors
+    /// For schemas that [`definition::validate`](crate::definition::validate) refuses.
+    pub fn compile(open_api_v3_schema: &Value) -> Result<StructuralSchema, CompileError> {
+        let (nodes, root) = compile::compile(Props::of(open_api_v3_schema))?;
+        Ok(StructuralSchema { nodes: nodes.into_boxed_slice(), root, rules: OnceLock::new() })
+    }
+
+    /// The node of an id; ids come from the same schema.
+    fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0 as usize]
+    }
+
+    /// How many different schemas there are below and with the root, each counted once.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there are none, which no schema has.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Whether any field has a default. Without, [`StructuralSchema::default`] does nothing.
+    pub fn has_defaults(&self) -> bool {
+        self.node(self.root).defaults_below
+    }
+
+    /// Does what decoding does to built-in kinds: decodes metadata, takes out unknown fields and `null`s that are neither
+    /// allowed nor defaulted, decodes the metadata of embedded objects. Gives back the unknown fields (only those that
+    /// `strict` asks for, at most [`MAX_STRICT_ERRORS`]). The object is changed in place; after an error it is in part.
+    ///
+    /// # Errors
+    /// When metadata has a wrong type.
+    pub fn conform(&self, object: &mut Value, how: &Conform) -> Result<Vec<StrictError>, ConformError> {
+        for field in ["kind", "apiVersion"] {
+            if let Some(value) = object.get(field).filter(|v| v.as_str().is_none()) {
+                return Err(ConformError::TypeMeta {
+                    field,
+                    value: goprint::value(value),
+                    found: goprint::type_name(value),
+                });
+            }
+        }
+        let mut strict = Vec::new();
+        if let Some(metadata) = object.get_mut("metadata") {
+            let decoded = metadata::decode(std::mem::take(metadata), how.strict, how.drop_invalid_metadata)?;
+            *metadata = decoded.value;
+            strict.extend(decoded.strict.into_iter().map(|error| match error {
+                StrictError::UnknownField(field) | StrictError::DuplicateField(field) => {
+                    StrictError::UnknownField(format_smolstr!("metadata.{field}"))
+                }
+                other => other,
+            }));
+        }
+        let mut unknown = prune::Unknown::new(how.strict);
+        prune::prune_object(&self.nodes, self.root, object, &mut unknown);
+        strict.extend(unknown.sorted().into_iter().map(StrictError::UnknownField));
+        self.drop_nulls(object, |_| true);
+        let mut coercer = metadata::Coercer {
+            nodes: &self.nodes,
+            drop_invalid: how.drop_invalid_metadata,
+            strict: how.strict,
+            unknown: Vec::new(),
+        };
+        coercer.value(&Path::Root, object, self.node(self.root), false).map_err(ConformError::Embedded)?;
+        coercer.unknown.sort_unstable();
+        strict.extend(coercer.unknown.into_iter().map(StrictError::UnknownField));
+        strict.truncate(MAX_STRICT_ERRORS);
+        Ok(strict)
+    }
+
+    /// Does to an object that was not decoded, because an apply has merged it, what decoding does where validation has nothing to
+    /// say: leaves out what is empty in metadata and in that of embedded objects, and takes out a `null` that no schema
+    /// with a type refuses. What has a wrong type stays for validation to tell of.
+    pub fn settle(&self, object: &mut Value) {
+        self.drop_nulls(object, |node| node.kind == Kind::Any && !node.int_or_string);
+        if let Some(metadata) = object.get_mut("metadata") {
+            if let Ok(decoded) = metadata::decode(metadata.clone(), false, false) {
+                *metadata = decoded.value;
+            }
+        }
+        // The first fault ends the walk, and the object is refused for it.
+        drop(metadata::Coercer::strict(&self.nodes).value(&Path::Root, object, self.node(self.root), false));
+    }
+
+    /// Takes out members that are `null` where none is allowed and no default takes its place.
+    fn drop_nulls(&self, object: &mut Value, of: fn(&Node) -> bool) {
+        let metadata = object.get_mut("metadata").map(std::mem::take);
+        defaulting::drop_nulls(&self.nodes, Some(self.root), object, of);
+        if let (Some(metadata), Some(object)) = (metadata, object.as_object_mut()) {
+            object.insert("metadata", metadata);
+        }
+    }
+
+    /// Fills in defaults where fields are absent, or `null` and not allowed to be. Whether anything changed. Costs
+    /// nothing without defaults.
+    pub fn default(&self, object: &mut Value) -> bool {
+        defaulting::default(&self.nodes, self.root, object)
+    }
+
+    /// What is wrong with a new object: types, bounds, formats, embedded objects, duplicates in sets and maps, then the
+    /// CEL rules unless one of these faults keeps them from being asked. The object is conformed and defaulted. The rules of `metadata`, of `kind` and `apiVersion` and of `/scale` are not part of
+    /// it. In upstream's order.
+    pub fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut faults = validate::faults(&self.nodes, self.root, &Path::Root, object);
+        faults.extend(embedded::faults(&self.nodes, self.root, &Path::Root, object, false));
+        faults.extend(list_type::faults(&self.nodes, self.root, object));
+        self.ask_rules(faults, object, None)
+    }
+
+    /// What is wrong with the new state of an object. What was wrong in the old one and has not changed passes
+    /// (CRDValidationRatcheting).
+    pub fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut faults = validate::update_faults(&self.nodes, self.root, &Path::Root, new, Some(old));
+        faults.extend(embedded::faults(&self.nodes, self.root, &Path::Root, new, false));
+        faults.extend(self.list_faults(new, old));
+        self.ask_rules(faults, new, Some(old))
+    }
+
+    /// As [`StructuralSchema::validate_update`], for a write to `/status`: of the schema only what concerns `status` counts.
+    pub fn validate_status_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut faults = Vec::new();
+        if let (Some(id), Some(status)) = (self.node(self.root).property("status"), new.get("status")) {
+            let path = Path::Root;
+            let path = path.child("status");
+            faults = validate::update_faults(&self.nodes, id, &path, status, old.get("status"));
+        }
+        faults.extend(self.list_faults(new, old));
+        self.ask_rules(faults, new, Some(old))
+    }
+
+    /// Adds what the rules say, unless something was found that they may rely on not to be.
+    fn ask_rules(&self, mut faults: Vec<FieldError>, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        if !self.node(self.root).rules_below {
+            return faults;
+        }
+        if faults.iter().any(rules::is_blocking) {
+            faults.push(rules::not_checked());
+            return faults;
+        }
+        let set = self.rules.get_or_init(|| RuleSet::compile(&self.nodes, self.root));
+        faults.extend(rules::faults(&self.nodes, self.root, set, new, old));
+        faults
+    }
+
+    /// Duplicates in sets and maps, unless the old object has some already.
+    fn list_faults(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let faults = list_type::faults(&self.nodes, self.root, new);
+        match faults.is_empty() || list_type::faults(&self.nodes, self.root, old).is_empty() {
+            true => faults,
+            false => Vec::new(),
+        }
+    }
+
+    /// The schema model of this version, for server-side apply: its one kind is `kind`, with `apiVersion`, `kind` and
+    /// `metadata` as every object has them. Takes memory of its own, so make it when it is first needed and keep it.
+    pub fn model(&self, kind: GVK) -> Schema {
+        model::build(&self.nodes, self.root, kind)
+    }
+}

@@ -1,0 +1,421 @@
+//! Whether a value fits its schema: every keyword but list types and rules (kube-openapi, `pkg/validation/validate`, as
+//! apiextensions-apiserver's `pkg/apiserver/validation` makes causes of its errors).
+//!
+//! Faults name the value in two ways: the cause's field is `spec.labels.a`, and most messages name it once more. Of the
+//! alternatives of a failed `anyOf` or `oneOf` those faults are told that belong to the alternative with the most checks
+//! passed; each check counts as upstream counts it.
+//!
+//! Different on purpose: a fault that names no single field upstream (`<nil>`) names it here; bounds of numbers
+//! are not cut to integers before they are compared; a value that would cost too much to check is refused.
+
+mod junctor;
+mod number;
+mod ratchet;
+
+pub(super) use ratchet::Correlated;
+
+use std::fmt::{self, Display};
+
+use plinth_codec::error::quoted;
+use plinth_codec::field::{FieldError, Path};
+use plinth_codec::patch::goprint;
+use plinth_codec::regexp;
+use plinth_codec::value::{level, Map, Value};
+
+use super::format;
+use super::node::{Additional, Constraint, Kind, Node, NodeId};
+
+/// Faults that are told of one object.
+pub(super) const MAX_FAULTS: usize = 1000;
+/// Values that are checked against schemas, alternatives counted each: some seconds of work. A list of numbers in a body of
+/// 3 MiB has 1.5 million.
+const MAX_STEPS: u64 = 10_000_000;
+
+/// What is wrong with a value.
+pub(super) fn faults(nodes: &[Node], id: NodeId, prefix: &Path<'_>, value: &Value) -> Vec<FieldError> {
+    faults_within(nodes, id, prefix, value, MAX_STEPS)
+}
+
+/// As [`faults`], with another bound on the work.
+pub(super) fn faults_within(
+    nodes: &[Node],
+    id: NodeId,
+    prefix: &Path<'_>,
+    value: &Value,
+    steps: u64,
+) -> Vec<FieldError> {
+    let mut walk = Walk { nodes, prefix, steps, exhausted: false };
+    let outcome = walk.value(id, value, &Path::Root, None);
+    walk.finish(outcome)
+}
+
+/// What is wrong with a value, but for what was wrong before and has not changed.
+pub(super) fn update_faults(
+    nodes: &[Node],
+    id: NodeId,
+    prefix: &Path<'_>,
+    new: &Value,
+    old: Option<&Value>,
+) -> Vec<FieldError> {
+    let all = faults(nodes, id, prefix, new);
+    // Old and new values are compared only when something is wrong.
+    match (all.is_empty(), old) {
+        (true, _) | (_, None) => all,
+        (false, Some(old)) => {
+            let correlated = Correlated::new(nodes, nodes.get(id.index()), new, old);
+            let mut walk = Walk { nodes, prefix, steps: MAX_STEPS, exhausted: false };
+            let outcome = walk.ratcheted(id, new, &Path::Root, Some(correlated));
+            walk.finish(outcome)
+        }
+    }
+}
+
+/// One fault; two with the same text are one.
+#[derive(Debug)]
+struct Fault {
+    text: String,
+    error: FieldError,
+}
+
+/// What came of checking a value.
+#[derive(Debug, Default)]
+struct Outcome {
+    faults: Vec<Fault>,
+    /// How many checks passed.
+    matches: u64,
+}
+
+impl Outcome {
+    fn is_valid(&self) -> bool {
+        self.faults.is_empty()
+    }
+
+    fn add(&mut self, fault: Fault) {
+        if self.faults.len() < MAX_FAULTS && self.faults.iter().all(|f| f.text != fault.text) {
+            self.faults.push(fault);
+        }
+    }
+
+    fn merge(&mut self, other: Outcome) {
+        self.matches += other.matches;
+        match self.faults.is_empty() {
+            true => self.faults = other.faults,
+            false => other.faults.into_iter().for_each(|fault| self.add(fault)),
+        }
+    }
+}
+
+/// A path as messages have it: keys of maps look like fields.
+struct Dotted<'a>(&'a Path<'a>);
+
+impl Display for Dotted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, step) in self.0.steps().into_iter().enumerate() {
+            match step {
+                Path::Root => {}
+                Path::Child(_, name) if i == 0 => f.write_str(name)?,
+                Path::Child(_, name) | Path::Key(_, name) => write!(f, ".{name}")?,
+                Path::Index(_, index) => write!(f, "[{index}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Walk<'a> {
+    nodes: &'a [Node],
+    /// Where the value is in the object; messages do not name it, causes do.
+    prefix: &'a Path<'a>,
+    /// Checks that are left.
+    steps: u64,
+    /// Whether one more was needed; then nothing is said of what was not checked.
+    exhausted: bool,
+}
+
+impl<'a> Walk<'a> {
+    fn finish(self, outcome: Outcome) -> Vec<FieldError> {
+        let mut faults: Vec<FieldError> = outcome.faults.into_iter().map(|fault| fault.error).collect();
+        if self.exhausted {
+            let why = "the object is too large to be checked by its schema";
+            faults.push(FieldError::invalid(self.prefix, &"".into(), why));
+        }
+        faults
+    }
+
+    fn field(&self, path: &Path<'_>) -> String {
+        let (prefix, path) = (self.prefix.to_string(), Dotted(path).to_string());
+        let path = path.strip_prefix('.').unwrap_or(&path);
+        match (prefix.is_empty(), path.is_empty()) {
+            (true, _) => path.to_owned(),
+            (false, true) => prefix,
+            (false, false) => format!("{prefix}.{path}"),
+        }
+    }
+
+    /// A fault whose message names the value.
+    fn fault(&self, path: &Path<'_>, what: impl Display, error: fn(String, &str) -> FieldError) -> Fault {
+        let text = format!("{} in body {what}", Dotted(path));
+        Fault { error: error(self.field(path), &text), text }
+    }
+
+    /// A malformed value.
+    fn invalid(&self, path: &Path<'_>, value: &Value, what: impl Display) -> Fault {
+        let text = format!("{} in body {what}", Dotted(path));
+        Fault { error: FieldError::invalid(self.field(path), value, &text), text }
+    }
+
+    /// A value of a wrong type; `found` is what upstream shows in its place.
+    fn wrong_type(&self, path: &Path<'_>, expected: &str, found: &str) -> Fault {
+        let text = format!("{} in body must be of type {expected}: {}", Dotted(path), quoted(found));
+        Fault { error: FieldError::type_invalid(self.field(path), &found.into(), &text), text }
+    }
+
+    /// A fault whose text stands for itself.
+    fn plain(&self, path: &Path<'_>, text: String) -> Fault {
+        Fault { error: FieldError::invalid(self.field(path), &"".into(), &text), text }
+    }
+
+    /// A value and the one that it was; what is wrong with an unchanged value passes.
+    fn ratcheted(
+        &mut self,
+        id: NodeId,
+        value: &Value,
+        path: &Path<'_>,
+        old: Option<Correlated<'_>>,
+    ) -> Outcome {
+        let mut outcome = self.value(id, value, path, old);
+        if !outcome.is_valid() && old.is_some_and(|old| old.is_unchanged()) {
+            outcome.faults.clear();
+        }
+        outcome
+    }
+
+    /// Checks a value. Without ratcheting of the value itself: alternatives of one schema share it.
+    fn value(&mut self, id: NodeId, value: &Value, path: &Path<'_>, old: Option<Correlated<'_>>) -> Outcome {
+        let mut all = Outcome::default();
+        let Some(node) = self.nodes.get(id.index()) else { return all };
+        match self.steps.checked_sub(1) {
+            Some(left) => self.steps = left,
+            None => {
+                self.exhausted = true;
+                return all;
+            }
+        }
+        if value.is_null() {
+            match node.has_type() && !node.nullable {
+                true => all.add(self.wrong_type(path, node.types(), "null")),
+                false => all.matches += 1,
+            }
+            self.enumeration(node, value, path, &mut all);
+            return all;
+        }
+        if node.has_type() || node.format().is_some() {
+            match self.type_fault(node, value, path) {
+                Some(fault) => all.add(fault),
+                None => all.matches += 1,
+            }
+            all.matches += 1;
+        }
+        all.merge(self.junctors(node, value, path));
+        match value {
+            Value::String(text) => self.text(node, text, path, &mut all),
+            Value::Int(_) | Value::Float(_) => {
+                self.number(node, value, path, &mut all);
+                all.matches += 2;
+            }
+            Value::Array(items) => {
+                let outcome = level(|| self.list(node, items, path, old));
+                all.merge(outcome);
+                all.matches += 2;
+            }
+            _ => {}
+        }
+        self.enumeration(node, value, path, &mut all);
+        all.matches += 1;
+        if let Value::Object(map) = value {
+            let outcome = level(|| self.object(node, map, path, old));
+            all.merge(outcome);
+            all.matches += 1;
+        }
+        all.matches += 1;
+        all
+    }
+
+    fn type_fault(&self, node: &Node, value: &Value, path: &Path<'_>) -> Option<Fault> {
+        let (found, found_format) = match value {
+            Value::Null => return None,
+            Value::Bool(_) => (Kind::Boolean, ""),
+            Value::Int(_) => (Kind::Integer, "int64"),
+            Value::Float(_) => (Kind::Number, "float64"),
+            Value::String(_) => (Kind::String, ""),
+            Value::Array(_) => (Kind::Array, ""),
+            Value::Object(_) | Value::Encoded(_) => (Kind::Object, ""),
+        };
+        let allows = |kind: Kind| match node.int_or_string {
+            true => matches!(kind, Kind::Integer | Kind::String),
+            false => node.kind == kind,
+        };
+        let fits = allows(found)
+            || match value {
+                Value::Float(n) => number::is_integer(*n) && allows(Kind::Integer),
+                Value::Int(_) => allows(Kind::Number),
+                _ => false,
+            };
+        if let Some(format) = node.format() {
+            match value {
+                // Whatever comes in the place of a text with a format passes here when it is a list.
+                Value::String(_) | Value::Array(_) if !allows(Kind::Number) && !allows(Kind::Integer) => {
+                    return None;
+                }
+                Value::String(_) | Value::Array(_) => {}
+                _ if !fits && found_format != format => {
+                    return Some(self.wrong_type(path, format, found_format));
+                }
+                _ => {}
+            }
+        }
+        (!fits).then(|| self.wrong_type(path, node.types(), found.as_str()))
+    }
+
+    fn enumeration(&self, node: &Node, value: &Value, path: &Path<'_>, all: &mut Outcome) {
+        let allowed = node.enumeration();
+        if allowed.is_empty() || allowed.iter().any(|a| !a.is_null() && number::same(a, value)) {
+            return;
+        }
+        let text = format!("{} in body should be one of {}", Dotted(path), goprint::list(allowed));
+        let shown: Vec<String> = allowed
+            .iter()
+            .map(|a| match a {
+                Value::String(s) => s.to_string(),
+                other => {
+                    let mut json = Vec::new();
+                    plinth_codec::json::write_untyped(other, &mut json);
+                    String::from_utf8_lossy(&json).into_owned()
+                }
+            })
+            .collect();
+        all.add(Fault { error: FieldError::not_supported(self.field(path), value, &shown), text });
+    }
+
+    /// Length, then pattern: of the first that fails the fault is told. Then the format.
+    fn text(&self, node: &Node, text: &str, path: &Path<'_>, all: &mut Outcome) {
+        let value = || Value::from(text);
+        let length = || text.chars().count() as i64;
+        let fault = node.constraints.iter().find_map(|constraint| match constraint {
+            Constraint::MaxLength(most) if length() > *most => {
+                let text = format!("{} in body should be at most {most} chars long", Dotted(path));
+                Some(Fault { error: FieldError::too_long(self.field(path), *most), text })
+            }
+            Constraint::MinLength(least) if length() < *least => {
+                Some(self.invalid(path, &value(), format_args!("should be at least {least} chars long")))
+            }
+            Constraint::Pattern(pattern) => match regexp::compile(pattern) {
+                Ok(regex) if regex.is_match(text) => None,
+                Ok(_) => Some(self.invalid(path, &value(), format_args!("should match '{pattern}'"))),
+                Err(why) => {
+                    let what = format_args!("should match '{pattern}, but pattern is invalid: {why}'");
+                    Some(self.invalid(path, &value(), what))
+                }
+            },
+            _ => None,
+        });
+        if let Some(fault) = fault {
+            all.add(fault);
+        }
+        all.matches += 1;
+        let Some(format) = node.format().filter(|f| format::is_known(Kind::String, f)) else { return };
+        if !format::fits(format, text) {
+            all.add(self.wrong_type(path, format, text));
+        }
+        all.matches += 1;
+    }
+
+    fn list(
+        &mut self,
+        node: &Node,
+        items: &[Value],
+        path: &Path<'_>,
+        old: Option<Correlated<'_>>,
+    ) -> Outcome {
+        let mut all = Outcome::default();
+        if let Some(id) = node.items {
+            let before = old.and_then(|old| old.elements());
+            for (i, item) in items.iter().enumerate() {
+                let old = before.as_ref().and_then(|before| before.of(item));
+                let outcome = self.ratcheted(id, item, &path.index(i), old);
+                all.merge(outcome);
+            }
+        }
+        let size = items.len() as i64;
+        for constraint in &node.constraints {
+            match constraint {
+                Constraint::MinItems(least) if size < *least => {
+                    let what = format_args!("should have at least {least} items");
+                    all.add(self.invalid(path, &Value::Int(size), what));
+                }
+                Constraint::MaxItems(most) if size > *most => {
+                    let text = format!("{} in body should have at most {most} items", Dotted(path));
+                    all.add(Fault { error: FieldError::too_many(self.field(path), size, *most), text });
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+
+    fn object(&mut self, node: &Node, map: &Map, path: &Path<'_>, old: Option<Correlated<'_>>) -> Outcome {
+        let mut all = Outcome::default();
+        let size = map.len() as i64;
+        for constraint in &node.constraints {
+            match constraint {
+                Constraint::MinProperties(least) if size < *least => {
+                    let what = format_args!("should have at least {least} properties");
+                    all.add(self.invalid(path, &Value::Int(size), what));
+                }
+                Constraint::MaxProperties(most) if size > *most => {
+                    let text = format!("{} in body should have at most {most} properties", Dotted(path));
+                    all.add(Fault { error: FieldError::too_many(self.field(path), size, *most), text });
+                }
+                _ => {}
+            }
+        }
+        let correlated = |name: &str| old.and_then(|old| old.member(name));
+        if node.additional != Additional::Unsaid {
+            for (name, value) in map.iter().filter(|(name, _)| node.property(name).is_none()) {
+                match node.additional {
+                    Additional::Schema(id) => {
+                        let outcome = self.ratcheted(id, value, &path.key(name), correlated(name));
+                        all.merge(outcome);
+                    }
+                    Additional::Closed => {
+                        let text = format!("{}.{name} in body is a forbidden property", Dotted(path));
+                        let shown = Value::from(name.clone());
+                        let error = FieldError::invalid(self.field(path), &shown, &text);
+                        all.add(Fault { error, text });
+                    }
+                    Additional::Any | Additional::Unsaid => {}
+                }
+            }
+        }
+        // Walk whichever has fewer members.
+        if node.properties.len() <= map.len() {
+            for (name, id) in &node.properties {
+                if let Some(value) = map.get(name) {
+                    let outcome = self.ratcheted(*id, value, &path.child(name), correlated(name));
+                    all.merge(outcome);
+                }
+            }
+        } else {
+            for (name, value) in map.iter() {
+                if let Some(id) = node.property(name) {
+                    let outcome = self.ratcheted(id, value, &path.child(name), correlated(name));
+                    all.merge(outcome);
+                }
+            }
+        }
+        for name in node.required().iter().filter(|name| !map.contains(name)) {
+            all.add(self.fault(&path.child(name), "is required", |field, _| FieldError::required(field, "")));
+        }
+        all
+    }
+}

@@ -1,0 +1,410 @@
+//! Errors as clients see them: `metav1.Status`, made in this one place.
+//!
+//! Codes, reasons and message forms are those of k8s.io/apimachinery `pkg/api/errors`, because clients
+//! match on them.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use plinth_codec::{tree, Map, Value};
+use plinth_engine::Error as EngineError;
+
+use crate::field::MOST_FAULTS;
+
+/// Makes the enum of reasons, whose names are their words.
+macro_rules! reasons {
+    ($($reason:ident)+) => {
+        /// `metav1.StatusReason`: the machine-readable word for what went wrong.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs)] // the variants are upstream's reasons, word for word
+        pub enum Reason {
+            /// No reason word at all: upstream sends some errors without one.
+            Unknown,
+            $($reason,)+
+        }
+
+        impl Reason {
+            /// The reason of that word; [`Reason::Unknown`] for one that is none of upstream's.
+            pub fn parse(text: &str) -> Reason {
+                match text {
+                    $(stringify!($reason) => Reason::$reason,)+
+                    _ => Reason::Unknown,
+                }
+            }
+
+            /// The word on the wire; empty for [`Reason::Unknown`].
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    Reason::Unknown => "",
+                    $(Reason::$reason => stringify!($reason),)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    Unauthorized Forbidden NotFound AlreadyExists Conflict Gone Invalid ServerTimeout Timeout TooManyRequests BadRequest
+    MethodNotAllowed NotAcceptable RequestEntityTooLarge UnsupportedMediaType InternalError Expired ServiceUnavailable
+    StoreReadError
+}
+
+/// One entry of `details.causes`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// `metav1.CauseType`, like `FieldValueInvalid`.
+    pub reason: &'static str,
+    /// What is wrong, for people.
+    pub message: String,
+    /// Path of the field, like `spec.containers[0].name`; empty when it is about no field.
+    pub field: String,
+}
+
+/// `metav1.StatusDetails`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// Name of the object.
+    pub name: String,
+    /// API group of the object.
+    pub group: String,
+    /// What upstream puts in `kind`: mostly the plural resource, for Invalid the kind.
+    pub kind: String,
+    /// UID of the object.
+    pub uid: String,
+    /// The single faults.
+    pub causes: Vec<Cause>,
+    /// Seconds after which a retry makes sense; 0 for none.
+    pub retry_after_seconds: u32,
+}
+
+/// An error on its way to the client.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// HTTP status, 400 and up.
+    pub code: u16,
+    /// Machine-readable reason.
+    pub reason: Reason,
+    /// For people; clients match on parts of it.
+    pub message: String,
+    /// What it is about; boxed because errors travel in every `Result` of the request path.
+    pub details: Option<Box<Details>>,
+    /// `metadata.continue`: only the Expired answer to a continue token has one.
+    pub continue_token: Option<String>,
+    /// Whether an authorizer said no: the message then has texts of the request, and browsers are told not to guess
+    /// what it is.
+    pub denied: bool,
+    /// Texts for `Warning` headers: what the client was to be told before the request failed.
+    pub warnings: Vec<String>,
+}
+
+impl ApiError {
+    /// An error without details.
+    pub fn new(code: u16, reason: Reason, message: impl Into<String>) -> ApiError {
+        let (details, continue_token, warnings) = (None, None, Vec::new());
+        ApiError { code, reason, message: message.into(), details, continue_token, denied: false, warnings }
+    }
+
+    /// With details that say nothing, as upstream has them where its router refuses.
+    pub fn with_empty_details(mut self) -> ApiError {
+        self.details.get_or_insert_with(Box::default);
+        self
+    }
+
+    fn about(mut self, group: &str, kind: &str, name: &str) -> ApiError {
+        let details = self.details.get_or_insert_with(Box::default);
+        details.group = group.into();
+        details.kind = kind.into();
+        details.name = name.into();
+        self
+    }
+
+    /// Adds causes.
+    pub fn with_causes(mut self, causes: Vec<Cause>) -> ApiError {
+        self.details.get_or_insert_with(Box::default).causes = causes;
+        self
+    }
+
+    /// Asks the client to come back after so many seconds (also sent as `Retry-After`).
+    pub fn retry_after(mut self, seconds: u32) -> ApiError {
+        self.details.get_or_insert_with(Box::default).retry_after_seconds = seconds;
+        self
+    }
+
+    /// 400 with that message.
+    pub fn bad_request(message: impl Into<String>) -> ApiError {
+        ApiError::new(400, Reason::BadRequest, message)
+    }
+
+    /// 401.
+    pub fn unauthorized() -> ApiError {
+        ApiError::new(401, Reason::Unauthorized, "Unauthorized")
+    }
+
+    /// 403 in the words of the authorizer or an admission step: `pods "x" is forbidden: why`.
+    pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> ApiError {
+        let what = qualified(group, resource);
+        let message = match (what.is_empty(), name.is_empty()) {
+            (true, _) => format!("forbidden: {why}"),
+            (_, true) => format!("{what} is forbidden: {why}"),
+            _ => format!("{what} {name:?} is forbidden: {why}"),
+        };
+        ApiError::new(403, Reason::Forbidden, message).about(group, resource, name)
+    }
+
+    /// 404 for an object.
+    pub fn not_found(group: &str, resource: &str, name: &str) -> ApiError {
+        let message = format!("{} {name:?} not found", qualified(group, resource));
+        ApiError::new(404, Reason::NotFound, message).about(group, resource, name)
+    }
+
+    /// 404 for a path under a served group version: upstream answers with empty details.
+    pub fn no_such_resource() -> ApiError {
+        let mut e = ApiError::new(404, Reason::NotFound, "the server could not find the requested resource");
+        e.details = Some(Box::default());
+        e
+    }
+
+    /// 405.
+    pub fn method_not_allowed() -> ApiError {
+        let mut e = ApiError::new(
+            405,
+            Reason::MethodNotAllowed,
+            "the server does not allow this method on the requested resource",
+        );
+        e.details = Some(Box::default());
+        e
+    }
+
+    /// 409 for a create of what is there.
+    pub fn already_exists(group: &str, resource: &str, name: &str) -> ApiError {
+        let message = format!("{} {name:?} already exists", qualified(group, resource));
+        ApiError::new(409, Reason::AlreadyExists, message).about(group, resource, name)
+    }
+
+    /// 409 for a failed precondition or lost race.
+    pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> ApiError {
+        let message =
+            format!("Operation cannot be fulfilled on {} {name:?}: {why}", qualified(group, resource));
+        ApiError::new(409, Reason::Conflict, message).about(group, resource, name)
+    }
+
+    /// The conflict that clients know as a lost update.
+    pub fn modified(group: &str, resource: &str, name: &str) -> ApiError {
+        let why =
+            "the object has been modified; please apply your changes to the latest version and try again";
+        ApiError::conflict(group, resource, name, why)
+    }
+
+    /// 422 with a cause per fault, [`MOST_FAULTS`] at the most; `kind` is the bare kind, as kubectl expects.
+    pub fn invalid(group: &str, kind: &str, name: &str, mut causes: Vec<Cause>) -> ApiError {
+        causes.truncate(MOST_FAULTS);
+        let mut what = kind.to_owned();
+        if !group.is_empty() {
+            let _ = write!(what, ".{group}");
+        }
+        let mut faults: Vec<String> = Vec::with_capacity(causes.len());
+        let mut told = HashSet::with_capacity(causes.len());
+        for cause in &causes {
+            let fault = match cause.field.is_empty() {
+                true => cause.message.clone(),
+                false => format!("{}: {}", cause.field, cause.message),
+            };
+            // What two rules are against is told once.
+            if told.insert(fault.clone()) {
+                faults.push(fault);
+            }
+        }
+        let message = match faults.len() {
+            0 => format!("{what} {name:?} is invalid"),
+            1 => format!("{what} {name:?} is invalid: {}", faults[0]),
+            _ => format!("{what} {name:?} is invalid: [{}]", faults.join(", ")),
+        };
+        ApiError::new(422, Reason::Invalid, message).about(group, kind, name).with_causes(causes)
+    }
+
+    /// 410 for a revision that is compacted.
+    pub fn expired(message: impl Into<String>) -> ApiError {
+        ApiError::new(410, Reason::Expired, message)
+    }
+
+    /// 413.
+    pub fn too_large(limit: usize) -> ApiError {
+        ApiError::new(
+            413,
+            Reason::RequestEntityTooLarge,
+            format!("Request entity too large: limit is {limit}"),
+        )
+    }
+
+    /// 504 for a request that took longer than `--request-timeout` or its own `timeout`.
+    pub fn timeout() -> ApiError {
+        let message = "Timeout: request did not complete within the allotted timeout";
+        let mut error = ApiError::new(504, Reason::Timeout, message);
+        error.details = Some(Box::default());
+        error
+    }
+
+    /// 500; the message says what failed, never what an object contains.
+    pub fn internal(what: impl std::fmt::Display) -> ApiError {
+        ApiError::new(500, Reason::InternalError, format!("Internal error occurred: {what}"))
+            .with_causes(vec![Cause { reason: "", message: what.to_string(), field: String::new() }])
+    }
+
+    /// 504 for a revision that is not yet there, with the cause that client-go recognises.
+    pub fn too_large_resource_version(requested: u64, current: u64) -> ApiError {
+        let cause = Cause {
+            reason: "ResourceVersionTooLarge",
+            message: "Too large resource version".into(),
+            field: String::new(),
+        };
+        let message = format!("Timeout: Too large resource version: {requested}, current: {current}");
+        ApiError::new(504, Reason::Timeout, message).with_causes(vec![cause]).retry_after(1)
+    }
+
+    /// The Status object.
+    pub fn to_status(&self) -> Value {
+        let mut metadata = Map::new();
+        if let Some(token) = &self.continue_token {
+            metadata.insert("continue", token.as_str());
+        }
+        let mut status = tree!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": metadata,
+            "status": "Failure",
+            "message": self.message.as_str(),
+            "code": i64::from(self.code),
+        });
+        if let Value::Object(map) = &mut status {
+            if self.reason != Reason::Unknown {
+                map.insert("reason", self.reason.as_str());
+            }
+            if let Some(details) = &self.details {
+                map.insert("details", details.to_value());
+            }
+        }
+        status
+    }
+}
+
+impl Details {
+    fn to_value(&self) -> Map {
+        let mut map = Map::new();
+        let texts = [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)];
+        for (key, text) in texts {
+            if !text.is_empty() {
+                map.insert(key, text.as_str());
+            }
+        }
+        if !self.causes.is_empty() {
+            let causes: Vec<Value> = self.causes.iter().map(Cause::to_value).collect();
+            map.insert("causes", causes);
+        }
+        if self.retry_after_seconds > 0 {
+            map.insert("retryAfterSeconds", i64::from(self.retry_after_seconds));
+        }
+        map
+    }
+}
+
+impl Cause {
+    fn to_value(&self) -> Value {
+        let mut map = Map::new();
+        for (key, text) in [("reason", self.reason), ("message", &self.message), ("field", &self.field)] {
+            if !text.is_empty() {
+                map.insert(key, text);
+            }
+        }
+        Value::Object(map)
+    }
+}
+
+/// `GroupResource.String()`: `deployments.apps`, `pods`.
+pub fn qualified(group: &str, resource: &str) -> String {
+    match group.is_empty() {
+        true => resource.to_owned(),
+        false => format!("{resource}.{group}"),
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(e: EngineError) -> ApiError {
+        match e {
+            EngineError::Compacted { requested, oldest } => ApiError::expired(format!(
+                "The resourceVersion for the provided watch is too old: {requested} (oldest retained: {oldest})."
+            )),
+            EngineError::Future { requested, current } => {
+                ApiError::too_large_resource_version(requested.get(), current.get())
+            }
+            // Nothing was written and reads go on, so a retry later is the right advice.
+            EngineError::OutOfSpace { .. } => ApiError::new(
+                503,
+                Reason::ServiceUnavailable,
+                "the server's disk or quota is full, nothing was written; reads go on",
+            )
+            .retry_after(5),
+            // Nothing was written here either; the next process takes writes again.
+            error @ EngineError::Poisoned { .. } => {
+                ApiError::new(503, Reason::ServiceUnavailable, error.to_string()).retry_after(5)
+            }
+            // The stored form of a body may be larger than the body. Upstream answers 500 with etcd's text, as if the server had
+            // failed; it is the request that cannot be carried out.
+            error @ EngineError::TooLarge { .. } => {
+                ApiError::new(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {error}"))
+            }
+            // No advice to retry: clients that follow it could do the same thing twice.
+            error @ EngineError::OutcomeUnknown { .. } => {
+                ApiError::internal(format!("{error}; read the object before trying again"))
+            }
+            other => ApiError::internal(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_advised_to_retry_only_what_was_not_written() {
+        let cause = || "IO error".to_owned();
+        for (error, code, retry) in [
+            (EngineError::OutOfSpace { message: cause() }, 503, true),
+            (EngineError::Poisoned { message: cause() }, 503, true),
+            (EngineError::OutcomeUnknown { message: cause() }, 500, false),
+        ] {
+            let answer = ApiError::from(error.clone());
+            let message = answer.message;
+            assert_eq!(
+                (answer.code, answer.details.is_some_and(|details| details.retry_after_seconds > 0)),
+                (code, retry),
+                "{error}"
+            );
+            assert_eq!(message.contains("unknown"), !retry, "{message}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_into_the_storage_is_the_requests_error() {
+        let answer = ApiError::from(EngineError::TooLarge { what: "value", size: 9, limit: 8 });
+        assert_eq!((answer.code, answer.reason), (413, Reason::RequestEntityTooLarge));
+        assert_eq!(answer.message, "Request entity too large: value has 9 bytes, the limit is 8");
+    }
+
+    #[test]
+    fn messages_have_upstreams_form() {
+        let e = ApiError::not_found("apps", "deployments", "web");
+        assert_eq!(e.message, "deployments.apps \"web\" not found");
+        let cause = |field: &str, message: &str| Cause {
+            reason: "FieldValueRequired",
+            message: message.into(),
+            field: field.into(),
+        };
+        let e = ApiError::invalid("", "Pod", "x", vec![cause("spec.containers", "Required value")]);
+        assert_eq!(e.message, "Pod \"x\" is invalid: spec.containers: Required value");
+        let e = ApiError::invalid("", "Pod", "x", vec![cause("a", "b"), cause("c", "d")]);
+        assert_eq!(e.message, "Pod \"x\" is invalid: [a: b, c: d]");
+        assert_eq!(e.to_status().at(&["details", "kind"]).and_then(Value::as_str), Some("Pod"));
+    }
+}

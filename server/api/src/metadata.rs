@@ -1,0 +1,313 @@
+//! The rules of `metadata` that hold for every kind: names, namespaces, uid, timestamps, generation.
+//!
+//! Upstream: k8s.io/apiserver `pkg/registry/rest` (`BeforeCreate`, `BeforeUpdate`) and k8s.io/apimachinery
+//! `pkg/api/validation/objectmeta.go`.
+
+use std::cell::OnceCell;
+use std::collections::HashSet;
+
+use plinth_codec::time::Timestamp;
+use plinth_codec::{json, names, Map, Value};
+use smol_str::SmolStr;
+
+use crate::api_error::{ApiError, Cause};
+use crate::field::{self, Place, MOST_FAULTS};
+
+/// The most that the annotations of an object may weigh, keys and values together, in bytes.
+const ANNOTATIONS_MAX: usize = 256 << 10;
+/// What the server appends to `generateName`.
+const GENERATED_SUFFIX: usize = 5;
+/// The longest prefix that is kept of `generateName`.
+pub const GENERATED_PREFIX_MAX: usize = 63 - GENERATED_SUFFIX;
+/// The characters of a generated suffix: no vowels and no look-alikes, as upstream
+/// (apimachinery `pkg/util/rand`).
+const SUFFIX_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+/// The finalizers of the garbage collector.
+pub const FINALIZER_ORPHAN: &str = "orphan";
+/// See [`FINALIZER_ORPHAN`].
+pub const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
+
+/// What happens outside of an object when it is made: time and chance, so that rules stay pure.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// Now, RFC 3339 in UTC with seconds.
+    pub now: SmolStr,
+    /// A fresh UID.
+    pub uid: String,
+}
+
+impl Moment {
+    /// The present one.
+    pub fn present() -> Moment {
+        Moment { now: now(), uid: uuid::Uuid::new_v4().to_string() }
+    }
+}
+
+/// Now, RFC 3339 in UTC with seconds.
+pub fn now() -> SmolStr {
+    Timestamp::now().to_rfc3339()
+}
+
+/// Five characters by chance, for `generateName`.
+pub fn suffix() -> String {
+    let random = uuid::Uuid::new_v4();
+    let bytes = random.as_bytes().iter().take(GENERATED_SUFFIX);
+    bytes.map(|b| char::from(SUFFIX_CHARACTERS[usize::from(*b) % SUFFIX_CHARACTERS.len()])).collect()
+}
+
+/// Metadata of an object, made where absent.
+pub fn of(object: &mut Value) -> Result<&mut Map, ApiError> {
+    object.object_at_mut(&["metadata"]).ok_or_else(|| ApiError::bad_request("metadata is not an object"))
+}
+
+/// A text field of metadata; empty when absent.
+pub fn text<'a>(object: &'a Value, key: &str) -> &'a str {
+    object.str_at(&["metadata", key]).unwrap_or_default()
+}
+
+/// Whether `metadata.deletionTimestamp` is set.
+pub fn is_deleting(object: &Value) -> bool {
+    object.at(&["metadata", "deletionTimestamp"]).is_some_and(|t| !t.is_null())
+}
+
+/// The finalizers, in order.
+pub fn finalizers(object: &Value) -> Vec<&str> {
+    let list = object.at(&["metadata", "finalizers"]).and_then(Value::as_array);
+    list.map(|l| l.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
+}
+
+/// Clears what a client cannot set at create.
+///
+/// # Errors
+/// When metadata is no object.
+pub fn wipe_system_fields(object: &mut Value) -> Result<(), ApiError> {
+    let metadata = of(object)?;
+    const SET_BY_SERVER: [&str; 6] = [
+        "uid",
+        "creationTimestamp",
+        "resourceVersion",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+    ];
+    for key in SET_BY_SERVER {
+        metadata.remove(key);
+    }
+    Ok(())
+}
+
+/// Leaves each owner once; the UIDs of those that were there more than once.
+pub fn dedup_owners(object: &mut Value) -> Vec<String> {
+    let owners = object.get_mut("metadata").and_then(|m| m.get_mut("ownerReferences"));
+    let Some(owners) = owners.and_then(Value::as_array_mut).filter(|owners| owners.len() > 1) else {
+        return Vec::new();
+    };
+    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+    let mut twice: Vec<String> = Vec::new();
+    // There may be as many as fit into a body, so each is looked up and not compared with all others.
+    let (mut seen, mut told) = (HashSet::new(), HashSet::new());
+    for owner in owners.drain(..) {
+        let mut text = Vec::with_capacity(256);
+        json::write_untyped(&owner, &mut text);
+        if seen.insert(text) {
+            kept.push(owner);
+            continue;
+        }
+        let uid = owner.str_at(&["uid"]).unwrap_or_default().to_owned();
+        if told.insert(uid.clone()) {
+            twice.push(uid);
+        }
+    }
+    *owners = kept;
+    twice
+}
+
+/// Carries over what an update cannot change, before validation. The generation counts a change of anything
+/// but metadata and status.
+///
+/// # Errors
+/// When metadata is no object.
+pub fn prepare_update(object: &mut Value, old: &Value) -> Result<(), ApiError> {
+    let old_metadata = old.get("metadata").and_then(Value::as_object);
+    let kept = |key: &str| old_metadata.and_then(|m| m.get(key)).filter(|v| !v.is_null()).cloned();
+    let metadata = of(object)?;
+    metadata.remove("selfLink");
+    if metadata.get("uid").and_then(Value::as_str).unwrap_or_default().is_empty() {
+        metadata.insert("uid", kept("uid").unwrap_or_default());
+    }
+    for key in ["creationTimestamp", "generation"] {
+        match kept(key) {
+            Some(value) => metadata.insert(key, value),
+            None => metadata.remove(key),
+        };
+    }
+    // What says that the object goes stays; where nothing says so, it cannot be written: that is a fault of the change.
+    if let Some(value) = kept("deletionTimestamp") {
+        metadata.insert("deletionTimestamp", value);
+    }
+    if metadata.get("deletionGracePeriodSeconds").is_none_or(Value::is_null) {
+        match kept("deletionGracePeriodSeconds") {
+            Some(value) => metadata.insert("deletionGracePeriodSeconds", value),
+            None => metadata.remove("deletionGracePeriodSeconds"),
+        };
+    }
+    Ok(())
+}
+
+/// 400: an update whose object has no name.
+pub fn nameless(name: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+    ))
+}
+
+/// Faults of a change of metadata.
+pub fn validate_update(object: &Value, old: &Value) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    for key in ["name", "namespace", "uid", "creationTimestamp"] {
+        let (new, old) = (text(object, key), text(old, key));
+        if new != old {
+            faults.push(field::invalid(format!("metadata.{key}"), new, "field is immutable"));
+        }
+    }
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let [new, old] = [object, old].map(|o| o.at(&["metadata", key]).filter(|value| !value.is_null()));
+        if new != old {
+            let shown = new.cloned().unwrap_or_default();
+            faults.push(field::invalid(format!("metadata.{key}"), shown, "field is immutable"));
+        }
+    }
+    if is_deleting(old) {
+        let before: HashSet<&str> = finalizers(old).into_iter().collect();
+        let mut extra: Vec<&str> = finalizers(object).into_iter().filter(|f| !before.contains(f)).collect();
+        extra.sort_unstable();
+        if !extra.is_empty() {
+            let quoted: Vec<String> = extra.iter().map(|f| format!("{f:?}")).collect();
+            faults.push(field::forbidden(
+                "metadata.finalizers",
+                &format!(
+                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                    quoted.join(", ")
+                ),
+            ));
+        }
+    }
+    faults
+}
+
+/// Faults of a map of labels.
+pub fn label_faults(labels: Option<&Value>, path: Place<'_>) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    for (key, value) in labels.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
+        if faults.len() >= MOST_FAULTS {
+            break;
+        }
+        faults.extend(names::qualified_name_faults(key).iter().map(|m| field::invalid(path, key.clone(), m)));
+        let value = value.as_str().unwrap_or_default();
+        faults.extend(names::label_value_faults(value).iter().map(|m| field::invalid(path, value, m)));
+    }
+    faults
+}
+
+/// Faults of annotations.
+pub fn annotation_faults(annotations: Option<&Value>, path: Place<'_>) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    let mut size = 0usize;
+    for (key, value) in annotations.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
+        if faults.len() < MOST_FAULTS {
+            let messages = names::qualified_name_faults(&key.to_lowercase());
+            faults.extend(messages.iter().map(|m| field::invalid(path, key.clone(), m)));
+        }
+        size += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if size > ANNOTATIONS_MAX {
+        faults.push(field::too_long(path, ANNOTATIONS_MAX));
+    }
+    faults
+}
+
+/// Owner-reference errors carry no index, as upstream's.
+pub fn owner_faults(owners: Option<&Value>) -> Vec<Cause> {
+    const PATH: &str = "metadata.ownerReferences";
+    let mut faults = Vec::new();
+    let mut controller: Option<String> = None;
+    // Shown once for all: each of many faults would copy the whole list.
+    let all = OnceCell::new();
+    let all = || all.get_or_init(|| owners.map(field::shown).unwrap_or_default());
+    for owner in owners.and_then(Value::as_array).unwrap_or_default() {
+        if faults.len() >= MOST_FAULTS {
+            break;
+        }
+        let text = |key: &str| owner.str_at(&[key]).unwrap_or_default();
+        let api_version = text("apiVersion");
+        if api_version.is_empty() {
+            faults.push(field::invalid(
+                format!("{PATH}.apiVersion"),
+                api_version,
+                "version must not be empty",
+            ));
+        }
+        for key in ["kind", "name", "uid"] {
+            if text(key).is_empty() {
+                faults.push(field::invalid(format!("{PATH}.{key}"), "", "must not be empty"));
+            }
+        }
+        if api_version == "v1" && text("kind") == "Event" {
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            faults.push(field::invalid(PATH, owner.clone(), why));
+        }
+        if owner.get("controller").and_then(Value::as_bool) == Some(true) {
+            let this = format!("{}/{}", text("kind"), text("name"));
+            match &controller {
+                Some(first) => {
+                    let why = format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                    );
+                    faults.push(field::invalid_shown(PATH, all(), &why));
+                }
+                None => controller = Some(this),
+            }
+        }
+    }
+    faults
+}
+
+/// Built-in kinds want a name of a domain; custom resources may have any.
+pub fn finalizer_faults(finalizers: &[&str], is_builtin: bool) -> Vec<Cause> {
+    const PATH: &str = "metadata.finalizers";
+    let mut faults: Vec<Cause> = finalizers
+        .iter()
+        .flat_map(|f| names::qualified_name_faults(f).into_iter().map(move |m| field::invalid(PATH, *f, &m)))
+        .take(MOST_FAULTS)
+        .collect();
+    if is_builtin {
+        let standard = ["kubernetes", FINALIZER_ORPHAN, FINALIZER_FOREGROUND];
+        let why = "name is neither a standard finalizer name nor is it fully qualified";
+        let odd = finalizers.iter().enumerate().filter(|(_, f)| !f.contains('/') && !standard.contains(*f));
+        faults.extend(odd.take(MOST_FAULTS).map(|(i, f)| field::invalid(format!("{PATH}[{i}]"), *f, why)));
+    }
+    if finalizers.contains(&FINALIZER_ORPHAN) && finalizers.contains(&FINALIZER_FOREGROUND) {
+        let all: Vec<Value> = finalizers.iter().map(|f| Value::from(*f)).collect();
+        let why = format!("finalizer {FINALIZER_ORPHAN} and {FINALIZER_FOREGROUND} cannot be both set");
+        faults.push(field::invalid(PATH, all, &why));
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_is_there_once() {
+        let mut object = json::parse(
+            br#"{"metadata":{"ownerReferences":[{"uid":"a"},{"uid":"b"},{"uid":"a"},{"uid":"a"},{"uid":"a","name":"other"}]}}"#,
+        )
+        .unwrap();
+        assert_eq!(dedup_owners(&mut object), ["a"]);
+        let kept = object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array).unwrap();
+        assert_eq!(kept.len(), 3);
+        assert_eq!(dedup_owners(&mut object), Vec::<String>::new());
+        assert_eq!(dedup_owners(&mut Value::object()), Vec::<String>::new());
+    }
+}

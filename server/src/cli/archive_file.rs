@@ -1,0 +1,125 @@
+//! The file that a backup is written to before it gets its name.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::bootstrap::files::{is_at, parent, sync_parent};
+use crate::private_files;
+
+/// A file beside the archive, with a name that no other backup uses. Locked while it is written; removed when it is dropped unfinished.
+pub(super) struct UnfinishedArchive {
+    path: PathBuf,
+    file: File,
+}
+
+/// What the names of unfinished archives add to that of the archive, before a number.
+const SUFFIX: &str = ".unfinished-";
+/// More unfinished archives of one name do not lie side by side.
+const MOST: u32 = 1000;
+
+impl UnfinishedArchive {
+    /// Creates the file for the archive `to`. Files that killed backups have left are removed.
+    ///
+    /// # Errors
+    /// When the file cannot be created.
+    pub(super) fn create(to: &Path) -> io::Result<UnfinishedArchive> {
+        remove_abandoned(to);
+        for number in 0..MOST {
+            let mut path = to.to_owned().into_os_string();
+            path.push(format!("{SUFFIX}{}-{number}", std::process::id()));
+            let path = PathBuf::from(path);
+            match private_files::create_new(&path) {
+                Ok(file) => {
+                    // Where locks are not known, what a killed backup leaves stays.
+                    let is_taken = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+                    // Another backup may have looked before it was locked, and removes it then.
+                    if !is_taken && is_at(&file, &path).unwrap_or(false) {
+                        return Ok(UnfinishedArchive { path, file });
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    return Err(io::Error::new(error.kind(), format!("creating {}: {error}", path.display())))
+                }
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// The file, to write to.
+    ///
+    /// # Errors
+    /// When the process has no room for another open file.
+    pub(super) fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
+    /// Gives the file, which is synced, the name of the archive, durably. An archive that is there by now stays.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`], or what the file system answers.
+    pub(super) fn finish(self, to: &Path) -> io::Result<()> {
+        match fs::hard_link(&self.path, to) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(error),
+            // A file system without links.
+            Err(_) => fs::rename(&self.path, to)?,
+            Ok(()) => fs::remove_file(&self.path)?,
+        }
+        sync_parent(to)
+    }
+}
+
+impl Drop for UnfinishedArchive {
+    fn drop(&mut self) {
+        // After `finish` it is not there any more; otherwise the error that counts is another one.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Removes unfinished archives of that name that nobody has locked. What cannot be removed is in nobody's way.
+fn remove_abandoned(to: &Path) {
+    let Some(prefix) = to.file_name().map(|name| format!("{}{SUFFIX}", name.to_string_lossy())) else {
+        return;
+    };
+    let Ok(entries) = fs::read_dir(parent(to)) else { return };
+    for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)) {
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file && File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn backups_at_once_do_not_share_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("x.backup");
+        let names = || {
+            let mut names: Vec<_> =
+                fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        let first = UnfinishedArchive::create(&to).unwrap();
+        first.file().unwrap().write_all(b"first").unwrap();
+        let second = UnfinishedArchive::create(&to).unwrap();
+        second.file().unwrap().write_all(b"second, longer").unwrap();
+        assert_eq!(names().len(), 2, "one does not remove the other's: it is locked");
+        first.finish(&to).unwrap();
+        assert_eq!(second.finish(&to).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&to).unwrap(), b"first");
+        // What a killed one has left.
+        let left = dir.path().join("x.backup.unfinished-1-0");
+        fs::write(&left, b"rest").unwrap();
+        fs::write(dir.path().join("y.backup.unfinished-1-0"), b"of another").unwrap();
+        drop(UnfinishedArchive::create(&to).unwrap());
+        assert_eq!(names(), ["x.backup", "y.backup.unfinished-1-0"]);
+    }
+}

@@ -1,0 +1,152 @@
+//! What a resource demands of the metadata of its objects: namespace, name, generation.
+//!
+//! Upstream: k8s.io/apiserver `pkg/registry/rest` (`BeforeCreate`, `BeforeUpdate`) and k8s.io/apimachinery
+//! `pkg/api/validation/objectmeta.go`.
+
+use plinth_api::api_error::{ApiError, Cause};
+use plinth_api::field;
+use plinth_api::metadata::{
+    annotation_faults, finalizer_faults, finalizers, label_faults, of, owner_faults, suffix, Moment,
+    GENERATED_PREFIX_MAX,
+};
+use plinth_api::request_info::RequestInfo;
+use plinth_codec::{names, Map, Value};
+
+use super::ResourceType;
+use crate::strategy::{Deletion, Generation, NameRule};
+
+/// The object's namespace must be absent or the request's; that of an object of the cluster is dropped (apiserver
+/// `pkg/registry/rest`, `EnsureObjectNamespaceMatchesRequestNamespace`).
+///
+/// # Errors
+/// 400 in upstream's words.
+pub fn match_namespace(
+    resource: &ResourceType,
+    info: &RequestInfo,
+    object: &mut Value,
+) -> Result<(), ApiError> {
+    let metadata = of(object)?;
+    let given = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    let expected = if resource.row.namespaced { info.namespace.as_str() } else { "" };
+    if given.is_empty() {
+        if expected.is_empty() {
+            metadata.remove("namespace");
+        } else {
+            metadata.insert("namespace", expected);
+        }
+        return Ok(());
+    }
+    if given == expected {
+        return Ok(());
+    }
+    if expected.is_empty() {
+        metadata.remove("namespace");
+        return Ok(());
+    }
+    let why = "the namespace of the provided object does not match the namespace sent on the request";
+    Err(ApiError::bad_request(why))
+}
+
+/// Sets what the server sets at birth. The name is generated first.
+///
+/// # Errors
+/// When metadata is no object.
+pub fn prepare_create(resource: &ResourceType, object: &mut Value, moment: &Moment) -> Result<(), ApiError> {
+    let metadata = of(object)?;
+    let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
+    let prefix = metadata.get("generateName").and_then(Value::as_str).unwrap_or_default();
+    if name.is_empty() && !prefix.is_empty() {
+        let kept = prefix
+            .char_indices()
+            .map(|(i, c)| i + c.len_utf8())
+            .take_while(|end| *end <= GENERATED_PREFIX_MAX);
+        let name = format!("{}{}", &prefix[..kept.last().unwrap_or(0)], suffix());
+        metadata.insert("name", name);
+    }
+    metadata.insert("uid", moment.uid.as_str());
+    metadata.insert("creationTimestamp", moment.now.as_str());
+    if !matches!(resource.strategy.generation, Generation::None | Generation::LaterChanges) {
+        metadata.insert("generation", 1);
+    }
+    Ok(())
+}
+
+/// Raises the generation when the desired state changed; through a subresource annotations do not count.
+pub fn count_generation(resource: &ResourceType, subresource: &str, object: &mut Value, old: &Value) {
+    let strategy = resource.strategy;
+    let differs = |part: &str| object.at(&["metadata", part]) != old.at(&["metadata", part]);
+    let metadata_counts = match strategy.generation {
+        Generation::None | Generation::Birth => return,
+        Generation::Changes | Generation::LaterChanges => false,
+        Generation::ChangesAndAnnotations => subresource.is_empty() && differs("annotations"),
+        Generation::ChangesAndLabels => differs("labels"),
+    };
+    // Without a status subresource the status of a custom resource is a field like any other.
+    let has_own_status = resource.is_custom() && resource.row.subresource("status").is_none();
+    let changed = desired_state_differs(object, old)
+        || (has_own_status && object.get("status") != old.get("status"))
+        || metadata_counts;
+    if changed {
+        let generation = old.at(&["metadata", "generation"]).and_then(Value::as_int).unwrap_or(0);
+        if let Some(metadata) = object.object_at_mut(&["metadata"]) {
+            metadata.insert("generation", generation.saturating_add(1));
+        }
+    }
+}
+
+/// Faults of an object's metadata at create and update. The name is checked by the resource's rule at create,
+/// and as a path segment always, as upstream does.
+pub fn validate(resource: &ResourceType, object: &Value, creating: bool) -> Vec<Cause> {
+    let empty = Map::new();
+    let metadata = object.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+    let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
+    let mut faults = Vec::new();
+    let prefix = text("generateName");
+    if creating && !prefix.is_empty() {
+        // The dash before the suffix is no end (upstream's maskTrailingDash).
+        let masked = prefix.strip_suffix('-').map_or(prefix.to_owned(), |start| format!("{start}a"));
+        let messages = name_faults(resource.strategy.name, &masked);
+        faults.extend(messages.iter().map(|m| field::invalid("metadata.generateName", prefix, m)));
+    }
+    let name = text("name");
+    if name.is_empty() {
+        faults.push(field::required("metadata.name", "name or generateName is required"));
+    } else {
+        let messages = match creating {
+            true => name_faults(resource.strategy.name, name),
+            false => names::path_segment_faults(name),
+        };
+        faults.extend(messages.iter().map(|m| field::invalid("metadata.name", name, m)));
+    }
+    if resource.row.namespaced {
+        let messages = names::dns1123_label_faults(text("namespace"));
+        faults.extend(messages.iter().map(|m| field::invalid("metadata.namespace", text("namespace"), m)));
+    }
+    faults.extend(label_faults(metadata.get("labels"), format_args!("metadata.labels")));
+    faults.extend(annotation_faults(metadata.get("annotations"), format_args!("metadata.annotations")));
+    faults.extend(owner_faults(metadata.get("ownerReferences")));
+    // That of definitions has no slash, and theirs are checked as those of custom resources.
+    let wants_domain = !resource.is_custom() && resource.strategy.deletion != Deletion::Definition;
+    faults.extend(finalizer_faults(&finalizers(object), wants_domain));
+    faults
+}
+
+fn name_faults(rule: NameRule, name: &str) -> Vec<String> {
+    match rule {
+        NameRule::Subdomain => names::dns1123_subdomain_faults(name),
+        NameRule::Label => names::dns1123_label_faults(name),
+        NameRule::Label1035 => names::dns1035_label_faults(name),
+        NameRule::PathSegment => names::path_segment_faults(name),
+    }
+}
+
+/// Whether anything but metadata, status and type metadata differs.
+fn desired_state_differs(new: &Value, old: &Value) -> bool {
+    !desired_state(new).eq(desired_state(old))
+}
+
+/// The members that say what is wanted, in key order.
+fn desired_state(object: &Value) -> impl Iterator<Item = (&smol_str::SmolStr, &Value)> {
+    let members = object.as_object().into_iter().flat_map(Map::iter);
+    members.filter(|(k, _)| !matches!(k.as_str(), "metadata" | "status" | "kind" | "apiVersion"))
+}
