@@ -471,6 +471,8 @@ pub(crate) enum Access {
     Create,
     Write,
     Read,
+    /// To be asked what its MANIFEST knows, whatever is the matter with its tables.
+    Manifest,
     /// To be written, whatever the MANIFEST says of the logs.
     Untracked,
     /// The same, with column families that have lost all their tables.
@@ -516,13 +518,13 @@ pub(crate) fn open_sound_tables(path: &Path, memory: &Memory) -> Result<DB> {
 }
 
 /// What the MANIFEST of a data directory knows of the logs. RocksDB is asked about a view of the database in which the logs are
-/// blank.
+/// blank, and does not mind tables that are damaged or missing.
 pub(crate) fn ask_manifest(dir: &Path, logs: &[Log], torn: Option<&TornManifest>) -> Result<Known> {
     let logs: Vec<(PathBuf, u64)> = logs.iter().map(|log| (log.path.clone(), log.bytes)).collect();
     let view = View::temporary(&dir.join(DATABASE), &Logs::Blank(&logs), torn)?;
     let memory = Options::new(dir).memory;
     let cache = Cache::new_lru_cache(memory.block_cache);
-    let (db, _) = open_database(view.path(), &memory, &cache, Access::Read)?;
+    let (db, _) = open_database(view.path(), &memory, &cache, Access::Manifest)?;
     let oldest = db.property_int_value("rocksdb.min-log-number-to-keep")?.unwrap_or(0);
     Ok(Known { oldest, sequence: db.latest_sequence_number() })
 }
@@ -551,6 +553,9 @@ fn open_database(path: &Path, memory: &Memory, cache: &Cache, access: Access) ->
     options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
     // The newest log is not among those; see `watermark`.
     options.set_track_and_verify_wals_in_manifest(!matches!(access, Access::Untracked | Access::SoundTables));
+    if access == Access::Manifest {
+        options.set_paranoid_checks(false);
+    }
     if access == Access::SoundTables {
         options.create_missing_column_families(true);
     }
@@ -563,7 +568,9 @@ fn open_database(path: &Path, memory: &Memory, cache: &Cache, access: Access) ->
         .into_iter()
         .map(|family| ColumnFamilyDescriptor::new(family.name(), family_options(family, memory, cache)));
     let opened = match access {
-        Access::Read => DB::open_cf_descriptors_read_only(&options, path, families, false),
+        Access::Read | Access::Manifest => {
+            DB::open_cf_descriptors_read_only(&options, path, families, false)
+        }
         Access::Create | Access::Write | Access::Untracked | Access::SoundTables => {
             DB::open_cf_descriptors(&options, path, families)
         }

@@ -200,6 +200,49 @@ fn a_store_whose_log_has_everything_survives_the_loss_of_all_else() {
     }
 }
 
+/// A log that is needed no longer, which a crash between the MANIFEST's sync and the log's removal leaves, costs nothing: neither where
+/// the MANIFEST tells so, nor where it is lost and the tables have to.
+#[test]
+fn a_log_that_is_needed_no_longer_is_left_out() {
+    let live = scratch();
+    let engine = Engine::open(Options::new(live.path())).unwrap();
+    for n in 0..KEYS {
+        put(&engine, n, "first");
+    }
+    let stale = wal_files(live.path()).pop().unwrap();
+    let stale = (stale.file_name().unwrap().to_owned(), fs::read(&stale).unwrap());
+    for n in 0..KEYS {
+        put(&engine, n, "second");
+    }
+    engine.close().unwrap();
+    drop(engine);
+    let engine = Engine::open(Options::new(live.path())).unwrap();
+    put(&engine, 0, "third");
+    let image = scratch();
+    copy_dir(live.path(), image.path());
+    let expected = state(&engine);
+    drop(engine);
+    let log_tables = tables_of(image.path(), "log");
+    let changes: [(&str, &dyn Fn(&Path)); 3] = [
+        ("a damaged table", &|db| truncated(&db.join(log_tables[0].file_name().unwrap()), 10)),
+        ("a missing table", &|db| fs::remove_file(db.join(log_tables[0].file_name().unwrap())).unwrap()),
+        ("no CURRENT", &|db| fs::remove_file(db.join("CURRENT")).unwrap()),
+    ];
+    for (what, change) in changes {
+        for is_torn in [false, true] {
+            let (dir, done, notes) = repaired(image.path(), |db| {
+                assert!(!db.join(&stale.0).exists(), "it is gone from the live store");
+                let end = if is_torn { stale.1.len() - 10 } else { stale.1.len() };
+                fs::write(db.join(&stale.0), &stale.1[..end]).unwrap();
+                change(db);
+            });
+            let done = done.unwrap_or_else(|error| panic!("{what}: {error}: {notes:?}"));
+            assert_eq!((done.log_bytes, done.lost, done.reverted), (0, 0, 0), "{what}: {done:?}: {notes:?}");
+            assert_eq!(opened(dir.path()).0, expected, "{what}, torn: {is_torn}");
+        }
+    }
+}
+
 #[test]
 fn what_a_damaged_log_costs_is_named() {
     let (image, _, head) = killed(false);

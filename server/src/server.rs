@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
 
 use crate::admission::Admission;
 use crate::authn::Authenticator;
@@ -70,6 +71,8 @@ pub struct Server {
     pub limits: Limits,
     /// Turns true when the server is to stop: watches end, new requests are refused.
     pub stopping: watch::Receiver<bool>,
+    /// The tasks beside the requests. The store is closed when they have ended.
+    pub tasks: TaskTracker,
 }
 
 impl Server {
@@ -78,7 +81,8 @@ impl Server {
         self.registry.snapshot()
     }
 
-    /// Runs a task beside the requests until the server stops or its storage fails for good.
+    /// Runs a task beside the requests until the server stops or its storage fails for good. One that is at work on another thread
+    /// at that moment goes on to its next await, so whoever closes the store waits for [`Server::tasks`] first.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         let (mut stopping, failed) = (self.stopping.clone(), self.store.engine().failed());
         let ended = async move {
@@ -88,25 +92,20 @@ impl Server {
                 _ = failed => {}
             }
         };
-        spawn_until(ended, task)
+        self.tasks.spawn(until(ended, task))
     }
 }
 
-/// Runs a task beside the requests until `ended` is there.
+/// Runs `task` until `ended` is ready.
 ///
-/// Whether it is is looked at first, each time that the task would go on: what the task would meet after that (a closed store, or
-/// one that has failed) is no error that it should warn of or start again for.
-fn spawn_until(
-    ended: impl Future<Output = ()> + Send + 'static,
-    task: impl Future<Output = ()> + Send + 'static,
-) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        tokio::select! {
-            biased;
-            () = ended => {}
-            () = task => {}
-        }
-    })
+/// `ended` is polled first, each time that the task would go on: what the task would meet after that (a closed store, or one that has
+/// failed) is no error that it should warn of or start again for.
+async fn until(ended: impl Future<Output = ()>, task: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = ended => {}
+        () = task => {}
+    }
 }
 
 /// Bounds on what one request may take.
@@ -156,10 +155,10 @@ mod tests {
             let stopped = async move {
                 let _ = stopping.wait_for(|stop| *stop).await;
             };
-            let task = spawn_until(stopped, async move {
+            let task = tokio::spawn(until(stopped, async move {
                 feed.notified().await;
                 counter.fetch_add(1, Ordering::Relaxed);
-            });
+            }));
             tokio::task::yield_now().await;
             stop.send_replace(true);
             closed.notify_one();

@@ -6,6 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
 
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, ObjectMeta, PostParams};
 use plinth_tests::eventually;
 use plinth_tests::server::{launch, TestServer};
 use tempfile::TempDir;
@@ -96,8 +98,23 @@ async fn a_stop_is_no_news_in_the_log() {
     // A connection that is open and asks for nothing keeps nobody waiting.
     let client = server.client().await;
     client.apiserver_version().await.expect("it serves");
+    // The controllers are at work: each namespace is given an account and a ConfigMap.
+    let namespaces: Api<Namespace> = Api::all(server.client().await);
+    let writer = namespaces.clone();
+    let busy = tokio::spawn(async move {
+        for number in 0.. {
+            let metadata = ObjectMeta { name: Some(format!("busy-{number}")), ..ObjectMeta::default() };
+            let namespace = Namespace { metadata, ..Namespace::default() };
+            if writer.create(&PostParams::default(), &namespace).await.is_err() {
+                return;
+            }
+        }
+    });
+    eventually("some are made", || async { namespaces.get_opt("busy-20").await.is_ok_and(|found| found.is_some()) })
+        .await;
     server.terminate().await;
     drop(client);
+    busy.await.expect("it ends");
     let log = server.log_tail(50);
     assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
 }

@@ -323,8 +323,10 @@ fn sound_logs(
     repaired: &mut Repaired,
     note: &mut impl FnMut(String),
 ) -> Result<SoundLogs> {
-    // Where the MANIFEST cannot be asked, all logs are needed.
-    let oldest = store::ask_manifest(dir, logs, torn).map_or(0, |known| known.oldest);
+    let oldest = match store::ask_manifest(dir, logs, torn) {
+        Ok(known) => known.oldest,
+        Err(_) => oldest_behind_tables(dir, logs)?,
+    };
     let (mut kept, mut end, mut dropped) = (Vec::new(), None, BTreeMap::new());
     let mut next = None;
     let mut broken = false;
@@ -370,6 +372,17 @@ fn sound_logs(
         }
     }
     Ok(SoundLogs { kept, end, dropped })
+}
+
+/// The number of the oldest log that is needed, as the tables tell it: all families are flushed together, so whatever is older than their
+/// newest sequence number is in them. For when the MANIFEST cannot be asked: a log that a crash left over does not go on at the next.
+fn oldest_behind_tables(dir: &Path, logs: &[Log]) -> Result<u64> {
+    let path = dir.join(REPAIRING);
+    directory::remove_unfinished(&path)?;
+    let view = View::at(path, &dir.join(DATABASE), &Logs::Cut(&[]), None)?;
+    let flushed = store::open_sound_tables(view.path(), &Options::new(dir).memory)?.latest_sequence_number();
+    let goes_on = |log: &&Log| log.contents.first.is_some_and(|first| first <= flushed.saturating_add(1));
+    Ok(logs.iter().rev().find(goes_on).map_or(0, |log| log.number))
 }
 
 fn watermark_revision(dir: &Path) -> Revision {

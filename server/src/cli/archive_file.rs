@@ -13,7 +13,7 @@ pub(super) struct UnfinishedArchive {
     file: File,
 }
 
-/// What the names of unfinished archives add to that of the archive, before a number.
+/// What the names of unfinished archives add to that of the archive, before the number of the process and one of its own.
 const SUFFIX: &str = ".unfinished-";
 /// More unfinished archives of one name do not lie side by side.
 const MOST: u32 = 1000;
@@ -83,7 +83,11 @@ fn remove_abandoned(to: &Path) {
         return;
     };
     let Ok(entries) = fs::read_dir(parent(to)) else { return };
-    for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)) {
+    let is_ours = |name: &str| {
+        let numbers = name.strip_prefix(&prefix).and_then(|numbers| numbers.split_once('-'));
+        numbers.is_some_and(|(process, number)| process.parse::<u32>().is_ok() && number.parse::<u32>().is_ok())
+    };
+    for entry in entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_ours)) {
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
         if is_file && File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
             let _ = fs::remove_file(entry.path());
@@ -118,8 +122,11 @@ mod tests {
         // What a killed one has left.
         let left = dir.path().join("x.backup.unfinished-1-0");
         fs::write(&left, b"rest").unwrap();
-        fs::write(dir.path().join("y.backup.unfinished-1-0"), b"of another").unwrap();
+        let others = ["x.backup.unfinished-1-notes", "x.backup.unfinished-copy", "y.backup.unfinished-1-0"];
+        for other in others {
+            fs::write(dir.path().join(other), b"of another").unwrap();
+        }
         drop(UnfinishedArchive::create(&to).unwrap());
-        assert_eq!(names(), ["x.backup", "y.backup.unfinished-1-0"]);
+        assert_eq!(names(), ["x.backup", others[0], others[1], others[2]]);
     }
 }

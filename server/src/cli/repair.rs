@@ -92,7 +92,9 @@ fn report(repaired: &Repaired) {
             "revisions {first} to {last} can be read in them, and are not in the repaired store as a whole"
         );
     }
-    println!("objects: {kept} stay, of which {reverted} in an older version; {lost} are lost");
+    // Of what was in damaged tables alone, or in revisions that are missing, nothing tells how much it was.
+    let at_least = if *gaps > 0 || missing.is_some() { "at least " } else { "" };
+    println!("objects: {kept} stay, of which {reverted} in an older version; {at_least}{lost} are lost");
     if let Some((first, last)) = missing {
         println!(
             "revisions {first} to {last}, at least, were written and are missing: objects created in them are lost, those updated or \

@@ -13,6 +13,7 @@ use plinth_engine::{Engine, Options};
 use tokio::signal::unix::{signal, SignalKind};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::task::TaskTracker;
 
 use super::upstream::{UpstreamFlagError, UpstreamFlags};
 use crate::admission::options::BadPlugins;
@@ -322,6 +323,8 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     running.stop().await
 }
 
+/// How long the tasks beside the requests may take to end.
+const END_OF_TASKS: Duration = Duration::from_secs(5);
 /// How long a server whose storage has failed goes on to answer: long enough for the answers to writes
 /// under way, and for a probe to see that it is unhealthy.
 const ANSWER_AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -389,6 +392,9 @@ impl Running {
         if let Err(fault) = self.serving.await {
             tracing::error!(%fault, "the listener failed");
         }
+        self.server.tasks.close();
+        // None of them blocks, so they end at their next await. One that does not meets a closed store, which it can bear.
+        let _ = tokio::time::timeout(END_OF_TASKS, self.server.tasks.wait()).await;
         self.server.audit.drain().await;
         let engine = self.server.store.engine().clone();
         tokio::task::spawn_blocking(move || engine.close()).await.map_err(|fault| ServeError::Io {
@@ -497,6 +503,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
             ..Limits::default()
         },
         stopping: stopping.clone(),
+        tasks: TaskTracker::new(),
     });
     let follower = server.clone();
     server.spawn(async move { follower.authenticator.follow().await });

@@ -243,9 +243,9 @@ impl Definitions {
         }
         let rows = known.rows.as_ref().map(|(_, rows)| rows.clone());
         let established = known.is_established();
-        let (server, name, cleaned) = (server.clone(), name.clone(), cleaned.clone());
-        tokio::spawn(async move {
-            if let Err(fault) = remove_objects(&server, &name, rows.filter(|_| established)).await {
+        let (remover, name, cleaned) = (server.clone(), name.clone(), cleaned.clone());
+        server.spawn(async move {
+            if let Err(fault) = remove_objects(&remover, &name, rows.filter(|_| established)).await {
                 tracing::warn!(%fault, definition = %name, "objects cannot be removed yet");
                 tokio::time::sleep(RESTART).await;
             }
