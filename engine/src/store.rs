@@ -568,9 +568,7 @@ fn open_database(path: &Path, memory: &Memory, cache: &Cache, access: Access) ->
         .into_iter()
         .map(|family| ColumnFamilyDescriptor::new(family.name(), family_options(family, memory, cache)));
     let opened = match access {
-        Access::Read | Access::Manifest => {
-            DB::open_cf_descriptors_read_only(&options, path, families, false)
-        }
+        Access::Read | Access::Manifest => DB::open_cf_descriptors_read_only(&options, path, families, false),
         Access::Create | Access::Write | Access::Untracked | Access::SoundTables => {
             DB::open_cf_descriptors(&options, path, families)
         }

@@ -10,7 +10,6 @@ use hyper::Method;
 use percent_encoding::percent_decode_str;
 use plinth_codec::json;
 
-use crate::authn::jwt::{self, VerifyingKey};
 use crate::authn::oidc::config::Configuration as OidcConfiguration;
 use crate::authn::token_file::TokenFile;
 use crate::authn::{impersonation, websocket};
@@ -20,6 +19,7 @@ use crate::storage::stored::{self, Head, Stored};
 use crate::{admission, audit, authn, authz, custom_resources, encryption};
 use plinth_api::query::{parameter, parameters, Query};
 use plinth_api::request_info::{route, Route};
+use plinth_pki::jwt::{self, VerifyingKey};
 
 /// The door of one fuzz target.
 pub type Target = (&'static str, fn(&[u8]));
@@ -35,8 +35,8 @@ pub const ALL: [Target; 11] = [
     ("stored", stored_value),
     ("identity_headers", identity_headers),
     ("jwt", json_web_token),
-    ("pem", crate::certificates::fuzzing::pem_blocks),
-    ("certificate_request", crate::certificates::fuzzing::certificate_request),
+    ("pem", plinth_pki::fuzzing::pem_blocks),
+    ("certificate_request", plinth_pki::fuzzing::certificate_request),
 ];
 
 const METHODS: [Method; 7] =

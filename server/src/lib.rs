@@ -11,7 +11,7 @@
 //! | whether they may | [`authz`] |
 //! | what is filled in and refused around an object | [`admission`] |
 //! | what is recorded of it | [`audit`] |
-//! | the verb | [`handlers`], with [`ownership`], [`strategy`], [`selection`], [`conversion`] |
+//! | the verb | [`handlers`], with [`ownership`], [`plinth_kinds`], [`selection`], [`conversion`] |
 //! | calls to services elsewhere | [`outward`] |
 //! | keys of the curve that ring does not have | [`p521`] |
 //! | objects over the engine | [`storage`], [`encryption`] |
@@ -43,12 +43,12 @@
 //! ```
 
 pub mod admission;
+pub mod allocation;
 pub mod api_services;
 pub mod audit;
 pub mod authn;
 pub mod authz;
 pub mod bootstrap;
-pub mod certificates;
 pub mod cli;
 pub mod controllers;
 pub mod conversion;
@@ -67,7 +67,7 @@ pub mod http;
 pub mod metrics;
 pub mod outward;
 pub mod ownership;
-pub mod p521;
+mod permissions;
 pub mod pipeline;
 pub mod private_files;
 pub mod recovery;
@@ -77,4 +77,3 @@ pub mod representation;
 pub mod selection;
 pub mod server;
 pub mod storage;
-pub mod strategy;

@@ -66,7 +66,7 @@ pub struct Server {
     /// The way to kubelets.
     pub kubelets: Kubelets,
     /// Where the addresses and ports of Services come from.
-    pub services: crate::strategy::allocation::Ranges,
+    pub services: crate::allocation::Ranges,
     /// Settings that handlers look at.
     pub limits: Limits,
     /// Turns true when the server is to stop: watches end, new requests are refused.

@@ -15,9 +15,9 @@ const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const REVIEW: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
 /// Requests of one key, each with what Go's `encoding/pem` and `crypto/x509` make of it
-/// (`server/src/certificates/testdata/judge.go`).
-const JUDGED: &str = include_str!("../../server/src/certificates/testdata/judged.json");
-const KEY: &[u8] = include_bytes!("../../server/src/certificates/testdata/judged-key.pem");
+/// (`server/pki/src/testdata/judge.go`).
+const JUDGED: &str = include_str!("../../server/pki/src/testdata/judged.json");
+const KEY: &[u8] = include_bytes!("../../server/pki/src/testdata/judged-key.pem");
 
 /// A certificate of the server's authority.
 fn identity(server: &TestServer, name: &str, group: &str) -> Identity {

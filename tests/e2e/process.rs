@@ -110,8 +110,10 @@ async fn a_stop_is_no_news_in_the_log() {
             }
         }
     });
-    eventually("some are made", || async { namespaces.get_opt("busy-20").await.is_ok_and(|found| found.is_some()) })
-        .await;
+    eventually("some are made", || async {
+        namespaces.get_opt("busy-20").await.is_ok_and(|found| found.is_some())
+    })
+    .await;
     server.terminate().await;
     drop(client);
     busy.await.expect("it ends");

@@ -5,9 +5,9 @@
 use plinth_codec::Value;
 
 use super::Call;
-use crate::certificates::signers;
-use crate::strategy::certificates as csr;
 use plinth_api::api_error::ApiError;
+use plinth_kinds::certificates as csr;
+use plinth_pki::signers;
 
 const GROUP: &str = "system:masters";
 
@@ -38,15 +38,15 @@ pub(crate) fn error(request: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificates::request::tests::{encode, pem};
-    use crate::certificates::Name;
     use plinth_codec::tree;
+    use plinth_pki::testing::{encode, pem};
+    use plinth_pki::Name;
 
     #[test]
     fn the_subject_is_read() {
         let request = |groups: &[&str], signer: &str| {
             let pem = pem(&encode(&Name::of_user("jane", groups, "").to_der(), None));
-            let text = crate::strategy::certificates::tests::base64(&pem);
+            let text = plinth_codec::base64_text::encode(&pem);
             tree!({ "spec": tree!({ "request": text, "signerName": signer }) })
         };
         assert_eq!(error(&request(&["dev"], signers::CLIENT)), None);

@@ -7,9 +7,9 @@ use plinth_codec::{json, tree, Value};
 
 use super::configuration::expect;
 use super::{namespace_of, Call, Operation};
-use crate::strategy::core::pod::quality_of_service;
-use crate::strategy::validation::scheduling;
 use plinth_api::api_error::{ApiError, Reason};
+use plinth_kinds::core::pod::quality_of_service;
+use plinth_kinds::validation::scheduling;
 
 pub(super) const NAME: &str = "PodTolerationRestriction";
 const DEFAULT: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";

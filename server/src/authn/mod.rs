@@ -18,7 +18,6 @@
 pub mod anonymous;
 pub mod bootstrap_token;
 pub mod impersonation;
-pub mod jwt;
 pub mod oidc;
 mod options;
 pub mod remarks;
@@ -141,7 +140,7 @@ pub enum SetupError {
     Tls(#[from] TlsError),
     /// A key file.
     #[error(transparent)]
-    Key(#[from] jwt::KeyError),
+    Key(#[from] plinth_pki::jwt::KeyError),
     /// A token file.
     #[error(transparent)]
     TokenFile(#[from] token_file::TokenFileError),

@@ -13,10 +13,11 @@ use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::AuthnError;
-use crate::certificates::files;
-use crate::certificates::name::{self, Name, NameError};
-use crate::http::tls::{self, TlsError};
+use crate::http::tls::TlsError;
 use plinth_api::user::{self, User};
+use plinth_pki::files;
+use plinth_pki::name::{self, Name, NameError};
+use plinth_pki::p521;
 
 /// Certificates that a client may show beside its own, and those of one name among them: which of them leads to an authority is
 /// found out by trying, and what there is to try grows with the sixth power of those that share a name.
@@ -129,7 +130,7 @@ fn verifier(file: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     for cert in files::read_certificates(file)? {
         roots.add(cert)?;
     }
-    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), tls::provider()).build()?)
+    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), p521::provider()).build()?)
 }
 
 /// Checks client certificates against the authorities of `--client-ca-file`.
@@ -232,6 +233,9 @@ fn hex(bytes: &[u8]) -> String {
         text
     })
 }
+
+#[cfg(test)]
+mod requests;
 
 #[cfg(test)]
 mod tests {

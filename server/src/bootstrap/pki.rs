@@ -28,11 +28,11 @@ pub use acceptance::Unaccepted;
 
 use super::files::{create_durably, exists, sync_parent};
 use super::Stage;
-use crate::authn::jwt::keys::{self, SigningKey};
-use crate::certificates::authority::AuthorityError;
-use crate::certificates::files::{self, FileError};
-use crate::certificates::signature::{self, SignatureError};
-use crate::certificates::{signers, AlternativeNames, Authority, Name, Template};
+use plinth_pki::authority::AuthorityError;
+use plinth_pki::files::{self, FileError};
+use plinth_pki::jwt::keys::{self, SigningKey};
+use plinth_pki::signature::{self, SignatureError};
+use plinth_pki::{signers, AlternativeNames, Authority, Name, Template};
 
 /// The common name of an authority that is made here.
 const AUTHORITY_NAME: &str = "kubernetes";

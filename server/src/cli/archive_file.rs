@@ -85,7 +85,8 @@ fn remove_abandoned(to: &Path) {
     let Ok(entries) = fs::read_dir(parent(to)) else { return };
     let is_ours = |name: &str| {
         let numbers = name.strip_prefix(&prefix).and_then(|numbers| numbers.split_once('-'));
-        numbers.is_some_and(|(process, number)| process.parse::<u32>().is_ok() && number.parse::<u32>().is_ok())
+        numbers
+            .is_some_and(|(process, number)| process.parse::<u32>().is_ok() && number.parse::<u32>().is_ok())
     };
     for entry in entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_ours)) {
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());

@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use super::upstream::{UpstreamFlagError, UpstreamFlags};
 use crate::admission::options::BadPlugins;
 use crate::admission::AdmissionOptions;
+use crate::allocation::Ranges;
 use crate::api_services;
 use crate::audit::{Audit, AuditError, AuditOptions};
 use crate::authn::{self, AuthenticationOptions, Authenticator};
@@ -52,7 +53,6 @@ use crate::storage::heads::Heads;
 use crate::storage::layout;
 use crate::storage::lengths::Lengths;
 use crate::storage::Store;
-use crate::strategy::allocation::Ranges;
 use plinth_api::api_error::ApiError;
 
 /// Stack of the threads that parse and write objects, in bytes: an object may be nested 10,000 levels deep, and

@@ -11,10 +11,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use plinth_engine::{At, EventKind, Feed, Revision, Subscribe};
 
+use crate::allocation;
 use crate::handlers::Context;
 use crate::server::Server;
 use crate::storage::key;
-use crate::strategy::allocation;
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::Verb;
 

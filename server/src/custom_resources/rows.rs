@@ -13,8 +13,8 @@ use super::definition::{Conversion, Definition, ScalePaths, Version};
 use super::schema::Compiled;
 use crate::registry::{CustomRows, ResourceType, StorageForm};
 use crate::storage::key;
-use crate::strategy;
 use plinth_api::api_error::ApiError;
+use plinth_kinds as strategy;
 
 /// The verbs in the order in which upstream's discovery names them.
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];

@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use super::delete_options::Options;
 use super::{list, respond, write, Context};
 use crate::admission::{self, Call, Operation};
+use crate::allocation;
 use crate::authz::{Attributes, ResourceTarget};
 use crate::custom_resources::present;
 use crate::departing::Departing;
@@ -23,10 +24,10 @@ use crate::representation::{Item, Representation};
 use crate::selection::Selection;
 use crate::storage::stored::Head;
 use crate::storage::{key, object, unchanged, Fetched};
-use crate::strategy::{allocation, Deletion};
 use plinth_api::api_error::ApiError;
 use plinth_api::field;
 use plinth_api::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
+use plinth_kinds::Deletion;
 
 /// How often a delete is tried again when another write came between.
 const ATTEMPTS: usize = 256;

@@ -1,7 +1,7 @@
 //! The verbs, written once for all resources.
 //!
 //! A mutating request goes decode -> (patch) -> default -> prepare -> validate -> transaction -> encode; the
-//! rows of [`crate::registry`] and [`crate::strategy`] say what differs.
+//! rows of [`crate::registry`] and [`plinth_kinds`] say what differs.
 
 mod access_reviews;
 mod binding;

@@ -6,7 +6,7 @@ use plinth_codec::{Map, Value};
 use smol_str::SmolStr;
 
 use super::Context;
-use crate::strategy::Deletion;
+use plinth_kinds::Deletion;
 
 /// Members of an object, by name; `None` for one that is absent.
 pub(super) type Members = Vec<(SmolStr, Option<Value>)>;

@@ -13,21 +13,22 @@ use tokio::sync::OnceCell;
 use super::other_part::{keep_other_part, put_back};
 use super::{key_namespace, respond, Context, Warnings};
 use crate::admission::{self, Call, Operation};
+use crate::allocation;
 use crate::authz::authorized::{self, CreateGrant};
 use crate::authz::rbac::{self, escalation};
 use crate::authz::Authorized;
 use crate::custom_resources::validate;
 use crate::http::body::Body;
 use crate::ownership;
+use crate::permissions::{self, Write};
 use crate::registry::object_meta;
 use crate::representation::{Item, Representation};
 use crate::server::Server;
 use crate::storage::{object, unchanged, Fetched};
-use crate::strategy::permissions::{self, Write};
-use crate::strategy::{allocation, faces};
 use plinth_api::api_error::{ApiError, Cause, Reason};
 use plinth_api::metadata::{self, Moment};
 use plinth_api::request_info::Verb;
+use plinth_kinds::faces;
 
 /// How often a write is tried again when another one came between. Each round somebody wins, so this is
 /// reached only by hundreds of writers of one object.

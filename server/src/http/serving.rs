@@ -13,7 +13,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::tls::{self, ServingCertificate, TlsError};
 use crate::authn::x509::subject;
-use crate::certificates::AlternativeNames;
+use plinth_pki::AlternativeNames;
 
 /// How connections are encrypted.
 #[derive(Clone, Debug, Args)]
@@ -112,7 +112,7 @@ impl TlsOptions {
 
     /// What may be agreed on.
     fn provider(&self) -> Arc<CryptoProvider> {
-        let mut provider = (*tls::provider()).clone();
+        let mut provider = (*plinth_pki::p521::provider()).clone();
         // Go has two names without the hash.
         let named = |name: &str| {
             self.tls_cipher_suites.iter().any(|n| n == name || name.strip_suffix("_SHA256") == Some(n))

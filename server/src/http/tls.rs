@@ -18,8 +18,8 @@ use rustls::{
     DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme, SupportedProtocolVersion,
 };
 
-use crate::certificates::files::{self, FileError};
-use crate::p521;
+use plinth_pki::files::{self, FileError};
+use plinth_pki::p521::provider;
 
 /// What is wrong with a certificate, a key or their combination.
 #[derive(Debug, thiserror::Error)]
@@ -33,13 +33,6 @@ pub enum TlsError {
     /// A certificate authority file that gives no usable verifier.
     #[error("unusable client CA: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
-}
-
-/// The one crypto provider of the process: ring, and a curve more.
-pub fn provider() -> Arc<CryptoProvider> {
-    let mut provider = rustls::crypto::ring::default_provider();
-    p521::extend(&mut provider);
-    Arc::new(provider)
 }
 
 /// The serving certificate: read from its files, and read again when they change. New connections get the newest one;

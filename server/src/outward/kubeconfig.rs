@@ -8,7 +8,7 @@ use plinth_codec::{base64_text, yaml, Value};
 
 use super::client::Origin;
 use super::tls::{self, Trust};
-use crate::certificates::files;
+use plinth_pki::files;
 
 /// Why a kubeconfig leads nowhere.
 #[derive(Debug, thiserror::Error)]

@@ -11,8 +11,8 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::certificates::files::{certificates, read_certificates};
-use crate::http::tls::provider;
+use plinth_pki::files::{certificates, read_certificates};
+use plinth_pki::p521::provider;
 
 /// Where systems keep the authorities that they trust.
 const SYSTEM: [&str; 3] =

@@ -1,7 +1,7 @@
 //! What is served: one [`ResourceType`] for each resource in each version.
 //!
 //! Built-in rows come from the codec's resource table. Verb handlers are written once against these
-//! rows; what differs per kind beyond the rows lies in [`crate::strategy`].
+//! rows; what differs per kind beyond the rows lies in [`plinth_kinds`].
 //!
 //! A [`Registry`] is immutable and has a generation. CustomResourceDefinitions come and go, and each time a new one
 //! is made and published through [`Current`]; rows that did not change are the same `Arc`s in both, which is how a
@@ -23,7 +23,7 @@ use plinth_codec::Value;
 use crate::conversion;
 use crate::custom_resources::CustomVersion;
 use crate::storage::key;
-use crate::strategy::{self, Strategy};
+use plinth_kinds::{self, Strategy};
 
 pub use current::Current;
 
@@ -103,7 +103,7 @@ impl ResourceType {
             storage,
             fields: selector::stored_fields(&row.group, &row.plural).collect(),
             zero_status: builtin.zero(root).get("status").cloned(),
-            strategy: strategy::of(&row.group, &row.plural),
+            strategy: plinth_kinds::of(&row.group, &row.plural),
             custom: None,
             object_start: Bytes::from(object_start),
             item_start: Bytes::from_static(b"{\"metadata\":{\"resourceVersion\":\""),

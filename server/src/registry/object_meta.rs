@@ -13,7 +13,7 @@ use plinth_api::request_info::RequestInfo;
 use plinth_codec::{names, Map, Value};
 
 use super::ResourceType;
-use crate::strategy::{Deletion, Generation, NameRule};
+use plinth_kinds::{Deletion, Generation, NameRule};
 
 /// The object's namespace must be absent or the request's; that of an object of the cluster is dropped (apiserver
 /// `pkg/registry/rest`, `EnsureObjectNamespaceMatchesRequestNamespace`).

@@ -10,11 +10,11 @@ use plinth_codec::{Map, Value};
 use super::{Call, Operation};
 use crate::authz::node::{self, references};
 use crate::authz::{Attributes, ResourceTarget};
-use crate::certificates::signers;
-use crate::strategy::certificates;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata::text;
 use plinth_api::user;
+use plinth_kinds::certificates;
+use plinth_pki::signers;
 
 /// Where the leases of nodes are.
 const LEASES: &str = "kube-node-lease";

@@ -3,11 +3,12 @@
 use plinth_cel::{Budget, Environment, Expression, Output};
 use plinth_codec::Value;
 
-use super::super::expressions::{environment, evaluate, Asker, Conditions, Subject};
+use super::super::expressions::{evaluate, Asker, Conditions, Subject};
 use super::super::matching::list;
 use super::params::ParamKind;
 use plinth_api::api_error::Reason;
 use plinth_api::metadata;
+use plinth_kinds::validation::policies::environment::environment;
 
 /// Most bytes of a message that an expression makes.
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;

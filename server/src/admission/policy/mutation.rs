@@ -6,13 +6,14 @@ use plinth_codec::apply;
 use plinth_codec::patch::{self, PatchError};
 use plinth_codec::Value;
 
-use super::super::expressions::{environment, evaluate, Asker, Conditions, Subject};
+use super::super::expressions::{evaluate, Asker, Conditions, Subject};
 use super::super::matching::list;
 use super::super::{made, Call};
 use super::params::ParamKind;
 use crate::registry::ResourceType;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
+use plinth_kinds::validation::policies::environment::environment;
 
 /// A MutatingAdmissionPolicy, compiled. Immutable; made once for each version of the object.
 pub struct MutatingPolicy {

@@ -22,7 +22,7 @@ use plinth_codec::{patch, Value};
 use tokio::task::JoinSet;
 
 use self::review::Answer;
-use super::expressions::{environment, Asker, Conditions, Subject};
+use super::expressions::{Asker, Conditions, Subject};
 use super::reinvocation::Id;
 use super::{made, matching, Call};
 use crate::audit::latency::{timed, took, Layer};
@@ -33,6 +33,7 @@ use crate::registry::ResourceType;
 use crate::server::Server;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::metadata;
+use plinth_kinds::validation::policies::environment::environment;
 
 /// The plugin that asks the mutating ones.
 pub(super) const MUTATING: &str = "MutatingAdmissionWebhook";

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use plinth_codec::{json, yaml};
 use serde::Deserialize;
 
-use crate::authn::jwt::Algorithm;
 use crate::outward::tls;
+use plinth_pki::jwt::Algorithm;
 
 /// A configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -22,8 +22,8 @@ use tokio::sync::Semaphore;
 
 use super::provider::{self, Provider};
 use super::{Claims, OidcError, Rules};
-use crate::authn::jwt;
 use crate::outward::client::Bounds;
+use plinth_pki::jwt;
 
 /// What an endpoint's answer may take; it is a token.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: jwt::LONGEST };

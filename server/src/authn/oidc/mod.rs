@@ -18,12 +18,12 @@ use rustls::ClientConfig;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::jwt::{self, Algorithm, JwtError, Registered};
 use crate::outward::tls::{self, AuthoritiesError, Trust};
 use config::{ConfigError, Configuration, JwtAuthenticator, PrefixedClaim};
 use distributed::Resolver;
 use expressions::Expressions;
 use plinth_api::user::{self, User};
+use plinth_pki::jwt::{self, Algorithm, JwtError, Registered};
 use provider::Provider;
 
 /// Google's issuer, which its tokens name with and without the scheme.

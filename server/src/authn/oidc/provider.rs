@@ -14,8 +14,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Claims, OidcError};
-use crate::authn::jwt::{self, Algorithm, JwtError, VerifyingKey};
 use crate::outward::client::{Bounds, Client, Origin};
+use plinth_pki::jwt::{self, Algorithm, JwtError, VerifyingKey};
 
 /// The least time between two fetches of an issuer's keys.
 const FETCH_PAUSE: Duration = Duration::from_secs(10);

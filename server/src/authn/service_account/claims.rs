@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::authn::jwt::Registered;
 use plinth_api::user::{self, User};
+use plinth_pki::jwt::Registered;
 
 /// The issuer of tokens that lie in Secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";

@@ -19,7 +19,6 @@ use plinth_codec::error::quoted_list;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::jwt::{self, JwtError, KeyError, SigningKey, VerifyingKey};
 use super::remarks::{remark, Remark};
 use super::Authenticated;
 use crate::storage::Store;
@@ -28,6 +27,7 @@ use claims::{BoundClaims, LegacyClaims, MissingClaim, Reference};
 use last_used::LastUsed;
 use plinth_api::api_error::ApiError;
 use plinth_api::user::User;
+use plinth_pki::jwt::{self, JwtError, KeyError, SigningKey, VerifyingKey};
 
 /// The label that switches the token in a Secret off.
 pub const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";

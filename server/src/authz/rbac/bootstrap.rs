@@ -275,7 +275,7 @@ mod tests {
         let expected = expected();
         assert_eq!(expected.len(), 133);
         for Expected { plural, name, object, .. } in &expected {
-            let strategy = crate::strategy::of(GROUP, plural);
+            let strategy = plinth_kinds::of(GROUP, plural);
             assert_eq!(strategy.faults(object), [], "{plural} {name}");
             assert_eq!(healed(object, object), Healed::Whole, "{plural} {name}");
         }

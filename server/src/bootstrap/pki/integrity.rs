@@ -11,7 +11,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::SubjectPublicKeyInfo;
 use yasna::ASN1Result;
 
-use crate::certificates::signature::{self, SignatureError};
+use plinth_pki::signature::{self, SignatureError};
 
 /// Why a certificate is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,11 +6,11 @@ use plinth_codec::Value;
 
 use super::{add_condition, get, update};
 use crate::authz::{Attributes, ResourceTarget};
-use crate::certificates::{signers, CertificateRequest};
 use crate::server::Server;
-use crate::strategy::certificates as csr;
 use plinth_api::api_error::ApiError;
 use plinth_api::user::User;
+use plinth_kinds::certificates as csr;
+use plinth_pki::{signers, CertificateRequest};
 
 /// Approves one request, when one of the two permissions allows it.
 pub(in crate::controllers) async fn approve(server: Arc<Server>, name: String) -> Result<(), ApiError> {

@@ -9,12 +9,12 @@ use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{get, RESOURCE};
-use crate::certificates::files::certificates;
 use crate::handlers::{delete, Context};
 use crate::server::Server;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
+use plinth_pki::files::certificates;
 
 /// How often all requests are looked at.
 pub(in crate::controllers) const PERIOD: Duration = Duration::from_secs(3600);

@@ -6,10 +6,10 @@ use plinth_codec::{base64_text, Value};
 use time::{Duration, OffsetDateTime};
 
 use super::{add_condition, get, update, SigningOptions};
-use crate::certificates::{signers, Authority, Template};
 use crate::server::Server;
-use crate::strategy::certificates as csr;
 use plinth_api::api_error::ApiError;
+use plinth_kinds::certificates as csr;
+use plinth_pki::{signers, Authority, Template};
 
 /// How far the begin of a certificate lies back, for clocks that are behind.
 const BACKDATE: Duration = Duration::minutes(5);

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use clap::Args;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::certificates::files::{read_certificates, read_key};
 use crate::http::tls::TlsError;
 use crate::outward::tls::{self, Trust};
+use plinth_pki::files::{read_certificates, read_key};
 
 /// How kubelets are reached.
 #[derive(Clone, Debug, Args)]

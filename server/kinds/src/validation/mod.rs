@@ -1,0 +1,305 @@
+//! Validation of the built-in kinds: rows of checks per kind, nested as the object is.
+//!
+//! [`validate`] is the only code that reads the rows. What no row can say is a function, named in a [`Check::By`] row.
+//! Paths, reasons and messages are upstream's (kubernetes `pkg/apis/*/validation`), because clients match on them.
+
+pub mod address;
+pub mod amounts;
+pub mod autoscaling;
+pub mod batch;
+pub mod claims;
+pub mod cluster;
+pub mod devices;
+pub mod event;
+pub mod fixed;
+pub mod flow_control;
+pub mod network;
+pub mod pod;
+pub mod policies;
+pub mod quota;
+pub mod rbac;
+pub mod scheduling;
+pub mod service;
+pub mod status;
+pub mod storage;
+pub mod update;
+pub mod webhooks;
+pub mod workloads;
+
+use plinth_codec::{names, Map, Value};
+
+use crate::first_key;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
+
+/// One check, or a part of the object with checks of its own. Fields are keys joined by dots.
+#[derive(Clone, Copy, Debug)]
+pub enum Check {
+    /// The field must be there and not be empty; the second text is upstream's explanation.
+    Need(&'static str, &'static str),
+    /// A text that is there and not empty must be one of these.
+    OneOf(&'static str, &'static [&'static str]),
+    /// As `OneOf`, and the text must be there.
+    NeedOneOf(&'static str, &'static [&'static str]),
+    /// A text that is there must be one of these, even an empty one.
+    Enum(&'static str, &'static [&'static str]),
+    /// A text must be one of these; an absent one is empty.
+    MustBe(&'static str, &'static [&'static str]),
+    /// A number that is there must lie between the two.
+    Range(&'static str, i64, i64),
+    /// A number must be above zero; an absent one is zero.
+    Positive(&'static str),
+    /// A number that is there must not be smaller.
+    AtLeast(&'static str, i64),
+    /// A number that is there must be a port.
+    Port(&'static str),
+    /// A text that is there and not empty must follow the rule, which lists what is wrong.
+    Text(&'static str, fn(&str) -> Vec<String>),
+    /// As `Text`, and the text must be there.
+    Name(&'static str, fn(&str) -> Vec<String>),
+    /// The elements of the list must differ in that field.
+    Unique(&'static str, &'static str),
+    /// Amounts of resources must be quantities and not negative.
+    Amounts(&'static str),
+    /// Labels must be well formed.
+    Labels(&'static str),
+    /// A label selector must be well formed.
+    Selector(&'static str),
+    /// The checks hold for the object at that path, when it is there.
+    In(&'static str, &'static [Check]),
+    /// The checks hold for each element of the list.
+    Each(&'static str, &'static [Check]),
+    /// What no row can say: object, its path (empty for the root or ending in a dot), faults.
+    By(fn(&Value, Place<'_>, &mut Vec<Cause>)),
+}
+
+/// Appends the faults of an object; `path` is empty for the root and ends in a dot otherwise.
+pub fn validate(checks: &[Check], object: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    for check in checks {
+        if faults.len() >= field::MOST_FAULTS {
+            return;
+        }
+        match *check {
+            Check::Need(key, why) => {
+                if is_empty(at(object, key)) {
+                    faults.push(field::required(format_args!("{path}{key}"), why));
+                }
+            }
+            Check::OneOf(key, supported) => one_of(object, path, key, supported, faults),
+            Check::NeedOneOf(key, supported) => {
+                if is_empty(at(object, key)) {
+                    faults.push(field::required(format_args!("{path}{key}"), ""));
+                }
+                one_of(object, path, key, supported, faults);
+            }
+            Check::Enum(key, supported) => {
+                if at(object, key).is_some() {
+                    must_be(object, path, key, supported, faults);
+                }
+            }
+            Check::MustBe(key, supported) => must_be(object, path, key, supported, faults),
+            Check::Range(key, least, most) => {
+                if let Some(number) = int(object, key).filter(|n| !(least..=most).contains(n)) {
+                    let why = format!("must be between {least} and {most}, inclusive");
+                    faults.push(field::invalid(format_args!("{path}{key}"), number, &why));
+                }
+            }
+            Check::Positive(key) => {
+                let number = int(object, key).unwrap_or(0);
+                if number <= 0 {
+                    faults.push(field::invalid(
+                        format_args!("{path}{key}"),
+                        number,
+                        "must be greater than zero",
+                    ));
+                }
+            }
+            Check::AtLeast(key, least) => {
+                if let Some(number) = at(object, key).and_then(Value::as_int).filter(|n| *n < least) {
+                    let why = format!("must be greater than or equal to {least}");
+                    faults.push(field::invalid(format_args!("{path}{key}"), number, &why));
+                }
+            }
+            Check::Port(key) => {
+                if let Some(number) = at(object, key).and_then(Value::as_int).filter(|n| !is_port(*n)) {
+                    faults.push(field::invalid(format_args!("{path}{key}"), number, PORT));
+                }
+            }
+            Check::Text(key, rule) => text_rule(object, path, key, rule, faults),
+            Check::Name(key, rule) => {
+                if text(object, key).is_empty() {
+                    faults.push(field::required(format_args!("{path}{key}"), ""));
+                }
+                text_rule(object, path, key, rule, faults);
+            }
+            Check::Unique(list, key) => unique(object, path, list, key, faults),
+            Check::Amounts(key) => amounts(at(object, key), format_args!("{path}{key}"), faults),
+            Check::Labels(key) => {
+                faults
+                    .extend(plinth_api::metadata::label_faults(at(object, key), format_args!("{path}{key}")));
+            }
+            Check::Selector(key) => {
+                if let Some(selector) = at(object, key) {
+                    selector_faults(selector, format_args!("{path}{key}"), faults);
+                }
+            }
+            Check::In(key, checks) => {
+                if let Some(part) = at(object, key).filter(|part| part.as_object().is_some()) {
+                    validate(checks, part, format_args!("{path}{key}."), faults);
+                }
+            }
+            Check::Each(key, checks) => {
+                for (i, element) in list(object, key).iter().enumerate() {
+                    validate(checks, element, format_args!("{path}{key}[{i}]."), faults);
+                }
+            }
+            Check::By(rule) => rule(object, path, faults),
+        }
+    }
+}
+
+/// What a number must be to be a port.
+pub(crate) const PORT: &str = "must be between 1 and 65535, inclusive";
+
+fn is_port(number: i64) -> bool {
+    (1..=65_535).contains(&number)
+}
+
+/// The value at a dotted path.
+fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    match first_key(path) {
+        (key, None) => object.get(key).filter(|value| !value.is_null()),
+        (key, Some(rest)) => at(object.get(key)?, rest),
+    }
+}
+
+fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+    at(object, path).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list<'a>(object: &'a Value, path: &str) -> &'a [Value] {
+    at(object, path).and_then(Value::as_array).unwrap_or_default()
+}
+
+fn int(object: &Value, path: &str) -> Option<i64> {
+    at(object, path).and_then(Value::as_int)
+}
+
+fn texts<'a>(object: &'a Value, path: &str) -> Vec<&'a str> {
+    list(object, path).iter().map(|text| text.as_str().unwrap_or_default()).collect()
+}
+
+/// Appends what a rule says of a text, be it empty.
+fn rule(path: Place<'_>, given: &str, rule: fn(&str) -> Vec<String>, faults: &mut Vec<Cause>) {
+    faults.extend(rule(given).iter().map(|why| field::invalid(path, given, why)));
+}
+
+/// One of a choice that is made already; `path` ends in a dot.
+fn forbid_more(path: Place<'_>, key: &str, why: &str, faults: &mut Vec<Cause>) {
+    // Two of the sources of volumes have names of their own here.
+    let shown = match key {
+        "cephfs" => "cephFS",
+        "downwardAPI" => "downwarAPI",
+        key => key,
+    };
+    faults.push(field::forbidden(format_args!("{path}{shown}"), why));
+}
+
+fn is_empty(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null) => true,
+        Some(Value::String(text)) => text.is_empty(),
+        Some(Value::Array(list)) => list.is_empty(),
+        Some(Value::Object(map)) => map.is_empty(),
+        Some(_) => false,
+    }
+}
+
+fn one_of(object: &Value, path: Place<'_>, key: &str, supported: &[&str], faults: &mut Vec<Cause>) {
+    let given = text(object, key);
+    if !given.is_empty() && !supported.contains(&given) {
+        faults.push(field::not_supported(format_args!("{path}{key}"), given, supported));
+    }
+}
+
+fn must_be(object: &Value, path: Place<'_>, key: &str, supported: &[&str], faults: &mut Vec<Cause>) {
+    let given = text(object, key);
+    if !supported.contains(&given) {
+        faults.push(field::not_supported(format_args!("{path}{key}"), given, supported));
+    }
+}
+
+fn text_rule(
+    object: &Value,
+    path: Place<'_>,
+    key: &str,
+    rule: fn(&str) -> Vec<String>,
+    faults: &mut Vec<Cause>,
+) {
+    let given = text(object, key);
+    if !given.is_empty() {
+        faults.extend(rule(given).iter().map(|why| field::invalid(format_args!("{path}{key}"), given, why)));
+    }
+}
+
+fn unique(object: &Value, path: Place<'_>, key: &str, member: &str, faults: &mut Vec<Cause>) {
+    let mut seen = std::collections::HashSet::new();
+    for (i, element) in list(object, key).iter().enumerate() {
+        let name = text(element, member);
+        if !name.is_empty() && !seen.insert(name) {
+            faults.push(field::duplicate(format_args!("{path}{key}[{i}].{member}"), name));
+        }
+    }
+}
+
+/// Amounts by name; the path of one is `resources.requests[cpu]`.
+fn amounts(amounts: Option<&Value>, path: Place<'_>, faults: &mut Vec<Cause>) {
+    use plinth_codec::quantity::Quantity;
+    for (name, amount) in amounts.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
+        let path = format_args!("{path}[{name}]");
+        let bad_name = names::qualified_name_faults(name);
+        faults.extend(bad_name.iter().map(|why| field::invalid(path, name.clone(), why)));
+        let Some(shown) = amount.as_str() else { continue };
+        if Quantity::parse(shown).is_ok_and(|amount| amount.sign() < 0) {
+            faults.push(field::invalid(path, shown, "must be greater than or equal to 0"));
+        }
+    }
+}
+
+fn selector_faults(selector: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    faults.extend(plinth_api::metadata::label_faults(
+        selector.get("matchLabels"),
+        format_args!("{path}.matchLabels"),
+    ));
+    for (i, term) in list(selector, "matchExpressions").iter().enumerate() {
+        let path = format_args!("{path}.matchExpressions[{i}]");
+        let has_values = !list(term, "values").is_empty();
+        match text(term, "operator") {
+            "In" | "NotIn" if !has_values => {
+                let why = "must be specified when `operator` is 'In' or 'NotIn'";
+                faults.push(field::required(format_args!("{path}.values"), why));
+            }
+            "Exists" | "DoesNotExist" if has_values => {
+                let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                faults.push(field::forbidden(format_args!("{path}.values"), why));
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => {
+                faults.push(field::invalid(
+                    format_args!("{path}.operator"),
+                    other,
+                    "not a valid selector operator",
+                ));
+            }
+        }
+        rule(format_args!("{path}.key"), text(term, "key"), names::qualified_name_faults, faults);
+        for (j, value) in texts(term, "values").iter().enumerate() {
+            rule(format_args!("{path}.values[{j}]"), value, names::label_value_faults, faults);
+        }
+    }
+}
+
+#[cfg(test)]
+mod large_tests;
+#[cfg(test)]
+mod tests;

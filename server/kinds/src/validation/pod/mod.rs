@@ -1,0 +1,420 @@
+//! Pods and pod templates.
+
+pub mod container;
+mod env;
+mod handler;
+pub mod security;
+pub mod volume;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use plinth_codec::{names, Value};
+
+use super::scheduling;
+use super::Check::{By, Each, In, OneOf, Range, Text};
+use super::{at, int, list, rule, text, texts, validate, Check};
+use crate::core::app_armor;
+use crate::faces::MIRROR;
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
+
+pub use env::config_key_faults;
+
+const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+
+/// A Pod.
+pub const POD: &[Check] = &[By(pod)];
+
+/// A pod template; its spec has to be there. Upstream leaves `metadata` out of the paths of its labels.
+pub const TEMPLATE: &[Check] = &[By(template)];
+
+/// What the containers of a pod stand in.
+pub struct Surroundings<'a> {
+    /// The volumes that are well formed, by name.
+    volumes: HashMap<&'a str, &'a Value>,
+    /// The pod's claims on devices.
+    claims: BTreeSet<&'a str>,
+    /// How long the pod may take to end, in seconds.
+    grace: Option<i64>,
+    /// Whether the pod is started again.
+    restart: &'a str,
+    /// Whether the pod's users are the node's.
+    host_users: bool,
+    /// What the pod says that it runs on.
+    os: Option<&'a str>,
+}
+
+impl<'a> Surroundings<'a> {
+    /// What is around the containers of that spec.
+    pub fn of(spec: &'a Value, volumes: HashMap<&'a str, &'a Value>) -> Surroundings<'a> {
+        let claims = list(spec, "resourceClaims").iter().map(|claim| text(claim, "name"));
+        Surroundings {
+            volumes,
+            claims: claims.filter(|name| !name.is_empty()).collect(),
+            grace: int(spec, "terminationGracePeriodSeconds"),
+            restart: text(spec, "restartPolicy"),
+            host_users: at(spec, "hostUsers").and_then(Value::as_bool) != Some(false),
+            os: at(spec, "os").map(|os| text(os, "name")),
+        }
+    }
+
+    /// What is around the containers that are put into a running pod: its volumes have been checked.
+    pub fn of_running(pod: &'a Value) -> Option<Surroundings<'a>> {
+        let spec = pod.get("spec")?;
+        let volumes = list(spec, "volumes").iter().map(|volume| (text(volume, "name"), volume)).collect();
+        Some(Surroundings::of(spec, volumes))
+    }
+
+    fn volume(&self, name: &str) -> Option<&'a Value> {
+        self.volumes.get(name).copied()
+    }
+}
+
+fn pod(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+    let nothing = Value::object();
+    let spec = object.get("spec").unwrap_or(&nothing);
+    annotations(object, format_args!("metadata.annotations"), faults);
+    of_spec(spec, text(object, "metadata.name"), format_args!("spec."), faults);
+    if text(spec, "serviceAccountName").is_empty() {
+        for (i, volume) in list(spec, "volumes").iter().enumerate() {
+            let path = format_args!("spec.volumes[{i}].projected");
+            for (j, source) in list(volume, "projected.sources").iter().enumerate() {
+                if at(source, "serviceAccountToken").is_some() {
+                    let here = format_args!("{path}.sources[{j}].serviceAccountToken");
+                    let why = "must not be specified when serviceAccountName is not set";
+                    faults.push(field::forbidden(here, why));
+                }
+            }
+        }
+    }
+    container::images(spec, format_args!("spec."), faults);
+}
+
+fn template(template: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    let nothing = Value::object();
+    faults.extend(plinth_api::metadata::label_faults(
+        at(template, "metadata.labels"),
+        format_args!("{path}labels"),
+    ));
+    let here = format_args!("{path}annotations");
+    faults.extend(plinth_api::metadata::annotation_faults(at(template, "metadata.annotations"), here));
+    annotations(template, here, faults);
+    let spec = template.get("spec").unwrap_or(&nothing);
+    of_spec(spec, "", format_args!("{path}spec."), faults);
+    if !list(spec, "ephemeralContainers").is_empty() {
+        let why = "ephemeral containers not allowed in pod template";
+        faults.push(field::forbidden(format_args!("{path}spec.ephemeralContainers"), why));
+    }
+}
+
+const SECCOMP: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+
+fn annotations(object: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+    let given = object.at(&["metadata", "annotations"]);
+    if let Some(value) = given.and_then(|a| a.get(MIRROR)).and_then(Value::as_str) {
+        if text(object, "spec.nodeName").is_empty() {
+            let why = "must set spec.nodeName if mirror pod annotation is set";
+            faults.push(field::invalid(format_args!("{path}[{MIRROR}]"), value, why));
+        }
+    }
+    if let Some(cost) = given.and_then(|a| a.get(COST)).and_then(Value::as_str) {
+        // Upstream wants no sign but minus and no leading zeros.
+        let plain = cost == "0" || !cost.trim_start_matches('-').starts_with('0') && !cost.starts_with('+');
+        if !plain || cost.parse::<i32>().is_err() {
+            faults.push(field::invalid(format_args!("{path}[{COST}]"), cost, "must be a 32bit integer"));
+        }
+    }
+    for (key, value) in given.and_then(Value::as_object).into_iter().flat_map(|all| all.iter()) {
+        let value = value.as_str().unwrap_or_default();
+        if key == SECCOMP || key.starts_with(SECCOMP_OF_CONTAINER) {
+            match value.strip_prefix("localhost/") {
+                Some(file) => volume::local_path(file, format_args!("{path}.{key}"), faults),
+                None if ["runtime/default", "docker/default", "unconfined"].contains(&value) => {}
+                None => {
+                    let why = "must be a valid seccomp profile";
+                    faults.push(field::invalid(format_args!("{path}.{key}"), value, why));
+                }
+            }
+        }
+    }
+    app_armor::annotation_faults(object, path, faults);
+}
+
+/// Checks of a spec once its containers have been looked at.
+const SPEC: &[Check] = &[
+    OneOf("restartPolicy", &["Always", "OnFailure", "Never"]),
+    OneOf("dnsPolicy", DNS_POLICIES),
+    Check::Labels("nodeSelector"),
+    In("securityContext", security::POD),
+    By(security::host_namespaces),
+    In("affinity", scheduling::AFFINITY),
+    By(dns_config),
+    By(readiness_gates),
+    By(scheduling_gates),
+    By(scheduling::spread_constraints),
+    By(hostname_override),
+    Text("serviceAccountName", names::dns1123_subdomain_faults),
+    Text("nodeName", names::dns1123_subdomain_faults),
+    Range("activeDeadlineSeconds", 1, i32::MAX as i64),
+    Text("hostname", names::dns1123_label_faults),
+    Text("subdomain", names::dns1123_label_faults),
+    By(scheduling::tolerations),
+    Each(
+        "hostAliases",
+        &[By(|a, p, f| super::address::legacy(text(a, "ip"), format_args!("{p}ip"), f)), By(host_names)],
+    ),
+    Text("priorityClassName", names::dns1123_subdomain_faults),
+    Text("runtimeClassName", names::dns1123_subdomain_faults),
+    By(preemption_policy),
+    By(overhead),
+    By(operating_system),
+];
+
+fn of_spec(spec: &Value, name: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+    let around = Surroundings::of(spec, volume::volumes(spec, name, path, faults));
+    container::resource_claims(spec, path, faults);
+    container::containers(spec, &around, path, faults);
+    container::init_containers(spec, &around, path, faults);
+    container::pod_resources(spec, &around, path, faults);
+    validate(SPEC, spec, path, faults);
+}
+
+/// What a container that is put into a running pod has in common with others.
+pub fn ephemeral(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
+    container::common(container, around, path, faults);
+}
+
+fn dns_config(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    const MOST_SERVERS: usize = 3;
+    const MOST_PATHS: usize = 32;
+    const LONGEST_SEARCH: usize = 2048;
+    let (config, here) = (at(spec, "dnsConfig"), format_args!("{path}dnsConfig"));
+    if text(spec, "dnsPolicy") == "None" {
+        if config.is_none() {
+            let why = "must provide `dnsConfig` when `dnsPolicy` is None";
+            faults.push(field::required(here, why));
+            return;
+        }
+        if config.is_some_and(|config| list(config, "nameservers").is_empty()) {
+            let why = "must provide at least one DNS nameserver when `dnsPolicy` is None";
+            faults.push(field::required(format_args!("{here}.nameservers"), why));
+            return;
+        }
+    }
+    let Some(config) = config else { return };
+    let (servers, searches) = (texts(config, "nameservers"), texts(config, "searches"));
+    let mut refuse = |key: &str, why: String| {
+        faults.push(field::invalid(format_args!("{here}.{key}"), list(config, key).to_vec(), &why));
+    };
+    if servers.len() > MOST_SERVERS {
+        refuse("nameservers", format!("must not have more than {MOST_SERVERS} nameservers"));
+    }
+    if searches.len() > MOST_PATHS {
+        refuse("searches", format!("must not have more than {MOST_PATHS} search paths"));
+    }
+    if searches.join(" ").len() > LONGEST_SEARCH {
+        let why = format!(
+            "must not have more than {LONGEST_SEARCH} characters (including spaces) in the search list"
+        );
+        refuse("searches", why);
+    }
+    for (i, server) in servers.iter().enumerate() {
+        super::address::legacy(server, format_args!("{here}.nameservers[{i}]"), faults);
+    }
+    for (i, search) in searches.iter().enumerate().filter(|(_, search)| **search != ".") {
+        let search = search.strip_suffix('.').unwrap_or(search);
+        rule(format_args!("{here}.searches[{i}]"), search, names::underscored_subdomain_faults, faults);
+    }
+    for (i, option) in list(config, "options").iter().enumerate() {
+        if text(option, "name").is_empty() {
+            faults.push(field::required(format_args!("{here}.options[{i}]"), "must not be empty"));
+        }
+    }
+}
+
+fn readiness_gates(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    for (i, gate) in list(spec, "readinessGates").iter().enumerate() {
+        let here = format_args!("{path}readinessGates[{i}].conditionType");
+        rule(here, text(gate, "conditionType"), names::qualified_name_faults, faults);
+    }
+}
+
+fn scheduling_gates(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    let mut seen = HashSet::new();
+    for (i, gate) in list(spec, "schedulingGates").iter().enumerate() {
+        let (name, here) = (text(gate, "name"), format_args!("{path}schedulingGates[{i}]"));
+        rule(here, name, names::qualified_name_faults, faults);
+        if !seen.insert(name) {
+            faults.push(field::duplicate(here, name));
+        }
+    }
+}
+
+fn hostname_override(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    const LONGEST: usize = 64;
+    let Some(name) = at(spec, "hostnameOverride").and_then(Value::as_str) else { return };
+    let here = format_args!("{path}hostnameOverride");
+    for key in ["setHostnameAsFQDN", "hostNetwork"] {
+        if at(spec, key).and_then(Value::as_bool) == Some(true) {
+            faults.push(field::forbidden(here, &format!("may not be specified when {key} is true")));
+        }
+    }
+    if name.len() > LONGEST {
+        faults.push(field::too_long(here, LONGEST));
+    }
+    rule(here, name, names::dns1123_subdomain_faults, faults);
+}
+
+fn host_names(alias: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    for (i, name) in texts(alias, "hostnames").iter().enumerate() {
+        rule(format_args!("{path}hostnames[{i}]"), name, names::dns1123_subdomain_faults, faults);
+    }
+}
+
+fn preemption_policy(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    if at(spec, "preemptionPolicy").is_some() {
+        let policies = &["PreemptLowerPriority", "Never"];
+        validate(&[Check::NeedOneOf("preemptionPolicy", policies)], spec, path, faults);
+    }
+}
+
+fn overhead(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    if let Some(overhead) = at(spec, "overhead") {
+        let requirements = plinth_codec::tree!({ "limits": overhead.clone() });
+        let (kind, here) = (super::amounts::Kind::Container, format_args!("{path}overhead"));
+        super::amounts::requirements(&requirements, kind, &BTreeSet::new(), here, faults);
+    }
+}
+
+fn operating_system(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    let Some(os) = at(spec, "os") else { return };
+    match text(os, "name") {
+        "" => faults.push(field::required(format_args!("{path}os.name"), "")),
+        "linux" => {
+            let why = "windows options cannot be set for a linux pod";
+            if at(spec, "securityContext.windowsOptions").is_some() {
+                faults.push(field::forbidden(format_args!("{path}securityContext.windowsOptions"), why));
+            }
+            for part in ["initContainers", "containers"] {
+                for (i, container) in list(spec, part).iter().enumerate() {
+                    if at(container, "securityContext.windowsOptions").is_some() {
+                        let here = format_args!("{path}{part}[{i}].securityContext.windowsOptions");
+                        faults.push(field::forbidden(here, why));
+                    }
+                }
+            }
+        }
+        "windows" => not_on_windows(spec, path, faults),
+        other => faults.push(field::not_supported(format_args!("{path}os"), other, &["linux", "windows"])),
+    }
+}
+
+/// What a pod for Windows cannot have.
+fn not_on_windows(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    const WHY: &str = "cannot be set for a windows pod";
+    const OF_POD: &[&str] = &[
+        "appArmorProfile",
+        "seLinuxOptions",
+        "hostUsers",
+        "hostPID",
+        "hostIPC",
+        "seccompProfile",
+        "fsGroup",
+        "fsGroupChangePolicy",
+        "sysctls",
+        "shareProcessNamespace",
+        "runAsUser",
+        "runAsGroup",
+        "supplementalGroups",
+        "supplementalGroupsPolicy",
+        "seLinuxChangePolicy",
+    ];
+    const OF_CONTAINER: &[&str] = &[
+        "appArmorProfile",
+        "seLinuxOptions",
+        "seccompProfile",
+        "capabilities",
+        "readOnlyRootFilesystem",
+        "privileged",
+        "allowPrivilegeEscalation",
+        "procMount",
+        "runAsUser",
+        "runAsGroup",
+    ];
+    let is_set = |holder: Option<&Value>, key: &str| match holder.and_then(|holder| at(holder, key)) {
+        Some(Value::Bool(flag)) => *flag || !key.starts_with("host"),
+        other => !super::is_empty(other),
+    };
+    for key in OF_POD {
+        let of_spec = matches!(*key, "hostUsers" | "hostPID" | "hostIPC" | "shareProcessNamespace");
+        let holder = if of_spec { Some(spec) } else { at(spec, "securityContext") };
+        let set = match *key {
+            "hostUsers" => at(spec, key).is_some(),
+            _ => is_set(holder, key),
+        };
+        if set {
+            let under =
+                if matches!(*key, "hostUsers" | "hostPID" | "hostIPC") { "" } else { "securityContext." };
+            faults.push(field::forbidden(format_args!("{path}{under}{key}"), WHY));
+        }
+    }
+    for part in ["initContainers", "containers"] {
+        for (i, container) in list(spec, part).iter().enumerate() {
+            let context = at(container, "securityContext");
+            for key in OF_CONTAINER.iter().filter(|key| is_set(context, key)) {
+                faults.push(field::forbidden(format_args!("{path}{part}[{i}].securityContext.{key}"), WHY));
+            }
+        }
+    }
+}
+
+/// A port by number or by name.
+pub(super) fn port_or_name(port: Option<&Value>, path: Place<'_>, faults: &mut Vec<Cause>) {
+    match port {
+        Some(Value::String(name)) => rule(path, name, port_name_faults, faults),
+        other => {
+            let number = other.and_then(Value::as_int).unwrap_or(0);
+            if !super::is_port(number) {
+                faults.push(field::invalid(path, number, super::PORT));
+            }
+        }
+    }
+}
+
+/// The name of a port as IANA has service names.
+pub(super) fn port_name_faults(name: &str) -> Vec<String> {
+    const MOST: usize = 15;
+    let mut faults = Vec::new();
+    if name.len() > MOST {
+        faults.push(format!("must be no more than {MOST} characters"));
+    }
+    if !name.bytes().all(|b| b.is_ascii_alphanumeric() && !b.is_ascii_uppercase() || b == b'-') {
+        faults.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into());
+    }
+    if !name.bytes().any(|b| b.is_ascii_lowercase()) {
+        faults.push("must contain at least one letter (a-z)".into());
+    }
+    if name.contains("--") {
+        faults.push("must not contain consecutive hyphens".into());
+    }
+    if name.starts_with('-') || name.ends_with('-') {
+        faults.push("must not begin or end with a hyphen".into());
+    }
+    faults
+}
+
+/// What a new pod cannot have.
+pub fn validate_create(pod: &Value) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    if !list(pod, "spec.ephemeralContainers").is_empty() {
+        faults.push(field::forbidden("spec.ephemeralContainers", "cannot be set on create"));
+    }
+    if !text(pod, "spec.nodeName").is_empty() && !list(pod, "spec.schedulingGates").is_empty() {
+        let why = "cannot be set until all schedulingGates have been cleared";
+        faults.push(field::forbidden("spec.nodeName", why));
+    }
+    faults.extend(app_armor::faults(pod));
+    faults
+}

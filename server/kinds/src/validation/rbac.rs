@@ -1,0 +1,197 @@
+//! Roles and bindings.
+
+use plinth_codec::{names, Value};
+
+use super::Check::{By, Each, Name, Selector};
+use super::{at, list, text, Check};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
+
+/// rbac.authorization.k8s.io/v1 Role.
+pub const ROLE: &[Check] = &[Each("rules", &[By(namespaced_rule)])];
+/// rbac.authorization.k8s.io/v1 ClusterRole.
+pub const CLUSTER_ROLE: &[Check] = &[Each("rules", &[By(cluster_rule)]), By(aggregation)];
+/// rbac.authorization.k8s.io/v1 RoleBinding.
+pub const ROLE_BINDING: &[Check] = &[
+    By(|binding, _, faults| role_ref(binding, &["Role", "ClusterRole"], faults)),
+    Name("roleRef.name", names::path_segment_faults),
+    Each("subjects", &[By(|s, path, faults| subject(s, path, true, faults))]),
+];
+/// rbac.authorization.k8s.io/v1 ClusterRoleBinding.
+pub const CLUSTER_ROLE_BINDING: &[Check] = &[
+    By(|binding, _, faults| role_ref(binding, &["ClusterRole"], faults)),
+    Name("roleRef.name", names::path_segment_faults),
+    Each("subjects", &[By(|s, path, faults| subject(s, path, false, faults))]),
+];
+
+fn namespaced_rule(value: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    rule(value, path, true, faults);
+}
+
+fn cluster_rule(value: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+    rule(value, path, false, faults);
+}
+
+fn rule(rule: &Value, path: Place<'_>, namespaced: bool, faults: &mut Vec<Cause>) {
+    let has = |key: &str| !list(rule, key).is_empty();
+    if !has("verbs") {
+        faults.push(field::required(format_args!("{path}verbs"), "verbs must contain at least one value"));
+    }
+    if has("nonResourceURLs") {
+        let mut refuse = |why: &str| {
+            let paths = list(rule, "nonResourceURLs").to_vec();
+            faults.push(field::invalid(format_args!("{path}nonResourceURLs"), paths, why));
+        };
+        if namespaced {
+            refuse("namespaced rules cannot apply to non-resource URLs");
+        }
+        if has("apiGroups") || has("resources") || has("resourceNames") {
+            refuse("rules cannot apply to both regular resources and non-resource URLs");
+        }
+        return;
+    }
+    let needed = [
+        ("apiGroups", "resource rules must supply at least one api group"),
+        ("resources", "resource rules must supply at least one resource"),
+    ];
+    for (key, why) in needed.into_iter().filter(|(key, _)| !has(key)) {
+        faults.push(field::required(format_args!("{path}{key}"), why));
+    }
+}
+
+fn aggregation(role: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+    let Some(rule) = at(role, "aggregationRule").filter(|rule| !rule.is_null()) else { return };
+    if list(rule, "clusterRoleSelectors").is_empty() {
+        let why = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+        faults.push(field::required("aggregationRule.clusterRoleSelectors", why));
+    }
+    for (i, selector) in list(rule, "clusterRoleSelectors").iter().enumerate() {
+        // The row reads a member of an object; the element is given one.
+        let holder = plinth_codec::tree!({ "selector": selector.clone() });
+        let mut found = Vec::new();
+        super::validate(&[Selector("selector")], &holder, format_args!(""), &mut found);
+        let here = format_args!("aggregationRule.clusterRoleSelectors[{i}]");
+        faults.extend(found.into_iter().map(|mut fault| {
+            fault.field = fault.field.replacen("selector", &here.to_string(), 1);
+            fault
+        }));
+    }
+}
+
+fn role_ref(binding: &Value, kinds: &[&str], faults: &mut Vec<Cause>) {
+    let group = text(binding, "roleRef.apiGroup");
+    if group != GROUP {
+        faults.push(field::not_supported("roleRef.apiGroup", group, &[GROUP]));
+    }
+    let kind = text(binding, "roleRef.kind");
+    if !kinds.contains(&kind) {
+        faults.push(field::not_supported("roleRef.kind", kind, kinds));
+    }
+}
+
+fn subject(subject: &Value, path: Place<'_>, namespaced: bool, faults: &mut Vec<Cause>) {
+    let (name, group) = (text(subject, "name"), text(subject, "apiGroup"));
+    if name.is_empty() {
+        faults.push(field::required(format_args!("{path}name"), ""));
+    }
+    let wanted_group = match text(subject, "kind") {
+        "ServiceAccount" => {
+            let bad = if name.is_empty() { Vec::new() } else { names::dns1123_subdomain_faults(name) };
+            faults.extend(bad.iter().map(|why| field::invalid(format_args!("{path}name"), name, why)));
+            ""
+        }
+        "User" | "Group" => GROUP,
+        other => {
+            let supported = &["ServiceAccount", "User", "Group"];
+            faults.push(field::not_supported(format_args!("{path}kind"), other, supported));
+            return;
+        }
+    };
+    if group != wanted_group {
+        faults.push(field::not_supported(format_args!("{path}apiGroup"), group, &[wanted_group]));
+    }
+    if wanted_group.is_empty() && !namespaced && text(subject, "namespace").is_empty() {
+        faults.push(field::required(format_args!("{path}namespace"), ""));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_by_table() {
+        // resource, object, paths of the faults and their messages up to the first comma
+        let rows: &[(&str, &str, &[(&str, &str)])] = &[
+            (
+                "roles",
+                r#"{"rules":[{"verbs":["get"],"nonResourceURLs":["/x"],"resources":["pods"]}]}"#,
+                &[
+                    ("rules[0].nonResourceURLs", "namespaced rules cannot apply to non-resource URLs"),
+                    (
+                        "rules[0].nonResourceURLs",
+                        "rules cannot apply to both regular resources and non-resource URLs",
+                    ),
+                ],
+            ),
+            ("clusterroles", r#"{"rules":[{"verbs":["get"],"nonResourceURLs":["/x"]}]}"#, &[]),
+            (
+                "clusterroles",
+                r#"{"rules":[{}]}"#,
+                &[
+                    ("rules[0].verbs", "verbs must contain at least one value"),
+                    ("rules[0].apiGroups", "at least one api group"),
+                    ("rules[0].resources", "at least one resource"),
+                ],
+            ),
+            (
+                "clusterroles",
+                r#"{"aggregationRule":{}}"#,
+                &[("aggregationRule.clusterRoleSelectors", "at least one clusterRoleSelector required")],
+            ),
+            (
+                "clusterroles",
+                r#"{"aggregationRule":{"clusterRoleSelectors":[{"matchExpressions":[{"key":"a","operator":"In"}]}]}}"#,
+                &[(
+                    "aggregationRule.clusterRoleSelectors[0].matchExpressions[0].values",
+                    "must be specified when `operator` is 'In' or 'NotIn'",
+                )],
+            ),
+            (
+                "rolebindings",
+                r#"{"roleRef":{"apiGroup":"x","kind":"Y"},"subjects":[{"kind":"ServiceAccount","name":"a_b"},{"kind":"User","name":"u"},{"kind":"Z"}]}"#,
+                &[
+                    ("roleRef.apiGroup", "Unsupported value: \"x\""),
+                    ("roleRef.kind", "supported values: \"Role\", \"ClusterRole\""),
+                    ("roleRef.name", "Required value"),
+                    ("subjects[0].name", "a lowercase RFC 1123 subdomain"),
+                    ("subjects[1].apiGroup", "Unsupported value: \"\""),
+                    ("subjects[2].name", "Required value"),
+                    ("subjects[2].kind", "\"ServiceAccount\", \"User\", \"Group\""),
+                ],
+            ),
+            (
+                "clusterrolebindings",
+                r#"{"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"a/b"},"subjects":[{"kind":"ServiceAccount","name":"a","apiGroup":"x"}]}"#,
+                &[
+                    ("roleRef.kind", "supported values: \"ClusterRole\""),
+                    ("roleRef.name", "may not contain '/'"),
+                    ("subjects[0].apiGroup", "Unsupported value: \"x\": supported values: \"\""),
+                    ("subjects[0].namespace", "Required value"),
+                ],
+            ),
+        ];
+        for (plural, object, expected) in rows {
+            let object = plinth_codec::json::parse(object.as_bytes()).unwrap();
+            let faults = crate::of(GROUP, plural).faults(&object);
+            let fields: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+            let wanted: Vec<&str> = expected.iter().map(|(field, _)| *field).collect();
+            assert_eq!(fields, wanted, "{plural}");
+            for (fault, (_, message)) in faults.iter().zip(*expected) {
+                assert!(fault.message.contains(message), "{:?} has no {message:?}", fault.message);
+            }
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Keys of tokens: from PEM files in the forms that upstream reads, and from and to JSON Web Keys.
+
+use std::path::{Path, PathBuf};
+
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::Engine as _;
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk};
+use jsonwebtoken::{DecodingKey, EncodingKey};
+use plinth_codec::pem::{self, Block};
+use rcgen::PublicKeyData as _;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use x509_parser::prelude::FromDer;
+use x509_parser::public_key::PublicKey;
+use x509_parser::x509::SubjectPublicKeyInfo;
+
+use super::Algorithm;
+use crate::files;
+use crate::p521;
+
+/// A key file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// Cannot be read.
+    #[error("cannot read key file {path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Is no PEM.
+    #[error("{path} is no PEM file")]
+    Pem {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Holds no key.
+    #[error("{path} does not contain a valid RSA or ECDSA key")]
+    NoKey {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A key of a kind that tokens cannot have.
+    #[error("a key is neither RSA of 2048 to 8192 bits nor ECDSA on P-256, P-384 or P-521")]
+    Unsupported,
+}
+
+/// A public key that tokens are checked with. Cheap to use: everything is parsed.
+#[derive(Clone, Debug)]
+pub struct VerifyingKey {
+    id: String,
+    algorithms: &'static [Algorithm],
+    key: Public,
+    /// The public members of the JSON Web Key.
+    members: serde_json::Value,
+}
+
+/// A public key by who checks with it.
+#[derive(Clone, Debug)]
+pub(super) enum Public {
+    /// `jsonwebtoken`.
+    Library(DecodingKey),
+    /// What it does not have.
+    P521(p521::PublicKey),
+}
+
+/// A private key by who signs with it.
+pub(super) enum Private {
+    /// `jsonwebtoken`.
+    Library(EncodingKey),
+    /// What it does not have.
+    P521(p521::PrivateKey),
+}
+
+impl VerifyingKey {
+    /// Of a SubjectPublicKeyInfo. The id is upstream's: the hash of it (kubernetes `pkg/serviceaccount/jwt.go`).
+    ///
+    /// # Errors
+    /// [`KeyError::Unsupported`].
+    pub fn from_spki(der: &[u8]) -> Result<VerifyingKey, KeyError> {
+        let (_, info) = SubjectPublicKeyInfo::from_der(der).map_err(|_| KeyError::Unsupported)?;
+        let id = URL_SAFE_NO_PAD.encode(Sha256::digest(der));
+        let base64 = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        let (algorithms, key, members): (&[Algorithm], _, _) = match info.parsed() {
+            Ok(PublicKey::RSA(rsa)) => {
+                let (n, e) = (without_leading_zeros(rsa.modulus), without_leading_zeros(rsa.exponent));
+                let members = json!({ "kty": "RSA", "n": base64(n), "e": base64(e) });
+                (&[Algorithm::RS256], Public::Library(DecodingKey::from_rsa_raw_components(n, e)), members)
+            }
+            Ok(PublicKey::EC(point)) => {
+                let (algorithm, curve, key): (&[Algorithm], _, _) = match point.data().len() {
+                    65 => (&[Algorithm::ES256], "P-256", None),
+                    97 => (&[Algorithm::ES384], "P-384", None),
+                    _ => match p521::PublicKey::from_point(point.data()) {
+                        Some(key) => (&[Algorithm::ES512], "P-521", Some(Public::P521(key))),
+                        None => return Err(KeyError::Unsupported),
+                    },
+                };
+                let Some([4, coordinates @ ..]) = Some(point.data()) else {
+                    return Err(KeyError::Unsupported);
+                };
+                let (x, y) = coordinates.split_at(coordinates.len() / 2);
+                let members = json!({ "kty": "EC", "crv": curve, "x": base64(x), "y": base64(y) });
+                let by_library = || Public::Library(DecodingKey::from_ec_der(point.data()));
+                (algorithm, key.unwrap_or_else(by_library), members)
+            }
+            _ => return Err(KeyError::Unsupported),
+        };
+        Ok(VerifyingKey { id, algorithms, key, members })
+    }
+
+    /// Of a JSON Web Key of another issuer; `None` for one that is not for signatures or of an unknown kind.
+    pub fn from_jwk(jwk: &Jwk) -> Option<VerifyingKey> {
+        use jsonwebtoken::jwk::PublicKeyUse;
+        if !matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature)) {
+            return None;
+        }
+        let by_library = || DecodingKey::from_jwk(jwk).ok().map(Public::Library);
+        let (algorithms, key): (&[Algorithm], _) = match &jwk.algorithm {
+            AlgorithmParameters::RSA(_) => (RSA, by_library()?),
+            AlgorithmParameters::EllipticCurve(ec) => match ec.curve {
+                EllipticCurve::P256 => (&[Algorithm::ES256], by_library()?),
+                EllipticCurve::P384 => (&[Algorithm::ES384], by_library()?),
+                EllipticCurve::P521 => {
+                    let coordinate = |text: &str| URL_SAFE_NO_PAD.decode(text).ok();
+                    let point = [vec![4], coordinate(&ec.x)?, coordinate(&ec.y)?].concat();
+                    (&[Algorithm::ES512], Public::P521(p521::PublicKey::from_point(&point)?))
+                }
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let id = jwk.common.key_id.clone().unwrap_or_default();
+        Some(VerifyingKey { id, algorithms, key, members: serde_json::Value::Null })
+    }
+
+    /// What tokens call the key in `kid`.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The algorithms that the key may be used with.
+    pub fn algorithms(&self) -> &'static [Algorithm] {
+        self.algorithms
+    }
+
+    pub(super) fn public(&self) -> &Public {
+        &self.key
+    }
+
+    /// The key as relying parties read it, and the algorithm's name.
+    pub fn to_jwk(&self) -> (serde_json::Value, &'static str) {
+        // Of the algorithms of an RSA key upstream names the first.
+        let name = self.algorithms.first().map_or("", |algorithm| algorithm.name());
+        let mut jwk = self.members.clone();
+        if let Some(members) = jwk.as_object_mut() {
+            members.insert("use".into(), "sig".into());
+            members.insert("kid".into(), self.id.as_str().into());
+            members.insert("alg".into(), name.into());
+        }
+        (jwk, name)
+    }
+}
+
+/// Every RSA signature algorithm of JOSE.
+const RSA: &[Algorithm] = {
+    use Algorithm::*;
+    &[RS256, RS384, RS512, PS256, PS384, PS512]
+};
+
+/// DER integers of 2^n and more start with a zero byte, which JSON Web Keys leave out.
+fn without_leading_zeros(bytes: &[u8]) -> &[u8] {
+    let zeros = bytes.iter().take_while(|b| **b == 0).count();
+    bytes.get(zeros..).unwrap_or_default()
+}
+
+/// A private key that tokens are signed with.
+pub struct SigningKey {
+    key: Private,
+    algorithm: Algorithm,
+    public: VerifyingKey,
+}
+
+impl std::fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SigningKey").field("public", &self.public.id).finish_non_exhaustive()
+    }
+}
+
+impl SigningKey {
+    /// The first private key of a PEM file: PKCS#8, PKCS#1 or SEC1.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn read(path: &Path) -> Result<SigningKey, KeyError> {
+        let keys = sections(path)?;
+        let private = keys.iter().find_map(|block| pkcs8(&block.label, &block.contents));
+        SigningKey::from_pkcs8(&private.ok_or_else(|| KeyError::NoKey { path: path.to_owned() })?)
+    }
+
+    /// Of a PKCS#8 document.
+    ///
+    /// # Errors
+    /// [`KeyError::Unsupported`].
+    pub fn from_pkcs8(der: &[u8]) -> Result<SigningKey, KeyError> {
+        let public = VerifyingKey::from_spki(&public_of(der)?)?;
+        let [algorithm] = *public.algorithms else { return Err(KeyError::Unsupported) };
+        let key = match algorithm {
+            Algorithm::RS256 => Private::Library(EncodingKey::from_rsa_der(der)),
+            Algorithm::ES512 => {
+                Private::P521(p521::PrivateKey::from_pkcs8(der).ok_or(KeyError::Unsupported)?)
+            }
+            _ => Private::Library(EncodingKey::from_ec_der(der)),
+        };
+        Ok(SigningKey { key, algorithm, public })
+    }
+
+    /// Its public half.
+    pub fn public(&self) -> &VerifyingKey {
+        &self.public
+    }
+
+    pub(super) fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    pub(super) fn private(&self) -> &Private {
+        &self.key
+    }
+}
+
+/// The public keys of a PEM file, which may hold public keys, certificates and private keys.
+///
+/// # Errors
+/// [`KeyError`]; a file without a key is one.
+pub fn read_public(path: &Path) -> Result<Vec<VerifyingKey>, KeyError> {
+    let mut keys = Vec::new();
+    for Block { label, contents, .. } in sections(path)? {
+        let spki = match label.as_str() {
+            "PUBLIC KEY" => contents,
+            files::CERTIFICATE => {
+                let parsed = x509_parser::prelude::X509Certificate::from_der(&contents);
+                parsed.map_err(|_| KeyError::Unsupported)?.1.public_key().raw.to_vec()
+            }
+            label => match pkcs8(label, &contents) {
+                Some(private) => public_of(&private)?,
+                None => continue,
+            },
+        };
+        keys.push(VerifyingKey::from_spki(&spki)?);
+    }
+    match keys.is_empty() {
+        true => Err(KeyError::NoKey { path: path.to_owned() }),
+        false => Ok(keys),
+    }
+}
+
+fn sections(path: &Path) -> Result<Vec<Block>, KeyError> {
+    let text = std::fs::read(path).map_err(|source| KeyError::File { path: path.to_owned(), source })?;
+    pem::parse(&text).map_err(|_| KeyError::Pem { path: path.to_owned() })
+}
+
+/// The SubjectPublicKeyInfo of a private key.
+fn public_of(pkcs8: &[u8]) -> Result<Vec<u8>, KeyError> {
+    if let Some(key) = p521::PrivateKey::from_pkcs8(pkcs8) {
+        return key.public_spki().ok_or(KeyError::Unsupported);
+    }
+    let der = rustls::pki_types::PrivatePkcs8KeyDer::from(pkcs8);
+    let pair = rcgen::KeyPair::try_from(&der).map_err(|_| KeyError::Unsupported)?;
+    Ok(pair.subject_public_key_info())
+}
+
+/// Any private key as PKCS#8, which is what ring and `p521` read: the older forms, by their labels in PEM, are wrapped.
+fn pkcs8(label: &str, der: &[u8]) -> Option<Vec<u8>> {
+    /// AlgorithmIdentifier { rsaEncryption, NULL }
+    const RSA: &[u8] = &[0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 1, 5, 0];
+    /// AlgorithmIdentifier { id-ecPublicKey, prime256v1 }
+    const P256: &[u8] =
+        &[0x30, 0x13, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
+    /// AlgorithmIdentifier { id-ecPublicKey, secp384r1 }
+    const P384: &[u8] = &[0x30, 0x10, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 5, 0x2b, 0x81, 4, 0, 0x22];
+    /// AlgorithmIdentifier { id-ecPublicKey, secp521r1 }
+    const P521: &[u8] = &[0x30, 0x10, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 5, 0x2b, 0x81, 4, 0, 0x23];
+    let algorithm = match label {
+        "PRIVATE KEY" => return Some(der.to_vec()),
+        "RSA PRIVATE KEY" => RSA,
+        // The scalar stands first, behind a length of one byte or two: 32 bytes, 48 or 66.
+        "EC PRIVATE KEY" => {
+            let scalar = |bytes: u8| [5, 6].into_iter().any(|at| der.get(at..at + 2) == Some(&[4, bytes]));
+            match (scalar(32), scalar(66)) {
+                (true, _) => P256,
+                (_, true) => P521,
+                _ => P384,
+            }
+        }
+        _ => return None,
+    };
+    let mut body = vec![2, 1, 0];
+    body.extend_from_slice(algorithm);
+    body.extend_from_slice(&element(4, der));
+    Some(element(0x30, &body))
+}
+
+/// The SubjectPublicKeyInfo that belongs to a private key, which stood in PEM under that label; `None` for a kind of key that is
+/// not known here.
+pub fn public_of_private(label: &str, der: &[u8]) -> Option<Vec<u8>> {
+    public_of(&pkcs8(label, der)?).ok()
+}
+
+/// The SubjectPublicKeyInfo that belongs to a private key; `None` for a kind of key that is not known here.
+pub fn public_of_key(key: &rustls::pki_types::PrivateKeyDer<'_>) -> Option<Vec<u8>> {
+    public_of(&pkcs8_of(key)?).ok()
+}
+
+/// The SubjectPublicKeyInfo of a certificate.
+pub fn public_of_certificate(der: &[u8]) -> Option<Vec<u8>> {
+    let (_, parsed) = x509_parser::prelude::X509Certificate::from_der(der).ok()?;
+    Some(parsed.public_key().raw.to_vec())
+}
+
+/// The algorithm of a SubjectPublicKeyInfo, as the dotted name of its object identifier.
+pub fn kind_of(spki: &[u8]) -> Option<String> {
+    let (_, info) = SubjectPublicKeyInfo::from_der(spki).ok()?;
+    Some(info.algorithm.algorithm.to_id_string())
+}
+
+/// Any private key as PKCS#8; `None` for a form that is not known.
+pub fn pkcs8_of(key: &rustls::pki_types::PrivateKeyDer<'_>) -> Option<Vec<u8>> {
+    use rustls::pki_types::PrivateKeyDer;
+    let label = match key {
+        PrivateKeyDer::Pkcs8(_) => "PRIVATE KEY",
+        PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
+        PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
+        _ => return None,
+    };
+    pkcs8(label, key.secret_der())
+}
+
+/// One DER element.
+fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+    let mut out = vec![tag];
+    let length = content.len().to_be_bytes();
+    let significant = without_leading_zeros(&length);
+    match content.len() {
+        short @ 0..=127 => out.push(short as u8),
+        _ => {
+            out.push(0x80 | significant.len() as u8);
+            out.extend_from_slice(significant);
+        }
+    }
+    out.extend_from_slice(content);
+    out
+}
