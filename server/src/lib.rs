@@ -58,12 +58,14 @@ pub mod discovery;
 pub mod encryption;
 pub mod endpoints;
 pub mod faults;
+pub mod flags;
 pub mod flow_control;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod handlers;
 pub mod heavy;
 pub mod http;
+pub mod latency;
 pub mod metrics;
 pub mod outward;
 pub mod ownership;

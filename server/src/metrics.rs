@@ -7,8 +7,8 @@ use prometheus::{
     TextEncoder,
 };
 
-use crate::pipeline::RequestLabel;
-use crate::server::Server;
+use plinth_api::request_info::Verb;
+use smol_str::SmolStr;
 
 /// Content type of the text form.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -18,6 +18,35 @@ const DURATIONS: &[f64] = &[
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
     20.0, 30.0, 45.0, 60.0,
 ];
+
+/// What metrics call a request.
+pub struct RequestLabel {
+    /// Verb.
+    pub verb: Verb,
+    /// API group.
+    pub group: SmolStr,
+    /// API version.
+    pub version: SmolStr,
+    /// Plural resource; empty for other paths.
+    pub resource: SmolStr,
+    /// Subresource.
+    pub subresource: SmolStr,
+}
+
+/// For the log: `create apps/v1/deployments/scale`.
+impl std::fmt::Display for RequestLabel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.verb.as_str())?;
+        for (n, part) in [&self.group, &self.version, &self.resource, &self.subresource]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .enumerate()
+        {
+            write!(f, "{}{part}", if n == 0 { " " } else { "/" })?;
+        }
+        Ok(())
+    }
+}
 
 /// All metrics of a server. Counters are atomics; the label maps lock briefly for themselves.
 pub struct Metrics {
@@ -86,7 +115,7 @@ impl Metrics {
         let verb = label.verb.as_str();
         let code = code.to_string();
         self.requests.with_label_values(&[verb, group, version, resource, subresource, &code]).inc();
-        if label.verb != plinth_api::request_info::Verb::Watch {
+        if label.verb != Verb::Watch {
             self.durations.with_label_values(&[verb, group, resource]).observe(took.as_secs_f64());
         }
     }
@@ -104,9 +133,8 @@ impl Metrics {
     }
 
     /// The text form, with the engine's figures as they are now.
-    pub fn render(&self, server: &Server) -> Vec<u8> {
-        let stats = server.store.engine().stats();
-        for (figure, value) in figures(&stats) {
+    pub fn render(&self, stats: &plinth_engine::Stats) -> Vec<u8> {
+        for (figure, value) in figures(stats) {
             self.engine.with_label_values(&[figure]).set(i64::try_from(value).unwrap_or(i64::MAX));
         }
         for family in &stats.families {

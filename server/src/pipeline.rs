@@ -12,7 +12,6 @@ use plinth_codec::negotiate::{self, Shape};
 use plinth_codec::schema;
 use smol_str::SmolStr;
 
-use crate::audit::latency::{timed, Layer};
 use crate::audit::{self, Recorder};
 use crate::authn::remarks::{self, Remark};
 use crate::authn::{impersonation, websocket, Identity, Peer};
@@ -25,6 +24,8 @@ use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
 use crate::http::turns::Member;
 use crate::http::upgrade::Upgrade;
+use crate::latency::{timed, Layer};
+use crate::metrics::RequestLabel;
 use crate::recovery::recover;
 use crate::registry::{Registry, ResourceType};
 use crate::representation;
@@ -71,7 +72,7 @@ pub async fn handle(server: Arc<Server>, came: Came, request: Request<RequestBod
     let audit_id = audit::id(request.headers());
     let accept = request.headers().get(ACCEPT).cloned();
     let target = Target::of(server.registry(), &route);
-    let label = RequestLabel::of(&route, request.method(), target.resource.as_deref());
+    let label = label_of(&route, request.method(), target.resource.as_deref());
     let http1 = request.version() < hyper::Version::HTTP_2;
     let _in_flight = server.metrics.in_flight(label.verb.mutates());
     let mut told = Told::default();
@@ -275,63 +276,32 @@ fn mutates(route: &Route, method: &Method) -> bool {
     }
 }
 
-/// What metrics call a request.
-pub struct RequestLabel {
-    /// Verb.
-    pub verb: Verb,
-    /// API group.
-    pub group: SmolStr,
-    /// API version.
-    pub version: SmolStr,
-    /// Plural resource; empty for other paths.
-    pub resource: SmolStr,
-    /// Subresource.
-    pub subresource: SmolStr,
-}
-
-impl RequestLabel {
-    /// The names of what nobody serves are left out: each would be a series of its own, which anybody could make up.
-    fn of(route: &Route, method: &Method, resource: Option<&ResourceType>) -> RequestLabel {
-        let is_served = |info: &RequestInfo| {
-            let has_part =
-                |part: &str| part.is_empty() || resource.is_some_and(|r| r.row.subresource(part).is_some());
-            resource.is_some() && has_part(&info.subresource)
-        };
-        match route {
-            Route::Resource(info) if is_served(info) => RequestLabel {
-                verb: info.verb,
-                group: SmolStr::new(&info.group),
-                version: SmolStr::new(&info.version),
-                resource: SmolStr::new(&info.resource),
-                subresource: SmolStr::new(&info.subresource),
+/// What metrics call a request. The names of what nobody serves are left out: each would be a series of its own, which anybody could make up.
+fn label_of(route: &Route, method: &Method, resource: Option<&ResourceType>) -> RequestLabel {
+    let is_served = |info: &RequestInfo| {
+        let has_part =
+            |part: &str| part.is_empty() || resource.is_some_and(|r| r.row.subresource(part).is_some());
+        resource.is_some() && has_part(&info.subresource)
+    };
+    match route {
+        Route::Resource(info) if is_served(info) => RequestLabel {
+            verb: info.verb,
+            group: SmolStr::new(&info.group),
+            version: SmolStr::new(&info.version),
+            resource: SmolStr::new(&info.resource),
+            subresource: SmolStr::new(&info.subresource),
+        },
+        Route::Resource(_) | Route::NonResource(_) => RequestLabel {
+            verb: match route {
+                Route::Resource(info) => info.verb,
+                Route::NonResource(_) if *method == Method::GET => Verb::Get,
+                Route::NonResource(_) => Verb::Other,
             },
-            Route::Resource(_) | Route::NonResource(_) => RequestLabel {
-                verb: match route {
-                    Route::Resource(info) => info.verb,
-                    Route::NonResource(_) if *method == Method::GET => Verb::Get,
-                    Route::NonResource(_) => Verb::Other,
-                },
-                group: SmolStr::default(),
-                version: SmolStr::default(),
-                resource: SmolStr::default(),
-                subresource: SmolStr::default(),
-            },
-        }
-    }
-}
-
-/// For the log: `create apps/v1/deployments/scale`.
-impl std::fmt::Display for RequestLabel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.verb.as_str())?;
-        for (n, part) in [&self.group, &self.version, &self.resource, &self.subresource]
-            .into_iter()
-            .filter(|part| !part.is_empty())
-            .enumerate()
-        {
-            write!(f, "{}{part}", if n == 0 { " " } else { "/" })?;
-        }
-        Ok(())
+            group: SmolStr::default(),
+            version: SmolStr::default(),
+            resource: SmolStr::default(),
+            subresource: SmolStr::default(),
+        },
     }
 }
 
@@ -380,7 +350,7 @@ async fn impersonate(
         Route::Resource(info) => asked.of_resource(&sender, info),
         Route::NonResource(path) => asked.of_path(&sender, path),
     };
-    let impersonated = Box::pin(impersonation::impersonate(&server.authorizer, &attributes, &wanted));
+    let impersonated = Box::pin(impersonation::impersonate(&*server.authorizer, &attributes, &wanted));
     let impersonated = timed(Layer::Impersonation, impersonated).await?;
     Ok(Identity { user: impersonated.user, impersonated: Some(impersonated.constraint) })
 }

@@ -42,9 +42,9 @@ pub struct Server {
     /// Lengths of objects in long protobuf lists.
     pub lengths: Lengths,
     /// Who sends a request.
-    pub authenticator: Authenticator,
+    pub authenticator: Arc<Authenticator>,
     /// Who may do what.
-    pub authorizer: Authorizer,
+    pub authorizer: Arc<Authorizer>,
     /// What is filled in and refused around the object of a write.
     pub admission: Admission,
     /// What is recorded of requests.

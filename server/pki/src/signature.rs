@@ -142,7 +142,7 @@ mod tests {
     use crate::CertificateRequest;
 
     fn read(name: &str) -> Result<CertificateRequest, String> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/certificates/testdata").join(name);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/testdata").join(name);
         CertificateRequest::read(&std::fs::read(path).unwrap()).map_err(|fault| fault.to_string())
     }
 

@@ -6,12 +6,12 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use hyper::body::{Body as _, Frame};
+use hyper::body::{Body as HttpBody, Frame};
 use hyper::header::HeaderMap;
 
-use super::latency::Layer;
 use super::{answered_object, Recording, LARGEST_OBJECT, TRUNCATED};
 use crate::http::body::{Body, BodyError};
+use crate::latency::Layer;
 
 /// A body on its way; the request's last event is written when it ends, or when the client goes.
 pub struct RecordedBody {
@@ -26,17 +26,25 @@ impl RecordedBody {
     pub(super) fn new(inner: Body, recording: Arc<Recording>, kept: Option<Vec<u8>>) -> RecordedBody {
         RecordedBody { inner, recording, kept, begun: Instant::now() }
     }
+}
 
-    /// The next frame.
-    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = Pin::new(&mut self.inner).poll_frame(cx);
-        if let (Poll::Ready(Some(Ok(frame))), Some(kept)) = (&frame, &mut self.kept) {
+impl HttpBody for RecordedBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let recorded = self.get_mut();
+        let frame = Pin::new(&mut recorded.inner).poll_frame(cx);
+        if let (Poll::Ready(Some(Ok(frame))), Some(kept)) = (&frame, &mut recorded.kept) {
             let data = frame.data_ref().map_or(&[][..], |data| data);
             if kept.len() + data.len() <= LARGEST_OBJECT {
                 kept.extend_from_slice(data);
             } else {
-                self.kept = None;
-                self.recording.event.lock().annotations.insert(TRUNCATED.into(), "true".into());
+                recorded.kept = None;
+                recorded.recording.event.lock().annotations.insert(TRUNCATED.into(), "true".into());
             }
         }
         frame

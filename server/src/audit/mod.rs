@@ -8,7 +8,6 @@
 
 mod body;
 mod event;
-pub mod latency;
 mod log;
 pub mod options;
 pub mod policy;
@@ -29,14 +28,14 @@ use parking_lot::Mutex;
 use plinth_codec::schema::{self, GVK};
 use plinth_codec::{cbor, json, protobuf, yaml, Value};
 
-pub use body::RecordedBody;
+use body::RecordedBody;
 pub use options::AuditOptions;
 pub use policy::PolicyError;
 
 use crate::flow_control;
 use crate::http::body::Body;
+use crate::latency::{self, Latencies, Layer};
 use event::{Event, Form, ObjectRef, LARGEST_OBJECT, TRUNCATED};
-use latency::{Latencies, Layer};
 use log::Log;
 use options::LogFormat;
 use plinth_api::api_error::ApiError;
@@ -397,7 +396,7 @@ impl Recorder {
         }
         let kept = (self.records_answer() && !recording.runs_long).then(Vec::new);
         let inner = std::mem::replace(response.body_mut(), Body::empty());
-        *response.body_mut() = Body::Recorded(Box::new(RecordedBody::new(inner, recording.clone(), kept)));
+        *response.body_mut() = Body::Recorded(Box::pin(RecordedBody::new(inner, recording.clone(), kept)));
         response
     }
 

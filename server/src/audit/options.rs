@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use crate::cli::duration;
+use crate::flags::duration;
 
 /// What is recorded, and where.
 #[derive(Clone, Debug, Args)]

@@ -25,6 +25,7 @@ pub mod request_header;
 pub mod service_account;
 pub mod token_file;
 pub mod tokens;
+mod trust;
 pub mod webhook;
 pub mod websocket;
 pub mod x509;
@@ -38,12 +39,12 @@ use plinth_api::user::User;
 
 use crate::http::tls::TlsError;
 use crate::reload::Watched;
-use crate::server::Server;
 use crate::storage::Store;
 
 pub use anonymous::Anonymous;
 pub use options::AuthenticationOptions;
 pub use service_account::ServiceAccounts;
+pub use trust::{Trust, TrustedProxy};
 pub use x509::{CertificateAuthenticator, Peer};
 
 /// Why credentials were not accepted. Clients hear a bare 401 and only the log says more, lest the answer helps to
@@ -293,24 +294,24 @@ impl Authenticator {
 }
 
 /// The files that the options name and that are read again when they change.
-pub fn watched(server: &Arc<Server>, options: &AuthenticationOptions) -> Vec<Watched> {
+pub fn watched(authenticator: &Arc<Authenticator>, options: &AuthenticationOptions) -> Vec<Watched> {
     let mut watched = Vec::new();
     if let Some(file) = options.client_ca_file.clone() {
-        let server = server.clone();
+        let authenticator = authenticator.clone();
         watched.push(Watched::new("client authorities", vec![file.clone()], move || {
-            server.authenticator.certificates.reload(&file)
+            authenticator.certificates.reload(&file)
         }));
     }
     if let Some(file) = options.requestheader_client_ca_file.clone() {
-        let server = server.clone();
+        let authenticator = authenticator.clone();
         watched.push(Watched::new("front proxy authorities", vec![file.clone()], move || {
-            server.authenticator.proxy.as_ref().map_or(Ok(()), |proxy| proxy.reload(&file))
+            authenticator.proxy.as_ref().map_or(Ok(()), |proxy| proxy.reload(&file))
         }));
     }
     if let Some(file) = options.oidc.authentication_config.clone() {
-        let (server, own) = (server.clone(), options.service_account_issuer.clone());
+        let (authenticator, own) = (authenticator.clone(), options.service_account_issuer.clone());
         watched.push(Watched::new("authentication configuration", vec![file.clone()], move || {
-            server.authenticator.tokens.oidc.reload(&file, &own)
+            authenticator.tokens.oidc.reload(&file, &own)
         }));
     }
     watched

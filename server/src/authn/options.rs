@@ -7,9 +7,9 @@ use clap::{ArgAction, Args};
 
 use super::oidc::config::{self, Configuration};
 use super::oidc::OidcOptions;
+use super::trust::{Trust, TrustedProxy};
 use super::webhook::{ReviewVersion, Webhook};
 use super::{service_account, SetupError};
-use crate::bootstrap::{Trust, TrustedProxy};
 
 /// Who may send requests, and by which credentials they are known.
 #[derive(Clone, Debug, Args)]
@@ -44,7 +44,7 @@ pub struct AuthenticationOptions {
     #[arg(long, value_name = "FILE")]
     pub service_account_key_file: Vec<PathBuf>,
     /// The longest life of a service-account token that can be asked for, between 1h and 2^32s; 0 for no limit
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = crate::cli::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = crate::flags::duration)]
     pub service_account_max_token_expiration: Duration,
     /// Let the tokens in pods live a year, for clients that do not read them again
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
@@ -79,7 +79,7 @@ pub struct AuthenticationOptions {
     #[arg(long, value_name = "VERSION", default_value = "v1beta1")]
     pub authentication_token_webhook_version: ReviewVersion,
     /// How long its answers are kept
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = crate::cli::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = crate::flags::duration)]
     pub authentication_token_webhook_cache_ttl: Duration,
     /// Issuers of ID tokens
     #[command(flatten)]

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
+use plinth_pki::Name;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::x509::{subject, Authorities};
+use super::x509::Authorities;
 use super::{AuthenticationOptions, AuthnError, Peer, SetupError};
 use plinth_api::user::User;
 
@@ -73,7 +74,8 @@ impl RequestHeaders {
         let refused = |fault: AuthnError| AuthnError::Proxy(fault.to_string());
         self.authorities.verify(peer.chain()).map_err(refused)?;
         let cert = X509Certificate::from_der(leaf).map_err(|fault| AuthnError::Proxy(fault.to_string()))?.1;
-        let subject = subject(&cert).map_err(|error| AuthnError::Proxy(error.to_string()))?;
+        let subject =
+            Name::from_der(cert.subject().as_raw()).map_err(|error| AuthnError::Proxy(error.to_string()))?;
         let name = subject.common_name();
         if !self.allowed_names.is_empty() && !self.allowed_names.iter().any(|allowed| allowed == name) {
             let why = format!("x509: subject with cn={name} is not in the allowed list");

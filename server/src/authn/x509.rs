@@ -16,7 +16,7 @@ use super::AuthnError;
 use crate::http::tls::TlsError;
 use plinth_api::user::{self, User};
 use plinth_pki::files;
-use plinth_pki::name::{self, Name, NameError};
+use plinth_pki::name::{self, Name};
 use plinth_pki::p521;
 
 /// Certificates that a client may show beside its own, and those of one name among them: which of them leads to an authority is
@@ -189,17 +189,10 @@ impl CertificateAuthenticator {
     }
 }
 
-/// The subject of a certificate.
-///
-/// # Errors
-/// [`NameError`].
-pub(crate) fn subject(cert: &X509Certificate<'_>) -> Result<Name, NameError> {
-    Name::from_der(cert.subject().as_raw())
-}
-
 fn user_of(cert: &X509Certificate<'_>, der: &[u8]) -> Result<Option<Arc<User>>, AuthnError> {
     // A subject that is not understood names nobody: what it hides may be another user or group.
-    let subject = subject(cert).map_err(|error| AuthnError::Certificate(error.to_string()))?;
+    let subject = Name::from_der(cert.subject().as_raw())
+        .map_err(|error| AuthnError::Certificate(error.to_string()))?;
     if subject.common_name().is_empty() {
         return Ok(None);
     }

@@ -38,7 +38,6 @@ use parking_lot::RwLock;
 
 use crate::outward::Service;
 use crate::reload::Watched;
-use crate::server::Server;
 use crate::storage::Store;
 use config::{Configured, Kind, SetupError};
 use node::NodeAuthorizer;
@@ -208,12 +207,10 @@ fn links(configured: Vec<Configured>, nodes: Option<&Arc<NodeAuthorizer>>) -> Re
 }
 
 /// The files that the options name and that are read again when they change.
-pub fn watched(server: &Arc<Server>, options: &AuthorizationOptions) -> Vec<Watched> {
+pub fn watched(authorizer: &Arc<Authorizer>, options: &AuthorizationOptions) -> Vec<Watched> {
     let watch = |file: &std::path::PathBuf| {
-        let (server, file) = (server.clone(), file.clone());
-        Watched::new("authorization configuration", vec![file.clone()], move || {
-            server.authorizer.reload(&file)
-        })
+        let (authorizer, file) = (authorizer.clone(), file.clone());
+        Watched::new("authorization configuration", vec![file.clone()], move || authorizer.reload(&file))
     };
     options.authorization_config.iter().map(watch).collect()
 }

@@ -31,10 +31,10 @@ pub struct AuthorizationOptions {
     #[arg(long, default_value = "v1beta1", value_name = "VERSION")]
     pub authorization_webhook_version: ReviewVersion,
     /// How long its yes is kept
-    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = crate::cli::duration)]
+    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = crate::flags::duration)]
     pub authorization_webhook_cache_authorized_ttl: Duration,
     /// How long its other answers are kept
-    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = crate::cli::duration)]
+    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = crate::flags::duration)]
     pub authorization_webhook_cache_unauthorized_ttl: Duration,
 }
 

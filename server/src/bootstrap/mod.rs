@@ -5,6 +5,7 @@ pub(crate) mod files;
 pub mod kubeconfig;
 mod objects;
 pub mod pki;
+mod rbac;
 mod trust;
 
 pub use datadir::{DataDir, DataDirError, Stage};
@@ -12,4 +13,4 @@ pub use objects::{
     ensure_classes_and_roles, ensure_kubernetes_service, ensure_service_cidr, ensure_system_namespaces,
     ensure_token_tracking, keep, tolerate,
 };
-pub use trust::{ensure_trust, Trust, TrustedProxy};
+pub use trust::ensure_trust;

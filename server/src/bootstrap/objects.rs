@@ -7,8 +7,9 @@ use std::time::Duration;
 use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Value};
 
-use super::trust::{ensure_trust, Trust};
-use crate::authz::rbac;
+use super::rbac;
+use super::trust::ensure_trust;
+use crate::authn::Trust;
 use crate::handlers::write::{ensure, update};
 use crate::handlers::Context;
 use crate::server::Server;
@@ -268,7 +269,7 @@ pub fn tolerate(
 /// When one cannot be written.
 pub async fn ensure_classes_and_roles(server: &Arc<Server>) -> Result<(), ApiError> {
     ensure_priority_classes(server).await?;
-    rbac::bootstrap::reconcile(server).await
+    rbac::reconcile(server).await
 }
 
 /// How often the objects are looked at; as often as upstream looks at the endpoints of its own Service.

@@ -14,7 +14,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-pub(crate) use serve::duration;
 pub use serve::{runtime, start, Running, ServeError, ServeOptions};
 
 /// Why a command failed.

@@ -33,7 +33,8 @@ use crate::custom_resources;
 use crate::encryption::{ConfigError, Encryption, EncryptionOptions};
 use crate::endpoints::{Discovered, Documents};
 use crate::faults::Faults;
-use crate::flow_control::{self, FlowControl, FlowControlOptions};
+use crate::flags::duration;
+use crate::flow_control::{FlowControl, FlowControlOptions};
 use crate::handlers::connect::options::{KubeletOptions, Kubelets};
 use crate::handlers::list::ledger::Ledger;
 use crate::heavy::Places;
@@ -168,15 +169,6 @@ pub enum LoggingFormat {
     Text,
     /// One JSON object a line.
     Json,
-}
-
-/// Go's duration syntax, as in kube-apiserver's flags.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    plinth_codec::time::parse_duration(text)
-        .ok()
-        .and_then(|nanos| u64::try_from(nanos).ok())
-        .map(Duration::from_nanos)
-        .ok_or_else(|| format!("{text:?} is not a duration like 90s, 5m or 1h30m"))
 }
 
 /// `30000-32767`, as in kube-apiserver's flag.
@@ -477,7 +469,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         },
     )?;
     let server = Arc::new(Server {
-        authorizer: Authorizer::new(&options.authorization, store.clone())?,
+        authorizer: Arc::new(Authorizer::new(&options.authorization, store.clone())?),
         store,
         registry: registry::Current::default(),
         tokens: ContinueTokens::new(&dir.continue_secret()?),
@@ -488,7 +480,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         heads: Heads::default(),
         ledger: Ledger::default(),
         lengths: Lengths::default(),
-        authenticator,
+        authenticator: Arc::new(authenticator),
         audit: Audit::start(&options.audit, metrics.registry())?,
         flow_control,
         faults: Faults::default(),
@@ -507,12 +499,9 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     });
     let follower = server.clone();
     server.spawn(async move { follower.authenticator.follow().await });
-    let noter = server.clone();
-    server.spawn(async move {
-        noter.authenticator.service_accounts().last_used().write(&noter).await;
-    });
-    let mut watched = authn::watched(&server, &options.authentication);
-    watched.extend(authz::watched(&server, &options.authorization));
+    server.spawn(controllers::token_use::run(server.clone()));
+    let mut watched = authn::watched(&server.authenticator, &options.authentication);
+    watched.extend(authz::watched(&server.authorizer, &options.authorization));
     watched.push(Watched::new("serving certificates", certificates.files(), move || certificates.reload()));
     server.spawn(reload::follow(watched));
     custom_resources::controller::start(&server).await?;
@@ -522,7 +511,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     let has_classes_and_roles =
         tolerate("a priority class or role", ensure_classes_and_roles(&server).await)?;
     if let Some(levels) = levels {
-        let started = flow_control::start(&server, levels).await;
+        let started = controllers::flow_control::start(&server, levels).await;
         tolerate("an object of priority and fairness", started)?;
     }
     let before = server.store.engine().current_revision();

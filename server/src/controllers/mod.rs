@@ -24,12 +24,14 @@ pub mod allocations;
 mod certificates;
 mod collector;
 mod enabled;
+pub mod flow_control;
 mod furnish;
 mod legacy_tokens;
 mod namespace;
 mod protection;
 mod queue;
 mod quota;
+pub mod token_use;
 mod tokens;
 mod workers;
 

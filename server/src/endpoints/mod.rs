@@ -43,7 +43,11 @@ pub async fn serve<B>(
         ["livez" | "readyz" | "healthz"] | ["livez" | "readyz" | "healthz", _] => {
             Ok(health::serve(server, &segments, request.uri().query()))
         }
-        ["metrics"] => Ok(text(StatusCode::OK, crate::metrics::CONTENT_TYPE, server.metrics.render(server))),
+        ["metrics"] => Ok(text(
+            StatusCode::OK,
+            crate::metrics::CONTENT_TYPE,
+            server.metrics.render(&server.store.engine().stats()),
+        )),
         ["plinth", "backup"] => Ok(backup::serve(server)),
         [".well-known", "openid-configuration"] => {
             Ok(openid(server, "application/json", |d| &d.configuration))

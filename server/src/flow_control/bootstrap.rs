@@ -4,8 +4,8 @@
 
 use plinth_codec::{tree, Map, Value};
 
-use super::keeper::AUTO_UPDATE;
-
+/// The annotation that says whether the server keeps the spec of an object as it should be.
+pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 /// Group and version of the objects.
 pub const API_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
 

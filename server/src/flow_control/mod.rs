@@ -3,19 +3,18 @@
 //! A FlowSchema says which requests belong together and which flows they are (`classify`); its
 //! PriorityLevelConfiguration has a share of the server's seats (`allocation`) and queues (`queues`), in which each
 //! flow has a few places of its own (`shuffle`), so that one noisy client fills its own queues and nobody else's.
-//! `keeper` keeps the objects and what follows from them. With `--enable-priority-and-fairness=false` there are the
+//! A controller keeps the objects and what follows from them. With `--enable-priority-and-fairness=false` there are the
 //! two plain limits of `in_flight`.
 //!
 //! A request costs a look at the configuration (a read lock for the time of copying an `Arc`), a few comparisons of
 //! strings, and two short turns of its level's mutex; requests of the exempt level take no lock but the first.
 
 mod allocation;
-mod bootstrap;
+pub mod bootstrap;
 mod classify;
-mod config;
+pub mod config;
 mod demand;
 mod in_flight;
-mod keeper;
 mod level;
 mod metrics;
 pub mod options;
@@ -38,7 +37,6 @@ use plinth_api::request_info::{Route, Verb};
 pub use classify::Digest;
 pub use config::{Levels, Schema};
 pub use in_flight::InFlight;
-pub use keeper::start;
 pub use options::FlowControlOptions;
 pub use width::Sizes;
 
@@ -106,7 +104,7 @@ impl FlowControl {
             false => (Mode::Plain(InFlight::new(read_only, mutating)), None),
             true => {
                 let mut levels = Levels::new(seats, metrics::FlowMetrics::new(registry)?);
-                let config = keeper::before_start(&mut levels);
+                let config = levels.digest(&[], &[]).0;
                 (Mode::Fair(RwLock::new(Arc::new(config))), Some(levels))
             }
         };
@@ -132,7 +130,8 @@ impl FlowControl {
         Ok(given.map_or(self.request_timeout, |given| given.min(self.request_timeout)))
     }
 
-    fn put_in_place(&self, config: config::Config) {
+    /// Requests are judged by that configuration from now on.
+    pub fn put_in_place(&self, config: config::Config) {
         if let Mode::Fair(current) = &self.mode {
             *current.write() = Arc::new(config);
         }

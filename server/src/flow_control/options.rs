@@ -19,6 +19,6 @@ pub struct FlowControlOptions {
           default_missing_value = "true", value_name = "BOOL")]
     pub enable_priority_and_fairness: bool,
     /// How long a request may take that is not a watch or the like
-    #[arg(long, default_value = "1m", value_name = "DURATION", value_parser = crate::cli::duration)]
+    #[arg(long, default_value = "1m", value_name = "DURATION", value_parser = crate::flags::duration)]
     pub request_timeout: Duration,
 }

@@ -55,7 +55,7 @@ pub enum Body {
     /// Made on demand: by the connection's task itself, or at its request.
     Stream(Pin<Box<dyn ChunkStream>>),
     /// Another body whose end is recorded by audit.
-    Recorded(Box<crate::audit::RecordedBody>),
+    Recorded(Pin<Box<dyn hyper::body::Body<Data = Bytes, Error = BodyError> + Send>>),
 }
 
 /// A body that broke off after its head was sent; the connection (HTTP/1.1) or stream (HTTP/2) is reset so that
@@ -105,7 +105,7 @@ impl HttpBody for Body {
                 None => rest.poll_recv(cx).map(|c| c.map(|c| c.map(Frame::data))),
             },
             Body::Stream(stream) => stream.as_mut().poll_chunk(cx).map(|c| c.map(|c| c.map(Frame::data))),
-            Body::Recorded(body) => body.poll_frame(cx),
+            Body::Recorded(body) => body.as_mut().poll_frame(cx),
         }
     }
 

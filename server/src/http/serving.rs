@@ -12,8 +12,7 @@ use rustls::{NamedGroup, ServerConfig, SupportedProtocolVersion};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::tls::{self, ServingCertificate, TlsError};
-use crate::authn::x509::subject;
-use plinth_pki::AlternativeNames;
+use plinth_pki::{AlternativeNames, Name};
 
 /// How connections are encrypted.
 #[derive(Clone, Debug, Args)]
@@ -205,7 +204,9 @@ fn names_of(certificate: &CertifiedKey) -> Vec<String> {
     if !listed.is_empty() {
         return listed.iter().map(|name| name.to_ascii_lowercase()).collect();
     }
-    subject(&leaf).map(|subject| vec![subject.common_name().to_ascii_lowercase()]).unwrap_or_default()
+    Name::from_der(leaf.subject().as_raw())
+        .map(|subject| vec![subject.common_name().to_ascii_lowercase()])
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use plinth_engine::{
     At, Committed, Condition, Engine, Entry, InMemory, KeyRange, Record, Revision, Transaction,
 };
 
-use crate::audit::latency::{timed, Layer};
+use crate::latency::{timed, Layer};
 use crate::registry::{ResourceType, StorageForm};
 use std::borrow::Cow;
 use std::ops::Deref;

@@ -1,22 +1,14 @@
 //! The label that says on which day the token of a Secret was last used, which tells administrators, and the controller that
 //! cleans up, who can do without (kubernetes `pkg/serviceaccount/legacy.go`).
 //!
-//! Requests do not wait for it: they put the Secret's name down, and one task writes the labels.
+//! Requests do not wait for it: they put the Secret's name down, and a controller writes the labels.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use parking_lot::Mutex;
-use plinth_codec::Value;
 use time::macros::format_description;
 use time::{Date, Duration, OffsetDateTime};
 use tokio::sync::Notify;
-
-use crate::handlers::{write, Context};
-use crate::server::Server;
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
 
 /// The label.
 pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
@@ -34,7 +26,7 @@ pub fn parse_day(text: &str) -> Option<Date> {
 }
 
 /// Whether a label is to be written: it names neither this day nor, since clocks differ, the next.
-fn is_due(label: Option<&str>, today: Date) -> bool {
+pub fn is_due(label: Option<&str>, today: Date) -> bool {
     let tomorrow = today.saturating_add(Duration::DAY);
     label != Some(&day(today)) && label != Some(&day(tomorrow))
 }
@@ -61,39 +53,14 @@ impl LastUsed {
         }
     }
 
-    /// Writes labels, for ever.
-    pub async fn write(&self, server: &Arc<Server>) {
+    /// Waits for the next Secret: its namespace, name and UID.
+    pub async fn next(&self) -> (String, String, String) {
         loop {
+            if let Some(((namespace, name), uid)) = self.waiting.lock().pop_first() {
+                return (namespace, name, uid);
+            }
             self.came.notified().await;
-            loop {
-                let Some(((namespace, name), uid)) = self.waiting.lock().pop_first() else { break };
-                if let Err(fault) = label(server, &namespace, &name, &uid).await {
-                    // Its next use tries again.
-                    tracing::warn!(%fault, namespace, name, "the last use of a token cannot be noted");
-                }
-            }
         }
-    }
-}
-
-async fn label(server: &Arc<Server>, namespace: &str, name: &str, uid: &str) -> Result<(), ApiError> {
-    let cx = Context::internal(server, ("", "v1", "secrets"), namespace, name, Verb::Update)?;
-    let today = OffsetDateTime::now_utc().date();
-    let labelled = |live: Option<&Value>| {
-        let mut new = live.cloned().unwrap_or_default();
-        let same = metadata::text(&new, "uid") == uid;
-        let known = new.str_at(&["metadata", "labels", LAST_USED]).map(str::to_owned);
-        if same && is_due(known.as_deref(), today) {
-            if let Some(labels) = new.object_at_mut(&["metadata", "labels"]) {
-                labels.insert(LAST_USED, day(today));
-            }
-        }
-        Ok(new)
-    };
-    match write::update(&cx, &labelled).await {
-        // Gone since.
-        Err(error) if error.code == 404 => Ok(()),
-        outcome => outcome,
     }
 }
 

@@ -4,21 +4,11 @@
 //! stays (k8s.io/component-helpers `auth/rbac/reconciliation`); an object whose annotation
 //! `rbac.authorization.kubernetes.io/autoupdate` is `false` is left alone.
 
-use std::sync::Arc;
-
 use plinth_codec::{tree, Map, Value};
-use plinth_engine::At;
 
 use super::coverage::{self, Limits};
 use super::rules::PolicyRule;
 use super::GROUP;
-use crate::handlers::write::{self, Birth};
-use crate::handlers::{delete, Context};
-use crate::server::Server;
-use crate::storage::{key, object};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
 
 const TABLE: &str = include_str!("bootstrap.table");
 /// The label of every bootstrap object.
@@ -41,61 +31,9 @@ pub struct Expected {
     pub object: Value,
 }
 
-/// Makes and heals all of them, what is missing in one transaction. One that cannot be decrypted stays as it is.
-///
-/// # Errors
-/// When they cannot be read or written.
-pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
-    let expected = expected();
-    let keys: Vec<Vec<u8>> = expected
-        .iter()
-        .map(|e| key::object(&key::resource_prefix(GROUP, e.plural), e.namespace, e.name))
-        .collect();
-    let read = move |engine: &plinth_engine::Engine| {
-        let snapshot = engine.snapshot(At::Latest)?;
-        keys.iter().map(|key| snapshot.get(key)).collect::<Result<Vec<_>, _>>()
-    };
-    let records = server.store.read(read).await?;
-    let mut births = Vec::new();
-    for (expected, record) in expected.into_iter().zip(records) {
-        let Expected { plural, namespace, name, object } = expected;
-        let cx = Context::internal(server, (GROUP, "v1", plural), namespace, name, Verb::Update)?;
-        let Some(record) = record else {
-            births.push(Birth { cx, tree: object });
-            continue;
-        };
-        let live = match server.store.fetched(record) {
-            Ok(live) => object::to_tree(&cx.resource, &live)?,
-            // Its key may come back. A server that did not start for it could not be told to delete it either.
-            Err(fault) if fault.is_of_the_value() => {
-                tracing::error!(%fault, plural, namespace, name, "a bootstrap object cannot be decrypted");
-                continue;
-            }
-            Err(fault) => return Err(fault.into()),
-        };
-        match healed(&live, &object) {
-            Healed::Whole => {}
-            Healed::Changed(_) => {
-                tracing::info!(plural, namespace, name, "a bootstrap object is put right");
-                let transform = |live: Option<&Value>| match live.map(|live| healed(live, &object)) {
-                    Some(Healed::Changed(healed)) => Ok(healed),
-                    _ => Ok(live.cloned().unwrap_or_default()),
-                };
-                write::update(&cx, &transform).await?;
-            }
-            Healed::Other => {
-                tracing::info!(plural, namespace, name, "a bootstrap binding of another role is made again");
-                delete::delete_one(&cx, "Background", metadata::text(&live, "uid"), None).await?;
-                births.push(Birth { cx, tree: object });
-            }
-        }
-    }
-    write::create_together(server, births).await
-}
-
 /// What a live object needs.
 #[derive(Clone, Debug, PartialEq)]
-enum Healed {
+pub enum Healed {
     /// Nothing.
     Whole,
     /// To become this.
@@ -104,7 +42,8 @@ enum Healed {
     Other,
 }
 
-fn healed(live: &Value, expected: &Value) -> Healed {
+/// What `live` needs to have at least what is expected.
+pub fn healed(live: &Value, expected: &Value) -> Healed {
     if live.str_at(&["metadata", "annotations", AUTO_UPDATE]) == Some("false") {
         return Healed::Whole;
     }

@@ -10,19 +10,17 @@ use std::time::Duration;
 use plinth_codec::{Map, Value};
 use plinth_engine::{KeyRange, Subscribe};
 
-use super::bootstrap::{self, Bootstrap};
-use super::config::{Config, Levels, Reference};
-use crate::handlers::{write, Context};
+use crate::flow_control::bootstrap::{self, Bootstrap, AUTO_UPDATE};
+use crate::flow_control::config::{Levels, Reference};
+use crate::handlers::{delete, write, Context};
 use crate::server::Server;
 use crate::storage::{key, object};
 use plinth_api::api_error::ApiError;
 use plinth_api::conditions;
 use plinth_api::request_info::Verb;
 
-/// The annotation that says whether the server keeps the spec of an object as it should be.
-pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 /// How often seats are divided anew.
-pub const BORROWING_PERIOD: Duration = Duration::from_secs(10);
+const BORROWING_PERIOD: Duration = Duration::from_secs(10);
 /// How often the server's own objects are looked at.
 const HEALING_PERIOD: Duration = Duration::from_secs(60);
 /// Changes are taken over together when they come within this time.
@@ -189,7 +187,7 @@ async fn remove_left_over(
         }
         let uid = live.str_at(&["metadata", "uid"]).unwrap_or_default();
         let cx = Context::internal(server, (GROUP, "v1", resource), "", name, Verb::Delete)?;
-        match crate::handlers::delete::delete_one(&cx, "Background", uid, None).await {
+        match delete::delete_one(&cx, "Background", uid, None).await {
             Err(error) if !matches!(error.code, 404 | 409) => return Err(error),
             _ => {}
         }
@@ -221,9 +219,4 @@ async fn update(cx: &Context, change: &(dyn Fn(&mut Value) + Send + Sync)) -> Re
         Err(error) if matches!(error.code, 404 | 409) => Ok(()),
         outcome => outcome,
     }
-}
-
-/// What stands before the first object has been read.
-pub fn before_start(levels: &mut Levels) -> Config {
-    levels.digest(&[], &[]).0
 }
