@@ -11,8 +11,9 @@ use plinth_codec::{tree, Value};
 use plinth_engine::{Engine, Options, Transaction};
 use plinth_server::authz::rbac::GROUP;
 use plinth_server::authz::{Attributes, AuthorizationOptions, Authorizer, ResourceTarget};
+use plinth_server::registry::key;
 use plinth_server::registry::Registry;
-use plinth_server::storage::{key, object, Store};
+use plinth_server::storage::{object, Store};
 
 const ROLES: usize = 1_000;
 const BINDINGS: usize = 5_000;

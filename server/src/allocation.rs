@@ -17,9 +17,11 @@ use ipnet::IpNet;
 use plinth_codec::{json, tree, Value};
 use plinth_engine::{At, Condition, Record, Transaction};
 
-use crate::handlers::Context;
+use crate::context::Context;
+use crate::registry::key;
+use crate::service_ranges::nth;
 use crate::storage::stored::Stored;
-use crate::storage::{key, object, unchanged, Fetched};
+use crate::storage::{object, unchanged, Fetched};
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
 use plinth_api::metadata;
@@ -31,26 +33,6 @@ const NODE_PORT_PREFIX: &str = "allocations/nodeports/";
 const GUESSES: usize = 16;
 /// What a dry run answers for the first node port, as upstream: none that can be held.
 const DRY_RUN_PORT: u16 = 32_769;
-
-/// Where addresses and ports come from.
-#[derive(Clone, Debug)]
-pub struct Ranges {
-    /// Cluster addresses (`--service-cluster-ip-range`): one range, or one of each family; the first is the primary.
-    pub addresses: Vec<IpNet>,
-    /// Node ports (`--service-node-port-range`).
-    pub node_ports: RangeInclusive<u16>,
-}
-
-impl Ranges {
-    /// The address that the Service `kubernetes` has.
-    pub fn first_address(&self) -> Option<IpAddr> {
-        self.addresses.first().and_then(|range| nth(range, 1))
-    }
-
-    fn of_family(&self, family: &str) -> Option<&IpNet> {
-        self.addresses.iter().find(|range| service::family(range.addr()) == family)
-    }
-}
 
 /// What a write takes and gives back, to be made part of its transaction.
 #[derive(Debug, Default)]
@@ -343,17 +325,6 @@ fn left_for_people(size: u128, part: u128, most: u128) -> u128 {
     match size <= LEAST {
         true => 0,
         false => (size / part).clamp(LEAST, most),
-    }
-}
-
-/// The n-th address of a range.
-fn nth(range: &IpNet, n: u128) -> Option<IpAddr> {
-    match range {
-        IpNet::V4(net) => {
-            let address = u32::from(net.network()).checked_add(u32::try_from(n).ok()?)?;
-            Some(IpAddr::from(address.to_be_bytes()))
-        }
-        IpNet::V6(net) => Some(IpAddr::from(u128::from(net.network()).checked_add(n)?.to_be_bytes())),
     }
 }
 

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use plinth_codec::{tree, Map, Value};
 
-use crate::endpoints::catalog;
+use crate::context::{Context, Server};
+use crate::handlers::delete;
 use crate::handlers::write::{self, Birth};
-use crate::handlers::{delete, Context};
+use crate::published::catalog;
 use crate::registry::Registry;
-use crate::server::Server;
 use plinth_api::api_error::ApiError;
 use plinth_api::conditions;
 use plinth_api::metadata;
@@ -39,7 +39,7 @@ pub fn start(server: &Arc<Server>) {
 }
 
 async fn lead(server: &Arc<Server>) {
-    let mut registries = server.registry.subscribe();
+    let mut registries = server.store.current_registry().subscribe();
     let mut first = true;
     loop {
         let registry = registries.borrow_and_update().clone();

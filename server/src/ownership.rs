@@ -7,16 +7,16 @@ use plinth_codec::apply::{self, reset, ApplyError, NoOtherVersions, Reset, Versi
 use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::Value;
 
-use crate::conversion;
+use crate::context::Context;
 use crate::custom_resources::object::convert_now;
-use crate::handlers::Context;
+use crate::registry::conversion;
 use crate::registry::{Registry, ResourceType};
 use plinth_api::api_error::{ApiError, Cause, Reason};
 use plinth_api::metadata;
 
 /// The other served versions of a resource, for fields that were written through them.
 struct ServedVersions<'a> {
-    server: &'a crate::server::Server,
+    server: &'a crate::context::Server,
     registry: &'a Registry,
     resource: &'a ResourceType,
 }
@@ -41,7 +41,7 @@ impl Versions for ServedVersions<'_> {
         let from = self.other(object.str_at(&["apiVersion"])?)?;
         let to = self.other(api_version)?;
         if let Some(custom) = &to.custom {
-            return convert_now(self.server, custom, custom.version(), object.clone());
+            return convert_now(&self.server.presenter, custom, custom.version(), object.clone());
         }
         conversion::between(object.clone(), from, to).ok()
     }

@@ -16,9 +16,11 @@ use crate::audit::{self, Recorder};
 use crate::authn::remarks::{self, Remark};
 use crate::authn::{impersonation, websocket, Identity, Peer};
 use crate::authz::{Decision, RequestAttributes};
+use crate::context::Warnings;
+use crate::context::{Context, Server};
 use crate::endpoints;
 use crate::flow_control::{self, Digest, Refused, Schema, Seat};
-use crate::handlers::{self, Context, Warnings};
+use crate::handlers;
 use crate::heavy::Heavy;
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
@@ -26,10 +28,10 @@ use crate::http::turns::Member;
 use crate::http::upgrade::Upgrade;
 use crate::latency::{timed, Layer};
 use crate::metrics::RequestLabel;
+use crate::published;
 use crate::recovery::recover;
 use crate::registry::{Registry, ResourceType};
 use crate::representation;
-use crate::server::Server;
 use plinth_api::api_error::ApiError;
 use plinth_api::query::Query;
 use plinth_api::request_info::{self, RequestInfo, Route, Verb};
@@ -377,11 +379,11 @@ async fn serve(
                     && !request.uri().path().starts_with("//")
                 {
                     true => Err(ApiError::no_such_resource()),
-                    false => Ok(endpoints::not_found_text()),
+                    false => Ok(published::not_found_text()),
                 };
             }
             let Some(resource) = find_resource(&registry, resource, &info)? else {
-                return Ok(endpoints::not_found_text());
+                return Ok(published::not_found_text());
             };
             let (mut parts, body) = request.into_parts();
             let heavy = Heavy::perhaps(body.size_hint().exact());

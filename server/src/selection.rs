@@ -2,8 +2,8 @@
 
 use plinth_codec::selector::{FieldSelector, LabelSelector};
 
+use crate::registry::key;
 use crate::registry::ResourceType;
-use crate::storage::key;
 use crate::storage::stored::Head;
 use plinth_api::api_error::ApiError;
 use plinth_api::query::Query;

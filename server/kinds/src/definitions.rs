@@ -1,9 +1,14 @@
 //! CustomResourceDefinitions: what of them is the server's, and whether they are valid.
 
+use plinth_codec::time::Timestamp;
 use plinth_codec::Value;
 use plinth_structural::definition;
 
 use plinth_api::api_error::Cause;
+use plinth_api::{conditions, metadata};
+
+/// The finalizer of definitions whose objects have to go first.
+pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// A new storage version joins those that objects may be stored in (`PrepareForUpdate` of
 /// k8s.io/apiextensions-apiserver, `pkg/registry/customresourcedefinition`).
@@ -18,6 +23,20 @@ pub fn keep_storage_version(new: &mut Value, _: &Value) {
         None => {
             status.insert("storedVersions", vec![Value::from(name)]);
         }
+    }
+}
+
+/// Marks a definition that a client deletes: its objects go first.
+pub fn mark_deleted(definition: &mut Value) {
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    conditions::set(definition, "Terminating", "True", "InstanceDeletionPending", message);
+    let mut finalizers: Vec<Value> = metadata::finalizers(definition).into_iter().map(Value::from).collect();
+    if !finalizers.iter().any(|f| f.as_str() == Some(FINALIZER)) {
+        finalizers.push(FINALIZER.into());
+    }
+    if let Some(metadata) = definition.object_at_mut(&["metadata"]) {
+        metadata.insert("deletionTimestamp", Timestamp::now().to_rfc3339());
+        metadata.insert("finalizers", finalizers);
     }
 }
 

@@ -8,7 +8,7 @@ use super::Call;
 
 /// Adds the two tolerations that the pod has not.
 pub(super) fn admit(call: &Call<'_>, pod: &mut Value) {
-    let settings = &call.cx.server.admission;
+    let settings = call.admission;
     let added = [
         ("node.kubernetes.io/not-ready", settings.not_ready_toleration_seconds),
         ("node.kubernetes.io/unreachable", settings.unreachable_toleration_seconds),

@@ -180,7 +180,7 @@ pub(super) fn validate(call: &Call<'_>, event: &Value) -> Result<(), ApiError> {
     if call.dry_run {
         return Ok(());
     }
-    let limits = &call.cx.server.admission.settings.event_limits;
+    let limits = &call.admission.settings.event_limits;
     let refusals = limits.refusals(call.namespace, &call.cx.user.name, event, Instant::now());
     let why = match refusals.as_slice() {
         [] => return Ok(()),

@@ -15,7 +15,7 @@ use plinth_codec::Value;
 use super::matching::list;
 use super::Call;
 use crate::authz::{aggregate, Attributes, ResourceTarget, Selectors};
-use crate::handlers::Context;
+use crate::context::Context;
 use plinth_api::user::User;
 use plinth_api::user::{service_account_groups, service_account_name};
 

@@ -167,7 +167,7 @@ fn question(pod: &Value, namespace: &str, lists: &[&str]) -> Value {
 /// # Errors
 /// 403 when it says no, or nothing and the configuration does not let that pass.
 pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
-    let Some(policy) = call.cx.server.admission.settings.image_policy.clone() else { return Ok(()) };
+    let Some(policy) = call.admission.settings.image_policy.clone() else { return Ok(()) };
     let lists: &[&str] = match call.cx.info.subresource.as_str() {
         "ephemeralcontainers" => &["ephemeralContainers"],
         _ => &["containers", "initContainers"],

@@ -9,7 +9,7 @@ use plinth_codec::selector::LabelSelector;
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use crate::conversion;
+use crate::registry::conversion;
 use crate::registry::ResourceType;
 use crate::storage::stored::Head;
 use plinth_api::api_error::ApiError;
@@ -179,7 +179,7 @@ async fn namespace_selected(call: &Call<'_>, owner: &Value, object: &Value) -> R
     }
     let server = &call.cx.server;
     let selected = |namespace: Head<'_>| selects(owner, KEY, |key| namespace.label(key));
-    let selected = server.admission.namespaces.look(server, call.namespace, selected).await?;
+    let selected = server.namespaces.look(&server.store, call.namespace, selected).await?;
     selected.ok_or_else(|| ApiError::not_found("", "namespaces", call.namespace))
 }
 

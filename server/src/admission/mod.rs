@@ -44,7 +44,8 @@ mod always_deny;
 mod always_pull_images;
 mod amounts;
 mod anti_affinity;
-mod call;
+#[cfg(test)]
+mod certificate_requests;
 pub(crate) mod certificate_subject_restriction;
 pub mod configuration;
 mod default_ingress_class;
@@ -59,7 +60,6 @@ mod made;
 mod matching;
 mod namespace_auto_provision;
 mod namespace_lifecycle;
-pub mod namespaces;
 pub(crate) mod node_restriction;
 pub mod options;
 mod owner_references;
@@ -79,19 +79,21 @@ pub(crate) mod storage;
 mod taint_nodes_by_condition;
 pub mod webhook;
 
+use std::ops::Deref;
+
+use parking_lot::Mutex;
 use plinth_codec::Value;
 
-use self::namespaces::Namespaces;
+use crate::context::{Admission, AdmissionRequest, Operation, Outcome};
 use crate::registry::object_meta;
 use crate::storage::mirror::{Derived, Mirror};
 use plinth_api::api_error::ApiError;
 
-pub use call::{Call, Effects, Operation};
 pub use options::AdmissionOptions;
 pub use plugins::{Plugin, PLUGINS};
 
 /// The plugins that are on, and what they look at. Immutable but for the mirrors, which lock for themselves.
-pub struct Admission {
+pub struct Plugins {
     plugins: Vec<&'static Plugin>,
     /// What plugins were told by a file.
     settings: configuration::Settings,
@@ -99,8 +101,6 @@ pub struct Admission {
     pub not_ready_toleration_seconds: i64,
     /// Seconds that a pod stays on a node that cannot be reached (`--default-unreachable-toleration-seconds`).
     pub unreachable_toleration_seconds: i64,
-    /// Namespaces.
-    pub namespaces: Namespaces,
     /// LimitRanges.
     pub limit_ranges: Mirror,
     /// ResourceQuotas.
@@ -130,16 +130,15 @@ pub struct Admission {
 /// How long a pod stays on a failed node when nobody says otherwise.
 const TOLERATION_SECONDS: i64 = 300;
 
-impl Default for Admission {
-    fn default() -> Admission {
+impl Default for Plugins {
+    fn default() -> Plugins {
         const GROUP: &str = "admissionregistration.k8s.io";
         let hooks = |plural| Derived::new(Mirror::new(GROUP, "v1", plural), webhook::Hooks::read);
-        Admission {
+        Plugins {
             plugins: PLUGINS.iter().filter(|plugin| plugin.on).collect(),
             settings: configuration::Settings::default(),
             not_ready_toleration_seconds: TOLERATION_SECONDS,
             unreachable_toleration_seconds: TOLERATION_SECONDS,
-            namespaces: Namespaces::default(),
             limit_ranges: Mirror::new("", "v1", "limitranges"),
             resource_quotas: Mirror::new("", "v1", "resourcequotas"),
             priority_classes: Mirror::new("scheduling.k8s.io", "v1", "priorityclasses"),
@@ -162,7 +161,7 @@ impl Default for Admission {
     }
 }
 
-impl Admission {
+impl Plugins {
     /// Whether a plugin is on.
     pub fn runs(&self, name: &str) -> bool {
         self.plugins.iter().any(|plugin| plugin.name == name)
@@ -179,31 +178,61 @@ async fn namespace_of(call: &Call<'_>) -> Result<Option<Value>, ApiError> {
     }
 }
 
-/// Runs the mutating halves; true when the object may have been changed.
-///
-/// # Errors
-/// What a plugin refuses with.
-pub async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<bool, ApiError> {
-    let ran = mutate_once(call, object).await?;
-    let again = {
-        let mut rounds = call.rounds.lock();
-        rounds.second = true;
-        rounds.changed
-    };
-    // What a webhook or policy changed, the others get to see once more.
-    if again {
-        mutate_once(call, object).await?;
-        // They may have moved it elsewhere.
-        if object.get("metadata").is_some() {
-            object_meta::match_namespace(&call.cx.resource, &call.cx.info, object)?;
-        }
+/// A request on its way through the plugins. Belongs to one run of them; the lock is held for a look and a note alone.
+struct Call<'c> {
+    request: &'c AdmissionRequest<'c>,
+    /// What plugins look at.
+    admission: &'c Plugins,
+    /// What mutating webhooks and policies did so far.
+    rounds: Mutex<reinvocation::Rounds>,
+}
+
+impl<'c> Deref for Call<'c> {
+    type Target = AdmissionRequest<'c>;
+
+    fn deref(&self) -> &AdmissionRequest<'c> {
+        self.request
     }
-    Ok(ran)
+}
+
+impl Admission for Plugins {
+    fn mutate<'a>(&'a self, request: &'a AdmissionRequest<'a>, object: &'a mut Value) -> Outcome<'a, bool> {
+        Box::pin(async move {
+            let call = Call { request, admission: self, rounds: Mutex::default() };
+            let ran = mutate_once(&call, object).await?;
+            let again = {
+                let mut rounds = call.rounds.lock();
+                rounds.second = true;
+                rounds.changed
+            };
+            // What a webhook or policy changed, the others get to see once more.
+            if again {
+                mutate_once(&call, object).await?;
+                // They may have moved it elsewhere.
+                if object.get("metadata").is_some() {
+                    object_meta::match_namespace(&request.cx.resource, &request.cx.info, object)?;
+                }
+            }
+            Ok(ran)
+        })
+    }
+
+    fn validate<'a>(&'a self, request: &'a AdmissionRequest<'a>, object: &'a Value) -> Outcome<'a, ()> {
+        Box::pin(async move {
+            let call = Call { request, admission: self, rounds: Mutex::default() };
+            for plugin in self.plugins.iter().filter(|plugin| plugin.sees(&call)) {
+                if let Some(validate) = plugin.validate {
+                    validate(&call, object).await?;
+                }
+            }
+            Ok(())
+        })
+    }
 }
 
 async fn mutate_once(call: &Call<'_>, object: &mut Value) -> Result<bool, ApiError> {
     let mut ran = false;
-    for plugin in call.cx.server.admission.plugins.iter().filter(|plugin| plugin.sees(call)) {
+    for plugin in call.admission.plugins.iter().filter(|plugin| plugin.sees(call)) {
         if let Some(mutate) = plugin.mutate {
             mutate(call, object).await?;
             // Webhooks and policies see every request, and say whether they changed something; the others are few.
@@ -212,17 +241,4 @@ async fn mutate_once(call: &Call<'_>, object: &mut Value) -> Result<bool, ApiErr
         }
     }
     Ok(ran)
-}
-
-/// Runs the validating halves.
-///
-/// # Errors
-/// What a plugin refuses with.
-pub async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
-    for plugin in call.cx.server.admission.plugins.iter().filter(|plugin| plugin.sees(call)) {
-        if let Some(validate) = plugin.validate {
-            validate(call, object).await?;
-        }
-    }
-    Ok(())
 }

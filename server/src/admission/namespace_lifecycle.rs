@@ -31,8 +31,7 @@ pub(super) async fn admit(call: &Call<'_>, object: &Value) -> Result<(), ApiErro
     }
     let name = cx.info.namespace.as_str();
     let is_terminating = |namespace: Head<'_>| namespace.deleting();
-    let Some(terminating) = cx.server.admission.namespaces.look(&cx.server, name, is_terminating).await?
-    else {
+    let Some(terminating) = cx.server.namespaces.look(&cx.server.store, name, is_terminating).await? else {
         return Err(ApiError::not_found("", "namespaces", name));
     };
     if !terminating {

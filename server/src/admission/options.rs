@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::configuration::{self, ConfigurationError};
-use super::{Admission, PLUGINS, TOLERATION_SECONDS};
+use super::{Plugins, PLUGINS, TOLERATION_SECONDS};
 
 /// Which admission plugins run.
 #[derive(Clone, Debug, Args)]
@@ -74,7 +74,7 @@ impl AdmissionOptions {
     ///
     /// # Errors
     /// [`BadPlugins`].
-    pub fn admission(&self) -> Result<Admission, BadPlugins> {
+    pub fn admission(&self) -> Result<Plugins, BadPlugins> {
         let lists = [
             ("enable-admission-plugins", &self.enable_admission_plugins),
             ("disable-admission-plugins", &self.disable_admission_plugins),
@@ -95,12 +95,12 @@ impl AdmissionOptions {
             PLUGINS.iter().filter(|p| (p.on || enabled(p.name)) && !disabled(p.name)).collect();
         let runs = |name: &str| plugins.iter().any(|plugin| plugin.name == name);
         let settings = configuration::read(self.admission_control_config_file.as_deref(), &runs)?;
-        Ok(Admission {
+        Ok(Plugins {
             plugins,
             settings,
             not_ready_toleration_seconds: self.default_not_ready_toleration_seconds,
             unreachable_toleration_seconds: self.default_unreachable_toleration_seconds,
-            ..Admission::default()
+            ..Plugins::default()
         })
     }
 }

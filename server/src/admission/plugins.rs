@@ -5,10 +5,7 @@ use std::pin::Pin;
 
 use plinth_codec::Value;
 
-use super::call::{
-    Call,
-    Operation::{self, Connect, Create, Delete, Update},
-};
+use super::Call;
 use super::{
     always_deny, always_pull_images, anti_affinity, certificate_subject_restriction, default_ingress_class,
     default_toleration_seconds, deny_service_external_ips, event_rate_limit, extended_resource_toleration,
@@ -17,15 +14,16 @@ use super::{
     policy, priority, resource_quota, runtime_class, service_account, signers, storage,
     taint_nodes_by_condition, webhook,
 };
+use crate::context::Operation::{self, Connect, Create, Delete, Update};
 use plinth_api::api_error::ApiError;
 
 /// What a plugin's half answers.
 pub type Outcome<'a> = Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + 'a>>;
 
 /// A half that may change the object.
-pub type Mutate = for<'a> fn(&'a Call<'a>, &'a mut Value) -> Outcome<'a>;
+pub(super) type Mutate = for<'a> fn(&'a Call<'a>, &'a mut Value) -> Outcome<'a>;
 /// A half that may refuse it. A deletion has no new object: then it is null.
-pub type Validate = for<'a> fn(&'a Call<'a>, &'a Value) -> Outcome<'a>;
+pub(super) type Validate = for<'a> fn(&'a Call<'a>, &'a Value) -> Outcome<'a>;
 
 /// Requests that a plugin sees: group, resource, subresource and operations; `*` is each group, resource or subresource.
 pub type Sees = (&'static str, &'static str, &'static str, &'static [Operation]);
@@ -39,9 +37,9 @@ pub struct Plugin {
     /// Which requests it sees.
     pub sees: &'static [Sees],
     /// The half that may change the object.
-    pub mutate: Option<Mutate>,
+    pub(super) mutate: Option<Mutate>,
     /// The half that may refuse it.
-    pub validate: Option<Validate>,
+    pub(super) validate: Option<Validate>,
 }
 
 const PODS: Sees = ("", "pods", "", &[Create]);

@@ -86,7 +86,7 @@ async fn of_namespace(call: &Call<'_>) -> Result<Labels, ApiError> {
     let namespace = namespace_of(call).await?;
     match namespace.as_ref().and_then(|n| n.str_at(&["metadata", "annotations", ANNOTATION])) {
         Some(selector) => labels(selector),
-        None => call.cx.server.admission.settings.selectors.get(DEFAULT),
+        None => call.admission.settings.selectors.get(DEFAULT),
     }
 }
 
@@ -116,7 +116,7 @@ pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiErr
 /// As [`admit`].
 pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
     let namespace = of_namespace(call).await?;
-    let most = call.cx.server.admission.settings.selectors.get(call.namespace)?;
+    let most = call.admission.settings.selectors.get(call.namespace)?;
     check(call, pod, &of_pod(pod), &namespace, &most)
 }
 

@@ -132,7 +132,7 @@ fn of_pod(pod: &Value) -> &[Value] {
 /// # Errors
 /// As [`validate`].
 pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiError> {
-    let settings = &call.cx.server.admission.settings.tolerations;
+    let settings = &call.admission.settings.tolerations;
     let mut more = match call.operation {
         Operation::Create => {
             let namespace = namespace_of(call).await?;
@@ -171,7 +171,7 @@ pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiErro
     let own = annotated(namespace.as_ref(), ALLOWED)?;
     let (allowed, scope) = match &own {
         Some(own) => (own, "namespace"),
-        None => (&call.cx.server.admission.settings.tolerations.allowed, "cluster"),
+        None => (&call.admission.settings.tolerations.allowed, "cluster"),
     };
     let is_allowed = |toleration: &Value| allowed.iter().any(|wide| covers(wide, &normal(toleration)));
     if allowed.is_empty() || given.iter().all(is_allowed) {

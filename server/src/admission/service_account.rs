@@ -7,7 +7,7 @@ use std::time::Duration;
 use plinth_codec::{tree, Value};
 
 use super::{Call, Operation};
-use crate::handlers::Context;
+use crate::context::Context;
 use crate::storage::object;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;

@@ -7,8 +7,9 @@ use plinth_codec::json;
 use plinth_codec::time::Timestamp;
 
 use super::service_account::bindings::secret_text;
+use crate::registry::key;
 use crate::storage::stored::Stored;
-use crate::storage::{key, Store};
+use crate::storage::Store;
 use plinth_api::api_error::ApiError;
 use plinth_api::user::User;
 

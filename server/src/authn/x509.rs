@@ -228,9 +228,6 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod requests;
-
-#[cfg(test)]
 mod tests {
     use super::*;
     use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};

@@ -8,8 +8,8 @@
 use std::ops::Deref;
 
 use super::{settle, Attributes, Authorizer, Decision, RequestAttributes, ResourceTarget};
+use crate::registry::key;
 use crate::registry::ResourceType;
-use crate::storage::key;
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::{RequestInfo, Verb};
 use plinth_api::user::User;

@@ -7,10 +7,11 @@ use plinth_engine::At;
 
 use crate::authz::rbac::bootstrap::{expected, healed, Expected, Healed};
 use crate::authz::rbac::GROUP;
+use crate::context::{Context, Server};
+use crate::handlers::delete;
 use crate::handlers::write::{self, Birth};
-use crate::handlers::{delete, Context};
-use crate::server::Server;
-use crate::storage::{key, object};
+use crate::registry::key;
+use crate::storage::object;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;

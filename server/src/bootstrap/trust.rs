@@ -11,7 +11,7 @@ use plinth_codec::{tree, Value};
 
 use super::objects::hold;
 use crate::authn::Trust;
-use crate::server::Server;
+use crate::context::Server;
 use plinth_api::api_error::ApiError;
 
 const NAME: &str = "extension-apiserver-authentication";

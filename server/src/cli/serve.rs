@@ -18,7 +18,6 @@ use tokio_util::task::TaskTracker;
 use super::upstream::{UpstreamFlagError, UpstreamFlags};
 use crate::admission::options::BadPlugins;
 use crate::admission::AdmissionOptions;
-use crate::allocation::Ranges;
 use crate::api_services;
 use crate::audit::{Audit, AuditError, AuditOptions};
 use crate::authn::{self, AuthenticationOptions, Authenticator};
@@ -28,31 +27,33 @@ use crate::bootstrap::{
     self, ensure_classes_and_roles, ensure_kubernetes_service, ensure_service_cidr, ensure_system_namespaces,
     ensure_token_tracking, ensure_trust, kubeconfig, DataDir, DataDirError, Stage,
 };
+use crate::context::{Limits, Server};
 use crate::controllers::{self, Controllers};
-use crate::custom_resources;
-use crate::encryption::{ConfigError, Encryption, EncryptionOptions};
-use crate::endpoints::{Discovered, Documents};
+use crate::custom_resources::Presenter;
 use crate::faults::Faults;
 use crate::flags::duration;
 use crate::flow_control::{FlowControl, FlowControlOptions};
-use crate::handlers::connect::options::{KubeletOptions, Kubelets};
-use crate::handlers::list::ledger::Ledger;
 use crate::heavy::Places;
 use crate::http::options::HttpOptions;
 use crate::http::serving::{Certificates, TlsOptions};
 use crate::http::tls::{ServingCertificate, TlsError};
-use crate::http::{self, BindError};
+use crate::listener::{self, BindError};
 use crate::metrics::Metrics;
+use crate::outward::kubelets::{KubeletOptions, Kubelets};
 use crate::outward::Webhooks;
 use crate::private_files;
-use crate::registry::{self, Registry};
+use crate::published::{Discovered, Documents};
+use crate::registry::Registry;
 use crate::reload::{self, Watched};
-use crate::server::{Limits, Server};
+use crate::representation::ledger::Ledger;
+use crate::service_ranges::Ranges;
 use crate::storage::continue_token::ContinueTokens;
 use crate::storage::counts::Counts;
+use crate::storage::encryption::{ConfigError, Encryption, EncryptionOptions};
 use crate::storage::heads::Heads;
 use crate::storage::layout;
 use crate::storage::lengths::Lengths;
+use crate::storage::namespaces::Namespaces;
 use crate::storage::Store;
 use plinth_api::api_error::ApiError;
 
@@ -405,11 +406,11 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     for (flag, remark) in options.upstream.remarks()? {
         tracing::warn!("--{flag} is not followed: {remark}");
     }
-    let admission = options.admission.admission()?;
+    let plugins = Arc::new(options.admission.admission()?);
     let kubelets = Kubelets::new(&options.kubelets).map_err(ServeError::Kubelets)?;
     // The port before anything is written: who starts a second server by mistake leaves nothing behind.
     let bind_address = options.bind_address();
-    let listener = http::bind(SocketAddr::new(bind_address, options.secure_port))?;
+    let listener = listener::bind(SocketAddr::new(bind_address, options.secure_port))?;
     let address = listener.local_addr().map_err(|source| ServeError::Io { what: "cannot listen", source })?;
     // All that can be refused is, before anything is made.
     let mut dir = DataDir::open(&options.data_dir)?;
@@ -468,16 +469,20 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
             },
         },
     )?;
+    let presenter = Arc::new(Presenter {
+        store: store.clone(),
+        webhooks: Arc::new(Webhooks::default()),
+        heads: Arc::new(Heads::default()),
+    });
     let server = Arc::new(Server {
         authorizer: Arc::new(Authorizer::new(&options.authorization, store.clone())?),
         store,
-        registry: registry::Current::default(),
+        namespaces: Namespaces::default(),
         tokens: ContinueTokens::new(&dir.continue_secret()?),
         counts: Counts::default(),
-        admission,
+        admission: plugins.clone(),
         kubelets,
-        webhooks: Webhooks::default(),
-        heads: Heads::default(),
+        presenter,
         ledger: Ledger::default(),
         lengths: Lengths::default(),
         authenticator: Arc::new(authenticator),
@@ -504,7 +509,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     watched.extend(authz::watched(&server.authorizer, &options.authorization));
     watched.push(Watched::new("serving certificates", certificates.files(), move || certificates.reload()));
     server.spawn(reload::follow(watched));
-    custom_resources::controller::start(&server).await?;
+    controllers::definitions::start(&server).await?;
     let is_first_start = dir.stage() == Stage::New;
     let tolerate = |what, outcome| bootstrap::tolerate(&server, is_first_start, what, outcome);
     tolerate("a system namespace", ensure_system_namespaces(&server).await)?;
@@ -536,6 +541,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     let settings = controllers::Settings {
         controllers: options.controllers.clone(),
         root_ca,
+        plugins,
         signing,
         unused_tokens: options.legacy_service_account_token_clean_up_period,
     };
@@ -543,7 +549,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     write_kubeconfig(&dir, &pki, address)?;
     dir.complete()?;
     let kubeconfig = dir.admin_kubeconfig();
-    let serving = tokio::spawn(http::serve(listener, tls, server.clone(), options.http, stopping));
+    let serving = tokio::spawn(listener::serve(listener, tls, server.clone(), options.http, stopping));
     Ok(Running { address, kubeconfig, stop, serving, server, _dir: dir })
 }
 

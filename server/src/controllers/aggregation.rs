@@ -14,9 +14,9 @@ use smol_str::SmolStr;
 
 use crate::authz::rbac::rules::PolicyRule;
 use crate::authz::rbac::GROUP;
-use crate::handlers::{write, Context};
-use crate::server::Server;
-use crate::storage::key;
+use crate::context::{Context, Server};
+use crate::handlers::write;
+use crate::registry::key;
 use crate::storage::stored::Stored;
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::Verb;

@@ -12,9 +12,8 @@ use parking_lot::Mutex;
 use plinth_engine::{At, EventKind, Feed, Revision, Subscribe};
 
 use crate::allocation;
-use crate::handlers::Context;
-use crate::server::Server;
-use crate::storage::key;
+use crate::context::{Context, Server};
+use crate::registry::key;
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::Verb;
 

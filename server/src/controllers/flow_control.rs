@@ -10,11 +10,12 @@ use std::time::Duration;
 use plinth_codec::{Map, Value};
 use plinth_engine::{KeyRange, Subscribe};
 
+use crate::context::{Context, Server};
 use crate::flow_control::bootstrap::{self, Bootstrap, AUTO_UPDATE};
 use crate::flow_control::config::{Levels, Reference};
-use crate::handlers::{delete, write, Context};
-use crate::server::Server;
-use crate::storage::{key, object};
+use crate::handlers::{delete, write};
+use crate::registry::key;
+use crate::storage::object;
 use plinth_api::api_error::ApiError;
 use plinth_api::conditions;
 use plinth_api::request_info::Verb;

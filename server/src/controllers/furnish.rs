@@ -12,10 +12,11 @@ use plinth_codec::{tree, Map, Value};
 use plinth_engine::{Entry, Feed, Revision, Subscribe, Subscription};
 
 use super::workers::Workers;
-use crate::handlers::{write, Context};
-use crate::server::Server;
+use crate::context::{Context, Server};
+use crate::handlers::write;
+use crate::registry::key;
+use crate::storage::object;
 use crate::storage::stored::Head;
-use crate::storage::{key, object};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;

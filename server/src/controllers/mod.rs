@@ -23,6 +23,7 @@ mod aggregation;
 pub mod allocations;
 mod certificates;
 mod collector;
+pub mod definitions;
 mod enabled;
 pub mod flow_control;
 mod furnish;
@@ -40,19 +41,22 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::server::Server;
+use crate::admission::Plugins;
+use crate::context::Server;
 use plinth_api::api_error::ApiError;
 
 pub use certificates::SigningOptions;
 pub use enabled::{Controllers, UnknownController};
 
 /// What controllers need beside the server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
     /// Which of them run.
     pub controllers: Controllers,
     /// The authority that clients inside of the cluster trust, PEM.
     pub root_ca: String,
+    /// What admission knows of quotas.
+    pub plugins: Arc<Plugins>,
     /// What signs requests for certificates.
     pub signing: SigningOptions,
     /// How long the token of a Secret that upstream made may be unused.
@@ -74,7 +78,9 @@ const ALL: &[(&str, Start)] = &[
     (protection::CLASSES.name, |server, _| {
         spawn(server.clone(), protection::lead(server, protection::CLASSES));
     }),
-    ("resourcequota-controller", |server, _| spawn(server.clone(), quota::lead(server))),
+    ("resourcequota-controller", |server, settings| {
+        spawn(server.clone(), quota::lead(server, settings.plugins.clone()));
+    }),
     ("clusterrole-aggregation-controller", |server, _| spawn(server.clone(), aggregation::lead(server))),
     ("serviceaccount-controller", |server, _| {
         spawn(server.clone(), furnish::lead(server, furnish::default_service_account()));

@@ -11,10 +11,10 @@ use plinth_codec::Value;
 use plinth_engine::{Entry, EventKind, Feed, KeyRange, Revision, Subscribe, Subscription};
 use tokio::time::Instant;
 
-use crate::departing::Departing;
-use crate::handlers::{delete, write, Context};
-use crate::server::Server;
-use crate::storage::key;
+use crate::context::{Context, Server};
+use crate::handlers::{delete, write};
+use crate::registry::key;
+use crate::storage::departing::Departing;
 use crate::storage::stored::Head;
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::Verb;
@@ -116,7 +116,9 @@ async fn work(server: &Arc<Server>, waiting: &mut Waiting) {
 
 /// Does what is left to do for the namespace of that name; true when nothing is. 404 when it has gone meanwhile.
 async fn end(server: &Arc<Server>, name: &str) -> Result<bool, ApiError> {
-    let Some(namespace) = Departing::find(server, "", "namespaces", name).await? else { return Ok(true) };
+    let Some(namespace) = Departing::find(&server.store, "", "namespaces", name).await? else {
+        return Ok(true);
+    };
     if !empty(server, &namespace).await? {
         return Ok(false);
     }

@@ -13,10 +13,13 @@ use plinth_engine::{At, Engine, Event, EventKind, Feed, KeyRange, Subscribe, Tra
 
 use super::workers::Workers;
 use crate::admission::resource_quota::{differ, is_uncounted, Count, Counted};
+use crate::admission::Plugins;
+use crate::context::Server;
+use crate::registry::key;
 use crate::registry::{Registry, ResourceType};
-use crate::server::Server;
+use crate::storage::mirror::Mirror;
 use crate::storage::stored::Stored;
-use crate::storage::{key, object, unchanged, Fetched, Store};
+use crate::storage::{object, unchanged, Fetched, Store};
 use plinth_api::api_error::ApiError;
 
 /// Namespaces that are counted at a time.
@@ -31,11 +34,11 @@ const RESTART: Duration = Duration::from_secs(1);
 const NAME: &str = "resourcequota-controller";
 
 /// Counts; starts again from the present state when the feed breaks off.
-pub(super) async fn lead(server: Arc<Server>) {
-    super::again(NAME, RESTART, || follow(&server)).await;
+pub(super) async fn lead(server: Arc<Server>, plugins: Arc<Plugins>) {
+    super::again(NAME, RESTART, || follow(&server, &plugins.resource_quotas)).await;
 }
 
-async fn follow(server: &Arc<Server>) -> Result<Infallible, ApiError> {
+async fn follow(server: &Arc<Server>, known: &Mirror) -> Result<Infallible, ApiError> {
     let mut workers = Workers::new(NAME, WORKERS, RETRY);
     let prefix = key::resource_prefix("", "resourcequotas");
     let (quotas, revision) = server.store.records(key::range(prefix.as_bytes())).await?;
@@ -53,7 +56,8 @@ async fn follow(server: &Arc<Server>) -> Result<Infallible, ApiError> {
                 let registry = server.registry();
                 for event in events.iter() {
                     let Some((resource, namespace)) = concerned(&registry, event) else { continue };
-                    if has_quotas(server, namespace).await? && asks_for_count(&server.store, &resource, event) {
+                    let has_quotas = !known.objects(&server.store, namespace).await?.is_empty();
+                    if has_quotas && asks_for_count(&server.store, &resource, event) {
                         workers.add(namespace.to_owned());
                     }
                 }
@@ -86,7 +90,7 @@ fn asks_for_count(store: &Store, resource: &ResourceType, event: &Event) -> bool
     let tree = |value: &[u8]| {
         let value = store.open(&event.key, value).ok()?;
         let stored = Stored::parse(&value).ok()?;
-        crate::conversion::served_tree(resource, &stored, event.revision).ok()
+        object::served_tree(resource, &stored, event.revision).ok()
     };
     let (new, old) = (tree(value), event.previous.as_ref().and_then(|previous| tree(&previous.value)));
     match (resource.plural(), new, old) {
@@ -98,10 +102,6 @@ fn asks_for_count(store: &Store, resource: &ResourceType, event: &Event) -> bool
         (_, Some(_), None) => false,
         (_, Some(new), Some(old)) => differ(Counted::new(resource), &new, &old),
     }
-}
-
-async fn has_quotas(server: &Server, namespace: &str) -> Result<bool, ApiError> {
-    Ok(!server.admission.resource_quotas.objects(server, namespace).await?.is_empty())
 }
 
 /// Counts a namespace and writes what its quotas say of it.

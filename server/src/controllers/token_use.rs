@@ -6,8 +6,8 @@ use plinth_codec::Value;
 use time::OffsetDateTime;
 
 use crate::authn::service_account::last_used::{day, is_due, LAST_USED};
-use crate::handlers::{write, Context};
-use crate::server::Server;
+use crate::context::{Context, Server};
+use crate::handlers::write;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;

@@ -11,11 +11,11 @@ use plinth_codec::error::StrictError;
 use plinth_codec::{json, Map, Value};
 use plinth_structural::{Conform, ConformError};
 
-use super::definition::{Conversion, Version};
-use super::rows::CustomVersion;
+use super::{webhook, Presenter};
 use crate::http::pull;
+use crate::registry::custom::definition::{Conversion, Version};
+use crate::registry::custom::CustomVersion;
 use crate::registry::ResourceType;
-use crate::server::Server;
 use crate::storage::stored::{Head, Header, Stored, BODY_START};
 use plinth_api::api_error::ApiError;
 
@@ -117,13 +117,18 @@ pub fn finish(custom: &CustomVersion, mut tree: Value) -> Result<Bytes, ApiError
 ///
 /// # Errors
 /// 500 when it cannot be converted.
-pub async fn to_stored(server: &Server, resource: &ResourceType, tree: Value) -> Result<Bytes, ApiError> {
+pub async fn to_stored(
+    presenter: &Presenter,
+    resource: &ResourceType,
+    tree: Value,
+) -> Result<Bytes, ApiError> {
     let Some(custom) = &resource.custom else { return crate::storage::object::to_stored(resource, tree) };
     let (own, target) = (custom.version(), custom.stored());
     if own.name == target.name {
         return encode(target, tree);
     }
-    let mut tree = convert(server, custom, target, vec![tree]).await?.into_iter().next().unwrap_or_default();
+    let mut tree =
+        convert(presenter, custom, target, vec![tree]).await?.into_iter().next().unwrap_or_default();
     normalise(custom, target, &mut tree, false)?;
     encode(target, tree)
 }
@@ -133,7 +138,7 @@ pub async fn to_stored(server: &Server, resource: &ResourceType, tree: Value) ->
 /// # Errors
 /// 500 when the webhook fails.
 pub async fn convert(
-    server: &Server,
+    presenter: &Presenter,
     custom: &CustomVersion,
     to: &Version,
     mut trees: Vec<Value>,
@@ -146,7 +151,7 @@ pub async fn convert(
         Conversion::Webhook(webhook) => {
             let api_version = format!("{}/{}", custom.definition.group, to.name);
             // On the heap, so that the state of every request need not have room for it.
-            Box::pin(webhook.convert(server, &api_version, trees)).await
+            Box::pin(webhook::convert(webhook, presenter, &api_version, trees)).await
         }
     }
 }
@@ -155,12 +160,17 @@ pub async fn convert(
 ///
 /// A webhook is waited for on a thread of the runtime, whose other tasks go on elsewhere meanwhile. There are not threads without
 /// end for that, so only so many wait at once, and none is also an answer.
-pub fn convert_now(server: &Server, custom: &CustomVersion, to: &Version, mut tree: Value) -> Option<Value> {
+pub fn convert_now(
+    presenter: &Presenter,
+    custom: &CustomVersion,
+    to: &Version,
+    mut tree: Value,
+) -> Option<Value> {
     match custom.converts_by_name() {
         true => set_type(custom, &mut tree, to),
         false => {
             let handle = tokio::runtime::Handle::try_current().ok()?;
-            let work = convert(server, custom, to, vec![tree]);
+            let work = convert(presenter, custom, to, vec![tree]);
             let waited = pull::elsewhere(|| tokio::task::block_in_place(|| handle.block_on(work)));
             tree = waited.ok()?.ok()?.into_iter().next()?;
         }
@@ -225,7 +235,7 @@ fn encode(version: &Version, tree: Value) -> Result<Bytes, ApiError> {
         json::write_untyped(value, &mut body);
     }
     body.push(b'}');
-    let fields = super::rows::selected(version, &object);
+    let fields = crate::registry::custom::rows::selected(version, &object);
     let header =
         Header { version: &version.name, schema: stamp, fields, ..Header::of_metadata(metadata.as_object()) };
     Ok(header.encode(length, &body))

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use plinth_engine::{At, Entry, Event, EventKind, KeyRange, Range, Record, Revision, Snapshot};
 
 use super::object::{self, Reading};
-use super::CustomVersion;
+use super::Presenter;
 use crate::http::pull;
+use crate::registry::custom::CustomVersion;
 use crate::registry::ResourceType;
-use crate::server::Server;
 use crate::storage::heads::Filling;
 use crate::storage::stored::Head;
 use crate::storage::{Fetched, Store};
@@ -30,8 +30,12 @@ pub fn is_current(resource: &ResourceType, head: &Head<'_>) -> bool {
 ///
 /// # Errors
 /// 500 when it cannot be read or converted.
-pub async fn one(server: &Server, resource: &ResourceType, record: Fetched) -> Result<Fetched, ApiError> {
-    let value = value(server, resource, record.value.clone()).await?;
+pub async fn one(
+    presenter: &Presenter,
+    resource: &ResourceType,
+    record: Fetched,
+) -> Result<Fetched, ApiError> {
+    let value = value(presenter, resource, record.value.clone()).await?;
     Ok(record.with_value(value))
 }
 
@@ -39,9 +43,9 @@ pub async fn one(server: &Server, resource: &ResourceType, record: Fetched) -> R
 ///
 /// # Errors
 /// 500 when it cannot be read or converted.
-pub async fn value(server: &Server, resource: &ResourceType, value: Bytes) -> Result<Bytes, ApiError> {
+pub async fn value(presenter: &Presenter, resource: &ResourceType, value: Bytes) -> Result<Bytes, ApiError> {
     let Some(custom) = &resource.custom else { return Ok(value) };
-    Ok(values(server, custom, vec![value]).await?.into_iter().next().unwrap_or_default())
+    Ok(values(presenter, custom, vec![value]).await?.into_iter().next().unwrap_or_default())
 }
 
 /// Many records, so that a webhook is asked once.
@@ -49,16 +53,20 @@ pub async fn value(server: &Server, resource: &ResourceType, value: Bytes) -> Re
 /// # Errors
 /// 500 when one cannot be read or converted.
 pub async fn all(
-    server: &Server,
+    presenter: &Presenter,
     resource: &ResourceType,
     records: Vec<Fetched>,
 ) -> Result<Vec<Fetched>, ApiError> {
     let Some(custom) = &resource.custom else { return Ok(records) };
-    let made = values(server, custom, records.iter().map(|r| r.value.clone()).collect()).await?;
+    let made = values(presenter, custom, records.iter().map(|r| r.value.clone()).collect()).await?;
     Ok(records.into_iter().zip(made).map(|(record, value)| record.with_value(value)).collect())
 }
 
-async fn values(server: &Server, custom: &CustomVersion, values: Vec<Bytes>) -> Result<Vec<Bytes>, ApiError> {
+async fn values(
+    presenter: &Presenter,
+    custom: &CustomVersion,
+    values: Vec<Bytes>,
+) -> Result<Vec<Bytes>, ApiError> {
     let (mut places, mut trees) = (Vec::new(), Vec::new());
     let mut made = Vec::with_capacity(values.len());
     for value in values {
@@ -73,7 +81,7 @@ async fn values(server: &Server, custom: &CustomVersion, values: Vec<Bytes>) -> 
         }
     }
     if !trees.is_empty() {
-        let converted = object::convert(server, custom, custom.version(), trees).await?;
+        let converted = object::convert(presenter, custom, custom.version(), trees).await?;
         for (place, tree) in places.into_iter().zip(converted) {
             if let Some(value) = made.get_mut(place) {
                 *value = object::finish(custom, tree)?;
@@ -102,7 +110,7 @@ pub fn now(store: &Store, resource: &ResourceType, key: &[u8], value: &Bytes) ->
 /// A walk over the objects of a range at one revision, as the resource serves them. It can be stopped after any object, put
 /// aside, and gone on with by another thread. Blocks: a webhook is asked for `BATCH` objects at a time.
 pub struct Walk {
-    server: Arc<Server>,
+    presenter: Arc<Presenter>,
     resource: Arc<ResourceType>,
     revision: Revision,
     source: Source,
@@ -165,29 +173,34 @@ impl Source {
 impl Walk {
     /// Over all objects of a range.
     pub fn over(
-        server: Arc<Server>,
+        presenter: Arc<Presenter>,
         resource: Arc<ResourceType>,
         snapshot: &Snapshot,
         range: KeyRange,
     ) -> Walk {
         let cursor = Box::new(snapshot.range(&range));
-        Walk::new(server, resource, snapshot.revision(), Source::Range { range, cursor })
+        Walk::new(presenter, resource, snapshot.revision(), Source::Range { range, cursor })
     }
 
     /// Over the objects with these keys, as far as they are there.
     pub fn over_keys(
-        server: Arc<Server>,
+        presenter: Arc<Presenter>,
         resource: Arc<ResourceType>,
         snapshot: Snapshot,
         keys: Vec<Bytes>,
     ) -> Walk {
         let revision = snapshot.revision();
         let source = Source::Picked { keys: keys.into_iter(), snapshot, record: None };
-        Walk::new(server, resource, revision, source)
+        Walk::new(presenter, resource, revision, source)
     }
 
-    fn new(server: Arc<Server>, resource: Arc<ResourceType>, revision: Revision, source: Source) -> Walk {
-        Walk { server, resource, revision, source, converted: VecDeque::new(), seen: 0, filling: None }
+    fn new(
+        presenter: Arc<Presenter>,
+        resource: Arc<ResourceType>,
+        revision: Revision,
+        source: Source,
+    ) -> Walk {
+        Walk { presenter, resource, revision, source, converted: VecDeque::new(), seen: 0, filling: None }
     }
 
     /// Has the heads of all objects that the walk passes taken in.
@@ -239,7 +252,7 @@ impl Walk {
                     continue;
                 }
             }
-            let mut value = self.server.store.open(entry.key, entry.value)?;
+            let mut value = self.presenter.store.open(entry.key, entry.value)?;
             if let Some(custom) = custom.filter(|_| !current) {
                 if let Reading::Made(made) = object::read(custom, &value)? {
                     value = Cow::Owned(made.into());
@@ -254,7 +267,7 @@ impl Walk {
             }
         }
         if let Some(filling) = self.filling.take() {
-            self.server.heads.keep(filling);
+            self.presenter.heads.keep(filling);
         }
         Ok(true)
     }
@@ -277,14 +290,14 @@ impl Walk {
             let mut batch = Vec::new();
             while batch.len() < BATCH {
                 let Some(entry) = self.source.next()? else { break };
-                batch.push(self.server.store.fetched(entry.to_record())?);
+                batch.push(self.presenter.store.fetched(entry.to_record())?);
             }
             if batch.is_empty() {
                 return Ok(true);
             }
             self.seen += batch.len() as u64;
             let plain = batch.iter().map(|r| r.value.clone()).collect();
-            let asked = pull::elsewhere(|| handle.block_on(values(&self.server, custom, plain)));
+            let asked = pull::elsewhere(|| handle.block_on(values(&self.presenter, custom, plain)));
             let crowded = |e: pull::Crowded| {
                 ApiError::new(503, Reason::ServiceUnavailable, e.to_string()).retry_after(1)
             };
@@ -318,7 +331,7 @@ impl Walk {
     }
 
     fn wake_up(&mut self) -> Result<(), ApiError> {
-        let again = |revision| self.server.store.engine().snapshot(At::Exact(revision));
+        let again = |revision| self.presenter.store.engine().snapshot(At::Exact(revision));
         match &mut self.source {
             Source::Range { .. } | Source::Picked { .. } => {}
             Source::RestingRange(range) => {
@@ -388,7 +401,7 @@ pub fn asks_webhook<'e>(
 /// # Errors
 /// 500 when a value cannot be read or converted.
 pub async fn changes(
-    server: Arc<Server>,
+    presenter: Arc<Presenter>,
     resource: Arc<ResourceType>,
     events: Vec<Arc<Event>>,
 ) -> Result<Vec<Change>, ApiError> {
@@ -396,10 +409,10 @@ pub async fn changes(
     let mut plain = Vec::new();
     for event in &events {
         for value in values_of(event).into_iter().flatten() {
-            plain.push(Bytes::from(server.store.open(&event.key, value)?.into_owned()));
+            plain.push(Bytes::from(presenter.store.open(&event.key, value)?.into_owned()));
         }
     }
-    let mut made = values(&server, custom, plain).await?.into_iter();
+    let mut made = values(&presenter, custom, plain).await?.into_iter();
     let changes = events.into_iter().map(|event| {
         let [previous, current] = values_of(&event).map(|value| value.and_then(|_| made.next()));
         Change { event, previous, current }

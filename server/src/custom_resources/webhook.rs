@@ -6,89 +6,65 @@ use std::time::Duration;
 use plinth_codec::patch::goprint;
 use plinth_codec::{tree, Map, Value};
 
+use super::Presenter;
 use crate::outward::client::Bounds;
-use crate::server::Server;
+use crate::registry::custom::definition::ConversionWebhook;
 use plinth_api::api_error::{ApiError, Reason};
 
 /// What a conversion may take: upstream's time, and what the largest list of objects in flight may grow to.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: 64 << 20 };
-/// What the server understands, in the order of preference of the definition.
-const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
-
-/// Where the webhook of a definition is, and how it is asked. Immutable.
-#[derive(Debug)]
-pub struct Webhook {
-    config: Value,
-    /// `v1` or `v1beta1`; `None` when the definition names neither.
-    review_version: Option<&'static str>,
-}
-
-impl Webhook {
-    /// Reads `spec.conversion.webhook`.
-    pub fn new(definition: &Value) -> Webhook {
-        let webhook = definition.at(&["spec", "conversion", "webhook"]);
-        let get = |key: &str| webhook.and_then(|webhook| webhook.get(key));
-        let versions = get("conversionReviewVersions").and_then(Value::as_array).unwrap_or_default();
-        let known = |v: &Value| REVIEW_VERSIONS.iter().find(|known| v.as_str() == Some(known)).copied();
-        Webhook {
-            config: get("clientConfig").cloned().unwrap_or_default(),
-            review_version: versions.iter().find_map(known),
-        }
+/// Converts trees to an `apiVersion`. Those that are in it already are not sent.
+///
+/// # Errors
+/// 500 with what the webhook says, or what is wrong with its answer.
+pub async fn convert(
+    webhook: &ConversionWebhook,
+    presenter: &Presenter,
+    api_version: &str,
+    trees: Vec<Value>,
+) -> Result<Vec<Value>, ApiError> {
+    let first = trees.first();
+    let kind = first.and_then(|t| t.str_at(&["kind"])).unwrap_or_default().to_owned();
+    let from = first.and_then(|t| t.str_at(&["apiVersion"])).unwrap_or_default().to_owned();
+    let fault = |what: String| {
+        let message = format!("conversion webhook for {from}, Kind={kind} {what}");
+        ApiError::new(500, Reason::Unknown, message)
+    };
+    let is_there = |t: &Value| t.str_at(&["apiVersion"]) == Some(api_version);
+    let wanted: Vec<Value> = trees.iter().filter(|t| !is_there(t)).cloned().collect();
+    if wanted.is_empty() {
+        return Ok(trees);
     }
-
-    /// Converts trees to an `apiVersion`. Those that are in it already are not sent.
-    ///
-    /// # Errors
-    /// 500 with what the webhook says, or what is wrong with its answer.
-    pub async fn convert(
-        &self,
-        server: &Server,
-        api_version: &str,
-        trees: Vec<Value>,
-    ) -> Result<Vec<Value>, ApiError> {
-        let first = trees.first();
-        let kind = first.and_then(|t| t.str_at(&["kind"])).unwrap_or_default().to_owned();
-        let from = first.and_then(|t| t.str_at(&["apiVersion"])).unwrap_or_default().to_owned();
-        let fault = |what: String| {
-            let message = format!("conversion webhook for {from}, Kind={kind} {what}");
-            ApiError::new(500, Reason::Unknown, message)
-        };
-        let is_there = |t: &Value| t.str_at(&["apiVersion"]) == Some(api_version);
-        let wanted: Vec<Value> = trees.iter().filter(|t| !is_there(t)).cloned().collect();
-        if wanted.is_empty() {
-            return Ok(trees);
-        }
-        let uid = uuid::Uuid::new_v4().to_string();
-        let count = wanted.len();
-        let Some(version) = self.review_version else {
-            return Err(fault("failed: no supported conversion review versions".into()));
-        };
-        let review = tree!({
-            "kind": "ConversionReview",
-            "apiVersion": format!("apiextensions.k8s.io/{version}"),
-            "request": tree!({ "uid": uid.as_str(), "desiredAPIVersion": api_version, "objects": wanted }),
-        });
-        let answer = server.webhooks.ask(server, &self.config, &review, BOUNDS).await;
-        let answer = answer.map_err(|why| fault(format!("failed: {why}")))?;
-        let converted =
-            converted_objects(version, &uid, answer).map_err(|why| fault(format!("failed: {why}")))?;
-        if converted.len() != count {
-            return Err(fault(format!("returned {} objects, expected {count}", converted.len())));
-        }
-        let mut converted = converted.into_iter().enumerate();
-        let mut all = Vec::with_capacity(trees.len());
-        for original in trees {
-            if is_there(&original) {
-                all.push(original);
-                continue;
-            }
-            let Some((index, new)) = converted.next() else { break };
-            let at = (count > 1).then_some(index);
-            let new = checked(&original, new, api_version).map_err(|lie| fault(lie.told(at)))?;
-            all.push(new);
-        }
-        Ok(all)
+    let uid = uuid::Uuid::new_v4().to_string();
+    let count = wanted.len();
+    let Some(version) = webhook.review_version else {
+        return Err(fault("failed: no supported conversion review versions".into()));
+    };
+    let review = tree!({
+        "kind": "ConversionReview",
+        "apiVersion": format!("apiextensions.k8s.io/{version}"),
+        "request": tree!({ "uid": uid.as_str(), "desiredAPIVersion": api_version, "objects": wanted }),
+    });
+    let answer = presenter.webhooks.ask(&presenter.store, &webhook.config, &review, BOUNDS).await;
+    let answer = answer.map_err(|why| fault(format!("failed: {why}")))?;
+    let converted =
+        converted_objects(version, &uid, answer).map_err(|why| fault(format!("failed: {why}")))?;
+    if converted.len() != count {
+        return Err(fault(format!("returned {} objects, expected {count}", converted.len())));
     }
+    let mut converted = converted.into_iter().enumerate();
+    let mut all = Vec::with_capacity(trees.len());
+    for original in trees {
+        if is_there(&original) {
+            all.push(original);
+            continue;
+        }
+        let Some((index, new)) = converted.next() else { break };
+        let at = (count > 1).then_some(index);
+        let new = checked(&original, new, api_version).map_err(|lie| fault(lie.told(at)))?;
+        all.push(new);
+    }
+    Ok(all)
 }
 
 /// The objects of an answer that is one, of that request, and a success.

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use hyper::{Response, StatusCode};
 
 use super::text;
+use crate::context::Server;
 use crate::http::body::{Body, BodyError};
 use crate::http::chunks;
-use crate::server::Server;
 
 /// Bytes that are collected before they are sent.
 const CHUNK: usize = 256 << 10;

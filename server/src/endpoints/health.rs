@@ -5,8 +5,8 @@ use std::time::Duration;
 use hyper::{Response, StatusCode};
 
 use super::text;
+use crate::context::Server;
 use crate::http::body::Body;
-use crate::server::Server;
 
 /// A named check.
 struct Check {

@@ -1,24 +1,20 @@
 //! Paths that are no resource: health, version, discovery, OpenAPI, metrics.
 
 mod backup;
-mod discovered;
-mod documents;
 mod health;
 
-use hyper::header::{HeaderName, HeaderValue, CONTENT_TYPE};
+use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use plinth_codec::error::quoted;
 
 use crate::authn::service_account::discovery as openid_discovery;
 use crate::authz::AuthorizedPath;
+use crate::context::Server;
 use crate::discovery::root;
 use crate::http::body::Body;
-use crate::server::Server;
+use crate::published::{self, not_found_text, text};
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::PathError;
-
-pub use discovered::{catalog, Discovered};
-pub use documents::Documents;
 
 /// Paths that `/` lists besides the API itself.
 const ENDPOINTS: &[&str] =
@@ -38,7 +34,7 @@ pub async fn serve<B>(
         return Err(ApiError::method_not_allowed());
     }
     match segments.as_slice() {
-        [] => Ok(json_text(root::paths(&discovered::catalog(&server.registry()), ENDPOINTS))),
+        [] => Ok(json_text(root::paths(&published::catalog(&server.registry()), ENDPOINTS))),
         ["version"] => Ok(json_text(root::version(&root::THIS))),
         ["livez" | "readyz" | "healthz"] | ["livez" | "readyz" | "healthz", _] => {
             Ok(health::serve(server, &segments, request.uri().query()))
@@ -68,12 +64,12 @@ fn is_allowed(server: &Server, method: &Method, segments: &[&str]) -> bool {
         ["version"] | [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => true,
         ["plinth", "backup"] => true,
         ["metrics"] => *method == Method::DELETE,
-        ["api", ..] => discovered::exists(&server.registry(), segments),
+        ["api", ..] => published::exists(&server.registry(), segments),
         // Of groups upstream's aggregator answers, of all but its own.
         ["apis", group] => *group == "apiregistration.k8s.io",
         ["apis", group, _] => {
             let registry = server.registry();
-            registry.has_builtin_group(group) && discovered::exists(&registry, segments)
+            registry.has_builtin_group(group) && published::exists(&registry, segments)
         }
         _ => false,
     };
@@ -121,22 +117,4 @@ pub fn refuse_path(error: PathError, uri: &Uri) -> Response<Body> {
 
 fn json_text(body: Vec<u8>) -> Response<Body> {
     text(StatusCode::OK, "application/json", body)
-}
-
-fn text(code: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = code;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(hyper::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    response
-}
-
-/// Upstream's answer to a path that nobody serves.
-pub fn not_found_text() -> Response<Body> {
-    let body = b"404 page not found\n".to_vec();
-    let mut response = text(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", body);
-    let nosniff = HeaderValue::from_static("nosniff");
-    response.headers_mut().insert(HeaderName::from_static("x-content-type-options"), nosniff);
-    response
 }

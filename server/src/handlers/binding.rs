@@ -8,7 +8,7 @@ use plinth_codec::schema::{self, GVK};
 use plinth_codec::{tree, Map, Value};
 
 use super::{body, respond_status, write, Context};
-use crate::admission::{self, Call, Operation};
+use crate::context::{AdmissionRequest, Operation};
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
 use crate::registry::object_meta;
@@ -29,8 +29,8 @@ pub(super) async fn bind(cx: Box<Context>, incoming: RequestBody) -> Result<Resp
     decoded.warnings.into_iter().for_each(|text| cx.warnings.add(text));
     let mut binding = decoded.tree;
     object_meta::match_namespace(&cx.resource, &cx.info, &mut binding)?;
-    let call = Call::new(&cx, Operation::Create, None);
-    admission::mutate(&call, &mut binding).await?;
+    let call = AdmissionRequest::new(&cx, Operation::Create, None);
+    cx.server.admission.mutate(&call, &mut binding).await?;
     let name = metadata::text(&binding, "name").to_owned();
     if cx.info.resource == "pods" && name != cx.info.name {
         return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
@@ -39,7 +39,7 @@ pub(super) async fn bind(cx: Box<Context>, incoming: RequestBody) -> Result<Resp
         return Err(ApiError::bad_request("name must be provided"));
     }
     check(&binding)?;
-    admission::validate(&call, &binding).await?;
+    cx.server.admission.validate(&call, &binding).await?;
     let pods = cx.on_behalf(("", "v1", "pods"), &name, Verb::Update)?;
     write::amend(&pods, cx.query.is_dry_run(), &|pod| assign(pod, &binding)).await?;
     let status = tree!({ "kind": "Status", "apiVersion": "v1", "metadata": Map::new(), "status": "Success", "code": 201 });

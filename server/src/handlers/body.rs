@@ -12,8 +12,9 @@ use plinth_codec::yaml;
 use plinth_codec::{cbor, json, protobuf, Value};
 
 use super::Context;
-use crate::custom_resources::{object, CustomVersion};
+use crate::custom_resources::object;
 use crate::http::request_body::RequestBody;
+use crate::registry::custom::CustomVersion;
 use plinth_api::api_error::{ApiError, Reason};
 
 /// A decoded object and what the client is to be warned of.

@@ -13,17 +13,18 @@ use std::time::{Duration, SystemTime};
 
 use super::delete_options::Options;
 use super::{list, respond, write, Context};
-use crate::admission::{self, Call, Operation};
 use crate::allocation;
 use crate::authz::{Attributes, ResourceTarget};
+use crate::context::{AdmissionRequest, Operation};
 use crate::custom_resources::present;
-use crate::departing::Departing;
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
+use crate::registry::key;
 use crate::representation::{Item, Representation};
 use crate::selection::Selection;
+use crate::storage::departing::Departing;
 use crate::storage::stored::Head;
-use crate::storage::{key, object, unchanged, Fetched};
+use crate::storage::{object, unchanged, Fetched};
 use plinth_api::api_error::ApiError;
 use plinth_api::field;
 use plinth_api::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
@@ -169,11 +170,11 @@ async fn delete_once(
 ) -> Result<Option<Deleted>, ApiError> {
     let old = object::to_tree(&cx.resource, &cx.present(live.clone()).await?)?;
     let namespace = metadata::text(&old, "namespace").to_owned();
-    let mut call = Call::new(cx, Operation::Delete, Some(&old));
+    let mut call = AdmissionRequest::new(cx, Operation::Delete, Some(&old));
     (call.name, call.namespace, call.dry_run) = (name, &namespace, options.is_dry_run());
-    admission::mutate(&call, &mut Value::Null).await?;
+    cx.server.admission.mutate(&call, &mut Value::Null).await?;
     check_preconditions(cx, name, options, &old)?;
-    admission::validate(&call, &Value::Null).await?;
+    cx.server.admission.validate(&call, &Value::Null).await?;
     let mut new = old.clone();
     let keep = mark(cx, options, &mut new);
     if let Some(metadata) = new.object_at_mut(&["metadata"]) {
@@ -234,7 +235,7 @@ fn mark(cx: &Context, options: &Options, new: &mut Value) -> bool {
     let was_deleting = metadata::is_deleting(new);
     if strategy.deletion == Deletion::Definition && !was_deleting {
         // The first request only asks for the objects to go.
-        crate::custom_resources::controller::mark_deleted(new);
+        plinth_kinds::definitions::mark_deleted(new);
         return true;
     }
     // What goes gracefully goes as it was asked to at first; only a shorter grace period is taken.
@@ -444,7 +445,7 @@ pub(crate) async fn delete_all(cx: &Context, owner: &Departing) -> Result<u64, A
     loop {
         let snapshot = cx.server.store.engine().snapshot(At::Latest)?;
         // After the snapshot: what is in it was there while the owner was, and is known by its UID.
-        owner.check(&cx.server).await?;
+        owner.check(&cx.server.store).await?;
         let (found, next) = step(cx, &snapshot, &range, &Selection::everything()).await?;
         for (object_key, record) in found {
             let Some((_, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key) else {
@@ -522,7 +523,7 @@ async fn step(
             fetched.push(cx.server.store.fetched(record)?);
         }
     }
-    for record in present::all(&cx.server, &cx.resource, fetched).await? {
+    for record in present::all(&cx.server.presenter, &cx.resource, fetched).await? {
         let head = Head::parse(&record.value).map_err(ApiError::internal)?;
         if selection.matches(&cx.resource, &record.key, &head) {
             selected.push((record.key.clone(), record));

@@ -13,7 +13,7 @@ use plinth_codec::{tree, Map, Value};
 
 use super::delete_options::Options;
 use super::{body, delete, respond_status, write, Context};
-use crate::admission::{self, Call, Operation};
+use crate::context::{AdmissionRequest, Operation};
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
 use crate::registry::object_meta;
@@ -41,11 +41,11 @@ pub(super) async fn evict(cx: Box<Context>, incoming: RequestBody) -> Result<Res
     let mut eviction = decoded.tree;
     metadata::wipe_system_fields(&mut eviction)?;
     object_meta::match_namespace(&cx.resource, &cx.info, &mut eviction)?;
-    let mut call = Call::new(&cx, Operation::Create, None);
-    admission::mutate(&call, &mut eviction).await?;
+    let mut call = AdmissionRequest::new(&cx, Operation::Create, None);
+    cx.server.admission.mutate(&call, &mut eviction).await?;
     let options = options(&cx, &eviction)?;
     call.dry_run = options.is_dry_run();
-    admission::validate(&call, &eviction).await?;
+    cx.server.admission.validate(&call, &eviction).await?;
     let pods = cx.on_behalf(("", "v1", "pods"), &cx.info.name, Verb::Delete)?;
     let status = match evict_pod(&pods, &options).await? {
         Evicted::Gone => {

@@ -9,10 +9,11 @@ use plinth_codec::{cbor, yaml, Value};
 
 use super::write::{self, Ownership, Update, Updated};
 use super::{body, Context};
-use crate::custom_resources::{object, CustomVersion};
+use crate::custom_resources::object;
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
 use crate::ownership;
+use crate::registry::custom::CustomVersion;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::field;
 use plinth_api::metadata;

@@ -10,9 +10,9 @@ use plinth_codec::{names, tree, Map, Value};
 
 use super::write::add_warnings;
 use super::{body, respond, Context};
-use crate::admission::{self, Call, Operation};
 use crate::audit;
 use crate::authn::service_account::claims::{Kubernetes, Reference};
+use crate::context::{AdmissionRequest, Operation};
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
 use crate::ownership;
@@ -42,15 +42,15 @@ pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<R
     let mut request = decoded.tree;
     let mut warnings = decoded.warnings;
     object_meta::match_namespace(&cx.resource, &cx.info, &mut request)?;
-    let call = Call::new(&cx, Operation::Create, None);
-    admission::mutate(&call, &mut request).await?;
+    let call = AdmissionRequest::new(&cx, Operation::Create, None);
+    cx.server.admission.mutate(&call, &mut request).await?;
     let account = the_account(&cx, &mut request).await?;
     default(&cx, &mut request);
     ownership::track_as(&cx, (&gvk, root), &mut request, &metadata::now());
     if let Some(cause) = expiration_fault(&request) {
         return Err(ApiError::invalid(GROUP, KIND, "", vec![cause]));
     }
-    admission::validate(&call, &request).await?;
+    cx.server.admission.validate(&call, &request).await?;
     let mut claims =
         Kubernetes { namespace: cx.info.namespace.clone(), serviceaccount: account, ..Kubernetes::default() };
     bind(&cx, &request, &mut claims).await?;

@@ -8,7 +8,7 @@ use plinth_codec::{tree, Map, Value};
 use plinth_engine::At;
 
 use super::{access_reviews, body, respond, tokens, Context};
-use crate::admission::{self, Call, Operation};
+use crate::context::{AdmissionRequest, Operation};
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
 use crate::ownership;
@@ -25,9 +25,9 @@ pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Re
     let decoded = body::decode(&cx, &bytes, resource.schema, resource.root, &resource.row.gvk())?;
     let mut review = decoded.tree;
     object_meta::match_namespace(&resource, &cx.info, &mut review)?;
-    let call = Call::new(&cx, Operation::Create, None);
-    admission::mutate(&call, &mut review).await?;
-    admission::validate(&call, &review).await?;
+    let call = AdmissionRequest::new(&cx, Operation::Create, None);
+    cx.server.admission.mutate(&call, &mut review).await?;
+    cx.server.admission.validate(&call, &review).await?;
     let now = metadata::now();
     if resource.row.kind == "SelfSubjectReview" {
         // Of the question nothing comes back.

@@ -12,18 +12,18 @@ use tokio::sync::OnceCell;
 
 use super::other_part::{keep_other_part, put_back};
 use super::{key_namespace, respond, Context, Warnings};
-use crate::admission::{self, Call, Operation};
 use crate::allocation;
 use crate::authz::authorized::{self, CreateGrant};
 use crate::authz::rbac::{self, escalation};
 use crate::authz::Authorized;
-use crate::custom_resources::validate;
+use crate::context::Server;
+use crate::context::{AdmissionRequest, Operation};
 use crate::http::body::Body;
 use crate::ownership;
 use crate::permissions::{self, Write};
+use crate::registry::custom::validate;
 use crate::registry::object_meta;
 use crate::representation::{Item, Representation};
-use crate::server::Server;
 use crate::storage::{object, unchanged, Fetched};
 use plinth_api::api_error::{ApiError, Cause, Reason};
 use plinth_api::metadata::{self, Moment};
@@ -155,8 +155,8 @@ async fn create_once(
     if ownership == Ownership::Track {
         ownership::track(cx, None, &mut tree, &moment.now);
     }
-    let call = Call::new(cx, Operation::Create, None);
-    admission::mutate(&call, &mut tree).await?;
+    let call = AdmissionRequest::new(cx, Operation::Create, None);
+    cx.server.admission.mutate(&call, &mut tree).await?;
     dedup_owners(cx, &mut tree, AFTER_ADMISSION);
     refuse_escalation(cx, &tree, None).await?;
     object_meta::prepare_create(&cx.resource, &mut tree, &moment)?;
@@ -170,7 +170,7 @@ async fn create_once(
     refuse_faults(cx, &tree, faults)?;
     warn(cx, &tree, None);
     let grant = permit.grant().await?;
-    admission::validate(&call, &tree).await?;
+    cx.server.admission.validate(&call, &tree).await?;
     let effects = call.effects();
     let can_race = reserved.takes() || effects.can_race();
     let name = metadata::text(&tree, "name").to_owned();
@@ -360,8 +360,8 @@ async fn update_once(cx: &Context, update: &Update<'_>, live: Fetched) -> Result
     // k8s.io/apiserver `pkg/registry/rest/update.go`).
     let was_reset = !sent.is_empty();
     put_back(&mut new, sent);
-    let call = Call::new(cx, Operation::Update, Some(&old));
-    let may_have_changed = admission::mutate(&call, &mut new).await?;
+    let call = AdmissionRequest::new(cx, Operation::Update, Some(&old));
+    let may_have_changed = cx.server.admission.mutate(&call, &mut new).await?;
     if may_have_changed {
         dedup_owners(cx, &mut new, AFTER_ADMISSION);
         strategy.default(&mut new);
@@ -399,7 +399,7 @@ async fn update_once(cx: &Context, update: &Update<'_>, live: Fetched) -> Result
     faults.extend((strategy.subresource_faults)(&cx.info.subresource, &new, &old));
     refuse_faults(cx, &new, faults)?;
     warn(cx, &new, Some(&old));
-    admission::validate(&call, &new).await?;
+    cx.server.admission.validate(&call, &new).await?;
     let effects = call.effects();
     let finished = metadata::is_deleting(&new)
         && metadata::finalizers(&new).is_empty()

@@ -2,14 +2,12 @@
 
 pub mod body;
 pub mod chunks;
-mod coalesce;
+pub mod coalesce;
 pub mod compression;
-mod connection;
-mod connections;
-mod descriptors;
-mod heads;
+pub mod connections;
+pub mod descriptors;
+pub mod heads;
 mod idle_frames;
-mod listener;
 pub mod options;
 pub mod pull;
 pub mod request_body;
@@ -17,5 +15,3 @@ pub mod serving;
 pub mod tls;
 pub mod turns;
 pub mod upgrade;
-
-pub use listener::{bind, serve, BindError};

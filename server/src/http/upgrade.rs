@@ -9,7 +9,7 @@ use hyper_util::server::graceful::Watcher;
 /// Holds the server's end up until it is dropped. Goes into the extensions of a request that asks for an upgrade, because an
 /// upgraded connection is none any more to the listener that waits for all of them.
 #[derive(Clone)]
-pub(super) struct HoldsEnd(pub(super) Arc<Watcher>);
+pub struct HoldsEnd(pub Arc<Watcher>);
 
 /// The right to take a connection over once its request is answered with 101.
 pub struct Upgrade {

@@ -6,6 +6,7 @@
 //! | [`tls`] | whom a client trusts and who it says that it is |
 //! | [`client`] | a request and its whole answer; connections are kept and used again |
 //! | [`kubeconfig`] | server, authorities and credentials of a kubeconfig's current context |
+//! | [`kubelets`] | how kubelets are reached |
 //! | [`service`] | the service of a kubeconfig: a JSON document there, one back |
 //! | [`webhook`] | webhooks that an object of the API describes (`clientConfig`) |
 //!
@@ -15,6 +16,7 @@
 pub mod client;
 pub mod connection;
 pub mod kubeconfig;
+pub mod kubelets;
 pub mod service;
 pub mod tls;
 pub mod webhook;

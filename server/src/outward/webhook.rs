@@ -11,8 +11,7 @@ use plinth_codec::{base64_text, json, Value};
 
 use super::client::{Bounds, CallError, Client, Origin};
 use super::tls::{self, AuthoritiesError, Trust};
-use crate::server::Server;
-use crate::storage::object;
+use crate::storage::{object, Store};
 
 /// Services whose TLS settings and connections are kept.
 const KEPT: usize = 64;
@@ -104,11 +103,11 @@ impl Target {
 
     /// Name or address to connect to; `None` when the Service is not there. It is looked up for its address: whoever
     /// runs outside of the cluster's network names a URL.
-    async fn host(&self, server: &Server) -> Option<String> {
+    async fn host(&self, store: &Store) -> Option<String> {
         let Some((namespace, name)) = &self.service else { return Some(self.name.clone()) };
-        let registry = server.registry();
+        let registry = store.registry();
         let services = registry.get("", "v1", "services")?;
-        let record = server.store.get(services.storage.as_ref()?, namespace, name).await.ok()??;
+        let record = store.get(services.storage.as_ref()?, namespace, name).await.ok()??;
         let service = object::to_tree(services, &record).ok()?;
         let host = match service.str_at(&["spec", "type"]) {
             Some("ExternalName") => service.str_at(&["spec", "externalName"]),
@@ -139,7 +138,7 @@ impl Webhooks {
     /// [`WebhookError`], whose text is for people.
     pub async fn ask(
         &self,
-        server: &Server,
+        store: &Store,
         config: &Value,
         question: &Value,
         bounds: Bounds,
@@ -148,7 +147,7 @@ impl Webhooks {
         let separator = if target.path.contains('?') { '&' } else { '?' };
         let path = format!("{}{separator}timeout={}s", target.path, bounds.time.as_secs());
         let url = format!("https://{}{path}", target.authority());
-        let Some(host) = target.host(server).await else {
+        let Some(host) = target.host(store).await else {
             let (_, name) = target.service.unwrap_or_default();
             return Err(WebhookError::NoService { url, name });
         };

@@ -11,7 +11,7 @@ mod device_claims;
 use plinth_codec::Value;
 
 use crate::authz::{Attributes, Decision, ResourceTarget};
-use crate::handlers::Context;
+use crate::context::Context;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_kinds::Permission;
 

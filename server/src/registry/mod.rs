@@ -8,7 +8,10 @@
 //! watch knows whether its resource has changed under it. What is made of a registry (discovery, OpenAPI) is kept by
 //! generation: that of the whole, or that in which a group version last changed ([`Registry::version_generation`]).
 
+pub mod conversion;
 mod current;
+pub mod custom;
+pub mod key;
 pub mod object_meta;
 
 use std::collections::HashMap;
@@ -20,9 +23,7 @@ use plinth_codec::schema::{self, Schema, TypeId};
 use plinth_codec::selector::{self, SelectableField};
 use plinth_codec::Value;
 
-use crate::conversion;
-use crate::custom_resources::CustomVersion;
-use crate::storage::key;
+use self::custom::CustomVersion;
 use plinth_kinds::{self, Strategy};
 
 pub use current::Current;
@@ -290,8 +291,8 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::custom_resources::definition::{take_schemas, Definition, Names};
-    use crate::custom_resources::rows;
+    use crate::registry::custom::definition::{take_schemas, Definition, Names};
+    use crate::registry::custom::rows;
 
     fn custom(group: &str, plural: &str) -> CustomRows {
         let definition = format!(

@@ -5,6 +5,7 @@
 //! each item.
 
 mod json;
+pub mod ledger;
 mod list;
 mod table;
 mod tree;
@@ -17,9 +18,9 @@ use plinth_codec::table::IncludeObject;
 use plinth_codec::{cbor, protobuf, Value};
 use plinth_engine::Revision;
 
-use crate::conversion;
 use crate::registry::ResourceType;
 use crate::storage::lengths::Lengths;
+use crate::storage::object;
 use crate::storage::stored::Stored;
 use plinth_api::api_error::ApiError;
 
@@ -267,7 +268,7 @@ impl Representation {
 
     /// The tree of an item in the version asked for, with type metadata and resourceVersion.
     pub fn tree(&self, item: &Item<'_>) -> Result<Value, ApiError> {
-        conversion::served_tree(&self.resource, &item.stored, item.revision)
+        object::served_tree(&self.resource, &item.stored, item.revision)
     }
 
     /// The tree after `as=PartialObjectMetadata`.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use plinth_engine::{Error, Revision, Snapshot};
 
-use super::key;
+use crate::registry::key;
 
 /// How long a count stands for other revisions than its own.
 const ESTIMATE: Duration = Duration::from_secs(1);

@@ -13,7 +13,8 @@ use plinth_codec::{json, Value};
 use plinth_engine::{At, EventKind, Feed, Revision, Subscribe, Subscription};
 
 use super::stored::Stored;
-use super::{key, Store};
+use super::Store;
+use crate::registry::key;
 use plinth_api::api_error::ApiError;
 
 /// How long after it was passed over an object that cannot be decrypted is tried again: its key may have come back.

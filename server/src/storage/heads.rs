@@ -19,8 +19,8 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use plinth_engine::{Engine, EventKind, Feed, KeyRange, Revision, Snapshot, Subscribe, Subscription};
 
-use super::key;
 use super::stored::{self, Damaged, Head};
+use crate::registry::key;
 
 /// Bytes of all heads, with what maps and allocations add.
 const BUDGET: usize = 16 << 20;

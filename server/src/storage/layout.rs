@@ -17,8 +17,8 @@
 
 use plinth_engine::{At, Condition, Engine, Error, KeyRange, Record, Revision, Transaction};
 
-use super::key;
 use super::stored::Head;
+use crate::registry::key;
 use crate::registry::Registry;
 
 /// Where the layout is noted. No object has such a key: those have a slash.

@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 use plinth_codec::Value;
 
 use super::follow::{Change, Collection, Followed};
-use super::key;
+use super::object;
 use super::stored::Stored;
-use crate::conversion;
+use super::Store;
+use crate::registry::key;
 use crate::registry::ResourceType;
-use crate::server::Server;
 use plinth_api::api_error::ApiError;
 
 /// One collection in memory: it follows the engine's feed from the first look on (see [`Followed`]).
@@ -39,8 +39,8 @@ impl Mirror {
     ///
     /// # Errors
     /// When the collection cannot be read.
-    pub async fn objects(&self, server: &Server, namespace: &str) -> Result<Vec<Arc<Value>>, ApiError> {
-        let followed = self.followed(server)?;
+    pub async fn objects(&self, store: &Store, namespace: &str) -> Result<Vec<Arc<Value>>, ApiError> {
+        let followed = self.followed(store)?;
         followed
             .look(|objects| {
                 let start = key::collection(&objects.prefix, namespace);
@@ -55,22 +55,22 @@ impl Mirror {
     ///
     /// # Errors
     /// When the collection cannot be read.
-    pub async fn object(&self, server: &Server, name: &str) -> Result<Option<Arc<Value>>, ApiError> {
-        let followed = self.followed(server)?;
+    pub async fn object(&self, store: &Store, name: &str) -> Result<Option<Arc<Value>>, ApiError> {
+        let followed = self.followed(store)?;
         followed.look(|objects| objects.by_key.get(&*key::object(&objects.prefix, "", name)).cloned()).await
     }
 
-    fn followed(&self, server: &Server) -> Result<&Followed<Objects>, ApiError> {
+    fn followed(&self, store: &Store) -> Result<&Followed<Objects>, ApiError> {
         if let Some(followed) = self.objects.get() {
             return Ok(followed);
         }
         let (group, version, plural) = self.resource;
-        let resource = server.registry().get(group, version, plural).cloned();
+        let resource = store.registry().get(group, version, plural).cloned();
         let resource = resource.ok_or_else(ApiError::no_such_resource)?;
         let prefix = resource.storage.as_ref().map(|form| form.prefix.clone());
         let prefix = prefix.ok_or_else(ApiError::no_such_resource)?;
         let objects = Objects { resource, prefix, by_key: BTreeMap::new() };
-        Ok(self.objects.get_or_init(|| Followed::new(server.store.clone(), objects)))
+        Ok(self.objects.get_or_init(|| Followed::new(store.clone(), objects)))
     }
 }
 
@@ -95,8 +95,8 @@ impl<T> Derived<T> {
     ///
     /// # Errors
     /// When the collection cannot be read.
-    pub async fn entries(&self, server: &Server) -> Result<Entries<T>, ApiError> {
-        let objects = self.mirror.objects(server, "").await?;
+    pub async fn entries(&self, store: &Store) -> Result<Entries<T>, ApiError> {
+        let objects = self.mirror.objects(store, "").await?;
         let known = self.made.lock().clone();
         let same = |(object, _): &(Arc<Value>, _), other: &Arc<Value>| Arc::ptr_eq(object, other);
         if known.len() == objects.len() && known.iter().zip(&objects).all(|(entry, other)| same(entry, other))
@@ -135,7 +135,7 @@ impl Collection for Objects {
             return Ok(());
         };
         let stored = Stored::parse(value).map_err(ApiError::internal)?;
-        let tree = conversion::served_tree(&self.resource, &stored, change.revision)?;
+        let tree = object::served_tree(&self.resource, &stored, change.revision)?;
         self.by_key.insert(change.key.clone(), Arc::new(tree));
         Ok(())
     }

@@ -2,12 +2,14 @@
 
 pub mod continue_token;
 pub mod counts;
+pub mod departing;
+pub mod encryption;
 pub mod follow;
 pub mod heads;
-pub mod key;
 pub mod layout;
 pub mod lengths;
 pub mod mirror;
+pub mod namespaces;
 pub mod object;
 pub mod stored;
 
@@ -17,21 +19,22 @@ use plinth_engine::{
 };
 
 use crate::latency::{timed, Layer};
-use crate::registry::{ResourceType, StorageForm};
+use crate::registry::{key, Current, Registry, ResourceType, StorageForm};
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::encryption::{Encryption, EncryptionError};
+use crate::storage::encryption::{Encryption, EncryptionError};
 use plinth_api::api_error::ApiError;
 
-/// The engine, as the handlers use it. Cheap to clone; owns no lock of its own.
+/// The engine and what is served from it, as the handlers use it. Cheap to clone; owns no lock of its own.
 #[derive(Clone)]
 pub struct Store {
     engine: Engine,
     encryption: Arc<Encryption>,
+    registry: Arc<Current>,
 }
 
 /// An object as it was read: the record as it lies in the engine, whose bytes may be encrypted, and the value that
@@ -65,9 +68,19 @@ impl Deref for Fetched {
 }
 
 impl Store {
-    /// Objects in that engine.
+    /// Objects in that engine; the built-in resources are served.
     pub fn new(engine: Engine, encryption: Arc<Encryption>) -> Store {
-        Store { engine, encryption }
+        Store { engine, encryption, registry: Arc::default() }
+    }
+
+    /// What is served now. A request takes it once and keeps it.
+    pub fn registry(&self) -> Arc<Registry> {
+        self.registry.snapshot()
+    }
+
+    /// Where the next registry is published and waited for.
+    pub fn current_registry(&self) -> &Current {
+        &self.registry
     }
 
     /// What is encrypted on disk, and how.

@@ -1,10 +1,11 @@
 //! Between a stored value and the object tree that the write path works on.
 
 use plinth_codec::{json, Map, Value};
+use plinth_engine::Revision;
 
 use super::stored::{Header, Stored, BODY_START};
 use super::Fetched;
-use crate::conversion;
+use crate::registry::conversion;
 use crate::registry::ResourceType;
 use plinth_api::api_error::ApiError;
 
@@ -14,7 +15,35 @@ use plinth_api::api_error::ApiError;
 /// 500 `StoreReadError`-like when the value cannot be read.
 pub fn to_tree(resource: &ResourceType, record: &Fetched) -> Result<Value, ApiError> {
     let stored = Stored::parse(&record.value).map_err(ApiError::internal)?;
-    conversion::served_tree(resource, &stored, record.mod_revision)
+    served_tree(resource, &stored, record.mod_revision)
+}
+
+/// The tree of a stored object in the version that is served, with type metadata and resourceVersion.
+///
+/// # Errors
+/// 500 when the body cannot be read or converted.
+pub fn served_tree(
+    resource: &ResourceType,
+    stored: &Stored<'_>,
+    revision: Revision,
+) -> Result<Value, ApiError> {
+    let mut tree =
+        json::parse_stored(stored.body()).map_err(|e| ApiError::internal(format!("stored object: {e}")))?;
+    // A custom resource has been brought to its version when it was read.
+    if let Some(form) = resource.storage.as_ref().filter(|_| !resource.is_custom()) {
+        let is_same = form.group == resource.row.group && stored.version() == resource.row.version;
+        if !is_same {
+            tree = conversion::convert(tree, (&form.group, stored.version()), resource)?;
+        }
+    }
+    if let Some(object) = tree.as_object_mut() {
+        object.insert("apiVersion", resource.api_version.as_str());
+        object.insert("kind", resource.row.kind.clone());
+    }
+    if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
+        metadata.insert("resourceVersion", revision.to_string());
+    }
+    Ok(tree)
 }
 
 /// The stored form of a tree that is in the resource's own version: converted to the storage version, type

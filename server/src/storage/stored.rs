@@ -13,7 +13,7 @@
 //! The header carries what reads and collectors need without parsing the body:
 //!
 //! ```text
-//! byte   format: 1, or 2 when the body is encrypted (see [`crate::encryption`])
+//! byte   format: 1, or 2 when the body is encrypted (see [`crate::storage::encryption`])
 //! byte   flags: 1 = metadata.deletionTimestamp is set
 //! varint length of the header from the next byte to the body
 //! varint length of the metadata object, braces included

@@ -62,7 +62,7 @@ async fn policy_of(call: &Call<'_>) -> Result<Policy, ApiError> {
     let server = &call.cx.server;
     let default = &settings(call).default;
     let read = |namespace: Head<'_>| Policy::of(default, |key| namespace.label(key)).0;
-    let policy = server.admission.namespaces.look(server, call.namespace, read).await?;
+    let policy = server.namespaces.look(&server.store, call.namespace, read).await?;
     Ok(policy.unwrap_or_else(|| Policy::of(default, |_| None).0))
 }
 
@@ -145,7 +145,7 @@ fn is_significant_update(new: &Value, old: &Value) -> bool {
 }
 
 fn settings<'a>(call: &Call<'a>) -> &'a Settings {
-    &call.cx.server.admission.settings.pod_security
+    &call.admission.settings.pod_security
 }
 
 /// Whether the configuration leaves the namespace, the user or the runtime class of a pod alone; audit is told.

@@ -53,11 +53,11 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
     if matching::is_exempt_from_policies(call) {
         return Ok(());
     }
-    let bindings = server.admission.validating_bindings.objects(server, "").await?;
+    let bindings = call.admission.validating_bindings.objects(&server.store, "").await?;
     if bindings.is_empty() {
         return Ok(());
     }
-    let policies = server.admission.validating_policies.entries(server).await?;
+    let policies = call.admission.validating_policies.entries(&server.store).await?;
     let mut request =
         Request { call, object, asker: Asker::new(call.cx), refusals: Vec::new(), failure: None };
     for (_, policy) in policies.iter() {

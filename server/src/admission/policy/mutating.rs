@@ -15,7 +15,7 @@ use super::super::webhook::review;
 use super::super::{matching, Call};
 use super::mutation::MutatingPolicy;
 use super::{application, namespace_object};
-use crate::conversion;
+use crate::registry::conversion;
 use crate::registry::ResourceType;
 use plinth_api::api_error::{ApiError, Cause, Reason};
 use plinth_api::metadata;
@@ -75,11 +75,11 @@ pub(in crate::admission) async fn mutate(call: &Call<'_>, object: &mut Value) ->
     if object.is_null() || matching::is_exempt_from_policies(call) {
         return Ok(());
     }
-    let bindings = server.admission.mutating_bindings.objects(server, "").await?;
+    let bindings = call.admission.mutating_bindings.objects(&server.store, "").await?;
     if bindings.is_empty() {
         return Ok(());
     }
-    let policies = server.admission.mutating_policies.entries(server).await?;
+    let policies = call.admission.mutating_policies.entries(&server.store).await?;
     let mut refusals = Refusals::default();
     let mut invocations = Vec::new();
     for (_, policy) in policies.iter() {

@@ -8,9 +8,10 @@ use plinth_codec::Value;
 
 use super::super::Call;
 use crate::custom_resources::present;
+use crate::registry::key;
 use crate::registry::ResourceType;
 use crate::storage::stored::Head;
-use crate::storage::{key, object, Fetched};
+use crate::storage::{object, Fetched};
 use plinth_api::api_error::ApiError;
 
 /// `paramKind`.
@@ -125,6 +126,6 @@ async fn served(
     resource: &ResourceType,
     records: Vec<Fetched>,
 ) -> Result<Vec<Value>, ApiError> {
-    let records = present::all(&call.cx.server, resource, records).await?;
+    let records = present::all(&call.cx.server.presenter, resource, records).await?;
     records.iter().map(|record| object::to_tree(resource, record)).collect()
 }

@@ -15,8 +15,9 @@ use plinth_engine::{Condition, Revision};
 
 use super::amounts::Amounts;
 use super::{Call, Operation};
+use crate::registry::key;
 use crate::registry::ResourceType;
-use crate::storage::{key, object};
+use crate::storage::object;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 
@@ -32,7 +33,7 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
         return Ok(());
     }
     let server = &call.cx.server;
-    let quotas = server.admission.resource_quotas.objects(server, call.namespace).await?;
+    let quotas = call.admission.resource_quotas.objects(&server.store, call.namespace).await?;
     if quotas.is_empty() {
         return Ok(());
     }

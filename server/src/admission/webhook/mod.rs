@@ -25,12 +25,12 @@ use self::review::Answer;
 use super::expressions::{Asker, Conditions, Subject};
 use super::reinvocation::Id;
 use super::{made, matching, Call};
-use crate::conversion;
+use crate::context::Server;
 use crate::latency::{timed, took, Layer};
 use crate::outward::client::Bounds;
 use crate::outward::webhook::WebhookError;
+use crate::registry::conversion;
 use crate::registry::ResourceType;
-use crate::server::Server;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::metadata;
 use plinth_kinds::validation::policies::environment::environment;
@@ -132,7 +132,7 @@ impl Invocation {
 /// What a webhook refuses with; 500 when one that must be asked cannot be.
 pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), ApiError> {
     let server = &call.cx.server;
-    let configurations = server.admission.mutating_webhooks.entries(server).await?;
+    let configurations = call.admission.mutating_webhooks.entries(&server.store).await?;
     if configurations.is_empty() || matching::is_exempt(call) {
         return Ok(());
     }
@@ -189,7 +189,7 @@ pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), Ap
 /// As [`mutate`].
 pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     let server = &call.cx.server;
-    let configurations = server.admission.validating_webhooks.entries(server).await?;
+    let configurations = call.admission.validating_webhooks.entries(&server.store).await?;
     if configurations.is_empty() || matching::is_exempt(call) {
         return Ok(());
     }
@@ -337,7 +337,7 @@ async fn ask(
 async fn post(server: &Server, invocation: &Invocation, review: &Value) -> Result<Value, String> {
     let config = invocation.hook.get("clientConfig").unwrap_or(&Value::Null);
     let bounds = Bounds { time: invocation.timeout(), answer: ANSWER };
-    server.webhooks.ask(server, config, review, bounds).await.map_err(|fault| match fault {
+    server.presenter.webhooks.ask(&server.store, config, review, bounds).await.map_err(|fault| match fault {
         WebhookError::Url(_) | WebhookError::Authorities(_) => format!("could not get REST client: {fault}"),
         fault => format!("failed to call webhook: {fault}"),
     })

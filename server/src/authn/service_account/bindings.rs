@@ -16,8 +16,9 @@ use plinth_codec::{base64_text, json, Value};
 use plinth_engine::{Feed, Subscribe, Subscription};
 use sha2::{Digest, Sha256};
 
+use crate::registry::key;
 use crate::storage::stored::Stored;
-use crate::storage::{key, Store};
+use crate::storage::Store;
 use plinth_api::api_error::ApiError;
 
 /// Objects that are kept; beyond them all are forgotten and read again.

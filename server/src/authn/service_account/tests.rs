@@ -2,7 +2,7 @@ use plinth_engine::{Engine, Options, Transaction};
 
 use super::claims::Kubernetes;
 use super::*;
-use crate::storage::key;
+use crate::registry::key;
 use crate::storage::stored::{Header, BODY_START};
 
 const AUDIENCE: &str = "https://issuer.example";

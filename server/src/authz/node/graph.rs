@@ -10,8 +10,8 @@ use plinth_codec::Value;
 use smol_str::SmolStr;
 
 use super::references::{self, Named};
+use crate::registry::key;
 use crate::storage::follow::{Change, Collection};
-use crate::storage::key;
 use plinth_api::api_error::ApiError;
 
 /// Namespace and name.

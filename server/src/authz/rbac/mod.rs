@@ -20,8 +20,9 @@ pub mod rules;
 use std::sync::Arc;
 
 use super::{aggregate, Attributes, Decision, Reason, Target, Verdict};
+use crate::registry::key;
 use crate::storage::follow::{Change, Collection, Followed};
-use crate::storage::{key, Store};
+use crate::storage::Store;
 use index::{Index, RoleKey};
 use plinth_api::api_error::ApiError;
 use plinth_api::user::User;

@@ -6,7 +6,7 @@ use plinth_codec::Value;
 
 use super::{add_condition, get, update};
 use crate::authz::{Attributes, ResourceTarget};
-use crate::server::Server;
+use crate::context::Server;
 use plinth_api::api_error::ApiError;
 use plinth_api::user::User;
 use plinth_kinds::certificates as csr;

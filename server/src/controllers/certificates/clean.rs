@@ -9,8 +9,8 @@ use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{get, RESOURCE};
-use crate::handlers::{delete, Context};
-use crate::server::Server;
+use crate::context::{Context, Server};
+use crate::handlers::delete;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;

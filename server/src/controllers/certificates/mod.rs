@@ -22,9 +22,10 @@ use plinth_codec::{tree, Value};
 use plinth_engine::{Entry, EventKind, Feed, Subscribe};
 
 use super::workers::Workers;
-use crate::handlers::{write, Context};
-use crate::server::Server;
-use crate::storage::{key, object};
+use crate::context::{Context, Server};
+use crate::handlers::write;
+use crate::registry::key;
+use crate::storage::object;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;

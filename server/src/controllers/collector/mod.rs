@@ -25,8 +25,8 @@ use plinth_engine::{At, Error, Event, EventKind, Feed, KeyRange, Revision, Subsc
 use self::graph::Graph;
 use self::verdict::Verdict;
 use super::workers::Workers;
+use crate::context::Server;
 use crate::registry::Registry;
-use crate::server::Server;
 use crate::storage::stored::{Head, Stored};
 use crate::storage::Store;
 use plinth_api::api_error::ApiError;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use plinth_engine::{Error, Snapshot};
 
 use super::references::{self, Finalizer, OwnerReference};
+use crate::registry::key;
 use crate::registry::{Registry, ResourceType};
-use crate::storage::key;
 use crate::storage::stored::Stored;
 use crate::storage::Store;
 

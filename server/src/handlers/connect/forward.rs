@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 use super::location::{is_proxyable, not_allowed, Destination, Scheme};
-use crate::handlers::Context;
+use crate::context::Context;
 use crate::http::body::{Body, BodyError};
 use crate::http::request_body::RequestBody;
 use crate::http::upgrade::Upgrade;

@@ -6,15 +6,14 @@
 
 mod forward;
 mod location;
-pub mod options;
 
 use hyper::header::{HeaderValue, LOCATION};
 use hyper::{Method, Response, StatusCode};
 use plinth_codec::{tree, Value};
 
 use super::Context;
-use crate::admission::{self, Call, Operation};
 use crate::authz::{Attributes, RequestAttributes};
+use crate::context::{AdmissionRequest, Operation};
 use crate::http::body::Body;
 use crate::http::request_body::RequestBody;
 use crate::storage::object;
@@ -40,9 +39,9 @@ pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<R
     let operation = if cx.info.subresource == "log" { None } else { Some(Operation::Connect) };
     if let Some(operation) = operation {
         let mut options = options.clone();
-        let call = Call::new(&cx, operation, None);
-        admission::mutate(&call, &mut options).await?;
-        admission::validate(&call, &options).await?;
+        let call = AdmissionRequest::new(&cx, operation, None);
+        cx.server.admission.mutate(&call, &mut options).await?;
+        cx.server.admission.validate(&call, &options).await?;
     }
     let destination = match (cx.resource.plural(), cx.info.subresource.as_str()) {
         (plural, "proxy") => {

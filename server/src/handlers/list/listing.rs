@@ -175,7 +175,12 @@ impl Listing {
             if let Some((snapshot, totals)) = known {
                 let meta = plan.meta(snapshot.revision(), None)?;
                 list.start(Some(&meta), totals, buffer)?;
-                let walk = Walk::over(server.clone(), plan.resource.clone(), &snapshot, plan.range.clone());
+                let walk = Walk::over(
+                    server.presenter.clone(),
+                    plan.resource.clone(),
+                    &snapshot,
+                    plan.range.clone(),
+                );
                 let others = Some((walk, totals, Totals::default()));
                 self.stage = Stage::Stated(Box::new(Stated { meta, totals, kept: VecDeque::new(), others }));
                 return Ok(());

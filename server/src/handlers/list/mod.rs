@@ -6,7 +6,6 @@
 //! where it ends and what remains is known only then. Protobuf states the length of a list in front and CBOR the
 //! number of items: there a first walk over the same snapshot finds that out, or the [`ledger`] knows it.
 
-pub mod ledger;
 mod listing;
 pub(super) mod source;
 
@@ -24,10 +23,11 @@ use super::{respond, Context};
 use crate::http::body::{Body, Pulled};
 use crate::http::compression::{self, Gzip};
 use crate::http::pull::Reader;
+use crate::registry::key;
 use crate::representation::Representation;
 use crate::selection::Selection;
 use crate::storage::continue_token::{Position, TokenError};
-use crate::storage::{key, parse_resource_version};
+use crate::storage::parse_resource_version;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
 
@@ -64,7 +64,7 @@ pub(super) struct Plan {
     continues: bool,
     pub(super) selection: Selection,
     resource: Arc<crate::registry::ResourceType>,
-    server: Arc<crate::server::Server>,
+    server: Arc<crate::context::Server>,
 }
 
 /// `ValidateListOptions` of apimachinery, `pkg/apis/meta/internalversion/validation`.

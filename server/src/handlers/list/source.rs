@@ -6,10 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use plinth_engine::{At, KeyRange, Snapshot};
 
+use crate::context::Server;
 use crate::custom_resources::present::{self, Walk};
 use crate::registry::ResourceType;
 use crate::selection::Selection;
-use crate::server::Server;
 
 /// A state, and what of it is looked at.
 pub(in crate::handlers) struct Source {
@@ -42,7 +42,7 @@ impl Source {
         }
         let engine = server.store.engine();
         // What is not as it would be served is looked at when it has been made so.
-        let found = server.heads.find(engine, collection, range, |key, head| {
+        let found = server.presenter.heads.find(engine, collection, range, |key, head| {
             !present::is_current(resource, head) || selection.matches(resource, key, head)
         })?;
         let snapshot = engine.snapshot(At::Exact(found.revision)).ok()?;
@@ -60,14 +60,18 @@ impl Source {
         if let Some(picked) = &self.picked {
             let behind = picked.partition_point(|key| after.is_some_and(|after| &key[..] <= after));
             let keys = picked.get(behind..).unwrap_or_default().to_vec();
-            return Walk::over_keys(server, resource, self.snapshot.clone(), keys);
+            return Walk::over_keys(server.presenter.clone(), resource, self.snapshot.clone(), keys);
         }
         let rest = after.map(|after| range.after(after));
         let is_whole = rest.is_none();
-        let mut walk =
-            Walk::over(server.clone(), resource, &self.snapshot, rest.unwrap_or_else(|| range.clone()));
+        let mut walk = Walk::over(
+            server.presenter.clone(),
+            resource,
+            &self.snapshot,
+            rest.unwrap_or_else(|| range.clone()),
+        );
         if let Some(collection) = self.fills.as_ref().filter(|_| is_whole) {
-            walk.fill(server.heads.fill(server.store.engine(), collection, &self.snapshot));
+            walk.fill(server.presenter.heads.fill(server.store.engine(), collection, &self.snapshot));
         }
         walk
     }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use plinth_engine::{At, KeyRange, Revision};
 
 use super::stream::{Batch, BATCH};
+use crate::context::Server;
 use crate::custom_resources::present::{Selects, Walk};
 use crate::flow_control::Seat;
 use crate::handlers::list::source::{searches, Source};
 use crate::http::pull::{Next, Presence, Producer};
+use crate::registry::key;
 use crate::registry::ResourceType;
 use crate::representation::{EventType, Item, Representation};
 use crate::selection::Selection;
-use crate::server::Server;
-use crate::storage::key;
 use crate::storage::stored::Head;
 use plinth_api::api_error::ApiError;
 

@@ -30,9 +30,10 @@ use super::{respond, Context};
 use crate::http::body::Body;
 use crate::http::pull::Reader;
 use crate::http::upgrade::wants_websocket;
+use crate::registry::key;
 use crate::representation::Representation;
 use crate::selection::Selection;
-use crate::storage::{key, parse_resource_version};
+use crate::storage::parse_resource_version;
 use plinth_api::api_error::{ApiError, Cause, Reason};
 use plinth_api::field;
 

@@ -14,13 +14,13 @@ use tokio::time::{Instant, Sleep};
 
 use super::initial::State;
 use super::watch_error;
+use crate::context::Server;
 use crate::custom_resources::present::{self, Change};
 use crate::http::body::{BodyError, ChunkStream};
 use crate::http::pull::Reader;
 use crate::registry::{Registry, ResourceType};
 use crate::representation::{EventType, Item, Representation, RepresentationKey};
 use crate::selection::Selection;
-use crate::server::Server;
 use crate::storage::stored::Head;
 use plinth_api::api_error::ApiError;
 
@@ -251,7 +251,8 @@ impl WatchStream {
                     match present::asks_webhook(resource, events.iter()) {
                         Ok(true) => {
                             let events = events.iter().cloned().collect();
-                            let changes = present::changes(server.clone(), resource.clone(), events);
+                            let changes =
+                                present::changes(server.presenter.clone(), resource.clone(), events);
                             self.converting = Some(Box::pin(changes));
                         }
                         Ok(false) => {
@@ -385,7 +386,8 @@ fn transition<'a>(
 
 /// Ready when the definition of a custom resource has gone or says something else: whoever watched asks again.
 fn withdrawn(watched: &Watched) -> Waiting<()> {
-    let (mut registries, resource) = (watched.server.registry.subscribe(), watched.resource.clone());
+    let (mut registries, resource) =
+        (watched.server.store.current_registry().subscribe(), watched.resource.clone());
     // The one of the request may be older than the present one.
     registries.mark_changed();
     Box::pin(async move {

@@ -18,17 +18,17 @@ use tokio::sync::{oneshot, Notify};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::TlsAcceptor;
 
-use super::body::Body;
-use super::coalesce::{coalesce, drive};
-use super::connections::Place;
-use super::heads::LargeHeads;
-use super::options::HttpOptions;
-use super::request_body::{self, RequestBody};
-use super::turns::{Member, Streams};
-use super::upgrade::HoldsEnd;
 use crate::authn::Peer;
+use crate::context::Server;
+use crate::http::body::Body;
+use crate::http::coalesce::{coalesce, drive};
+use crate::http::connections::Place;
+use crate::http::heads::LargeHeads;
+use crate::http::options::HttpOptions;
+use crate::http::request_body::{self, RequestBody};
+use crate::http::turns::{Member, Streams};
+use crate::http::upgrade::HoldsEnd;
 use crate::pipeline;
-use crate::server::Server;
 
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);

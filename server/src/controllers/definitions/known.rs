@@ -5,12 +5,12 @@ use std::sync::Arc;
 use plinth_codec::{tree, Map, Value};
 use plinth_engine::Revision;
 
-use crate::custom_resources::approval::{approval, is_protected_group, Approval};
-use crate::custom_resources::definition::{fingerprint, spec_digest, take_schemas, Definition, Names};
-use crate::custom_resources::naming::NameConflict;
-use crate::custom_resources::rows;
-use crate::custom_resources::schema::SchemaText;
 use crate::outward::webhook::is_ca_bundle;
+use crate::registry::custom::approval::{approval, is_protected_group, Approval};
+use crate::registry::custom::definition::{fingerprint, spec_digest, take_schemas, Definition, Names};
+use crate::registry::custom::naming::NameConflict;
+use crate::registry::custom::rows;
+use crate::registry::custom::schema::SchemaText;
 use crate::registry::CustomRows;
 use crate::storage::stored::Stored;
 use plinth_api::api_error::ApiError;

@@ -9,7 +9,6 @@ use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 
 use super::schema::{SchemaText, VersionSchema};
-use super::webhook::Webhook;
 use plinth_api::conditions;
 
 /// Group, version and plural of the definitions themselves.
@@ -99,7 +98,33 @@ pub enum Conversion {
     /// Only `apiVersion` changes.
     None,
     /// A server outside does it.
-    Webhook(Arc<Webhook>),
+    Webhook(Arc<ConversionWebhook>),
+}
+
+/// What the server understands, in the order of preference of the definition.
+const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+
+/// Where the webhook of a definition is, and how it is asked. Immutable.
+#[derive(Debug)]
+pub struct ConversionWebhook {
+    /// `clientConfig`.
+    pub config: Value,
+    /// `v1` or `v1beta1`; `None` when the definition names neither.
+    pub review_version: Option<&'static str>,
+}
+
+impl ConversionWebhook {
+    /// Reads `spec.conversion.webhook`.
+    pub fn new(definition: &Value) -> ConversionWebhook {
+        let webhook = definition.at(&["spec", "conversion", "webhook"]);
+        let get = |key: &str| webhook.and_then(|webhook| webhook.get(key));
+        let versions = get("conversionReviewVersions").and_then(Value::as_array).unwrap_or_default();
+        let known = |v: &Value| REVIEW_VERSIONS.iter().find(|known| v.as_str() == Some(known)).copied();
+        ConversionWebhook {
+            config: get("clientConfig").cloned().unwrap_or_default(),
+            review_version: versions.iter().find_map(known),
+        }
+    }
 }
 
 impl JsonPath {
@@ -166,7 +191,7 @@ impl Definition {
         let group = SmolStr::from(spec.str_at(&["group"]).unwrap_or_default());
         let list = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
         let conversion = match spec.str_at(&["conversion", "strategy"]) {
-            Some("Webhook") => Conversion::Webhook(Arc::new(Webhook::new(tree))),
+            Some("Webhook") => Conversion::Webhook(Arc::new(ConversionWebhook::new(tree))),
             _ => Conversion::None,
         };
         let preserves_unknown = spec.get("preserveUnknownFields").and_then(Value::as_bool) == Some(true);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use clap::Args;
 use rustls::{ClientConfig, RootCertStore};
 
+use super::tls::{self, Trust};
 use crate::http::tls::TlsError;
-use crate::outward::tls::{self, Trust};
 use plinth_pki::files::{read_certificates, read_key};
 
 /// How kubelets are reached.

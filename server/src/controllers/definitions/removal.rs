@@ -3,38 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plinth_codec::time::Timestamp;
 use plinth_codec::Value;
 
 use super::update_status;
-use crate::custom_resources::definition::RESOURCE;
-use crate::departing::Departing;
-use crate::handlers::{delete, Context};
+use crate::context::{Context, Server};
+use crate::handlers::delete;
+use crate::registry::custom::definition::RESOURCE;
 use crate::registry::CustomRows;
-use crate::server::Server;
+use crate::storage::departing::Departing;
 use plinth_api::api_error::ApiError;
 use plinth_api::conditions;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
+use plinth_kinds::definitions::FINALIZER;
 
-/// The finalizer of definitions whose objects have to go first.
-pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// First and longest pause between looks at objects that finalizers hold.
 const CLEANUP_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
-
-/// Marks a definition that a client deletes: its objects go first.
-pub fn mark_deleted(definition: &mut Value) {
-    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
-    conditions::set(definition, "Terminating", "True", "InstanceDeletionPending", message);
-    let mut finalizers: Vec<Value> = metadata::finalizers(definition).into_iter().map(Value::from).collect();
-    if !finalizers.iter().any(|f| f.as_str() == Some(FINALIZER)) {
-        finalizers.push(FINALIZER.into());
-    }
-    if let Some(metadata) = definition.object_at_mut(&["metadata"]) {
-        metadata.insert("deletionTimestamp", Timestamp::now().to_rfc3339());
-        metadata.insert("finalizers", finalizers);
-    }
-}
 
 /// Removes the objects of a definition, then its finalizer.
 pub(super) async fn remove_objects(
@@ -43,7 +27,7 @@ pub(super) async fn remove_objects(
     rows: Option<CustomRows>,
 ) -> Result<(), ApiError> {
     let (group, _, plural) = RESOURCE;
-    let Some(departing) = Departing::find(server, group, plural, name).await? else { return Ok(()) };
+    let Some(departing) = Departing::find(&server.store, group, plural, name).await? else { return Ok(()) };
     match remove(server, &departing, rows).await {
         // It has gone: somebody took its finalizer off.
         Err(fault) if fault.code == 404 => Ok(()),

@@ -26,17 +26,16 @@ use smol_str::SmolStr;
 
 use self::known::{group_of, Known, Seen};
 use self::removal::remove_objects;
-use super::definition::{Names, RESOURCE};
-use super::naming::{self, Taken};
-use crate::handlers::{write, Context};
+use crate::context::{Context, Server};
+use crate::handlers::write;
+use crate::registry::custom::definition::{Names, RESOURCE};
+use crate::registry::custom::naming::{self, Taken};
+use crate::registry::key;
 use crate::registry::CustomRows;
-use crate::server::Server;
-use crate::storage::key;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
-
-pub use self::removal::{mark_deleted, FINALIZER};
+use plinth_kinds::definitions::FINALIZER;
 
 /// Whom the status of definitions belongs to.
 const MANAGER: &str = "kube-apiserver";
@@ -186,7 +185,7 @@ impl Definitions {
         if is_other {
             let rows: Vec<CustomRows> =
                 self.known.values().filter_map(|k| k.rows.as_ref()).map(|(_, rows)| rows.clone()).collect();
-            server.registry.publish(Arc::new(server.registry().with_custom(&rows)));
+            server.store.current_registry().publish(Arc::new(server.registry().with_custom(&rows)));
         }
         concerned
     }

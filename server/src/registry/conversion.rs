@@ -6,11 +6,9 @@
 mod autoscaling;
 mod events;
 
-use plinth_codec::{json, Value};
-use plinth_engine::Revision;
+use plinth_codec::Value;
 
-use crate::registry::{ResourceType, StorageForm};
-use crate::storage::stored::Stored;
+use super::{ResourceType, StorageForm};
 use plinth_api::api_error::ApiError;
 
 /// Changes the shape of an object in place; type metadata is the caller's business.
@@ -96,34 +94,6 @@ pub fn between(tree: Value, from: &ResourceType, to: &ResourceType) -> Result<Va
     if let Some(object) = tree.as_object_mut() {
         object.insert("apiVersion", to.api_version.as_str());
         object.insert("kind", to.row.kind.clone());
-    }
-    Ok(tree)
-}
-
-/// The tree of a stored object in the version that is served, with type metadata and resourceVersion.
-///
-/// # Errors
-/// 500 when the body cannot be read or converted.
-pub fn served_tree(
-    resource: &ResourceType,
-    stored: &Stored<'_>,
-    revision: Revision,
-) -> Result<Value, ApiError> {
-    let mut tree =
-        json::parse_stored(stored.body()).map_err(|e| ApiError::internal(format!("stored object: {e}")))?;
-    // A custom resource has been brought to its version when it was read.
-    if let Some(form) = resource.storage.as_ref().filter(|_| !resource.is_custom()) {
-        let is_same = form.group == resource.row.group && stored.version() == resource.row.version;
-        if !is_same {
-            tree = convert(tree, (&form.group, stored.version()), resource)?;
-        }
-    }
-    if let Some(object) = tree.as_object_mut() {
-        object.insert("apiVersion", resource.api_version.as_str());
-        object.insert("kind", resource.row.kind.clone());
-    }
-    if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
-        metadata.insert("resourceVersion", revision.to_string());
     }
     Ok(tree)
 }

@@ -6,9 +6,9 @@
 
 use plinth_codec::Value;
 
-use crate::server::Server;
-use crate::storage::key;
-use crate::storage::stored::Head;
+use super::stored::Head;
+use super::Store;
+use crate::registry::key;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 
@@ -27,13 +27,13 @@ impl Departing {
     /// # Errors
     /// When the store cannot be read.
     pub async fn find(
-        server: &Server,
+        store: &Store,
         group: &'static str,
         plural: &'static str,
         name: &str,
     ) -> Result<Option<Departing>, ApiError> {
         let object_key = key::object(&key::resource_prefix(group, plural), "", name);
-        let Some(record) = server.store.newest(object_key).await? else { return Ok(None) };
+        let Some(record) = store.newest(object_key).await? else { return Ok(None) };
         let head = Head::parse(&record.value).map_err(ApiError::internal)?;
         let departing = || Departing { group, plural, name: name.to_owned(), uid: head.uid().to_owned() };
         Ok(head.deleting().then(departing))
@@ -48,8 +48,8 @@ impl Departing {
     ///
     /// # Errors
     /// 404 when it has gone, whatever has its name now.
-    pub async fn check(&self, server: &Server) -> Result<(), ApiError> {
-        match Departing::find(server, self.group, self.plural, &self.name).await? {
+    pub async fn check(&self, store: &Store) -> Result<(), ApiError> {
+        match Departing::find(store, self.group, self.plural, &self.name).await? {
             Some(found) if found.uid == self.uid => Ok(()),
             _ => Err(self.gone()),
         }

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use plinth_engine::{Event, EventKind, Feed, Revision, Subscribe, Subscription};
 
+use super::{Item, ListWriter, Representation, RepresentationKey, Totals};
+use crate::registry::key;
 use crate::registry::ResourceType;
-use crate::representation::{Item, ListWriter, Representation, RepresentationKey, Totals};
-use crate::storage::{key, Store};
+use crate::storage::Store;
 use plinth_api::api_error::ApiError;
 
 /// Accounts that are kept. Each is a subscription of the engine and a few words.
@@ -45,7 +46,7 @@ struct Balance {
 
 impl Ledger {
     /// What the items of a whole collection take, and the revision at which this is true; none when nobody knows. Blocks.
-    pub(super) fn totals(
+    pub fn totals(
         &self,
         store: &Store,
         collection: &[u8],
@@ -69,7 +70,7 @@ impl Ledger {
     }
 
     /// Keeps what a walk over a whole collection at that revision has found out.
-    pub(super) fn keep(
+    pub fn keep(
         &self,
         store: &Store,
         collection: &[u8],
@@ -97,7 +98,7 @@ impl Ledger {
     }
 
     /// Forgets all accounts.
-    pub(super) fn forget(&self) {
+    pub fn forget(&self) {
         self.kept.lock().clear();
     }
 }

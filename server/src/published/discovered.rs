@@ -111,7 +111,7 @@ fn make(catalog: &Catalog, segments: &[&str], transform: Transform) -> Option<Do
 }
 
 /// Whether there is such a document; one that is not there is not there in any form.
-pub(super) fn exists(registry: &Registry, segments: &[&str]) -> bool {
+pub fn exists(registry: &Registry, segments: &[&str]) -> bool {
     match segments {
         ["api"] | ["apis"] => true,
         ["apis", group] => registry.serves_group(group) && !group.is_empty(),

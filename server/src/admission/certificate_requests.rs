@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use rcgen::KeyPair;
 use x509_parser::prelude::FromDer as _;
 
-use super::CertificateAuthenticator;
+use crate::authn::CertificateAuthenticator;
 
 const UTF8: u8 = 0x0c;
 

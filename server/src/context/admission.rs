@@ -1,12 +1,14 @@
-//! One write on its way through admission, and what plugins want written with it.
+//! Admission as handlers see it: one write on its way through it, and what plugins want written with it.
+
+use std::future::Future;
+use std::pin::Pin;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_codec::Value;
 use plinth_engine::{Condition, Transaction};
 
-use super::reinvocation;
-use crate::handlers::Context;
+use super::{key_namespace, Context};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 
@@ -35,8 +37,21 @@ impl Operation {
     }
 }
 
+/// What an admission answers.
+pub type Outcome<'a, T> = Pin<Box<dyn Future<Output = Result<T, ApiError>> + Send + 'a>>;
+
+/// Who fills in and refuses what is around the object of a write.
+pub trait Admission: Send + Sync {
+    /// Runs the halves that may change the object; true when it may have been changed. A deletion has no new object: then it is
+    /// null.
+    fn mutate<'a>(&'a self, request: &'a AdmissionRequest<'a>, object: &'a mut Value) -> Outcome<'a, bool>;
+
+    /// Runs the halves that may refuse it.
+    fn validate<'a>(&'a self, request: &'a AdmissionRequest<'a>, object: &'a Value) -> Outcome<'a, ()>;
+}
+
 /// One write on its way through admission. It belongs to one request; the lock is held for the moment of adding alone.
-pub struct Call<'a> {
+pub struct AdmissionRequest<'a> {
     /// The request: who asks, for what, and the server.
     pub cx: &'a Context,
     /// What is done.
@@ -50,8 +65,6 @@ pub struct Call<'a> {
     /// Whether nothing is to be kept of what this request does.
     pub dry_run: bool,
     effects: Mutex<Effects>,
-    /// What mutating webhooks and policies did so far.
-    pub(super) rounds: Mutex<reinvocation::Rounds>,
 }
 
 /// What a plugin wants written in the transaction of the object itself, or not at all.
@@ -79,18 +92,17 @@ impl Effects {
     }
 }
 
-impl<'a> Call<'a> {
-    /// A call about the object that the request names.
-    pub fn new(cx: &'a Context, operation: Operation, old: Option<&'a Value>) -> Call<'a> {
-        Call {
+impl<'a> AdmissionRequest<'a> {
+    /// A request about the object that the request names.
+    pub fn new(cx: &'a Context, operation: Operation, old: Option<&'a Value>) -> AdmissionRequest<'a> {
+        AdmissionRequest {
             cx,
             operation,
             name: &cx.info.name,
-            namespace: crate::handlers::key_namespace(cx),
+            namespace: key_namespace(cx),
             old,
             dry_run: cx.query.is_dry_run(),
             effects: Mutex::default(),
-            rounds: Mutex::default(),
         }
     }
 

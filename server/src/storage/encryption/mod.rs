@@ -26,7 +26,7 @@ use parking_lot::RwLock;
 pub use config::ConfigError;
 pub use options::EncryptionOptions;
 
-use crate::storage::key;
+use crate::registry::key;
 use crate::storage::stored::{self, Damaged, Head};
 use config::{ResourceRule, Selector};
 use kms::Kms;

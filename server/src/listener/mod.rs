@@ -1,5 +1,7 @@
 //! Accepts connections until the server stops, then lets requests under way finish.
 
+mod connection;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +11,13 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use super::connection::{self, Guest, Settings};
-use super::connections::Connections;
-use super::descriptors;
-use super::heads::LargeHeads;
-use super::options::HttpOptions;
-use super::turns::{Paced, Shares};
-use crate::server::Server;
+use self::connection::{Guest, Settings};
+use crate::context::Server;
+use crate::http::connections::Connections;
+use crate::http::descriptors;
+use crate::http::heads::LargeHeads;
+use crate::http::options::HttpOptions;
+use crate::http::turns::{Paced, Shares};
 
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 1024;

@@ -7,36 +7,35 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
-use crate::admission::Admission;
+use super::Admission;
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
-use crate::endpoints::{Discovered, Documents};
+use crate::custom_resources::Presenter;
 use crate::faults::Faults;
 use crate::flow_control::FlowControl;
-use crate::handlers::connect::options::Kubelets;
-use crate::handlers::list::ledger::Ledger;
 use crate::heavy::Places;
 use crate::metrics::Metrics;
-use crate::outward::Webhooks;
-use crate::registry::{self, Registry};
+use crate::outward::kubelets::Kubelets;
+use crate::published::{Discovered, Documents};
+use crate::registry::Registry;
+use crate::representation::ledger::Ledger;
+use crate::service_ranges::Ranges;
 use crate::storage::continue_token::ContinueTokens;
 use crate::storage::counts::Counts;
-use crate::storage::heads::Heads;
 use crate::storage::lengths::Lengths;
+use crate::storage::namespaces::Namespaces;
 use crate::storage::Store;
 
 /// What all requests share. Behind one `Arc`; every part is immutable or locks for itself.
 pub struct Server {
     /// Objects.
     pub store: Store,
-    /// What is served.
-    pub registry: registry::Current,
+    /// Heads of namespaces.
+    pub namespaces: Namespaces,
     /// Continue tokens of this data directory.
     pub tokens: ContinueTokens,
     /// Sizes of collections that are listed in pages.
     pub counts: Counts,
-    /// Heads of collections that are searched by selectors.
-    pub heads: Heads,
     /// What collections come to in encodings that state it in front.
     pub ledger: Ledger,
     /// Lengths of objects in long protobuf lists.
@@ -46,7 +45,7 @@ pub struct Server {
     /// Who may do what.
     pub authorizer: Arc<Authorizer>,
     /// What is filled in and refused around the object of a write.
-    pub admission: Admission,
+    pub admission: Arc<dyn Admission>,
     /// What is recorded of requests.
     pub audit: crate::audit::Audit,
     /// What the operator is told of.
@@ -61,12 +60,12 @@ pub struct Server {
     pub documents: Documents,
     /// Counters and latencies.
     pub metrics: Metrics,
-    /// The way to webhooks.
-    pub webhooks: Webhooks,
+    /// What objects are read and converted with.
+    pub presenter: Arc<Presenter>,
     /// The way to kubelets.
     pub kubelets: Kubelets,
     /// Where the addresses and ports of Services come from.
-    pub services: crate::allocation::Ranges,
+    pub services: Ranges,
     /// Settings that handlers look at.
     pub limits: Limits,
     /// Turns true when the server is to stop: watches end, new requests are refused.
@@ -78,7 +77,7 @@ pub struct Server {
 impl Server {
     /// What is served now. A request takes it once and keeps it.
     pub fn registry(&self) -> Arc<Registry> {
-        self.registry.snapshot()
+        self.store.registry()
     }
 
     /// Runs a task beside the requests until the server stops or its storage fails for good. One that is at work on another thread

@@ -1,4 +1,4 @@
-//! What admission looks at of namespaces: whether they are there, whether they go, and their labels.
+//! What is looked at of namespaces with nearly every write: whether they are there, whether they go, and their labels.
 //!
 //! Nearly every write asks that, some twice; so the heads of the stored objects are kept in memory, about two hundred bytes for
 //! each namespace, as fresh as a read (see [`Followed`]).
@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-use crate::server::Server;
-use crate::storage::follow::{Change, Collection, Followed};
-use crate::storage::key;
-use crate::storage::stored::{head_of, Head};
+use super::follow::{Change, Collection, Followed};
+use super::stored::{head_of, Head};
+use super::Store;
+use crate::registry::key;
 use plinth_api::api_error::ApiError;
 
 /// The heads of all namespaces; filled at the first look. Takes no lock but those of [`Followed`].
@@ -31,13 +31,13 @@ impl Namespaces {
     /// When the namespaces cannot be read.
     pub async fn look<T>(
         &self,
-        server: &Server,
+        store: &Store,
         name: &str,
         ask: impl FnOnce(Head<'_>) -> T,
     ) -> Result<Option<T>, ApiError> {
         let followed = self.0.get_or_init(|| {
             let heads = Heads { prefix: key::resource_prefix("", "namespaces"), by_name: HashMap::new() };
-            Followed::new(server.store.clone(), heads)
+            Followed::new(store.clone(), heads)
         });
         let asked = followed.look(|heads| {
             let head = heads.by_name.get(name.as_bytes())?;

@@ -11,8 +11,8 @@ use smol_str::{format_smolstr, SmolStr};
 
 use super::definition::{Conversion, Definition, ScalePaths, Version};
 use super::schema::Compiled;
+use crate::registry::key;
 use crate::registry::{CustomRows, ResourceType, StorageForm};
-use crate::storage::key;
 use plinth_api::api_error::ApiError;
 use plinth_kinds as strategy;
 
