@@ -7,13 +7,13 @@ use std::hint::black_box;
 
 use criterion::{criterion_group, criterion_main, Criterion};
 use plinth_api::user::User;
+use plinth_apiserver::authz::rbac::GROUP;
+use plinth_apiserver::authz::{Attributes, AuthorizationOptions, Authorizer, ResourceTarget};
 use plinth_codec::{tree, Value};
 use plinth_engine::{Engine, Options, Transaction};
-use plinth_server::authz::rbac::GROUP;
-use plinth_server::authz::{Attributes, AuthorizationOptions, Authorizer, ResourceTarget};
-use plinth_server::registry::key;
-use plinth_server::registry::Registry;
-use plinth_server::storage::{object, Store};
+use plinth_registry::key;
+use plinth_registry::Registry;
+use plinth_storage::{object, Store};
 
 const ROLES: usize = 1_000;
 const BINDINGS: usize = 5_000;

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| plinth_server::certificates::fuzzing::certificate_request(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| plinth_pki::fuzzing::certificate_request(input));

@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use plinth_codec::{tree, Map, Value};
 
-use crate::context::{Context, Server};
-use crate::handlers::delete;
-use crate::handlers::write::{self, Birth};
-use crate::published::catalog;
-use crate::registry::Registry;
 use plinth_api::api_error::ApiError;
 use plinth_api::conditions;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::handlers::delete;
+use plinth_apiserver::handlers::write::{self, Birth};
+use plinth_apiserver::published::catalog;
+use plinth_registry::Registry;
 
 const RESOURCE: (&str, &str, &str) = ("apiregistration.k8s.io", "v1", "apiservices");
 /// Whose the object is: of the server, made once at each start, or following the definitions.

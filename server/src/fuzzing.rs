@@ -10,17 +10,18 @@ use hyper::Method;
 use percent_encoding::percent_decode_str;
 use plinth_codec::json;
 
-use crate::authn::oidc::config::Configuration as OidcConfiguration;
-use crate::authn::token_file::TokenFile;
-use crate::authn::{impersonation, websocket};
-use crate::outward::kubeconfig::Kubeconfig;
-use crate::storage::continue_token::ContinueTokens;
-use crate::storage::encryption;
-use crate::storage::stored::{self, Head, Stored};
-use crate::{admission, audit, authn, authz, custom_resources};
+use crate::admission;
 use plinth_api::query::{parameter, parameters, Query};
 use plinth_api::request_info::{route, Route};
+use plinth_apiserver::authn::oidc::config::Configuration as OidcConfiguration;
+use plinth_apiserver::authn::token_file::TokenFile;
+use plinth_apiserver::authn::{impersonation, websocket};
+use plinth_apiserver::outward::kubeconfig::Kubeconfig;
+use plinth_apiserver::{audit, authn, authz, custom_resources};
 use plinth_pki::jwt::{self, VerifyingKey};
+use plinth_storage::continue_token::ContinueTokens;
+use plinth_storage::encryption;
+use plinth_storage::stored::{self, Head, Stored};
 
 /// The door of one fuzz target.
 pub type Target = (&'static str, fn(&[u8]));
@@ -177,7 +178,7 @@ pub fn continue_token(input: &[u8]) {
     let (number, start) = choice(input);
     let Ok(start) = std::str::from_utf8(start) else { return };
     let revision = (number % 2 == 0).then_some(number as u64);
-    let position = crate::storage::continue_token::Position { revision, start: start.into(), returned: 3 };
+    let position = plinth_storage::continue_token::Position { revision, start: start.into(), returned: 3 };
     let token = tokens.encode(&position);
     if let Ok(back) = tokens.decode(&token) {
         assert_eq!(back, position);

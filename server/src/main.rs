@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use plinth_apiserver::private_files;
 use plinth_server::cli::{self, Cli};
-use plinth_server::private_files;
 
 fn main() -> ExitCode {
     private_files::set_umask();

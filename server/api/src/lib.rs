@@ -5,6 +5,7 @@
 //! | [`api_error`] | errors as clients see them: `metav1.Status` |
 //! | [`field`] | field errors and their paths |
 //! | [`conditions`] | `status.conditions` |
+//! | [`latency`] | where the time of a request goes |
 //! | [`metadata`] | `metav1.ObjectMeta`: access, and the rules that hold for every kind |
 //! | [`request_info`] | group, version, resource, namespace, name and verb of a request |
 //! | [`query`] | parameters of a request's query |
@@ -21,6 +22,7 @@
 pub mod api_error;
 pub mod conditions;
 pub mod field;
+pub mod latency;
 pub mod metadata;
 pub mod query;
 pub mod request_info;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use rcgen::KeyPair;
 use x509_parser::prelude::FromDer as _;
 
-use crate::authn::CertificateAuthenticator;
+use plinth_apiserver::authn::CertificateAuthenticator;
 
 const UTF8: u8 = 0x0c;
 
@@ -111,7 +111,7 @@ fn authenticated(
     assert_eq!(names, name.into_iter().collect::<Vec<_>>());
     let organizations: Vec<&str> = subject.iter_organization().map(|name| name.as_str().unwrap()).collect();
     assert_eq!(organizations, request.subject.organizations());
-    authenticator.authenticate(&crate::authn::Peer::new(Some(&chain))).unwrap()
+    authenticator.authenticate(&plinth_apiserver::authn::Peer::new(Some(&chain))).unwrap()
 }
 
 proptest! {

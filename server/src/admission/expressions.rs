@@ -14,10 +14,10 @@ use plinth_codec::Value;
 
 use super::matching::list;
 use super::Call;
-use crate::authz::{aggregate, Attributes, ResourceTarget, Selectors};
-use crate::context::Context;
 use plinth_api::user::User;
 use plinth_api::user::{service_account_groups, service_account_name};
+use plinth_apiserver::authz::{aggregate, Attributes, ResourceTarget, Selectors};
+use plinth_apiserver::context::Context;
 
 /// What the expressions about one request see.
 #[derive(Clone, Copy)]

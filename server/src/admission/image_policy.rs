@@ -12,8 +12,8 @@ use plinth_codec::{json, tree, Value};
 
 use super::configuration::only;
 use super::Call;
-use crate::outward::Service;
 use plinth_api::api_error::ApiError;
+use plinth_apiserver::outward::Service;
 
 pub(super) const NAME: &str = "ImagePolicyWebhook";
 /// Begins the names of audit annotations.

@@ -5,10 +5,10 @@ use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use crate::custom_resources::object;
-use crate::handlers::write::clear_status;
-use crate::registry::ResourceType;
 use plinth_api::api_error::ApiError;
+use plinth_apiserver::custom_resources::object;
+use plinth_apiserver::handlers::write::clear_status;
+use plinth_registry::ResourceType;
 
 /// The kind of the object that a request is about: that of the resource, or the one that its subresource has.
 fn kind_of(call: &Call<'_>, resource: &ResourceType) -> GVK {

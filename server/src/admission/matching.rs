@@ -9,10 +9,10 @@ use plinth_codec::selector::LabelSelector;
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use crate::registry::conversion;
-use crate::registry::ResourceType;
-use crate::storage::stored::Head;
 use plinth_api::api_error::ApiError;
+use plinth_registry::conversion;
+use plinth_registry::ResourceType;
+use plinth_storage::stored::Head;
 
 /// The group of what configures admission. No webhook or policy is asked about it, so that a bad one can be mended.
 const EXEMPT_GROUP: &str = "admissionregistration.k8s.io";

@@ -38,7 +38,7 @@
 //! `call` is a write on its way through them. `matching` says which requests webhooks and policies concern, `expressions` evaluates what they say in CEL, `made` takes what
 //! they made of an object, `configuration` has what a file tells plugins, `reinvocation` knows which of them are asked twice.
 //!
-//! A plugin that reads a small collection on every write takes it from a [`crate::storage::mirror::Mirror`].
+//! A plugin that reads a small collection on every write takes it from a [`plinth_storage::mirror::Mirror`].
 
 mod always_deny;
 mod always_pull_images;
@@ -84,10 +84,10 @@ use std::ops::Deref;
 use parking_lot::Mutex;
 use plinth_codec::Value;
 
-use crate::context::{Admission, AdmissionRequest, Operation, Outcome};
-use crate::registry::object_meta;
-use crate::storage::mirror::{Derived, Mirror};
 use plinth_api::api_error::ApiError;
+use plinth_apiserver::context::{Admission, AdmissionRequest, Operation, Outcome};
+use plinth_registry::object_meta;
+use plinth_storage::mirror::{Derived, Mirror};
 
 pub use options::AdmissionOptions;
 pub use plugins::{Plugin, PLUGINS};
@@ -173,7 +173,7 @@ async fn namespace_of(call: &Call<'_>) -> Result<Option<Value>, ApiError> {
     let namespaces = call.cx.registry.get("", "v1", "namespaces").ok_or_else(ApiError::no_such_resource)?;
     let Some(form) = &namespaces.storage else { return Ok(None) };
     match call.cx.server.store.get(form, "", call.namespace).await? {
-        Some(record) => Ok(Some(crate::storage::object::to_tree(namespaces, &record)?)),
+        Some(record) => Ok(Some(plinth_storage::object::to_tree(namespaces, &record)?)),
         None => Ok(None),
     }
 }

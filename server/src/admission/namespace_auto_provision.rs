@@ -5,9 +5,9 @@
 use plinth_codec::{tree, Value};
 
 use super::Call;
-use crate::handlers::write;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
+use plinth_apiserver::handlers::write;
 
 /// Makes the namespace, unless nothing is to be kept of the request.
 ///

@@ -5,8 +5,8 @@
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use crate::storage::stored::Head;
 use plinth_api::api_error::{ApiError, Cause};
+use plinth_storage::stored::Head;
 
 /// Namespaces that nobody may delete.
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];

@@ -7,8 +7,8 @@
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use crate::authz::{Attributes, Decision, ResourceTarget};
 use plinth_api::api_error::ApiError;
+use plinth_apiserver::authz::{Attributes, Decision, ResourceTarget};
 
 /// Checks owners that are new or changed.
 ///

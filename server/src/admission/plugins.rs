@@ -14,8 +14,8 @@ use super::{
     policy, priority, resource_quota, runtime_class, service_account, signers, storage,
     taint_nodes_by_condition, webhook,
 };
-use crate::context::Operation::{self, Connect, Create, Delete, Update};
 use plinth_api::api_error::ApiError;
+use plinth_apiserver::context::Operation::{self, Connect, Create, Delete, Update};
 
 /// What a plugin's half answers.
 pub type Outcome<'a> = Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + 'a>>;

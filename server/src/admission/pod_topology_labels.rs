@@ -5,8 +5,8 @@
 use plinth_codec::Value;
 
 use super::Call;
-use crate::storage::object;
 use plinth_api::api_error::ApiError;
+use plinth_storage::object;
 
 const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 

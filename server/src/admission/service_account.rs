@@ -7,11 +7,11 @@ use std::time::Duration;
 use plinth_codec::{tree, Value};
 
 use super::{Call, Operation};
-use crate::context::Context;
-use crate::storage::object;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::context::Context;
+use plinth_storage::object;
 
 /// The account of pods that name none.
 const DEFAULT: &str = "default";
@@ -180,7 +180,7 @@ fn push(object: &mut Value, key: &str, item: Value) {
 
 /// The volume with the account's token, the cluster's authority and the namespace.
 fn token_volume(name: &str) -> Value {
-    use crate::authn::service_account::WARN_ONLY_EXPIRATION;
+    use plinth_apiserver::authn::service_account::WARN_ONLY_EXPIRATION;
     /// `0644`: what the API gives projected volumes by default.
     const MODE: i64 = 0o644;
     let token = tree!({ "path": "token", "expirationSeconds": WARN_ONLY_EXPIRATION });

@@ -6,9 +6,9 @@
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use crate::authz::rbac::escalation;
-use crate::authz::{Attributes, ResourceTarget};
 use plinth_api::api_error::ApiError;
+use plinth_apiserver::authz::rbac::escalation;
+use plinth_apiserver::authz::{Attributes, ResourceTarget};
 
 /// Approving and denying a request takes the verb `approve`.
 pub(super) async fn approve(call: &Call<'_>, csr: &Value) -> Result<(), ApiError> {

@@ -9,12 +9,12 @@ use plinth_codec::{tree, Value};
 
 use super::rbac;
 use super::trust::ensure_trust;
-use crate::authn::Trust;
-use crate::context::{Context, Server};
-use crate::handlers::write::{ensure, update};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::authn::Trust;
+use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::handlers::write::{ensure, update};
 
 /// The namespaces that upstream creates.
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];

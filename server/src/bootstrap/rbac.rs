@@ -1,20 +1,20 @@
-//! Makes the roles and bindings that every cluster has, and puts them right at every start (see [`crate::authz::rbac::bootstrap`]).
+//! Makes the roles and bindings that every cluster has, and puts them right at every start (see [`plinth_apiserver::authz::rbac::bootstrap`]).
 
 use std::sync::Arc;
 
 use plinth_codec::Value;
 use plinth_engine::At;
 
-use crate::authz::rbac::bootstrap::{expected, healed, Expected, Healed};
-use crate::authz::rbac::GROUP;
-use crate::context::{Context, Server};
-use crate::handlers::delete;
-use crate::handlers::write::{self, Birth};
-use crate::registry::key;
-use crate::storage::object;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::authz::rbac::bootstrap::{expected, healed, Expected, Healed};
+use plinth_apiserver::authz::rbac::GROUP;
+use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::handlers::delete;
+use plinth_apiserver::handlers::write::{self, Birth};
+use plinth_registry::key;
+use plinth_storage::object;
 
 /// Makes and heals all of them, what is missing in one transaction. One that cannot be decrypted stays as it is.
 ///

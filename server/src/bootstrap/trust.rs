@@ -10,9 +10,9 @@ use std::sync::Arc;
 use plinth_codec::{tree, Value};
 
 use super::objects::hold;
-use crate::authn::Trust;
-use crate::context::Server;
 use plinth_api::api_error::ApiError;
+use plinth_apiserver::authn::Trust;
+use plinth_apiserver::context::Server;
 
 const NAME: &str = "extension-apiserver-authentication";
 const NAMESPACE: &str = "kube-system";

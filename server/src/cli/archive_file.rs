@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::bootstrap::files::{is_at, parent, sync_parent};
-use crate::private_files;
+use plinth_apiserver::private_files;
 
 /// A file beside the archive, with a name that no other backup uses. Locked while it is written; removed when it is dropped unfinished.
 pub(super) struct UnfinishedArchive {

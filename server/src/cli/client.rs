@@ -6,8 +6,8 @@ use std::path::Path;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, StatusCode};
 
-use crate::outward::connection::ConnectError;
-use crate::outward::kubeconfig::{Kubeconfig, KubeconfigError};
+use plinth_apiserver::outward::connection::ConnectError;
+use plinth_apiserver::outward::kubeconfig::{Kubeconfig, KubeconfigError};
 
 /// Why a running server could not be asked.
 #[derive(Debug, thiserror::Error)]

@@ -28,7 +28,7 @@ pub struct KubeconfigOptions {
     #[arg(long, value_name = "UID", default_value = "")]
     pub uid: String,
     /// How long the certificate is valid
-    #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = crate::flags::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = plinth_apiserver::flags::duration)]
     pub valid_for: Duration,
     /// URL of the server; the one in the administrator's kubeconfig when not given
     #[arg(long, value_name = "URL")]

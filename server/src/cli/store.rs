@@ -15,7 +15,7 @@ use super::client::{self, ClientError};
 use crate::bootstrap::files::exists;
 use crate::bootstrap::pki::Pki;
 use crate::bootstrap::{DataDir, DataDirError};
-use crate::private_files;
+use plinth_apiserver::private_files;
 
 /// Where a running server answers with its archive.
 pub const BACKUP_PATH: &str = "/plinth/backup";

@@ -12,14 +12,14 @@ use plinth_codec::{json, Value};
 use plinth_engine::{Entry, EventKind, Feed, Revision, Subscribe};
 use smol_str::SmolStr;
 
-use crate::authz::rbac::rules::PolicyRule;
-use crate::authz::rbac::GROUP;
-use crate::context::{Context, Server};
-use crate::handlers::write;
-use crate::registry::key;
-use crate::storage::stored::Stored;
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::authz::rbac::rules::PolicyRule;
+use plinth_apiserver::authz::rbac::GROUP;
+use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::handlers::write;
+use plinth_registry::key;
+use plinth_storage::stored::Stored;
 
 /// The manager of the rules that this controller writes.
 const MANAGER: &str = "clusterrole-aggregation-controller";

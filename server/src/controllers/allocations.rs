@@ -11,11 +11,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use plinth_engine::{At, EventKind, Feed, Revision, Subscribe};
 
-use crate::allocation;
-use crate::context::{Context, Server};
-use crate::registry::key;
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::allocation;
+use plinth_apiserver::context::{Context, Server};
+use plinth_registry::key;
 
 const NAME: &str = "service-ip-repair-controllers";
 /// Pause before a restart after its feed ended.

@@ -10,15 +10,15 @@ use std::time::Duration;
 use plinth_codec::{Map, Value};
 use plinth_engine::{KeyRange, Subscribe};
 
-use crate::context::{Context, Server};
-use crate::flow_control::bootstrap::{self, Bootstrap, AUTO_UPDATE};
-use crate::flow_control::config::{Levels, Reference};
-use crate::handlers::{delete, write};
-use crate::registry::key;
-use crate::storage::object;
 use plinth_api::api_error::ApiError;
 use plinth_api::conditions;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::flow_control::bootstrap::{self, Bootstrap, AUTO_UPDATE};
+use plinth_apiserver::flow_control::config::{Levels, Reference};
+use plinth_apiserver::handlers::{delete, write};
+use plinth_registry::key;
+use plinth_storage::object;
 
 /// How often seats are divided anew.
 const BORROWING_PERIOD: Duration = Duration::from_secs(10);

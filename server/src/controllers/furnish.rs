@@ -12,14 +12,14 @@ use plinth_codec::{tree, Map, Value};
 use plinth_engine::{Entry, Feed, Revision, Subscribe, Subscription};
 
 use super::workers::Workers;
-use crate::context::{Context, Server};
-use crate::handlers::write;
-use crate::registry::key;
-use crate::storage::object;
-use crate::storage::stored::Head;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::handlers::write;
+use plinth_registry::key;
+use plinth_storage::object;
+use plinth_storage::stored::Head;
 
 /// Namespaces that are worked on at a time.
 const WORKERS: usize = 4;

@@ -15,14 +15,14 @@ use smol_str::SmolStr;
 use time::{Date, OffsetDateTime};
 
 use super::tokens;
-use crate::authn::service_account::last_used::{day, parse_day, LAST_USED};
-use crate::authn::service_account::INVALID_SINCE;
-use crate::authz::node::references::{of_pod, Named};
-use crate::context::{Context, Server};
-use crate::handlers::{delete, write};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::authn::service_account::last_used::{day, parse_day, LAST_USED};
+use plinth_apiserver::authn::service_account::INVALID_SINCE;
+use plinth_apiserver::authz::node::references::{of_pod, Named};
+use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::handlers::{delete, write};
 
 /// The controller's name.
 pub(super) const NAME: &str = "legacy-serviceaccount-token-cleaner-controller";

@@ -42,8 +42,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admission::Plugins;
-use crate::context::Server;
 use plinth_api::api_error::ApiError;
+use plinth_apiserver::context::Server;
 
 pub use certificates::SigningOptions;
 pub use enabled::{Controllers, UnknownController};

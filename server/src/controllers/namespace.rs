@@ -11,13 +11,13 @@ use plinth_codec::Value;
 use plinth_engine::{Entry, EventKind, Feed, KeyRange, Revision, Subscribe, Subscription};
 use tokio::time::Instant;
 
-use crate::context::{Context, Server};
-use crate::handlers::{delete, write};
-use crate::registry::key;
-use crate::storage::departing::Departing;
-use crate::storage::stored::Head;
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::handlers::{delete, write};
+use plinth_registry::key;
+use plinth_storage::departing::Departing;
+use plinth_storage::stored::Head;
 
 /// The finalizer of namespaces that this controller removes.
 const FINALIZER: &str = "kubernetes";

@@ -14,14 +14,14 @@ use plinth_engine::{EventKind, Feed, Subscribe};
 
 use super::workers::Workers;
 use crate::admission::storage::PROTECTION;
-use crate::context::{Context, Server};
-use crate::handlers::write;
-use crate::registry::key;
-use crate::storage::object;
-use crate::storage::stored::Head;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::handlers::write;
+use plinth_registry::key;
+use plinth_storage::object;
+use plinth_storage::stored::Head;
 
 /// Objects that are looked at at a time.
 const WORKERS: usize = 4;

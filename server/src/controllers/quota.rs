@@ -14,13 +14,13 @@ use plinth_engine::{At, Engine, Event, EventKind, Feed, KeyRange, Subscribe, Tra
 use super::workers::Workers;
 use crate::admission::resource_quota::{differ, is_uncounted, Count, Counted};
 use crate::admission::Plugins;
-use crate::context::Server;
-use crate::registry::key;
-use crate::registry::{Registry, ResourceType};
-use crate::storage::mirror::Mirror;
-use crate::storage::stored::Stored;
-use crate::storage::{object, unchanged, Fetched, Store};
 use plinth_api::api_error::ApiError;
+use plinth_apiserver::context::Server;
+use plinth_registry::key;
+use plinth_registry::{Registry, ResourceType};
+use plinth_storage::mirror::Mirror;
+use plinth_storage::stored::Stored;
+use plinth_storage::{object, unchanged, Fetched, Store};
 
 /// Namespaces that are counted at a time.
 const WORKERS: usize = 2;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use plinth_codec::Value;
 use time::OffsetDateTime;
 
-use crate::authn::service_account::last_used::{day, is_due, LAST_USED};
-use crate::context::{Context, Server};
-use crate::handlers::write;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::authn::service_account::last_used::{day, is_due, LAST_USED};
+use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::handlers::write;
 
 /// Writes labels, for ever.
 pub async fn run(server: Arc<Server>) {

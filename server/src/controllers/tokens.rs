@@ -13,15 +13,15 @@ use plinth_codec::{base64_text, Value};
 use plinth_engine::{Entry, EventKind, Feed, Revision, Subscribe};
 
 use super::workers::Workers;
-use crate::authn::service_account::claims::Reference;
-use crate::context::{Context, Server};
-use crate::handlers::{delete, write};
-use crate::registry::key;
-use crate::storage::object;
-use crate::storage::stored::Head;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::authn::service_account::claims::Reference;
+use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::handlers::{delete, write};
+use plinth_registry::key;
+use plinth_storage::object;
+use plinth_storage::stored::Head;
 
 /// The controller's name.
 pub(super) const NAME: &str = "serviceaccount-token-controller";

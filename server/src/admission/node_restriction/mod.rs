@@ -1,18 +1,18 @@
 //! `NodeRestriction`: a kubelet changes its own Node, its own pods, and what is its own beside them.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/noderestriction`. Which requests a node may make at all is the Node
-//! authorizer's question ([`crate::authz::node`]); here the object is known.
+//! authorizer's question ([`plinth_apiserver::authz::node`]); here the object is known.
 
 mod labels;
 
 use plinth_codec::{Map, Value};
 
 use super::{Call, Operation};
-use crate::authz::node::{self, references};
-use crate::authz::{Attributes, ResourceTarget};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata::text;
 use plinth_api::user;
+use plinth_apiserver::authz::node::{self, references};
+use plinth_apiserver::authz::{Attributes, ResourceTarget};
 use plinth_kinds::certificates;
 use plinth_pki::signers;
 
@@ -134,7 +134,7 @@ async fn get_of(
     let Some(resource) = call.cx.registry.get(group, version, plural) else { return Ok(None) };
     let Some(form) = &resource.storage else { return Ok(None) };
     let record = server.store.get(form, namespace, name).await?;
-    record.map(|record| crate::storage::object::to_tree(resource, &record)).transpose()
+    record.map(|record| plinth_storage::object::to_tree(resource, &record)).transpose()
 }
 
 fn check(node: &str, asked: &Asked<'_>, found: &Found) -> Result<(), Refusal> {

@@ -15,10 +15,10 @@ use self::checks::{detail, violations, Pod};
 use self::policy::{Level, Policy, Standard};
 pub(super) use self::settings::Settings;
 use super::{Call, Operation};
-use crate::audit;
-use crate::storage::stored::Head;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::metadata;
+use plinth_apiserver::audit;
+use plinth_storage::stored::Head;
 
 /// Subresources of pods that change nothing of what a pod may do.
 const HARMLESS: &[&str] = &["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];

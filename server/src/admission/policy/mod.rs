@@ -29,9 +29,9 @@ use super::expressions::{Asker, Subject};
 use super::matching::{self, list};
 use super::webhook::review;
 use super::Call;
-use crate::registry::ResourceType;
 use plinth_api::api_error::{ApiError, Cause, Reason};
 use plinth_api::metadata;
+use plinth_registry::ResourceType;
 
 /// Most bytes of an audit annotation.
 const MAX_ANNOTATION_BYTES: usize = 10 * 1024;

@@ -15,10 +15,10 @@ use super::super::webhook::review;
 use super::super::{matching, Call};
 use super::mutation::MutatingPolicy;
 use super::{application, namespace_object};
-use crate::registry::conversion;
-use crate::registry::ResourceType;
 use plinth_api::api_error::{ApiError, Cause, Reason};
 use plinth_api::metadata;
+use plinth_registry::conversion;
+use plinth_registry::ResourceType;
 
 /// A policy with a binding and one object of parameters that a request concerns.
 struct Invocation<'p> {

@@ -10,10 +10,10 @@ use super::super::expressions::{evaluate, Asker, Conditions, Subject};
 use super::super::matching::list;
 use super::super::{made, Call};
 use super::params::ParamKind;
-use crate::registry::ResourceType;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_kinds::validation::policies::environment::environment;
+use plinth_registry::ResourceType;
 
 /// A MutatingAdmissionPolicy, compiled. Immutable; made once for each version of the object.
 pub struct MutatingPolicy {

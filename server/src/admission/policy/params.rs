@@ -7,12 +7,12 @@ use plinth_codec::selector::LabelSelector;
 use plinth_codec::Value;
 
 use super::super::Call;
-use crate::custom_resources::present;
-use crate::registry::key;
-use crate::registry::ResourceType;
-use crate::storage::stored::Head;
-use crate::storage::{object, Fetched};
 use plinth_api::api_error::ApiError;
+use plinth_apiserver::custom_resources::present;
+use plinth_registry::key;
+use plinth_registry::ResourceType;
+use plinth_storage::stored::Head;
+use plinth_storage::{object, Fetched};
 
 /// `paramKind`.
 #[derive(Clone, Debug)]

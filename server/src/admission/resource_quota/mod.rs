@@ -15,11 +15,11 @@ use plinth_engine::{Condition, Revision};
 
 use super::amounts::Amounts;
 use super::{Call, Operation};
-use crate::registry::key;
-use crate::registry::ResourceType;
-use crate::storage::object;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
+use plinth_registry::key;
+use plinth_registry::ResourceType;
+use plinth_storage::object;
 
 pub(crate) use usage::Counted;
 

@@ -9,8 +9,8 @@ use plinth_codec::selector::LabelSelector;
 use plinth_codec::{tree, Map, Value};
 
 use super::super::amounts::{self, Amounts};
-use crate::registry::ResourceType;
 use plinth_kinds::validation::amounts::{is_extended, is_native};
+use plinth_registry::ResourceType;
 
 /// Resources that had a name in quotas before `count/` did.
 const OLD_NAMES: [&str; 4] = ["configmaps", "resourcequotas", "replicationcontrollers", "secrets"];

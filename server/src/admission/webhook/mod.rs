@@ -3,7 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `review` | the question and the answer (`AdmissionReview` v1) |
-//! | [`crate::outward::webhook`] | the way there and back |
+//! | [`plinth_apiserver::outward::webhook`] | the way there and back |
 //!
 //! Mutating webhooks are asked one after the other, in the order of their configurations' names; each sees what those before
 //! it made of the object. Those that ask for it (`reinvocationPolicy: IfNeeded`) are asked once more when a later one has
@@ -25,15 +25,15 @@ use self::review::Answer;
 use super::expressions::{Asker, Conditions, Subject};
 use super::reinvocation::Id;
 use super::{made, matching, Call};
-use crate::context::Server;
-use crate::latency::{timed, took, Layer};
-use crate::outward::client::Bounds;
-use crate::outward::webhook::WebhookError;
-use crate::registry::conversion;
-use crate::registry::ResourceType;
 use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::latency::{timed, took, Layer};
 use plinth_api::metadata;
+use plinth_apiserver::context::Server;
+use plinth_apiserver::outward::client::Bounds;
+use plinth_apiserver::outward::webhook::WebhookError;
 use plinth_kinds::validation::policies::environment::environment;
+use plinth_registry::conversion;
+use plinth_registry::ResourceType;
 
 /// The plugin that asks the mutating ones.
 pub(super) const MUTATING: &str = "MutatingAdmissionWebhook";

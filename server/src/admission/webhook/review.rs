@@ -5,7 +5,7 @@
 use plinth_codec::{base64_text, json, tree, Map, Value};
 
 use super::super::{Call, Operation};
-use crate::registry::ResourceType;
+use plinth_registry::ResourceType;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use plinth_codec::Value;
 
 use super::{add_condition, get, update};
-use crate::authz::{Attributes, ResourceTarget};
-use crate::context::Server;
 use plinth_api::api_error::ApiError;
 use plinth_api::user::User;
+use plinth_apiserver::authz::{Attributes, ResourceTarget};
+use plinth_apiserver::context::Server;
 use plinth_kinds::certificates as csr;
 use plinth_pki::{signers, CertificateRequest};
 

@@ -9,11 +9,11 @@ use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{get, RESOURCE};
-use crate::context::{Context, Server};
-use crate::handlers::delete;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::handlers::delete;
 use plinth_pki::files::certificates;
 
 /// How often all requests are looked at.

@@ -22,13 +22,13 @@ use plinth_codec::{tree, Value};
 use plinth_engine::{Entry, EventKind, Feed, Subscribe};
 
 use super::workers::Workers;
-use crate::context::{Context, Server};
-use crate::handlers::write;
-use crate::registry::key;
-use crate::storage::object;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::handlers::write;
+use plinth_registry::key;
+use plinth_storage::object;
 
 pub(super) use approve::approve;
 pub(super) use clean::{clean, PERIOD};

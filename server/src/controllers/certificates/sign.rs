@@ -6,8 +6,8 @@ use plinth_codec::{base64_text, Value};
 use time::{Duration, OffsetDateTime};
 
 use super::{add_condition, get, update, SigningOptions};
-use crate::context::Server;
 use plinth_api::api_error::ApiError;
+use plinth_apiserver::context::Server;
 use plinth_kinds::certificates as csr;
 use plinth_pki::{signers, Authority, Template};
 

@@ -11,11 +11,11 @@ use tokio::task::JoinSet;
 use super::graph::Graph;
 use super::references::{Finalizer, Uid};
 use super::verdict::{self, Deletion, Verdict};
-use crate::context::{Context, Server};
-use crate::handlers::{delete, write};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::handlers::{delete, write};
 
 /// Dependents of one owner that are cut off at a time.
 const AT_ONCE: usize = 32;

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use bytes::Bytes;
 
 use super::references::{self, Finalizer, Uid};
-use crate::storage::stored::Stored;
+use plinth_storage::stored::Stored;
 
 /// Whether a dependent holds its owner's foreground deletion. Those that do come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -25,11 +25,11 @@ use plinth_engine::{At, Error, Event, EventKind, Feed, KeyRange, Revision, Subsc
 use self::graph::Graph;
 use self::verdict::Verdict;
 use super::workers::Workers;
-use crate::context::Server;
-use crate::registry::Registry;
-use crate::storage::stored::{Head, Stored};
-use crate::storage::Store;
 use plinth_api::api_error::ApiError;
+use plinth_apiserver::context::Server;
+use plinth_registry::Registry;
+use plinth_storage::stored::{Head, Stored};
+use plinth_storage::Store;
 
 /// Objects that are worked on at a time; more would wait for the same disk.
 const WORKERS: usize = 32;

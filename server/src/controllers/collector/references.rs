@@ -3,8 +3,8 @@
 use plinth_codec::{json, Value};
 use sha2::{Digest, Sha256};
 
-use crate::storage::stored::Stored;
 use plinth_api::metadata::{FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
+use plinth_storage::stored::Stored;
 
 /// A UID in 16 bytes: a UUID as it is, any other text as a hash. Only the index uses it; what is done
 /// to an object is decided by comparing texts.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::storage::stored::Header;
+use plinth_storage::stored::Header;
 
 /// A stored object with that metadata.
 pub(super) fn value(uid: &str, deleting: bool, owners: &[&str], metadata: &str) -> Bytes {

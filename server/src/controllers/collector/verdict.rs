@@ -7,10 +7,10 @@ use std::sync::Arc;
 use plinth_engine::{Error, Snapshot};
 
 use super::references::{self, Finalizer, OwnerReference};
-use crate::registry::key;
-use crate::registry::{Registry, ResourceType};
-use crate::storage::stored::Stored;
-use crate::storage::Store;
+use plinth_registry::key;
+use plinth_registry::{Registry, ResourceType};
+use plinth_storage::stored::Stored;
+use plinth_storage::Store;
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]

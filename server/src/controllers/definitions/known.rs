@@ -5,17 +5,17 @@ use std::sync::Arc;
 use plinth_codec::{tree, Map, Value};
 use plinth_engine::Revision;
 
-use crate::outward::webhook::is_ca_bundle;
-use crate::registry::custom::approval::{approval, is_protected_group, Approval};
-use crate::registry::custom::definition::{fingerprint, spec_digest, take_schemas, Definition, Names};
-use crate::registry::custom::naming::NameConflict;
-use crate::registry::custom::rows;
-use crate::registry::custom::schema::SchemaText;
-use crate::registry::CustomRows;
-use crate::storage::stored::Stored;
 use plinth_api::api_error::ApiError;
 use plinth_api::conditions;
 use plinth_api::metadata;
+use plinth_apiserver::outward::webhook::is_ca_bundle;
+use plinth_registry::custom::approval::{approval, is_protected_group, Approval};
+use plinth_registry::custom::definition::{fingerprint, spec_digest, take_schemas, Definition, Names};
+use plinth_registry::custom::naming::NameConflict;
+use plinth_registry::custom::rows;
+use plinth_registry::custom::schema::SchemaText;
+use plinth_registry::CustomRows;
+use plinth_storage::stored::Stored;
 
 /// A definition as it is stored.
 pub(super) struct Seen {

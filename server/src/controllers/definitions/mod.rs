@@ -26,16 +26,16 @@ use smol_str::SmolStr;
 
 use self::known::{group_of, Known, Seen};
 use self::removal::remove_objects;
-use crate::context::{Context, Server};
-use crate::handlers::write;
-use crate::registry::custom::definition::{Names, RESOURCE};
-use crate::registry::custom::naming::{self, Taken};
-use crate::registry::key;
-use crate::registry::CustomRows;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::handlers::write;
 use plinth_kinds::definitions::FINALIZER;
+use plinth_registry::custom::definition::{Names, RESOURCE};
+use plinth_registry::custom::naming::{self, Taken};
+use plinth_registry::key;
+use plinth_registry::CustomRows;
 
 /// Whom the status of definitions belongs to.
 const MANAGER: &str = "kube-apiserver";

@@ -6,16 +6,16 @@ use std::time::Duration;
 use plinth_codec::Value;
 
 use super::update_status;
-use crate::context::{Context, Server};
-use crate::handlers::delete;
-use crate::registry::custom::definition::RESOURCE;
-use crate::registry::CustomRows;
-use crate::storage::departing::Departing;
 use plinth_api::api_error::ApiError;
 use plinth_api::conditions;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
+use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::handlers::delete;
 use plinth_kinds::definitions::FINALIZER;
+use plinth_registry::custom::definition::RESOURCE;
+use plinth_registry::CustomRows;
+use plinth_storage::departing::Departing;
 
 /// First and longest pause between looks at objects that finalizers hold.
 const CLEANUP_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));

@@ -1,0 +1,73 @@
+//! The body of an answer that is recorded when it has been sent.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame};
+use hyper::header::HeaderMap;
+
+use super::{answered_object, Recording, LARGEST_OBJECT, TRUNCATED};
+use plinth_api::latency::Layer;
+use plinth_http::body::{Body, BodyError};
+
+/// A body on its way; the request's last event is written when it ends, or when the client goes.
+pub struct RecordedBody {
+    inner: Body,
+    recording: Arc<Recording>,
+    /// The bytes so far, where the answer's object is recorded and not yet too large.
+    kept: Option<Vec<u8>>,
+    begun: Instant,
+}
+
+impl RecordedBody {
+    pub(super) fn new(inner: Body, recording: Arc<Recording>, kept: Option<Vec<u8>>) -> RecordedBody {
+        RecordedBody { inner, recording, kept, begun: Instant::now() }
+    }
+}
+
+impl HttpBody for RecordedBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let recorded = self.get_mut();
+        let frame = Pin::new(&mut recorded.inner).poll_frame(cx);
+        if let (Poll::Ready(Some(Ok(frame))), Some(kept)) = (&frame, &mut recorded.kept) {
+            let data = frame.data_ref().map_or(&[][..], |data| data);
+            if kept.len() + data.len() <= LARGEST_OBJECT {
+                kept.extend_from_slice(data);
+            } else {
+                recorded.kept = None;
+                recorded.recording.event.lock().annotations.insert(TRUNCATED.into(), "true".into());
+            }
+        }
+        frame
+    }
+}
+
+impl Drop for RecordedBody {
+    fn drop(&mut self) {
+        if let Some(kept) = self.kept.take() {
+            // A list that is recorded is JSON nearly always; the others say so by what they begin with.
+            let mut headers = HeaderMap::new();
+            let media = match kept.first() {
+                Some(b'k') => "application/vnd.kubernetes.protobuf",
+                Some(0xd9) => "application/cbor",
+                Some(b'{') => "application/json",
+                _ => "application/yaml",
+            };
+            headers.insert(hyper::header::CONTENT_TYPE, hyper::header::HeaderValue::from_static(media));
+            let object = answered_object(&kept, &headers);
+            let mut event = self.recording.event.lock();
+            event.response_object = object.and_then(|object| event.recorded(&object));
+        }
+        self.recording.latencies.add(Layer::ResponseWrite, self.begun.elapsed());
+        self.recording.finish_now();
+    }
+}

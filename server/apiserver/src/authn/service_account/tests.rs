@@ -1,0 +1,328 @@
+use plinth_engine::{Engine, Options, Transaction};
+
+use super::claims::Kubernetes;
+use super::*;
+use plinth_registry::key;
+use plinth_storage::stored::{Header, BODY_START};
+
+const AUDIENCE: &str = "https://issuer.example";
+
+/// A store with a service account, a pod, a Secret and a node, and the issuer over it.
+struct World {
+    accounts: Arc<ServiceAccounts>,
+    store: Store,
+    engine: Engine,
+    dir: tempfile::TempDir,
+}
+
+impl World {
+    async fn new(change: impl FnOnce(&mut Settings)) -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(Options::new(dir.path().join("store"))).unwrap();
+        let key_file = dir.path().join("sa.key");
+        std::fs::write(&key_file, rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
+        let mut settings = Settings {
+            issuers: vec![AUDIENCE.into()],
+            audiences: vec![AUDIENCE.into()],
+            signing_key_file: key_file,
+            key_files: Vec::new(),
+            max_expiration: None,
+            extend: true,
+            lookup: true,
+        };
+        change(&mut settings);
+        let store = Store::new(engine.clone(), Arc::default());
+        let accounts = Arc::new(ServiceAccounts::new(settings, store.clone()).unwrap());
+        let world = World { accounts, store, engine, dir };
+        for (kind, name) in
+            [(Kind::ServiceAccount, "sa"), (Kind::Pod, "pod"), (Kind::Secret, "secret"), (Kind::Node, "node")]
+        {
+            world.put(kind, name, &format!("uid-{name}"), "", "").await;
+        }
+        world
+    }
+
+    /// Stores an object; `more` are further members of its metadata, `rest` of the object.
+    async fn put(&self, kind: Kind, name: &str, uid: &str, more: &str, rest: &str) {
+        let metadata = format!(r#"{{"name":"{name}","uid":"{uid}"{more}}}"#);
+        let body = format!(r#"{{"metadata":{metadata}{rest}}}"#);
+        assert!(body.as_bytes().starts_with(BODY_START));
+        let labels = match more.contains(INVALID_SINCE) {
+            true => vec![(INVALID_SINCE, "2026-01-01")],
+            false => Vec::new(),
+        };
+        let header = Header {
+            version: "v1",
+            uid,
+            deleting: more.contains("deletionTimestamp"),
+            labels,
+            ..Header::default()
+        };
+        let value = header.encode(metadata.len(), body.as_bytes());
+        self.store.commit(Transaction::new().put(self.key(kind, name), value)).await.unwrap().unwrap();
+    }
+
+    async fn delete(&self, kind: Kind, name: &str) {
+        self.store.commit(Transaction::new().delete(self.key(kind, name))).await.unwrap().unwrap();
+    }
+
+    fn key(&self, kind: Kind, name: &str) -> Vec<u8> {
+        let namespace = if kind == Kind::Node { "" } else { "ns" };
+        key::object(&key::resource_prefix("", kind.plural()), namespace, name)
+    }
+
+    fn issue(&self, change: impl FnOnce(&mut Kubernetes)) -> String {
+        let mut claims = Kubernetes {
+            namespace: "ns".into(),
+            serviceaccount: Reference::new("sa", "uid-sa"),
+            ..Kubernetes::default()
+        };
+        change(&mut claims);
+        self.accounts.issue(claims, vec![AUDIENCE.into()], 600).unwrap().token
+    }
+
+    async fn ask(&self, token: &str) -> Result<Option<Authenticated>, TokenError> {
+        self.accounts.authenticate(token, &[AUDIENCE.to_owned()]).await
+    }
+
+    /// A token with claims that the issuer would not write.
+    fn sign(&self, claims: &BoundClaims) -> String {
+        jwt::sign(&SigningKey::read(&self.accounts.settings.signing_key_file).unwrap(), claims).unwrap()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = self.engine.close();
+        let _ = self.dir.path();
+    }
+}
+
+fn pod(claims: &mut Kubernetes) {
+    claims.pod = Some(Reference::new("pod", "uid-pod"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_says_who_and_where() {
+    let world = World::new(|_| {}).await;
+    let token = world.issue(|claims| {
+        pod(claims);
+        claims.node = Some(Reference::new("gone", ""));
+    });
+    let user = world.ask(&token).await.unwrap().unwrap().user;
+    assert_eq!((user.name.as_str(), user.uid.as_str()), ("system:serviceaccount:ns:sa", "uid-sa"));
+    assert_eq!(user.groups, ["system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"]);
+    let extra = |key: &str| user.extra_value(&format!("authentication.kubernetes.io/{key}"));
+    assert_eq!((extra("pod-name"), extra("pod-uid")), (Some("pod"), Some("uid-pod")));
+    assert_eq!((extra("node-name"), extra("node-uid")), (Some("gone"), None));
+    let claims: BoundClaims = jwt::unverified(&token).unwrap();
+    assert_eq!(user.credential_id(), Some(format!("JTI={}", claims.registered.jti).as_str()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_die_with_what_they_are_bound_to() {
+    type Bind = fn(&mut Kubernetes);
+    let secret: Bind = |c| c.secret = Some(Reference::new("secret", "uid-secret"));
+    let node: Bind = |c| c.node = Some(Reference::new("node", "uid-node"));
+    let nothing: Bind = |_| {};
+    let rows = [
+        (nothing, Kind::ServiceAccount, "sa"),
+        (pod as Bind, Kind::ServiceAccount, "sa"),
+        (pod as Bind, Kind::Pod, "pod"),
+        (secret, Kind::Secret, "secret"),
+        (node, Kind::Node, "node"),
+    ];
+    for (bind, kind, name) in rows {
+        let world = World::new(|_| {}).await;
+        let token = world.issue(bind);
+        // Nothing is followed here, so each look is at the store.
+        let ask = || async {
+            world.accounts.bindings.forget_all();
+            world.ask(&token).await
+        };
+        let long_ago = r#","deletionTimestamp":"2020-01-01T00:00:00Z""#;
+        let just_now =
+            time::OffsetDateTime::now_utc().format(&time::format_description::well_known::Rfc3339).unwrap();
+        let just_now = format!(r#","deletionTimestamp":"{just_now}""#);
+        assert!(ask().await.unwrap().is_some(), "{kind:?}");
+        world.put(kind, name, &format!("uid-{name}"), &just_now, "").await;
+        assert!(ask().await.unwrap().is_some(), "{kind:?} has a minute to go");
+        world.put(kind, name, &format!("uid-{name}"), long_ago, "").await;
+        assert!(
+            matches!(ask().await, Err(TokenError::Invalidated | TokenError::AccountDeleted(_))),
+            "{kind:?} is going"
+        );
+        world.put(kind, name, "another", "", "").await;
+        assert!(matches!(ask().await, Err(TokenError::Uid { .. })), "another {kind:?} of that name");
+        world.delete(kind, name).await;
+        assert!(
+            matches!(ask().await, Err(TokenError::Invalidated | TokenError::NoAccount(_))),
+            "no {kind:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_is_seen_without_reading_again() {
+    let world = World::new(|_| {}).await;
+    let token = world.issue(pod);
+    let follower = world.accounts.clone();
+    let following = tokio::spawn(async move { follower.follow().await });
+    assert!(world.ask(&token).await.unwrap().is_some());
+    world.delete(Kind::Pod, "pod").await;
+    // Bounded by the test's own patience; as a rule the first look already finds it.
+    for _ in 0..1000 {
+        if world.ask(&token).await.is_err() {
+            following.abort();
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("the token of a deleted pod was accepted for ten seconds");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_by_table() {
+    let world = World::new(|_| {}).await;
+    let good: BoundClaims = jwt::unverified(&world.issue(|_| {})).unwrap();
+    let now = jwt::now();
+    let with = |change: fn(&mut BoundClaims, i64)| {
+        let mut claims = good.clone();
+        change(&mut claims, now);
+        world.sign(&claims)
+    };
+    let expired = TokenError::Jwt(JwtError::Expired);
+    let audience =
+        |tokens: &str| TokenError::Audience { tokens: vec![tokens.into()], wanted: vec![AUDIENCE.into()] };
+    let rows = [
+        ("as issued", with(|_, _| {}), Ok(true)),
+        ("expired", with(|c, now| c.registered.exp = Some(now - 61)), Err(expired)),
+        ("just expired", with(|c, now| c.registered.exp = Some(now - 30)), Ok(true)),
+        (
+            "not yet",
+            with(|c, now| c.registered.nbf = Some(now + 120)),
+            Err(TokenError::Jwt(JwtError::NotYet)),
+        ),
+        ("other audience", with(|c, _| c.registered.aud = vec!["vault".into()]), Err(audience("vault"))),
+        ("no audience", with(|c, _| c.registered.aud.clear()), Ok(true)),
+        ("other issuer", with(|c, _| c.registered.iss = "https://other.example".into()), Ok(false)),
+        ("no issuer", with(|c, _| c.registered.iss.clear()), Ok(false)),
+        (
+            "other account",
+            with(|c, _| c.kubernetes.serviceaccount.name = "x".into()),
+            Err(TokenError::NoAccount("x".into())),
+        ),
+        ("not a token", "abc".to_owned(), Ok(false)),
+    ];
+    for (what, token, outcome) in rows {
+        // Twice: a remembered token is checked like a new one.
+        for _ in 0..2 {
+            assert_eq!(world.ask(&token).await.map(|a| a.is_some()), outcome, "{what}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_of_secrets_by_table() {
+    let world = World::new(|_| {}).await;
+    let account = Reference::new("sa", "uid-sa");
+    let token = world.accounts.issue_legacy("ns", &account, "secret").unwrap();
+    let data = |token: &str| {
+        use base64::Engine as _;
+        format!(r#","data":{{"token":"{}"}}"#, base64::engine::general_purpose::STANDARD.encode(token))
+    };
+    let marked = format!(r#","labels":{{"{INVALID_SINCE}":"2026-01-01"}}"#);
+    let going = r#","deletionTimestamp":"2099-01-01T00:00:00Z""#;
+    let rows = [
+        ("", data(&token), Ok(true)),
+        ("", String::new(), Err(TokenError::NotTheSecrets)),
+        ("", data("other"), Err(TokenError::NotTheSecrets)),
+        (
+            marked.as_str(),
+            data(&token),
+            Err(TokenError::MarkedInvalid { secret: "ns/secret".into(), account: "ns/sa".into() }),
+        ),
+        (going, data(&token), Err(TokenError::Invalidated)),
+    ];
+    for (metadata, data, outcome) in rows {
+        world.put(Kind::Secret, "secret", "any", metadata, &data).await;
+        world.accounts.bindings.forget_all();
+        assert_eq!(world.ask(&token).await.map(|a| a.is_some()), outcome, "{metadata} {data}");
+    }
+    world.put(Kind::Secret, "secret", "any", "", &data(&token)).await;
+    world.put(Kind::ServiceAccount, "sa", "uid-sa", going, "").await;
+    world.accounts.bindings.forget_all();
+    assert_eq!(world.ask(&token).await.unwrap_err(), TokenError::AccountDeleted("ns/sa".into()));
+    let relaxed = World::new(|settings| settings.lookup = false).await;
+    let token = relaxed.accounts.issue_legacy("ns", &account, "not there").unwrap();
+    assert!(relaxed.ask(&token).await.unwrap().is_some());
+}
+
+#[test]
+fn legacy_claims_must_be_complete() {
+    let good = LegacyClaims::new("ns", &Reference::new("sa", "u"), "secret");
+    assert_eq!(good.check(), Ok(()));
+    let rows: [(&str, fn(&mut LegacyClaims)); 6] = [
+        ("sub claim is missing", |c| c.registered.sub.clear()),
+        ("namespace claim is missing", |c| c.namespace.clear()),
+        ("secretName claim is missing", |c| c.secret_name.clear()),
+        ("serviceAccountName claim is missing", |c| c.account_name.clear()),
+        ("serviceAccountUID claim is missing", |c| c.account_uid.clear()),
+        ("sub claim is invalid", |c| c.namespace = "other".into()),
+    ];
+    for (fault, change) in rows {
+        let mut claims = good.clone();
+        change(&mut claims);
+        assert_eq!(claims.check().unwrap_err().to_string(), fault);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lives_by_table() {
+    let world = World::new(|_| {}).await;
+    // bound to a pod, audience, asked for, lives, warns
+    let rows = [
+        (true, AUDIENCE, 3607, EXTENDED, true),
+        (true, AUDIENCE, 3600, 3600, false),
+        (true, "vault", 3607, 3607, false),
+        (false, AUDIENCE, 3607, 3607, false),
+    ];
+    for (bound, audience, asked, lives, warns) in rows {
+        let mut claims = Kubernetes {
+            namespace: "ns".into(),
+            serviceaccount: Reference::new("sa", "uid-sa"),
+            ..Kubernetes::default()
+        };
+        if bound {
+            pod(&mut claims);
+        }
+        let issued = world.accounts.issue(claims, vec![audience.into()], asked).unwrap();
+        let claims: BoundClaims = jwt::unverified(&issued.token).unwrap();
+        let registered = claims.registered;
+        let issued_at = registered.iat.unwrap();
+        assert_eq!((registered.exp.unwrap() - issued_at, issued.expires - issued_at), (lives, asked));
+        assert_eq!(claims.kubernetes.warnafter.is_some(), warns);
+        assert_eq!(registered.sub, "system:serviceaccount:ns:sa");
+    }
+}
+
+/// What a request with a known token costs, and one with a new token. Run with
+/// `cargo test --release -p plinth-server --lib cost_of -- --ignored --nocapture`.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures, does not check"]
+async fn cost_of_a_token() {
+    const ROUNDS: u32 = 20_000;
+    let world = World::new(|_| {}).await;
+    let token = world.issue(pod);
+    let started = std::time::Instant::now();
+    for _ in 0..ROUNDS {
+        assert!(world.ask(&token).await.unwrap().is_some());
+    }
+    println!("known token: {} ns", started.elapsed().as_nanos() / u128::from(ROUNDS));
+    let tokens: Vec<String> = (0..500).map(|_| world.issue(pod)).collect();
+    let started = std::time::Instant::now();
+    for token in &tokens {
+        assert!(world.ask(token).await.unwrap().is_some());
+    }
+    println!("new token: {} ns", started.elapsed().as_nanos() / 500);
+}

@@ -1,0 +1,215 @@
+//! `--authentication-token-webhook-config-file`: a service elsewhere answers a TokenReview
+//! (k8s.io/apiserver `plugin/pkg/authenticator/token/webhook`). Answers are kept for a while, both yes and no.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use plinth_codec::{json, tree, Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::Authenticated;
+use crate::outward::{KubeconfigError, Service};
+use plinth_api::user::User;
+
+/// How long one question may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Answers that are kept; beyond them all are forgotten.
+const KEPT: usize = 4096;
+
+/// Which form of TokenReview the service understands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ReviewVersion {
+    /// `authentication.k8s.io/v1`.
+    #[value(name = "v1")]
+    V1,
+    /// `authentication.k8s.io/v1beta1`.
+    #[value(name = "v1beta1")]
+    V1Beta1,
+}
+
+/// Why the service gave no answer that can be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WebhookError {
+    /// It could not be asked.
+    #[error("the authentication webhook failed: {0}")]
+    Call(String),
+    /// It refuses the token and says why.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// What the service said: nobody, or a user for some audiences.
+pub type Answer = Option<(Arc<User>, Vec<String>)>;
+
+/// The service. The lock of the kept answers is held to look up and to put.
+pub struct Webhook {
+    service: Service,
+    version: ReviewVersion,
+    ttl: Duration,
+    audiences: Vec<String>,
+    kept: Mutex<HashMap<[u8; 32], (Answer, Instant)>>,
+}
+
+impl Webhook {
+    /// The service of a kubeconfig. `audiences` are this server's own.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be used.
+    pub fn new(
+        kubeconfig: &Path,
+        version: ReviewVersion,
+        ttl: Duration,
+        audiences: Vec<String>,
+    ) -> Result<Webhook, KubeconfigError> {
+        let service = Service::from_kubeconfig(kubeconfig, TIMEOUT)?;
+        Ok(Webhook { service, version, ttl, audiences, kept: Mutex::default() })
+    }
+
+    /// Who a token stands for; `None` when the service does not know it.
+    ///
+    /// # Errors
+    /// [`WebhookError`].
+    pub async fn authenticate(
+        &self,
+        token: &str,
+        wanted: &[String],
+    ) -> Result<Option<Authenticated>, WebhookError> {
+        let key = key(token, wanted);
+        let known = self.kept.lock().get(&key).filter(|(_, until)| Instant::now() < *until).cloned();
+        let answer = match known {
+            Some((answer, _)) => answer,
+            None => {
+                let answer = read(&self.ask(token, wanted).await?, wanted, &self.audiences)?;
+                let mut kept = self.kept.lock();
+                if kept.len() >= KEPT {
+                    kept.clear();
+                }
+                if let Some(until) = Instant::now().checked_add(self.ttl).filter(|_| !self.ttl.is_zero()) {
+                    kept.insert(key, (answer.clone(), until));
+                }
+                answer
+            }
+        };
+        Ok(answer.map(|(user, audiences)| Authenticated { user, audiences }))
+    }
+
+    async fn ask(&self, token: &str, wanted: &[String]) -> Result<Value, WebhookError> {
+        let api_version = match self.version {
+            ReviewVersion::V1 => "authentication.k8s.io/v1",
+            ReviewVersion::V1Beta1 => "authentication.k8s.io/v1beta1",
+        };
+        let mut spec = Map::new();
+        spec.insert("token", token);
+        if !wanted.is_empty() {
+            spec.insert("audiences", wanted.iter().map(|a| Value::from(a.as_str())).collect::<Vec<_>>());
+        }
+        let review =
+            tree!({ "apiVersion": api_version, "kind": "TokenReview", "metadata": Map::new(), "spec": spec });
+        let mut question = Vec::with_capacity(2048);
+        json::write_untyped(&review, &mut question);
+        let answer = self.service.post_patiently(question.into()).await.map_err(|fault| {
+            tracing::error!(%fault, "the authentication webhook failed");
+            WebhookError::Call(fault.to_string())
+        })?;
+        json::parse(&answer).map_err(|fault| WebhookError::Call(fault.to_string()))
+    }
+}
+
+/// The token and the audiences, hashed so that no token stays in memory.
+fn key(token: &str, wanted: &[String]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for text in std::iter::once(token).chain(wanted.iter().map(String::as_str)) {
+        hash.update((text.len() as u64).to_be_bytes());
+        hash.update(text);
+    }
+    hash.finalize().into()
+}
+
+/// What a review says. One that names no audience speaks for this server's own.
+pub fn read(review: &Value, wanted: &[String], own: &[String]) -> Result<Answer, WebhookError> {
+    let texts = |list: Option<&Value>| -> Vec<String> {
+        let list = list.and_then(Value::as_array).unwrap_or_default();
+        list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let status = |key: &str| review.at(&["status", key]);
+    let named = texts(status("audiences"));
+    let speaks_for = if named.is_empty() { own.to_vec() } else { named };
+    let audiences: Vec<String> = wanted.iter().filter(|a| speaks_for.contains(a)).cloned().collect();
+    if audiences.is_empty() && !wanted.is_empty() {
+        return Ok(None);
+    }
+    if status("authenticated").and_then(Value::as_bool) != Some(true) {
+        return match review.str_at(&["status", "error"]).filter(|text| !text.is_empty()) {
+            Some(why) => Err(WebhookError::Refused(why.to_owned())),
+            None => Ok(None),
+        };
+    }
+    let text = |key: &str| review.str_at(&["status", "user", key]).unwrap_or_default().to_owned();
+    let extra = review.at(&["status", "user", "extra"]).and_then(Value::as_object);
+    let user = User {
+        name: text("username"),
+        uid: text("uid"),
+        groups: texts(review.at(&["status", "user", "groups"])),
+        extra: extra
+            .into_iter()
+            .flat_map(Map::iter)
+            .map(|(key, values)| (key.to_string(), texts(Some(values))))
+            .collect(),
+    };
+    Ok(Some((Arc::new(user.authenticated()), audiences)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reviews_by_table() {
+        let own = ["api".to_owned()];
+        let user = r#""user":{"username":"jane","uid":"u","groups":["dev"],"extra":{"k":["v"]}}"#;
+        let rows: &[(String, &[&str], Result<Option<&[&str]>, &str>)] = &[
+            (format!(r#"{{"authenticated":true,{user}}}"#), &["api"], Ok(Some(&["api"]))),
+            (
+                format!(r#"{{"authenticated":true,{user},"audiences":["vault"]}}"#),
+                &["vault", "api"],
+                Ok(Some(&["vault"])),
+            ),
+            (format!(r#"{{"authenticated":true,{user},"audiences":["vault"]}}"#), &["api"], Ok(None)),
+            (format!(r#"{{"authenticated":true,{user}}}"#), &["vault"], Ok(None)),
+            (r#"{"authenticated":false}"#.into(), &["api"], Ok(None)),
+            ("{}".into(), &["api"], Ok(None)),
+            (r#"{"error":"too old"}"#.into(), &["api"], Err("too old")),
+        ];
+        for (status, wanted, expected) in rows {
+            let review = json::parse(format!(r#"{{"status":{status}}}"#).as_bytes()).unwrap();
+            let wanted: Vec<String> = wanted.iter().map(|a| (*a).to_owned()).collect();
+            match (read(&review, &wanted, &own), expected) {
+                (Ok(None), Ok(None)) => {}
+                (Ok(Some((user, audiences))), Ok(Some(expected))) => {
+                    assert_eq!(audiences, *expected, "{status}");
+                    assert_eq!((user.name.as_str(), user.extra_value("k")), ("jane", Some("v")));
+                    assert_eq!(user.groups, ["dev", "system:authenticated"]);
+                }
+                (Err(fault), Err(expected)) => assert_eq!(fault.to_string(), *expected),
+                (found, expected) => panic!("{status}: {found:?}, not {expected:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn keys_do_not_run_together() {
+        let keys = [
+            key("ab", &[]),
+            key("a", &["b".into()]),
+            key("a", &[]),
+            key("a", &["b".into(), "c".into()]),
+            key("a", &["bc".into()]),
+        ];
+        for (i, one) in keys.iter().enumerate() {
+            assert!(keys[..i].iter().all(|other| other != one));
+        }
+    }
+}

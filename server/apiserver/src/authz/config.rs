@@ -1,0 +1,308 @@
+//! `AuthorizationConfiguration`: the authorizers as a file (`apiserver.config.k8s.io/v1`).
+//!
+//! Rules and field names are upstream's (k8s.io/apiserver `pkg/apis/apiserver`). The file is read at start, and again when it
+//! changes.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use plinth_codec::{names, time, yaml, Value};
+
+use super::webhook::conditions::Conditions;
+use super::webhook::{ReviewVersion, Settings};
+use super::Verdict;
+use crate::outward::KubeconfigError;
+
+/// What a webhook's answers are kept for when the file does not say.
+const AUTHORIZED: Duration = Duration::from_secs(300);
+const UNAUTHORIZED: Duration = Duration::from_secs(30);
+/// The longest that a webhook may take.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Why there are no authorizers.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// A mode stands there twice.
+    #[error("authorization-mode {0:?} has mode specified more than once")]
+    ModeTwice(String),
+    /// Webhook without a service.
+    #[error("authorization-mode Webhook's authorization config file not passed")]
+    NoKubeconfig,
+    /// A service without Webhook.
+    #[error("cannot specify --authorization-webhook-config-file without mode Webhook")]
+    UnusedKubeconfig,
+    /// The kubeconfig of a service.
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    /// The configuration file.
+    #[error("{path}: {what}")]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with its place.
+        what: String,
+    },
+}
+
+/// An authorizer of the chain.
+#[derive(Debug)]
+pub struct Configured {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+}
+
+/// Which one.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Node,
+    Rbac,
+    AlwaysAllow,
+    AlwaysDeny,
+    Webhook { kubeconfig: PathBuf, timeout: Duration, settings: Settings, conditions: Conditions },
+}
+
+impl Kind {
+    /// The word of the configuration.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Kind::Node => "Node",
+            Kind::Rbac => "RBAC",
+            Kind::AlwaysAllow => "AlwaysAllow",
+            Kind::AlwaysDeny => "AlwaysDeny",
+            Kind::Webhook { .. } => "Webhook",
+        }
+    }
+}
+
+/// Reads a configuration file.
+pub fn read(path: &Path) -> Result<Vec<Configured>, SetupError> {
+    let fault = |what: String| SetupError::Config { path: path.to_owned(), what };
+    let text = std::fs::read(path).map_err(|e| fault(e.to_string()))?;
+    let (config, _) = yaml::to_value(&text).map_err(|e| fault(e.to_string()))?;
+    parse(&config).map_err(fault)
+}
+
+fn parse(config: &Value) -> Result<Vec<Configured>, String> {
+    let text = |key: &str| config.str_at(&[key]).unwrap_or_default();
+    let version = text("apiVersion").strip_prefix("apiserver.config.k8s.io/");
+    if text("kind") != "AuthorizationConfiguration" || !matches!(version, Some("v1" | "v1beta1" | "v1alpha1"))
+    {
+        return Err("not an AuthorizationConfiguration of apiserver.config.k8s.io/v1".into());
+    }
+    only(config, &["apiVersion", "kind", "authorizers"], "")?;
+    let list = config.get("authorizers").and_then(Value::as_array).unwrap_or_default();
+    if list.is_empty() {
+        return Err("authorizers: Required value: at least one authorization mode must be defined".into());
+    }
+    let mut out: Vec<Configured> = Vec::new();
+    for (i, entry) in list.iter().enumerate() {
+        let at = format!("authorizers[{i}]");
+        only(entry, &["type", "name", "webhook"], &at)?;
+        let text = |key: &str| entry.str_at(&[key]).unwrap_or_default();
+        let (kind, name) = (text("type"), text("name"));
+        let webhook = entry.get("webhook").filter(|w| !w.is_null());
+        let kind = match (kind, webhook) {
+            ("Webhook", Some(webhook)) => parse_webhook(webhook, &format!("{at}.webhook"))?,
+            ("Webhook", None) => return Err(format!("{at}.webhook: Required value")),
+            (_, Some(_)) => {
+                return Err(format!("{at}.webhook: Invalid value: may only be specified when type=Webhook"))
+            }
+            ("Node", None) => Kind::Node,
+            ("RBAC", None) => Kind::Rbac,
+            ("AlwaysAllow", None) => Kind::AlwaysAllow,
+            ("AlwaysDeny", None) => Kind::AlwaysDeny,
+            ("", None) => return Err(format!("{at}.type: Required value")),
+            (other, None) => return Err(format!("{at}.type: Unsupported value: {other:?}")),
+        };
+        if name.is_empty() {
+            return Err(format!("{at}.name: Required value"));
+        }
+        if let Some(why) = names::dns1123_subdomain_faults(name).first() {
+            return Err(format!("{at}.name: Invalid value: {name:?}: {why}"));
+        }
+        if out.iter().any(|other| other.name == name) {
+            return Err(format!("{at}.name: Duplicate value: {name:?}"));
+        }
+        let is_same =
+            |other: &Configured| std::mem::discriminant(&other.kind) == std::mem::discriminant(&kind);
+        if !matches!(kind, Kind::Webhook { .. }) && out.iter().any(is_same) {
+            return Err(format!("{at}.type: Duplicate value: {:?}", text("type")));
+        }
+        let expected = kind.name().to_lowercase();
+        if !matches!(kind, Kind::Webhook { .. }) && name != expected {
+            return Err(format!("expected name {expected} for authorizer {} instead of {name}", kind.name()));
+        }
+        out.push(Configured { name: name.to_owned(), kind });
+    }
+    Ok(out)
+}
+
+fn parse_webhook(webhook: &Value, at: &str) -> Result<Kind, String> {
+    const MEMBERS: &[&str] = &[
+        "authorizedTTL",
+        "cacheAuthorizedRequests",
+        "unauthorizedTTL",
+        "cacheUnauthorizedRequests",
+        "timeout",
+        "subjectAccessReviewVersion",
+        "matchConditionSubjectAccessReviewVersion",
+        "failurePolicy",
+        "connectionInfo",
+        "matchConditions",
+    ];
+    only(webhook, MEMBERS, at)?;
+    let text = |path: &[&str]| webhook.str_at(path).unwrap_or_default();
+    let duration = |key: &str| -> Result<Option<Duration>, String> {
+        let Some(text) = webhook.str_at(&[key]) else { return Ok(None) };
+        let nanos = time::parse_duration(text).ok().and_then(|nanos| u64::try_from(nanos).ok());
+        let bad = || format!("{at}.{key}: Invalid value: {text:?}: must be a duration that is not negative");
+        nanos.map(|nanos| Some(Duration::from_nanos(nanos))).ok_or_else(bad)
+    };
+    // A time to live of zero stands for the default; not to keep answers is said by the flags beside it.
+    let ttl = |key: &str, keeps: &str, default: Duration| -> Result<Duration, String> {
+        let ttl = duration(key)?.filter(|ttl| !ttl.is_zero()).unwrap_or(default);
+        let keeps = webhook.get(keeps).and_then(Value::as_bool).unwrap_or(true);
+        Ok(if keeps { ttl } else { Duration::ZERO })
+    };
+    let timeout =
+        duration("timeout")?.filter(|t| !t.is_zero()).ok_or(format!("{at}.timeout: Required value"))?;
+    if timeout > LONGEST {
+        return Err(format!("{at}.timeout: Invalid value: must be <= 30s"));
+    }
+    let one_of = |key: &str, supported: &str| match text(&[key]) {
+        "" => format!("{at}.{key}: Required value"),
+        other => format!("{at}.{key}: Unsupported value: {other:?}: supported values: {supported}"),
+    };
+    let version = match text(&["subjectAccessReviewVersion"]) {
+        "v1" => ReviewVersion::V1,
+        "v1beta1" => ReviewVersion::V1Beta1,
+        _ => return Err(one_of("subjectAccessReviewVersion", "\"v1\", \"v1beta1\"")),
+    };
+    let on_error = match text(&["failurePolicy"]) {
+        "NoOpinion" => Verdict::NoOpinion,
+        "Deny" => Verdict::Deny,
+        _ => return Err(one_of("failurePolicy", "\"NoOpinion\", \"Deny\"")),
+    };
+    let conditions = webhook.get("matchConditions").and_then(Value::as_array).unwrap_or_default();
+    match text(&["matchConditionSubjectAccessReviewVersion"]) {
+        "" if conditions.is_empty() => {}
+        "v1" => {}
+        _ => return Err(one_of("matchConditionSubjectAccessReviewVersion", "\"v1\"")),
+    }
+    for (i, condition) in conditions.iter().enumerate() {
+        only(condition, &["expression"], &format!("{at}.matchConditions[{i}]"))?;
+    }
+    let conditions = Conditions::compile(conditions, &format!("{at}.matchConditions"))?;
+    let kubeconfig = match text(&["connectionInfo", "type"]) {
+        "KubeConfigFile" => text(&["connectionInfo", "kubeConfigFile"]),
+        "" => return Err(format!("{at}.connectionInfo.type: Required value")),
+        // A server that is the control plane itself runs in no pod.
+        other => {
+            return Err(format!(
+                "{at}.connectionInfo.type: Unsupported value: {other:?}: supported values: \"KubeConfigFile\""
+            ))
+        }
+    };
+    if !kubeconfig.starts_with('/') {
+        return Err(format!(
+            "{at}.connectionInfo.kubeConfigFile: Invalid value: {kubeconfig:?}: must be an absolute path"
+        ));
+    }
+    let settings = Settings {
+        version,
+        authorized_ttl: ttl("authorizedTTL", "cacheAuthorizedRequests", AUTHORIZED)?,
+        unauthorized_ttl: ttl("unauthorizedTTL", "cacheUnauthorizedRequests", UNAUTHORIZED)?,
+        on_error,
+    };
+    Ok(Kind::Webhook { kubeconfig: kubeconfig.into(), timeout, settings, conditions })
+}
+
+/// A member that nobody knows is refused: a slip must not change who may do what.
+fn only(object: &Value, known: &[&str], at: &str) -> Result<(), String> {
+    let Some(members) = object.as_object() else { return Err(format!("{at}: must be an object")) };
+    let prefix = if at.is_empty() { String::new() } else { format!("{at}.") };
+    match members.keys().find(|key| !known.contains(&key.as_str())) {
+        Some(key) => Err(format!("unknown field \"{prefix}{key}\"")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(authorizers: &str) -> Result<Vec<Configured>, String> {
+        let text = format!("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: {authorizers}\n");
+        parse(&yaml::to_value(text.as_bytes()).unwrap().0)
+    }
+
+    fn webhook(members: &str) -> String {
+        format!("[{{type: Webhook, name: w, webhook: {{{members}}}}}]")
+    }
+
+    const GOOD: &str = "timeout: 3s, subjectAccessReviewVersion: v1, failurePolicy: Deny, authorizedTTL: 1m, cacheUnauthorizedRequests: false, connectionInfo: {type: KubeConfigFile, kubeConfigFile: /k}";
+
+    #[test]
+    fn a_file_gives_the_chain() {
+        let chain = parsed("[{type: Node, name: node}, {type: RBAC, name: rbac}]").unwrap();
+        assert!(matches!(chain[0].kind, Kind::Node) && matches!(chain[1].kind, Kind::Rbac));
+        let chain = parsed(&webhook(GOOD)).unwrap();
+        let Kind::Webhook { kubeconfig, timeout, settings, .. } = &chain[0].kind else { panic!() };
+        assert_eq!((kubeconfig.as_path(), *timeout), (Path::new("/k"), Duration::from_secs(3)));
+        assert_eq!((settings.version, settings.on_error), (ReviewVersion::V1, Verdict::Deny));
+        assert_eq!(settings.authorized_ttl, Duration::from_secs(60));
+        assert_eq!(settings.unauthorized_ttl, Duration::ZERO);
+    }
+
+    #[test]
+    fn faults_by_table() {
+        let good = |from: &str, to: &str| webhook(&GOOD.replace(from, to));
+        let conditions = |list: &str| {
+            let more =
+                format!("matchConditionSubjectAccessReviewVersion: v1, matchConditions: [{list}], timeout");
+            good("timeout", &more)
+        };
+        let rows = [
+            ("[]".to_owned(), "authorizers: Required value"),
+            ("[{type: RBAC}]".into(), "authorizers[0].name: Required value"),
+            ("[{name: a}]".into(), "authorizers[0].type: Required value"),
+            ("[{type: X, name: a}]".into(), "authorizers[0].type: Unsupported value: \"X\""),
+            ("[{type: RBAC, name: A}]".into(), "authorizers[0].name: Invalid value"),
+            (
+                "[{type: RBAC, name: rbac}, {type: Node, name: rbac}]".into(),
+                "authorizers[1].name: Duplicate value",
+            ),
+            (
+                "[{type: RBAC, name: rbac}, {type: RBAC, name: b}]".into(),
+                "authorizers[1].type: Duplicate value",
+            ),
+            ("[{type: RBAC, name: a, more: x}]".into(), "unknown field \"authorizers[0].more\""),
+            ("[{type: RBAC, name: a, webhook: {}}]".into(), "authorizers[0].webhook: Invalid value"),
+            ("[{type: Webhook, name: a}]".into(), "authorizers[0].webhook: Required value"),
+            (good("timeout: 3s", "timeout: 31s"), "must be <= 30s"),
+            (good("timeout: 3s, ", ""), "webhook.timeout: Required value"),
+            (good("Version: v1", "Version: v2"), "Unsupported value: \"v2\""),
+            (good("failurePolicy: Deny, ", ""), "failurePolicy: Required value"),
+            (good("/k", "k"), "must be an absolute path"),
+            (good("type: KubeConfigFile", "type: InClusterConfig"), "connectionInfo.type: Unsupported value"),
+            (
+                good("timeout", "matchConditions: [{expression: 'true'}], timeout"),
+                "webhook.matchConditionSubjectAccessReviewVersion: Required value",
+            ),
+            (
+                good("timeout", "matchConditionSubjectAccessReviewVersion: v1beta1, timeout"),
+                "webhook.matchConditionSubjectAccessReviewVersion: Unsupported value: \"v1beta1\"",
+            ),
+            (conditions("{expression: '1'}"), "webhook.matchConditions[0].expression: Invalid value"),
+            (
+                conditions("{expression: 'true', name: a}"),
+                "unknown field \"authorizers[0].webhook.matchConditions[0].name\"",
+            ),
+            ("[{type: RBAC, name: roles}]".into(), "expected name rbac for authorizer RBAC instead of roles"),
+        ];
+        for (authorizers, fault) in rows {
+            let found = parsed(&authorizers).unwrap_err();
+            assert!(found.contains(fault), "{authorizers}: {found:?} has no {fault:?}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Nobody grants more than they have: what must hold before a role or binding is written.
+//!
+//! Upstream: kubernetes `pkg/registry/rbac/*/policybased` and `pkg/registry/rbac/validation/rule.go`. Who holds all
+//! rules of a role, or the verb `escalate` on it, may write it; who holds all rules of the role that a binding names, or
+//! the verb `bind` on that role, may write the binding. `system:masters` may always, and with it the server itself.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use plinth_codec::error::{quoted, quoted_list};
+use plinth_codec::Value;
+
+use super::coverage::{self, Limits, TooComplex, Uncovered};
+use super::index::RoleKey;
+use super::rules::{self, PolicyRule};
+use super::{Rbac, GROUP};
+use crate::authz::simple::{everything, MASTERS};
+use crate::authz::{aggregate, Attributes, Authorizer, ResourceTarget};
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
+use plinth_api::user::User;
+
+/// A write of a role or binding.
+#[derive(Clone, Copy, Debug)]
+pub struct Written<'a> {
+    /// Who writes.
+    pub user: &'a User,
+    /// The plural: `roles`, `clusterroles`, `rolebindings` or `clusterrolebindings`.
+    pub plural: &'a str,
+    /// Namespace of the request; empty for the cluster's.
+    pub namespace: &'a str,
+    /// Name in the request's path; empty at create.
+    pub name: &'a str,
+    /// The object, defaulted.
+    pub new: &'a Value,
+    /// What it replaces.
+    pub old: Option<&'a Value>,
+}
+
+/// Refuses a write by which somebody would grant what they do not have.
+///
+/// # Errors
+/// 403 in upstream's words, 404 when a binding's role is not there, 500 when roles cannot be read.
+pub async fn check(authorizer: &Authorizer, written: Written<'_>) -> Result<(), ApiError> {
+    if written.user.is_in(MASTERS) || written.old.is_some_and(|old| is_collectors_business(written.new, old))
+    {
+        return Ok(());
+    }
+    match written.plural {
+        "roles" | "clusterroles" => check_role(authorizer, written).await,
+        "rolebindings" | "clusterrolebindings" => check_binding(authorizer, written).await,
+        _ => Ok(()),
+    }
+}
+
+async fn check_role(authorizer: &Authorizer, written: Written<'_>) -> Result<(), ApiError> {
+    let Written { user, plural, namespace, name, new, old } = written;
+    if may(authorizer, user, "escalate", plural, namespace, name).await {
+        return Ok(());
+    }
+    let rbac = authorizer.rbac();
+    let object_name = metadata::text(new, "name");
+    let forbidden = |why: &str| ApiError::forbidden(GROUP, plural, object_name, why);
+    confirm(rbac, user, plural, namespace, PolicyRule::all_of(new).into())
+        .await?
+        .map_err(|why| forbidden(&why))?;
+    let aggregates = |role: &Value| {
+        let selectors = role.at(&["aggregationRule", "clusterRoleSelectors"]).and_then(Value::as_array);
+        selectors.is_some_and(|selectors| !selectors.is_empty())
+    };
+    if plural == "clusterroles" && (aggregates(new) || old.is_some_and(aggregates)) {
+        // It can gather anything, so it takes everything.
+        confirm(rbac, user, plural, namespace, everything().into())
+            .await?
+            .map_err(|_| forbidden("must have cluster-admin privileges to use the aggregationRule"))?;
+    }
+    Ok(())
+}
+
+async fn check_binding(authorizer: &Authorizer, written: Written<'_>) -> Result<(), ApiError> {
+    let Written { user, plural, namespace, new, .. } = written;
+    let role_ref = |member: &str| new.str_at(&["roleRef", member]).unwrap_or_default();
+    let (roles, role_namespace) = match role_ref("kind") {
+        "ClusterRole" => ("clusterroles", ""),
+        "Role" => ("roles", namespace),
+        // Validation refuses it in its own words.
+        _ => return Ok(()),
+    };
+    let role = role_ref("name");
+    if role_ref("apiGroup") == GROUP && may(authorizer, user, "bind", roles, namespace, role).await {
+        return Ok(());
+    }
+    let rbac = authorizer.rbac();
+    let key = RoleKey { namespace: role_namespace.into(), name: role.into() };
+    // Upstream calls what is not there a binding, too.
+    let rules = rbac.rules_of(&key).await?.ok_or_else(|| ApiError::not_found(GROUP, plural, role))?;
+    let name = metadata::text(new, "name");
+    let outcome = confirm(rbac, user, plural, namespace, rules).await?;
+    outcome.map_err(|why| ApiError::forbidden(GROUP, plural, name, &why))
+}
+
+/// Whether the authorizers let the user do that to a role.
+async fn may(
+    authorizer: &Authorizer,
+    user: &User,
+    verb: &str,
+    resource: &str,
+    namespace: &str,
+    name: &str,
+) -> bool {
+    let target =
+        ResourceTarget { group: GROUP, version: "*", resource, namespace, name, ..ResourceTarget::default() };
+    authorizer.authorize(&Attributes::resource(user, verb, target)).await.allowed()
+}
+
+/// Whether the user's rules in the namespace cover these; the inner error is upstream's text on what is missing.
+async fn confirm(
+    rbac: &Rbac,
+    user: &User,
+    plural: &str,
+    namespace: &str,
+    wanted: Arc<[PolicyRule]>,
+) -> Result<Result<(), String>, ApiError> {
+    let (held, faults) = rbac.rules_for(user, namespace).await?;
+    // Bounded work that is still too long for a thread that serves other requests.
+    let missing = tokio::task::spawn_blocking(move || missing(&held, &wanted)).await;
+    let who = format!("user {} (groups={})", quoted(&user.name), quoted_list(&user.groups));
+    let Ok(missing) = missing.map_err(ApiError::internal)? else {
+        return Ok(Err(format!(
+            "{who} is attempting to grant RBAC permissions that are too complex to be compared with those currently held"
+        )));
+    };
+    let Some(missing) = missing else { return Ok(Ok(())) };
+    let mut why = format!("{who} is attempting to grant RBAC permissions not currently held:\n{missing}");
+    if !faults.is_empty() {
+        // Upstream calls what is missing an object of the kind that is written.
+        let of_kind = |fault: String| match fault.split_once('.') {
+            Some((_, rest)) => format!("{plural}.{rest}"),
+            None => fault,
+        };
+        let faults: Vec<String> = faults.into_iter().map(of_kind).collect();
+        why.push_str(&format!("; resolution errors: [{}]", aggregate(&faults)));
+    }
+    Ok(Err(why))
+}
+
+/// Describes the permissions that are missing, a line for each; `None` when there are none.
+fn missing(held: &[Arc<[PolicyRule]>], wanted: &[PolicyRule]) -> Result<Option<String>, TooComplex> {
+    // Bindings share the rules of their role.
+    let mut seen = HashSet::new();
+    let held = held.iter().filter(|rules| seen.insert(Arc::as_ptr(rules)));
+    let held = held.flat_map(|rules| rules.iter());
+    let Uncovered { rules, has_more } = coverage::uncovered(held, wanted, Limits::OF_A_REQUEST)?;
+    if rules.is_empty() {
+        return Ok(None);
+    }
+    let mut lines: Vec<String> = rules::compacted(rules).iter().map(PolicyRule::compact).collect();
+    lines.sort_unstable();
+    lines.dedup();
+    lines.extend(has_more.then(|| "and others".to_owned()));
+    Ok(Some(lines.join("\n")))
+}
+
+/// Whether nothing changes but what the garbage collector changes: owners and finalizers.
+pub fn is_collectors_business(new: &Value, old: &Value) -> bool {
+    let without = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(metadata) = object.object_at_mut(&["metadata"]) {
+            for member in ["ownerReferences", "finalizers", "selfLink", "managedFields"] {
+                metadata.remove(member);
+            }
+        }
+        object
+    };
+    without(new) == without(old)
+}
+
+#[cfg(test)]
+mod tests;

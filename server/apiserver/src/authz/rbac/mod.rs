@@ -1,0 +1,119 @@
+//! Role-based access control: roles say what, bindings say who.
+//!
+//! Roles and bindings are held in memory ([`index`]) and follow the engine's feed ([`plinth_storage::follow`]): whoever asks
+//! after a write was acknowledged sees it.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`rules`] | one rule: matching, its short form |
+//! | [`coverage`] | which permissions of some rules are missing from others |
+//! | [`index`] | roles and bindings by who asks |
+//! | [`escalation`] | nobody grants more than they have |
+//! | [`bootstrap`] | the roles and bindings that every cluster has |
+
+pub mod bootstrap;
+pub mod coverage;
+pub mod escalation;
+pub mod index;
+pub mod rules;
+
+use std::sync::Arc;
+
+use super::{aggregate, Attributes, Decision, Reason, Target, Verdict};
+use index::{Index, RoleKey};
+use plinth_api::api_error::ApiError;
+use plinth_api::user::User;
+use plinth_registry::key;
+use plinth_storage::follow::{Change, Collection, Followed};
+use plinth_storage::Store;
+use rules::PolicyRule;
+
+/// The API group.
+pub const GROUP: &str = "rbac.authorization.k8s.io";
+/// The four resources: plural, whether namespaced, whether it is a binding.
+const RESOURCES: [(&str, bool, bool); 4] = [
+    ("clusterroles", false, false),
+    ("clusterrolebindings", false, true),
+    ("roles", true, false),
+    ("rolebindings", true, true),
+];
+
+/// The RBAC authorizer. Its index lies behind a lock that readers share; it is written for the moment of one change.
+pub struct Rbac {
+    followed: Followed<Index>,
+}
+
+impl Collection for Index {
+    // A role or binding only adds rights: those that can be read go on to count without it.
+    const PASSES_OVER: bool = true;
+
+    fn empty(&self) -> Index {
+        Index::default()
+    }
+
+    fn prefixes(&self) -> Vec<String> {
+        // One range for the four resources: they come in one order.
+        vec![format!("{GROUP}/")]
+    }
+
+    fn change(&mut self, change: Change<'_>) -> Result<(), ApiError> {
+        for (plural, namespaced, is_binding) in RESOURCES {
+            let prefix = key::resource_prefix(GROUP, plural);
+            let Some((namespace, name)) = key::split(&prefix, namespaced, change.key) else { continue };
+            let role_key = RoleKey { namespace: namespace.into(), name: name.into() };
+            match (change.object()?, is_binding) {
+                (Some(object), true) => self.set_binding(role_key, &object),
+                (None, true) => self.remove_binding(&role_key),
+                (object, false) => self.set_role(role_key, object.map(|o| PolicyRule::all_of(&o))),
+            }
+            return Ok(());
+        }
+        Ok(())
+    }
+}
+
+impl Rbac {
+    /// An authorizer over the roles and bindings in that store; they are read at the first question.
+    pub fn new(store: Store) -> Rbac {
+        Rbac { followed: Followed::new(store, Index::default()) }
+    }
+
+    /// Decides. Costs a look-up for the user and each group, and a comparison for each rule that is bound to them.
+    pub async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        let namespace = match attributes.target {
+            Target::Resource(resource) => resource.namespace,
+            Target::Path(_) => "",
+        };
+        let allows = |rule: &PolicyRule| rule.allows(attributes.verb, &attributes.target);
+        let outcome = self.followed.look(|index| index.allowing(attributes.user, namespace, allows)).await;
+        match outcome {
+            Ok(Ok(grant)) => {
+                Decision { verdict: Verdict::Allow, reason: Reason::Shown(Arc::new(grant)), error: None }
+            }
+            Ok(Err(faults)) if faults.is_empty() => Decision::NO_OPINION,
+            Ok(Err(faults)) => Decision::no_opinion(format!("RBAC: {}", aggregate(&faults))),
+            Err(fault) => Decision { error: Some(fault.message), ..Decision::NO_OPINION },
+        }
+    }
+
+    /// The rules of each binding that holds for the user in a namespace (empty: those of the cluster alone), and what could not
+    /// be resolved.
+    ///
+    /// # Errors
+    /// When roles and bindings cannot be read.
+    pub async fn rules_for(
+        &self,
+        user: &User,
+        namespace: &str,
+    ) -> Result<(Vec<Arc<[PolicyRule]>>, Vec<String>), ApiError> {
+        self.followed.look(|index| index.rules_for(user, namespace)).await
+    }
+
+    /// The rules of a role; `None` when it is not there.
+    ///
+    /// # Errors
+    /// When roles and bindings cannot be read.
+    pub async fn rules_of(&self, key: &RoleKey) -> Result<Option<Arc<[PolicyRule]>>, ApiError> {
+        self.followed.look(|index| index.rules_of(key)).await
+    }
+}

@@ -1,0 +1,120 @@
+//! The question and the answer on the wire.
+
+use plinth_codec::selector::Operator;
+use plinth_codec::{json, tree, Map, Value};
+
+use super::ReviewVersion;
+use crate::authz::{Attributes, ResourceTarget, Selectors, Target};
+
+/// `SubjectAccessReviewStatus`, as far as it decides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// It may.
+    pub allowed: bool,
+    /// Nobody else is asked: it may not.
+    pub denied: bool,
+    pub(super) reason: String,
+}
+
+/// The document that asks.
+pub(super) fn question(version: ReviewVersion, attributes: &Attributes<'_>) -> Vec<u8> {
+    let user = attributes.user;
+    let mut spec = Map::new();
+    match attributes.target {
+        Target::Resource(target) => {
+            spec.insert("resourceAttributes", resource_attributes(attributes.verb, &target));
+        }
+        Target::Path(path) => {
+            spec.insert("nonResourceAttributes", filled(&[("path", path), ("verb", attributes.verb)]));
+        }
+    }
+    let texts = |list: &[String]| list.iter().map(|t| Value::from(t.as_str())).collect::<Vec<_>>();
+    let (api_version, groups) = match version {
+        ReviewVersion::V1 => ("authorization.k8s.io/v1", "groups"),
+        ReviewVersion::V1Beta1 => ("authorization.k8s.io/v1beta1", "group"),
+    };
+    for (key, text) in [("user", &user.name), ("uid", &user.uid)] {
+        if !text.is_empty() {
+            spec.insert(key, text.as_str());
+        }
+    }
+    if !user.groups.is_empty() {
+        spec.insert(groups, texts(&user.groups));
+    }
+    if !user.extra.is_empty() {
+        let extra = user.extra.iter().map(|(k, v)| (k.as_str().into(), texts(v).into())).collect();
+        spec.insert("extra", Map::from_members(extra).0);
+    }
+    let review = tree!({ "apiVersion": api_version, "kind": "SubjectAccessReview", "metadata": Map::new(), "spec": spec });
+    let mut out = Vec::with_capacity(512);
+    json::write_untyped(&review, &mut out);
+    out
+}
+
+/// The members that say something.
+fn filled(members: &[(&str, &str)]) -> Map {
+    let mut map = Map::new();
+    for (key, text) in members.iter().filter(|(_, text)| !text.is_empty()) {
+        map.insert(*key, *text);
+    }
+    map
+}
+
+/// `resourceAttributes`, with the members that say something.
+pub(super) fn resource_attributes(verb: &str, target: &ResourceTarget<'_>) -> Map {
+    let mut map = filled(&[
+        ("group", target.group),
+        ("name", target.name),
+        ("namespace", target.namespace),
+        ("resource", target.resource),
+        ("subresource", target.subresource),
+        ("verb", verb),
+        ("version", target.version),
+    ]);
+    let Some(Selectors { fields, labels }) = target.selectors else { return map };
+    let requirement = |key: &str, operator: &str, values: Vec<Value>| {
+        let mut map = filled(&[("key", key), ("operator", operator)]);
+        if !values.is_empty() {
+            map.insert("values", values);
+        }
+        Value::Object(map)
+    };
+    let fields: Vec<Value> = fields
+        .iter()
+        .map(|r| {
+            let operator = if r.equal { "In" } else { "NotIn" };
+            requirement(&r.field, operator, vec![r.value.clone().into()])
+        })
+        .collect();
+    // What the review has no word for is left out: then the question is broader.
+    let labels: Vec<Value> = labels
+        .iter()
+        .filter_map(|r| {
+            let operator = match r.operator() {
+                Operator::In | Operator::Equals | Operator::DoubleEquals => "In",
+                Operator::NotIn | Operator::NotEquals => "NotIn",
+                Operator::Exists => "Exists",
+                Operator::DoesNotExist => "DoesNotExist",
+                _ => return None,
+            };
+            Some(requirement(r.key(), operator, r.values().iter().cloned().map(Value::from).collect()))
+        })
+        .collect();
+    for (member, requirements) in [("fieldSelector", fields), ("labelSelector", labels)] {
+        if !requirements.is_empty() {
+            map.insert(member, tree!({ "requirements": requirements }));
+        }
+    }
+    map
+}
+
+/// What the service said.
+pub fn answer(document: &[u8]) -> Result<Answer, String> {
+    let review = json::parse(document).map_err(|fault| format!("the answer cannot be read: {fault}"))?;
+    if review.str_at(&["kind"]) != Some("SubjectAccessReview") {
+        return Err("the answer is no SubjectAccessReview".into());
+    }
+    let flag = |key: &str| review.at(&["status", key]).and_then(Value::as_bool).unwrap_or(false);
+    let reason = review.str_at(&["status", "reason"]).unwrap_or_default().to_owned();
+    Ok(Answer { allowed: flag("allowed"), denied: flag("denied"), reason })
+}

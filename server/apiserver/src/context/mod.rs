@@ -1,0 +1,249 @@
+//! A request on its way: who asks for what, and what all requests share.
+
+mod admission;
+mod server;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::header::{HeaderMap, ACCEPT};
+use hyper::{Method, Uri, Version};
+use parking_lot::Mutex;
+use plinth_codec::negotiate::{self, Accepted, Offer, Shape};
+use plinth_codec::table::IncludeObject;
+
+use crate::authz::Authorized;
+use crate::custom_resources::{object, present};
+use crate::heavy::Heavy;
+use crate::representation::Representation;
+use plinth_api::api_error::ApiError;
+use plinth_api::query::Query;
+use plinth_api::request_info::Verb;
+use plinth_api::user::User;
+use plinth_http::upgrade::Upgrade;
+use plinth_registry::{Registry, ResourceType};
+use plinth_storage::Fetched;
+
+pub use self::server::{Limits, Server};
+pub use admission::{Admission, AdmissionRequest, Effects, Operation, Outcome};
+
+/// One request for a resource on its way through a handler.
+pub struct Context {
+    /// What all requests share.
+    pub server: Arc<Server>,
+    /// What is served, as of when the request came.
+    pub registry: Arc<Registry>,
+    /// Group, version, resource, names and verb, as they were authorized.
+    pub info: Authorized,
+    /// Query parameters.
+    pub query: Query,
+    /// The query as it came, for what negotiation reads.
+    pub raw_query: Option<String>,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// Who asks.
+    pub user: Arc<User>,
+    /// The resource in the version asked for.
+    pub resource: Arc<ResourceType>,
+    /// Lets a handler take the connection over, where the client asked for that.
+    pub upgrade: Option<Upgrade>,
+    /// Method and address as they were sent, for requests that are passed on.
+    pub method: Method,
+    /// See `method`.
+    pub uri: Uri,
+    /// What it came by.
+    pub protocol: Version,
+    /// What the client is to be warned of.
+    pub warnings: Warnings,
+    /// What is recorded of the request.
+    pub audit: crate::audit::Recorder,
+    /// The place among the requests that are served. A list or watch takes it along until its state has been sent.
+    pub seat: Arc<crate::flow_control::Seat>,
+    /// Whether its body is large.
+    pub heavy: Heavy,
+}
+
+/// Texts for `Warning` headers that come up on the way. Shared by the request's parts; the lock is held for the moment of
+/// adding alone.
+#[derive(Clone, Debug, Default)]
+pub struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    /// Texts that are told: each is a header, and clients (hyper's among them) take a hundred lines of headers.
+    pub(crate) const MOST: usize = 64;
+
+    /// Adds a text, once.
+    pub fn add(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut texts = self.0.lock();
+        if texts.len() < Warnings::MOST && !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock())
+    }
+}
+
+impl Context {
+    /// A request of the server's own, as `system:apiserver`.
+    ///
+    /// # Errors
+    /// When the resource is not served; a programming fault.
+    pub fn internal(
+        server: &Arc<Server>,
+        (group, version, plural): (&str, &str, &str),
+        namespace: &str,
+        name: &str,
+        verb: Verb,
+    ) -> Result<Context, ApiError> {
+        let registry = server.registry();
+        let resource = registry.get(group, version, plural).ok_or_else(ApiError::no_such_resource)?;
+        Ok(Context::of_resource(server, &registry, resource, (namespace, name), verb))
+    }
+
+    /// What a request does besides to another object, in its own namespace or to a cluster-scoped one, as part of what it was
+    /// authorized for: a binding changes its pod, an eviction its budget.
+    ///
+    /// # Errors
+    /// When the resource is not served; a programming error.
+    pub(crate) fn on_behalf(
+        &self,
+        (group, version, plural): (&str, &str, &str),
+        name: &str,
+        verb: Verb,
+    ) -> Result<Context, ApiError> {
+        let registry = self.server.registry();
+        let resource = registry.get(group, version, plural).ok_or_else(ApiError::no_such_resource)?;
+        let namespace = if resource.row.namespaced { self.info.namespace.as_str() } else { "" };
+        Ok(Context::of_resource(&self.server, &registry, resource, (namespace, name), verb))
+    }
+
+    /// The same request of the server's own for a subresource.
+    pub fn at_subresource(self, subresource: &str) -> Context {
+        let (namespace, name) = (self.info.namespace.as_str(), self.info.name.as_str());
+        let info = Authorized::by_server(&self.resource, subresource, (namespace, name), self.info.verb);
+        let user = Arc::new(server_user());
+        Context { info, user, ..self }
+    }
+
+    /// A request of the server's own for a resource that need not be served in this version.
+    pub fn of_resource(
+        server: &Arc<Server>,
+        registry: &Arc<Registry>,
+        resource: &Arc<ResourceType>,
+        (namespace, name): (&str, &str),
+        verb: Verb,
+    ) -> Context {
+        Context {
+            server: server.clone(),
+            registry: registry.clone(),
+            info: Authorized::by_server(resource, "", (namespace, name), verb),
+            query: Query { field_manager: Some("plinth".into()), ..Query::default() },
+            raw_query: None,
+            headers: HeaderMap::new(),
+            user: Arc::new(server_user()),
+            resource: resource.clone(),
+            upgrade: None,
+            method: Method::GET,
+            uri: Uri::default(),
+            protocol: Version::default(),
+            warnings: Warnings::default(),
+            seat: Default::default(),
+            heavy: Default::default(),
+            audit: Default::default(),
+        }
+    }
+
+    pub(crate) fn header(&self, name: hyper::header::HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|v| v.to_str().ok())
+    }
+
+    /// The field manager: the parameter, or the User-Agent up to the first slash.
+    pub fn field_manager(&self) -> String {
+        let given = self.query.field_manager.as_deref().unwrap_or_default();
+        let agent = self.header(hyper::header::USER_AGENT).unwrap_or_default();
+        plinth_codec::apply::managed::manager_or_user_agent(given, agent)
+    }
+
+    /// How answers of that shape are to be written.
+    ///
+    /// # Errors
+    /// 406.
+    pub fn representation(&self, shape: Shape) -> Result<Representation, ApiError> {
+        let mut offer = match self.resource.is_custom() {
+            true => Offer::custom(shape),
+            false => Offer::builtin(shape),
+        };
+        // The answer to a question has no columns.
+        offer.tables = self.resource.storage.is_some() || self.info.verb != Verb::Create;
+        let header = self.header(ACCEPT);
+        let accepted: Accepted = negotiate::accept(header, &offer).map_err(|e| not_acceptable(&e))?;
+        let agent = self.header(hyper::header::USER_AGENT);
+        let pretty = negotiate::wants_pretty(&accepted, self.raw_query.as_deref(), agent);
+        let include = IncludeObject::parse(self.query.include_object.as_deref())
+            .map_err(|e| ApiError::bad_request(e.to_string()))?;
+        Ok(Representation {
+            resource: self.resource.clone(),
+            accepted,
+            include,
+            pretty,
+            now: std::time::SystemTime::now(),
+        })
+    }
+
+    /// Whether the client takes gzip.
+    pub(crate) fn accepts_gzip(&self) -> bool {
+        negotiate::gzip(self.header(hyper::header::ACCEPT_ENCODING))
+    }
+
+    /// A record as the resource serves it: a custom resource may be stored in another version.
+    ///
+    /// # Errors
+    /// 500 when it cannot be read or converted.
+    pub(crate) async fn present(&self, record: Fetched) -> Result<Fetched, ApiError> {
+        present::one(&self.server.presenter, &self.resource, record).await
+    }
+
+    /// The same for a value.
+    ///
+    /// # Errors
+    /// 500 when it cannot be read or converted.
+    pub(crate) async fn present_value(&self, value: Bytes) -> Result<Bytes, ApiError> {
+        present::value(&self.server.presenter, &self.resource, value).await
+    }
+
+    /// The stored form of a tree in the resource's version.
+    ///
+    /// # Errors
+    /// 500 when it cannot be converted.
+    pub(crate) async fn to_stored(&self, tree: plinth_codec::Value) -> Result<Bytes, ApiError> {
+        object::to_stored(&self.server.presenter, &self.resource, tree).await
+    }
+
+    pub(crate) fn not_found(&self) -> ApiError {
+        ApiError::not_found(self.resource.group(), self.resource.plural(), &self.info.name)
+    }
+}
+
+/// As whom the server itself writes.
+fn server_user() -> User {
+    User::new("system:apiserver", &["system:masters"])
+}
+
+/// The namespace part of an object's key.
+pub fn key_namespace(cx: &Context) -> &str {
+    cx.info.key_namespace(&cx.resource)
+}
+
+/// 406. Where upstream's router refuses, the details are there and say nothing.
+fn not_acceptable(error: &negotiate::NotAcceptable) -> ApiError {
+    let message = error.to_string();
+    let by_router = message.starts_with("406: ");
+    let error = ApiError::new(406, plinth_api::api_error::Reason::NotAcceptable, message);
+    match by_router {
+        true => error.with_empty_details(),
+        false => error,
+    }
+}

@@ -1,0 +1,168 @@
+//! The server as a value: everything that requests share.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
+
+use super::Admission;
+use crate::authn::Authenticator;
+use crate::authz::Authorizer;
+use crate::custom_resources::Presenter;
+use crate::faults::Faults;
+use crate::flow_control::FlowControl;
+use crate::heavy::Places;
+use crate::metrics::Metrics;
+use crate::outward::kubelets::Kubelets;
+use crate::published::{Discovered, Documents};
+use crate::representation::ledger::Ledger;
+use crate::service_ranges::Ranges;
+use plinth_registry::Registry;
+use plinth_storage::continue_token::ContinueTokens;
+use plinth_storage::counts::Counts;
+use plinth_storage::lengths::Lengths;
+use plinth_storage::namespaces::Namespaces;
+use plinth_storage::Store;
+
+/// What all requests share. Behind one `Arc`; every part is immutable or locks for itself.
+pub struct Server {
+    /// Objects.
+    pub store: Store,
+    /// Heads of namespaces.
+    pub namespaces: Namespaces,
+    /// Continue tokens of this data directory.
+    pub tokens: ContinueTokens,
+    /// Sizes of collections that are listed in pages.
+    pub counts: Counts,
+    /// What collections come to in encodings that state it in front.
+    pub ledger: Ledger,
+    /// Lengths of objects in long protobuf lists.
+    pub lengths: Lengths,
+    /// Who sends a request.
+    pub authenticator: Arc<Authenticator>,
+    /// Who may do what.
+    pub authorizer: Arc<Authorizer>,
+    /// What is filled in and refused around the object of a write.
+    pub admission: Arc<dyn Admission>,
+    /// What is recorded of requests.
+    pub audit: crate::audit::Audit,
+    /// What the operator is told of.
+    pub faults: Faults,
+    /// Places of requests with large bodies.
+    pub heavy: Places,
+    /// How many requests are served at once.
+    pub flow_control: FlowControl,
+    /// Discovery, made on first use.
+    pub discovered: Discovered,
+    /// OpenAPI, made on first use.
+    pub documents: Documents,
+    /// Counters and latencies.
+    pub metrics: Metrics,
+    /// What objects are read and converted with.
+    pub presenter: Arc<Presenter>,
+    /// The way to kubelets.
+    pub kubelets: Kubelets,
+    /// Where the addresses and ports of Services come from.
+    pub services: Ranges,
+    /// Settings that handlers look at.
+    pub limits: Limits,
+    /// Turns true when the server is to stop: watches end, new requests are refused.
+    pub stopping: watch::Receiver<bool>,
+    /// The tasks beside the requests. The store is closed when they have ended.
+    pub tasks: TaskTracker,
+}
+
+impl Server {
+    /// What is served now. A request takes it once and keeps it.
+    pub fn registry(&self) -> Arc<Registry> {
+        self.store.registry()
+    }
+
+    /// Runs a task beside the requests until the server stops or its storage fails for good. One that is at work on another thread
+    /// at that moment goes on to its next await, so whoever closes the store waits for [`Server::tasks`] first.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        let (mut stopping, failed) = (self.stopping.clone(), self.store.engine().failed());
+        let ended = async move {
+            tokio::select! {
+                // A sender that is gone has stopped, too.
+                _ = stopping.wait_for(|stop| *stop) => {}
+                _ = failed => {}
+            }
+        };
+        self.tasks.spawn(until(ended, task))
+    }
+}
+
+/// Runs `task` until `ended` is ready.
+///
+/// `ended` is polled first, each time that the task would go on: what the task would meet after that (a closed store, or one that has
+/// failed) is no error that it should warn of or start again for.
+async fn until(ended: impl Future<Output = ()>, task: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = ended => {}
+        () = task => {}
+    }
+}
+
+/// Bounds on what one request may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Longest request body, in bytes.
+    pub body: usize,
+    /// How long a body may take to arrive.
+    pub body_timeout: std::time::Duration,
+    /// How long a read waits for a revision that is not there yet.
+    pub future_revision_wait: std::time::Duration,
+    /// The least that a watch without `timeoutSeconds` lasts (`--min-request-timeout`), in seconds; the length is
+    /// random between this and twice this, so that watches do not all end at once.
+    pub min_watch_seconds: u64,
+    /// How long an Event is kept (`--event-ttl`).
+    pub event_ttl: std::time::Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            body: 3 << 20,
+            body_timeout: std::time::Duration::from_secs(60),
+            future_revision_wait: std::time::Duration::from_secs(3),
+            min_watch_seconds: 1800,
+            event_ttl: std::time::Duration::from_secs(3600),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_does_not_go_on_after_the_stop() {
+        let went_on = Arc::new(AtomicUsize::new(0));
+        // Often enough that an order left to chance is seen.
+        for _ in 0..64 {
+            let (stop, mut stopping) = watch::channel(false);
+            let (closed, counter) = (Arc::new(Notify::new()), went_on.clone());
+            let feed = closed.clone();
+            let stopped = async move {
+                let _ = stopping.wait_for(|stop| *stop).await;
+            };
+            let task = tokio::spawn(until(stopped, async move {
+                feed.notified().await;
+                counter.fetch_add(1, Ordering::Relaxed);
+            }));
+            tokio::task::yield_now().await;
+            stop.send_replace(true);
+            closed.notify_one();
+            task.await.expect("it ends");
+        }
+        assert_eq!(went_on.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,273 @@
+//! Conversion by webhook: a ConversionReview over HTTPS, whose answer is checked before it is believed
+//! (k8s.io/apiextensions-apiserver, `pkg/apiserver/conversion/webhook_converter.go`).
+
+use std::time::Duration;
+
+use plinth_codec::patch::goprint;
+use plinth_codec::{tree, Map, Value};
+
+use super::Presenter;
+use crate::outward::client::Bounds;
+use plinth_api::api_error::{ApiError, Reason};
+use plinth_registry::custom::definition::ConversionWebhook;
+
+/// What a conversion may take: upstream's time, and what the largest list of objects in flight may grow to.
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: 64 << 20 };
+/// Converts trees to an `apiVersion`. Those that are in it already are not sent.
+///
+/// # Errors
+/// 500 with what the webhook says, or what is wrong with its answer.
+pub async fn convert(
+    webhook: &ConversionWebhook,
+    presenter: &Presenter,
+    api_version: &str,
+    trees: Vec<Value>,
+) -> Result<Vec<Value>, ApiError> {
+    let first = trees.first();
+    let kind = first.and_then(|t| t.str_at(&["kind"])).unwrap_or_default().to_owned();
+    let from = first.and_then(|t| t.str_at(&["apiVersion"])).unwrap_or_default().to_owned();
+    let fault = |what: String| {
+        let message = format!("conversion webhook for {from}, Kind={kind} {what}");
+        ApiError::new(500, Reason::Unknown, message)
+    };
+    let is_there = |t: &Value| t.str_at(&["apiVersion"]) == Some(api_version);
+    let wanted: Vec<Value> = trees.iter().filter(|t| !is_there(t)).cloned().collect();
+    if wanted.is_empty() {
+        return Ok(trees);
+    }
+    let uid = uuid::Uuid::new_v4().to_string();
+    let count = wanted.len();
+    let Some(version) = webhook.review_version else {
+        return Err(fault("failed: no supported conversion review versions".into()));
+    };
+    let review = tree!({
+        "kind": "ConversionReview",
+        "apiVersion": format!("apiextensions.k8s.io/{version}"),
+        "request": tree!({ "uid": uid.as_str(), "desiredAPIVersion": api_version, "objects": wanted }),
+    });
+    let answer = presenter.webhooks.ask(&presenter.store, &webhook.config, &review, BOUNDS).await;
+    let answer = answer.map_err(|why| fault(format!("failed: {why}")))?;
+    let converted =
+        converted_objects(version, &uid, answer).map_err(|why| fault(format!("failed: {why}")))?;
+    if converted.len() != count {
+        return Err(fault(format!("returned {} objects, expected {count}", converted.len())));
+    }
+    let mut converted = converted.into_iter().enumerate();
+    let mut all = Vec::with_capacity(trees.len());
+    for original in trees {
+        if is_there(&original) {
+            all.push(original);
+            continue;
+        }
+        let Some((index, new)) = converted.next() else { break };
+        let at = (count > 1).then_some(index);
+        let new = checked(&original, new, api_version).map_err(|lie| fault(lie.told(at)))?;
+        all.push(new);
+    }
+    Ok(all)
+}
+
+/// The objects of an answer that is one, of that request, and a success.
+pub fn converted_objects(version: &str, uid: &str, mut answer: Value) -> Result<Vec<Value>, String> {
+    let expected = format!("apiextensions.k8s.io/{version}");
+    let (got_version, got_kind) =
+        (answer.str_at(&["apiVersion"]).unwrap_or_default(), answer.str_at(&["kind"]).unwrap_or_default());
+    if version == "v1" && (got_version != expected || got_kind != "ConversionReview") {
+        return Err(format!(
+            "expected webhook response of {expected}, Kind=ConversionReview, got {got_version}, Kind={got_kind}"
+        ));
+    }
+    let Some(response) = answer.get_mut("response").filter(|r| r.as_object().is_some()) else {
+        return Err("no response provided".into());
+    };
+    let got = response.str_at(&["uid"]).unwrap_or_default();
+    if version == "v1" && got != uid {
+        return Err(format!("expected response.uid={uid:?}, got {got:?}"));
+    }
+    let status = response.str_at(&["result", "status"]).unwrap_or_default();
+    if status != "Success" {
+        let message = response.str_at(&["result", "message"]).unwrap_or_default();
+        return Err(match message.is_empty() {
+            true => format!("response.result.status was '{status}', not 'Success'"),
+            false => message.to_owned(),
+        });
+    }
+    match response.get_mut("convertedObjects").map(std::mem::take) {
+        Some(Value::Array(objects)) => Ok(objects),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// What a webhook may not make of an object, and in which of its parts.
+#[derive(Debug)]
+pub enum Lie {
+    /// It has another type.
+    Type(String),
+    /// It is another object.
+    Object(String),
+    /// Its metadata say something else.
+    Metadata(String),
+}
+
+impl Lie {
+    /// In upstream's words, which name the place where there are several objects.
+    fn told(&self, at: Option<usize>) -> String {
+        match (self, at) {
+            (Lie::Type(why), None) => format!("returned invalid object at index 0: {why}"),
+            (Lie::Object(why), None) => format!("returned invalid object: {why}"),
+            (Lie::Metadata(why), None) => format!("returned invalid metadata: {why}"),
+            (Lie::Type(why) | Lie::Object(why), Some(index)) => {
+                format!("returned invalid converted object at index {index}: {why}")
+            }
+            (Lie::Metadata(why), Some(index)) => {
+                format!("returned invalid metadata in object at index {index}: {why}")
+            }
+        }
+    }
+}
+
+/// A converted object with the metadata of the original; of its own only labels and annotations are kept.
+pub fn checked(original: &Value, mut new: Value, api_version: &str) -> Result<Value, Lie> {
+    let text = |v: &Value, path: &[&str]| v.str_at(path).unwrap_or_default().to_owned();
+    let got = text(&new, &["apiVersion"]);
+    if got != api_version {
+        return Err(Lie::Type(format!("invalid groupVersion (expected {api_version}, received {got})")));
+    }
+    let (expected, got) = (text(original, &["kind"]), text(&new, &["kind"]));
+    if expected != got {
+        return Err(Lie::Type(format!("invalid kind (expected {expected}, received {got})")));
+    }
+    for (key, what) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
+        let (expected, got) = (text(original, &["metadata", key]), text(&new, &["metadata", key]));
+        if expected != got {
+            return Err(Lie::Object(format!("must have the same {what}: {expected} != {got}")));
+        }
+    }
+    let wrong = |what: &str, found: &Value| {
+        Lie::Metadata(format!("invalid {what} of type {} in converted object", goprint::type_name(found)))
+    };
+    let Some(mut answered) = new.get_mut("metadata").map(std::mem::take) else {
+        return Err(Lie::Metadata("missing metadata in converted object".into()));
+    };
+    if answered.as_object().is_none() {
+        return Err(wrong("metadata", &answered));
+    }
+    let mut metadata = original.get("metadata").and_then(Value::as_object).cloned().unwrap_or_else(Map::new);
+    for field in ["labels", "annotations"] {
+        let value = answered.get_mut(field).map(std::mem::take).unwrap_or_default();
+        if value.is_null() {
+            metadata.remove(field);
+            continue;
+        }
+        let Some(texts) = value.as_object() else {
+            return Err(wrong(&format!("metadata.{field}"), &value));
+        };
+        if let Some((key, other)) = texts.iter().find(|(_, v)| v.as_str().is_none()) {
+            let found = goprint::type_name(other);
+            let why = format!("metadata.{field}[{key}] must be a string, but is {found} in converted object");
+            return Err(Lie::Metadata(why));
+        }
+        let faults = match field {
+            "labels" => plinth_api::metadata::label_faults(Some(&value), format_args!("metadata.labels")),
+            // The name that upstream gives the field here.
+            _ => plinth_api::metadata::annotation_faults(Some(&value), format_args!("metadata.annotation")),
+        };
+        let faults: Vec<String> =
+            faults.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
+        match faults.as_slice() {
+            [] => drop(metadata.insert(field, value)),
+            [one] => return Err(Lie::Metadata(one.clone())),
+            several => return Err(Lie::Metadata(format!("[{}]", several.join(", ")))),
+        }
+    }
+    if let Some(object) = new.as_object_mut() {
+        object.insert("metadata", metadata);
+    }
+    Ok(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use plinth_codec::json;
+
+    use super::*;
+
+    fn parse(text: &str) -> Value {
+        json::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn answers_are_believed_only_when_they_fit() {
+        let rows = [
+            (r#"{}"#, "expected webhook response of"),
+            (r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1"}"#, "no response provided"),
+            (
+                r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","response":{"uid":"x"}}"#,
+                r#"expected response.uid="u", got "x""#,
+            ),
+            (
+                r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","response":{"uid":"u","result":{"status":"Failed","message":"no way"}}}"#,
+                "no way",
+            ),
+            (
+                r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","response":{"uid":"u","result":{}}}"#,
+                "response.result.status was ''",
+            ),
+        ];
+        for (answer, expected) in rows {
+            let fault = converted_objects("v1", "u", parse(answer)).unwrap_err();
+            assert!(fault.contains(expected), "{answer}: {fault}");
+        }
+        let good = r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","response":{"uid":"u","result":{"status":"Success"},"convertedObjects":[{}]}}"#;
+        assert_eq!(converted_objects("v1", "u", parse(good)).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn of_metadata_only_labels_and_annotations_may_change() {
+        let original = parse(
+            r#"{"apiVersion":"g/v1","kind":"K","metadata":{"name":"n","uid":"u","labels":{"a":"1"},"finalizers":["x/y"]}}"#,
+        );
+        let convert = |text: &str| checked(&original, parse(text), "g/v2");
+        let rows = [
+            (
+                r#"{"apiVersion":"g/v1","kind":"K"}"#,
+                "returned invalid object at index 0: invalid groupVersion (expected g/v2, received g/v1)",
+            ),
+            (
+                r#"{"apiVersion":"g/v2","kind":"L"}"#,
+                "returned invalid object at index 0: invalid kind (expected K, received L)",
+            ),
+            (
+                r#"{"apiVersion":"g/v2","kind":"K","metadata":{"name":"m","uid":"u"}}"#,
+                "returned invalid object: must have the same name: n != m",
+            ),
+            (
+                r#"{"apiVersion":"g/v2","kind":"K","metadata":{"name":"n","uid":"v"}}"#,
+                "returned invalid object: must have the same UID: u != v",
+            ),
+            (r#"{"apiVersion":"g/v2","kind":"K","metadata":[]}"#, "returned invalid object: must have the same name: n != "),
+            (
+                r#"{"apiVersion":"g/v2","kind":"K","metadata":{"name":"n","uid":"u","labels":{"a":1}}}"#,
+                "returned invalid metadata: metadata.labels[a] must be a string, but is int64 in converted object",
+            ),
+            (
+                r#"{"apiVersion":"g/v2","kind":"K","metadata":{"name":"n","uid":"u","annotations":"x"}}"#,
+                "returned invalid metadata: invalid metadata.annotations of type string in converted object",
+            ),
+            (
+                r#"{"apiVersion":"g/v2","kind":"K","metadata":{"name":"n","uid":"u","labels":{"-":"!"}}}"#,
+                "returned invalid metadata: [metadata.labels: Invalid value: \"-\": ",
+            ),
+        ];
+        for (answer, expected) in rows {
+            let lie = convert(answer).unwrap_err();
+            assert!(lie.told(None).starts_with(expected), "{answer}: {}", lie.told(None));
+        }
+        let lie = convert(r#"{"apiVersion":"g/v1","kind":"K"}"#).unwrap_err();
+        assert!(lie.told(Some(2)).starts_with("returned invalid converted object at index 2: "), "{lie:?}");
+        let good = convert(r#"{"apiVersion":"g/v2","kind":"K","metadata":{"name":"n","uid":"u","labels":{"b":"2"},"finalizers":[]},"spec":1}"#).unwrap();
+        assert_eq!(good.str_at(&["metadata", "labels", "b"]), Some("2"));
+        assert!(good.at(&["metadata", "labels", "a"]).is_none());
+        assert_eq!(good.at(&["metadata", "finalizers"]), original.at(&["metadata", "finalizers"]));
+    }
+}

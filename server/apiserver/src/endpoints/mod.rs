@@ -1,0 +1,120 @@
+//! Paths that are no resource: health, version, discovery, OpenAPI, metrics.
+
+mod backup;
+mod health;
+
+use hyper::header::HeaderValue;
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use plinth_codec::error::quoted;
+
+use crate::authn::service_account::discovery as openid_discovery;
+use crate::authz::AuthorizedPath;
+use crate::context::Server;
+use crate::published::{self, not_found_text, text};
+use plinth_api::api_error::ApiError;
+use plinth_api::request_info::PathError;
+use plinth_http::body::Body;
+use plinth_registry::discovery::root;
+
+/// Paths that `/` lists besides the API itself.
+const ENDPOINTS: &[&str] =
+    &["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
+
+/// Answers a request for such a path.
+///
+/// # Errors
+/// 404, 405, 406.
+pub async fn serve<B>(
+    server: &Server,
+    path: &AuthorizedPath,
+    request: &Request<B>,
+) -> Result<Response<Body>, ApiError> {
+    let Some(segments) = segments(path.as_str()) else { return Ok(not_found_text()) };
+    if !is_allowed(server, request.method(), &segments) {
+        return Err(ApiError::method_not_allowed());
+    }
+    match segments.as_slice() {
+        [] => Ok(json_text(root::paths(&published::catalog(&server.registry()), ENDPOINTS))),
+        ["version"] => Ok(json_text(root::version(&root::THIS))),
+        ["livez" | "readyz" | "healthz"] | ["livez" | "readyz" | "healthz", _] => {
+            Ok(health::serve(server, &segments, request.uri().query()))
+        }
+        ["metrics"] => Ok(text(
+            StatusCode::OK,
+            crate::metrics::CONTENT_TYPE,
+            server.metrics.render(&server.store.engine().stats()),
+        )),
+        ["plinth", "backup"] => Ok(backup::serve(server)),
+        [".well-known", "openid-configuration"] => {
+            Ok(openid(server, "application/json", |d| &d.configuration))
+        }
+        ["openid", "v1", "jwks"] => Ok(openid(server, openid_discovery::KEYS_TYPE, |d| &d.keys)),
+        ["openapi", rest @ ..] => server.documents.serve(&server.registry(), rest, request).await,
+        ["api"] | ["apis"] | ["api", _] | ["apis", _] | ["apis", _, _] => {
+            server.discovered.serve(&server.registry(), &segments, request)
+        }
+        _ => Ok(not_found_text()),
+    }
+}
+
+/// Whether a method may be used on a path. Upstream routes some paths by method, for GET alone; its other handlers answer every
+/// method as GET, and so does what nobody serves. Metrics are not reset by DELETE here, as they are upstream.
+fn is_allowed(server: &Server, method: &Method, segments: &[&str]) -> bool {
+    let is_for_get_alone = match segments {
+        ["version"] | [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => true,
+        ["plinth", "backup"] => true,
+        ["metrics"] => *method == Method::DELETE,
+        ["api", ..] => published::exists(&server.registry(), segments),
+        // Of groups upstream's aggregator answers, of all but its own.
+        ["apis", group] => *group == "apiregistration.k8s.io",
+        ["apis", group, _] => {
+            let registry = server.registry();
+            registry.has_builtin_group(group) && published::exists(&registry, segments)
+        }
+        _ => false,
+    };
+    *method == Method::GET || !is_for_get_alone
+}
+
+/// What relying parties read to check the tokens of service accounts.
+fn openid(
+    server: &Server,
+    content_type: &'static str,
+    part: fn(&openid_discovery::Documents) -> &Vec<u8>,
+) -> Response<Body> {
+    let Some(documents) = server.authenticator.discovery() else { return not_found_text() };
+    let mut response = text(StatusCode::OK, content_type, part(documents).clone());
+    let cached = HeaderValue::from_static(openid_discovery::CACHE_CONTROL);
+    response.headers_mut().insert(hyper::header::CACHE_CONTROL, cached);
+    response
+}
+
+/// The segments of a path; `None` for one with empty segments in it, which nothing is behind: it is not authorized as the path
+/// without them. Slashes at the end are ignored.
+fn segments(path: &str) -> Option<Vec<&str>> {
+    let path = path.strip_prefix('/')?.trim_end_matches('/');
+    if path.is_empty() {
+        return Some(Vec::new());
+    }
+    let segments: Vec<&str> = path.split('/').collect();
+    (!segments.contains(&"")).then_some(segments)
+}
+
+/// The answer to a path that is refused before anybody is asked, in the words of Go's `net/http` and of upstream's
+/// `WithRequestInfo`.
+pub fn refuse_path(error: PathError, uri: &Uri) -> Response<Body> {
+    const PLAIN: &str = "text/plain; charset=utf-8";
+    match error {
+        PathError::BadEscape => text(StatusCode::BAD_REQUEST, PLAIN, b"400 Bad Request".to_vec()),
+        PathError::NothingBehindVerb => {
+            let quoted = quoted(&uri.to_string());
+            let what =
+                format!("Internal Server Error: {quoted}: failed to create RequestInfo: {error}, {uri}\n");
+            text(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, what.into_bytes())
+        }
+    }
+}
+
+fn json_text(body: Vec<u8>) -> Response<Body> {
+    text(StatusCode::OK, "application/json", body)
+}

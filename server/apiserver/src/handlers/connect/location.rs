@@ -1,0 +1,423 @@
+//! Where a connection leads: the kubelet of a node, a port of a pod, an endpoint of a service.
+//!
+//! Upstream: kubernetes `pkg/registry/core/{pod,node,service}/strategy.go` and `…/storage`, `pkg/kubelet/client`.
+
+use std::net::IpAddr;
+
+use plinth_codec::Value;
+
+use super::super::Context;
+use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
+use plinth_storage::object;
+
+/// The port of a kubelet that names none.
+const KUBELET_PORT: i64 = 10250;
+
+/// Which certificates count at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scheme {
+    /// No TLS.
+    Http,
+    /// TLS, whoever answers.
+    Https,
+    /// TLS as the flags about kubelets say.
+    Kubelet,
+}
+
+/// Where to connect to, and what to ask there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Destination {
+    pub scheme: Scheme,
+    pub host: String,
+    pub port: u16,
+    /// Path and query.
+    pub target: String,
+    /// Whether the client chose the address, so that it may not be one of this machine.
+    pub guarded: bool,
+    /// What the error of a failed connection begins with.
+    pub failure: &'static str,
+}
+
+const BACKEND: &str = "error dialing backend";
+const SERVICE: &str = "error trying to reach service";
+
+/// `scheme:name:port`, `name:port` or `name` (k8s.io/apimachinery `util/net`, `SplitSchemeNamePort`).
+fn split(id: &str) -> Option<(Scheme, &str, &str)> {
+    let parts: Vec<&str> = id.split(':').collect();
+    let (scheme, name, port) = match parts.as_slice() {
+        [name] => ("", *name, ""),
+        [name, port] => ("", *name, *port),
+        [scheme, name, port] => (*scheme, *name, *port),
+        _ => return None,
+    };
+    let scheme = match scheme {
+        "" | "http" => Scheme::Http,
+        "https" => Scheme::Https,
+        _ => return None,
+    };
+    (!name.is_empty()).then_some((scheme, name, port))
+}
+
+/// Whether somebody who may proxy may be let to that address: not to what listens on this machine alone, as upstream
+/// (kubernetes `pkg/proxy/util`, `IsProxyableIP`).
+pub(super) fn is_proxyable(address: IpAddr) -> bool {
+    // ::ffff:127.0.0.1 leads to 127.0.0.1.
+    let address = address.to_canonical();
+    let is_link_local = match address {
+        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
+        IpAddr::V6(v6) => (v6.segments()[0] & 0xffc0) == 0xfe80,
+    };
+    !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || is_link_local)
+}
+
+/// An address that nobody is let to.
+pub(super) fn not_allowed() -> ApiError {
+    ApiError::bad_request("address not allowed")
+}
+
+/// An object of the request's namespace, or of the cluster, that says where the request goes on to.
+async fn read(cx: &Context, plural: &str, name: &str) -> Result<Value, ApiError> {
+    let read = cx.on_behalf(("", "v1", plural), name, Verb::Get)?;
+    let record = cx.server.store.newest(read.info.object_key(&read.resource)?).await?;
+    let record = record.ok_or_else(|| ApiError::not_found("", plural, name))?;
+    object::to_tree(&read.resource, &record)
+}
+
+/// Host and port of a node's kubelet.
+fn kubelet(node: &Value, preferred: &[String]) -> Result<(String, u16), String> {
+    let addresses = node.at(&["status", "addresses"]).and_then(Value::as_array).unwrap_or_default();
+    let of_type = |kind: &String| {
+        let found = addresses.iter().find(|a| a.str_at(&["type"]) == Some(kind));
+        found.and_then(|a| a.str_at(&["address"])).filter(|address| !address.is_empty())
+    };
+    let host = preferred.iter().find_map(of_type).ok_or_else(|| {
+        let known: Vec<String> = addresses
+            .iter()
+            .map(|a| {
+                format!(
+                    "{{{} {}}}",
+                    a.str_at(&["type"]).unwrap_or_default(),
+                    a.str_at(&["address"]).unwrap_or_default()
+                )
+            })
+            .collect();
+        format!("no preferred addresses found; known addresses: [{}]", known.join(" "))
+    })?;
+    let port = node.at(&["status", "daemonEndpoints", "kubeletEndpoint", "Port"]).and_then(Value::as_int);
+    let port = port.filter(|port| *port > 0).unwrap_or(KUBELET_PORT);
+    Ok((host.to_owned(), u16::try_from(port).map_err(|_| format!("port {port} is out of range"))?))
+}
+
+async fn kubelet_of(cx: &Context, node: &str, target: String) -> Result<Destination, ApiError> {
+    let node = read(cx, "nodes", node).await?;
+    // Upstream's error has no reason: it is none of the API's own.
+    let (host, port) = kubelet(&node, &cx.server.kubelets.address_types)
+        .map_err(|why| ApiError::new(500, Reason::Unknown, why))?;
+    Ok(Destination { scheme: Scheme::Kubelet, host, port, target, guarded: false, failure: BACKEND })
+}
+
+/// The container that is meant.
+fn container<'a>(pod: &'a Value, options: &'a Value) -> Result<&'a str, ApiError> {
+    let list = |part: &str| pod.at(&["spec", part]).and_then(Value::as_array).unwrap_or_default();
+    let names = |part: &str| -> Vec<&'a str> { list_names(pod, part) };
+    let pod_name = metadata::text(pod, "name");
+    let given = options.str_at(&["container"]).unwrap_or_default();
+    if !given.is_empty() {
+        let known =
+            ["containers", "initContainers", "ephemeralContainers"].iter().any(|p| names(p).contains(&given));
+        return match known {
+            true => Ok(given),
+            false => Err(ApiError::bad_request(format!("container {given} is not valid for pod {pod_name}"))),
+        };
+    }
+    match list("containers") {
+        [only] => Ok(only.str_at(&["name"]).unwrap_or_default()),
+        [] => Err(ApiError::bad_request(format!("a container name must be specified for pod {pod_name}"))),
+        _ => {
+            let mut what = format!(
+                "a container name must be specified for pod {pod_name}, choose one of: [{}]",
+                names("containers").join(" ")
+            );
+            for (part, word) in [("initContainers", "init"), ("ephemeralContainers", "ephemeral")] {
+                if !list(part).is_empty() {
+                    what.push_str(&format!(" or one of the {word} containers: [{}]", names(part).join(" ")));
+                }
+            }
+            Err(ApiError::bad_request(what))
+        }
+    }
+}
+
+fn list_names<'a>(pod: &'a Value, part: &str) -> Vec<&'a str> {
+    let list = pod.at(&["spec", part]).and_then(Value::as_array).unwrap_or_default();
+    list.iter().filter_map(|c| c.str_at(&["name"])).collect()
+}
+
+/// The kubelet that a container runs under; `None` for the log of a pod that has no node yet.
+pub(super) async fn of_container(
+    cx: &Context,
+    pod: &Value,
+    subresource: &str,
+    options: &Value,
+) -> Result<Option<Destination>, ApiError> {
+    let (namespace, name) = (metadata::text(pod, "namespace"), metadata::text(pod, "name"));
+    let container = match subresource {
+        "portforward" => "",
+        _ => container(pod, options)?,
+    };
+    let node = pod.str_at(&["spec", "nodeName"]).unwrap_or_default();
+    if node.is_empty() {
+        return match subresource {
+            "log" => Ok(None),
+            _ => Err(ApiError::bad_request(format!("pod {name} does not have a host assigned"))),
+        };
+    }
+    let verb = match subresource {
+        "log" => "containerLogs",
+        "portforward" => "portForward",
+        verb => verb,
+    };
+    let mut target = format!("/{verb}/{namespace}/{name}");
+    if !container.is_empty() {
+        target = format!("{target}/{container}");
+    }
+    let query = match subresource {
+        "portforward" => cx.raw_query.clone().unwrap_or_default(),
+        "log" => log_query(options),
+        _ => stream_query(options),
+    };
+    if !query.is_empty() {
+        target = format!("{target}?{query}");
+    }
+    kubelet_of(cx, node, target).await.map(Some)
+}
+
+fn flag(options: &Value, key: &str) -> bool {
+    options.get(key).and_then(Value::as_bool) == Some(true)
+}
+
+fn log_query(options: &Value) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    for key in ["follow", "previous", "timestamps"] {
+        if flag(options, key) {
+            query.append_pair(key, "true");
+        }
+    }
+    for key in ["sinceSeconds", "tailLines", "limitBytes"] {
+        if let Some(number) = options.get(key).and_then(Value::as_int) {
+            query.append_pair(key, &number.to_string());
+        }
+    }
+    for key in ["sinceTime", "stream"] {
+        if let Some(text) = options.str_at(&[key]) {
+            query.append_pair(key, text);
+        }
+    }
+    query.finish()
+}
+
+/// The kubelet's names for the streams of exec and attach.
+fn stream_query(options: &Value) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    let streams = [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];
+    for (_, theirs) in streams.iter().filter(|(ours, _)| flag(options, ours)) {
+        query.append_pair(theirs, "1");
+    }
+    let command = options.get("command").and_then(Value::as_array).unwrap_or_default();
+    for word in command.iter().filter_map(Value::as_str) {
+        query.append_pair("command", word);
+    }
+    query.finish()
+}
+
+fn with_query(cx: &Context, path: &str) -> String {
+    match &cx.raw_query {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    }
+}
+
+/// A port of a pod: the one named, else the first that a container has.
+pub(super) async fn of_pod_port(cx: &Context, path: &str) -> Result<Destination, ApiError> {
+    let id = &cx.info.name;
+    let invalid = || ApiError::bad_request(format!("invalid pod request {id:?}"));
+    let (scheme, name, port) = split(id).ok_or_else(invalid)?;
+    let pod = read(cx, "pods", name).await?;
+    let host = pod.str_at(&["status", "podIP"]).unwrap_or_default();
+    let ports = pod.at(&["spec", "containers"]).and_then(Value::as_array).unwrap_or_default();
+    let first =
+        ports.iter().flat_map(|c| c.get("ports").and_then(Value::as_array).unwrap_or_default()).next();
+    let first = first.and_then(|p| p.get("containerPort")).and_then(Value::as_int);
+    let default = match scheme {
+        Scheme::Http => 80,
+        _ => 443,
+    };
+    let port = match port {
+        "" => first.and_then(|port| u16::try_from(port).ok()).unwrap_or(default),
+        port => port.parse().map_err(|_| invalid())?,
+    };
+    if !host.parse().is_ok_and(is_proxyable) {
+        return Err(not_allowed());
+    }
+    let target = with_query(cx, path);
+    Ok(Destination { scheme, host: host.to_owned(), port, target, guarded: true, failure: SERVICE })
+}
+
+/// A ready endpoint of a service, found by the name or number of its port.
+pub(super) async fn of_service(cx: &Context, path: &str) -> Result<Destination, ApiError> {
+    let id = &cx.info.name;
+    let invalid = || ApiError::bad_request(format!("invalid service request {id:?}"));
+    let (scheme, name, port) = split(id).ok_or_else(invalid)?;
+    let service = read(cx, "services", name).await?;
+    let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
+    // A number stands for the port that has it; endpoints know names alone.
+    let by_number = port.parse::<i64>().ok();
+    let wanted = match by_number {
+        Some(number) => {
+            let found = ports.iter().find(|p| p.get("port").and_then(Value::as_int) == Some(number));
+            let missing = || {
+                ApiError::new(
+                    503,
+                    Reason::ServiceUnavailable,
+                    format!("no service port {number} found for service {name:?}"),
+                )
+            };
+            found.and_then(|p| p.str_at(&["name"]).or(Some(""))).ok_or_else(missing)?
+        }
+        None => port,
+    };
+    let slices =
+        cx.registry.get("discovery.k8s.io", "v1", "endpointslices").ok_or_else(ApiError::no_such_resource)?;
+    let slices = cx.server.store.objects(slices, &cx.info.namespace).await?;
+    let own =
+        |slice: &&Value| slice.str_at(&["metadata", "labels", "kubernetes.io/service-name"]) == Some(name);
+    let found = slices.iter().filter(own).find_map(|slice| endpoint(slice, wanted));
+    let none = || {
+        let what = format!("no endpoints available for service {id:?}");
+        ApiError::new(503, Reason::ServiceUnavailable, what)
+    };
+    let (host, port) = found.ok_or_else(none)?;
+    Ok(Destination { scheme, host, port, target: with_query(cx, path), guarded: true, failure: SERVICE })
+}
+
+/// The first ready address of a slice that has the port; without a name the first port counts.
+fn endpoint(slice: &Value, port: &str) -> Option<(String, u16)> {
+    let ports = slice.get("ports").and_then(Value::as_array).unwrap_or_default();
+    let port = ports.iter().find(|p| port.is_empty() || p.str_at(&["name"]).unwrap_or_default() == port)?;
+    let number = u16::try_from(port.get("port").and_then(Value::as_int)?).ok()?;
+    let endpoints = slice.get("endpoints").and_then(Value::as_array).unwrap_or_default();
+    let ready = |e: &&Value| e.at(&["conditions", "ready"]).and_then(Value::as_bool) != Some(false);
+    let address =
+        endpoints.iter().filter(ready).find_map(|e| e.get("addresses")?.as_array()?.first()?.as_str())?;
+    Some((address.to_owned(), number))
+}
+
+/// The kubelet itself, or another port of its node.
+pub(super) async fn of_node(cx: &Context, path: &str) -> Result<Destination, ApiError> {
+    let id = &cx.info.name;
+    let invalid = || ApiError::bad_request(format!("invalid node request {id:?}"));
+    let (scheme, name, port) = split(id).ok_or_else(invalid)?;
+    let mut destination = kubelet_of(cx, name, with_query(cx, path)).await?;
+    // What the name of a host stands for is looked up, and checked, when the connection is made.
+    if destination.host.parse().is_ok_and(|address| !is_proxyable(address)) {
+        return Err(not_allowed());
+    }
+    destination.failure = SERVICE;
+    destination.guarded = true;
+    if !port.is_empty() {
+        let port: u16 = port.parse().map_err(|_| invalid())?;
+        if port != destination.port {
+            destination.port = port;
+            destination.scheme = scheme;
+        }
+    }
+    Ok(destination)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::json;
+
+    fn parse(text: &str) -> Value {
+        json::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn names_with_scheme_and_port() {
+        let rows = [
+            ("web", Some((Scheme::Http, "web", ""))),
+            ("web:http", Some((Scheme::Http, "web", "http"))),
+            ("https:web:443", Some((Scheme::Https, "web", "443"))),
+            ("ftp:web:21", None),
+            (":80", None),
+            ("a:b:c:d", None),
+        ];
+        for (id, expected) in rows {
+            assert_eq!(split(id), expected, "{id}");
+        }
+    }
+
+    #[test]
+    fn a_kubelet_has_the_first_preferred_address() {
+        let preferred: Vec<String> = ["Hostname", "InternalIP"].map(str::to_owned).to_vec();
+        let rows = [
+            (
+                r#"{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"},{"type":"Hostname","address":"n"}]}}"#,
+                Ok(("n".to_owned(), 10250)),
+            ),
+            (
+                r#"{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":1234}}}}"#,
+                Ok(("10.0.0.1".to_owned(), 1234)),
+            ),
+            (
+                r#"{"status":{"addresses":[{"type":"ExternalIP","address":"1.2.3.4"}]}}"#,
+                Err("no preferred addresses found; known addresses: [{ExternalIP 1.2.3.4}]".to_owned()),
+            ),
+        ];
+        for (node, expected) in rows {
+            assert_eq!(kubelet(&parse(node), &preferred), expected, "{node}");
+        }
+    }
+
+    #[test]
+    fn which_container_is_meant() {
+        let pod = |containers: &str| parse(&format!(r#"{{"metadata":{{"name":"p"}},"spec":{containers}}}"#));
+        // spec, options, container or message
+        let rows = [
+            (r#"{"containers":[{"name":"a"}]}"#, "{}", Ok("a")),
+            (r#"{"containers":[{"name":"a"},{"name":"b"}]}"#, r#"{"container":"b"}"#, Ok("b")),
+            (
+                r#"{"containers":[{"name":"a"},{"name":"b"}],"initContainers":[{"name":"i"}]}"#,
+                "{}",
+                Err("a container name must be specified for pod p, choose one of: [a b] or one of the init containers: [i]"),
+            ),
+            (r#"{"containers":[{"name":"a"}]}"#, r#"{"container":"z"}"#, Err("container z is not valid for pod p")),
+        ];
+        for (spec, options, expected) in rows {
+            let (pod, options) = (pod(spec), parse(options));
+            let found = container(&pod, &options).map_err(|e| e.message);
+            assert_eq!(found, expected.map_err(str::to_owned), "{spec} {options:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_kubelet_is_asked() {
+        let options = parse(r#"{"stdin":true,"stdout":true,"tty":false,"command":["sh","-c","a b"]}"#);
+        assert_eq!(stream_query(&options), "input=1&output=1&command=sh&command=-c&command=a+b");
+        let options = parse(r#"{"follow":true,"tailLines":5}"#);
+        assert_eq!(log_query(&options), "follow=true&tailLines=5");
+    }
+
+    #[test]
+    fn a_ready_endpoint_with_the_port() {
+        let slice = parse(
+            r#"{"ports":[{"name":"http","port":8080},{"name":"m","port":9}],"endpoints":[{"addresses":["10.0.0.1"],"conditions":{"ready":false}},{"addresses":["10.0.0.2"]}]}"#,
+        );
+        assert_eq!(endpoint(&slice, "m"), Some(("10.0.0.2".to_owned(), 9)));
+        assert_eq!(endpoint(&slice, ""), Some(("10.0.0.2".to_owned(), 8080)));
+        assert_eq!(endpoint(&slice, "other"), None);
+    }
+}

@@ -1,0 +1,139 @@
+//! Requests that go on to a kubelet, a pod or a service: log, exec, attach, portforward and proxy.
+//!
+//! `location` says where to, `forward` carries the bytes, HTTP or whatever an `Upgrade` makes of the connection (SPDY,
+//! WebSocket). What comes back is passed on as it is: links in proxied HTML are not rewritten. Upstream: kubernetes
+//! `pkg/registry/core/pod/rest` and k8s.io/apimachinery `pkg/util/proxy`.
+
+mod forward;
+mod location;
+
+use hyper::header::{HeaderValue, LOCATION};
+use hyper::{Method, Response, StatusCode};
+use plinth_codec::{tree, Value};
+
+use super::Context;
+use crate::authz::{Attributes, RequestAttributes};
+use crate::context::{AdmissionRequest, Operation};
+use plinth_api::api_error::ApiError;
+use plinth_api::query::parameters;
+use plinth_api::request_info::Verb;
+use plinth_http::body::Body;
+use plinth_http::request_body::RequestBody;
+use plinth_storage::object;
+
+/// The subresources that go on to somewhere else.
+pub const SUBRESOURCES: &[&str] = &["attach", "exec", "log", "portforward", "proxy"];
+/// Those of which GET is what POST is.
+const OF_CREATORS: &[&str] = &["attach", "exec", "portforward"];
+
+/// Passes a request on.
+///
+/// # Errors
+/// 400 and 404 where there is nowhere to go, 500 and 503 when nobody is there.
+pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
+    let upgrade = cx.upgrade.take();
+    if OF_CREATORS.contains(&cx.info.subresource.as_str()) {
+        may_create(&cx).await?;
+    }
+    let options = options_of(&cx);
+    let operation = if cx.info.subresource == "log" { None } else { Some(Operation::Connect) };
+    if let Some(operation) = operation {
+        let mut options = options.clone();
+        let call = AdmissionRequest::new(&cx, operation, None);
+        cx.server.admission.mutate(&call, &mut options).await?;
+        cx.server.admission.validate(&call, &options).await?;
+    }
+    let destination = match (cx.resource.plural(), cx.info.subresource.as_str()) {
+        (plural, "proxy") => {
+            let path = if cx.info.tail.is_empty() { "/" } else { cx.info.tail.as_str() };
+            let destination = match plural {
+                "pods" => location::of_pod_port(&cx, path).await?,
+                "services" => location::of_service(&cx, path).await?,
+                _ => location::of_node(&cx, path).await?,
+            };
+            // As upstream: only where there is somewhere to go, and no upgrade (k8s.io/apimachinery
+            // `pkg/util/proxy/upgradeaware.go`).
+            let is_read = matches!(cx.method, Method::GET | Method::HEAD);
+            if cx.info.tail.is_empty() && is_read && upgrade.is_none() {
+                return redirect(&cx);
+            }
+            destination
+        }
+        (_, subresource) => {
+            let pod = read_pod(&cx).await?;
+            match location::of_container(&cx, &pod, subresource, &options).await? {
+                Some(destination) => destination,
+                // A pod without a node has said nothing yet.
+                None => return Ok(Response::new(Body::empty())),
+            }
+        }
+    };
+    forward::forward(&cx, upgrade, body, destination).await
+}
+
+/// Whether the user may create what is connected to, whatever the method: a WebSocket begins with GET, so that who may only read
+/// the subresource could run commands (kubernetes `pkg/registry/core/pod/rest/authorize.go`).
+async fn may_create(cx: &Context) -> Result<(), ApiError> {
+    if cx.info.verb == Verb::Create {
+        return Ok(());
+    }
+    let asked = RequestAttributes::read(&cx.method, None, None);
+    let question = Attributes { verb: Verb::Create.as_str(), ..asked.of_resource(&cx.user, &cx.info) };
+    let decision = cx.server.authorizer.authorize(&question).await;
+    match (decision.allowed(), decision.error) {
+        (true, _) => Ok(()),
+        (false, Some(fault)) => Err(ApiError::internal(fault)),
+        (false, None) => {
+            let (group, plural) = (&cx.info.group, &cx.info.resource);
+            Err(ApiError::forbidden(group, plural, &cx.info.name, &decision.reason.to_string()))
+        }
+    }
+}
+
+async fn read_pod(cx: &Context) -> Result<Value, ApiError> {
+    let record = cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?;
+    object::to_tree(&cx.resource, &record.ok_or_else(|| cx.not_found())?)
+}
+
+/// The options of a connection, from its query: what admission looks at, and what the kubelet is asked.
+fn options_of(cx: &Context) -> Value {
+    let kind = cx.resource.row.subresource(&cx.info.subresource).map_or("", |row| row.gvk.kind.as_str());
+    let mut options = tree!({ "kind": kind, "apiVersion": "v1" });
+    let Some(object) = options.as_object_mut() else { return options };
+    let mut command = Vec::new();
+    for (key, value) in parameters(cx.raw_query.as_deref().unwrap_or_default()) {
+        // Of an option given twice the first counts.
+        if object.contains(&key) {
+            continue;
+        }
+        match &*key {
+            "command" => command.push(Value::from(&*value)),
+            "container" | "path" | "stream" | "sinceTime" => {
+                object.insert(&*key, &*value);
+            }
+            "stdin" | "stdout" | "stderr" | "tty" | "follow" | "previous" | "timestamps" => {
+                object.insert(&*key, !matches!(&*value, "false" | "0"));
+            }
+            "sinceSeconds" | "tailLines" | "limitBytes" => {
+                if let Ok(number) = value.parse::<i64>() {
+                    object.insert(&*key, number);
+                }
+            }
+            _ => {}
+        }
+    }
+    if !command.is_empty() {
+        object.insert("command", command);
+    }
+    options
+}
+
+/// Relative links only work below a slash.
+fn redirect(cx: &Context) -> Result<Response<Body>, ApiError> {
+    let query = cx.raw_query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
+    let target = HeaderValue::try_from(format!("{}/{query}", cx.uri.path())).map_err(ApiError::internal)?;
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    response.headers_mut().insert(LOCATION, target);
+    Ok(response)
+}

@@ -1,0 +1,533 @@
+//! delete and deletecollection: in two phases where finalizers, grace periods or a namespace's content ask
+//! for it.
+//!
+//! Upstream: k8s.io/apiserver `pkg/registry/rest/delete.go` and `pkg/registry/generic/registry/store.go`.
+
+use bytes::Bytes;
+use hyper::{Response, StatusCode};
+use plinth_codec::negotiate::Shape;
+use plinth_codec::time::Timestamp;
+use plinth_codec::{tree, Map, Value};
+use plinth_engine::{At, Record, Snapshot, Transaction};
+use std::time::{Duration, SystemTime};
+
+use super::delete_options::Options;
+use super::{list, respond, write, Context};
+use crate::allocation;
+use crate::authz::{Attributes, ResourceTarget};
+use crate::context::{AdmissionRequest, Operation};
+use crate::custom_resources::present;
+use crate::representation::{Item, Representation};
+use crate::selection::Selection;
+use plinth_api::api_error::ApiError;
+use plinth_api::field;
+use plinth_api::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
+use plinth_http::body::Body;
+use plinth_http::request_body::RequestBody;
+use plinth_kinds::Deletion;
+use plinth_registry::key;
+use plinth_storage::departing::Departing;
+use plinth_storage::stored::Head;
+use plinth_storage::{object, unchanged, Fetched};
+
+/// How often a delete is tried again when another write came between.
+const ATTEMPTS: usize = 256;
+/// Objects that one step of a deletecollection reads.
+const COLLECTION_STEP: usize = 500;
+
+/// What became of the object.
+pub(super) enum Deleted {
+    /// It is gone; this is its last state, and the revision of the deletion.
+    Gone { last: Bytes, revision: plinth_engine::Revision },
+    /// It is gone, and nothing is known of it.
+    Unreadable,
+    /// It stays for now, marked.
+    Kept { value: Bytes, revision: plinth_engine::Revision },
+}
+
+pub(super) async fn delete(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
+    let representation = cx.representation(Shape::Object)?;
+    let options = Options::of(&cx, incoming).await?;
+    let says_nothing = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
+    if says_nothing && cx.resource.plural() == "jobs" && cx.resource.strategy.orphans_by_default {
+        cx.warnings.add("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
+    }
+    let object_key = cx.info.object_key(&cx.resource)?;
+    match delete_object(&cx, object_key, &cx.info.name, &options).await? {
+        Deleted::Gone { last, revision } if cx.resource.strategy.answers_deleted_object => {
+            let mut out = Vec::with_capacity(last.len() + 128);
+            representation.object(&Item::new(&last, revision)?, &mut out)?;
+            Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
+        }
+        Deleted::Unreadable => answer_status(&cx, &representation, ""),
+        Deleted::Gone { last, .. } => {
+            let uid =
+                plinth_storage::stored::Stored::parse(&last).map_err(ApiError::internal)?.uid().to_owned();
+            answer_status(&cx, &representation, &uid)
+        }
+        Deleted::Kept { value, revision } => {
+            let mut out = Vec::with_capacity(value.len() + 128);
+            representation.object(&Item::new(&value, revision)?, &mut out)?;
+            let code =
+                if options.orphan_dependents == Some(false) { StatusCode::ACCEPTED } else { StatusCode::OK };
+            Ok(respond(code, representation.content_type(Shape::Object), out))
+        }
+    }
+}
+
+/// The Status of a deletion; upstream gives it no code and puts the plural into `details.kind`.
+fn answer_status(
+    cx: &Context,
+    representation: &Representation,
+    uid: &str,
+) -> Result<Response<Body>, ApiError> {
+    let mut details = Map::new();
+    let parts = [
+        ("name", cx.info.name.as_str()),
+        ("group", cx.resource.group()),
+        ("kind", cx.resource.plural()),
+        ("uid", uid),
+    ];
+    for (key, value) in parts.into_iter().filter(|(_, value)| !value.is_empty()) {
+        details.insert(key, value);
+    }
+    let status = tree!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": Map::new(),
+        "status": "Success",
+        "details": details,
+    });
+    let mut out = Vec::with_capacity(256);
+    representation.write_tree(&status, &mut out)?;
+    Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
+}
+
+/// Deletes the object of that key, which is the one that `cx` names or one of its collection.
+///
+/// # Errors
+/// Everything that a delete can answer.
+pub(super) async fn delete_object(
+    cx: &Context,
+    object_key: Vec<u8>,
+    name: &str,
+    options: &Options,
+) -> Result<Deleted, ApiError> {
+    let (group, plural) = (cx.resource.group(), cx.resource.plural());
+    if let Some(why) = (cx.resource.strategy.refuses_delete)(name) {
+        return Err(ApiError::forbidden(group, plural, name, why));
+    }
+    if options.ignore_store_read_error {
+        return delete_unreadable(cx, object_key, name).await;
+    }
+    for _ in 0..ATTEMPTS {
+        let live = cx.server.store.newest(object_key.clone()).await?;
+        let live =
+            live.ok_or_else(|| ApiError::not_found(cx.resource.group(), cx.resource.plural(), name))?;
+        if let Some(deleted) = delete_once(cx, name, options, live).await? {
+            return Ok(deleted);
+        }
+    }
+    Err(ApiError::modified(cx.resource.group(), cx.resource.plural(), name))
+}
+
+/// Deletes what cannot be read: without admission, finalizers or preconditions, since nothing of it is known.
+///
+/// # Errors
+/// 403 without the permission of its own verb, 422 for an object that can be read, 404 for one that is not there.
+async fn delete_unreadable(cx: &Context, object_key: Vec<u8>, name: &str) -> Result<Deleted, ApiError> {
+    const VERB: &str = "unsafe-delete-ignore-read-errors";
+    let (group, plural) = (cx.resource.group(), cx.resource.plural());
+    // The name is that of the path, or one of the collection.
+    let target = ResourceTarget { name, ..ResourceTarget::of(&cx.info) };
+    let decision = cx.server.authorizer.authorize(&Attributes::resource(&cx.user, VERB, target)).await;
+    if !decision.allowed() {
+        let why = format!("not permitted to do {VERB:?}, reason: {}", decision.reason);
+        return Err(ApiError::forbidden(group, plural, name, &why));
+    }
+    let readable = match cx.server.store.newest(object_key.clone()).await {
+        Ok(None) => return Err(ApiError::not_found(group, plural, name)),
+        Ok(Some(record)) => object::to_tree(&cx.resource, &record).is_ok(),
+        Err(_) => false,
+    };
+    if readable {
+        let why = "is exclusively used to delete corrupt object(s), try again by removing this option";
+        let cause = field::invalid("ignoreStoreReadErrorWithClusterBreakingPotential", true, why);
+        return Err(ApiError::invalid(group, plural, name, vec![cause]));
+    }
+    match cx.server.store.commit(Transaction::new().delete(object_key)).await? {
+        Some(_) => Ok(Deleted::Unreadable),
+        None => Err(ApiError::modified(group, plural, name)),
+    }
+}
+
+/// One attempt; `None` when another write came between.
+async fn delete_once(
+    cx: &Context,
+    name: &str,
+    options: &Options,
+    live: Fetched,
+) -> Result<Option<Deleted>, ApiError> {
+    let old = object::to_tree(&cx.resource, &cx.present(live.clone()).await?)?;
+    let namespace = metadata::text(&old, "namespace").to_owned();
+    let mut call = AdmissionRequest::new(cx, Operation::Delete, Some(&old));
+    (call.name, call.namespace, call.dry_run) = (name, &namespace, options.is_dry_run());
+    cx.server.admission.mutate(&call, &mut Value::Null).await?;
+    check_preconditions(cx, name, options, &old)?;
+    cx.server.admission.validate(&call, &Value::Null).await?;
+    let mut new = old.clone();
+    let keep = mark(cx, options, &mut new);
+    if let Some(metadata) = new.object_at_mut(&["metadata"]) {
+        metadata.remove("resourceVersion");
+    }
+    let value = cx.to_stored(new).await?;
+    if !keep {
+        if options.is_dry_run() {
+            let last = cx.present_value(value).await?;
+            return Ok(Some(Deleted::Gone { last, revision: live.mod_revision }));
+        }
+        let transaction = Transaction::new().require(unchanged(&live)).delete(live.key.clone());
+        let transaction = allocation::release(cx, &old).add_to(transaction.having_read(live.into_record()));
+        let Some(committed) = cx.server.store.commit(transaction).await? else { return Ok(None) };
+        let last = cx.present_value(value).await?;
+        return Ok(Some(Deleted::Gone { last, revision: committed.revision }));
+    }
+    let revision = live.mod_revision;
+    if options.is_dry_run() || value == live.value {
+        let value = cx.present_value(value).await?;
+        return Ok(Some(Deleted::Kept { value, revision }));
+    }
+    let transaction = Transaction::new()
+        .require(unchanged(&live))
+        .put(live.key.clone(), cx.server.store.seal(&live.key, value.clone())?);
+    let transaction = transaction.having_read(live.into_record());
+    let Some(committed) = cx.server.store.commit(transaction).await? else { return Ok(None) };
+    let value = cx.present_value(value).await?;
+    Ok(Some(Deleted::Kept { value, revision: committed.revision }))
+}
+
+/// UID and resourceVersion that the client wants to delete.
+///
+/// # Errors
+/// 409.
+pub(super) fn check_preconditions(
+    cx: &Context,
+    name: &str,
+    options: &Options,
+    old: &Value,
+) -> Result<(), ApiError> {
+    let (group, kind) = (cx.resource.group(), cx.resource.row.kind.as_str());
+    let (uid, version) = (metadata::text(old, "uid"), metadata::text(old, "resourceVersion"));
+    if let Some(given) = options.uid.as_deref().filter(|given| *given != uid) {
+        let why = format!("the UID in the precondition ({given}) does not match the UID in record ({uid}). The object might have been deleted and then recreated");
+        return Err(ApiError::conflict(group, kind, name, &why));
+    }
+    if let Some(given) = options.resource_version.as_deref().filter(|given| *given != version) {
+        let why = format!("the ResourceVersion in the precondition ({given}) does not match the ResourceVersion in record ({version}). The object might have been modified");
+        return Err(ApiError::conflict(group, kind, name, &why));
+    }
+    Ok(())
+}
+
+/// Marks the object as deletion asks for; true when it has to stay for now.
+fn mark(cx: &Context, options: &Options, new: &mut Value) -> bool {
+    let strategy = cx.resource.strategy;
+    let was_deleting = metadata::is_deleting(new);
+    if strategy.deletion == Deletion::Definition && !was_deleting {
+        // The first request only asks for the objects to go.
+        plinth_kinds::definitions::mark_deleted(new);
+        return true;
+    }
+    // What goes gracefully goes as it was asked to at first; only a shorter grace period is taken.
+    if !(strategy.deletion == Deletion::Pod && is_pending(options, new)) {
+        set_collector_finalizers(cx, options, new);
+    }
+    let waits_for_finalizers = !metadata::finalizers(new).is_empty();
+    match strategy.deletion {
+        Deletion::Pod => {
+            let graceful = mark_pod(options, new, was_deleting);
+            graceful || waits_for_finalizers
+        }
+        Deletion::Namespace => {
+            if !was_deleting {
+                mark_now(new, None);
+                if let Some(status) = new.object_at_mut(&["status"]) {
+                    status.insert("phase", "Terminating");
+                }
+            }
+            let own = new.at(&["spec", "finalizers"]).and_then(Value::as_array);
+            own.is_some_and(|f| !f.is_empty()) || waits_for_finalizers
+        }
+        Deletion::Plain | Deletion::Definition => {
+            if waits_for_finalizers && !was_deleting {
+                mark_now(new, Some(0));
+            }
+            waits_for_finalizers
+        }
+    }
+}
+
+fn mark_now(object: &mut Value, grace: Option<i64>) {
+    mark_at(object, SystemTime::now(), grace);
+}
+
+fn mark_at(object: &mut Value, when: SystemTime, grace: Option<i64>) {
+    let Some(metadata) = object.object_at_mut(&["metadata"]) else { return };
+    metadata.insert("deletionTimestamp", Timestamp::from(when).to_rfc3339());
+    if let Some(grace) = grace {
+        metadata.insert("deletionGracePeriodSeconds", grace);
+    }
+    if let Some(generation) = metadata.get("generation").and_then(Value::as_int).filter(|g| *g > 0) {
+        metadata.insert("generation", generation.saturating_add(1));
+    }
+}
+
+/// Whether a grace period runs that the request does not shorten.
+fn is_pending(options: &Options, pod: &Value) -> bool {
+    let pending = pod.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int).unwrap_or(0);
+    let shorter = options.grace_period_seconds.is_some_and(|asked| asked < pending);
+    metadata::is_deleting(pod) && pending > 0 && !shorter
+}
+
+/// A bound pod that runs gets its grace period; true when it stays to use it
+/// (kubernetes `pkg/registry/core/pod/strategy.go`, `CheckGracefulDelete`).
+fn mark_pod(options: &Options, pod: &mut Value, was_deleting: bool) -> bool {
+    let asked = options.grace_period_seconds.map(|s| if s < 0 { 1 } else { s });
+    if was_deleting {
+        let pending =
+            pod.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int).unwrap_or(0);
+        return match asked {
+            _ if pending == 0 => false,
+            // Only a shorter grace period counts.
+            Some(asked) if asked < pending => {
+                shorten(pod, pending, asked);
+                asked > 0
+            }
+            _ => true,
+        };
+    }
+    let wanted = asked.or_else(|| pod.at(&["spec", "terminationGracePeriodSeconds"]).and_then(Value::as_int));
+    let bound = pod.str_at(&["spec", "nodeName"]).is_some_and(|n| !n.is_empty());
+    let over = matches!(pod.str_at(&["status", "phase"]), Some("Succeeded" | "Failed"));
+    let grace = match wanted {
+        _ if !bound || over => 0,
+        Some(seconds) if seconds < 0 => 1,
+        Some(seconds) => seconds,
+        None => 0,
+    };
+    let until = SystemTime::now().checked_add(Duration::from_secs(grace.unsigned_abs()));
+    mark_at(pod, until.unwrap_or_else(SystemTime::now), Some(grace));
+    grace > 0
+}
+
+fn read_time(text: &str) -> Option<SystemTime> {
+    let seconds = Timestamp::parse(text).ok()?.seconds;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(seconds).ok()?))
+}
+
+/// Moves the end of a grace period forward, never into the past.
+fn shorten(pod: &mut Value, pending: i64, asked: i64) {
+    let Some(metadata) = pod.object_at_mut(&["metadata"]) else { return };
+    let set = metadata.get("deletionTimestamp").and_then(Value::as_str).and_then(read_time);
+    let now = SystemTime::now();
+    let moved = set
+        .and_then(|t| t.checked_sub(Duration::from_secs(pending.unsigned_abs())))
+        .and_then(|t| t.checked_add(Duration::from_secs(asked.unsigned_abs())))
+        .unwrap_or(now);
+    let grace = if moved < now && asked != 0 { 1 } else { asked };
+    metadata.insert("deletionTimestamp", Timestamp::from(moved.max(now)).to_rfc3339());
+    metadata.insert("deletionGracePeriodSeconds", grace);
+}
+
+/// The finalizers that the garbage collector waits for (`deletionFinalizersForGarbageCollection`).
+fn set_collector_finalizers(cx: &Context, options: &Options, object: &mut Value) {
+    let strategy = cx.resource.strategy;
+    if !strategy.collected {
+        return;
+    }
+    let present = metadata::finalizers(object);
+    let (has_orphan, has_foreground) =
+        (present.contains(&FINALIZER_ORPHAN), present.contains(&FINALIZER_FOREGROUND));
+    let policy = options.propagation_policy.as_deref();
+    let orphan = match (options.orphan_dependents, policy) {
+        (Some(orphan), _) => orphan,
+        (None, Some(policy)) => policy == "Orphan",
+        (None, None) if has_orphan || has_foreground => has_orphan,
+        (None, None) => strategy.orphans_by_default,
+    };
+    let foreground = match (options.orphan_dependents, policy) {
+        (Some(_), _) => false,
+        (None, Some(policy)) => policy == "Foreground",
+        (None, None) => has_foreground && !has_orphan,
+    };
+    let mut wanted: Vec<Value> = present
+        .iter()
+        .filter(|f| **f != FINALIZER_ORPHAN && **f != FINALIZER_FOREGROUND)
+        .map(|f| Value::from(*f))
+        .collect();
+    if orphan {
+        wanted.push(FINALIZER_ORPHAN.into());
+    }
+    if foreground {
+        wanted.push(FINALIZER_FOREGROUND.into());
+    }
+    if let Some(metadata) = object.object_at_mut(&["metadata"]) {
+        match wanted.is_empty() {
+            true => metadata.remove("finalizers"),
+            false => metadata.insert("finalizers", wanted),
+        };
+    }
+}
+
+pub(super) async fn delete_collection(
+    cx: Box<Context>,
+    incoming: RequestBody,
+) -> Result<Response<Body>, ApiError> {
+    let representation = cx.representation(Shape::List)?;
+    // The objects are those of a list with the same options: at one revision, a page of it where there is a limit.
+    list::validate_options(&cx)?;
+    let selection = Selection::parse(&cx.resource, &cx.query, "")?;
+    let plan = list::plan(&cx, selection).await?;
+    let options = Options::of(&cx, incoming).await?;
+    let form = write::storage(&cx)?;
+    let (mut range, limit) = (plan.range.clone(), plan.limit);
+    let snapshot = plan.snapshot(plan.at)?;
+    let mut values: Vec<(Bytes, plinth_engine::Revision)> = Vec::new();
+    // The key of the last object of the page, once it is full; and whether there is another one.
+    let (mut taken, mut last, mut cut) = (0, Bytes::new(), false);
+    'page: loop {
+        let (found, next) = step(&cx, &snapshot, &range, &plan.selection).await?;
+        for (object_key, record) in found {
+            cut = limit > 0 && taken == limit;
+            if cut {
+                break 'page;
+            }
+            taken += 1;
+            last = object_key.clone();
+            let Some((_, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key) else {
+                continue;
+            };
+            match delete_object(&cx, object_key.to_vec(), name, &options).await {
+                // The answer shows the objects as the list found them.
+                Ok(Deleted::Gone { .. } | Deleted::Kept { .. }) => {}
+                Ok(Deleted::Unreadable) => continue,
+                // Somebody else was quicker.
+                Err(error) if error.code == 404 => {}
+                Err(error) => return Err(error),
+            }
+            values.push((record.value.clone(), record.mod_revision));
+        }
+        match next {
+            Some(next) => range = next,
+            None => break,
+        }
+    }
+    let revision = snapshot.revision();
+    drop(snapshot);
+    let meta = tokio::task::spawn_blocking(move || plan.meta(revision, cut.then_some(&last[..])));
+    let meta = meta.await.map_err(ApiError::internal)??;
+    let items = values.iter().map(|(v, r)| Item::new(v, *r)).collect::<Result<Vec<_>, _>>()?;
+    let mut out = Vec::with_capacity(4096);
+    representation.whole_list(&meta, &items, &mut out)?;
+    Ok(respond(StatusCode::OK, representation.content_type(Shape::List), out))
+}
+
+/// Deletes every object of the collection that `cx` names, which belongs to `owner`, dependents in the background; how many were
+/// held by finalizers or a grace period.
+///
+/// # Errors
+/// When an object cannot be deleted; 404 when the owner has gone, after which nothing is deleted.
+pub async fn delete_all(cx: &Context, owner: &Departing) -> Result<u64, ApiError> {
+    let form = write::storage(cx)?;
+    let background = Options { propagation_policy: Some("Background".into()), ..Options::default() };
+    let mut range = key::range(&cx.info.collection_key(&cx.resource)?);
+    let mut held = 0;
+    loop {
+        let snapshot = cx.server.store.engine().snapshot(At::Latest)?;
+        // After the snapshot: what is in it was there while the owner was, and is known by its UID.
+        owner.check(&cx.server.store).await?;
+        let (found, next) = step(cx, &snapshot, &range, &Selection::everything()).await?;
+        for (object_key, record) in found {
+            let Some((_, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key) else {
+                continue;
+            };
+            let uid = Head::parse(&record.value).map_err(ApiError::internal)?.uid().to_owned();
+            let options = Options { uid: Some(uid), ..background.clone() };
+            match delete_object(cx, object_key.to_vec(), name, &options).await {
+                Ok(Deleted::Gone { .. } | Deleted::Unreadable) => {}
+                Ok(Deleted::Kept { .. }) => held += 1,
+                // Somebody else was quicker, and it may be another one by now.
+                Err(error) if matches!(error.code, 404 | 409) => held += u64::from(error.code == 409),
+                Err(error) => return Err(error),
+            }
+        }
+        match next {
+            Some(next) => range = next,
+            None => return Ok(held),
+        }
+    }
+}
+
+/// Deletes the object that `cx` names, of the server's own accord, if it is still the one of that UID and, where one is
+/// given, of that revision.
+///
+/// # Errors
+/// 404 when it is gone, 409 when it is another one, and whatever else a delete can answer.
+pub async fn delete_one(
+    cx: &Context,
+    propagation_policy: &str,
+    uid: &str,
+    revision: Option<plinth_engine::Revision>,
+) -> Result<(), ApiError> {
+    let options = Options {
+        propagation_policy: Some(propagation_policy.into()),
+        uid: Some(uid.into()),
+        resource_version: revision.map(|r| r.get().to_string()),
+        ..Options::default()
+    };
+    delete_object(cx, cx.info.object_key(&cx.resource)?, &cx.info.name, &options).await.map(|_| ())
+}
+
+type Found = Vec<(Bytes, Fetched)>;
+
+/// The next selected objects of a collection, and where to go on.
+async fn step(
+    cx: &Context,
+    snapshot: &Snapshot,
+    range: &plinth_engine::KeyRange,
+    selection: &Selection,
+) -> Result<(Found, Option<plinth_engine::KeyRange>), ApiError> {
+    let (snapshot, wanted) = (snapshot.clone(), range.clone());
+    let found: Vec<Record> = cx
+        .server
+        .store
+        .read(move |_| {
+            let mut entries = snapshot.range(&wanted);
+            let mut found = Vec::new();
+            while found.len() < COLLECTION_STEP {
+                match entries.next()? {
+                    Some(entry) => found.push(entry.to_record()),
+                    None => break,
+                }
+            }
+            Ok(found)
+        })
+        .await?;
+    let next = (found.len() == COLLECTION_STEP).then(|| found.last().map(|r| range.after(&r.key))).flatten();
+    let mut selected = Vec::with_capacity(found.len());
+    let mut fetched = Vec::with_capacity(found.len());
+    for record in found {
+        let head = Head::parse(&record.value).map_err(ApiError::internal)?;
+        // What is in another version than the one asked for is selected when it has been converted.
+        if !present::is_current(&cx.resource, &head) || selection.matches(&cx.resource, &record.key, &head) {
+            fetched.push(cx.server.store.fetched(record)?);
+        }
+    }
+    for record in present::all(&cx.server.presenter, &cx.resource, fetched).await? {
+        let head = Head::parse(&record.value).map_err(ApiError::internal)?;
+        if selection.matches(&cx.resource, &record.key, &head) {
+            selected.push((record.key.clone(), record));
+        }
+    }
+    Ok((selected, next))
+}

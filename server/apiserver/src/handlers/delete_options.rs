@@ -1,0 +1,166 @@
+//! `metav1.DeleteOptions`: from the body of a DELETE, from its query, or from within an Eviction.
+
+use bytes::Bytes;
+use plinth_codec::json::DecodeOptions;
+use plinth_codec::negotiate::Accepts;
+use plinth_codec::schema::{self, GVK};
+use plinth_codec::Value;
+
+use super::{body, Context};
+use plinth_api::api_error::{ApiError, Cause};
+use plinth_api::field;
+use plinth_http::request_body::RequestBody;
+
+/// How something is to be deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Seconds that a pod may take to end; a negative number counts as 1.
+    pub grace_period_seconds: Option<i64>,
+    /// What becomes of dependents: `Foreground`, `Background` or `Orphan`.
+    pub propagation_policy: Option<String>,
+    /// The older form of it.
+    pub orphan_dependents: Option<bool>,
+    /// Only the object of this UID.
+    pub uid: Option<String>,
+    /// Only the object at this resourceVersion.
+    pub resource_version: Option<String>,
+    /// `dryRun` values.
+    pub dry_run: Vec<String>,
+    /// Deletes what cannot be read, past every rule.
+    pub ignore_store_read_error: bool,
+}
+
+impl Options {
+    /// Options from the body of a request, or from its query when there is no body.
+    ///
+    /// # Errors
+    /// 400 for what cannot be read, 422 for what makes no sense.
+    pub async fn of(cx: &Context, incoming: RequestBody) -> Result<Options, ApiError> {
+        let bytes = body::read(cx, incoming).await?;
+        let options = match bytes.is_empty() {
+            true => Options {
+                grace_period_seconds: cx.query.grace_period_seconds,
+                propagation_policy: cx.query.propagation_policy.clone(),
+                orphan_dependents: cx.query.orphan_dependents,
+                dry_run: cx.query.dry_run.clone(),
+                ignore_store_read_error: cx.query.ignore_store_read_error == Some(true),
+                // Preconditions, also of a collection, where the same parameter says which list is meant.
+                uid: cx.query.uid.clone(),
+                resource_version: Some(cx.query.resource_version.clone()).filter(|text| !text.is_empty()),
+            },
+            false => Options::of_body(cx, &bytes)?,
+        };
+        let faults = options.faults();
+        match faults.is_empty() {
+            true => Ok(options),
+            false => Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", faults)),
+        }
+    }
+
+    fn of_body(cx: &Context, bytes: &Bytes) -> Result<Options, ApiError> {
+        let builtin = schema::builtin();
+        let root = builtin
+            .kind(&GVK::new("", "v1", "DeleteOptions"))
+            .ok_or_else(|| ApiError::internal("no type for DeleteOptions"))?;
+        let encoding = body::object_encoding(cx, Accepts::Object)?;
+        let read = DecodeOptions::default();
+        let tree = body::parse(bytes, encoding, builtin, root, &read, |_| Ok(None))
+            .map_err(body::Unread::plain)?
+            .value;
+        // Recorded in the words of upstream, which names its own form of it.
+        cx.audit.request_object(&tree, |tree| {
+            if let Some(options) = tree.as_object_mut() {
+                options.insert("kind", "DeleteOptions");
+                options.insert("apiVersion", "meta.k8s.io/__internal");
+            }
+        });
+        let kind = tree.str_at(&["kind"]).unwrap_or_default();
+        if !matches!(kind, "" | "DeleteOptions") {
+            let version = tree.str_at(&["apiVersion"]).unwrap_or_default();
+            let what = body::unregistered(kind, version);
+            return Err(ApiError::bad_request(what));
+        }
+        Ok(Options::of_tree(&tree))
+    }
+
+    /// Options as an object says them.
+    pub fn of_tree(tree: &Value) -> Options {
+        let text = |path: &[&str]| tree.str_at(path).map(str::to_owned);
+        let dry_run = tree.at(&["dryRun"]).and_then(Value::as_array).unwrap_or_default();
+        let flag = |key: &str| tree.get(key).and_then(Value::as_bool);
+        Options {
+            grace_period_seconds: tree.at(&["gracePeriodSeconds"]).and_then(Value::as_int),
+            propagation_policy: text(&["propagationPolicy"]),
+            orphan_dependents: flag("orphanDependents"),
+            uid: text(&["preconditions", "uid"]),
+            resource_version: text(&["preconditions", "resourceVersion"]),
+            dry_run: dry_run.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            ignore_store_read_error: flag("ignoreStoreReadErrorWithClusterBreakingPotential") == Some(true),
+        }
+    }
+
+    /// Whether nothing is to be changed.
+    pub fn is_dry_run(&self) -> bool {
+        !self.dry_run.is_empty()
+    }
+
+    /// What makes no sense (k8s.io/apimachinery `pkg/apis/meta/v1/validation`, `ValidateDeleteOptions`).
+    fn faults(&self) -> Vec<Cause> {
+        const POLICIES: [&str; 4] = ["Foreground", "Background", "Orphan", "nil"];
+        let mut faults = Vec::new();
+        if let (Some(policy), true) = (&self.propagation_policy, self.orphan_dependents.is_some()) {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            faults.push(field::invalid("propagationPolicy", policy.clone(), why));
+        }
+        if let Some(policy) = self.propagation_policy.as_deref().filter(|p| !POLICIES[..3].contains(p)) {
+            faults.push(field::not_supported("propagationPolicy", policy, &POLICIES));
+        }
+        let bad = self.dry_run.iter().find(|v| *v != "All");
+        faults.extend(bad.map(|v| field::not_supported("dryRun", v.as_str(), &["All"])));
+        if self.ignore_store_read_error {
+            const PATH: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+            let others = [
+                (self.is_dry_run(), "dryRun"),
+                (self.propagation_policy.is_some(), "propagationPolicy"),
+                (self.orphan_dependents.is_some(), "orphanDependents"),
+                (self.grace_period_seconds.is_some(), "gracePeriodSeconds"),
+                (self.uid.is_some() || self.resource_version.is_some(), "preconditions"),
+            ];
+            for (_, other) in others.into_iter().filter(|(given, _)| *given) {
+                let why = format!("cannot be set together with .{other}");
+                faults.push(field::invalid(PATH, true, &why));
+            }
+        }
+        faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::json;
+
+    #[test]
+    fn options_that_make_no_sense() {
+        const UNSAFE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+        // options, paths of the faults
+        let rows: [(&str, &[&str]); 7] = [
+            ("{}", &[]),
+            (r#"{"propagationPolicy":"Foreground","gracePeriodSeconds":-5}"#, &[]),
+            (r#"{"propagationPolicy":"foreground"}"#, &["propagationPolicy"]),
+            (r#"{"propagationPolicy":"Orphan","orphanDependents":true}"#, &["propagationPolicy"]),
+            (r#"{"dryRun":["all"]}"#, &["dryRun"]),
+            (r#"{"ignoreStoreReadErrorWithClusterBreakingPotential":true}"#, &[]),
+            (
+                r#"{"ignoreStoreReadErrorWithClusterBreakingPotential":true,"dryRun":["All"],"gracePeriodSeconds":0,"preconditions":{"uid":"x"}}"#,
+                &[UNSAFE, UNSAFE, UNSAFE],
+            ),
+        ];
+        for (text, paths) in rows {
+            let options = Options::of_tree(&json::parse(text.as_bytes()).unwrap());
+            let faults = options.faults();
+            let found: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+            assert_eq!(found, paths, "{text}");
+        }
+    }
+}

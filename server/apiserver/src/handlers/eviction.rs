@@ -1,0 +1,362 @@
+//! Eviction: POST to `pods/NAME/eviction`, a deletion that disruption budgets can refuse.
+//!
+//! Upstream: kubernetes `pkg/registry/core/pod/storage/eviction.go`. The budget's count is lowered in a write of its own before
+//! the pod goes; where the server dies between the two, the budget's controller finds the pod still there and takes the
+//! entry of `disruptedPods` out again after two minutes, as it does upstream.
+
+use hyper::{Response, StatusCode};
+use plinth_codec::negotiate::Shape;
+use plinth_codec::schema::{self, GVK};
+use plinth_codec::selector::LabelSelector;
+use plinth_codec::time::Timestamp;
+use plinth_codec::{tree, Map, Value};
+
+use super::delete_options::Options;
+use super::{body, delete, respond_status, write, Context};
+use crate::context::{AdmissionRequest, Operation};
+use plinth_api::api_error::{ApiError, Cause, Reason};
+use plinth_api::conditions;
+use plinth_api::field;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
+use plinth_http::body::Body;
+use plinth_http::request_body::RequestBody;
+use plinth_registry::object_meta;
+use plinth_storage::object;
+
+/// How often an eviction is tried again when the pod or the budget changes meanwhile.
+const ATTEMPTS: usize = 20;
+/// The most pods that a budget may hold as being disrupted.
+const DISRUPTED_MAX: usize = 2000;
+
+pub(super) async fn evict(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
+    let representation = cx.representation(Shape::Object)?;
+    cx.query.check_write_options("CreateOptions")?;
+    let bytes = body::read(&cx, incoming).await?;
+    let builtin = schema::builtin();
+    let gvk = GVK::new("policy", "v1", "Eviction");
+    let root = builtin.kind(&gvk).ok_or_else(|| ApiError::internal("no type for Eviction"))?;
+    let decoded = body::decode(&cx, &bytes, builtin, root, &gvk)?;
+    decoded.warnings.into_iter().for_each(|text| cx.warnings.add(text));
+    let mut eviction = decoded.tree;
+    metadata::wipe_system_fields(&mut eviction)?;
+    object_meta::match_namespace(&cx.resource, &cx.info, &mut eviction)?;
+    let mut call = AdmissionRequest::new(&cx, Operation::Create, None);
+    cx.server.admission.mutate(&call, &mut eviction).await?;
+    let options = options(&cx, &eviction)?;
+    call.dry_run = options.is_dry_run();
+    cx.server.admission.validate(&call, &eviction).await?;
+    let pods = cx.on_behalf(("", "v1", "pods"), &cx.info.name, Verb::Delete)?;
+    let status = match evict_pod(&pods, &options).await? {
+        Evicted::Gone => {
+            tree!({ "kind": "Status", "apiVersion": "v1", "metadata": Map::new(), "status": "Success", "code": 201 })
+        }
+        Evicted::SeveralBudgets => tree!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": Map::new(),
+            "status": "Failure",
+            "message": "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            "code": 500,
+        }),
+    };
+    let code = match status.get("code").and_then(Value::as_int) {
+        Some(500) => StatusCode::INTERNAL_SERVER_ERROR,
+        _ => StatusCode::CREATED,
+    };
+    respond_status(&representation, code, &status)
+}
+
+/// The options of the deletion: those of the eviction, with the request's dry run.
+fn options(cx: &Context, eviction: &Value) -> Result<Options, ApiError> {
+    if metadata::text(eviction, "name") != cx.info.name {
+        return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let mut options = eviction.get("deleteOptions").map(Options::of_tree).unwrap_or_default();
+    if options.ignore_store_read_error {
+        let path = "deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential";
+        let why = "can not be set for pod eviction, try after removing the option";
+        let cause = field::invalid(path, true, why);
+        return Err(ApiError::invalid("policy", "Eviction", &cx.info.name, vec![cause]));
+    }
+    let asked = &cx.query.dry_run;
+    if options.dry_run.is_empty() {
+        options.dry_run.clone_from(asked);
+    } else if !asked.is_empty() && *asked != options.dry_run {
+        let what = format!(
+            "Non-matching dry-run options in request and content: [{}] and [{}]",
+            asked.join(" "),
+            options.dry_run.join(" ")
+        );
+        return Err(ApiError::new(500, Reason::Unknown, what));
+    }
+    Ok(options)
+}
+
+enum Evicted {
+    /// The pod is deleted, or marked to be.
+    Gone,
+    /// More than one budget guards the pod: none can be asked.
+    SeveralBudgets,
+}
+
+async fn evict_pod(pods: &Context, options: &Options) -> Result<Evicted, ApiError> {
+    let mut attempts = 0;
+    let pod = loop {
+        let pod = read_pod(pods).await?;
+        if !needs_no_budget(&pod) {
+            break pod;
+        }
+        let mut options = options.clone();
+        let retry = options.resource_version.is_none();
+        if retry && !is_over(&pod) {
+            // A pod that became ready meanwhile has to be guarded.
+            options.resource_version = Some(metadata::text(&pod, "resourceVersion").to_owned());
+        }
+        attempts += 1;
+        match mark_and_delete(pods, options).await {
+            Err(error) if error.code == 409 && retry && attempts < ATTEMPTS => {}
+            outcome => return outcome.map(|()| Evicted::Gone),
+        }
+    };
+    let budgets = budgets_of(pods, &pod).await?;
+    let budget = match budgets.as_slice() {
+        [] => None,
+        [budget] => Some(budget),
+        _ => return Ok(Evicted::SeveralBudgets),
+    };
+    let Some(budget) = budget else {
+        return mark_and_delete(pods, options.clone()).await.map(|()| Evicted::Gone);
+    };
+    let name = metadata::text(budget, "name");
+    if !is_ready(&pod) && unhealthy_may_go(budget) {
+        let mut own = options.clone();
+        own.resource_version = Some(metadata::text(&pod, "resourceVersion").to_owned());
+        return match mark_and_delete(pods, own).await {
+            // It may be healthy by now: the client is to ask again.
+            Err(error) if error.code == 409 && options.resource_version.is_none() => {
+                Err(still_processed(name))
+            }
+            outcome => outcome.map(|()| Evicted::Gone),
+        };
+    }
+    take_one(pods, name, options.is_dry_run()).await?;
+    mark_and_delete(pods, options.clone()).await.map(|()| Evicted::Gone)
+}
+
+async fn read_pod(pods: &Context) -> Result<Value, ApiError> {
+    let record = pods.server.store.newest(pods.info.object_key(&pods.resource)?).await?;
+    object::to_tree(&pods.resource, &record.ok_or_else(|| pods.not_found())?)
+}
+
+fn phase(pod: &Value) -> &str {
+    pod.str_at(&["status", "phase"]).unwrap_or_default()
+}
+
+/// A pod that has ended, or is going anyway.
+fn is_over(pod: &Value) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed") || metadata::is_deleting(pod)
+}
+
+/// A pod that runs not yet, or no more, disrupts nobody.
+fn needs_no_budget(pod: &Value) -> bool {
+    phase(pod) == "Pending" || is_over(pod)
+}
+
+fn is_ready(pod: &Value) -> bool {
+    conditions::is_true(pod, "Ready")
+}
+
+fn count(budget: &Value, key: &str) -> i64 {
+    budget.at(&["status", key]).and_then(Value::as_int).unwrap_or(0)
+}
+
+/// Whether a pod that is not ready goes without counting: always, or while enough others are healthy.
+fn unhealthy_may_go(budget: &Value) -> bool {
+    let (current, desired) = (count(budget, "currentHealthy"), count(budget, "desiredHealthy"));
+    budget.str_at(&["spec", "unhealthyPodEvictionPolicy"]) == Some("AlwaysAllow")
+        || (current >= desired && desired > 0)
+}
+
+/// The budgets of the pod's namespace that select it; one without a selector selects nothing.
+async fn budgets_of(pods: &Context, pod: &Value) -> Result<Vec<Value>, ApiError> {
+    let budgets = pods.registry.get("policy", "v1", "poddisruptionbudgets");
+    let budgets = budgets.ok_or_else(ApiError::no_such_resource)?;
+    let all = pods.server.store.objects(budgets, &pods.info.namespace).await?;
+    let label = |key: &str| pod.str_at(&["metadata", "labels", key]);
+    let selects = |budget: &Value| {
+        let selector = budget.at(&["spec", "selector"]).filter(|s| !s.is_null());
+        selector.is_some() && LabelSelector::from_object(selector).is_ok_and(|s| s.matches(label))
+    };
+    Ok(all.into_iter().filter(selects).collect())
+}
+
+/// Notes why the pod goes, and deletes it.
+async fn mark_and_delete(pods: &Context, mut options: Options) -> Result<(), ApiError> {
+    if !options.is_dry_run() {
+        let written = write::amend(pods, false, &|pod| {
+            delete::check_preconditions(pods, &pods.info.name, &options, pod)?;
+            let (reason, message) = ("EvictionByEvictionAPI", "Eviction API: evicting");
+            conditions::set_of_pod(pod, "DisruptionTarget", "True", reason, message);
+            Ok(())
+        })
+        .await?;
+        if let (Some(version), Some(revision)) = (options.resource_version.as_mut(), written.revision) {
+            *version = revision.get().to_string();
+        }
+    }
+    let key = pods.info.object_key(&pods.resource)?;
+    delete::delete_object(pods, key, &pods.info.name, &options).await.map(|_| ())
+}
+
+/// Takes one disruption out of the budget.
+async fn take_one(pods: &Context, name: &str, dry_run: bool) -> Result<(), ApiError> {
+    let resource = ("policy", "v1", "poddisruptionbudgets");
+    let budgets = pods.on_behalf(resource, name, Verb::Update)?;
+    write::amend(&budgets, dry_run, &|budget| lower(budget, &pods.info.name)).await.map(|_| ())
+}
+
+fn lower(budget: &mut Value, pod: &str) -> Result<(), ApiError> {
+    let name = metadata::text(budget, "name").to_owned();
+    let generation = budget.at(&["metadata", "generation"]).and_then(Value::as_int).unwrap_or(0);
+    let observed = count(budget, "observedGeneration");
+    if observed < generation {
+        return Err(still_processed(&name));
+    }
+    let allowed = count(budget, "disruptionsAllowed");
+    let refuse = |why: &str| ApiError::forbidden("policy", "poddisruptionbudget", &name, why);
+    if allowed < 0 {
+        return Err(refuse("pdb disruptions allowed is negative"));
+    }
+    let disrupted = budget.at(&["status", "disruptedPods"]).and_then(Value::as_object).map_or(0, Map::len);
+    if disrupted > DISRUPTED_MAX {
+        return Err(refuse("DisruptedPods map too big - too many evictions not confirmed by PDB controller"));
+    }
+    if allowed == 0 {
+        return Err(too_many(0, &why_none(budget, &name)));
+    }
+    if let Some(status) = budget.object_at_mut(&["status"]) {
+        status.insert("disruptionsAllowed", allowed - 1);
+    }
+    if allowed == 1 {
+        conditions::set_observed(budget, "DisruptionAllowed", "False", "InsufficientPods", observed);
+    }
+    if let Some(pods) = budget.object_at_mut(&["status", "disruptedPods"]) {
+        pods.insert(pod, Timestamp::now().to_rfc3339());
+    }
+    Ok(())
+}
+
+/// Why a budget allows nothing at the moment.
+fn why_none(budget: &Value, name: &str) -> String {
+    let (current, desired) = (count(budget, "currentHealthy"), count(budget, "desiredHealthy"));
+    let condition = conditions::find(budget, "DisruptionAllowed");
+    let text = |key: &str| condition.and_then(|c| c.str_at(&[key])).unwrap_or_default();
+    let explained = text("status") == "False" && !text("message").is_empty();
+    match explained {
+        true if text("reason") == "SyncFailed" => format!(
+            "The disruption budget {name} does not allow evicting pods currently because it failed sync: {}",
+            text("message")
+        ),
+        _ if current <= desired => {
+            format!("The disruption budget {name} needs {desired} healthy pods and has {current} currently")
+        }
+        true => format!(
+            "The disruption budget {name} does not allow evicting pods currently ({}): {}",
+            text("reason"),
+            text("message")
+        ),
+        false => format!("The disruption budget {name} does not allow evicting pods currently"),
+    }
+}
+
+fn still_processed(budget: &str) -> ApiError {
+    too_many(10, &format!("The disruption budget {budget} is still being processed by the server."))
+}
+
+fn too_many(retry_after: u32, why: &str) -> ApiError {
+    let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+    let cause = Cause { reason: "DisruptionBudget", message: why.to_owned(), field: String::new() };
+    ApiError::new(429, Reason::TooManyRequests, message).with_causes(vec![cause]).retry_after(retry_after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::json;
+
+    fn parse(text: &str) -> Value {
+        json::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_budget_is_lowered_or_says_why_not() {
+        // status of the budget (generation 2), cause of the refusal
+        let rows = [
+            (r#"{"observedGeneration":2,"disruptionsAllowed":2}"#, None),
+            (
+                r#"{"observedGeneration":1,"disruptionsAllowed":2}"#,
+                Some("The disruption budget b is still being processed by the server."),
+            ),
+            (
+                r#"{"observedGeneration":2,"disruptionsAllowed":0,"currentHealthy":1,"desiredHealthy":2}"#,
+                Some("The disruption budget b needs 2 healthy pods and has 1 currently"),
+            ),
+            (
+                r#"{"observedGeneration":2,"disruptionsAllowed":0,"currentHealthy":3,"desiredHealthy":2}"#,
+                Some("The disruption budget b does not allow evicting pods currently"),
+            ),
+            (
+                r#"{"observedGeneration":2,"disruptionsAllowed":0,"conditions":[{"type":"DisruptionAllowed","status":"False","reason":"SyncFailed","message":"no scale"}]}"#,
+                Some("The disruption budget b does not allow evicting pods currently because it failed sync: no scale"),
+            ),
+        ];
+        for (status, cause) in rows {
+            let mut budget =
+                parse(&format!(r#"{{"metadata":{{"name":"b","generation":2}},"status":{status}}}"#));
+            let refusal = lower(&mut budget, "p").err();
+            let found =
+                refusal.as_ref().and_then(|e| e.details.as_ref()).map(|d| d.causes[0].message.as_str());
+            assert_eq!(found, cause, "{status}");
+            assert!(refusal.is_none_or(|e| e.code == 429), "{status}");
+        }
+    }
+
+    #[test]
+    fn the_last_disruption_is_noted() {
+        let mut budget = parse(
+            r#"{"metadata":{"name":"b","generation":1},"status":{"observedGeneration":1,"disruptionsAllowed":1}}"#,
+        );
+        lower(&mut budget, "p").unwrap();
+        assert_eq!(count(&budget, "disruptionsAllowed"), 0);
+        assert!(budget.at(&["status", "disruptedPods", "p"]).is_some());
+        let condition = conditions::find(&budget, "DisruptionAllowed").unwrap();
+        assert_eq!(condition.str_at(&["reason"]), Some("InsufficientPods"));
+    }
+
+    #[test]
+    fn which_pods_need_a_budget() {
+        let rows = [
+            (r#"{"status":{"phase":"Running"}}"#, false),
+            (r#"{"status":{"phase":"Pending"}}"#, true),
+            (r#"{"status":{"phase":"Failed"}}"#, true),
+            (r#"{"metadata":{"deletionTimestamp":"x"},"status":{"phase":"Running"}}"#, true),
+        ];
+        for (pod, free) in rows {
+            assert_eq!(needs_no_budget(&parse(pod)), free, "{pod}");
+        }
+        // policy, current, desired, may go
+        let rows = [
+            ("AlwaysAllow", 0, 2, true),
+            ("IfHealthyBudget", 2, 2, true),
+            ("", 1, 2, false),
+            ("", 0, 0, false),
+        ];
+        for (policy, current, desired, may) in rows {
+            let budget = parse(&format!(
+                r#"{{"spec":{{"unhealthyPodEvictionPolicy":"{policy}"}},"status":{{"currentHealthy":{current},"desiredHealthy":{desired}}}}}"#
+            ));
+            assert_eq!(unhealthy_may_go(&budget), may, "{policy} {current} {desired}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! get: one object, most recent, not older than a revision, or at an exact one.
+
+use hyper::{Response, StatusCode};
+use plinth_codec::negotiate::Shape;
+use plinth_engine::{At, Engine, Revision};
+
+use super::{respond, Context};
+use crate::representation::Item;
+use plinth_api::api_error::{ApiError, Reason};
+use plinth_http::body::Body;
+use plinth_storage::parse_resource_version;
+
+pub(super) async fn get(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
+    let representation = cx.representation(Shape::Object)?;
+    let at = read_at(&cx).await?;
+    let key = cx.info.object_key(&cx.resource)?;
+    let record = match at {
+        At::Latest => cx.server.store.newest(key).await?,
+        At::Exact(_) => {
+            let record = cx.server.store.read(move |engine: &Engine| engine.get(&key, at)).await?;
+            record.map(|record| cx.server.store.fetched(record)).transpose()?
+        }
+    };
+    let record = cx.present(record.ok_or_else(|| cx.not_found())?).await?;
+    let mut out = Vec::with_capacity(record.value.len() + 128);
+    representation.object(&Item::new(&record.value, record.mod_revision)?, &mut out)?;
+    Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
+}
+
+/// Which state a get reads. `resourceVersionMatch=Exact` is ours: one object as it was at a retained revision.
+async fn read_at(cx: &Context) -> Result<At, ApiError> {
+    let given = &cx.query.resource_version;
+    let revision = parse_resource_version(given)
+        .map_err(|_| ApiError::new(500, Reason::Unknown, not_a_revision(given)))?;
+    let Some(revision) = revision.filter(|r| *r > Revision::ZERO) else { return Ok(At::Latest) };
+    wait_until_there(cx, revision).await?;
+    Ok(match cx.query.resource_version_match.as_str() {
+        "Exact" => At::Exact(revision),
+        _ => At::Latest,
+    })
+}
+
+/// What upstream says of a resourceVersion that is no number.
+pub(super) fn not_a_revision(given: &str) -> String {
+    format!("resourceVersion: Invalid value: {given:?}: strconv.ParseUint: parsing {given:?}: invalid syntax")
+}
+
+/// Waits briefly for a revision that this server has not reached.
+///
+/// # Errors
+/// 504 `Too large resource version`.
+pub(super) async fn wait_until_there(cx: &Context, revision: Revision) -> Result<(), ApiError> {
+    let engine = cx.server.store.engine();
+    if engine.current_revision() >= revision {
+        return Ok(());
+    }
+    let limit = cx.server.limits.future_revision_wait;
+    match tokio::time::timeout(limit, engine.wait_for(revision)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(fault)) => Err(fault.into()),
+        Err(_) => {
+            let current = engine.current_revision();
+            Err(ApiError::too_large_resource_version(revision.get(), current.get()))
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The verbs, written once for all resources.
+//!
+//! A mutating request goes decode -> (patch) -> default -> prepare -> validate -> transaction -> encode; the
+//! rows of [`plinth_registry`] and [`plinth_kinds`] say what differs.
+
+mod access_reviews;
+mod binding;
+mod body;
+pub mod connect;
+mod create;
+pub mod delete;
+mod delete_options;
+mod eviction;
+mod get;
+pub mod list;
+mod other_part;
+mod patch;
+mod scale;
+mod tokens;
+mod update;
+mod virtual_resources;
+mod watch;
+
+pub mod write;
+
+use hyper::header::{HeaderValue, CONTENT_TYPE};
+use hyper::{Method, Response, StatusCode};
+use plinth_codec::negotiate::Shape;
+use plinth_codec::resources::Resource;
+use plinth_codec::Value;
+
+use crate::audit;
+use crate::context::{key_namespace, Context, Warnings};
+use crate::representation::Representation;
+use plinth_api::api_error::ApiError;
+use plinth_api::request_info::{RequestInfo, Verb};
+use plinth_http::body::Body;
+use plinth_http::compression;
+use plinth_http::request_body::RequestBody;
+
+/// Answers a request for a resource.
+///
+/// # Errors
+/// Whatever goes wrong on the way, for [`crate::pipeline`] to encode.
+pub async fn dispatch(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
+    let warnings = cx.warnings.clone();
+    let told = |mut error: ApiError| {
+        error.warnings = warnings.take();
+        error
+    };
+    let mut response = answer(cx, body).await.map_err(told)?;
+    write::add_warnings(&mut response, &warnings.take());
+    Ok(response)
+}
+
+async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
+    let deprecation = cx.resource.custom.as_ref().and_then(|custom| custom.version().deprecation.clone());
+    let part = cx.info.subresource.as_str();
+    let is_served = part.is_empty() || cx.resource.row.subresource(part).is_some();
+    let texts = cx.resource.strategy.warning.map(str::to_owned).into_iter().chain(deprecation);
+    for text in texts.filter(|_| is_served) {
+        cx.warnings.add(text);
+        cx.audit.annotate(audit::DEPRECATED, "true");
+    }
+    check_scope(&cx)?;
+    check_name(&cx.info.name)?;
+    if !is_routed(&cx) {
+        return Err(ApiError::method_not_allowed());
+    }
+    if !cx.info.subresource.is_empty() {
+        return Box::pin(subresource(cx, body)).await;
+    }
+    let named = !cx.info.name.is_empty();
+    let fits = match cx.info.verb {
+        Verb::Create => !named,
+        Verb::Update | Verb::Patch => named,
+        _ => true,
+    };
+    if !fits || !cx.resource.row.has_verb(cx.info.verb.as_str()) {
+        // What is only created has no place for a named object.
+        let is_only_created = cx.resource.row.verbs.iter().all(|verb| verb == "create");
+        return Err(match named && is_only_created {
+            true => ApiError::no_such_resource(),
+            false => ApiError::method_not_allowed(),
+        });
+    }
+    if cx.resource.storage.is_none() {
+        return match (cx.resource.row.kind.as_str(), cx.info.verb) {
+            ("ComponentStatus", Verb::Get | Verb::List) => {
+                Box::pin(virtual_resources::component_statuses(cx)).await
+            }
+            ("Binding", Verb::Create) => Box::pin(binding::bind(cx, body)).await,
+            (_, Verb::Create) => Box::pin(virtual_resources::create(cx, body)).await,
+            _ => Err(ApiError::method_not_allowed()),
+        };
+    }
+    // Each verb's own state is put on the heap once: here it would make the state of every request as large as the
+    // largest, and that is moved several times on its way into the connection's task.
+    match cx.info.verb {
+        Verb::Get => {
+            let gzip = cx.accepts_gzip();
+            let response = Box::pin(get::get(cx)).await?;
+            Ok(if gzip { compression::compress(response).await } else { response })
+        }
+        Verb::List => Box::pin(list::list(cx)).await,
+        Verb::Watch => Box::pin(watch::watch(cx)).await,
+        Verb::Create => Box::pin(create::create(cx, body)).await,
+        Verb::Update => Box::pin(update::update(cx, body)).await,
+        Verb::Patch => Box::pin(patch::patch(cx, body)).await,
+        Verb::Delete => Box::pin(delete::delete(cx, body)).await,
+        Verb::DeleteCollection => Box::pin(delete::delete_collection(cx, body)).await,
+        Verb::Proxy | Verb::Other => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// Whether the method has a route: HEAD is authorized as GET and served for custom resources and proxies alone, and what the path
+/// says to be a watch is one for GET alone (k8s.io/apiserver `pkg/endpoints/installer.go`; apiextensions-apiserver
+/// `pkg/apiserver/customresource_handler.go`).
+fn is_routed(cx: &Context) -> bool {
+    let serves_head = cx.resource.is_custom() || cx.info.subresource == "proxy";
+    match cx.method {
+        Method::HEAD => serves_head && cx.info.verb != Verb::Watch,
+        Method::GET => true,
+        _ => cx.info.verb != Verb::Watch,
+    }
+}
+
+/// A subresource whose body is the object itself is a face of the object; the others have handlers of
+/// their own.
+async fn subresource(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
+    let Some(row) = cx.resource.row.subresource(&cx.info.subresource) else {
+        return Err(if cx.resource.is_custom() { cx.not_found() } else { ApiError::no_such_resource() });
+    };
+    if !row.verbs.iter().any(|v| v == cx.info.verb.as_str()) {
+        return Err(ApiError::method_not_allowed());
+    }
+    if connect::SUBRESOURCES.contains(&cx.info.subresource.as_str()) {
+        return Box::pin(connect::connect(cx, body)).await;
+    }
+    // By name, not by kind: a custom resource has `status` and `scale` alone, but its own kind, which is that of its
+    // `status`, may be called TokenRequest.
+    match cx.info.subresource.as_str() {
+        "scale" => return Box::pin(scale::scale(cx, body)).await,
+        "binding" => return Box::pin(binding::bind(cx, body)).await,
+        "eviction" => return Box::pin(eviction::evict(cx, body)).await,
+        "token" => return Box::pin(tokens::request(cx, body)).await,
+        _ => {}
+    }
+    if row.gvk != cx.resource.row.gvk() {
+        return Err(not_served(&cx.info.subresource));
+    }
+    match cx.info.verb {
+        Verb::Get => Box::pin(get::get(cx)).await,
+        Verb::Update => Box::pin(update::update(cx, body)).await,
+        Verb::Patch => Box::pin(patch::patch(cx, body)).await,
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// 501: part of the API that this version lacks, said plainly.
+fn not_served(what: &str) -> ApiError {
+    let message = format!("{what:?} is not served by this version of plinth");
+    ApiError::new(501, plinth_api::api_error::Reason::Unknown, message)
+}
+
+/// A name that no object can have is refused before anything is looked up.
+fn check_name(name: &str) -> Result<(), ApiError> {
+    match plinth_codec::names::path_segment_faults(name).first() {
+        // A slash can only come from an escape, which upstream routes nowhere.
+        Some(_) if name.contains('/') => Err(ApiError::no_such_resource()),
+        Some(why) => Err(ApiError::bad_request(format!("Name parameter invalid: {name:?}: {why}"))),
+        None => Ok(()),
+    }
+}
+
+/// The path must fit the resource's scope: a namespaced object has a namespace, a cluster-scoped one has none.
+fn check_scope(cx: &Context) -> Result<(), ApiError> {
+    match fits_scope(&cx.resource.row, &cx.info) {
+        true => Ok(()),
+        // Upstream routes a namespaced collection without a namespace, but only to read it.
+        false if cx.resource.row.namespaced && cx.info.name.is_empty() => Err(ApiError::method_not_allowed()),
+        false => Err(ApiError::no_such_resource()),
+    }
+}
+
+/// Whether the path of a request has a namespace where the resource has one.
+pub(crate) fn fits_scope(row: &Resource, info: &RequestInfo) -> bool {
+    match row.namespaced {
+        true => !info.namespace.is_empty() || (info.name.is_empty() && !info.verb.mutates()),
+        // Nothing of the cluster is served below a namespace, least of all another namespace.
+        false => !info.is_below_namespace,
+    }
+}
+
+/// Answers with a Status that is not an error of the request path.
+fn respond_status(
+    representation: &Representation,
+    code: StatusCode,
+    status: &Value,
+) -> Result<Response<Body>, ApiError> {
+    let mut out = Vec::with_capacity(256);
+    representation.write_tree(status, &mut out)?;
+    Ok(respond(code, representation.content_type(Shape::Object), out))
+}
+
+fn respond(code: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(hyper::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}

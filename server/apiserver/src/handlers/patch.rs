@@ -1,0 +1,305 @@
+//! patch: JSON Patch, merge patch, strategic merge patch; retried inside the server on a concurrent change.
+
+use hyper::{Response, StatusCode};
+use plinth_codec::json::{self, DecodeOptions};
+use plinth_codec::negotiate::{Accepts, ContentType, Shape};
+use plinth_codec::patch::{self, goprint};
+use plinth_codec::schema::{Schema, TypeId, GVK};
+use plinth_codec::{cbor, yaml, Value};
+
+use super::write::{self, Ownership, Update, Updated};
+use super::{body, Context};
+use crate::custom_resources::object;
+use crate::ownership;
+use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::field;
+use plinth_api::metadata;
+use plinth_http::body::Body;
+use plinth_http::request_body::RequestBody;
+use plinth_registry::custom::CustomVersion;
+
+/// A patch as it was sent.
+pub(super) struct Patch {
+    kind: ContentType,
+    document: Value,
+    /// Duplicate fields of an applied configuration.
+    duplicates: Vec<String>,
+}
+
+impl Patch {
+    pub(super) fn is_apply(&self) -> bool {
+        matches!(self.kind, ContentType::ApplyYaml | ContentType::ApplyCbor)
+    }
+
+    /// What was sent, parsed.
+    pub(super) fn document(&self) -> &Value {
+        &self.document
+    }
+
+    /// `live` with the changes of this patch, not decoded yet.
+    fn merged(&self, live: &Value, target: &Target<'_>) -> Result<Value, ApiError> {
+        let (live, document) = (live.clone(), self.document.clone());
+        let patched = match self.kind {
+            ContentType::JsonPatch => patch::json_patch(live, document),
+            ContentType::StrategicMergePatch => {
+                patch::strategic_merge(live, document, target.schema, target.root)
+            }
+            ContentType::MergePatch => patch::merge_patch(live, document),
+            ContentType::ApplyYaml | ContentType::ApplyCbor | ContentType::Object(_) => {
+                return Err(ApiError::new(
+                    415,
+                    Reason::UnsupportedMediaType,
+                    "the body of the request was in an unknown format",
+                ));
+            }
+        };
+        patched.map_err(|e| refusal(&e))
+    }
+}
+
+/// The type of the object that is patched.
+pub(super) struct Target<'a> {
+    pub schema: &'a Schema,
+    pub root: TypeId,
+    pub gvk: &'a GVK,
+}
+
+pub(super) async fn patch(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
+    let representation = cx.representation(Shape::Object)?;
+    let patch = read(&cx, incoming).await?;
+    let resource = cx.resource.clone();
+    let gvk = resource.row.gvk();
+    let target = Target { schema: resource.schema, root: resource.root, gvk: &gvk };
+    let is_apply = patch.is_apply();
+    let transform = |live: Option<&Value>| {
+        let (tree, found) = match is_apply {
+            true => apply_configuration(&cx, &patch, live, &target)?,
+            false => apply(&cx, &patch, live.unwrap_or(&Value::Null), &target)?,
+        };
+        found.into_iter().for_each(|text| cx.warnings.add(text));
+        Ok(tree)
+    };
+    let update = Update {
+        transform: &transform,
+        uid_is_precondition: false,
+        creates: is_apply && cx.info.subresource.is_empty(),
+        ownership: if is_apply { Ownership::Applied } else { Ownership::Track },
+    };
+    let (code, written) = match write::update_object(&cx, update).await? {
+        Updated::Existing(written) => (StatusCode::OK, written),
+        Updated::Created(written) => (StatusCode::CREATED, written),
+    };
+    write::respond_written(&representation, code, &written)
+}
+
+/// The live object after an apply, and warnings.
+fn apply_configuration(
+    cx: &Context,
+    patch: &Patch,
+    live: Option<&Value>,
+    target: &Target<'_>,
+) -> Result<(Value, Vec<String>), ApiError> {
+    let warnings = body::judge_strict(cx, target.gvk, patch.duplicates.clone())?;
+    let (given, name) = (metadata::text(&patch.document, "name"), cx.info.name.as_str());
+    let uid = metadata::text(&patch.document, "uid");
+    if live.is_none() && !uid.is_empty() {
+        let why = format!(
+            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        );
+        return Err(ApiError::conflict(cx.resource.group(), cx.resource.plural(), name, &why));
+    }
+    let now = metadata::now();
+    let force = cx.query.force == Some(true);
+    let Some(mut object) = ownership::apply(cx, live, &patch.document, force, &now)? else {
+        return Ok((live.cloned().unwrap_or_default(), warnings));
+    };
+    // The live object lends its name to a configuration without one; an absent object has none to lend.
+    if given.is_empty() && live.is_some() {
+        metadata::of(&mut object)?.insert("name", name);
+    }
+    if let Some(custom) = custom(cx, target) {
+        object::complete(custom, &mut object)?;
+        return Ok((object, warnings));
+    }
+    let decoded = json::conform(object, target.schema, target.root, &DecodeOptions::default())
+        .map_err(|e| ApiError::bad_request(e.to_string()))?;
+    Ok((decoded.value, warnings))
+}
+
+/// Reads and parses a patch, and checks the parameters.
+pub(super) async fn read(cx: &Context, incoming: RequestBody) -> Result<Patch, ApiError> {
+    let accepts = if cx.resource.is_custom() { Accepts::CustomPatch } else { Accepts::Patch };
+    let kind = body::content_type(cx, accepts)?;
+    cx.query.check_write_options("PatchOptions")?;
+    if cx.query.force.is_some() && !matches!(kind, ContentType::ApplyYaml | ContentType::ApplyCbor) {
+        let cause = field::forbidden("force", "may not be specified for non-apply patch");
+        return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
+    }
+    if matches!(kind, ContentType::ApplyYaml | ContentType::ApplyCbor) && cx.query.field_manager.is_none() {
+        let cause = field::required("fieldManager", "is required for apply patch");
+        return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
+    }
+    let text = body::read(cx, incoming).await?;
+    cx.audit.request_patch(&text);
+    let bad = |e: plinth_codec::error::DecodeError| ApiError::bad_request(e.to_string());
+    let mut duplicates = Vec::new();
+    let document = match kind {
+        ContentType::ApplyYaml => {
+            // Most clients send JSON here, which is YAML, too, and read faster as what it is.
+            let is_json = text.trim_ascii_start().starts_with(b"{");
+            let (tree, strict) = match is_json {
+                true => json::parse_reporting(&text).map(|d| (d.value, d.strict)).map_err(bad)?,
+                false => yaml::to_value(&text).map_err(|e| {
+                    ApiError::bad_request(format!("error decoding YAML: error converting YAML to JSON: {e}"))
+                })?,
+            };
+            // Each is told by itself.
+            let said = strict.iter().map(ToString::to_string);
+            duplicates.extend(
+                said.map(|text| text.trim_start_matches("yaml: unmarshal errors:").trim().to_owned()),
+            );
+            if tree.as_array().is_some() {
+                let why = "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type map[string]interface {}";
+                return Err(ApiError::bad_request(why));
+            }
+            tree
+        }
+        ContentType::ApplyCbor => cbor::decode(&text).map_err(|e| ApiError::bad_request(e.to_string()))?,
+        _ => {
+            let decoded = json::parse_reporting(&text).map_err(|e| unreadable(cx, kind, &e))?;
+            let prefix = if kind == ContentType::JsonPatch { "json patch " } else { "" };
+            duplicates.extend(decoded.strict.iter().map(|fault| format!("{prefix}{fault}")));
+            decoded.value
+        }
+    };
+    if cx.query.field_validation != "Ignore" {
+        let checked = match kind {
+            ContentType::JsonPatch => patch::check_json_patch(&document),
+            ContentType::MergePatch => patch::check_merge_patch(&document),
+            _ => Ok(()),
+        };
+        checked.map_err(|e| ApiError::bad_request(e.to_string()))?;
+    }
+    Ok(Patch { kind, document, duplicates })
+}
+
+/// A patch that is no JSON. Upstream decodes it by itself first where fields are validated.
+fn unreadable(cx: &Context, kind: ContentType, fault: &plinth_codec::error::DecodeError) -> ApiError {
+    ApiError::bad_request(match (kind, cx.query.field_validation.as_str()) {
+        (ContentType::MergePatch, "Ignore") => "Invalid JSON Patch".to_owned(),
+        (ContentType::StrategicMergePatch, _) | (_, "Ignore") => fault.to_string(),
+        _ => format!("error decoding patch: {fault}"),
+    })
+}
+
+/// The patched object, decoded again so that it is what a client could have sent, and warnings.
+pub(super) fn apply(
+    cx: &Context,
+    patch: &Patch,
+    live: &Value,
+    target: &Target<'_>,
+) -> Result<(Value, Vec<String>), ApiError> {
+    let is_strategic = patch.kind == ContentType::StrategicMergePatch;
+    let mut patched = patch.merged(live, target)?;
+    // A refusal shows the patched object as text. Decoding takes the object, and few are refused: it is made again.
+    let invalid = |what: String| match patch.merged(live, target) {
+        // Of a strategic merge patch upstream shows the patch.
+        Ok(_) if is_strategic => {
+            invalid_patch(goprint::value_within(&patch.document, field::SHOWN).as_bytes(), &what)
+        }
+        Ok(patched) => {
+            let mut text = Vec::new();
+            json::write_untyped(&patched, &mut text);
+            invalid_patch(&text, &what)
+        }
+        Err(error) => error,
+    };
+    let options = DecodeOptions { strict: cx.query.field_validation != "Ignore" };
+    let decoded = match custom(cx, target) {
+        Some(custom) => {
+            let mut value = patched;
+            let strict =
+                object::conform(custom, &mut value, options.strict)?.map_err(|e| invalid(e.to_string()))?;
+            json::Decoded { value, strict }
+        }
+        None if is_strategic => {
+            keep_kind(&mut patched, live);
+            match json::conform_changed(patched, live, target.schema, target.root, &options) {
+                Ok(decoded) => decoded,
+                Err(fault) => {
+                    let mut patched = patch.merged(live, target)?;
+                    patch::restore(&mut patched, target.schema, target.root).map_err(invalid)?;
+                    keep_kind(&mut patched, live);
+                    json::conform(patched, target.schema, target.root, &options)
+                        .map_err(|_| invalid(fault.to_string()))?
+                }
+            }
+        }
+        None => {
+            check_kind(&patched, target.gvk).map_err(invalid)?;
+            json::conform_changed(patched, live, target.schema, target.root, &options)
+                .map_err(|e| invalid(e.to_string()))?
+        }
+    };
+    let mut faults: Vec<String> = patch.duplicates.clone();
+    if patch.kind == ContentType::JsonPatch {
+        faults.extend(patch::json_patch_unknown_fields(&patch.document));
+    }
+    faults.extend(decoded.strict.iter().map(ToString::to_string));
+    let warnings = match (faults.is_empty(), cx.query.field_validation.as_str()) {
+        (true, _) | (_, "Ignore") => Vec::new(),
+        (false, "Strict") => return Err(invalid(format!("strict decoding error: {}", faults.join(", ")))),
+        _ => faults,
+    };
+    Ok((decoded.value, warnings))
+}
+
+/// What the definition says, where the target is an object of a custom resource and not its Scale.
+fn custom<'c>(cx: &'c Context, target: &Target<'_>) -> Option<&'c CustomVersion> {
+    cx.resource.custom.as_deref().filter(|_| *target.gvk == cx.resource.row.gvk())
+}
+
+/// Upstream knows what it patches by a strategic merge patch and does not look at what kind the outcome says that it is.
+fn keep_kind(patched: &mut Value, live: &Value) {
+    let Some(object) = patched.as_object_mut() else { return };
+    for key in ["apiVersion", "kind"] {
+        let said = object.get(key);
+        if said != live.get(key) && said.is_none_or(|said| said.as_str().is_some()) {
+            object.insert(key, live.get(key).cloned().unwrap_or_default());
+        }
+    }
+}
+
+/// A patch cannot make another kind of an object.
+fn check_kind(patched: &Value, gvk: &GVK) -> Result<(), String> {
+    json::check_type(patched).map_err(|e| format!("couldn't get version/kind; json parse error: {e}"))?;
+    let text = |key: &str| patched.str_at(&[key]).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    match api_version == gvk.api_version() && kind == gvk.kind {
+        true => Ok(()),
+        false => Err(body::unregistered(kind, api_version)),
+    }
+}
+
+fn refusal(error: &patch::PatchError) -> ApiError {
+    let message = error.to_string();
+    match error.code() {
+        413 => {
+            ApiError::new(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {message}"))
+        }
+        // Upstream says nothing of what the operation ran into; it is in the log for whoever runs the server.
+        422 => {
+            tracing::debug!(%message, "a patch is refused");
+            let text = "the server rejected our request due to an error in our request";
+            ApiError::new(422, Reason::Invalid, text).with_causes(Vec::new())
+        }
+        500 => ApiError::new(500, Reason::Unknown, message),
+        _ => ApiError::bad_request(message),
+    }
+}
+
+/// 422 with the patched object as the bad value; upstream names neither kind nor object here.
+fn invalid_patch(bad: &[u8], what: &str) -> ApiError {
+    let cause = field::invalid("patch", String::from_utf8_lossy(bad).into_owned(), what);
+    ApiError::invalid("", "", "", vec![cause])
+}

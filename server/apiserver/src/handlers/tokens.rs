@@ -1,0 +1,231 @@
+//! TokenRequest and TokenReview: tokens of service accounts are made, and tokens of any kind are asked about.
+//!
+//! Upstream: kubernetes `pkg/registry/core/serviceaccount/storage/token.go` and
+//! `pkg/registry/authentication/tokenreview`.
+
+use hyper::{Response, StatusCode};
+use plinth_codec::negotiate::Shape;
+use plinth_codec::schema::{self, GVK};
+use plinth_codec::{names, tree, Map, Value};
+
+use super::write::add_warnings;
+use super::{body, respond, Context};
+use crate::audit;
+use crate::authn::service_account::claims::{Kubernetes, Reference};
+use crate::context::{AdmissionRequest, Operation};
+use crate::ownership;
+use plinth_api::api_error::{ApiError, Cause};
+use plinth_api::field;
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
+use plinth_http::body::Body;
+use plinth_http::request_body::RequestBody;
+use plinth_registry::object_meta;
+use plinth_storage::object;
+
+const GROUP: &str = "authentication.k8s.io";
+const KIND: &str = "TokenRequest";
+/// The life of a token that asks for none, the shortest and the longest that can be asked for, in seconds.
+const DEFAULT_EXPIRATION: i64 = 3600;
+const LEAST_EXPIRATION: i64 = 600;
+const MOST_EXPIRATION: i64 = 1 << 32;
+
+/// POST of `serviceaccounts/NAME/token`.
+pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
+    let representation = cx.representation(Shape::Object)?;
+    cx.query.check_write_options("CreateOptions")?;
+    let bytes = body::read(&cx, incoming).await?;
+    let gvk = GVK::new(GROUP, "v1", KIND);
+    let builtin = schema::builtin();
+    let root = builtin.kind(&gvk).ok_or_else(|| ApiError::internal("no type for TokenRequest"))?;
+    let decoded = body::decode(&cx, &bytes, builtin, root, &gvk)?;
+    let mut request = decoded.tree;
+    let mut warnings = decoded.warnings;
+    object_meta::match_namespace(&cx.resource, &cx.info, &mut request)?;
+    let call = AdmissionRequest::new(&cx, Operation::Create, None);
+    cx.server.admission.mutate(&call, &mut request).await?;
+    let account = the_account(&cx, &mut request).await?;
+    default(&cx, &mut request);
+    ownership::track_as(&cx, (&gvk, root), &mut request, &metadata::now());
+    if let Some(cause) = expiration_fault(&request) {
+        return Err(ApiError::invalid(GROUP, KIND, "", vec![cause]));
+    }
+    cx.server.admission.validate(&call, &request).await?;
+    let mut claims =
+        Kubernetes { namespace: cx.info.namespace.clone(), serviceaccount: account, ..Kubernetes::default() };
+    bind(&cx, &request, &mut claims).await?;
+    let accounts = cx.server.authenticator.service_accounts();
+    let mut lives = expiration(&request);
+    if let Some(most) = accounts.settings().max_expiration.filter(|most| lives > *most) {
+        let warning = format!("requested expiration of {lives} seconds shortened to {most} seconds");
+        warnings.push(warning);
+        lives = most;
+        set_spec(&mut request, "expirationSeconds", most.into());
+    }
+    let issued = accounts.issue(claims, audiences(&request), lives)?;
+    cx.audit.annotate(audit::ISSUED_CREDENTIAL, issued.credential_id.as_str());
+    let expires = time::OffsetDateTime::from_unix_timestamp(issued.expires).map_err(ApiError::internal)?;
+    let expires =
+        expires.format(&time::format_description::well_known::Rfc3339).map_err(ApiError::internal)?;
+    if let Some(object) = request.as_object_mut() {
+        object.insert("status", tree!({ "token": issued.token, "expirationTimestamp": expires }));
+    }
+    let mut out = Vec::with_capacity(2048);
+    representation.write_tree(&request, &mut out)?;
+    let mut response = respond(StatusCode::CREATED, representation.content_type(Shape::Object), out);
+    add_warnings(&mut response, &warnings);
+    Ok(response)
+}
+
+/// The account that the path names, as which the request's metadata is filled in.
+async fn the_account(cx: &Context, request: &mut Value) -> Result<Reference, ApiError> {
+    let (name, namespace) = (cx.info.name.as_str(), cx.info.namespace.as_str());
+    let given = metadata::text(request, "name");
+    if !given.is_empty() && given != name {
+        let why = "must match the service account name if specified";
+        return Err(ApiError::invalid(GROUP, KIND, name, vec![field::invalid("metadata.name", given, why)]));
+    }
+    let record = cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?;
+    let record = record.ok_or_else(|| cx.not_found())?;
+    let account = object::to_tree(&cx.resource, &record)?;
+    let uid = metadata::text(&account, "uid");
+    let given = metadata::text(request, "uid").to_owned();
+    if !given.is_empty() && given != uid {
+        let why = format!(
+            "the UID in the token request ({given}) does not match the UID of the service account ({uid})"
+        );
+        return Err(ApiError::conflict(GROUP, KIND, name, &why));
+    }
+    let now = metadata::now();
+    let metadata = metadata::of(request)?;
+    for (key, value) in [("name", name), ("namespace", namespace), ("uid", uid), ("creationTimestamp", &now)]
+    {
+        metadata.insert(key, value);
+    }
+    Ok(Reference::new(name, uid))
+}
+
+fn default(cx: &Context, request: &mut Value) {
+    if audiences(request).is_empty() {
+        let ours = &cx.server.authenticator.service_accounts().settings().audiences;
+        let ours: Vec<Value> = ours.iter().map(|audience| Value::from(audience.as_str())).collect();
+        set_spec(request, "audiences", ours.into());
+    }
+    if request.at(&["spec", "expirationSeconds"]).is_none_or(Value::is_null) {
+        set_spec(request, "expirationSeconds", DEFAULT_EXPIRATION.into());
+    }
+    if let Some(object) = request.as_object_mut() {
+        object.remove("status");
+    }
+}
+
+fn set_spec(request: &mut Value, key: &str, value: Value) {
+    if let Some(spec) = request.object_at_mut(&["spec"]) {
+        spec.insert(key, value);
+    }
+}
+
+fn audiences(request: &Value) -> Vec<String> {
+    texts(request.at(&["spec", "audiences"]))
+}
+
+fn texts(list: Option<&Value>) -> Vec<String> {
+    let list = list.and_then(Value::as_array).unwrap_or_default();
+    list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn expiration(request: &Value) -> i64 {
+    request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int).unwrap_or(DEFAULT_EXPIRATION)
+}
+
+fn expiration_fault(request: &Value) -> Option<Cause> {
+    let lives = expiration(request);
+    let why = match lives {
+        ..LEAST_EXPIRATION => "may not specify a duration less than 10 minutes",
+        LEAST_EXPIRATION..=MOST_EXPIRATION => return None,
+        _ => "may not specify a duration larger than 2^32 seconds",
+    };
+    Some(field::invalid("spec.expirationSeconds", lives, why))
+}
+
+/// Binds the token to the pod, Secret or node that the request names.
+async fn bind(cx: &Context, request: &Value, claims: &mut Kubernetes) -> Result<(), ApiError> {
+    let Some(reference) = request.at(&["spec", "boundObjectRef"]).filter(|r| !r.is_null()) else {
+        return Ok(());
+    };
+    let text = |key: &str| reference.str_at(&[key]).unwrap_or_default();
+    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
+    let (kind, name, uid) = (text("kind"), text("name"), text("uid"));
+    let plural = match (group, kind) {
+        ("", "Pod") => "pods",
+        ("", "Secret") => "secrets",
+        ("", "Node") => "nodes",
+        _ => {
+            let gvk = format!("{group}/{version}, Kind={kind}");
+            return Err(ApiError::bad_request(format!("cannot bind token to object of type {gvk}")));
+        }
+    };
+    if name.is_empty() {
+        return Err(ApiError::bad_request("Name parameter required."));
+    }
+    if let Some(why) = names::path_segment_faults(name).first() {
+        return Err(ApiError::bad_request(format!("Name parameter invalid: {name:?}: {why}")));
+    }
+    let found = read(cx, plural, name).await?;
+    let found = found.ok_or_else(|| ApiError::not_found("", plural, name))?;
+    if plural == "pods" {
+        let account = cx.info.name.as_str();
+        if found.str_at(&["spec", "serviceAccountName"]) != Some(account) {
+            return Err(ApiError::bad_request(format!(
+                "cannot bind token for serviceaccount {account:?} to pod running with different serviceaccount name."
+            )));
+        }
+        if let Some(node) = found.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
+            // A node that is not there is named all the same.
+            let live = read(cx, "nodes", node).await?;
+            let uid = live.as_ref().map(|node| metadata::text(node, "uid")).unwrap_or_default();
+            claims.node = Some(Reference::new(node, uid));
+        }
+    }
+    let is = metadata::text(&found, "uid");
+    if !uid.is_empty() && uid != is {
+        let why = format!("the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated");
+        return Err(ApiError::conflict(group, kind, name, &why));
+    }
+    let reference = Some(Reference::new(name, is));
+    match plural {
+        "pods" => claims.pod = reference,
+        "secrets" => claims.secret = reference,
+        _ => claims.node = reference,
+    }
+    Ok(())
+}
+
+async fn read(cx: &Context, plural: &str, name: &str) -> Result<Option<Value>, ApiError> {
+    let read = cx.on_behalf(("", "v1", plural), name, Verb::Get)?;
+    let record = cx.server.store.newest(read.info.object_key(&read.resource)?).await?;
+    record.map(|record| object::to_tree(&read.resource, &record)).transpose()
+}
+
+/// The status of a TokenReview.
+pub(super) async fn review(cx: &Context, review: &Value) -> Result<Value, ApiError> {
+    let token = review.str_at(&["spec", "token"]).unwrap_or_default();
+    if token.is_empty() {
+        return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
+    }
+    let wanted = texts(review.at(&["spec", "audiences"]));
+    let mut status = Map::new();
+    match cx.server.authenticator.review(token, &wanted).await {
+        Ok(found) => {
+            let audiences: Vec<Value> = found.audiences.iter().map(|a| Value::from(a.as_str())).collect();
+            status.insert("authenticated", true);
+            status.insert("audiences", audiences);
+            status.insert("user", found.user.to_user_info());
+        }
+        Err(fault) => {
+            status.insert("user", Map::new());
+            status.insert("error", fault.for_review().to_string());
+        }
+    }
+    Ok(Value::Object(status))
+}

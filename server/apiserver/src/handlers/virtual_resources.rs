@@ -1,0 +1,101 @@
+//! Resources that are questions, not objects: reviews, and the health of components.
+//!
+//! Each answer comes from what decides for real: the authorizer, the request's own user, the engine.
+
+use hyper::{Response, StatusCode};
+use plinth_codec::negotiate::Shape;
+use plinth_codec::{tree, Map, Value};
+use plinth_engine::At;
+
+use super::{access_reviews, body, respond, tokens, Context};
+use crate::context::{AdmissionRequest, Operation};
+use crate::ownership;
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
+use plinth_http::body::Body;
+use plinth_http::request_body::RequestBody;
+use plinth_registry::object_meta;
+
+/// POST of a review.
+pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
+    let representation = cx.representation(Shape::Object)?;
+    cx.query.check_write_options("CreateOptions")?;
+    let bytes = body::read(&cx, incoming).await?;
+    let resource = cx.resource.clone();
+    let decoded = body::decode(&cx, &bytes, resource.schema, resource.root, &resource.row.gvk())?;
+    let mut review = decoded.tree;
+    object_meta::match_namespace(&resource, &cx.info, &mut review)?;
+    let call = AdmissionRequest::new(&cx, Operation::Create, None);
+    cx.server.admission.mutate(&call, &mut review).await?;
+    cx.server.admission.validate(&call, &review).await?;
+    let now = metadata::now();
+    if resource.row.kind == "SelfSubjectReview" {
+        // Of the question nothing comes back.
+        if let Some(object) = review.as_object_mut() {
+            object.insert("metadata", tree!({ "creationTimestamp": now.as_str() }));
+        }
+    } else {
+        ownership::track(&cx, None, &mut review, &now);
+    }
+    if resource.row.kind == "SelfSubjectRulesReview" {
+        review = access_reviews::rules(&cx, &review).await?;
+    } else {
+        let status = answer(&cx, &review).await?;
+        if let Some(object) = review.as_object_mut() {
+            object.insert("status", status);
+        }
+    }
+    let mut out = Vec::with_capacity(512);
+    representation.unstored(review, &mut out)?;
+    let mut response = respond(StatusCode::CREATED, representation.content_type(Shape::Object), out);
+    super::write::add_warnings(&mut response, &decoded.warnings);
+    Ok(response)
+}
+
+async fn answer(cx: &Context, review: &Value) -> Result<Value, ApiError> {
+    Ok(match cx.resource.row.kind.as_str() {
+        "SelfSubjectReview" => tree!({ "userInfo": cx.user.to_user_info() }),
+        "SelfSubjectAccessReview" | "SubjectAccessReview" | "LocalSubjectAccessReview" => {
+            access_reviews::access(cx, review).await?
+        }
+        "TokenReview" => tokens::review(cx, review).await?,
+        _ => return Err(ApiError::method_not_allowed()),
+    })
+}
+
+/// GET of component statuses: the storage is the one component that a server alone has, and clients know it by
+/// upstream's name.
+pub(super) async fn component_statuses(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
+    const STORAGE: &str = "etcd-0";
+    let shape = if cx.info.name.is_empty() { Shape::List } else { Shape::Object };
+    let representation = cx.representation(shape)?;
+    if shape == Shape::Object && cx.info.name != STORAGE {
+        // Upstream names it in the singular.
+        return Err(ApiError::not_found("", "componentstatus", &cx.info.name));
+    }
+    let healthy = cx.server.store.read(|engine| engine.snapshot(At::Latest).map(|_| ())).await.is_ok();
+    let (status, message) = if healthy { ("True", "ok") } else { ("False", "the storage cannot be read") };
+    let condition = tree!({ "type": "Healthy", "status": status, "message": message });
+    let mut component = tree!({
+        "metadata": tree!({ "name": STORAGE }),
+        "conditions": tree!([condition]),
+    });
+    let tree = match shape {
+        Shape::List => tree!({
+            "kind": "ComponentStatusList",
+            "apiVersion": "v1",
+            "metadata": Map::new(),
+            "items": tree!([component]),
+        }),
+        _ => {
+            if let Some(object) = component.as_object_mut() {
+                object.insert("kind", "ComponentStatus");
+                object.insert("apiVersion", "v1");
+            }
+            component
+        }
+    };
+    let mut out = Vec::with_capacity(512);
+    representation.unstored(tree, &mut out)?;
+    Ok(respond(StatusCode::OK, representation.content_type(shape), out))
+}

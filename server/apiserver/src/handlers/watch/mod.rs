@@ -1,0 +1,203 @@
+//! watch: every change of a collection after a revision, once, in order.
+//!
+//! A watch is a cursor into the engine's feed, pulled by the connection's own task: no task, channel or queue
+//! of its own, so that an idle watch costs a few hundred bytes and a slow client slows nobody. Each event
+//! is encoded once per representation and shared by all watchers through the event's extension slot.
+//!
+//! | module | subject |
+//! |---|---|
+//! | this one | what is asked for, and how a watch begins |
+//! | [`initial`] | the state that it may begin with |
+//! | [`stream`] | a watch under way |
+//! | [`websocket`] | the same as messages |
+
+mod initial;
+mod stream;
+mod websocket;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::{Response, StatusCode};
+use plinth_codec::negotiate::Shape;
+use plinth_engine::{KeyRange, Revision, Subscribe};
+use tokio::time::Instant;
+
+use self::initial::State;
+use self::stream::{InitialEvents, WatchStream, Watched};
+use super::get::not_a_revision;
+use super::{respond, Context};
+use crate::representation::Representation;
+use crate::selection::Selection;
+use plinth_api::api_error::{ApiError, Cause, Reason};
+use plinth_api::field;
+use plinth_http::body::Body;
+use plinth_http::pull::Reader;
+use plinth_http::upgrade::wants_websocket;
+use plinth_registry::key;
+use plinth_storage::parse_resource_version;
+
+pub(super) async fn watch(mut cx: Box<Context>) -> Result<Response<Body>, ApiError> {
+    let representation = cx.representation(Shape::Watch)?;
+    validate_options(&cx)?;
+    let selection = Selection::parse(&cx.resource, &cx.query, &cx.info.name)?;
+    selection.keeps_to(cx.info.selected_name())?;
+    let collection = cx.info.collection_key(&cx.resource)?;
+    let q = &cx.query;
+    let revision = parse_resource_version(&q.resource_version)
+        .map_err(|_| ApiError::new(500, Reason::Unknown, not_a_revision(&q.resource_version)))?;
+    let all_namespaces = cx.resource.row.namespaced && cx.info.namespace.is_empty();
+    let range = match selection.single_name().filter(|_| !all_namespaces) {
+        Some(name) => KeyRange::key([collection.as_slice(), name.as_bytes()].concat()),
+        None => key::range(&collection),
+    };
+    // An unset or zero revision behaves as sendInitialEvents=true, which upstream has had since 1.34.
+    let any_state = revision.is_none_or(|r| r == Revision::ZERO);
+    let initial = q.send_initial_events.unwrap_or(any_state);
+    let length = watch_length(&cx);
+    let content_type = representation.content_type(Shape::Watch);
+    let encoding = representation.accepted.encoding;
+    let start = WatchStart {
+        range,
+        collection,
+        selection: Arc::new(selection),
+        representation: Arc::new(representation),
+        after: revision.filter(|r| *r > Revision::ZERO),
+        initial,
+    };
+    let stream = start.open(&cx, length).await;
+    if wants_websocket(&cx.headers) {
+        if let Some(upgrade) = cx.upgrade.take() {
+            return Ok(websocket::answer(&cx.headers, upgrade, encoding, stream));
+        }
+    }
+    Ok(respond(StatusCode::OK, content_type, Body::Stream(Box::pin(stream))))
+}
+
+/// `validateWatchOptions` of apimachinery, `pkg/apis/meta/internalversion/validation`.
+fn validate_options(cx: &Context) -> Result<(), ApiError> {
+    const MATCH: &str = "resourceVersionMatch";
+    let q = &cx.query;
+    let given = q.resource_version_match.as_str();
+    let mut faults: Vec<Cause> = Vec::new();
+    if q.send_initial_events.is_some() && given != "NotOlderThan" {
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        faults.push(field::forbidden(MATCH, why));
+    }
+    // Without a revision upstream asks itself for the initial events, and so for NotOlderThan.
+    let implied = given.is_empty() && matches!(q.resource_version.as_str(), "" | "0");
+    if implied && q.continue_token.is_some() {
+        faults.push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+    }
+    if !given.is_empty() {
+        if q.send_initial_events.is_none() {
+            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            faults.push(field::forbidden(MATCH, why));
+        }
+        if given != "NotOlderThan" {
+            faults.push(field::not_supported(MATCH, given, &["NotOlderThan"]));
+        }
+        if q.continue_token.is_some() {
+            faults
+                .push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+        }
+    }
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", faults)),
+    }
+}
+
+/// How long the watch lasts: as asked, else random between the minimum and twice it, so that the watches of a
+/// control plane do not all end in the same second.
+fn watch_length(cx: &Context) -> Duration {
+    match cx.query.timeout_seconds {
+        Some(seconds) if seconds > 0 => {
+            Duration::from_secs(seconds.unsigned_abs()).min(Duration::from_secs(u64::from(u32::MAX)))
+        }
+        _ => {
+            let least = cx.server.limits.min_watch_seconds;
+            let spread = u64::from(uuid::Uuid::new_v4().as_fields().0) % least.max(1);
+            Duration::from_secs(least + spread)
+        }
+    }
+}
+
+/// A watch that is about to begin.
+struct WatchStart {
+    range: KeyRange,
+    /// What all keys of the collection start with.
+    collection: Vec<u8>,
+    selection: Arc<Selection>,
+    representation: Arc<Representation>,
+    /// Deliver what happened after this revision; none for any state.
+    after: Option<Revision>,
+    /// Whether the state comes first, as ADDED events.
+    initial: bool,
+}
+
+impl WatchStart {
+    /// Errors from here on are ERROR events of a 200 answer, as upstream's.
+    async fn open(self, cx: &Context, length: Duration) -> WatchStream {
+        let mut failed = None;
+        let mut initial = None;
+        let mut after = self.after;
+        if self.initial {
+            match self.send_state(cx).await {
+                Ok((batches, revision)) => {
+                    initial = Some(batches);
+                    after = Some(revision);
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        let mut subscribe = Subscribe::new(self.range).previous(true);
+        subscribe.after = after;
+        let subscription = match failed {
+            Some(error) => Err(error),
+            None => cx.server.store.engine().subscribe(subscribe).map_err(watch_error),
+        };
+        let now = Instant::now();
+        let watched = Watched {
+            resource: cx.resource.clone(),
+            server: cx.server.clone(),
+            selection: self.selection,
+            representation: self.representation,
+            ends: now.checked_add(length).unwrap_or(now),
+            bookmarks: cx.query.allow_watch_bookmarks,
+        };
+        let metrics = cx.server.metrics.watch(cx.resource.group(), cx.resource.plural());
+        WatchStream::new(watched, initial, subscription, cx.server.stopping.clone(), metrics)
+    }
+
+    /// Starts sending the present state as ADDED events; gives the revision that it shows.
+    async fn send_state(&self, cx: &Context) -> Result<(InitialEvents, Revision), ApiError> {
+        if let Some(revision) = self.after {
+            super::get::wait_until_there(cx, revision).await?;
+        }
+        let (server, resource) = (cx.server.clone(), cx.resource.clone());
+        let (range, collection) = (self.range.clone(), self.collection.clone());
+        let (selection, representation) = (self.selection.clone(), self.representation.clone());
+        let seat = cx.seat.clone();
+        let opened = tokio::task::spawn_blocking(move || {
+            State::open(server, resource, &collection, range, selection, representation, seat)
+        });
+        let state =
+            opened.await.map_err(|fault| ApiError::internal(format!("storage read failed: {fault}")))??;
+        let revision = state.revision();
+        let mut events = Reader::start(state);
+        // A slow client is not cut off: its state can be read as long as its history is retained.
+        events.keep(None);
+        Ok((events, revision))
+    }
+}
+
+/// The words that clients know for history that is gone.
+fn watch_error(fault: plinth_engine::Error) -> ApiError {
+    match fault {
+        plinth_engine::Error::Compacted { requested, oldest } => {
+            ApiError::expired(format!("too old resource version: {requested} ({oldest})"))
+        }
+        other => other.into(),
+    }
+}

@@ -1,0 +1,270 @@
+//! One connection: handshake, who is at the other end, then request after request.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::header::{HeaderValue, CONNECTION, CONTENT_TYPE, TRANSFER_ENCODING, UPGRADE};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{oneshot, Notify};
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::TlsAcceptor;
+
+use crate::authn::Peer;
+use crate::context::Server;
+use crate::pipeline;
+use plinth_http::body::Body;
+use plinth_http::coalesce::{coalesce, drive};
+use plinth_http::connections::Place;
+use plinth_http::heads::LargeHeads;
+use plinth_http::options::HttpOptions;
+use plinth_http::request_body::{self, RequestBody};
+use plinth_http::turns::{Member, Streams};
+use plinth_http::upgrade::HoldsEnd;
+
+/// How long a handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long the head of a request may take to arrive.
+const HEADER: Duration = Duration::from_secs(32);
+/// The largest head of a request, as upstream's (`http.DefaultMaxHeaderBytes`).
+const HEADER_BYTES: usize = 1 << 20;
+/// Requests under way on one HTTP/2 connection, when the options say nothing.
+const STREAMS: u32 = 250;
+/// Flow-control windows of HTTP/2, in bytes: large enough for a long list on loopback.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+/// Largest HTTP/2 frame that is written, in bytes.
+const FRAME: u32 = 64 << 10;
+/// What one HTTP/2 stream may buffer for sending, in bytes.
+const SEND_BUFFER: usize = 256 << 10;
+/// Streams that a client opened and reset before they were looked at: more end the connection ("rapid reset").
+const PENDING_RESETS: usize = 20;
+/// Streams that were reset because the client broke the rules: more end the connection.
+const ERROR_RESETS: usize = 256;
+/// How long a client may take nothing of what waits for it, and how often a silent one is asked whether it is there.
+const STALL: Duration = Duration::from_secs(60);
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// The first byte of every TLS connection.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// Go's answer to plain HTTP on a TLS port; clients show it to people.
+const PLAIN_HTTP: &[u8] =
+    b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+
+/// Answers plain HTTP and closes. What the client sent is read first: a socket that is closed with unread bytes is
+/// reset, and the answer lost.
+async fn refuse_plain_http(mut stream: TcpStream) {
+    let mut request = [0u8; 4096];
+    if stream.read(&mut request).await.is_err() || stream.write_all(PLAIN_HTTP).await.is_err() {
+        return;
+    }
+    if stream.shutdown().await.is_ok() {
+        // Bounded by the caller's timeout and the size of the buffer.
+        let _ = stream.read(&mut request).await;
+    }
+}
+
+/// The refusal of a body that is encoded in more ways than one: hyper reads its chunks, and whoever is behind or before us might
+/// read something else (net/http answers 501 too).
+fn unknown_coding(request: &Request<RequestBody>) -> Option<Response<Body>> {
+    let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
+    let first = codings.next()?;
+    if codings.next().is_none() && first.as_bytes().eq_ignore_ascii_case(b"chunked") {
+        return None;
+    }
+    let mut response = Response::new(Body::from(b"Unsupported transfer encoding".to_vec()));
+    *response.status_mut() = StatusCode::NOT_IMPLEMENTED;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    Some(response)
+}
+
+/// What holds for all connections.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    streams: u32,
+    goaway_chance: f64,
+}
+
+impl Settings {
+    /// The settings of these options.
+    pub fn new(options: &HttpOptions) -> Settings {
+        let streams = match options.http2_max_streams_per_connection {
+            0 => STREAMS,
+            streams => streams,
+        };
+        Settings { streams, goaway_chance: options.goaway_chance }
+    }
+
+    /// Whether a request makes its client connect anew.
+    fn sends_away(&self) -> bool {
+        // A v4 UUID has 122 random bits; 53 of them make a fraction.
+        const ALL: f64 = (1u64 << 53) as f64;
+        let random = || (uuid::Uuid::new_v4().as_u128() & ((1 << 53) - 1)) as u64 as f64 / ALL;
+        self.goaway_chance > 0.0 && random() < self.goaway_chance
+    }
+}
+
+/// A connection that has come.
+pub struct Guest {
+    /// Its place among the connections.
+    pub place: Place,
+    /// Ready when it has to go because others need its half-open place.
+    pub go: oneshot::Receiver<()>,
+    /// The other end.
+    pub remote: IpAddr,
+    /// What holds for it.
+    pub settings: Settings,
+    /// The places of large heads.
+    pub heads: LargeHeads,
+    /// Whose turns it has.
+    pub member: Arc<Member>,
+}
+
+/// The handshake, or nothing when there is none in time.
+async fn shake_hands(stream: TcpStream, tls: TlsAcceptor) -> Option<TlsStream<TcpStream>> {
+    let mut first = [0u8; 1];
+    match tokio::time::timeout(HANDSHAKE, stream.peek(&mut first)).await {
+        Ok(Ok(1)) if first[0] == TLS_HANDSHAKE => {}
+        Ok(Ok(1)) => {
+            let _ = tokio::time::timeout(HANDSHAKE, refuse_plain_http(stream)).await;
+            return None;
+        }
+        _ => return None,
+    }
+    match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
+        Ok(Ok(stream)) => Some(stream),
+        Ok(Err(fault)) => {
+            tracing::debug!(%fault, "TLS handshake failed");
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+/// Small answers go out at once; a client that takes nothing for a while, or that is gone, does not keep its
+/// connection.
+fn prepare(stream: &TcpStream) -> std::io::Result<()> {
+    use rustix::net::sockopt;
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    #[cfg(target_os = "linux")]
+    {
+        sockopt::set_tcp_keepidle(stream, KEEPALIVE)?;
+        sockopt::set_tcp_keepintvl(stream, KEEPALIVE)?;
+        // Also for what waits in the socket because the client's window is closed (tcp(7)).
+        let stall = u32::try_from(STALL.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(stream, stall)?;
+    }
+    Ok(())
+}
+
+/// Tells a connection to end, and goes with it until it has. `own` watches this connection alone: its shutdown would wait for the
+/// connection to be dropped, which its end is not.
+async fn wind_up<C: std::future::Future + Unpin>(own: GracefulShutdown, mut connection: C) -> C::Output {
+    tokio::select! {
+        biased;
+        () = own.shutdown() => connection.await,
+        ended = &mut connection => ended,
+    }
+}
+
+/// Serves one connection to its end. `after_upgrade` goes with the connection when it is taken over.
+pub async fn serve(
+    stream: TcpStream,
+    guest: Guest,
+    tls: TlsAcceptor,
+    server: Arc<Server>,
+    watcher: Watcher,
+    after_upgrade: Watcher,
+) {
+    let Guest { mut place, go, remote, settings, heads, member } = guest;
+    if prepare(&stream).is_err() {
+        return;
+    }
+    let stream = tokio::select! {
+        stream = shake_hands(stream, tls) => stream,
+        _ = go => None,
+    };
+    let Some(stream) = stream else { return };
+    place.opened();
+    let peer = Peer::new(stream.get_ref().1.peer_certificates());
+    // As the handshake says it; a client that says nothing speaks HTTP/1.1 (RFC 9113, 3.2), as upstream has it.
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let holds_end = HoldsEnd(Arc::new(after_upgrade));
+    let (stream, flusher, incoming) = coalesce(stream, is_http2, heads);
+    let mut stopping = server.stopping.clone();
+    let away = Arc::new(Notify::new());
+    let (sent_away, asker) = (away.clone(), member.clone());
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (mut request, unread) = request_body::lend(request);
+        let incoming = incoming.clone();
+        incoming.whole();
+        if request.headers().contains_key(UPGRADE) {
+            request.extensions_mut().insert(holds_end.clone());
+        }
+        let came = pipeline::Came { peer: peer.clone(), remote, member: asker.clone() };
+        let server = server.clone();
+        if request.version() == hyper::Version::HTTP_2 && settings.sends_away() {
+            sent_away.notify_one();
+        }
+        // On the heap, so that it goes when the answer begins: the task of a stream is as large as the largest state that it
+        // goes through, and that of a watch would keep the room of its request for as long as it lasts.
+        Box::pin(async move {
+            if let Some(refusal) = unknown_coding(&request) {
+                return Ok(refusal);
+            }
+            let mut response = pipeline::handle(server, came, request).await;
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                incoming.switched();
+            } else if let Some(unread) = unread {
+                if !unread.drain().await {
+                    incoming.cut_short();
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+            }
+            Ok::<_, Infallible>(response)
+        })
+    });
+    let mut builder = auto::Builder::new(Streams(member.clone()));
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER).max_buf_size(HEADER_BYTES);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(settings.streams)
+        .max_pending_accept_reset_streams(PENDING_RESETS)
+        .max_local_error_reset_streams(ERROR_RESETS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(FRAME)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_header_list_size(HEADER_BYTES as u32)
+        .keep_alive_interval(Some(Duration::from_secs(30)));
+    let builder = if is_http2 { builder.http2_only() } else { builder.http1_only() };
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    // The listener waits for the watcher; the end of this connection alone is told through one of its own.
+    let _watcher = watcher;
+    let own = GracefulShutdown::new();
+    // The sender's end means stop, too.
+    let stopped = async move { drop(stopping.wait_for(|stop| *stop).await) };
+    let until_end = async {
+        let mut connection = std::pin::pin!(own.watch(connection.into_owned()));
+        tokio::select! {
+            ended = &mut connection => ended,
+            () = away.notified() => wind_up(own, connection).await,
+            () = stopped => wind_up(own, connection).await,
+        }
+    };
+    if let Err(fault) = drive(until_end, flusher, || member.streams()).await {
+        tracing::debug!(%fault, "connection ended");
+    }
+    drop(place);
+}

@@ -1,0 +1,105 @@
+//! Accepts connections until the server stops, then lets requests under way finish.
+
+mod connection;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use self::connection::{Guest, Settings};
+use crate::context::Server;
+use plinth_http::connections::Connections;
+use plinth_http::descriptors;
+use plinth_http::heads::LargeHeads;
+use plinth_http::options::HttpOptions;
+use plinth_http::turns::{Paced, Shares};
+
+/// How many connections may wait to be accepted.
+const BACKLOG: u32 = 1024;
+/// How long requests under way may take to finish after the stop; watches end at once.
+const DRAIN: Duration = Duration::from_secs(10);
+/// A pause after an accept failed, for want of file descriptors as a rule.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {source}{}", advice(source))]
+pub struct BindError {
+    address: SocketAddr,
+    source: std::io::Error,
+}
+
+/// What to do about it, where that is known.
+fn advice(fault: &std::io::Error) -> &'static str {
+    match fault.kind() {
+        std::io::ErrorKind::AddrInUse => "; give --secure-port another port or stop the other server",
+        std::io::ErrorKind::AddrNotAvailable => "; --bind-address is no address of this machine",
+        std::io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege (CAP_NET_BIND_SERVICE)",
+        _ => "",
+    }
+}
+
+/// Listens on an address.
+///
+/// # Errors
+/// When it is in use or not ours.
+pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+    let fault = |source| BindError { address, source };
+    let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }.map_err(fault)?;
+    socket.set_reuseaddr(true).map_err(fault)?;
+    socket.bind(address).map_err(fault)?;
+    socket.listen(BACKLOG).map_err(fault)
+}
+
+/// Serves connections until `stop` turns true, then waits for what is under way.
+pub async fn serve(
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    server: Arc<Server>,
+    options: HttpOptions,
+    mut stop: watch::Receiver<bool>,
+) {
+    let graceful = GracefulShutdown::new();
+    let most = descriptors::connections(options.max_connections);
+    let connections = Connections::new(most, options.max_connections_per_client);
+    let settings = Settings::new(&options);
+    let shares = Arc::<Shares>::default();
+    let heads = LargeHeads::default();
+    let stopped = async move {
+        // The sender's end means stop, too.
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    tokio::pin!(stopped);
+    loop {
+        let (stream, remote) = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, address)) => (stream, address.ip()),
+                Err(fault) => {
+                    tracing::warn!(%fault, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            },
+            () = &mut stopped => break,
+        };
+        let Some((place, go)) = connections.enter(remote) else {
+            // Closed as it is dropped. A warning for each would be a second flood.
+            tracing::debug!(%remote, "too many connections");
+            continue;
+        };
+        let member = shares.enter();
+        let guest = Guest { place, go, remote, settings, heads: heads.clone(), member: member.clone() };
+        let (tls, server) = (tls.clone(), server.clone());
+        let (end, after_upgrade) = (graceful.watcher(), graceful.watcher());
+        tokio::spawn(Paced::new(member, connection::serve(stream, guest, tls, server, end, after_upgrade)));
+    }
+    drop(listener);
+    if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
+        tracing::warn!("some requests did not finish in time");
+    }
+}

@@ -1,0 +1,213 @@
+//! Webhooks that an object of the API describes: `clientConfig` of admission webhooks and of conversion.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use http_body_util::Full;
+use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE, USER_AGENT};
+use hyper::{Method, Request, StatusCode, Uri};
+use parking_lot::Mutex;
+use plinth_codec::{base64_text, json, Value};
+
+use super::client::{Bounds, CallError, Client, Origin};
+use super::tls::{self, AuthoritiesError, Trust};
+use plinth_storage::{object, Store};
+
+/// Services whose TLS settings and connections are kept.
+const KEPT: usize = 64;
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const ANY_JSON: HeaderValue = HeaderValue::from_static("application/json, */*");
+/// What upstream calls itself towards webhooks.
+const OURSELVES: HeaderValue = HeaderValue::from_static("kube-apiserver-admission");
+
+/// Why a webhook gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    /// The configuration names a URL that is none, or not of HTTPS.
+    #[error("invalid URL {0:?}")]
+    Url(String),
+    /// The configuration's `caBundle` is none.
+    #[error("unable to load root certificates: {0}")]
+    Authorities(#[from] AuthoritiesError),
+    /// The Service is not there.
+    #[error("Post {url:?}: service {name:?} not found")]
+    NoService {
+        /// Where to.
+        url: String,
+        /// The Service.
+        name: String,
+    },
+    /// The way there or back.
+    #[error("Post {url:?}: {source}")]
+    Call {
+        /// Where to.
+        url: String,
+        /// What happened.
+        source: CallError,
+    },
+    /// It answered with a code that is no success. Its text is not for the client: a webhook's owner is somebody else.
+    #[error("Post {url:?}: the server answered {status}")]
+    Refused {
+        /// Where to.
+        url: String,
+        /// The code.
+        status: StatusCode,
+    },
+    /// The answer is no JSON.
+    #[error("couldn't get version/kind; json parse error: {0}")]
+    Answer(plinth_codec::DecodeError),
+}
+
+/// Where a webhook is.
+#[derive(Debug, PartialEq, Eq)]
+struct Target {
+    /// Namespace and name of a Service whose address is to be looked up.
+    service: Option<(String, String)>,
+    /// The name that the certificate must have, and the one to connect to where there is no Service.
+    name: String,
+    port: u16,
+    /// Path and query.
+    path: String,
+}
+
+impl Target {
+    fn read(config: &Value) -> Result<Target, WebhookError> {
+        if let Some(url) = config.str_at(&["url"]) {
+            return Target::of_url(url).ok_or_else(|| WebhookError::Url(url.to_owned()));
+        }
+        let text = |key: &str| config.str_at(&["service", key]).unwrap_or_default().to_owned();
+        let (namespace, name, path) = (text("namespace"), text("name"), text("path"));
+        let port = config.at(&["service", "port"]).and_then(Value::as_int).unwrap_or(443);
+        let server_name = format!("{name}.{namespace}.svc");
+        let port = u16::try_from(port).map_err(|_| WebhookError::Url(format!("{server_name}:{port}")))?;
+        let path = if path.is_empty() { "/".to_owned() } else { path };
+        Ok(Target { service: Some((namespace, name)), name: server_name, port, path })
+    }
+
+    fn of_url(url: &str) -> Option<Target> {
+        let uri: Uri = url.parse().ok()?;
+        let name =
+            uri.host().filter(|_| uri.scheme_str() == Some("https"))?.trim_matches(['[', ']']).to_owned();
+        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        Some(Target { service: None, name, port: uri.port_u16().unwrap_or(443), path })
+    }
+
+    fn authority(&self) -> String {
+        let Target { name, port, .. } = self;
+        if name.contains(':') {
+            format!("[{name}]:{port}")
+        } else {
+            format!("{name}:{port}")
+        }
+    }
+
+    /// Name or address to connect to; `None` when the Service is not there. It is looked up for its address: whoever
+    /// runs outside of the cluster's network names a URL.
+    async fn host(&self, store: &Store) -> Option<String> {
+        let Some((namespace, name)) = &self.service else { return Some(self.name.clone()) };
+        let registry = store.registry();
+        let services = registry.get("", "v1", "services")?;
+        let record = store.get(services.storage.as_ref()?, namespace, name).await.ok()??;
+        let service = object::to_tree(services, &record).ok()?;
+        let host = match service.str_at(&["spec", "type"]) {
+            Some("ExternalName") => service.str_at(&["spec", "externalName"]),
+            _ => service.str_at(&["spec", "clusterIP"]).filter(|ip| !matches!(*ip, "" | "None")),
+        };
+        Some(host.unwrap_or(&self.name).to_owned())
+    }
+}
+
+/// What a connection to a webhook depends on.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    host: String,
+    name: String,
+    port: u16,
+    /// `caBundle` as it is written.
+    bundle: String,
+}
+
+/// The webhooks that were asked lately. The lock is held to look up and to put.
+#[derive(Default)]
+pub struct Webhooks(Mutex<HashMap<Key, Arc<Client>>>);
+
+impl Webhooks {
+    /// Asks the webhook of a `clientConfig`; the answer is whatever JSON it sends.
+    ///
+    /// # Errors
+    /// [`WebhookError`], whose text is for people.
+    pub async fn ask(
+        &self,
+        store: &Store,
+        config: &Value,
+        question: &Value,
+        bounds: Bounds,
+    ) -> Result<Value, WebhookError> {
+        let target = Target::read(config)?;
+        let separator = if target.path.contains('?') { '&' } else { '?' };
+        let path = format!("{}{separator}timeout={}s", target.path, bounds.time.as_secs());
+        let url = format!("https://{}{path}", target.authority());
+        let Some(host) = target.host(store).await else {
+            let (_, name) = target.service.unwrap_or_default();
+            return Err(WebhookError::NoService { url, name });
+        };
+        let client = self.client(&target, host, config.str_at(&["caBundle"]).unwrap_or_default())?;
+        let mut body = Vec::with_capacity(4096);
+        json::write_untyped(question, &mut body);
+        let mut request = Request::new(Full::new(body.into()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = path.parse().map_err(|_| WebhookError::Url(url.clone()))?;
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, JSON);
+        headers.insert(ACCEPT, ANY_JSON);
+        headers.insert(USER_AGENT, OURSELVES);
+        let answer = client.call(request, bounds).await.map_err(|source| match source {
+            CallError::Refused(status, _) => WebhookError::Refused { url, status },
+            source => WebhookError::Call { url, source },
+        })?;
+        json::parse(&answer).map_err(WebhookError::Answer)
+    }
+
+    fn client(&self, target: &Target, host: String, bundle: &str) -> Result<Arc<Client>, AuthoritiesError> {
+        let key = Key { host, name: target.name.clone(), port: target.port, bundle: bundle.to_owned() };
+        if let Some(known) = self.0.lock().get(&key) {
+            return Ok(known.clone());
+        }
+        let pem = base64_text::decode(bundle).map_err(|_| AuthoritiesError::Pem)?;
+        // The authorities have been looked at, so nothing is left that can be wrong with the settings.
+        let config = tls::config(Trust::Authorities(tls::authorities_or_system(&pem)?), None)
+            .map_err(|_| AuthoritiesError::Certificate)?;
+        let client = Arc::new(Client::new(Origin {
+            host: key.host.clone(),
+            port: key.port,
+            authority: target.authority(),
+            tls: Some((config, key.name.clone())),
+            authorization: None,
+        }));
+        let mut kept = self.0.lock();
+        if kept.len() >= KEPT {
+            kept.clear();
+        }
+        kept.insert(key, client.clone());
+        Ok(client)
+    }
+}
+
+/// Whether a `caBundle` is certificates, or is not there.
+pub fn is_ca_bundle(bundle: &str) -> bool {
+    base64_text::decode(bundle).is_ok_and(|pem| tls::authorities_or_system(&pem).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_https() {
+        let target = |url| Target::of_url(url).map(|target| (target.authority(), target.path));
+        assert_eq!(target("https://a.b:8443/x?y=z"), Some(("a.b:8443".into(), "/x?y=z".into())));
+        assert_eq!(target("https://a.b"), Some(("a.b:443".into(), "/".into())));
+        assert_eq!(target("https://[::1]/"), Some(("[::1]:443".into(), "/".into())));
+        assert_eq!(target("http://a.b/"), None);
+    }
+}

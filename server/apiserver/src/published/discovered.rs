@@ -1,0 +1,171 @@
+//! Discovery documents: made of the registry when first asked for, kept encoded until it changes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::header::{HeaderValue, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
+use hyper::{Request, Response, StatusCode};
+use parking_lot::Mutex;
+use plinth_codec::negotiate::{self, Accepted, Encoding, Offer, Shape, Transform};
+use plinth_codec::{resources, schema};
+
+use super::{not_found_text, text};
+use crate::representation;
+use plinth_api::api_error::{ApiError, Reason};
+use plinth_http::body::Body;
+use plinth_registry::discovery::{aggregated, etag, lists, Catalog, Document};
+use plinth_registry::Registry;
+
+/// The documents of one generation of the registry. The lock is held to look up and to put; a document is made
+/// outside of it. Bounded by the paths that have one, times the forms that it can take.
+#[derive(Default)]
+pub struct Discovered {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    generation: u64,
+    made: HashMap<Key, Arc<Encoded>>,
+}
+
+/// Path and form.
+type Key = (String, Encoding, Transform, bool);
+
+struct Encoded {
+    body: Bytes,
+    etag: String,
+}
+
+impl Discovered {
+    /// Answers the paths of discovery; `segments` begin with `api` or `apis`.
+    ///
+    /// # Errors
+    /// 404 for a version that a served group does not have, 406.
+    pub fn serve<B>(
+        &self,
+        registry: &Registry,
+        segments: &[&str],
+        request: &Request<B>,
+    ) -> Result<Response<Body>, ApiError> {
+        let shape = if segments.len() == 1 { Shape::Discovery } else { Shape::Plain };
+        if !exists(registry, segments) {
+            return missing(registry, segments);
+        }
+        let accepted = accept(request, shape)?;
+        let is_aggregated = accepted.transform == Transform::AggregatedDiscovery;
+        let document = match segments {
+            // Says the address that it was asked at, and is small: not worth keeping.
+            ["api"] if !is_aggregated => {
+                let document = lists::api_versions(&catalog(registry), &server_address(request));
+                Some(Arc::new(Encoded::new(&document, &accepted)?))
+            }
+            _ => self.get(registry, segments, &accepted)?,
+        };
+        let Some(document) = document else { return missing(registry, segments) };
+        let mut response =
+            text(StatusCode::OK, accepted.content_type(shape), Body::Full(document.body.clone()));
+        if is_aggregated {
+            tag(&mut response, request, &document.etag);
+        }
+        Ok(response)
+    }
+
+    fn get(
+        &self,
+        registry: &Registry,
+        segments: &[&str],
+        accepted: &Accepted,
+    ) -> Result<Option<Arc<Encoded>>, ApiError> {
+        let key = (segments.join("/"), accepted.encoding, accepted.transform, accepted.pretty);
+        {
+            let mut kept = self.kept.lock();
+            if kept.generation < registry.generation {
+                *kept = Kept { generation: registry.generation, made: HashMap::new() };
+            }
+            if let Some(document) = kept.made.get(&key).filter(|_| kept.generation == registry.generation) {
+                return Ok(Some(document.clone()));
+            }
+        }
+        let Some(document) = make(&catalog(registry), segments, accepted.transform) else { return Ok(None) };
+        let encoded = Arc::new(Encoded::new(&document, accepted)?);
+        let mut kept = self.kept.lock();
+        if kept.generation == registry.generation {
+            kept.made.insert(key, encoded.clone());
+        }
+        Ok(Some(encoded))
+    }
+}
+
+fn make(catalog: &Catalog, segments: &[&str], transform: Transform) -> Option<Document> {
+    match (segments, transform) {
+        (["api"], _) => Some(aggregated::core(catalog)),
+        (["apis"], Transform::AggregatedDiscovery) => Some(aggregated::groups(catalog)),
+        (["apis"], _) => Some(lists::groups(catalog)),
+        (["apis", group], _) => lists::group(catalog, group),
+        (["api", version], _) => lists::resources(catalog, "", version),
+        (["apis", group, version], _) => lists::resources(catalog, group, version),
+        _ => None,
+    }
+}
+
+/// Whether there is such a document; one that is not there is not there in any form.
+pub fn exists(registry: &Registry, segments: &[&str]) -> bool {
+    match segments {
+        ["api"] | ["apis"] => true,
+        ["apis", group] => registry.serves_group(group) && !group.is_empty(),
+        ["api", version] => registry.version_generation("", version).is_some(),
+        ["apis", group, version] => registry.version_generation(group, version).is_some(),
+        _ => false,
+    }
+}
+
+/// An unknown version of a built-in group is an API answer, everything else a page not found.
+fn missing(registry: &Registry, segments: &[&str]) -> Result<Response<Body>, ApiError> {
+    match segments {
+        ["api", ..] => Err(ApiError::no_such_resource()),
+        [_, group, ..] if registry.has_builtin_group(group) => Err(ApiError::no_such_resource()),
+        _ => Ok(not_found_text()),
+    }
+}
+
+/// What the registry serves, in the order of discovery.
+pub fn catalog(registry: &Registry) -> Catalog<'_> {
+    let custom = registry.resources.iter().filter(|r| r.is_custom()).map(|r| &r.row);
+    Catalog::new(resources::builtin(), custom)
+}
+
+impl Encoded {
+    fn new(document: &Document, accepted: &Accepted) -> Result<Encoded, ApiError> {
+        let mut body = Vec::with_capacity(4096);
+        representation::write_document(document, schema::builtin(), accepted, &mut body)?;
+        Ok(Encoded { etag: etag::of(&body), body: Bytes::from(body) })
+    }
+}
+
+fn tag<B>(response: &mut Response<Body>, request: &Request<B>, etag: &str) {
+    let headers = response.headers_mut();
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    headers.insert(hyper::header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    if let Ok(value) = HeaderValue::try_from(etag) {
+        headers.insert(ETAG, value);
+    }
+    let known = request.headers().get(IF_NONE_MATCH).and_then(|v| v.to_str().ok());
+    if known.is_some_and(|known| etag::matches(known, etag)) {
+        headers.remove(CONTENT_TYPE);
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        *response.body_mut() = Body::empty();
+    }
+}
+
+fn accept<B>(request: &Request<B>, shape: Shape) -> Result<Accepted, ApiError> {
+    let header = request.headers().get(hyper::header::ACCEPT).and_then(|v| v.to_str().ok());
+    negotiate::accept(header, &Offer::builtin(shape))
+        .map_err(|e| ApiError::new(406, Reason::NotAcceptable, e.to_string()))
+}
+
+fn server_address<B>(request: &Request<B>) -> String {
+    let host = request.headers().get(hyper::header::HOST).and_then(|h| h.to_str().ok());
+    host.or(request.uri().authority().map(|a| a.as_str())).unwrap_or_default().to_owned()
+}

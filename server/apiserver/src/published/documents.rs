@@ -1,0 +1,393 @@
+//! OpenAPI documents: made when first asked for, kept compressed.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::io::Write;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flate2::write::{GzDecoder, GzEncoder};
+use flate2::Compression;
+use hyper::header::{
+    HeaderName, HeaderValue, ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, ETAG, IF_NONE_MATCH,
+    LOCATION, VARY,
+};
+use hyper::{Request, Response, StatusCode};
+use parking_lot::Mutex;
+use plinth_codec::negotiate;
+use plinth_codec::openapi::{descriptions, gnostic, v2, v3, CustomSchema, Descriptions, Published};
+use plinth_codec::{resources, schema, Value};
+
+use super::{not_found_text, text};
+use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::query::parameter;
+use plinth_http::body::Body;
+use plinth_registry::discovery::etag;
+use plinth_registry::{Registry, ResourceType};
+
+/// A client may keep a document that it asked for by its hash: for a year, which is for ever.
+const KEEP: &str = "public, immutable, max-age=31536000";
+
+/// The documents made so far, by path and form. The lock is held to look up and to put, never while one is made.
+///
+/// Each has the generation of what it was made of: that of the registry, or for a group version the one in which that
+/// last changed. So a new definition costs the documents of its own group versions and the two that name everything.
+#[derive(Default)]
+pub struct Documents {
+    made: Mutex<HashMap<(String, Form), Made>>,
+}
+
+/// A document and the generation of what it was made of.
+type Made = (u64, Arc<Document>);
+
+/// What a document is encoded in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Form {
+    Json,
+    Protobuf,
+}
+
+/// The media types of a document: what clients may ask for, and the form and type of the answer. Protobuf
+/// has two names, of which the one with `@` is no valid media type but the one that kubectl sends.
+type Offers = [(&'static str, Form, &'static str); 3];
+
+const V2: Offers = [
+    ("application/json", Form::Json, "application/json"),
+    (
+        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+        Form::Protobuf,
+        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    ),
+    (
+        "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+        Form::Protobuf,
+        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    ),
+];
+const V3: Offers = [
+    ("application/json", Form::Json, "application/json"),
+    (
+        "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+        Form::Protobuf,
+        "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+    ),
+    (
+        "application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
+        Form::Protobuf,
+        "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+    ),
+];
+
+/// A document as it is kept.
+struct Document {
+    /// Gzip at the best level: a seventh of the size, and what most clients ask for.
+    gzip: Bytes,
+    /// `ETag`, of the JSON for either form; without quotes, the `hash` parameter of the index.
+    etag: String,
+}
+
+impl Document {
+    fn new(bytes: &[u8], etag: String) -> Result<Document, ApiError> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        let gzip = encoder.write_all(bytes).and_then(|()| encoder.finish()).map_err(ApiError::internal)?;
+        Ok(Document { gzip: Bytes::from(gzip), etag })
+    }
+
+    fn plain(&self) -> Result<Vec<u8>, ApiError> {
+        let mut decoder = GzDecoder::new(Vec::new());
+        decoder.write_all(&self.gzip).and_then(|()| decoder.finish()).map_err(ApiError::internal)
+    }
+
+    fn hash(&self) -> &str {
+        self.etag.trim_matches('"')
+    }
+}
+
+impl Documents {
+    /// Answers `/openapi/...`; `path` are the segments after `openapi`.
+    ///
+    /// # Errors
+    /// 406 for a media type that is neither JSON nor the edition's protobuf.
+    pub async fn serve<B>(
+        &self,
+        registry: &Arc<Registry>,
+        path: &[&str],
+        request: &Request<B>,
+    ) -> Result<Response<Body>, ApiError> {
+        let path = path.join("/");
+        let header = |name: HeaderName| request.headers().get(name).and_then(|v| v.to_str().ok());
+        let offers = match path.as_str() {
+            "v2" => &V2[..],
+            // The index is JSON whatever is asked for.
+            "v3" => &V3[..1],
+            _ => &V3[..],
+        };
+        let names: Vec<&str> = offers.iter().map(|(name, ..)| *name).collect();
+        let chosen = match path.as_str() {
+            "v3" => Some(0),
+            _ => negotiate::choose(header(ACCEPT), &names),
+        };
+        let Some((_, form, media_type)) = chosen.and_then(|i| offers.get(i)) else {
+            let message = format!("only the following media types are accepted: {}", names.join(", "));
+            return Err(ApiError::new(406, Reason::NotAcceptable, message));
+        };
+        let Some(document) = self.get(registry, &path, *form).await? else { return Ok(not_found_text()) };
+
+        let mut response = text(StatusCode::OK, media_type, Body::empty());
+        let headers = response.headers_mut();
+        if let Ok(tag) = HeaderValue::try_from(document.etag.as_str()) {
+            headers.insert(ETAG, tag);
+        }
+        headers.insert(VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
+        if let Some(hash) = hash_parameter(request.uri().query()) {
+            if hash != document.hash() {
+                // A client that read the index a while ago: the document has moved on.
+                let current = format!("/openapi/{path}?hash={}", document.hash());
+                headers.insert(LOCATION, HeaderValue::try_from(current).map_err(ApiError::internal)?);
+                *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+                return Ok(response);
+            }
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static(KEEP));
+        }
+        if header(IF_NONE_MATCH).is_some_and(|known| etag::matches(known, &document.etag)) {
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            return Ok(response);
+        }
+        *response.body_mut() = match negotiate::gzip(header(ACCEPT_ENCODING)) {
+            true => {
+                response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+                Body::Full(document.gzip.clone())
+            }
+            false => Body::from(document.plain()?),
+        };
+        Ok(response)
+    }
+
+    /// A document, made where blocking is allowed when it is not there.
+    async fn get(
+        &self,
+        registry: &Arc<Registry>,
+        path: &str,
+        form: Form,
+    ) -> Result<Option<Arc<Document>>, ApiError> {
+        let key = (path.to_owned(), form);
+        let Some(generation) = generation(registry, path) else {
+            self.made.lock().remove(&key);
+            return Ok(None);
+        };
+        if let Some((_, document)) = self.made.lock().get(&key).filter(|(made, _)| *made == generation) {
+            return Ok(Some(document.clone()));
+        }
+        let made = match (path, form) {
+            ("v3", _) => Some(self.index(registry).await?),
+            (_, Form::Json) => {
+                let (path, registry) = (path.to_owned(), registry.clone());
+                blocking(move || {
+                    let json = make(&registry, &path, &*descriptions::bundled());
+                    json.map(|json| Document::new(&json, etag::of(&json))).transpose()
+                })
+                .await?
+            }
+            (_, Form::Protobuf) => {
+                let Some(json) = Box::pin(self.get(registry, path, Form::Json)).await? else {
+                    return Ok(None);
+                };
+                let convert = if path == "v2" { gnostic::v2 } else { gnostic::v3 };
+                let protobuf = blocking(move || {
+                    let bytes = convert(&json.plain()?).map_err(ApiError::internal)?;
+                    Document::new(&bytes, json.etag.clone())
+                });
+                Some(protobuf.await?)
+            }
+        };
+        Ok(made.map(|document| {
+            let document = Arc::new(document);
+            self.made.lock().insert(key, (generation, document.clone()));
+            document
+        }))
+    }
+
+    /// `/openapi/v3` names every document with its hash, so it makes them all.
+    async fn index(&self, registry: &Arc<Registry>) -> Result<Document, ApiError> {
+        // Held for as long as documents are made, so that the texts are unpacked once.
+        let texts = blocking(|| Ok(descriptions::bundled())).await?;
+        let mut documents = Vec::new();
+        for path in index_paths(registry) {
+            if let Some(document) = Box::pin(self.get(registry, &format!("v3/{path}"), Form::Json)).await? {
+                documents.push((path, document));
+            }
+        }
+        drop(texts);
+        let json = v3::index(documents.iter().map(|(path, document)| (path.as_str(), document.hash())));
+        Document::new(&json, etag::of(&json))
+    }
+}
+
+/// Runs what takes milliseconds of computing off the threads that serve connections.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work).await.map_err(ApiError::internal)?
+}
+
+/// The `hash` parameter of a query, if it says something.
+fn hash_parameter(query: Option<&str>) -> Option<Cow<'_, str>> {
+    parameter(query?, "hash").filter(|hash| !hash.is_empty())
+}
+
+fn index_paths(registry: &Registry) -> Vec<String> {
+    let mut versions = Vec::new();
+    for group in &resources::builtin().groups {
+        versions.extend(group.versions.iter().map(|(version, _)| (group.name.clone(), version.clone())));
+    }
+    let mut paths = v3::document_paths(&versions);
+    // Definitions have documents of their versions, and none of their groups.
+    let custom = registry.resources.iter().filter(|r| r.is_custom());
+    let custom: BTreeSet<String> =
+        custom.map(|r| format!("apis/{}/{}", r.row.group, r.row.version)).collect();
+    paths.extend(custom);
+    paths
+}
+
+/// The generation of what a document says; `None` for one that there is not.
+fn generation(registry: &Registry, path: &str) -> Option<u64> {
+    let segments: Vec<&str> = path.split('/').collect();
+    match segments.as_slice() {
+        ["v2" | "v3"] => Some(registry.generation),
+        ["v3", "apis", group, version] => registry.version_generation(group, version),
+        ["v3", "apis", group] => registry.has_builtin_group(group).then_some(0),
+        _ => Some(0),
+    }
+}
+
+/// Resources with what documents say of them. The schemas of custom resources are unpacked for as long as this lives.
+struct Described<'r> {
+    resources: Vec<(&'r ResourceType, Option<Value>)>,
+}
+
+impl<'r> Described<'r> {
+    fn new(resources: impl Iterator<Item = &'r Arc<ResourceType>>) -> Described<'r> {
+        let schema = |r: &ResourceType| r.custom.as_ref().and_then(|c| c.version().schema.source());
+        Described { resources: resources.map(|r| (&**r, schema(r))).collect() }
+    }
+
+    fn published(&self) -> Vec<Published<'_>> {
+        let mut published = Vec::with_capacity(self.resources.len());
+        for (resource, schema) in &self.resources {
+            published.push(match &resource.custom {
+                None => Published::builtin(&resource.row),
+                Some(custom) => {
+                    let said = CustomSchema {
+                        schema: schema.as_ref(),
+                        preserve_unknown_fields: custom.definition.preserves_unknown,
+                        selectable_fields: &custom.version().selectable,
+                    };
+                    Published::custom(&resource.row, said)
+                }
+            });
+        }
+        published
+    }
+}
+
+/// The JSON of a document; `None` for a path that has none.
+fn make(registry: &Registry, path: &str, texts: &dyn Descriptions) -> Option<Vec<u8>> {
+    let builtin = schema::builtin();
+    let rows = &registry.resources;
+    let version = |group: &str, version: &str| {
+        let rows = rows.iter().filter(|r| r.row.group == group && r.row.version == version);
+        let described = Described::new(rows);
+        let published = described.published();
+        (!published.is_empty()).then(|| v3::version(builtin, group, version, &published, texts))
+    };
+    let segments: Vec<&str> = path.split('/').collect();
+    match segments.as_slice() {
+        ["v2"] => {
+            let described = Described::new(rows.iter());
+            Some(v2::document(builtin, &described.published(), texts))
+        }
+        ["v3", "api", name] => version("", name),
+        ["v3", "apis", group, name] => version(group, name),
+        ["v3", "apis", group] if registry.has_builtin_group(group) => Some(v3::group(builtin, group, texts)),
+        ["v3", root] => v3::root(builtin, root, texts),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn get(documents: &Documents, uri: &str, headers: &[(HeaderName, &str)]) -> (u16, Response<Body>) {
+        let mut request = Request::get(uri);
+        for (name, value) in headers {
+            request = request.header(name, *value);
+        }
+        let path = uri.split('?').next().unwrap().trim_start_matches("/openapi/").to_owned();
+        let segments: Vec<&str> = path.split('/').collect();
+        let registry = Arc::new(Registry::builtin());
+        match documents.serve(&registry, &segments, &request.body(()).unwrap()).await {
+            Ok(response) => (response.status().as_u16(), response),
+            Err(_) => (406, Response::new(Body::empty())),
+        }
+    }
+
+    fn content(response: Response<Body>) -> Bytes {
+        match response.into_body() {
+            Body::Full(bytes) => bytes,
+            _ => panic!("documents are known as a whole"),
+        }
+    }
+
+    #[tokio::test]
+    async fn the_index_leads_to_every_document_and_hashes_are_checked() {
+        let documents = Documents::default();
+        let (status, response) = get(&documents, "/openapi/v3", &[]).await;
+        assert_eq!(status, 200);
+        let index: serde_json::Value = serde_json::from_slice(&content(response)).unwrap();
+        let paths = index["paths"].as_object().unwrap();
+        assert!(
+            paths.contains_key("apis/apps/v1")
+                && paths.contains_key("apis/apps")
+                && paths.contains_key("version")
+        );
+        for entry in paths.values() {
+            let url = entry["serverRelativeURL"].as_str().unwrap();
+            let (status, response) = get(&documents, url, &[]).await;
+            assert_eq!(status, 200, "{url}");
+            assert_eq!(response.headers()[CACHE_CONTROL], KEEP);
+        }
+        let (status, response) = get(&documents, "/openapi/v3/apis/apps/v1?hash=OLD", &[]).await;
+        assert_eq!(status, 301);
+        assert_eq!(
+            response.headers()[LOCATION],
+            paths["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap()
+        );
+        assert_eq!(get(&documents, "/openapi/v3/apis/nothing/v1", &[]).await.0, 404);
+    }
+
+    #[tokio::test]
+    async fn forms_encodings_and_tags() {
+        let documents = Documents::default();
+        let url = "/openapi/v3/apis/policy/v1";
+        let (_, plain) = get(&documents, url, &[]).await;
+        let tag = plain.headers()[ETAG].to_str().unwrap().to_owned();
+        let plain = content(plain);
+        assert!(serde_json::from_slice::<serde_json::Value>(&plain).is_ok());
+
+        let (_, packed) = get(&documents, url, &[(ACCEPT_ENCODING, "gzip")]).await;
+        assert_eq!(packed.headers()[CONTENT_ENCODING], "gzip");
+        assert!(content(packed).len() * 3 < plain.len());
+        assert_eq!(get(&documents, url, &[(IF_NONE_MATCH, &tag)]).await.0, 304);
+
+        let kubectl = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+        let (status, protobuf) = get(&documents, "/openapi/v2", &[(ACCEPT, kubectl)]).await;
+        assert_eq!(status, 200);
+        assert_eq!(
+            protobuf.headers()["content-type"],
+            "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+        );
+        assert!(content(protobuf).starts_with(b"\x0a\x032.0"), "field 1 is the edition");
+        assert_eq!(get(&documents, "/openapi/v2", &[(ACCEPT, "application/yaml")]).await.0, 406);
+    }
+}

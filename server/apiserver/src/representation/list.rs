@@ -1,0 +1,398 @@
+//! Lists, written item by item in every encoding, so that their memory does not grow with their length.
+//!
+//! | form | how |
+//! |---|---|
+//! | JSON, Tables in JSON | spliced or projected from the stored bytes |
+//! | indented JSON | the same bytes, indented as they pass |
+//! | YAML | one item's tree at a time; keys stand in goyaml's order, so the items come after `apiVersion` |
+//! | protobuf, CBOR | encoded from the stored JSON; what stands in front states the length or number of what comes behind |
+//!
+//! For the last row the caller walks over the collection twice: see [`Ahead`].
+
+use std::ops::Deref;
+
+use bytes::Bytes;
+use plinth_codec::json::Indenter;
+use plinth_codec::negotiate::{Encoding, Transform};
+use plinth_codec::protobuf::ListFrame;
+use plinth_codec::schema::{Schema, TypeId, GVK};
+use plinth_codec::{cbor, json as text, protobuf, tree as tree_of, yaml, Map, Value};
+
+use super::{json, table, tree, Item, ListMeta, Representation};
+use plinth_api::api_error::ApiError;
+use plinth_storage::lengths::Lengths;
+
+/// Writes one list: [`start`](ListWriter::start), [`item`](ListWriter::item) for each, [`end`](ListWriter::end), all into
+/// a buffer that the caller empties as it likes. It holds the representation by reference or by reference count.
+pub struct ListWriter<R> {
+    representation: R,
+    form: Form,
+    /// Whether no item was written yet.
+    first: bool,
+    /// Rows of a Table that wait for all others because they are not sorted by key, with what they are sorted by. Few
+    /// kinds have such rows, and few objects.
+    waiting: Vec<((i64, String), Vec<u8>)>,
+    /// Holds the JSON of one item on the way to another encoding.
+    json: Vec<u8>,
+}
+
+enum Form {
+    Json,
+    Indented(Indenter),
+    Yaml,
+    /// The type of an item.
+    Protobuf(&'static Schema, TypeId),
+    /// The type of an item, where it has one.
+    Cbor(Option<(&'static Schema, TypeId)>),
+}
+
+/// What the bytes in front of a list say of all of its items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// How many there are.
+    pub items: u64,
+    /// What they take, encoded.
+    pub bytes: usize,
+}
+
+impl<R: Deref<Target = Representation>> ListWriter<R> {
+    /// A list in that representation.
+    ///
+    /// # Errors
+    /// 500 when the kind has no protobuf form.
+    pub fn new(representation: R) -> Result<ListWriter<R>, ApiError> {
+        let r = &*representation;
+        let form = match (r.accepted.encoding, r.accepted.transform) {
+            (Encoding::Json, _) if r.pretty => Form::Indented(Indenter::default()),
+            (Encoding::Json, _) => Form::Json,
+            (Encoding::Yaml, _) => Form::Yaml,
+            (Encoding::Protobuf | Encoding::Cbor, Transform::Table(_)) => {
+                return Err(ApiError::internal("a Table has no binary form"));
+            }
+            (Encoding::Protobuf, _) => {
+                let kind = &r.resource.row.kind;
+                let (schema, id) = r
+                    .served_type()
+                    .ok_or_else(|| ApiError::internal(format!("{kind} has no protobuf form")))?;
+                Form::Protobuf(schema, id)
+            }
+            (Encoding::Cbor, _) => Form::Cbor(r.served_type()),
+        };
+        let (waiting, json) = Default::default();
+        Ok(ListWriter { representation, form, first: true, waiting, json })
+    }
+
+    /// Whether [`start`](ListWriter::start) needs the totals, and the metadata with them.
+    pub fn looks_ahead(&self) -> bool {
+        matches!(self.form, Form::Protobuf(..) | Form::Cbor(_))
+    }
+
+    /// Whether the bytes of the items are among those totals; if not, their number is all.
+    pub fn states_bytes(&self) -> bool {
+        matches!(self.form, Form::Protobuf(..))
+    }
+
+    /// Appends what stands before the items. Metadata that is known goes here, so that the list reads as upstream's;
+    /// other metadata goes to the end.
+    ///
+    /// # Errors
+    /// 500 when the encoding fails.
+    pub fn start(
+        &mut self,
+        meta: Option<&ListMeta>,
+        totals: Totals,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ApiError> {
+        let r = &*self.representation;
+        match &mut self.form {
+            Form::Json => json_start(r, meta, out),
+            Form::Indented(indenter) => {
+                self.json.clear();
+                json_start(r, meta, &mut self.json);
+                indenter.push(&self.json, out);
+            }
+            Form::Yaml => yaml_start(r, meta, out)?,
+            Form::Protobuf(..) => {
+                let metadata = tree::list_meta(r, meta.unwrap_or(&ListMeta::default())).into();
+                let (schema, id) = tree::list_meta_type()?;
+                let mut message = Vec::new();
+                protobuf::encode_message(&metadata, schema, id, &mut message).map_err(ApiError::internal)?;
+                let frame = ListFrame::of_total(&list_kind(r), &message, totals.bytes);
+                out.extend_from_slice(frame.head());
+            }
+            Form::Cbor(_) => out.extend_from_slice(cbor_frame(r, &ListMeta::default(), totals)?.head()),
+        }
+        Ok(())
+    }
+
+    /// Appends one item.
+    ///
+    /// # Errors
+    /// 500 when the stored bytes cannot be read or converted.
+    pub fn item(&mut self, item: &Item<'_>, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        let r = &*self.representation;
+        if let Transform::Table(_) = r.accepted.transform {
+            if let Some(rank) = table::rank(r, item)? {
+                let mut row = Vec::new();
+                json_item(r, item, true, &mut row)?;
+                self.waiting.push((rank, row));
+                return Ok(());
+            }
+        }
+        let first = std::mem::replace(&mut self.first, false);
+        self.json.clear();
+        match &mut self.form {
+            Form::Json => json_item(r, item, first, out)?,
+            Form::Indented(indenter) => {
+                json_item(r, item, first, &mut self.json)?;
+                indenter.push(&self.json, out);
+            }
+            Form::Yaml => {
+                if first {
+                    out.extend_from_slice(rows_key(r));
+                    out.extend_from_slice(b":\n");
+                }
+                json_item(r, item, true, &mut self.json)?;
+                yaml::write_element(&text::parse(&self.json).map_err(ApiError::internal)?, out);
+            }
+            Form::Protobuf(schema, id) => {
+                let is_stored_form = r.accepted.transform == Transform::None && r.is_served_version(item);
+                let encoded = if is_stored_form {
+                    let mut digits = itoa::Buffer::new();
+                    let revision = digits.format(item.revision.get());
+                    protobuf::transcode_json_item(item.stored.body(), Some(revision), schema, *id, out)
+                } else {
+                    json_item(r, item, true, &mut self.json)?;
+                    protobuf::transcode_json_item(&self.json, None, schema, *id, out)
+                };
+                encoded.map_err(ApiError::internal)?;
+            }
+            Form::Cbor(id) => {
+                json_item(r, item, true, &mut self.json)?;
+                cbor::transcode_json_bare(&self.json, *id, out).map_err(ApiError::internal)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the rows that waited, sorted.
+    fn waiting_rows(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        let mut rows = std::mem::take(&mut self.waiting);
+        rows.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for (_, row) in rows {
+            let first = std::mem::replace(&mut self.first, false);
+            let comma: &[u8] = if first { b"" } else { b"," };
+            match &mut self.form {
+                Form::Indented(indenter) => {
+                    indenter.push(comma, out);
+                    indenter.push(&row, out);
+                }
+                Form::Yaml => {
+                    if first {
+                        out.extend_from_slice(b"rows:\n");
+                    }
+                    yaml::write_element(&text::parse(&row).map_err(ApiError::internal)?, out);
+                }
+                _ => {
+                    out.extend_from_slice(comma);
+                    out.extend_from_slice(&row);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends what stands after the items; `late` is the metadata when it was not known at the start.
+    ///
+    /// # Errors
+    /// 500 when the encoding fails.
+    pub fn end(
+        &mut self,
+        meta: &ListMeta,
+        late: bool,
+        totals: Totals,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ApiError> {
+        self.waiting_rows(out)?;
+        let r = &*self.representation;
+        match &mut self.form {
+            Form::Json => json::list_end(r, late.then_some(meta), out),
+            Form::Indented(indenter) => {
+                self.json.clear();
+                json::list_end(r, late.then_some(meta), &mut self.json);
+                indenter.push(&self.json, out);
+            }
+            Form::Yaml => {
+                if self.first {
+                    out.extend_from_slice(rows_key(r));
+                    out.extend_from_slice(b": []\n");
+                }
+                yaml_end(r, meta, late, out);
+            }
+            Form::Protobuf(..) => out.extend_from_slice(ListFrame::tail()),
+            Form::Cbor(_) => out.extend_from_slice(cbor_frame(r, meta, totals)?.tail()),
+        }
+        Ok(())
+    }
+}
+
+fn json_start(r: &Representation, meta: Option<&ListMeta>, out: &mut Vec<u8>) {
+    match r.accepted.transform {
+        Transform::Table(version) => table::start(r, version, meta, out),
+        _ => json::list_start(r, meta, out),
+    }
+}
+
+/// One item in JSON, of the version asked for; a comma before it unless it is the first.
+fn json_item(r: &Representation, item: &Item<'_>, first: bool, out: &mut Vec<u8>) -> Result<(), ApiError> {
+    if !first {
+        out.push(b',');
+    }
+    match r.accepted.transform {
+        Transform::Table(version) => table::row(r, version, item, out)?,
+        _ if r.is_served_version(item) => json::item(r, item, out),
+        _ => json::item_tree(r, r.transformed(item)?, out),
+    }
+    Ok(())
+}
+
+fn rows_key(r: &Representation) -> &'static [u8] {
+    match r.accepted.transform {
+        Transform::Table(_) => b"rows",
+        _ => b"items",
+    }
+}
+
+/// The keys that goyaml sorts before the items.
+fn yaml_start(r: &Representation, meta: Option<&ListMeta>, out: &mut Vec<u8>) -> Result<(), ApiError> {
+    let Transform::Table(version) = r.accepted.transform else {
+        let (_, api_version) = tree::list_type_meta(r);
+        yaml::write(&tree_of!({ "apiVersion": api_version }), out);
+        return Ok(());
+    };
+    let mut json = Vec::new();
+    table::start(r, version, meta, &mut json);
+    json.extend_from_slice(b"]}");
+    let mut head = text::parse(&json).map_err(ApiError::internal)?;
+    if let Some(head) = head.as_object_mut() {
+        head.remove("rows");
+        if meta.is_none() {
+            head.remove("metadata");
+        }
+    }
+    yaml::write(&head, out);
+    Ok(())
+}
+
+/// The keys that goyaml sorts after the items; those of a Table come before its rows, if they are known by then.
+fn yaml_end(r: &Representation, meta: &ListMeta, late: bool, out: &mut Vec<u8>) {
+    let mut tail = Map::new();
+    match r.accepted.transform {
+        Transform::Table(_) if !late => return,
+        Transform::Table(_) => {}
+        _ => drop(tail.insert("kind", tree::list_type_meta(r).0)),
+    }
+    tail.insert("metadata", tree::list_meta(r, meta));
+    yaml::write(&Value::Object(tail), out);
+}
+
+fn cbor_frame(r: &Representation, meta: &ListMeta, totals: Totals) -> Result<cbor::ListFrame, ApiError> {
+    let mut metadata = Vec::new();
+    cbor::encode_bare(&tree::list_meta(r, meta).into(), None, &mut metadata).map_err(ApiError::internal)?;
+    Ok(cbor::ListFrame::new(&list_kind(r), &metadata, totals.items))
+}
+
+/// The kind that a list says it is.
+fn list_kind(r: &Representation) -> GVK {
+    let (kind, api_version) = tree::list_type_meta(r);
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    GVK::new(group, version, kind)
+}
+
+/// Bytes of encoded items that a first walk keeps. Shorter lists are encoded once; of longer ones what comes after
+/// these is encoded again by the second walk.
+const KEPT: usize = 4 << 20;
+/// Bytes of one piece of them.
+const PIECE: usize = 64 << 10;
+
+/// The first walk over a collection whose list states in front what comes behind. It encodes the items to learn their
+/// lengths, keeps the bytes as long as they are few, and of the others those lengths that nobody knows yet.
+pub struct Ahead<'l> {
+    lengths: &'l Lengths,
+    totals: Totals,
+    /// The first items, encoded, in pieces.
+    pieces: Vec<Bytes>,
+    open: Vec<u8>,
+    kept: Totals,
+    /// Key of the last item that is kept.
+    kept_until: Vec<u8>,
+    full: bool,
+}
+
+impl<'l> Ahead<'l> {
+    /// A walk that begins.
+    pub fn new(lengths: &'l Lengths) -> Ahead<'l> {
+        let (totals, pieces, open, kept, kept_until) = Default::default();
+        Ahead { lengths, totals, pieces, open, kept, kept_until, full: false }
+    }
+
+    /// Takes the next item.
+    ///
+    /// # Errors
+    /// As [`ListWriter::item`].
+    pub fn item<R: Deref<Target = Representation>>(
+        &mut self,
+        key: &[u8],
+        item: &Item<'_>,
+        list: &mut ListWriter<R>,
+    ) -> Result<(), ApiError> {
+        self.totals.items += 1;
+        if self.full && matches!(list.form, Form::Cbor(_)) {
+            // The number is all that its front says.
+            return Ok(());
+        }
+        let owner = self.lengths.owner(key, item.revision, list.representation.key());
+        if self.full {
+            if let Some(length) = self.lengths.get(owner) {
+                self.totals.bytes += length;
+                return Ok(());
+            }
+            self.open.clear();
+        }
+        let before = self.open.len();
+        list.item(item, &mut self.open)?;
+        let length = self.open.len() - before;
+        self.totals.bytes += length;
+        if self.full {
+            self.lengths.put(owner, length);
+            return Ok(());
+        }
+        self.kept = self.totals;
+        if self.open.len() >= PIECE {
+            self.pieces.push(Bytes::from(std::mem::replace(&mut self.open, Vec::with_capacity(PIECE))));
+            if self.kept.bytes >= KEPT {
+                self.full = true;
+                self.kept_until = key.to_vec();
+                self.open = Vec::new();
+            }
+        }
+        Ok(())
+    }
+
+    /// What all items come to.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// The items that were kept, and where the second walk goes on: the key of the last of them and the totals of the
+    /// rest; none when that was all.
+    pub fn kept(mut self) -> (Vec<Bytes>, Option<(Vec<u8>, Totals)>) {
+        if !self.full {
+            self.pieces.push(Bytes::from(self.open));
+            return (self.pieces, None);
+        }
+        let rest =
+            Totals { items: self.totals.items - self.kept.items, bytes: self.totals.bytes - self.kept.bytes };
+        (self.pieces, (rest.items > 0).then_some((self.kept_until, rest)))
+    }
+}

@@ -1,0 +1,321 @@
+//! How stored objects look on the wire.
+//!
+//! JSON is spliced: a prefix of the kind, the revision, the stored bytes. Every other form is made from
+//! the same bytes. A [`Representation`] is chosen once per request; lists ([`ListWriter`]) and watches then call it for
+//! each item.
+
+mod json;
+pub mod ledger;
+mod list;
+mod table;
+mod tree;
+
+use std::sync::Arc;
+
+use plinth_codec::negotiate::{Accepted, Encoding, Shape, Transform};
+use plinth_codec::schema::{Schema, TypeId, GVK};
+use plinth_codec::table::IncludeObject;
+use plinth_codec::{cbor, protobuf, Value};
+use plinth_engine::Revision;
+
+use plinth_api::api_error::ApiError;
+use plinth_registry::ResourceType;
+use plinth_storage::lengths::Lengths;
+use plinth_storage::object;
+use plinth_storage::stored::Stored;
+
+/// The type of a watch event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // the protocol's own words
+pub enum EventType {
+    Added,
+    Modified,
+    Deleted,
+    Bookmark,
+    Error,
+}
+
+impl EventType {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EventType::Added => "ADDED",
+            EventType::Modified => "MODIFIED",
+            EventType::Deleted => "DELETED",
+            EventType::Bookmark => "BOOKMARK",
+            EventType::Error => "ERROR",
+        }
+    }
+}
+
+/// `metadata` of a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListMeta {
+    /// The revision that the list shows.
+    pub resource_version: String,
+    /// Where the next page starts; empty on the last.
+    pub continue_token: String,
+    /// How many items follow after this page, where that is known.
+    pub remaining_item_count: Option<u64>,
+}
+
+/// A stored object on its way out.
+#[derive(Clone, Copy)]
+pub struct Item<'a> {
+    /// Header and body.
+    pub stored: Stored<'a>,
+    /// The resourceVersion that it carries: its own, or for a deletion that of the deletion.
+    pub revision: Revision,
+}
+
+impl<'a> Item<'a> {
+    /// Finds the parts of a stored value.
+    ///
+    /// # Errors
+    /// 500 when the value is damaged.
+    pub fn new(value: &'a [u8], revision: Revision) -> Result<Item<'a>, ApiError> {
+        let stored = Stored::parse(value).map_err(ApiError::internal)?;
+        Ok(Item { stored, revision })
+    }
+}
+
+/// How one request's objects are written. Immutable; cheap to clone.
+#[derive(Clone)]
+pub struct Representation {
+    /// The resource in the version asked for.
+    pub resource: Arc<ResourceType>,
+    /// Encoding and transformation.
+    pub accepted: Accepted,
+    /// What each row of a Table carries.
+    pub include: IncludeObject,
+    /// Whether JSON is indented.
+    pub pretty: bool,
+    /// The time that ages in a Table are counted to.
+    pub now: std::time::SystemTime,
+}
+
+/// The identity of a representation: watchers with equal keys get the same bytes for the same event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RepresentationKey {
+    resource: usize,
+    encoding: Encoding,
+    transform: Transform,
+    include: u8,
+}
+
+impl Representation {
+    /// One object as it is, in JSON.
+    pub fn json(resource: Arc<ResourceType>) -> Representation {
+        Representation {
+            resource,
+            accepted: Accepted::JSON,
+            include: IncludeObject::default(),
+            pretty: false,
+            now: std::time::SystemTime::now(),
+        }
+    }
+
+    /// What makes two representations write the same bytes; `None` for Tables, whose ages change with
+    /// the second.
+    pub fn key(&self) -> Option<RepresentationKey> {
+        if matches!(self.accepted.transform, Transform::Table(_)) {
+            return None;
+        }
+        Some(RepresentationKey {
+            resource: Arc::as_ptr(&self.resource) as usize,
+            encoding: self.accepted.encoding,
+            transform: self.accepted.transform,
+            include: self.include as u8,
+        })
+    }
+
+    /// `Content-Type` of an answer of that shape.
+    pub fn content_type(&self, shape: Shape) -> &'static str {
+        self.accepted.content_type(shape)
+    }
+
+    /// Whether items go out as they are stored, without a look inside.
+    fn splices(&self) -> bool {
+        self.accepted.encoding == Encoding::Json
+            && !self.pretty
+            && !matches!(self.accepted.transform, Transform::Table(_))
+    }
+
+    /// Whether that stored body is in the version that is served.
+    fn is_served_version(&self, item: &Item<'_>) -> bool {
+        // Custom resources were brought to their version when they were read.
+        self.resource.is_custom()
+            || (self.resource.is_storage_version() && item.stored.version() == self.resource.row.version)
+    }
+
+    /// Writes one object.
+    ///
+    /// # Errors
+    /// 500 when the stored bytes cannot be read or converted.
+    pub fn object(&self, item: &Item<'_>, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        if self.splices() && self.is_served_version(item) {
+            json::object(self, item, out);
+            return Ok(());
+        }
+        if let Transform::Table(version) = self.accepted.transform {
+            return table::of_one(self, version, item, true, out);
+        }
+        if self.transcode(item, out)? {
+            return Ok(());
+        }
+        let tree = self.transformed(item)?;
+        self.write_tree(&tree, out)
+    }
+
+    /// Writes one object as protobuf or CBOR straight from the stored JSON, where that is possible.
+    fn transcode(&self, item: &Item<'_>, out: &mut Vec<u8>) -> Result<bool, ApiError> {
+        let r = &self.resource;
+        let plain = matches!(self.accepted.transform, Transform::None);
+        if !plain || !self.is_served_version(item) {
+            return Ok(false);
+        }
+        match self.accepted.encoding {
+            Encoding::Protobuf => {
+                let mut text = Vec::with_capacity(item.stored.body().len() + 64);
+                json::untyped(item, &mut text);
+                protobuf::transcode_json(&text, &r.row.gvk(), r.schema, r.root, out)
+                    .map_err(ApiError::internal)?;
+            }
+            Encoding::Cbor => {
+                let mut text = Vec::with_capacity(item.stored.body().len() + 128);
+                json::whole(self, item, &mut text);
+                let types = (!r.is_custom()).then_some((r.schema, r.root));
+                cbor::transcode_json(&text, types, out).map_err(ApiError::internal)?;
+            }
+            Encoding::Json | Encoding::Yaml => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The type of what goes out for one object, where the schema knows it.
+    fn served_type(&self) -> Option<(&'static Schema, TypeId)> {
+        match self.accepted.transform {
+            Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => {
+                let (group, version) = v.api_version().rsplit_once('/')?;
+                tree::find_type(self.resource.schema, &GVK::new(group, version, "PartialObjectMetadata"))
+            }
+            _ if self.resource.is_custom() => None,
+            _ => Some((self.resource.schema, self.resource.root)),
+        }
+    }
+
+    /// Writes a list of items that are all in memory.
+    ///
+    /// # Errors
+    /// 500 when an item cannot be read or the encoding fails.
+    pub fn whole_list(&self, meta: &ListMeta, items: &[Item<'_>], out: &mut Vec<u8>) -> Result<(), ApiError> {
+        let mut list = ListWriter::new(self)?;
+        let lengths = Lengths::default();
+        let mut ahead = Ahead::new(&lengths);
+        if list.looks_ahead() {
+            items.iter().try_for_each(|item| ahead.item(&[], item, &mut list))?;
+        }
+        let totals = ahead.totals();
+        list.start(Some(meta), totals, out)?;
+        items.iter().try_for_each(|item| list.item(item, out))?;
+        list.end(meta, false, totals, out)
+    }
+
+    /// Writes one watch event with its framing; `heads` says whether a Table names its columns.
+    ///
+    /// # Errors
+    /// 500 when the stored bytes cannot be read or converted.
+    pub fn event(
+        &self,
+        kind: EventType,
+        item: &Item<'_>,
+        heads: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ApiError> {
+        if self.accepted.encoding == Encoding::Json {
+            return json::event(self, kind, item, heads, out);
+        }
+        let mut body = Vec::with_capacity(item.stored.body().len() + 128);
+        if self.transcode(item, &mut body)? {
+            tree::frame(self.accepted.encoding, kind, &body, out);
+            return Ok(());
+        }
+        let tree = self.transformed(item)?;
+        tree::event(self, kind, &tree, out)
+    }
+
+    /// Writes a bookmark; `initial_events_end` marks the end of a streaming list.
+    ///
+    /// # Errors
+    /// 500 when the encoding fails.
+    pub fn bookmark(
+        &self,
+        revision: Revision,
+        initial_events_end: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ApiError> {
+        let tree = tree::bookmark(self, revision, initial_events_end);
+        tree::event(self, EventType::Bookmark, &tree, out)
+    }
+
+    /// Writes an ERROR event.
+    ///
+    /// # Errors
+    /// 500 when the encoding fails.
+    pub fn error_event(&self, error: &ApiError, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        tree::event(self, EventType::Error, &error.to_status(), out)
+    }
+
+    /// The tree of an item in the version asked for, with type metadata and resourceVersion.
+    pub fn tree(&self, item: &Item<'_>) -> Result<Value, ApiError> {
+        object::served_tree(&self.resource, &item.stored, item.revision)
+    }
+
+    /// The tree after `as=PartialObjectMetadata`.
+    fn transformed(&self, item: &Item<'_>) -> Result<Value, ApiError> {
+        let tree = self.tree(item)?;
+        Ok(match self.accepted.transform {
+            Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => {
+                tree::partial(tree, v)
+            }
+            _ => tree,
+        })
+    }
+
+    /// Writes a tree that is not stored, an object or list that says its own kind, in the form asked for.
+    ///
+    /// # Errors
+    /// 500 when the encoding has no form for it.
+    pub fn unstored(&self, tree: Value, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        match self.accepted.transform {
+            Transform::Table(version) => {
+                let items = tree.get("items").and_then(Value::as_array);
+                table::of_trees(self, version, items.unwrap_or(std::slice::from_ref(&tree)), out)
+            }
+            Transform::PartialObjectMetadata(version) => self.write_tree(&tree::partial(tree, version), out),
+            _ => self.write_tree(&tree, out),
+        }
+    }
+
+    /// Writes a Scale of this resource, or the Table of it.
+    ///
+    /// # Errors
+    /// As [`Representation::write_tree`].
+    pub fn scale(&self, scale: &Value, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        match self.accepted.transform {
+            Transform::Table(version) => table::of_scale(self, version, scale, out),
+            _ => self.write_tree(scale, out),
+        }
+    }
+
+    /// Writes a tree that says its own kind in the negotiated encoding.
+    ///
+    /// # Errors
+    /// 500 when the encoding has no form for it.
+    pub fn write_tree(&self, tree: &Value, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        tree::write(tree, self.resource.schema, self.accepted.encoding, self.pretty, out)
+    }
+}
+
+pub use list::{Ahead, ListWriter, Totals};
+pub use tree::{write as write_tree, write_document};

@@ -1,0 +1,99 @@
+//! Which objects of a collection a request is about: label and field selectors against stored headers.
+
+use plinth_codec::selector::{FieldSelector, LabelSelector};
+
+use plinth_api::api_error::ApiError;
+use plinth_api::query::Query;
+use plinth_registry::key;
+use plinth_registry::ResourceType;
+use plinth_storage::stored::Head;
+
+/// The parsed selectors of a request.
+#[derive(Debug)]
+pub struct Selection {
+    labels: LabelSelector,
+    fields: FieldSelector,
+}
+
+impl Selection {
+    /// Parses the selectors of a query. A name in the path of a list or watch is a field selector too.
+    ///
+    /// # Errors
+    /// 400 in upstream's words.
+    pub fn parse(resource: &ResourceType, query: &Query, name: &str) -> Result<Selection, ApiError> {
+        let bad = |e: plinth_codec::selector::SelectorError| ApiError::bad_request(e.to_string());
+        let labels = match query.label_selector.as_deref() {
+            None | Some("") => LabelSelector::everything(),
+            Some(text) => LabelSelector::parse(text).map_err(bad)?,
+        };
+        let mut fields = match query.field_selector.as_deref() {
+            None | Some("") => FieldSelector::everything(),
+            Some(text) => FieldSelector::parse(text)
+                .and_then(|f| match &resource.custom {
+                    Some(custom) => f.resolve_custom(&custom.fields),
+                    None => f.resolve(resource.group(), resource.plural()),
+                })
+                .map_err(bad)?,
+        };
+        if !name.is_empty() {
+            if fields.exact("metadata.name").is_some_and(|n| n != name) {
+                return Err(ApiError::bad_request(
+                    "both a name and a field selector for another name were specified",
+                ));
+            }
+            fields = FieldSelector::name(name);
+        }
+        Ok(Selection { labels, fields })
+    }
+
+    /// Everything.
+    pub fn everything() -> Selection {
+        Selection { labels: LabelSelector::everything(), fields: FieldSelector::everything() }
+    }
+
+    /// Whether nothing is left out.
+    pub fn is_everything(&self) -> bool {
+        self.labels.is_everything() && self.fields.is_everything()
+    }
+
+    /// The one name that can match, if there is just one.
+    pub fn single_name(&self) -> Option<&str> {
+        self.fields.exact("metadata.name")
+    }
+
+    /// Checks that nothing but the object of that name is selected, where a request was authorized for it alone.
+    ///
+    /// # Errors
+    /// 500: authorization and selection read one query differently.
+    pub fn keeps_to(&self, authorized: Option<&str>) -> Result<(), ApiError> {
+        match authorized {
+            Some(name) if self.single_name() != Some(name) => {
+                Err(ApiError::internal("the field selector was authorized as another one"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a stored object is selected; reads the header, allocates nothing.
+    pub fn matches(&self, resource: &ResourceType, object_key: &[u8], stored: &Head<'_>) -> bool {
+        if !self.labels.is_everything() && !self.labels.matches_sorted(stored.labels()) {
+            return false;
+        }
+        if self.fields.is_everything() {
+            return true;
+        }
+        let prefix = resource.storage.as_ref().map_or("", |s| s.prefix.as_str());
+        let (namespace, name) = key::split(prefix, resource.row.namespaced, object_key).unwrap_or_default();
+        self.fields.matches(|field| match field {
+            "metadata.name" => name,
+            "metadata.namespace" => namespace,
+            field => {
+                let place = match &resource.custom {
+                    Some(custom) => custom.fields.paths.iter().position(|path| path == field),
+                    None => resource.fields.iter().position(|f| f.name == field),
+                };
+                place.and_then(|i| stored.field(i)).unwrap_or_default()
+            }
+        })
+    }
+}

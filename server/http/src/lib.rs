@@ -1,0 +1,26 @@
+//! Connections: TLS, HTTP/1.1 and HTTP/2, and a clean end. Knows neither requests for resources nor who asks.
+//!
+//! ```
+//! use hyper::body::Body as _;
+//! use plinth_http::body::Body;
+//!
+//! let body = Body::from(b"ok".to_vec());
+//! assert_eq!(body.size_hint().exact(), Some(2));
+//! assert!(Body::empty().is_end_stream());
+//! ```
+
+pub mod body;
+pub mod chunks;
+pub mod coalesce;
+pub mod compression;
+pub mod connections;
+pub mod descriptors;
+pub mod heads;
+mod idle_frames;
+pub mod options;
+pub mod pull;
+pub mod request_body;
+pub mod serving;
+pub mod tls;
+pub mod turns;
+pub mod upgrade;

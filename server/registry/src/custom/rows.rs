@@ -1,0 +1,155 @@
+//! The rows of the registry that a definition makes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use plinth_codec::resources::{Resource, Subresource};
+use plinth_codec::schema::{self, GVK};
+use plinth_codec::selector::CustomFields;
+use plinth_codec::{table, Value};
+use smol_str::{format_smolstr, SmolStr};
+
+use super::definition::{Conversion, Definition, ScalePaths, Version};
+use super::schema::Compiled;
+use crate::key;
+use crate::{CustomRows, ResourceType, StorageForm};
+use plinth_api::api_error::ApiError;
+use plinth_kinds as strategy;
+
+/// The verbs in the order in which upstream's discovery names them.
+const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
+
+/// What a custom resource in one version has that others have not. Two rows with the same one serve alike.
+pub struct CustomVersion {
+    /// The definition.
+    pub definition: Arc<Definition>,
+    /// The place of the version in it.
+    place: usize,
+    /// The place of the version that objects are stored in.
+    stored: usize,
+    /// What it can be selected by.
+    pub fields: CustomFields,
+    /// What Tables show.
+    pub columns: table::Definition,
+}
+
+impl std::fmt::Debug for CustomVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.definition.name, self.version().name)
+    }
+}
+
+impl CustomVersion {
+    /// The version of the definition.
+    pub fn version(&self) -> &Version {
+        &self.definition.versions[self.place]
+    }
+
+    /// The version that objects are stored in.
+    pub fn stored(&self) -> &Version {
+        &self.definition.versions[self.stored]
+    }
+
+    /// The compiled schema of this version.
+    ///
+    /// # Errors
+    /// 500 when it cannot be compiled.
+    pub fn compiled(&self) -> Result<Option<&Arc<Compiled>>, ApiError> {
+        self.version().schema.compiled()
+    }
+
+    /// Whether objects change by nothing but their `apiVersion` between versions.
+    pub fn converts_by_name(&self) -> bool {
+        matches!(self.definition.conversion, Conversion::None)
+    }
+
+    /// Where `/scale` finds its numbers.
+    pub fn scale(&self) -> Option<&ScalePaths> {
+        self.version().scale.as_ref()
+    }
+}
+
+/// Makes the rows; `None` for a definition that has no storage version.
+pub fn of(definition: &Arc<Definition>, storage: &str) -> Option<CustomRows> {
+    let stored = definition.position(storage)?;
+    let rows: Vec<(bool, Arc<ResourceType>)> = (0..definition.versions.len())
+        .map(|place| (definition.versions[place].served, Arc::new(row(definition, place, stored))))
+        .collect();
+    Some(CustomRows {
+        served: rows.iter().filter(|(served, _)| *served).map(|(_, row)| row.clone()).collect(),
+        stored: rows.get(stored)?.1.clone(),
+    })
+}
+
+fn row(definition: &Arc<Definition>, place: usize, stored: usize) -> ResourceType {
+    let version = &definition.versions[place];
+    let storage = definition.versions[stored].name.clone();
+    let names = &definition.names;
+    let group = definition.group.clone();
+    let api_version = format!("{group}/{}", version.name);
+    let verbs = |verbs: &[&'static str]| verbs.iter().map(|v| SmolStr::new_static(v)).collect::<Vec<_>>();
+    let mut subresources = Vec::new();
+    let gvk = GVK::new(group.clone(), version.name.clone(), names.kind.clone());
+    if version.has_status {
+        subresources.push(Subresource { name: "status".into(), gvk, verbs: verbs(&SUBRESOURCE_VERBS) });
+    }
+    if version.scale.is_some() {
+        let gvk = GVK::new("autoscaling", "v1", "Scale");
+        subresources.push(Subresource { name: "scale".into(), gvk, verbs: verbs(&SUBRESOURCE_VERBS) });
+    }
+    let row = Resource {
+        group: group.clone(),
+        version: version.name.clone(),
+        plural: names.plural.clone(),
+        singular: names.singular.clone(),
+        kind: names.kind.clone(),
+        list_kind: names.list_kind.clone(),
+        short_names: names.short_names.clone(),
+        categories: names.categories.clone(),
+        namespaced: definition.namespaced,
+        verbs: verbs(&VERBS),
+        storage: Some((group.clone(), storage.clone())),
+        subresources,
+    };
+    // What is known of every object. The schema proper is the version's, compiled when it is needed.
+    let builtin = schema::builtin();
+    let root =
+        builtin.kind(&GVK::new("meta.k8s.io", "v1", "PartialObjectMetadata")).unwrap_or(schema::TypeId(0));
+    let start = format_smolstr!(
+        "{{\"apiVersion\":\"{api_version}\",\"kind\":\"{}\",\"metadata\":{{\"resourceVersion\":\"",
+        names.kind
+    );
+    let start = Bytes::copy_from_slice(start.as_bytes());
+    let custom = CustomVersion {
+        definition: definition.clone(),
+        place,
+        stored,
+        fields: CustomFields::new(definition.namespaced, version.selectable.iter().map(SmolStr::as_str)),
+        columns: table::Definition::custom(&version.columns),
+    };
+    ResourceType {
+        storage: Some(StorageForm {
+            prefix: key::custom_prefix(&group, &names.plural, definition.namespaced),
+            group: group.to_string(),
+            version: storage.to_string(),
+            root,
+        }),
+        row,
+        api_version,
+        schema: builtin,
+        root,
+        fields: Vec::new(),
+        zero_status: None,
+        strategy: &strategy::CUSTOM,
+        custom: Some(Arc::new(custom)),
+        object_start: start.clone(),
+        item_start: start,
+    }
+}
+
+/// The values of the selectable fields of a version, in their order.
+pub fn selected<'a>(version: &Version, tree: &'a Value) -> Vec<std::borrow::Cow<'a, str>> {
+    let fields = CustomFields::new(false, version.selectable.iter().map(SmolStr::as_str));
+    fields.values(tree).map(|(_, value)| value.into_owned().into()).collect()
+}

@@ -1,0 +1,184 @@
+//! Whether an object of a custom resource is valid
+//! (k8s.io/apiextensions-apiserver, `pkg/registry/customresource/validator.go`).
+
+use plinth_codec::{names, patch::goprint, Value};
+
+use super::definition::{JsonPath, ScalePaths};
+use super::rows::CustomVersion;
+use crate::ResourceType;
+use plinth_api::api_error::{ApiError, Cause};
+use plinth_api::field;
+use plinth_api::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
+
+/// Faults of an object beyond those of its metadata. `old` is what it replaces; `subresource` decides which part counts.
+///
+/// # Errors
+/// 500 when the schema cannot be compiled.
+pub fn faults(
+    resource: &ResourceType,
+    custom: &CustomVersion,
+    new: &Value,
+    old: Option<&Value>,
+    subresource: &str,
+) -> Result<Vec<Cause>, ApiError> {
+    let mut faults = type_faults(resource, new);
+    let Some(compiled) = custom.compiled()? else { return Ok(faults) };
+    let schema = &compiled.structural;
+    let found = match (old, subresource) {
+        (None, _) => schema.validate(new),
+        (Some(old), "status") => schema.validate_status_update(new, old),
+        (Some(old), _) => schema.validate_update(new, old),
+    };
+    faults.extend(found.into_iter().map(Cause::from));
+    if let Some(scale) = custom.scale() {
+        faults.extend(scale_faults(scale, new, subresource == "status"));
+    }
+    Ok(faults)
+}
+
+fn type_faults(resource: &ResourceType, new: &Value) -> Vec<Cause> {
+    let text = |key: &str| new.str_at(&[key]).unwrap_or_default();
+    let mut faults = Vec::new();
+    for (key, wanted) in [("kind", resource.row.kind.as_str()), ("apiVersion", resource.api_version.as_str())]
+    {
+        if text(key) != wanted {
+            faults.push(field::invalid(key, text(key), &format!("must be {wanted}")));
+        }
+    }
+    faults
+}
+
+/// What `/scale` would show must be numbers.
+fn scale_faults(scale: &ScalePaths, object: &Value, status_only: bool) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    if !status_only {
+        faults.extend(replicas_fault(&scale.spec, object));
+    }
+    faults.extend(replicas_fault(&scale.status, object));
+    if let Some(path) = &scale.selector {
+        if let Err(why) = find(path, object, "string", |v| v.as_str().is_some()) {
+            faults.push(field::invalid(path.text.as_str(), "", &why));
+        }
+    }
+    faults
+}
+
+fn replicas_fault(path: &JsonPath, object: &Value) -> Option<Cause> {
+    let value = match find(path, object, "int64", |v| v.as_int().is_some()) {
+        Ok(value) => value?.as_int()?,
+        Err(why) => return Some(field::invalid(path.text.as_str(), 0, &why)),
+    };
+    let why = match value {
+        n if n < 0 => "should be a non-negative integer".to_owned(),
+        n if n > i64::from(i32::MAX) => format!("should be less than or equal to {}", i32::MAX),
+        _ => return None,
+    };
+    Some(field::invalid(path.text.as_str(), value, &why))
+}
+
+/// What a path leads to; `None` where nothing is. `expected` is upstream's name for the type that `fits`.
+///
+/// # Errors
+/// That something is of another type, on the way or at its end.
+fn find<'v>(
+    path: &JsonPath,
+    object: &'v Value,
+    expected: &str,
+    fits: impl Fn(&Value) -> bool,
+) -> Result<Option<&'v Value>, String> {
+    let mut at = object;
+    for step in path.steps() {
+        at = match at {
+            Value::Null => return Ok(None),
+            Value::Object(members) => match members.get(step) {
+                Some(next) => next,
+                None => return Ok(None),
+            },
+            other => return Err(accessor_error(path, other, "map[string]interface{}")),
+        };
+    }
+    match fits(at) {
+        true => Ok(Some(at)),
+        false => Err(accessor_error(path, at, expected)),
+    }
+}
+
+fn accessor_error(path: &JsonPath, value: &Value, expected: &str) -> String {
+    format!(
+        ".{} accessor error: {} is of the type {}, expected {expected}",
+        path.steps().join("."),
+        goprint::value(value),
+        goprint::type_name(value)
+    )
+}
+
+/// No object is created of a definition that is being deleted (`forbidCreateAdmission` upstream).
+///
+/// # Errors
+/// 403.
+pub fn definition_stays(resource: &ResourceType, name: &str) -> Result<(), ApiError> {
+    match &resource.custom {
+        Some(custom) if custom.definition.is_terminating() => {
+            let why = "create not allowed while custom resource definition is terminating";
+            Err(ApiError::forbidden(resource.group(), resource.plural(), name, why))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Finalizers that are new and have no name of a domain: custom resources may have them, but they may collide.
+pub fn finalizer_warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
+    const PATH: &str = "metadata.finalizers";
+    const STANDARD: [&str; 3] = ["kubernetes", FINALIZER_ORPHAN, FINALIZER_FOREGROUND];
+    let before = old.map(metadata::finalizers).unwrap_or_default();
+    let mut added: Vec<&str> =
+        metadata::finalizers(new).into_iter().filter(|f| !before.contains(f)).collect();
+    added.sort_unstable();
+    added.dedup();
+    let mut warnings = Vec::new();
+    for finalizer in added {
+        let faults = names::qualified_name_faults(finalizer);
+        warnings.extend(faults.iter().map(|why| format!("{PATH}: {finalizer:?}: {why}")));
+        if !finalizer.contains('/') && !STANDARD.contains(&finalizer) {
+            let path = if finalizer.contains('.') { " including a path (/)" } else { "" };
+            warnings.push(format!(
+                "{PATH}: {finalizer:?}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
+            ));
+        }
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::json;
+
+    #[test]
+    fn replicas_by_table() {
+        let path = JsonPath { text: ".spec.replicas".into() };
+        let rows = [
+            (r#"{}"#, None),
+            (r#"{"spec":{"replicas":3}}"#, None),
+            (r#"{"spec":{"replicas":-1}}"#, Some("Invalid value: -1: should be a non-negative integer")),
+            (
+                r#"{"spec":{"replicas":2147483648}}"#,
+                Some("Invalid value: 2147483648: should be less than or equal to 2147483647"),
+            ),
+            (
+                r#"{"spec":{"replicas":"many"}}"#,
+                Some("Invalid value: 0: .spec.replicas accessor error: many is of the type string, expected int64"),
+            ),
+            (
+                r#"{"spec":"none"}"#,
+                Some("Invalid value: 0: .spec.replicas accessor error: none is of the type string, expected map[string]interface{}"),
+            ),
+            // Whether a null may be there is the schema's affair.
+            (r#"{"spec":null}"#, None),
+        ];
+        for (object, expected) in rows {
+            let fault = replicas_fault(&path, &json::parse(object.as_bytes()).unwrap());
+            assert_eq!(fault.map(|f| f.message).as_deref(), expected, "{object}");
+        }
+    }
+}

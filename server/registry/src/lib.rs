@@ -1,0 +1,346 @@
+//! What is served: one [`ResourceType`] for each resource in each version.
+//!
+//! Built-in rows come from the codec's resource table. Verb handlers are written once against these
+//! rows; what differs per kind beyond the rows lies in [`plinth_kinds`].
+//!
+//! A [`Registry`] is immutable and has a generation. CustomResourceDefinitions come and go, and each time a new one
+//! is made and published through [`Current`]; rows that did not change are the same `Arc`s in both, which is how a
+//! watch knows whether its resource has changed under it. What is made of a registry (discovery, OpenAPI) is kept by
+//! generation: that of the whole, or that in which a group version last changed ([`Registry::version_generation`]).
+//!
+//! ```
+//! use plinth_registry::{key, Registry};
+//!
+//! let registry = Registry::builtin();
+//! let deployments = registry.get("apps", "v1", "deployments").expect("a built-in resource");
+//! assert_eq!(deployments.api_version, "apps/v1");
+//! let form = deployments.storage.as_ref().expect("it is stored");
+//! assert_eq!(&*key::object(&form.prefix, "default", "web"), b"apps/deployments/default/web");
+//! ```
+
+pub mod conversion;
+mod current;
+pub mod custom;
+pub mod discovery;
+pub mod key;
+pub mod object_meta;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use plinth_codec::resources::{self, Resource};
+use plinth_codec::schema::{self, Schema, TypeId};
+use plinth_codec::selector::{self, SelectableField};
+use plinth_codec::Value;
+
+use self::custom::CustomVersion;
+use plinth_kinds::{self, Strategy};
+
+pub use current::Current;
+
+/// Where a resource's objects lie and in which version their bodies are written.
+#[derive(Clone, Debug)]
+pub struct StorageForm {
+    /// Group of the stored form; differs from the resource's own where a kind has faces in two groups.
+    pub group: String,
+    /// Version of the stored form.
+    pub version: String,
+    /// Start of the keys, see [`key::resource_prefix`] and [`key::custom_prefix`].
+    pub prefix: String,
+    /// The type of the stored form.
+    pub root: TypeId,
+}
+
+/// One resource in one version. Immutable, shared.
+#[derive(Debug)]
+pub struct ResourceType {
+    /// Names, scope, verbs and subresources.
+    pub row: Resource,
+    /// `apps/v1`, `v1`.
+    pub api_version: String,
+    /// Where the types of built-in kinds live.
+    pub schema: &'static Schema,
+    /// The type of the object in this version; of a custom resource only what all objects have. See
+    /// [`ResourceType::types`].
+    pub root: TypeId,
+    /// Where objects are stored; `None` for virtual resources.
+    pub storage: Option<StorageForm>,
+    /// The selectable fields whose values lie in the stored header, in its order.
+    pub fields: Vec<&'static SelectableField>,
+    /// What upstream's typed object has as status before anybody has set one, like `{"loadBalancer": {}}`.
+    pub zero_status: Option<Value>,
+    /// What this resource does that others don't.
+    pub strategy: &'static Strategy,
+    /// What its CustomResourceDefinition says; `None` for built-in resources.
+    pub custom: Option<Arc<CustomVersion>>,
+    /// `{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"`: what stands before the revision
+    /// in the JSON of a single object.
+    pub object_start: Bytes,
+    /// The same for an item of a list: built-in kinds have no type metadata there.
+    pub item_start: Bytes,
+}
+
+impl ResourceType {
+    fn builtin(row: &Resource) -> Option<ResourceType> {
+        let builtin = schema::builtin();
+        let root = builtin.kind(&row.gvk())?;
+        let storage = match &row.storage {
+            None => None,
+            Some((group, version)) => {
+                // A form that upstream stores for its own past (CustomResourceDefinitions as v1beta1) is none here:
+                // what has no conversion of ours is stored as it is served.
+                let own = (row.group.as_str(), row.version.as_str());
+                let other = conversion::is_stored_as(&row.kind, (group, version), own);
+                let (group, version) = if other { (group, version) } else { (&row.group, &row.version) };
+                let gvk = schema::GVK::new(group.clone(), version.clone(), row.kind.clone());
+                Some(StorageForm {
+                    group: group.to_string(),
+                    version: version.to_string(),
+                    prefix: key::resource_prefix(group, &row.plural),
+                    root: builtin.kind(&gvk)?,
+                })
+            }
+        };
+        let api_version = row.gvk().api_version().to_string();
+        let object_start = format!(
+            "{{\"kind\":\"{}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{\"resourceVersion\":\"",
+            row.kind
+        );
+        Some(ResourceType {
+            row: row.clone(),
+            api_version,
+            schema: builtin,
+            root,
+            storage,
+            fields: selector::stored_fields(&row.group, &row.plural).collect(),
+            zero_status: builtin.zero(root).get("status").cloned(),
+            strategy: plinth_kinds::of(&row.group, &row.plural),
+            custom: None,
+            object_start: Bytes::from(object_start),
+            item_start: Bytes::from_static(b"{\"metadata\":{\"resourceVersion\":\""),
+        })
+    }
+
+    /// API group; empty for core.
+    pub fn group(&self) -> &str {
+        &self.row.group
+    }
+
+    /// Whether a CustomResourceDefinition made it.
+    pub fn is_custom(&self) -> bool {
+        self.custom.is_some()
+    }
+
+    /// The type of the object with all its fields, for field ownership. Compiles the schema of a custom resource that
+    /// nobody has used yet.
+    pub fn types(&self) -> (&Schema, TypeId) {
+        let custom = self.custom.as_ref().and_then(|c| c.compiled().ok().flatten());
+        custom.map_or((self.schema, self.root), |compiled| (&compiled.types, compiled.root))
+    }
+
+    /// Whether it serves as that other one does, so that a watch need not end when the registry changes.
+    pub fn serves_as(&self, other: &ResourceType) -> bool {
+        match (&self.custom, &other.custom) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() == other.is_none(),
+        }
+    }
+
+    /// Plural name.
+    pub fn plural(&self) -> &str {
+        &self.row.plural
+    }
+
+    /// Whether stored bodies are already in this version.
+    pub fn is_storage_version(&self) -> bool {
+        self.storage.as_ref().is_some_and(|s| s.version == self.row.version && s.group == self.row.group)
+    }
+}
+
+/// All that is served. Immutable; a change makes a new one.
+#[derive(Debug, Default)]
+pub struct Registry {
+    /// Built-in ones in the order of the table: group priority, version, name. Then those of
+    /// CustomResourceDefinitions.
+    pub resources: Vec<Arc<ResourceType>>,
+    /// Grows by one with each registry; that of the built-in resources alone is 0.
+    pub generation: u64,
+    by_name: HashMap<(String, String, String), usize>,
+    /// One resource for each prefix of keys.
+    stored: Vec<Arc<ResourceType>>,
+    /// Places in `stored`.
+    by_prefix: HashMap<Vec<u8>, usize>,
+    /// The generation in which a version with custom resources last changed.
+    versions: HashMap<(String, String), u64>,
+}
+
+/// The rows that one CustomResourceDefinition makes.
+#[derive(Clone, Debug)]
+pub struct CustomRows {
+    /// One for each served version; empty while the definition is not established.
+    pub served: Vec<Arc<ResourceType>>,
+    /// The one in the storage version, which need not be served: what collectors and namespaces go by.
+    pub stored: Arc<ResourceType>,
+}
+
+impl Registry {
+    /// The built-in resources.
+    pub fn builtin() -> Registry {
+        let rows = resources::builtin().resources.iter();
+        let resources: Vec<_> = rows.filter_map(ResourceType::builtin).map(Arc::new).collect();
+        let stored = resources.iter().filter(|r| r.is_storage_version()).cloned().collect();
+        Registry::index(resources, stored)
+    }
+
+    /// The registry that follows this one: the built-in rows and those of the definitions, in this order. A row of a
+    /// built-in group and version is left out: upstream never serves such a definition either.
+    ///
+    /// Costs a few map entries per row; `Arc`s are shared.
+    pub fn with_custom(&self, definitions: &[CustomRows]) -> Registry {
+        let builtin = |r: &&Arc<ResourceType>| !r.is_custom();
+        let mut resources: Vec<_> = self.resources.iter().filter(builtin).cloned().collect();
+        let mut stored: Vec<_> = self.stored.iter().filter(builtin).cloned().collect();
+        let taken: std::collections::HashSet<_> =
+            resources.iter().map(|r| (r.row.group.clone(), r.row.version.clone())).collect();
+        for definition in definitions {
+            let free =
+                |r: &&Arc<ResourceType>| !taken.contains(&(r.row.group.clone(), r.row.version.clone()));
+            resources.extend(definition.served.iter().filter(free).cloned());
+            stored.push(definition.stored.clone());
+        }
+        let mut next = Registry::index(resources, stored);
+        next.generation = self.generation + 1;
+        next.versions = next.version_generations(self);
+        next
+    }
+
+    fn index(resources: Vec<Arc<ResourceType>>, stored: Vec<Arc<ResourceType>>) -> Registry {
+        let names =
+            |r: &ResourceType| (r.row.group.to_string(), r.row.version.to_string(), r.row.plural.to_string());
+        let by_name = resources.iter().enumerate().map(|(i, r)| (names(r), i)).collect();
+        let prefix = |r: &ResourceType| r.storage.as_ref().map(|s| s.prefix.clone().into_bytes());
+        let by_prefix = stored.iter().enumerate().filter_map(|(i, r)| Some((prefix(r)?, i))).collect();
+        Registry { resources, generation: 0, by_name, stored, by_prefix, versions: HashMap::new() }
+    }
+
+    /// For each version with custom resources the generation in which its rows last changed.
+    fn version_generations(&self, before: &Registry) -> HashMap<(String, String), u64> {
+        let (old, new) = (before.custom_by_version(), self.custom_by_version());
+        let same = |old: &[&Arc<ResourceType>], new: &[&Arc<ResourceType>]| {
+            old.len() == new.len() && old.iter().zip(new).all(|(old, new)| Arc::ptr_eq(old, new))
+        };
+        let generation = |version: &(String, String), new: &[&Arc<ResourceType>]| {
+            let unchanged = old.get(version).is_some_and(|old| same(old, new));
+            let kept = before.versions.get(version).filter(|_| unchanged);
+            kept.copied().unwrap_or(self.generation)
+        };
+        new.iter().map(|(version, rows)| (version.clone(), generation(version, rows))).collect()
+    }
+
+    fn custom_by_version(&self) -> HashMap<(String, String), Vec<&Arc<ResourceType>>> {
+        let mut found: HashMap<_, Vec<_>> = HashMap::new();
+        for resource in self.resources.iter().filter(|r| r.is_custom()) {
+            let version = (resource.row.group.to_string(), resource.row.version.to_string());
+            found.entry(version).or_default().push(resource);
+        }
+        found
+    }
+
+    /// The resource of that group, version and plural name.
+    pub fn get(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceType>> {
+        // The map's key owns its strings; at this size a scan of one group costs as much as hashing.
+        let key = (group.to_owned(), version.to_owned(), plural.to_owned());
+        self.by_name.get(&key).and_then(|&i| self.resources.get(i))
+    }
+
+    /// The resources whose objects have that kind.
+    pub fn of_kind<'a>(
+        &'a self,
+        group: &'a str,
+        version: &'a str,
+        kind: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<ResourceType>> {
+        self.resources.iter().filter(move |resource| {
+            let row = &resource.row;
+            row.kind == kind && row.group == group && row.version == version
+        })
+    }
+
+    /// Whether any version of that group is served.
+    pub fn serves_group(&self, group: &str) -> bool {
+        self.resources.iter().any(|r| r.row.group == group)
+    }
+
+    /// Whether any version of that group is built in.
+    pub fn has_builtin_group(&self, group: &str) -> bool {
+        self.resources.iter().any(|r| r.row.group == group && !r.is_custom())
+    }
+
+    /// The resource in its storage version, each stored resource once.
+    pub fn stored(&self) -> impl Iterator<Item = &Arc<ResourceType>> {
+        self.stored.iter()
+    }
+
+    /// The resource, in its storage version, that a key belongs to.
+    pub fn of_key(&self, object_key: &[u8]) -> Option<&Arc<ResourceType>> {
+        let place = self.by_prefix.get(key::prefix_of(object_key)?)?;
+        self.stored.get(*place)
+    }
+
+    /// The generation in which a version of a group last changed; 0 for built-in ones, `None` for what is not served.
+    pub fn version_generation(&self, group: &str, version: &str) -> Option<u64> {
+        match self.versions.get(&(group.to_owned(), version.to_owned())) {
+            Some(generation) => Some(*generation),
+            None => {
+                self.resources.iter().any(|r| r.row.group == group && r.row.version == version).then_some(0)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::custom::definition::{take_schemas, Definition, Names};
+    use crate::custom::rows;
+
+    fn custom(group: &str, plural: &str) -> CustomRows {
+        let definition = format!(
+            r#"{{"metadata":{{"name":"{plural}.{group}"}},"spec":{{"group":"{group}","scope":"Namespaced","names":
+            {{"plural":"{plural}","singular":"x","kind":"X","listKind":"XList"}},"versions":[{{"name":"v1","served":true,
+            "storage":true,"schema":{{"openAPIV3Schema":{{"type":"object"}}}}}}]}}}}"#
+        );
+        let mut tree = plinth_codec::json::parse(definition.as_bytes()).unwrap();
+        let names = Names::of(tree.at(&["spec", "names"]));
+        let schemas = take_schemas(&mut tree);
+        rows::of(&Arc::new(Definition::new(&tree, &schemas, names)), "v1").unwrap()
+    }
+
+    #[test]
+    fn a_registry_follows_another_and_knows_which_versions_changed() {
+        let builtin = Registry::builtin();
+        let (cars, boats, hidden) =
+            (custom("a.example", "cars"), custom("b.example", "boats"), custom("apps", "hidden"));
+        let first = builtin.with_custom(&[cars.clone(), hidden]);
+        assert!(first.get("a.example", "v1", "cars").is_some());
+        assert!(first.get("apps", "v1", "hidden").is_none(), "a built-in version takes no more rows");
+        assert_eq!(first.of_key(b"_custom/namespaced/a.example/cars/n/x").map(|r| r.plural()), Some("cars"));
+        assert_eq!(first.of_key(b"core/pods/n/x").map(|r| r.plural()), Some("pods"));
+        assert!(first.of_key(b"core").is_none() && first.of_key(b"_custom/namespaced/core").is_none());
+        assert!(first.of_key(b"a.example/cars/n/x").is_none());
+
+        let second = first.with_custom(&[cars, boats]);
+        assert_eq!((first.generation, second.generation), (1, 2));
+        let changed = |group: &str| second.version_generation(group, "v1");
+        assert_eq!((changed("a.example"), changed("b.example")), (Some(1), Some(2)));
+        assert_eq!((changed("apps"), changed("c.example")), (Some(0), None));
+        let third = second.with_custom(&[]);
+        assert_eq!(third.resources.len(), builtin.resources.len());
+    }
+
+    #[test]
+    fn every_row_of_the_table_has_its_types() {
+        assert_eq!(Registry::builtin().resources.len(), resources::builtin().resources.len());
+    }
+}

@@ -1,0 +1,267 @@
+//! Keys that a plugin keeps (KMS v2): the plugin encrypts a seed, the seed encrypts the values.
+//!
+//! As upstream does since Kubernetes 1.29 (k8s.io/apiserver `pkg/storage/value/encrypt/envelope/kmsv2`): a random seed is made
+//! once and encrypted by the plugin; each value's own AES-256-GCM key is derived from the seed and 32 random bytes by
+//! HKDF-SHA256 (RFC 5869), so nonces never repeat under a key. A write asks the plugin for nothing. When the plugin names
+//! another key ID, a new seed is made; values under the old one are stale and written anew at their next update. Old
+//! seeds are asked for once and kept.
+
+mod client;
+mod hkdf;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+use tokio::runtime::Handle;
+
+use super::cipher::{random, Cipher, Kind};
+use super::wire::{Envelope, Sealed, KMS};
+use super::Why;
+use client::{Client, EncryptResponse, StatusResponse};
+use plinth_http::pull;
+
+/// How often a healthy plugin is asked for its status, and one that is not.
+const HEALTHY_PERIOD: Duration = Duration::from_secs(60);
+const UNHEALTHY_PERIOD: Duration = Duration::from_secs(10);
+/// How long a seed is written with after the plugin was last well (upstream's `kmsv2PluginWriteDEKSourceMaxTTL`).
+const LONGEST_WRITE: Duration = Duration::from_secs(180);
+/// Old seeds that are kept.
+const MOST_SEEDS: usize = 1024;
+/// Bounds of upstream's: of a key ID, and of what a plugin makes of a seed, in bytes.
+const LONGEST_KEY_ID: usize = 1024;
+const LONGEST_SEED: usize = 1024;
+const LONGEST_ANNOTATIONS: usize = 32 << 10;
+/// Random bytes that a value's key is derived with.
+const INFO: usize = 32;
+const SEED: usize = 32;
+
+type Seed = [u8; SEED];
+
+/// A plugin and the seeds that are known. A task of its own asks for its health; it ends with this value.
+pub struct Kms {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    name: String,
+    client: Client,
+    runtime: Handle,
+    /// Whether the plugin was well when it was last asked.
+    well: AtomicBool,
+    /// What writes now; held to copy or to put.
+    current: RwLock<Option<Arc<Current>>>,
+    /// Seeds by their encrypted form, key ID and annotations; held for a lookup.
+    seeds: Mutex<HashMap<Vec<u8>, Seed>>,
+}
+
+/// The seed that values are written with.
+struct Current {
+    seed: Seed,
+    response: EncryptResponse,
+    /// Not used for writing after this.
+    until: Instant,
+}
+
+impl Kms {
+    /// A plugin behind a socket. A plugin that does not answer yet is asked again; until then nothing can be written.
+    pub async fn start(name: String, socket: &str, timeout: Duration) -> Kms {
+        let shared = Arc::new(Shared {
+            name,
+            client: Client::new(socket, timeout),
+            runtime: Handle::current(),
+            well: AtomicBool::new(false),
+            current: RwLock::default(),
+            seeds: Mutex::default(),
+        });
+        let mut period = shared.look_after().await;
+        let weak: Weak<Shared> = Arc::downgrade(&shared);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(period).await;
+                let Some(shared) = weak.upgrade() else { return };
+                period = shared.look_after().await;
+            }
+        });
+        Kms { shared }
+    }
+
+    /// The plugin's name in the configuration.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Whether the plugin was well when it was last asked, at most a minute ago.
+    pub fn is_well(&self) -> bool {
+        self.shared.well.load(Ordering::Relaxed)
+    }
+
+    /// Appends the encrypted form of a body.
+    ///
+    /// # Errors
+    /// When the plugin has not given a key, or has been unwell for too long.
+    pub fn seal(&self, place: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<(), Why> {
+        let fault = |fault: &str| self.shared.fault(fault);
+        let current = self.shared.current.read().clone();
+        let current = current.ok_or_else(|| fault("the plugin has given no key yet"))?;
+        if current.until < Instant::now() {
+            return Err(fault("the plugin's key has expired, and it does not answer"));
+        }
+        let response = &current.response;
+        let annotations = response.annotations.iter().map(|(k, v)| (k.as_str(), v.as_slice())).collect();
+        let envelope = Envelope { key_id: &response.key_id, seed: &response.ciphertext, annotations };
+        Sealed { provider: KMS, name: &self.shared.name, envelope: Some(envelope), bytes: &[] }
+            .write_head(out);
+        let info: [u8; INFO] = random();
+        out.extend_from_slice(&info);
+        let cipher = cipher(&current.seed, &info).ok_or_else(|| fault("no cipher"))?;
+        Ok(cipher.seal(place, plain, out)?)
+    }
+
+    /// The plain form of an encrypted body. Waits for the plugin when the seed is not known yet.
+    ///
+    /// # Errors
+    /// When the plugin does not give the seed, or the body is not what was encrypted.
+    pub fn open(&self, place: &[u8], sealed: &Sealed<'_>) -> Result<Vec<u8>, Why> {
+        let fault = |fault: &str| self.shared.fault(fault);
+        let Some(envelope) = &sealed.envelope else { return Err(fault("no envelope")) };
+        let seed = self.shared.seed(envelope)?;
+        let (info, bytes) =
+            sealed.bytes.split_first_chunk::<INFO>().ok_or_else(|| fault("the value is too short"))?;
+        let cipher = cipher(&seed, info).ok_or_else(|| fault("no cipher"))?;
+        Ok(cipher.open(place, bytes)?)
+    }
+
+    /// Whether a body is under the key that writes now.
+    pub fn is_current(&self, sealed: &Sealed<'_>) -> bool {
+        let current = self.shared.current.read().clone();
+        match (current, &sealed.envelope) {
+            (Some(current), Some(envelope)) => current.response.key_id == envelope.key_id,
+            // Without a key to write with there is no better form.
+            (None, _) => true,
+            (Some(_), None) => false,
+        }
+    }
+}
+
+fn cipher(seed: &Seed, info: &[u8]) -> Option<Cipher> {
+    Cipher::new(Kind::AesGcm, &hkdf::derive(&[], seed, info))
+}
+
+impl Shared {
+    fn fault(&self, fault: impl std::fmt::Display) -> Why {
+        Why::Kms { name: self.name.clone(), fault: fault.to_string() }
+    }
+
+    /// Asks for the plugin's health and makes a new seed when it names another key. Gives when to ask again.
+    async fn look_after(&self) -> Duration {
+        let checked = self.check().await;
+        self.well.store(checked.is_ok(), Ordering::Relaxed);
+        match checked {
+            Ok(()) => HEALTHY_PERIOD,
+            Err(fault) => {
+                tracing::warn!(provider = %self.name, %fault, "a KMS plugin is unwell");
+                UNHEALTHY_PERIOD
+            }
+        }
+    }
+
+    async fn check(&self) -> Result<(), Why> {
+        let until = Instant::now() + LONGEST_WRITE;
+        let StatusResponse { version, healthz, key_id } =
+            self.client.status().await.map_err(|e| self.fault(e))?;
+        if healthz != "ok" {
+            return Err(self.fault(format!("got unexpected healthz status: {healthz}")));
+        }
+        if !matches!(version.as_str(), "v2" | "v2beta1") {
+            return Err(self.fault(format!("expected KMSv2 API version v2, got {version}")));
+        }
+        let current = self.current.read().clone();
+        if let Some(current) = current.filter(|c| c.response.key_id == key_id) {
+            let (seed, response) = (current.seed, current.response.clone());
+            *self.current.write() = Some(Arc::new(Current { seed, response, until }));
+            return Ok(());
+        }
+        let seed: Seed = random();
+        let response = self.client.encrypt(&seed).await.map_err(|e| self.fault(e))?;
+        if response.key_id != key_id {
+            return Err(self.fault("status and encryption name different keys"));
+        }
+        self.validate(&response)?;
+        self.remember(
+            fingerprint(
+                &response.key_id,
+                &response.ciphertext,
+                response.annotations.iter().map(|(k, v)| (k.as_str(), v.as_slice())),
+            ),
+            seed,
+        );
+        *self.current.write() = Some(Arc::new(Current { seed, response, until }));
+        Ok(())
+    }
+
+    /// Upstream's bounds on what a plugin may answer.
+    fn validate(&self, response: &EncryptResponse) -> Result<(), Why> {
+        let annotations: usize = response.annotations.iter().map(|(k, v)| k.len() + v.len()).sum();
+        let what = match () {
+            () if response.key_id.is_empty() || response.key_id.len() > LONGEST_KEY_ID => "key ID",
+            () if response.ciphertext.is_empty() || response.ciphertext.len() > LONGEST_SEED => {
+                "encrypted seed"
+            }
+            () if annotations > LONGEST_ANNOTATIONS => "annotations",
+            () => return Ok(()),
+        };
+        Err(self.fault(format!("the {what} that the plugin gave is empty or too long")))
+    }
+
+    fn remember(&self, fingerprint: Vec<u8>, seed: Seed) {
+        let mut seeds = self.seeds.lock();
+        if seeds.len() >= MOST_SEEDS {
+            // Which ones go matters little: they are asked for again.
+            seeds.clear();
+        }
+        seeds.insert(fingerprint, seed);
+    }
+
+    /// The seed of an envelope: known, or asked for.
+    fn seed(&self, envelope: &Envelope<'_>) -> Result<Seed, Why> {
+        let known = fingerprint(envelope.key_id, envelope.seed, envelope.annotations.iter().copied());
+        if let Some(seed) = self.seeds.lock().get(&known) {
+            return Ok(*seed);
+        }
+        let annotations: BTreeMap<String, Vec<u8>> =
+            envelope.annotations.iter().map(|(k, v)| ((*k).to_owned(), v.to_vec())).collect();
+        let asked = self.client.decrypt(envelope.seed, envelope.key_id, annotations);
+        // Once per seed and start; the other tasks of this thread are taken over by others meanwhile.
+        let asked = pull::elsewhere(|| tokio::task::block_in_place(|| self.runtime.block_on(asked)));
+        let plain = asked.map_err(|e| self.fault(e))?.map_err(|e| self.fault(e))?;
+        let seed: Seed = plain.try_into().map_err(|_| self.fault("the decrypted seed has a wrong length"))?;
+        self.remember(known, seed);
+        Ok(seed)
+    }
+}
+
+/// What tells seeds apart.
+fn fingerprint<'a>(
+    key_id: &str,
+    seed: &[u8],
+    annotations: impl Iterator<Item = (&'a str, &'a [u8])>,
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(key_id.len() + seed.len() + 8);
+    let mut put = |bytes: &[u8]| {
+        out.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
+        out.extend_from_slice(bytes);
+    };
+    put(key_id.as_bytes());
+    put(seed);
+    for (name, value) in annotations {
+        put(name.as_bytes());
+        put(value);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! The configuration at work: what is encrypted, what is read, and what tampering does.
+
+use super::*;
+use crate::stored::Header;
+
+const KEY_A: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+const KEY_B: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+const KEY: &[u8] = b"core/secrets/default/web";
+
+fn value() -> Bytes {
+    let body = br#"{"metadata":{"name":"web"},"data":{"password":"c2VjcmV0"}}"#;
+    let header = Header { version: "v1", uid: "u", labels: vec![("a", "b")], ..Header::default() };
+    header.encode(14, body)
+}
+
+fn local(kind: &str, keys: &[(&str, &str)]) -> String {
+    let keys: Vec<String> =
+        keys.iter().map(|(name, key)| format!("{{name: {name}, secret: {key}}}")).collect();
+    format!("{{{kind}: {{keys: [{}]}}}}", keys.join(", "))
+}
+
+async fn encryption(rules: &[(&str, &str)]) -> Encryption {
+    let mut text =
+        "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n".to_owned();
+    for (resources, providers) in rules {
+        text.push_str(&format!("- resources: [{resources}]\n  providers: [{providers}]\n"));
+    }
+    let rules = Rules::new(config::parse(text.as_bytes()).unwrap()).await;
+    Encryption { rules: Some(RwLock::new(Arc::new(rules))), reloads: false }
+}
+
+fn reads(encryption: &Encryption, key: &[u8], sealed: &[u8]) -> Result<Vec<u8>, String> {
+    encryption.open(key, sealed).map(Cow::into_owned).map_err(|e| e.to_string())
+}
+
+#[tokio::test]
+async fn bodies_are_encrypted_headers_stay() {
+    for kind in ["aesgcm", "aescbc", "secretbox"] {
+        let e = encryption(&[("secrets", &local(kind, &[("k", KEY_A)]))]).await;
+        let sealed = e.seal(KEY, value()).unwrap();
+        assert!(stored::is_sealed(&sealed), "{kind}");
+        for secret in ["c2VjcmV0", "password", "metadata"] {
+            assert!(
+                memchr::memmem::find(&sealed, secret.as_bytes()).is_none(),
+                "{kind}: {secret} is readable"
+            );
+        }
+        let head = stored::Head::parse(&sealed).unwrap();
+        assert_eq!((head.uid(), head.label("a")), ("u", Some("b")));
+        assert!(stored::Stored::parse(&sealed).is_err());
+        assert_eq!(reads(&e, KEY, &sealed).unwrap(), value(), "{kind}");
+        assert!(!e.is_stale(KEY, &sealed));
+    }
+}
+
+/// Whoever writes to the disk cannot give a value another name or header.
+#[tokio::test]
+async fn a_value_is_bound_to_its_key_and_header() {
+    for kind in ["aesgcm", "aescbc", "secretbox"] {
+        let e = encryption(&[("'*.*'", &local(kind, &[("k", KEY_A)]))]).await;
+        let sealed = e.seal(KEY, value()).unwrap();
+        let elsewhere = reads(&e, b"core/secrets/default/other", &sealed).unwrap_err();
+        assert!(
+            elsewhere.contains("unable to transform key \"/registry/secrets/default/other\""),
+            "{elsewhere}"
+        );
+        let divided = stored::divide(&sealed).unwrap();
+        for at in 0..divided.head.len() {
+            let mut head = divided.head.to_vec();
+            head[at] ^= 1;
+            let forged = stored::join(true, &head, divided.body);
+            assert!(reads(&e, KEY, &forged).is_err(), "{kind}: header byte {at}");
+        }
+        // Taking the mark of encryption away does not make a value plain.
+        let unmarked = stored::join(false, divided.head, divided.body);
+        assert!(reads(&e, KEY, &unmarked).is_err());
+    }
+}
+
+/// A custom resource may have group, resource and names of a built-in object: then both are bound to one place, and the
+/// stamp in the header tells them apart. A value of the layout in which custom resources had no prefix opens under its
+/// present key.
+#[tokio::test]
+async fn custom_and_built_in_values_cannot_stand_in_for_each_other() {
+    let body = br#"{"metadata":{"name":"web"}}"#;
+    let custom =
+        Header { version: "v1", uid: "u", schema: "0123456789abcdef", ..Header::default() }.encode(14, body);
+    let old = b"networking.k8s.io/networkpolicies/default/web";
+    let new = [b"_custom/namespaced/".as_slice(), old].concat();
+    for kind in ["aesgcm", "aescbc", "secretbox"] {
+        let e = encryption(&[("networkpolicies.networking.k8s.io", &local(kind, &[("k", KEY_A)]))]).await;
+        let (sealed_custom, sealed_builtin) =
+            (e.seal(&new, custom.clone()).unwrap(), e.seal(old, value()).unwrap());
+        assert!(stored::is_sealed(&sealed_custom) && stored::is_sealed(&sealed_builtin));
+        assert_eq!(reads(&e, &new, &sealed_custom).unwrap(), custom, "{kind}");
+        assert_eq!(reads(&e, old, &sealed_builtin).unwrap(), value(), "{kind}");
+        let as_builtin = reads(&e, old, &sealed_custom).unwrap_err();
+        assert!(as_builtin.contains("a value of another resource"), "{kind}: {as_builtin}");
+        assert!(
+            reads(&e, &new, &sealed_builtin).unwrap_err().contains("a value of another resource"),
+            "{kind}"
+        );
+        // Moved as it is from the key that it was sealed for.
+        let before = e.seal(old, custom.clone()).unwrap();
+        assert_eq!(reads(&e, &new, &before).unwrap(), custom, "{kind}");
+        let elsewhere = [b"_custom/cluster/".as_slice(), old, b"2"].concat();
+        let error = reads(&e, &elsewhere, &before).unwrap_err();
+        assert!(
+            error.contains("\"/registry/networking.k8s.io/networkpolicies/default/web2\""),
+            "{kind}: {error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn keys_and_providers_rotate() {
+    let (a, b) = (("a", KEY_A), ("b", KEY_B));
+    let before = encryption(&[("secrets", &local("aesgcm", &[a]))]).await;
+    let sealed = before.seal(KEY, value()).unwrap();
+    // Providers in order, whether what was written before is read, and whether it is to be written again.
+    let rows = [
+        (local("aesgcm", &[a, b]), true, false),
+        (local("aesgcm", &[b, a]), true, true),
+        (local("aesgcm", &[b]), false, true),
+        (local("aesgcm", &[("a", KEY_B)]), false, false),
+        (format!("{}, {}", local("aesgcm", &[("a", KEY_B)]), local("aesgcm", &[a])), true, false),
+        (format!("{}, {}", local("secretbox", &[b]), local("aesgcm", &[a])), true, true),
+        (format!("{{identity: {{}}}}, {}", local("aesgcm", &[a])), true, true),
+        ("{identity: {}}".to_owned(), false, true),
+    ];
+    for (providers, readable, stale) in rows {
+        let after = encryption(&[("secrets", &providers)]).await;
+        assert_eq!(reads(&after, KEY, &sealed).is_ok(), readable, "{providers}");
+        assert_eq!(after.is_stale(KEY, &sealed), stale, "{providers}");
+        // What is written now is read, and is as it should be.
+        let again = after.seal(KEY, value()).unwrap();
+        assert_eq!(reads(&after, KEY, &again).unwrap(), value());
+        assert!(!after.is_stale(KEY, &again), "{providers}");
+    }
+    assert!(reads(&Encryption::default(), KEY, &sealed).unwrap_err().contains("no matching prefix found"));
+    let gone = encryption(&[("secrets", &local("aesgcm", &[b]))]).await;
+    let error = reads(&gone, KEY, &sealed).unwrap_err();
+    assert!(error.contains("no matching key was found for the provided aesgcm transformer"), "{error}");
+}
+
+#[tokio::test]
+async fn plain_values_are_read_only_where_identity_is_listed() {
+    let keys = local("aesgcm", &[("a", KEY_A)]);
+    let strict = encryption(&[("secrets", &keys)]).await;
+    assert!(reads(&strict, KEY, &value()).unwrap_err().contains("no matching prefix found"));
+    assert_eq!(reads(&strict, b"core/configmaps/n/x", &value()).unwrap(), value(), "not configured");
+    let migrating = encryption(&[("secrets", &format!("{keys}, {{identity: {{}}}}"))]).await;
+    assert_eq!(reads(&migrating, KEY, &value()).unwrap(), value());
+    assert!(migrating.is_stale(KEY, &value()), "to be encrypted at its next write");
+}
+
+#[tokio::test]
+async fn the_narrowest_rule_counts() {
+    let keys = |name: &str| local("aesgcm", &[(name, KEY_A)]);
+    let rules = [
+        ("secrets", keys("one")),
+        ("'*.apps'", keys("group")),
+        ("pods", "{identity: {}}".into()),
+        ("'*.*'", keys("all")),
+    ];
+    let rules: Vec<(&str, &str)> = rules.iter().map(|(r, p)| (*r, p.as_str())).collect();
+    let e = encryption(&rules).await;
+    for (key, name) in [
+        ("core/secrets/n/x", Some("one")),
+        ("apps/deployments/n/x", Some("group")),
+        ("core/pods/n/x", None),
+        ("core/nodes/x", Some("all")),
+        ("example.com/things/n/x", Some("all")),
+    ] {
+        let sealed = e.seal(key.as_bytes(), value()).unwrap();
+        let divided = stored::divide(&sealed).unwrap();
+        let used = divided.sealed.then(|| wire::Sealed::read(divided.body).unwrap().name);
+        assert_eq!(used, name, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_changed_file_is_taken_over_and_a_bad_one_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("encryption.yaml");
+    let file = |keys: &[(&str, &str)]| {
+        format!(
+            "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n- resources: [secrets]\n  providers: [{}]\n",
+            local("aesgcm", keys)
+        )
+    };
+    std::fs::write(&path, file(&[("a", KEY_A)])).unwrap();
+    let e = Arc::new(encryption(&[("secrets", &local("aesgcm", &[("a", KEY_A)]))]).await);
+    let sealed = e.seal(KEY, value()).unwrap();
+    let text = std::fs::read(&path).unwrap();
+    tokio::spawn(reload(Arc::downgrade(&e), path.clone(), text, Duration::from_millis(5)));
+    let until = |stale: bool| {
+        let (e, sealed) = (e.clone(), sealed.clone());
+        let wait = async move {
+            while e.is_stale(KEY, &sealed) != stale {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        async { tokio::time::timeout(Duration::from_secs(60), wait).await.expect("it is taken over") }
+    };
+    std::fs::write(&path, file(&[("b", KEY_B), ("a", KEY_A)])).unwrap();
+    until(true).await;
+    assert!(e.take_over(b"resources: [").await.is_err());
+    assert!(e.is_stale(KEY, &sealed), "the one before stays");
+    assert_eq!(reads(&e, KEY, &sealed).unwrap(), value());
+    std::fs::write(&path, file(&[("a", KEY_A)])).unwrap();
+    until(false).await;
+}
+
+#[tokio::test]
+async fn plugins_that_are_away_are_told_by_health() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("encryption.yaml");
+    let plugin = |name: &str| {
+        let socket = dir.path().join(name);
+        format!(
+            "{{kms: {{apiVersion: v2, name: {name}, endpoint: 'unix://{}', timeout: 1s}}}}",
+            socket.display()
+        )
+    };
+    let text = format!(
+        "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n\
+         - resources: [secrets]\n  providers: [{}, {}]\n",
+        plugin("a"),
+        plugin("b")
+    );
+    std::fs::write(&config, text).unwrap();
+    let rows: [(bool, &[&str]); 2] =
+        [(false, &["kms-provider-0", "kms-provider-1"]), (true, &["kms-providers"])];
+    for (reload, names) in rows {
+        let options = EncryptionOptions {
+            encryption_provider_config: Some(config.clone()),
+            encryption_provider_config_automatic_reload: reload,
+        };
+        let encryption = Encryption::start(&options).await.unwrap();
+        let expected: Vec<(String, bool)> = names.iter().map(|name| ((*name).to_owned(), false)).collect();
+        assert_eq!(encryption.health(), expected);
+    }
+    assert!(Encryption::default().health().is_empty());
+}

@@ -1,0 +1,143 @@
+//! The form of an encrypted body on disk.
+//!
+//! ```text
+//! text   provider: "aesgcm", "aescbc", "secretbox" or "kms"
+//! text   name of the key, or of the KMS plugin
+//! for kms only:
+//!   text   key ID of the plugin
+//!   bytes  the seed, encrypted by the plugin
+//!   varint number of annotations, then per annotation: text name, bytes value
+//! the cipher's bytes
+//! ```
+//!
+//! `varint` is unsigned LEB128, `text` and `bytes` are a varint length and what follows.
+
+use crate::stored::Damaged;
+
+/// An encrypted body, its parts found; borrows the stored bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sealed<'a> {
+    /// Name of the provider's kind.
+    pub provider: &'a str,
+    /// Name of the key or plugin.
+    pub name: &'a str,
+    /// What a KMS plugin needs to give the key back.
+    pub envelope: Option<Envelope<'a>>,
+    /// The cipher's bytes.
+    pub bytes: &'a [u8],
+}
+
+/// A seed that is encrypted by a KMS plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envelope<'a> {
+    /// Which of the plugin's keys it is encrypted with.
+    pub key_id: &'a str,
+    /// The encrypted seed.
+    pub seed: &'a [u8],
+    /// What else the plugin wants back.
+    pub annotations: Vec<(&'a str, &'a [u8])>,
+}
+
+/// The kind of provider whose keys lie with a plugin.
+pub const KMS: &str = "kms";
+/// Annotations that one value may carry.
+const MOST_ANNOTATIONS: usize = 1024;
+
+impl<'a> Sealed<'a> {
+    /// Appends all that stands before the cipher's bytes.
+    pub fn write_head(&self, out: &mut Vec<u8>) {
+        put(out, self.provider.as_bytes());
+        put(out, self.name.as_bytes());
+        if let Some(envelope) = &self.envelope {
+            put(out, envelope.key_id.as_bytes());
+            put(out, envelope.seed);
+            put_varint(out, envelope.annotations.len());
+            for (name, value) in &envelope.annotations {
+                put(out, name.as_bytes());
+                put(out, value);
+            }
+        }
+    }
+
+    /// Finds the parts.
+    ///
+    /// # Errors
+    /// [`Damaged`] when the bytes are not what [`Sealed::write_head`] began.
+    pub fn read(body: &'a [u8]) -> Result<Sealed<'a>, Damaged> {
+        let mut at = body;
+        let (provider, name) = (text(&mut at)?, text(&mut at)?);
+        let envelope = match provider == KMS {
+            false => None,
+            true => {
+                let (key_id, seed) = (text(&mut at)?, bytes(&mut at)?);
+                let count = varint(&mut at)?;
+                if count > MOST_ANNOTATIONS {
+                    return Err(Damaged::new("too many annotations"));
+                }
+                let annotations = (0..count).map(|_| Ok((text(&mut at)?, bytes(&mut at)?)));
+                Some(Envelope { key_id, seed, annotations: annotations.collect::<Result<_, _>>()? })
+            }
+        };
+        Ok(Sealed { provider, name, envelope, bytes: at })
+    }
+}
+
+fn put_varint(out: &mut Vec<u8>, mut n: usize) {
+    while n >= 0x80 {
+        out.push((n & 0x7f) as u8 | 0x80);
+        n >>= 7;
+    }
+    out.push(n as u8);
+}
+
+fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+fn varint(at: &mut &[u8]) -> Result<usize, Damaged> {
+    let mut n = 0usize;
+    for shift in (0..35).step_by(7) {
+        let (&byte, rest) = at.split_first().ok_or(Damaged::new("encrypted body ends early"))?;
+        *at = rest;
+        n |= usize::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Ok(n);
+        }
+    }
+    Err(Damaged::new("number too long"))
+}
+
+fn bytes<'a>(at: &mut &'a [u8]) -> Result<&'a [u8], Damaged> {
+    let len = varint(at)?;
+    let (bytes, rest) = at.split_at_checked(len).ok_or(Damaged::new("encrypted body ends early"))?;
+    *at = rest;
+    Ok(bytes)
+}
+
+fn text<'a>(at: &mut &'a [u8]) -> Result<&'a str, Damaged> {
+    std::str::from_utf8(bytes(at)?).map_err(|_| Damaged::new("text is not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_come_back_and_truncation_is_an_error() {
+        let local = Sealed { provider: "aesgcm", name: "key1", envelope: None, bytes: b"sealed" };
+        let annotations = vec![("a.example.com", &b"\0\x01"[..]), ("b.example.com", b"")];
+        let envelope = Some(Envelope { key_id: "id", seed: &[7; 300], annotations });
+        let kms = Sealed { provider: "kms", name: "plugin", envelope, bytes: b"sealed" };
+        for sealed in [local, kms] {
+            let mut out = Vec::new();
+            sealed.write_head(&mut out);
+            let head = out.len();
+            out.extend_from_slice(sealed.bytes);
+            assert_eq!(Sealed::read(&out).unwrap(), sealed);
+            for end in 0..head {
+                assert!(Sealed::read(&out[..end]).is_err(), "cut at {end}");
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Between a stored value and the object tree that the write path works on.
+
+use plinth_codec::{json, Map, Value};
+use plinth_engine::Revision;
+
+use super::stored::{Header, Stored, BODY_START};
+use super::Fetched;
+use plinth_api::api_error::ApiError;
+use plinth_registry::conversion;
+use plinth_registry::ResourceType;
+
+/// The tree of a stored object in the resource's own version, with type metadata and resourceVersion.
+///
+/// # Errors
+/// 500 `StoreReadError`-like when the value cannot be read.
+pub fn to_tree(resource: &ResourceType, record: &Fetched) -> Result<Value, ApiError> {
+    let stored = Stored::parse(&record.value).map_err(ApiError::internal)?;
+    served_tree(resource, &stored, record.mod_revision)
+}
+
+/// The tree of a stored object in the version that is served, with type metadata and resourceVersion.
+///
+/// # Errors
+/// 500 when the body cannot be read or converted.
+pub fn served_tree(
+    resource: &ResourceType,
+    stored: &Stored<'_>,
+    revision: Revision,
+) -> Result<Value, ApiError> {
+    let mut tree =
+        json::parse_stored(stored.body()).map_err(|e| ApiError::internal(format!("stored object: {e}")))?;
+    // A custom resource has been brought to its version when it was read.
+    if let Some(form) = resource.storage.as_ref().filter(|_| !resource.is_custom()) {
+        let is_same = form.group == resource.row.group && stored.version() == resource.row.version;
+        if !is_same {
+            tree = conversion::convert(tree, (&form.group, stored.version()), resource)?;
+        }
+    }
+    if let Some(object) = tree.as_object_mut() {
+        object.insert("apiVersion", resource.api_version.as_str());
+        object.insert("kind", resource.row.kind.clone());
+    }
+    if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
+        metadata.insert("resourceVersion", revision.to_string());
+    }
+    Ok(tree)
+}
+
+/// The stored form of a tree that is in the resource's own version: converted to the storage version, type
+/// metadata and resourceVersion taken out, header extracted.
+///
+/// # Errors
+/// 500 when the object has no metadata (the write path makes it before) or cannot be converted.
+pub fn to_stored(resource: &ResourceType, mut tree: Value) -> Result<bytes::Bytes, ApiError> {
+    let Some(form) = &resource.storage else {
+        return Err(ApiError::internal(format!("{} is not stored", resource.row.plural)));
+    };
+    if !resource.is_storage_version() {
+        tree = conversion::to_storage(tree, resource, form)?;
+    }
+    if let Some(object) = tree.as_object_mut() {
+        object.remove("apiVersion");
+        object.remove("kind");
+    }
+    if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
+        metadata.remove("resourceVersion");
+    }
+    // Most objects fit, and none grows more than a few times.
+    let mut body = Vec::with_capacity(8 << 10);
+    json::write(&tree, resource.schema, form.root, &mut body);
+    let metadata_len = metadata_len(&body).ok_or_else(|| ApiError::internal("object without metadata"))?;
+    let empty = Map::new();
+    let metadata = tree.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+    Ok(header(resource, form.version.as_str(), metadata, &tree).encode(metadata_len, &body))
+}
+
+fn header<'a>(resource: &ResourceType, version: &'a str, metadata: &'a Map, tree: &'a Value) -> Header<'a> {
+    let fields = resource.fields.iter().map(|f| f.value(tree)).collect();
+    Header { version, fields, ..Header::of_metadata(Some(metadata)) }
+}
+
+/// Length of the metadata object of a canonical body, braces included: up to the brace that closes it,
+/// strings skipped.
+fn metadata_len(body: &[u8]) -> Option<usize> {
+    if !body.starts_with(BODY_START) {
+        return None;
+    }
+    let metadata = &body[BODY_START.len() - 1..];
+    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
+    for (at, &byte) in metadata.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' if !in_string => depth += 1,
+            b'}' if !in_string => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_ends_at_its_own_brace() {
+        let metadata = r#"{"name":"a}\"{","labels":{"x":"}"}}"#;
+        let body = format!(r#"{{"metadata":{metadata},"spec":{{}}}}"#);
+        assert_eq!(metadata_len(body.as_bytes()), Some(metadata.len()));
+        assert_eq!(metadata_len(b"{\"spec\":{}}"), None);
+        assert_eq!(metadata_len(b"{\"metadata\":{\"a\":\"}"), None);
+    }
+}
