@@ -331,14 +331,16 @@ pub fn restore(
     if revision > Revision::HIGHEST_RESTORED {
         return Err(invalid(format!("no store has come as far as revision {revision}")));
     }
+    let mut batch = WriteBatch::default();
+    // The watermark is that of the store that was backed up.
+    batch.delete(meta::MARKED);
     if continuation == Continuation::Beyond {
         revision = revision.beyond(SystemTime::now());
-        let mut batch = WriteBatch::default();
         for name in [meta::FLOOR, meta::RESERVED] {
             store.put_number(&mut batch, name, revision.get());
         }
-        store.db().write_without_wal(batch).map_err(Error::from_write)?;
     }
+    store.db().write_without_wal(batch).map_err(Error::from_write)?;
     let store = Arc::into_inner(store).ok_or(Error::Closed)?;
     store.finish_restore()?;
     progress(Progress { done, total: done });

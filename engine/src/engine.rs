@@ -26,7 +26,7 @@ use crate::feed::subscription::{Subscribe, Subscription};
 use crate::feed::wait::WaitFor;
 use crate::feed::wake::Wakeup;
 use crate::floor::Floor;
-use crate::health::{self, Failed, Failure};
+use crate::health::{self, Failed, Failure, Warning};
 use crate::layout::{self, meta};
 use crate::options::{Limits, Options};
 use crate::place::PlaceWatch;
@@ -84,9 +84,18 @@ impl Engine {
         let clock = options.clock.unwrap_or_else(|| Arc::new(SystemClock::start()));
         let time = Arc::new(Timeline::start(clock, newest_ms));
         watermark::check(&options.dir, head)?;
+        let is_marked = store.number(meta::MARKED)?.is_some();
+        if is_marked && watermark::read(&options.dir)?.is_none() {
+            options.warn.warn(&Warning::Unmarked { head });
+        }
         // Nothing is wrong with it: from here on the start writes.
         store.flush()?;
         let watermark = Watermark::start(&options.dir, head, store.background_errors())?;
+        if !is_marked {
+            let mut batch = WriteBatch::default();
+            store.put_number(&mut batch, meta::MARKED, 1);
+            store.write(batch, false)?;
+        }
 
         let floor = Arc::new(Floor::new(floor));
         let hub = Arc::new(Hub::new(head, options.limits.ring));

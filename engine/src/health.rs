@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
+use crate::revision::Revision;
 use crate::sync::{AtomicBool, Mutex};
 
 /// Why an engine takes no more writes, for good.
@@ -65,6 +66,15 @@ pub enum Warning {
     Maintenance {
         /// Why.
         error: Error,
+    },
+    /// The store has lost the file that says how far it had got.
+    #[error(
+        "the file WATERMARK was lost and is made again: were the newest write-ahead log lost with it, nothing would tell, and revisions behind \
+         {head} would be given out again"
+    )]
+    Unmarked {
+        /// The newest revision that was found.
+        head: Revision,
     },
 }
 

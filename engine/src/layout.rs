@@ -35,6 +35,8 @@ pub(crate) mod meta {
     pub(crate) const RESERVED: &[u8] = b"reserved";
     /// Time of the newest log entry that compaction has removed, in milliseconds since 1970.
     pub(crate) const TIME: &[u8] = b"time";
+    /// That the watermark has been written: a store that has this and no watermark has lost it.
+    pub(crate) const MARKED: &[u8] = b"marked";
 }
 
 /// Ends the escaped key in a history key. Sorts before every escaped byte.

@@ -1,6 +1,8 @@
 //! The one number that orders everything.
 
+use std::collections::hash_map::RandomState;
 use std::fmt;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Position in the history of the store: the first committed transaction has revision 1, each later
@@ -51,12 +53,18 @@ impl Revision {
 
     /// A revision above all that can have been given out when this one was the highest known. It depends on the time as well: two
     /// stores that are made of one, one after the other, do not give out the same revisions, unless the first commits more than once a
-    /// microsecond in between.
+    /// microsecond in between. Where the revisions are ahead of the time (a clock was, once), chance tells the two stores apart.
     #[must_use]
     pub(crate) fn beyond(self, now: SystemTime) -> Revision {
         let micros = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
         let micros = u64::try_from(micros).unwrap_or(u64::MAX).min(Revision::HIGHEST_RESTORED.0);
-        Revision(self.0.saturating_add(Revision::MARGIN).max(micros))
+        let least = self.0.saturating_add(Revision::MARGIN);
+        if micros > least {
+            return Revision(micros);
+        }
+        // A hasher has keys of its own by chance; within some hours in microseconds.
+        let chance = RandomState::new().build_hasher().finish() % (1 << 34);
+        Revision(least.saturating_add(chance).min(Revision::HIGHEST.0))
     }
 
     /// Whether a store can hold it.

@@ -552,6 +552,7 @@ fn open_database(path: &Path, memory: &Memory, cache: &Cache, access: Access) ->
     options.enable_statistics();
     options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
     // The newest log is not among those; see `watermark`.
+    // A database that is opened to be read crashes without this when its MANIFEST names logs.
     options.set_track_and_verify_wals_in_manifest(!matches!(access, Access::Untracked | Access::SoundTables));
     if access == Access::Manifest {
         options.set_paranoid_checks(false);

@@ -1,6 +1,7 @@
 //! A database directory beside the real one, through which RocksDB can be shown less than there is: its table files are
 //! links, its logs are cut or blank, a torn end of its MANIFEST is not there. What is done in it does not touch the real one.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
 use std::os::unix::fs::{symlink, DirBuilderExt};
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::directory;
 use crate::error::{Error, Result};
 use crate::recovery::TornManifest;
+use crate::watermark;
 
 /// What a view shows of the logs.
 pub(crate) enum Logs<'a> {
@@ -76,6 +78,8 @@ impl View {
             let (from, to) = (database.join(&name), self.0.join(&name));
             match Path::new(&name).extension().and_then(|extension| extension.to_str()) {
                 Some("log") => {}
+                // It would count on from there, and write over the end of the numbers to where a link leads.
+                Some("sst" | "blob") if is_beyond(&name) => {}
                 Some("sst" | "blob") => symlink(&from, &to)?,
                 // RocksDB locks one file and appends to others.
                 _ if name == "LOCK" || !from.is_file() => {}
@@ -100,6 +104,12 @@ impl View {
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
+}
+
+/// Whether the number of a table is none that RocksDB can have given it.
+fn is_beyond(name: &OsStr) -> bool {
+    let stem = Path::new(name).file_stem().and_then(OsStr::to_str).unwrap_or_default();
+    watermark::number(stem).is_none_or(|number| number > watermark::HIGHEST_FILE)
 }
 
 impl Drop for View {

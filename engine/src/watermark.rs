@@ -115,20 +115,30 @@ fn read_counted(dir: &Path) -> Result<Option<(u64, Mark)>> {
 }
 
 /// The number in the name of one of RocksDB's files.
-fn number(name: &str) -> Option<u64> {
+pub(crate) fn number(name: &str) -> Option<u64> {
     name.bytes().all(|byte| byte.is_ascii_digit()).then(|| name.parse().ok()).flatten()
 }
 
+/// Files of higher numbers are none of RocksDB's: it would count on from there, and over its end.
+pub(crate) const HIGHEST_FILE: u64 = 1 << 40;
+
 /// The write-ahead logs of a database, oldest first.
+///
+/// # Errors
+/// [`Error::Incomplete`] for one whose number the store cannot have given it.
 pub(crate) fn logs(database: &Path) -> Result<Vec<(u64, PathBuf)>> {
     let io = |e| Error::io(format!("reading {}", database.display()), e);
     let mut logs = Vec::new();
     for entry in fs::read_dir(database).map_err(io)? {
         let name = entry.map_err(io)?.file_name();
         let found = name.to_str().and_then(|name| number(name.strip_suffix(".log")?));
-        if let Some(found) = found {
-            logs.push((found, database.join(name)));
+        let Some(found) = found else { continue };
+        let path = database.join(name);
+        if found > HIGHEST_FILE {
+            let reason = "its number is none that the store gave it; move it away";
+            return Err(Error::Incomplete { dir: database.to_owned(), path, reason });
         }
+        logs.push((found, path));
     }
     logs.sort();
     Ok(logs)
@@ -186,7 +196,8 @@ pub(crate) struct Watermark {
 }
 
 impl Watermark {
-    /// Writes the watermark of a store that was opened and is at `revision`, with everything synced.
+    /// Writes the watermark of a store that was opened and is at `revision`, with everything synced. The file is made where there is
+    /// none.
     pub(crate) fn start(
         dir: &Path,
         revision: Revision,

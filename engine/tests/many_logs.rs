@@ -171,10 +171,23 @@ fn each_of_three_logs_is_missed() {
             assert!(logs.iter().all(|log| log.exists()), "{what}: a refused start removed a log");
             assert_eq!(table_files(&dir), tables, "{what}: a refused start changed tables");
 
-            let done = repair(&dir, true, |_| {}, |_| {}).unwrap();
+            let is_gone = fs::metadata(&path).map_or(true, |file| file.len() == 0);
+            let mut notes = Vec::new();
+            let done = repair(&dir, true, |_| {}, |note| notes.push(note)).unwrap();
             assert!(done.needed && done.revision > head, "{what}: {done:?}");
             // Everything before the place of the damage stays.
             assert!(done.kept as usize >= at * COMMITS, "{what}: {done:?}");
+            // What is not there is dropped by name or missing by revision.
+            let (first, last) = (at * COMMITS + 1, (at + 1) * COMMITS);
+            let dropped = done.log_revisions.is_some() || done.log_bytes > 0;
+            let is_told = |n: usize| {
+                let n = Revision::new(n as u64);
+                done.missing.iter().any(|(first, last)| (*first..=*last).contains(&n))
+            };
+            if is_gone {
+                assert!((first..=last).all(is_told), "{what}: {done:?}: {notes:?}");
+            }
+            assert!(dropped || !done.missing.is_empty(), "{what}: {done:?}: {notes:?}");
             assert_sound(&dir);
             assert!(Engine::open(Options::new(&dir)).unwrap().current_revision() > head, "{what}");
         }

@@ -255,12 +255,127 @@ fn what_a_damaged_log_costs_is_named() {
     });
     let done = done.unwrap();
     assert_eq!(done.log_revisions.unwrap().1, head);
-    // The first of the ten updates is the damaged record itself.
+    // The first of the ten updates is the damaged record itself: it is missing as a whole.
     assert_eq!((done.reverted, done.lost), (9 + 5, 2), "{done:?}: {notes:?}");
+    let first = Revision::new(2 * KEYS + 1);
+    assert_eq!(done.missing, [(first, first)], "{notes:?}");
     for n in (1..10).chain(20..25).chain([500, 501]) {
         assert!(notes.iter().any(|note| note.contains(&key(n))), "{n}: {notes:?}");
     }
     assert_eq!(opened(dir.path()).0.len() as u64, KEYS);
+}
+
+/// A MANIFEST that has lost its end, at the end of a record, too, names other tables than those that count: all are taken.
+#[test]
+fn a_manifest_without_its_end_hides_no_table() {
+    let (image, expected, _) = killed(false);
+    let name = fs::read_to_string(image.path().join("db/CURRENT")).unwrap();
+    let manifest = image.path().join("db").join(name.trim_end());
+    let bytes = fs::read(&manifest).unwrap();
+    // A record is checksum, length, kind, payload.
+    let mut ends = vec![0];
+    while let Some(header) = bytes.get(*ends.last().unwrap()..).and_then(|rest| rest.get(..7)) {
+        ends.push(ends.last().unwrap() + 7 + usize::from(u16::from_le_bytes([header[4], header[5]])));
+    }
+    assert_eq!(ends.pop(), Some(bytes.len()));
+    let cuts: Vec<usize> = ends.iter().copied().chain(ends.iter().map(|end| end + 9)).collect();
+    for cut in cuts.into_iter().filter(|cut| *cut > 0) {
+        let (dir, done, notes) =
+            repaired(image.path(), |db| fs::write(db.join(name.trim_end()), &bytes[..cut]).unwrap());
+        let done = done.unwrap_or_else(|error| panic!("{cut}: {error}: {notes:?}"));
+        assert_eq!((done.lost, done.reverted, &*done.missing), (0, 0, &[][..]), "{cut}: {notes:?}");
+        assert_eq!(opened(dir.path()).0, expected, "{cut}: {notes:?}");
+    }
+}
+
+/// What all tables of one flush held is missing as a whole, and what stays may be older than it was.
+#[test]
+fn a_lost_flush_is_noticed() {
+    let live = scratch();
+    let flushes = [0..20u64, 10..30, 15..35];
+    let mut tables: Vec<Vec<PathBuf>> = Vec::new();
+    for (round, keys) in flushes.iter().enumerate() {
+        let engine = Engine::open(Options::new(live.path())).unwrap();
+        for n in keys.clone() {
+            put(&engine, n, &format!("round {round}"));
+        }
+        engine.close().unwrap();
+        drop(engine);
+        let known: Vec<_> = tables.iter().flatten().cloned().collect();
+        let families = ["current", "history", "log"].into_iter();
+        tables
+            .push(families.flat_map(|f| tables_of(live.path(), f)).filter(|t| !known.contains(t)).collect());
+    }
+    // A newer log keeps the watermark from telling alone.
+    let engine = Engine::open(Options::new(live.path())).unwrap();
+    put(&engine, 100, "last");
+    let image = scratch();
+    copy_dir(live.path(), image.path());
+    drop(engine);
+    let (dir, done, notes) = repaired(image.path(), |db| {
+        tables[1].iter().for_each(|table| fs::remove_file(db.join(table.file_name().unwrap())).unwrap());
+    });
+    let done = done.unwrap();
+    // What the third round took the place of is in history.
+    assert_eq!(done.missing, [(Revision::new(21), Revision::new(25))], "{done:?}: {notes:?}");
+    // Those of the first round, of which 10 to 14 were updated in the second.
+    assert_eq!(done.uncertain, 15, "{done:?}: {notes:?}");
+    let (found, _) = opened(dir.path());
+    assert_eq!(found.len(), 15 + 20 + 1);
+}
+
+/// RocksDB would take the number for its own and count on from there, over the end of numbers and over tables.
+#[test]
+fn a_log_with_an_impossible_number_is_refused() {
+    let (image, expected, _) = killed(false);
+    for name in ["18446744073709551615.log", "18446744073709551000.log", "4611686018427387904.log"] {
+        let dir = scratch();
+        copy_dir(image.path(), dir.path());
+        let stray = dir.path().join("db").join(name);
+        fs::write(&stray, b"").unwrap();
+        let tables = |dir: &Path| -> Vec<Vec<u8>> {
+            common::table_files(dir).iter().map(|table| fs::read(table).unwrap()).collect()
+        };
+        let before = tables(dir.path());
+        let errors = [
+            Engine::open(Options::new(dir.path())).err().unwrap(),
+            verify(dir.path(), |_| {}, |_| {}).unwrap_err(),
+            repair(dir.path(), true, |_| {}, |_| {}).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(matches!(&error, Error::Incomplete { path, .. } if *path == stray), "{error}");
+        }
+        assert!(before == tables(dir.path()));
+        fs::remove_file(&stray).unwrap();
+        assert_eq!(opened(dir.path()).0, expected);
+    }
+}
+
+/// Without the watermark nothing would tell of a log that was lost with it: the start says so.
+#[test]
+fn a_lost_watermark_is_told() {
+    let (image, _, _) = killed(false);
+    let warnings = |dir: &Path| {
+        let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let tell = std::sync::Arc::clone(&told);
+        let options =
+            Options::new(dir).on_warning(move |warning| tell.lock().unwrap().push(warning.to_string()));
+        drop(Engine::open(options).unwrap());
+        let told = told.lock().unwrap().clone();
+        told
+    };
+    assert_eq!(warnings(image.path()), [""; 0]);
+    fs::remove_file(image.path().join("WATERMARK")).unwrap();
+    let told = warnings(image.path());
+    assert!(matches!(&told[..], [text] if text.contains("WATERMARK")), "{told:?}");
+    assert_eq!(warnings(image.path()), [""; 0], "it is there again");
+    let (mut archive, restored) = (Vec::new(), scratch());
+    let engine = Engine::open(Options::new(image.path())).unwrap();
+    engine.backup(&mut archive, |_| {}).unwrap();
+    drop(engine);
+    let into = restored.path().join("store");
+    restore(&mut archive.as_slice(), &into, Continuation::Beyond, |_| {}).unwrap();
+    assert_eq!(warnings(&into), [""; 0], "a restored store never had one");
 }
 
 #[test]
@@ -270,8 +385,9 @@ fn lost_revisions_are_reported_and_an_empty_store_takes_no_ones_place() {
         wal_files(db.parent().unwrap()).iter().for_each(|log| fs::remove_file(log).unwrap());
     };
     let (dir, done, _) = repaired(image.path(), remove_logs);
-    let (first, last) = done.unwrap().missing.unwrap();
+    let missing = done.unwrap().missing;
     // The watermark is that of the first write.
+    let [(first, last)] = missing[..] else { panic!("{missing:?}") };
     assert!(first.get() == 2 * KEYS + 1 && last <= head, "{first}..{last}");
     assert_eq!(opened(dir.path()).0.len() as u64, KEYS);
 

@@ -30,6 +30,8 @@ pub(super) struct Copy<'a> {
     pub repaired: &'a mut Repaired,
     /// What was done last to keys in logs that are dropped. Those that were looked at are taken out.
     pub dropped: BTreeMap<Vec<u8>, Logged>,
+    /// The last revision that the change log does not tell of.
+    pub last_untold: Revision,
     /// The highest revision that was met.
     pub highest: Revision,
     /// Keys that were looked at.
@@ -241,7 +243,7 @@ impl Copy<'_> {
                         "key {}: the version of revision {found} stays",
                         record::printable(key)
                     ));
-                } else if logged.is_none() {
+                } else if logged.is_none() || found < self.last_untold {
                     self.repaired.uncertain += 1;
                 }
                 self.keep(key, header, &value)

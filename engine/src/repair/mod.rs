@@ -10,6 +10,7 @@
 
 mod copy;
 mod replay;
+mod revisions;
 mod salvage;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use rocksdb::{WriteBatch, DB};
 
 use self::copy::{Copy, Logged};
 use self::replay::SoundLog;
+use self::revisions::Revisions;
 use crate::archive::Progress;
 use crate::directory::{self, DATABASE, REPAIRED, REPAIRING};
 use crate::error::{Error, Result};
@@ -28,7 +30,7 @@ use crate::layout::{self, meta};
 use crate::log::LogEntry;
 use crate::options::Options;
 use crate::record::Kind;
-use crate::recovery::{self, Log, TornManifest};
+use crate::recovery::{self, Known, Log};
 use crate::revision::Revision;
 use crate::store::{self, Family};
 use crate::view::{Logs, View};
@@ -44,9 +46,10 @@ pub struct Repaired {
     pub log_bytes: u64,
     /// The first and the last revision that can be read in them.
     pub log_revisions: Option<(Revision, Revision)>,
-    /// Revisions, at least, that were durable and of which nothing is left. What they changed is in none of the other figures: objects
-    /// that they created are lost, those that they updated or deleted stay as they were before.
-    pub missing: Option<(Revision, Revision)>,
+    /// Runs of revisions, their first and their last, that were written and of which nothing is left. What they changed is in none of the
+    /// other figures: objects that they created are lost, those that they updated or deleted stay as they were before. The last run may
+    /// have been longer.
+    pub missing: Vec<(Revision, Revision)>,
     /// Keys that stay.
     pub kept: u64,
     /// Keys of which an older version stays, because the newest, or their deletion, is damaged or dropped.
@@ -110,9 +113,18 @@ pub fn repair(
     let _lock = lock.and_database(dir)?;
 
     let logs = recovery::read_logs(dir)?;
-    // Of one that is damaged otherwise RocksDB is shown everything.
-    let torn = watermark::read(dir).and_then(|mark| recovery::torn_manifest(dir, mark)).ok().flatten();
-    let SoundLogs { kept, end, dropped } = sound_logs(dir, &logs, torn.as_ref(), &mut repaired, &mut note)?;
+    // One that has lost its end names tables that were replaced since, and not those that took their place.
+    let manifest = recovery::torn_manifest(dir, watermark::read(dir).ok().flatten());
+    let flushed = match &manifest {
+        Ok(torn) => store::ask_manifest(dir, &logs, torn.as_ref()).ok(),
+        Err(_) => None,
+    };
+    let flushed = flushed.map_or_else(|| ask_tables(dir, &logs), Ok)?;
+    let SoundLogs { kept, end, dropped, readable } = sound_logs(&logs, flushed, &mut repaired, &mut note)?;
+    let (torn, lost) = match manifest {
+        Ok(torn) => (torn, None),
+        Err(error) => (None, Some(error)),
+    };
     let path = dir.join(REPAIRING);
     directory::remove_unfinished(&path)?;
     let view = View::at(path, &database, &Logs::Cut(&kept), torn.as_ref())?;
@@ -123,8 +135,12 @@ pub fn repair(
         replay::replay(&db, &kept, end)?;
         Ok(SoundTables { db, _view: view })
     };
-    let old = match store::open_untracked(view.path(), &options.memory) {
+    let old = match lost.map_or_else(|| store::open_untracked(view.path(), &options.memory), Err) {
         Ok(old) => Old::Whole(old),
+        Err(error @ (Error::Incomplete { .. } | Error::Io { .. })) => {
+            note(format!("{error}: the tables are taken as they are"));
+            Old::SoundTables(sound()?, error)
+        }
         Err(error @ Error::Rocks { .. }) => {
             note(format!("{error}: what is damaged is left out"));
             Old::SoundTables(sound()?, error)
@@ -139,12 +155,21 @@ pub fn repair(
         directory::remove_unfinished(&dir.join(REPAIRED))?;
     }
     let new = apply.then(|| store::create_at(&part, &options.memory)).transpose()?;
+    let highest = highest_number(old.db());
+    let durable = watermark_revision(dir);
+    let last = repaired.log_revisions.map_or(Revision::ZERO, |(_, last)| last).max(highest).max(durable);
+    let missing = revisions::missing(old.db(), &readable, last)?;
+    for (first, last) in &missing.all {
+        note(format!("revisions {first} to {last} are missing as a whole"));
+    }
+    repaired.missing = missing.all;
     let mut copy = Copy {
         new: new.as_ref(),
         batch: WriteBatch::default(),
         repaired: &mut repaired,
         dropped,
-        highest: highest_number(old.db()),
+        last_untold: missing.last_untold,
+        highest,
         done: 0,
         progress: &mut progress,
         note: &mut note,
@@ -157,11 +182,7 @@ pub fn repair(
     if let Some((_, last)) = copy.repaired.log_revisions {
         copy.highest = copy.highest.max(last);
     }
-    let (found, durable) = (copy.highest, watermark_revision(dir));
-    if durable > found {
-        copy.repaired.missing = Some((found.next(), durable));
-        (copy.note)(format!("revisions {} to {durable}, at least, are missing as a whole", found.next()));
-    }
+    let found = copy.highest;
     let nothing = match &old {
         _ if copy.repaired.kept > 0 => None,
         Old::SoundTables(_, error) => Some(error.clone()),
@@ -314,24 +335,27 @@ struct SoundLogs {
     end: Option<u64>,
     /// What can be read behind them: the last change of each key.
     dropped: BTreeMap<Vec<u8>, Logged>,
+    /// The revisions that can be read there.
+    readable: Revisions,
 }
 
+/// The first log may begin within what is `flushed`, but not behind it.
 fn sound_logs(
-    dir: &Path,
     logs: &[Log],
-    torn: Option<&TornManifest>,
+    flushed: Known,
     repaired: &mut Repaired,
     note: &mut impl FnMut(String),
 ) -> Result<SoundLogs> {
-    let oldest = match store::ask_manifest(dir, logs, torn) {
-        Ok(known) => known.oldest,
-        Err(_) => oldest_behind_tables(dir, logs)?,
-    };
-    let (mut kept, mut end, mut dropped) = (Vec::new(), None, BTreeMap::new());
+    let (mut kept, mut end, mut dropped, mut readable) =
+        (Vec::new(), None, BTreeMap::new(), Revisions::default());
     let mut next = None;
     let mut broken = false;
-    for log in logs.iter().filter(|log| log.number >= oldest) {
-        broken |= matches!((next, log.contents.first), (Some(next), Some(first)) if next != first);
+    for log in logs.iter().filter(|log| log.number >= flushed.oldest) {
+        broken |= match (next, log.contents.first) {
+            (Some(next), Some(first)) => next != first,
+            (None, Some(first)) => first > flushed.sequence.saturating_add(1),
+            (_, None) => false,
+        };
         let sound = if broken { 0 } else { log.contents.sound };
         if !broken {
             kept.push((log.path.clone(), sound));
@@ -347,6 +371,7 @@ fn sound_logs(
         let batches = wal::dropped_records(&bytes, sound);
         let entries: Vec<LogEntry> = batches.iter().flat_map(|batch| wal::entries(batch)).collect();
         let revisions = || entries.iter().map(|entry| entry.revision);
+        revisions().for_each(|revision| readable.add(revision));
         let range = revisions().min().zip(revisions().max());
         repaired.log_bytes += log.bytes - sound;
         repaired.log_revisions = match (repaired.log_revisions, range) {
@@ -371,18 +396,22 @@ fn sound_logs(
             dropped.insert(operation.key.to_vec(), Logged { revision, is_deleted });
         }
     }
-    Ok(SoundLogs { kept, end, dropped })
+    Ok(SoundLogs { kept, end, dropped, readable })
 }
 
-/// The number of the oldest log that is needed, as the tables tell it: all families are flushed together, so whatever is older than their
-/// newest sequence number is in them. For when the MANIFEST cannot be asked: a log that a crash left over does not go on at the next.
-fn oldest_behind_tables(dir: &Path, logs: &[Log]) -> Result<u64> {
+/// What the tables tell of the logs, where the MANIFEST cannot be asked: all families are flushed together, so whatever is older than
+/// their newest sequence number is in them. A log that a crash left over does not go on at the next.
+fn ask_tables(dir: &Path, logs: &[Log]) -> Result<Known> {
     let path = dir.join(REPAIRING);
     directory::remove_unfinished(&path)?;
     let view = View::at(path, &dir.join(DATABASE), &Logs::Cut(&[]), None)?;
-    let flushed = store::open_sound_tables(view.path(), &Options::new(dir).memory)?.latest_sequence_number();
-    let goes_on = |log: &&Log| log.contents.first.is_some_and(|first| first <= flushed.saturating_add(1));
-    Ok(logs.iter().rev().find(goes_on).map_or(0, |log| log.number))
+    let sequence = store::open_sound_tables(view.path(), &Options::new(dir).memory)?.latest_sequence_number();
+    if sequence == 0 {
+        // There are none to go on from: the logs are all that is left.
+        return Ok(Known { oldest: 0, sequence: u64::MAX });
+    }
+    let goes_on = |log: &&Log| log.contents.first.is_some_and(|first| first <= sequence.saturating_add(1));
+    Ok(Known { oldest: logs.iter().rev().find(goes_on).map_or(0, |log| log.number), sequence })
 }
 
 fn watermark_revision(dir: &Path) -> Revision {

@@ -77,6 +77,9 @@ fn beyond_repair(error: Error) -> StoreError {
     }
 }
 
+/// Runs of missing revisions that are named.
+const MOST_RUNS: usize = 20;
+
 fn report(repaired: &Repaired) {
     let Repaired { log_bytes, missing, kept, reverted, lost, uncertain, gaps, revision, .. } = repaired;
     if repaired.continued {
@@ -93,12 +96,25 @@ fn report(repaired: &Repaired) {
         );
     }
     // Of what was in damaged tables alone, or in revisions that are missing, nothing tells how much it was.
-    let at_least = if *gaps > 0 || missing.is_some() { "at least " } else { "" };
+    let at_least = if *gaps > 0 || !missing.is_empty() { "at least " } else { "" };
     println!("objects: {kept} stay, of which {reverted} in an older version; {at_least}{lost} are lost");
-    if let Some((first, last)) = missing {
+    if !missing.is_empty() {
+        let runs: Vec<String> = missing
+            .iter()
+            .take(MOST_RUNS)
+            .map(|(first, last)| match first == last {
+                true => first.to_string(),
+                false => format!("{first} to {last}"),
+            })
+            .collect();
+        let more = match missing.len().saturating_sub(MOST_RUNS) {
+            0 => String::new(),
+            more => format!(" and {more} more runs"),
+        };
         println!(
-            "revisions {first} to {last}, at least, were written and are missing: objects created in them are lost, those updated or \
-             deleted in them stay as they were before, and none of these figures counts them"
+            "revisions {}{more}, at least, were written and are missing: objects created in them are lost, those updated or deleted in \
+             them stay as they were before, and none of these figures counts them",
+            runs.join(", ")
         );
     }
     if *gaps > 0 {
