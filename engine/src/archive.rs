@@ -19,7 +19,7 @@
 //! ```
 
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -27,6 +27,7 @@ use bytes::Bytes;
 use rocksdb::{ReadOptions, WriteBatch};
 
 use crate::compact::decode_entry;
+use crate::directory::{self, Lock, DATABASE, RESTORING};
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::layout::{self, meta};
@@ -283,17 +284,55 @@ fn read_block(archive: &mut impl Read, payload: &mut Vec<u8>) -> Result<(u8, u32
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidArchive`] and [`Error::Corrupt`] when the archive is damaged or cut, [`Error::Foreign`] when the
-/// directory holds something else, or what writing can fail with.
+/// [`Error::InvalidArchive`] and [`Error::Corrupt`] when the archive is damaged or cut, [`Error::Foreign`] and [`Error::Incomplete`]
+/// when the directory holds something else, or what writing can fail with.
 pub fn restore(
     archive: &mut impl Read,
     dir: impl AsRef<Path>,
     continuation: Continuation,
-    mut progress: impl FnMut(Progress),
+    progress: impl FnMut(Progress),
 ) -> Result<Archived> {
+    prepare_restore(archive, dir, continuation, progress)?.finish()
+}
+
+/// A restored store that is whole and lacks its name: until [`PreparedRestore::finish`] its directory is refused. From
+/// [`prepare_restore`].
+#[derive(Debug)]
+#[must_use = "without its name the store is refused"]
+pub struct PreparedRestore {
+    archived: Archived,
+    dir: PathBuf,
+    /// Released on drop.
+    _lock: Lock,
+}
+
+impl PreparedRestore {
+    /// Makes the directory usable, by one step.
+    ///
+    /// # Errors
+    /// What writing can fail with.
+    pub fn finish(self) -> Result<Archived> {
+        failpoint!("restore-before-rename");
+        directory::rename(&self.dir.join(RESTORING), &self.dir.join(DATABASE))?;
+        Ok(self.archived)
+    }
+}
+
+/// Does all of a restore but its last step, for callers with something of their own to finish before it. As [`restore`]; dropped, what
+/// it returns leaves a directory as a restore that was killed.
+///
+/// # Errors
+/// As [`restore`].
+pub fn prepare_restore(
+    archive: &mut impl Read,
+    dir: impl AsRef<Path>,
+    continuation: Continuation,
+    mut progress: impl FnMut(Progress),
+) -> Result<PreparedRestore> {
+    let dir = dir.as_ref();
     // Before the archive is looked at: a restore that fails leaves a directory that says so, and not one in which the
     // next start makes an empty store.
-    let store = Arc::new(Store::begin_restore(&Options::new(dir.as_ref()))?);
+    let store = Arc::new(Store::begin_restore(&Options::new(dir))?);
     let mut magic = [0; 8];
     archive.read_exact(&mut magic).map_err(read_error)?;
     if &magic != MAGIC {
@@ -342,9 +381,9 @@ pub fn restore(
     }
     store.db().write_without_wal(batch).map_err(Error::from_write)?;
     let store = Arc::into_inner(store).ok_or(Error::Closed)?;
-    store.finish_restore()?;
+    let lock = store.end_restore()?;
     progress(Progress { done, total: done });
-    Ok(Archived { revision, entries })
+    Ok(PreparedRestore { archived: Archived { revision, entries }, dir: dir.to_owned(), _lock: lock })
 }
 
 fn write_entries(store: &Store, family: Family, payload: &[u8]) -> Result<u64> {

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::layout::FORMAT_VERSION;
+use crate::watermark::WATERMARK;
 
 /// Marks a directory as ours; written when creation is complete.
 pub(crate) const MARKER: &str = "PLINTH";
@@ -102,13 +103,24 @@ pub(crate) fn inspect(dir: &Path) -> Result<State> {
 /// nothing.
 ///
 /// # Errors
-/// [`Error::Foreign`], or [`Error::Io`] when it cannot be looked at.
+/// [`Error::Incomplete`] when there is a part of a store that was used, [`Error::Foreign`] when there is something else, or
+/// [`Error::Io`] when it cannot be looked at.
 pub fn check_restorable(dir: impl AsRef<Path>) -> Result<()> {
     let dir = dir.as_ref();
-    match kind(dir)? {
-        None => Ok(()),
-        Some(_) if kind(&dir.join(DATABASE))?.is_none() && kind(&dir.join(RESTORING))?.is_some() => Ok(()),
-        Some(_) => only(dir, &[LOCK, MARKER_PART, LOST_FOUND]),
+    if kind(dir)?.is_none() {
+        return Ok(());
+    }
+    // A restore makes none of these before its last step: another store's would be mixed with what is restored, or deleted.
+    for name in [DATABASE, WATERMARK, REPAIRED] {
+        let path = dir.join(name);
+        if kind(&path)?.is_some() {
+            let reason = "it belongs to a store, and a backup is never restored over one";
+            return Err(Error::Incomplete { dir: dir.to_owned(), path, reason });
+        }
+    }
+    match kind(&dir.join(RESTORING))? {
+        Some(_) => only(dir, &[LOCK, MARKER, MARKER_PART, CREATING, RESTORING, LOST_FOUND]),
+        None => only(dir, &[LOCK, MARKER_PART, LOST_FOUND]),
     }
 }
 
@@ -390,6 +402,31 @@ mod tests {
                 } else {
                     assert!(state.is_err(), "{name} beside {rest:?}: {state:?}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_store_is_restored_over() {
+        for (names, expected) in [
+            (&[][..], "Ok("),
+            (&[LOCK, LOST_FOUND], "Ok("),
+            (&[LOCK, RESTORING], "Ok("),
+            (&[LOCK, MARKER, MARKER_PART, RESTORING], "Ok("),
+            (&[LOCK, MARKER, DATABASE], "Err(Incomplete"),
+            (&[LOCK, MARKER, DATABASE, RESTORING], "Err(Incomplete"),
+            (&[LOCK, RESTORING, WATERMARK], "Err(Incomplete"),
+            (&[LOCK, MARKER, WATERMARK], "Err(Incomplete"),
+            (&[LOCK, MARKER], "Err(Foreign"),
+            (&[RESTORING, "thesis.txt"], "Err(Foreign"),
+        ] {
+            let dir = with(names);
+            let found = format!("{:?}", check_restorable(dir.path()));
+            assert!(found.starts_with(expected), "{names:?}: {found}");
+            if expected != "Ok(" {
+                let options = crate::options::Options::new(dir.path());
+                assert!(crate::store::Store::begin_restore(&options).is_err(), "{names:?}");
+                assert_eq!(fs::read_dir(dir.path()).unwrap().count(), names.len(), "{names:?}");
             }
         }
     }

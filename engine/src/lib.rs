@@ -86,7 +86,7 @@ mod view;
 mod wal;
 mod watermark;
 
-pub use archive::{restore, Archived, Continuation, Progress};
+pub use archive::{prepare_restore, restore, Archived, Continuation, PreparedRestore, Progress};
 pub use clock::Clock;
 pub use commit::proposal::{Committed, Proposal};
 pub use directory::check_restorable;

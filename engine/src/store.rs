@@ -153,8 +153,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Makes an empty database for a restore. Until [`Store::finish_restore`] the directory is refused by
-    /// everything but another restore.
+    /// Makes an empty database for a restore. Until [`Store::end_restore`], and until the database then gets its name, the directory
+    /// is refused by everything but another restore.
     pub(crate) fn begin_restore(options: &Options) -> Result<Store> {
         let dir = &options.dir;
         directory::check_restorable(dir)?;
@@ -169,18 +169,15 @@ impl Store {
         Store::assemble(opened, cache, dir.clone(), lock)
     }
 
-    /// Makes a restored directory usable.
-    pub(crate) fn finish_restore(self) -> Result<()> {
+    /// Closes a restored database, which is whole then and lacks its name.
+    pub(crate) fn end_restore(self) -> Result<Lock> {
         self.flush()?;
         self.check_format()?;
         let (dir, lock) = (self.dir.clone(), self.lock.clone());
         // RocksDB keeps the paths of its files, so the database is closed before it gets its name.
         drop(self);
         directory::write_marker(&dir)?;
-        failpoint!("restore-before-rename");
-        directory::rename(&dir.join(RESTORING), &dir.join(DATABASE))?;
-        drop(lock);
-        Ok(())
+        Ok(lock)
     }
 
     fn check_format(&self) -> Result<()> {

@@ -259,6 +259,41 @@ async fn a_restore_that_failed_does_not_become_an_empty_cluster() {
     assert!(refusal.contains("ca.key"), "{refusal}");
 }
 
+/// The volume of the store was not there while a backup was restored: when it comes back, nothing is restored over it.
+#[tokio::test]
+async fn a_store_that_comes_back_after_a_restore_that_failed_is_left_alone() {
+    let (root, data, path) = copy_of_populated().await;
+    let at = |name: &str| root.path().join(name).to_string_lossy().into_owned();
+    let (done, text) = run(&["backup", "--data-dir", &path, "--to", &at("archive")]);
+    assert!(done, "{text}");
+    let archive = fs::read(at("archive")).expect("archive");
+    fs::write(at("cut"), &archive[..archive.len() / 2]).expect("write");
+    let store = data.join("store");
+    fs::rename(&store, at("away")).expect("unmounted");
+    fs::create_dir(&store).expect("the mount point");
+    let (done, text) = run(&["restore", "--from", &at("cut"), "--data-dir", &path]);
+    assert!(!done, "{text}");
+    fs::remove_dir_all(&store).expect("what the restore has left");
+    fs::rename(at("away"), &store).expect("mounted");
+
+    let before = files(&data);
+    let refusal = start(root.path()).await.expect_err("the mark of the restore");
+    assert!(refusal.contains("plinth.restoring") && refusal.contains("remove the file"), "{refusal}");
+    for command in [
+        &["verify"][..],
+        &["repair"],
+        &["repair", "--yes"],
+        &["restore", "--from", &at("cut")],
+        &["restore", "--from", &at("archive")],
+    ] {
+        let (done, text) = run(&[command, &["--data-dir", &path]].concat());
+        assert!(!done && text.contains("remove the file"), "{command:?}: {text}");
+    }
+    assert_eq!(files(&data), before);
+    fs::remove_file(data.join("plinth.restoring")).expect("the mark");
+    start(root.path()).await.expect("the store that came back");
+}
+
 #[tokio::test]
 async fn a_restored_directory_takes_the_keys_that_are_put_there() {
     let server = populated().await;

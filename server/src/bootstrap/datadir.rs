@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/plinth            marker: this directory is Plinth's, and what may still be made in it
-//! DIR/plinth.restoring  a backup is being restored; becomes the marker with the last step
+//! DIR/plinth.restoring  a backup is being restored; becomes the marker when all of it is, before the store gets its name
 //! DIR/store/            the storage engine
 //! DIR/pki/              certificates and keys
 //! DIR/continue.key      secret of continue tokens, mode 0600
@@ -15,7 +15,8 @@
 //!
 //! Whoever writes to the directory holds a lock on it (`flock`), taken before the first look and kept until the [`DataDir`] is dropped:
 //! what was found stays true. A restore marks the directory before it makes anything else in it, and makes one that was absent
-//! under the name `DIR.restoring`, mark included: so wherever it is killed, a start finds no directory or the mark.
+//! under the name `DIR.restoring`, mark included: so wherever it is killed, a start finds no directory or the mark. The mark is gone
+//! before there is a database with its name: one beside the mark is none that a restore made, and is left alone.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -144,6 +145,17 @@ pub enum DataDirError {
         /// The directory.
         path: PathBuf,
     },
+    /// A restore into it was not finished, and a store is there: one that was away meanwhile.
+    #[error(
+        "cannot use data directory: {mark} says that a restore did not finish, and {part} belongs to a store that it did not make; nothing \
+         was changed\nIf the store is yours, remove the file {mark}. To restore a backup, run plinth restore with a new or empty --data-dir"
+    )]
+    StoreBesideMark {
+        /// The mark of the restore.
+        mark: PathBuf,
+        /// What is there of the store.
+        part: PathBuf,
+    },
     /// A backup cannot be restored over its store.
     #[error(transparent)]
     Store(#[from] plinth_engine::Error),
@@ -212,7 +224,7 @@ impl DataDir {
         let dir = DataDir { path, stage, lock: Some(lock) };
         let mark = dir.path.join(RESTORING);
         if exists(&mark).map_err(io_error(&mark))? {
-            dir.take_back()?;
+            check_beside_mark(&dir.path)?;
         } else {
             let database = dir.store().join("db");
             if exists(&database).map_err(io_error(&database))? {
@@ -223,21 +235,6 @@ impl DataDir {
             dir.check_place()?;
         }
         Ok(dir)
-    }
-
-    /// Has a store that was restored whole, in a directory whose restore did not finish, be unfinished again. No server has
-    /// ever used it: the mark came before it.
-    fn take_back(&self) -> Result<(), DataDirError> {
-        let [database, unfinished] = ["db", "db.restoring"].map(|name| self.store().join(name));
-        if !exists(&database).map_err(io_error(&database))? {
-            return Ok(());
-        }
-        if exists(&unfinished).map_err(io_error(&unfinished))? {
-            fs::remove_dir_all(&unfinished).map_err(io_error(&unfinished))?;
-        }
-        fs::rename(&database, &unfinished)
-            .and_then(|()| sync_parent(&unfinished))
-            .map_err(io_error(&database))
     }
 
     /// A directory that a repair can be tried on, and what is wrong with its marker.
@@ -301,6 +298,7 @@ impl DataDir {
                 names.push(entry.map_err(io)?.file_name());
             }
             if names.iter().any(|name| name == RESTORING) {
+                check_beside_mark(&path)?;
                 return Err(DataDirError::UnfinishedRestore { path });
             }
             if names.iter().all(|name| HARMLESS.iter().any(|harmless| name == harmless)) {
@@ -361,6 +359,7 @@ impl DataDir {
     fn check_store(&self) -> Result<(), DataDirError> {
         let mark = self.path.join(RESTORING);
         if exists(&mark).map_err(io_error(&mark))? {
+            check_beside_mark(&self.path)?;
             return Err(DataDirError::UnfinishedRestore { path: self.path.clone() });
         }
         let store = self.store();
@@ -528,6 +527,17 @@ fn make_marked(path: &Path) -> Result<Arc<File>, DataDirError> {
     Ok(lock)
 }
 
+/// Refuses a directory that is marked as being restored and in which a store is: what a restore leaves until the mark is gone is none
+/// that another one would refuse.
+fn check_beside_mark(dir: &Path) -> Result<(), DataDirError> {
+    match plinth_engine::check_restorable(dir.join(STORE)) {
+        Err(plinth_engine::Error::Incomplete { path: part, .. }) => {
+            Err(DataDirError::StoreBesideMark { mark: dir.join(RESTORING), part })
+        }
+        checked => Ok(checked?),
+    }
+}
+
 /// Marks a directory as being restored. The name is all that counts, so there is nothing between with it and without.
 fn make_mark(dir: &Path) -> Result<(), DataDirError> {
     let mark = dir.join(RESTORING);
@@ -567,9 +577,12 @@ mod tests {
         assert!(lost.contains("b/store is missing") && lost.contains("plinth restore"), "{lost}");
         assert!(DataDir::existing(&path).is_err());
         let mut dir = DataDir::for_restore(&path).unwrap();
-        fs::create_dir_all(store.join("db")).unwrap();
-        assert!(matches!(DataDir::existing(&path), Err(DataDirError::UnfinishedRestore { .. })));
+        fs::create_dir_all(store.join("db.restoring")).unwrap();
+        let unfinished = || matches!(DataDir::existing(&path), Err(DataDirError::UnfinishedRestore { .. }));
+        assert!(unfinished());
         dir.restored().unwrap();
+        assert!(unfinished(), "until the store has its name");
+        fs::rename(store.join("db.restoring"), store.join("db")).unwrap();
         assert_eq!(DataDir::existing(&path).unwrap().stage(), Stage::Complete, "its keys stay");
     }
 
@@ -610,6 +623,39 @@ mod tests {
     }
 
     #[test]
+    fn a_store_that_comes_back_beside_the_mark_of_a_restore_is_left_alone() {
+        for marker in [true, false] {
+            for part in ["db", "WATERMARK"] {
+                let parent = tempfile::tempdir().unwrap();
+                let path = parent.path().join("data");
+                let dir = DataDir::for_restore(&path).unwrap();
+                let store = dir.store();
+                drop(dir);
+                if marker {
+                    fs::write(path.join(MARKER), TITLE).unwrap();
+                }
+                fs::create_dir_all(&store).unwrap();
+                match part {
+                    "db" => fs::create_dir(store.join(part)).unwrap(),
+                    _ => fs::write(store.join(part), "").unwrap(),
+                }
+                let found = [
+                    DataDir::open(&path).map(drop),
+                    DataDir::existing(&path).map(drop),
+                    DataDir::for_repair(&path).map(drop),
+                    DataDir::for_restore(&path).map(drop),
+                ];
+                for found in found {
+                    let refusal = found.unwrap_err().to_string();
+                    assert!(refusal.contains("remove the file") && refusal.contains(part), "{refusal}");
+                }
+                assert!(store.join(part).exists() && path.join(RESTORING).exists());
+                assert_eq!(fs::read_dir(&store).unwrap().count(), 1);
+            }
+        }
+    }
+
+    #[test]
     fn a_path_makes_one_directory() {
         let parent = tempfile::tempdir().unwrap();
         let names = || {
@@ -644,13 +690,14 @@ mod tests {
         fs::create_dir_all(store.join("db.restoring")).unwrap();
         assert!(refused());
         assert!(DataDir::for_restore(&path).is_ok(), "it can be restored again");
-        fs::rename(store.join("db.restoring"), store.join("db")).unwrap();
-        assert!(refused());
         let mut dir = DataDir::for_restore(&path).unwrap();
-        assert!(store.join("db.restoring").exists() && !store.join("db").exists(), "restored once more");
-        fs::rename(store.join("db.restoring"), store.join("db")).unwrap();
         dir.restored().unwrap();
         drop(dir);
+        assert!(refused(), "the store lacks its name");
+        let mut dir = DataDir::for_restore(&path).unwrap();
+        dir.restored().unwrap();
+        drop(dir);
+        fs::rename(store.join("db.restoring"), store.join("db")).unwrap();
         let mut dir = DataDir::open(&path).unwrap();
         assert_eq!(dir.stage(), Stage::Restored);
         dir.making_keys().unwrap();

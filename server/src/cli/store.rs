@@ -228,13 +228,16 @@ pub fn restore(options: RestoreOptions) -> Result<(), StoreError> {
     let mut dir = DataDir::for_restore(&options.data_dir)?;
     let bar = Bar::new();
     let archive = &mut BufReader::new(file);
-    let archived =
-        plinth_engine::restore(archive, dir.store(), Continuation::Beyond, |progress| bar.show(progress))?;
+    let restored = plinth_engine::prepare_restore(archive, dir.store(), Continuation::Beyond, |progress| {
+        bar.show(progress)
+    })?;
     drop(bar);
     // The directory may have been there before, open to others.
     private_files::narrow(dir.path())
         .map_err(|source| StoreError::File { path: options.data_dir.clone(), source })?;
+    // The store gets its name last: one that has it is never what a restore that was killed has left.
     dir.restored()?;
+    let archived = restored.finish()?;
     println!("{}: {}", options.data_dir.display(), said(archived));
     Ok(())
 }

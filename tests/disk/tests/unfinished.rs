@@ -92,7 +92,7 @@ async fn a_restore_that_is_killed_anywhere_leaves_nothing_that_starts_empty() {
                         _ => complete += 1,
                     }
                 }
-                if is_hit && !data.join("plinth").exists() {
+                if is_hit && !data.join("store/db").exists() {
                     let (status, printed) = run(&restore, None);
                     assert!(status.success(), "{at}: once more: {status}: {printed}");
                     let (status, printed) = run(&["verify", "--data-dir", &text(&data)], None);
