@@ -63,6 +63,40 @@ pub(crate) fn kind(path: &Path) -> Result<Option<FileType>> {
     }
 }
 
+/// Whether there is something at `path`, be it a link that leads nowhere.
+pub(crate) fn has_entry(path: &Path) -> Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Error::io(format!("looking at {}", path.display()), error)),
+    }
+}
+
+/// What is added to the name of a link that is to take another one's place.
+const LINK_PART: &str = ".link";
+
+/// Has `path`, if it is a link that says where it leads from the directory that it is in, say it from the root: then it can be moved.
+/// The link is there all the time.
+pub(crate) fn make_link_absolute(path: &Path) -> Result<()> {
+    let io = |e| Error::io(format!("making the link {} absolute", path.display()), e);
+    match fs::read_link(path) {
+        Ok(target) if target.is_absolute() => return Ok(()),
+        Ok(_) => {}
+        // It is no link.
+        Err(error) if error.kind() == ErrorKind::InvalidInput => return Ok(()),
+        Err(error) => return Err(io(error)),
+    }
+    let mut part = path.as_os_str().to_owned();
+    part.push(LINK_PART);
+    let part = PathBuf::from(part);
+    match fs::remove_file(&part) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(io(error)),
+        _ => {}
+    }
+    std::os::unix::fs::symlink(path.canonicalize().map_err(io)?, &part).map_err(io)?;
+    rename(&part, path)
+}
+
 /// Finds out what `dir` holds, or why it must not be opened. Changes nothing.
 pub(crate) fn inspect(dir: &Path) -> Result<State> {
     let at = |name: &str| kind(&dir.join(name));

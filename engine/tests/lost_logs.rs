@@ -530,6 +530,51 @@ fn a_damaged_block_hides_nothing_of_other_tables() {
     assert!(hidden > 0, "no keys were hidden");
 }
 
+/// A database and a watermark that are links, which say where they lead from the directory that they are in, are moved like others.
+#[test]
+fn a_repair_moves_links_so_that_they_lead_where_they_did() {
+    let parent = scratch();
+    let (dir, volume) = (parent.path().join("data"), parent.path().join("volume"));
+    let (image, _) = closed();
+    copy_dir(image.path(), &dir);
+    fs::create_dir(&volume).unwrap();
+    for name in ["db", "WATERMARK"] {
+        fs::rename(dir.join(name), volume.join(name)).unwrap();
+        std::os::unix::fs::symlink(Path::new("../volume").join(name), dir.join(name)).unwrap();
+    }
+    let table = table_files(&dir).into_iter().max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+    let mut bytes = fs::read(&table).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&table, bytes).unwrap();
+    assert!(repair(&dir, false, |_| {}, |_| {}).unwrap().needed);
+    assert_eq!(fs::read_link(dir.join("db")).unwrap(), Path::new("../volume/db"), "nothing was changed");
+    let aside = repair(&dir, true, |_| {}, |_| {}).unwrap().kept_in.unwrap();
+    for name in ["db", "WATERMARK"] {
+        let (kept, moved) = (aside.join(name).canonicalize().unwrap(), volume.join(name));
+        assert_eq!(kept, moved.canonicalize().unwrap());
+    }
+    let leftover = fs::read_dir(&dir).unwrap().any(|entry| {
+        let name = entry.unwrap().file_name();
+        name.to_string_lossy().ends_with(".link")
+    });
+    assert!(!leftover);
+    assert_sound(&dir);
+
+    // Killed before the watermark is moved; and by a version that left a link which leads nowhere.
+    for link in [volume.join("db"), "../volume/db".into()] {
+        fs::rename(dir.join("db"), dir.join("db.repaired")).unwrap();
+        let _ = fs::remove_file(dir.join("WATERMARK"));
+        fs::rename(aside.join("WATERMARK"), dir.join("WATERMARK")).unwrap();
+        fs::remove_file(aside.join("db")).unwrap();
+        std::os::unix::fs::symlink(link, aside.join("db")).unwrap();
+        let done = repair(&dir, true, |_| {}, |_| {}).unwrap();
+        assert_eq!((done.continued, done.kept_in.as_ref()), (true, Some(&aside)));
+        assert_sound(&dir);
+        drop(Engine::open(options(&dir)).unwrap());
+    }
+}
+
 /// A repair that was killed before each of its last steps is done by the next one.
 #[test]
 fn a_repair_that_was_killed_is_done_by_the_next() {

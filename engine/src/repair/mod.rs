@@ -221,6 +221,7 @@ fn take_place(dir: &Path) -> Result<PathBuf> {
     for name in [DATABASE, WATERMARK] {
         let from = dir.join(name);
         if directory::kind(&from)?.is_some() {
+            directory::make_link_absolute(&from)?;
             directory::rename(&from, &aside.join(name))?;
             directory::sync(dir)?;
         }
@@ -238,7 +239,7 @@ fn new_aside(dir: &Path) -> Result<PathBuf> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut aside = dir.join(format!("{ASIDE}{seconds}"));
     for number in 1u32.. {
-        let is_taken = |name| directory::kind(&aside.join(name)).map(|found| found.is_some());
+        let is_taken = |name| directory::has_entry(&aside.join(name));
         if !is_taken(DATABASE)? && !is_taken(WATERMARK)? {
             break;
         }
@@ -258,7 +259,7 @@ fn newest_aside(dir: &Path) -> Result<Option<PathBuf>> {
         let Some(name) = name else { continue };
         let (seconds, number) = name.split_once('-').unwrap_or((name, "0"));
         let (Ok(seconds), Ok(number)) = (seconds.parse::<u64>(), number.parse::<u32>()) else { continue };
-        if directory::kind(&path.join(DATABASE))?.is_some() {
+        if directory::has_entry(&path.join(DATABASE))? {
             newest = newest.max(Some((seconds, number, path)));
         }
     }
