@@ -11,8 +11,8 @@ use plinth_benches::api::server::{Server, READY_WITHIN, STOP_WITHIN};
 use plinth_tests::server::launch;
 use serde_json::json;
 
-/// Where the file is whose presence makes the next sync fail. The sync removes it, so that those after it
-/// would succeed: whoever tries again is told that all is well.
+/// Where the file is whose presence makes the next sync fail: of any file, or of one whose path has the text in this one. The sync
+/// removes it, so that those after it would succeed: whoever tries again is told that all is well.
 const TRIGGER: &str = "PLINTH_TEST_FAIL_SYNC";
 
 /// A disk that hangs must be seen by then: longer than any limit of the probes.
@@ -25,11 +25,23 @@ const SHIM: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+static int is_meant(const char *trigger, int fd) {
+    char text[64] = "", link[64], path[4096] = "";
+    FILE *file = fopen(trigger, "r");
+    if (!file) return 0;
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (readlink(link, path, sizeof path - 1) < 0) return 0;
+    return strstr(path, text) != NULL;
+}
 static int sync_or_fail(const char *name, int fd) {
     const char *trigger = getenv("PLINTH_TEST_FAIL_SYNC");
-    if (trigger && unlink(trigger) == 0) { errno = EIO; return -1; }
+    if (trigger && is_meant(trigger, fd) && unlink(trigger) == 0) { errno = EIO; return -1; }
     const char *hang = getenv("PLINTH_TEST_HANG_SYNC");
     while (hang && access(hang, F_OK) == 0) usleep(5000);
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, name);
@@ -148,6 +160,29 @@ async fn a_failed_sync_ends_the_server_and_is_never_tried_again() {
     let after =
         connection.call(&Call::get("/api/v1/namespaces/default/configmaps/after")).await.expect("an answer");
     assert_eq!(after.status, 404, "what was refused was not written");
+}
+
+#[tokio::test]
+async fn a_sync_that_fails_while_the_server_stops_is_a_storage_failure() {
+    let launch = launch();
+    let dir = launch.data_dir().expect("directory");
+    let trigger = dir.path().join("trigger");
+    let launch = launch.env("LD_PRELOAD", &shim(dir.path())).env(TRIGGER, &trigger);
+    let mut server = launch.start(dir.path(), &[]).await.expect("start");
+    server.ready(READY_WITHIN).await.expect("ready");
+    let mut connection =
+        server.endpoint().expect("endpoint").connect(Protocol::Http1).await.expect("connection");
+    connection.must(&config_map("before")).await.expect("created");
+    // A server with so few objects writes no table before it is told to stop.
+    std::fs::write(&trigger, ".sst").expect("trigger");
+    let end = server.terminate().await.expect_err("a failure").to_string();
+    assert!(!trigger.exists() && end.contains("exit status: 74"), "{end}");
+    assert!(end.contains("while the server stopped") && end.contains("start the server again"), "{end}");
+    assert!(!end.contains("cannot open") && !end.contains("Restore a backup"), "{end}");
+    server.restart().await.expect("restarted");
+    let mut connection =
+        server.endpoint().expect("endpoint").connect(Protocol::Http1).await.expect("connection");
+    connection.must(&Call::get("/api/v1/namespaces/default/configmaps/before")).await.expect("acknowledged");
 }
 
 /// Asks until the answer has this status; the answer.

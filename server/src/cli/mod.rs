@@ -43,7 +43,7 @@ impl CliError {
     /// The exit code of the process.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            CliError::Serve(ServeError::StorageFailed(_)) => ExitCode::from(STORAGE_FAILED),
+            CliError::Serve(error) if error.is_storage_failure() => ExitCode::from(STORAGE_FAILED),
             _ => ExitCode::FAILURE,
         }
     }

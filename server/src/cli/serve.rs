@@ -219,8 +219,18 @@ pub enum ServeError {
     /// Logged when it happened.
     #[error("the storage engine has failed: {0}")]
     StorageFailed(plinth_engine::Failure),
+    #[error("the storage failed while the server stopped: {0}\nNo acknowledged write is lost. Check the disk and the kernel's log, then start \
+             the server again; if it does not start, run plinth verify")]
+    Close(#[source] plinth_engine::Error),
     #[error("{what}: {source}")]
     Io { what: &'static str, source: std::io::Error },
+}
+
+impl ServeError {
+    /// Whether the storage of a server that ran has failed.
+    pub fn is_storage_failure(&self) -> bool {
+        matches!(self, ServeError::StorageFailed(_) | ServeError::Close(_))
+    }
 }
 
 /// Runs the server until SIGTERM or SIGINT.
@@ -231,7 +241,7 @@ pub fn run(options: ServeOptions) -> Result<(), ServeError> {
     start_logging(&options);
     let runtime = runtime()?;
     let served = runtime.block_on(serve(options));
-    if matches!(served, Err(ServeError::StorageFailed(_))) {
+    if served.as_ref().is_err_and(ServeError::is_storage_failure) {
         // The disk may keep threads for as long as it likes.
         runtime.shutdown_background();
     }
@@ -378,7 +388,7 @@ impl Running {
     /// Stops it: what is under way ends, the store is closed.
     ///
     /// # Errors
-    /// When the store cannot be closed.
+    /// [`ServeError::Close`] when the storage fails.
     pub async fn stop(self) -> Result<(), ServeError> {
         // Nobody listening any more is no fault: then the listener has ended already.
         let _ = self.stop.send(true);
@@ -390,11 +400,13 @@ impl Running {
         let _ = tokio::time::timeout(END_OF_TASKS, self.server.tasks.wait()).await;
         self.server.audit.drain().await;
         let engine = self.server.store.engine().clone();
-        tokio::task::spawn_blocking(move || engine.close()).await.map_err(|fault| ServeError::Io {
-            what: "cannot close the store",
-            source: std::io::Error::other(fault),
-        })??;
-        Ok(())
+        tokio::task::spawn_blocking(move || engine.close())
+            .await
+            .map_err(|fault| ServeError::Io {
+                what: "cannot close the store",
+                source: std::io::Error::other(fault),
+            })?
+            .map_err(ServeError::Close)
     }
 }
 
