@@ -171,6 +171,24 @@ impl Error {
         Error::Io { context: context.into(), source: Arc::new(source) }
     }
 
+    /// Whether the system failed or refused an operation on files, be it one of RocksDB's: this is no damage that was found, and the same
+    /// may succeed when the disk, its room or its permissions have been seen to.
+    pub fn is_system_failure(&self) -> bool {
+        match self {
+            Error::Io { .. } | Error::OutOfSpace { .. } => true,
+            Error::Rocks { source } => system_failed(source.as_ref()),
+            _ => false,
+        }
+    }
+
+    /// The same of what writes, or makes and renames files: of a file that cannot be read something else may be left.
+    pub(crate) fn is_failure_to_write(&self) -> bool {
+        match self {
+            Error::Rocks { source } => system_failed(source.as_ref()) && !is_of_reading(source.as_ref()),
+            error => error.is_system_failure(),
+        }
+    }
+
     /// What a failed write of RocksDB means. Its status names no error number, only what it did to
     /// which file and the system's message.
     pub(crate) fn from_write(source: rocksdb::Error) -> Error {
@@ -210,6 +228,31 @@ impl Error {
 /// The system's message for `EDQUOT`.
 const QUOTA_EXCEEDED: &str = "quota exceeded";
 
+/// The system's messages for what is no matter of the files' contents, as RocksDB's end with them. "No such file or directory" is not
+/// among them: RocksDB misses a file that was lost.
+const SYSTEM_FAILURES: [&str; 10] = [
+    "Input/output error",
+    "Read-only file system",
+    "Permission denied",
+    "Operation not permitted",
+    "Too many open files",
+    "Too many open files in system",
+    "Cannot allocate memory",
+    "Device or resource busy",
+    "No such device or address",
+    "Stale file handle",
+];
+
+fn system_failed(message: &str) -> bool {
+    is_out_of_space(message) || SYSTEM_FAILURES.iter().any(|text| message.ends_with(text))
+}
+
+/// Whether RocksDB was reading a file, or looking at it: `… While pread offset 0 len 53: PATH: …`.
+fn is_of_reading(message: &str) -> bool {
+    let what = message.split_once("hile ").and_then(|(_, what)| what.split(':').next());
+    what.is_some_and(|what| what.contains("read") || what.contains("stat "))
+}
+
 fn is_out_of_space(message: &str) -> bool {
     message.contains("No space left") || message.contains("NoSpace") || message.contains(QUOTA_EXCEEDED)
 }
@@ -244,6 +287,23 @@ mod tests {
             (false, "IO error: While appending to file: /d/db/000012.log: Input/output error"),
         ] {
             assert_eq!(is_out_of_space(message) && nothing_was_appended(message), refused, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_failure_of_the_system_is_no_damage() {
+        for (failed, reading, message) in [
+            (true, false, "IO error: While fsync a directory: /d/read/db: Input/output error"),
+            (true, false, "IO error: No space left on device: While fdatasync: /d/db/1.sst: No space left on device"),
+            (true, false, "IO error: While appending to file: /d/db/000012.log: Disk quota exceeded"),
+            (true, false, "IO error: While renaming a file to /d/db/CURRENT: /d/db/000001.dbtmp: Input/output error"),
+            (true, true, "IO error: While pread offset 0 len 53: /d/db/000014.sst: Input/output error"),
+            (true, true, "IO error: While open a file for random read: /d/db/000014.sst: Permission denied"),
+            (true, true, "IO error: while stat a file for size: /d/db/000014.sst: Input/output error"),
+            (false, true, "IO error: No such file or directory: While open a file for random read: /d/db/000014.sst: No such file or directory"),
+            (false, false, "Corruption: block checksum mismatch: stored = 1, computed = 2, type = 4 in /d/db/000014.sst"),
+        ] {
+            assert_eq!((system_failed(message), is_of_reading(message)), (failed, reading), "{message}");
         }
     }
 

@@ -356,12 +356,11 @@ fn a_log_with_an_impossible_number_is_refused() {
 fn a_lost_watermark_is_told() {
     let (image, _, _) = killed(false);
     let warnings = |dir: &Path| {
-        let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let told = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
         let tell = std::sync::Arc::clone(&told);
-        let options =
-            Options::new(dir).on_warning(move |warning| tell.lock().unwrap().push(warning.to_string()));
+        let options = Options::new(dir).on_warning(move |warning| tell.lock().push(warning.to_string()));
         drop(Engine::open(options).unwrap());
-        let told = told.lock().unwrap().clone();
+        let told = told.lock().clone();
         told
     };
     assert_eq!(warnings(image.path()), [""; 0]);

@@ -185,6 +185,56 @@ async fn a_sync_that_fails_while_the_server_stops_is_a_storage_failure() {
     connection.must(&Call::get("/api/v1/namespaces/default/configmaps/before")).await.expect("acknowledged");
 }
 
+/// The largest table of a data directory.
+fn largest_table(data: &Path) -> PathBuf {
+    let files =
+        std::fs::read_dir(data.join("store/db")).expect("database").map(|entry| entry.expect("entry").path());
+    let tables = files.filter(|path| path.extension().is_some_and(|end| end == "sst"));
+    tables.max_by_key(|path| path.metadata().expect("table").len()).expect("a table")
+}
+
+#[tokio::test]
+async fn a_repair_that_the_disk_fails_can_be_run_again() {
+    let launch = launch();
+    let dir = launch.data_dir().expect("directory");
+    let trigger = dir.path().join("trigger");
+    let shim = shim(dir.path());
+    let mut server = launch.start(dir.path(), &[]).await.expect("start");
+    server.ready(READY_WITHIN).await.expect("ready");
+    server.terminate().await.expect("stopped");
+    let data = dir.path().join("data");
+    let table = largest_table(&data);
+    let mut bytes = std::fs::read(&table).expect("table");
+    bytes[100] ^= 1;
+    std::fs::write(&table, bytes).expect("damage");
+    let path = data.to_str().expect("text");
+    let run = |arguments: &[&str]| {
+        let mut command = launch.command(arguments);
+        command.env("LD_PRELOAD", &shim).env(TRIGGER, &trigger);
+        let output = command.output().expect("plinth runs");
+        let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        (output.status.success(), text.concat())
+    };
+    for place in ["db.repairing", "db.repaired.part/MANIFEST", ".sst", "db.repaired.part", "data/store"] {
+        std::fs::write(&trigger, place).expect("trigger");
+        let (done, text) = run(&["repair", "--data-dir", path, "--yes"]);
+        assert!(!trigger.exists() && !done, "{place}: {text}");
+        assert!(text.contains("run plinth repair again"), "{place}: {text}");
+        assert!(!text.contains("cannot be repaired") && !text.contains("left out"), "{place}: {text}");
+        for left in ["db.repairing", "db.repaired.part", "db.repaired"] {
+            assert!(!data.join("store").join(left).exists(), "{place}: {left}");
+        }
+    }
+    // The sync behind the first of the renames.
+    std::fs::write(&trigger, "/repair-").expect("trigger");
+    let (done, text) = run(&["repair", "--data-dir", path, "--yes"]);
+    assert!(!trigger.exists() && !done && text.contains("run plinth repair again"), "{text}");
+    let (done, text) = run(&["repair", "--data-dir", path, "--yes"]);
+    assert!(done && text.contains("is kept in"), "{text}");
+    let (done, text) = run(&["verify", "--data-dir", path]);
+    assert!(done, "{text}");
+}
+
 /// Asks until the answer has this status; the answer.
 async fn until(connection: &mut Connection, probe: &str, status: u16) -> String {
     let deadline = Instant::now() + HANG_SEEN_WITHIN;

@@ -75,6 +75,7 @@ pub struct Repaired {
 ///
 /// # Errors
 /// [`Error::Locked`]; [`Error::UnfinishedRestore`], [`Error::Foreign`] and [`Error::Incomplete`] where there is no database to repair;
+/// [`Error::Io`] and others for which [`Error::is_system_failure`] holds, after which it can be called again;
 /// [`Error::Rocks`] when RocksDB cannot open it and neither tables nor logs have anything, and [`Error::LostCommits`] when nothing is left of
 /// a store that had something: then a backup is the way.
 pub fn repair(
@@ -115,11 +116,16 @@ pub fn repair(
     let logs = recovery::read_logs(dir)?;
     // One that has lost its end names tables that were replaced since, and not those that took their place.
     let manifest = recovery::torn_manifest(dir, watermark::read(dir).ok().flatten());
-    let flushed = match &manifest {
-        Ok(torn) => store::ask_manifest(dir, &logs, torn.as_ref()).ok(),
-        Err(_) => None,
+    let asked = match &manifest {
+        Ok(torn) => store::ask_manifest(dir, &logs, torn.as_ref()),
+        Err(error) => Err(error.clone()),
     };
-    let flushed = flushed.map_or_else(|| ask_tables(dir, &logs), Ok)?;
+    let flushed = match asked {
+        Ok(known) => known,
+        Err(error @ Error::Io { .. }) => return Err(error),
+        Err(error) if error.is_failure_to_write() => return Err(error),
+        Err(_) => ask_tables(dir, &logs)?,
+    };
     let SoundLogs { kept, end, dropped, readable } = sound_logs(&logs, flushed, &mut repaired, &mut note)?;
     let (torn, lost) = match manifest {
         Ok(torn) => (torn, None),
@@ -137,11 +143,11 @@ pub fn repair(
     };
     let old = match lost.map_or_else(|| store::open_untracked(view.path(), &options.memory), Err) {
         Ok(old) => Old::Whole(old),
-        Err(error @ (Error::Incomplete { .. } | Error::Io { .. })) => {
+        Err(error @ Error::Incomplete { .. }) => {
             note(format!("{error}: the tables are taken as they are"));
             Old::SoundTables(sound()?, error)
         }
-        Err(error @ Error::Rocks { .. }) => {
+        Err(error @ Error::Rocks { .. }) if !error.is_failure_to_write() => {
             note(format!("{error}: what is damaged is left out"));
             Old::SoundTables(sound()?, error)
         }
@@ -150,6 +156,8 @@ pub fn repair(
 
     let part = dir.join(REPAIRED_PART);
     directory::remove_unfinished(&part)?;
+    // Dropped after the database in it.
+    let _unfinished = Unfinished(part.clone());
     if apply {
         // While the database is in its place, this is what a killed repair has left.
         directory::remove_unfinished(&dir.join(REPAIRED))?;
@@ -191,8 +199,6 @@ pub fn repair(
     };
     if let Some(error) = nothing {
         // An empty store would take the place of one that another program may still make something of.
-        drop(new);
-        directory::remove_unfinished(&part)?;
         return Err(error);
     }
     let revision = found.max(durable).beyond(SystemTime::now());
@@ -203,9 +209,24 @@ pub fn repair(
     let Some(new) = new else { return Ok(repaired) };
     drop(new);
 
-    directory::rename(&part, &dir.join(REPAIRED))?;
-    repaired.kept_in = Some(take_place(dir)?);
+    let finished = dir.join(REPAIRED);
+    let placed = directory::rename(&part, &finished).and_then(|()| take_place(dir));
+    if placed.is_err() && directory::has_entry(&database).unwrap_or(false) {
+        // The next repair begins from the start: this is of no use any more. It says what is wrong then.
+        let _ = directory::remove_unfinished(&finished);
+    }
+    repaired.kept_in = Some(placed?);
     Ok(repaired)
+}
+
+/// A database that is being made. When it is dropped under this name, it is removed.
+struct Unfinished(PathBuf);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // The next repair removes what is left.
+        let _ = directory::remove_unfinished(&self.0);
+    }
 }
 
 /// Puts `db.repaired` in the place of the database. What was there before is moved to a directory of its own, which is returned.

@@ -44,7 +44,7 @@ pub fn repair(options: RepairOptions) -> Result<(), StoreError> {
         |progress| bar.show(progress),
         |note| bar.print(&note),
     )
-    .map_err(beyond_repair)?;
+    .map_err(failed)?;
     drop(bar);
     if repaired.needed {
         needed = true;
@@ -66,9 +66,11 @@ pub fn repair(options: RepairOptions) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The error of a repair: where it says that files are damaged or missing, to repair is no way out.
-fn beyond_repair(error: Error) -> StoreError {
+/// The error of a repair: where it says that files are damaged or missing, to repair is no way out; where the system failed, to repair
+/// again is.
+fn failed(error: Error) -> StoreError {
     match error {
+        error if error.is_system_failure() => StoreError::RepairFailed(error),
         Error::Incomplete { .. }
         | Error::Corrupt { .. }
         | Error::Rocks { .. }

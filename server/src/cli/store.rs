@@ -34,6 +34,11 @@ pub enum StoreError {
     Engine(plinth_engine::Error),
     #[error("{0}\nIt cannot be repaired, and nothing was changed. Restore a backup into another directory")]
     BeyondRepair(plinth_engine::Error),
+    #[error(
+        "{0}\nThe system failed an operation on files. That is no damage that was found, and nothing is lost. Check the disk, its room and the \
+         kernel's log, then run plinth repair again; if it fails again, restore a backup into another directory"
+    )]
+    RepairFailed(plinth_engine::Error),
     #[error("{path}: {source}")]
     File { path: PathBuf, source: std::io::Error },
     #[error("{path} is there already, and an archive is never written over")]
@@ -56,6 +61,10 @@ pub enum StoreError {
 pub(super) fn remedy(error: &plinth_engine::Error) -> &'static str {
     use plinth_engine::Error;
     match error {
+        Error::Rocks { .. } if error.is_system_failure() => {
+            "\nThe system failed an operation on files, and nothing was removed. Check the disk and the kernel's log, then try again; if it fails \
+             again, restore a backup into another directory"
+        }
         Error::Incomplete { .. } | Error::Corrupt { .. } | Error::LostCommits { .. } | Error::Rocks { .. } => {
             "\nNothing was removed. Restore a backup into another directory, or see with plinth repair --data-dir DIR what can be kept"
         }
