@@ -6,6 +6,7 @@
 //! DIR/db/           the RocksDB database
 //! DIR/db.creating/  a database whose creation has not finished; nothing in it was ever acknowledged
 //! DIR/db.restoring/ a database that an archive is being restored into
+//! DIR/db.viewing/   a start's view of the database, where there is no directory for temporary files; removed by the next start
 //! ```
 //!
 //! A database gets the name `db` by the last step of its creation or restore. So an unfinished one is known by its name,
@@ -38,6 +39,9 @@ pub(crate) const CREATING: &str = "db.creating";
 pub(crate) const RESTORING: &str = "db.restoring";
 /// The database while it is being looked through for a repair.
 pub(crate) const REPAIRING: &str = "db.repairing";
+/// A view of the database, for a start that cannot make it in the directory for temporary files. The next start removes what a
+/// kill has left of it.
+pub(crate) const VIEWING: &str = "db.viewing";
 /// The database that a repair has made, before it takes the old one's place.
 pub(crate) const REPAIRED: &str = "db.repaired";
 /// What a file system makes for itself at a mount point.
@@ -388,7 +392,7 @@ mod tests {
         for name in names {
             match *name {
                 MARKER => write_marker(dir.path()).unwrap(),
-                DATABASE | CREATING | RESTORING => fs::create_dir(dir.path().join(name)).unwrap(),
+                DATABASE | CREATING | RESTORING | VIEWING => fs::create_dir(dir.path().join(name)).unwrap(),
                 name => fs::write(dir.path().join(name), "").unwrap(),
             }
         }
@@ -404,6 +408,9 @@ mod tests {
             (&[LOCK, MARKER, CREATING], "Ok(Empty)"),
             (&[LOCK, MARKER, DATABASE], "Ok(Complete)"),
             (&[LOCK, MARKER, DATABASE, CREATING], "Ok(Complete)"),
+            (&[LOCK, MARKER, DATABASE, VIEWING], "Ok(Complete)"),
+            (&[LOCK, MARKER, VIEWING], "Err(Incomplete"),
+            (&[LOCK, VIEWING], "Err(Foreign"),
             (&[LOCK, MARKER, DATABASE, OLD_RESTORING], "Ok(Complete)"),
             (&[LOCK, DATABASE], "Err(Incomplete"),
             (&[DATABASE, CREATING], "Err(Incomplete"),

@@ -15,7 +15,7 @@ use rocksdb::{
     DBRawIterator, DBRecoveryMode, ErrorKind, ReadOptions, ReadTier, WriteBatch, WriteOptions, DB,
 };
 
-use crate::directory::{self, Lock, State, CREATING, DATABASE, RESTORING};
+use crate::directory::{self, Lock, State, CREATING, DATABASE, RESTORING, VIEWING};
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::health::{Failure, Health};
@@ -121,7 +121,8 @@ impl Store {
         }
         // Before the logs are looked at, since what looks torn may be under way.
         let lock = lock.and_database(dir)?;
-        let plan = recovery::plan(dir, |logs, torn| ask_manifest(dir, logs, torn))?;
+        directory::remove_unfinished(&dir.join(VIEWING))?;
+        let plan = recovery::plan(dir, |logs, torn| ask_manifest(dir, logs, torn, Changes::Allowed))?;
         let dropped = plan.apply(dir)?;
         let opened = open_database(&dir.join(DATABASE), &options.memory, &cache, Access::Write)?;
         let mut store = Store::assemble(opened, cache, dir.clone(), lock)?;
@@ -138,7 +139,7 @@ impl Store {
         }
         let lock = directory::lock(dir)?.and_database(dir)?;
         let cache = Cache::new_lru_cache(options.memory.block_cache);
-        let plan = recovery::plan(dir, |logs, torn| ask_manifest(dir, logs, torn))?;
+        let plan = recovery::plan(dir, |logs, torn| ask_manifest(dir, logs, torn, Changes::Forbidden))?;
         let database = dir.join(DATABASE);
         if plan.is_empty() {
             let opened = open_database(&database, &options.memory, &cache, Access::Read)?;
@@ -514,11 +515,27 @@ pub(crate) fn open_sound_tables(path: &Path, memory: &Memory) -> Result<DB> {
     Ok(open_database(path, memory, &cache, Access::SoundTables)?.0)
 }
 
+/// Whether a data directory may be written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Changes {
+    Allowed,
+    Forbidden,
+}
+
 /// What the MANIFEST of a data directory knows of the logs. RocksDB is asked about a view of the database in which the logs are
 /// blank, and does not mind tables that are damaged or missing.
-pub(crate) fn ask_manifest(dir: &Path, logs: &[Log], torn: Option<&TornManifest>) -> Result<Known> {
+pub(crate) fn ask_manifest(
+    dir: &Path,
+    logs: &[Log],
+    torn: Option<&TornManifest>,
+    changes: Changes,
+) -> Result<Known> {
     let logs: Vec<(PathBuf, u64)> = logs.iter().map(|log| (log.path.clone(), log.bytes)).collect();
-    let view = View::temporary(&dir.join(DATABASE), &Logs::Blank(&logs), torn)?;
+    let (database, logs) = (dir.join(DATABASE), Logs::Blank(&logs));
+    let view = match changes {
+        Changes::Allowed => View::temporary_or_at(dir.join(VIEWING), &database, &logs, torn)?,
+        Changes::Forbidden => View::temporary(&database, &logs, torn)?,
+    };
     let memory = Options::new(dir).memory;
     let cache = Cache::new_lru_cache(memory.block_cache);
     let (db, _) = open_database(view.path(), &memory, &cache, Access::Manifest)?;

@@ -27,7 +27,34 @@ pub(crate) struct View(PathBuf);
 impl View {
     /// A view of `database` in the system's directory for temporary files.
     pub(crate) fn temporary(database: &Path, logs: &Logs<'_>, torn: Option<&TornManifest>) -> Result<View> {
-        View::numbered(&std::env::temp_dir(), database, logs, torn)
+        let parent = std::env::temp_dir();
+        View::numbered(&parent, database, logs, torn).map_err(|error| {
+            let advice =
+                format!("{} is the directory for temporary files; set TMPDIR for another", parent.display());
+            match error {
+                Error::Io { context, source } => {
+                    Error::Io { context: format!("{context} ({advice})"), source }
+                }
+                Error::OutOfSpace { message } => {
+                    Error::OutOfSpace { message: format!("{message} ({advice})") }
+                }
+                error => error,
+            }
+        })
+    }
+
+    /// The same, and at `instead` where that cannot be.
+    pub(crate) fn temporary_or_at(
+        instead: PathBuf,
+        database: &Path,
+        logs: &Logs<'_>,
+        torn: Option<&TornManifest>,
+    ) -> Result<View> {
+        View::temporary(database, logs, torn).or_else(|_| {
+            // A container may have no such directory, or one that is full or cannot be written.
+            directory::remove_unfinished(&instead)?;
+            View::at(instead, database, logs, torn)
+        })
     }
 
     /// A view in `parent`. Names that a killed process has left over are passed over: in a container, the process that comes

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -525,6 +526,38 @@ async fn who_cannot_repair_says_so() {
         let left: Vec<_> = files(&data).difference(&before).cloned().collect();
         assert!(left.iter().all(|file| file.ends_with("LOCK")), "{left:?}");
     }
+}
+
+/// A container may have no directory for temporary files, and a start after a power cut has to ask the MANIFEST.
+#[tokio::test]
+async fn a_start_after_a_power_cut_needs_no_directory_for_temporary_files() {
+    let (root, data, path) = copy_of_populated().await;
+    let database = data.join("store/db");
+    let name = fs::read_to_string(database.join("CURRENT")).expect("CURRENT");
+    let manifest = database.join(name.trim_end());
+    let torn = fs::File::options().append(true).open(&manifest).and_then(|mut file| file.write_all(b"end"));
+    torn.expect("a torn end");
+    // A start that was killed has left its view.
+    let view = data.join("store/db.viewing");
+    fs::create_dir(&view).expect("directory");
+    fs::write(view.join("CURRENT"), "").expect("write");
+
+    let absent = root.path().join("absent");
+    let before = files(&data);
+    for command in ["verify", "repair"] {
+        let mut command = launch().command([command, "--data-dir", &path]);
+        let output = command.env("TMPDIR", &absent).output().expect("plinth runs");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && text.contains("set TMPDIR"), "{text}");
+        assert_eq!(files(&data), before);
+    }
+    let mut server =
+        launch().env("TMPDIR", &absent).start(root.path(), &[BARE_NAMESPACES]).await.expect("start");
+    server.ready(READY_WITHIN).await.expect("ready");
+    let listed = config_maps(&server.kubeconfig()).await.list(&ListParams::default()).await.expect("list");
+    assert!(listed.items.len() >= OBJECTS);
+    assert!(server.log().tail(100).contains("dropped the end"), "of the MANIFEST");
+    assert!(!view.exists() && !absent.exists());
 }
 
 #[tokio::test]

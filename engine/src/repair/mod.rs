@@ -32,7 +32,7 @@ use crate::options::Options;
 use crate::record::Kind;
 use crate::recovery::{self, Known, Log};
 use crate::revision::Revision;
-use crate::store::{self, Family};
+use crate::store::{self, Changes, Family};
 use crate::view::{Logs, View};
 use crate::wal::{self, Tail};
 use crate::watermark::{self, WATERMARK};
@@ -117,7 +117,7 @@ pub fn repair(
     // One that has lost its end names tables that were replaced since, and not those that took their place.
     let manifest = recovery::torn_manifest(dir, watermark::read(dir).ok().flatten());
     let asked = match &manifest {
-        Ok(torn) => store::ask_manifest(dir, &logs, torn.as_ref()),
+        Ok(torn) => store::ask_manifest(dir, &logs, torn.as_ref(), Changes::Allowed),
         Err(error) => Err(error.clone()),
     };
     let flushed = match asked {
