@@ -90,7 +90,7 @@ fn a_marker_of_a_restore_beside_a_complete_store_harms_nobody() {
     fs::write(dir.path().join("RESTORING"), "").unwrap();
     assert!(matches!(
         restore(&mut &b""[..], dir.path(), Continuation::Same, |_| {}),
-        Err(Error::Foreign { .. })
+        Err(Error::Incomplete { .. })
     ));
     let engine = Engine::open(Options::new(dir.path())).unwrap();
     assert_eq!(dump(&engine, &KeyRange::all(), At::Latest).len(), 20);

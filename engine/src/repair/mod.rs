@@ -212,7 +212,7 @@ pub fn repair(
     let finished = dir.join(REPAIRED);
     let placed = directory::rename(&part, &finished).and_then(|()| take_place(dir));
     if placed.is_err() && directory::has_entry(&database).unwrap_or(false) {
-        // The next repair begins from the start: this is of no use any more. It says what is wrong then.
+        // The next repair begins from the start, and removes what is left of this.
         let _ = directory::remove_unfinished(&finished);
     }
     repaired.kept_in = Some(placed?);

@@ -138,8 +138,8 @@ pub enum DataDirError {
     },
     /// A restore into it was not finished.
     #[error(
-        "cannot use data directory: the restore into {path} did not finish\nRun plinth restore again with the same --data-dir, or \
-         remove the directory"
+        "cannot use data directory: the restore into {path} did not finish\nRun plinth restore again with the same --data-dir; \
+         if a store belongs into it that is away, put that back first"
     )]
     UnfinishedRestore {
         /// The directory.
@@ -306,7 +306,7 @@ impl DataDir {
             }
             let store = path.join(STORE);
             let has = |name: &str| exists(&store.join(name)).map_err(io);
-            if has("db.restoring")? {
+            if has("db.restoring")? && !has("db")? {
                 return Err(DataDirError::UnfinishedRestore { path });
             }
             if has("db")? || has("PLINTH")? {

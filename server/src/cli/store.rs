@@ -68,7 +68,7 @@ pub(super) fn remedy(error: &plinth_engine::Error) -> &'static str {
         Error::Incomplete { .. } | Error::Corrupt { .. } | Error::LostCommits { .. } | Error::Rocks { .. } => {
             "\nNothing was removed. Restore a backup into another directory, or see with plinth repair --data-dir DIR what can be kept"
         }
-        Error::UnfinishedRestore { .. } => "\nRun plinth restore again, or remove the directory",
+        Error::UnfinishedRestore { .. } => "\nRun plinth restore again with the same --data-dir",
         Error::FormatVersion { .. } => "\nStart the version of plinth that wrote it",
         _ => "",
     }
