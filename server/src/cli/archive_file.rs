@@ -89,8 +89,12 @@ fn remove_abandoned(to: &Path) {
             .is_some_and(|(process, number)| process.parse::<u32>().is_ok() && number.parse::<u32>().is_ok())
     };
     for entry in entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_ours)) {
-        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        if is_file && File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
+        if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
+        let Ok(file) = File::open(entry.path()) else { continue };
+        // Held until it is gone: a backup that has just made it takes another name then.
+        if file.try_lock().is_ok() {
             let _ = fs::remove_file(entry.path());
         }
     }
