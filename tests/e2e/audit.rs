@@ -498,3 +498,56 @@ async fn a_webhook_cannot_say_what_was_decided() {
     assert_eq!(event["annotations"]["authorization.k8s.io/decision"], "allow");
     assert_ne!(event["annotations"]["authorization.k8s.io/reason"], "nobody knows");
 }
+
+/// Whoever resets a stream or cuts a connection is recorded like everybody else, and counted.
+#[tokio::test]
+async fn requests_whose_client_leaves_are_recorded() {
+    let mut audited = Audited::start(&[]).await;
+    let mut admin = audited.server.connect(Protocol::Http1).await;
+    // A webhook that says that it has been asked, and never answers.
+    let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
+    let service = HttpsServer::start(move |_: http::Request<hyper::body::Incoming>| {
+        asked.send(()).expect("somebody waits for it");
+        std::future::pending()
+    })
+    .await;
+    let hook = json!({
+        "name": "silent.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": 30,
+        "clientConfig": {"url": format!("https://localhost:{}/", service.port), "caBundle": BASE64_STANDARD.encode(&service.certificate)},
+        "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
+    });
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let configuration = json!({"metadata": {"name": "silent"}, "webhooks": [hook]});
+    assert_eq!(send(&mut admin, "hook", &post(path, configuration), &[]).await, StatusCode::CREATED);
+    for (name, protocol) in [("cut", Protocol::Http1), ("reset", Protocol::Http2)] {
+        let mut connection = audited.server.connect(protocol).await;
+        let call = post("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": name}}));
+        tokio::select! {
+            code = send(&mut connection, name, &call, &[]) => panic!("{name} is answered with {code}"),
+            call = asks.recv() => call.expect("a call"),
+        }
+    }
+    let counted = r#"apiserver_request_total{code="0",group="",resource="configmaps",subresource="",verb="create",version="v1"} 2"#;
+    let counting = async {
+        while !admin.must(&Call::get("/metrics")).await.expect("metrics").text().contains(counted) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), counting).await.expect("both are counted");
+    let events = audited.events().await;
+    for name in ["cut", "reset"] {
+        let events: Vec<&Value> = events.iter().filter(|event| event["auditID"] == name).collect();
+        let stages: Vec<&Value> = events.iter().map(|event| &event["stage"]).collect();
+        assert_eq!(stages, USUAL, "{name}");
+        let last = events[1];
+        assert_eq!(last["user"]["username"], "kubernetes-admin");
+        assert_eq!(
+            last["objectRef"],
+            json!({"resource": "configmaps", "namespace": "default", "name": name, "apiVersion": "v1"})
+        );
+        let closed =
+            json!({"metadata": {}, "status": "Success", "message": "Connection closed early", "code": 200});
+        assert_eq!(last["responseStatus"], closed, "{name}");
+        assert_eq!(last["requestObject"]["metadata"]["name"], name);
+    }
+}

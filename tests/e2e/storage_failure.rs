@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http::Method;
+use http_body_util::Full;
 use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
 use plinth_benches::api::server::{Server, READY_WITHIN, STOP_WITHIN};
 use plinth_tests::server::launch;
-use serde_json::json;
+use serde_json::{json, Value};
 
 /// Where the file is whose presence makes the next sync fail: of any file, or of one whose path has the text in this one. The sync
 /// removes it, so that those after it would succeed: whoever tries again is told that all is well.
@@ -282,4 +284,77 @@ async fn a_hanging_disk_ends_readiness_and_later_liveness_and_nothing_else() {
     let log = server.log().tail(100);
     assert_eq!(log.matches("does not return").count(), 1, "{log}");
     assert_eq!(log.matches("return again").count(), 1, "{log}");
+}
+
+/// What has been handed to the storage takes place, whoever waits for it: it is recorded as what it was.
+#[tokio::test]
+async fn a_write_goes_on_without_its_client_and_is_recorded() {
+    const POLICY: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}";
+    const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+    let launch = launch();
+    let dir = launch.data_dir().expect("directory");
+    let (hang, policy, log) =
+        (dir.path().join("hang"), dir.path().join("policy.yaml"), dir.path().join("audit.log"));
+    std::fs::write(&policy, POLICY).expect("policy");
+    let launch = launch.env("LD_PRELOAD", &shim(dir.path())).env(HANG, &hang);
+    let flags =
+        [format!("--audit-policy-file={}", policy.display()), format!("--audit-log-path={}", log.display())];
+    let mut server = launch.start(dir.path(), &flags.each_ref().map(String::as_str)).await.expect("start");
+    server.ready(READY_WITHIN).await.expect("ready");
+    let endpoint = server.endpoint().expect("endpoint");
+    let mut prober = endpoint.connect(Protocol::Http1).await.expect("connection");
+    let mut client = endpoint.connect(Protocol::Http2).await.expect("connection");
+    std::fs::write(&hang, "").expect("the disk hangs");
+    // One is being written, one may be next, and what comes then waits in the queue.
+    let writes: Vec<_> = NAMES
+        .map(|name| {
+            let mut client = client.share().expect("a shared connection");
+            // Not so large that they would wait for each other.
+            let map = json!({"metadata": {"name": name}, "data": {"x": "y".repeat(50_000)}});
+            let request = http::Request::post("/").header("audit-id", name).header("content-type", JSON);
+            let request = request.body(Full::new(Bytes::from(map.to_string()))).expect("request");
+            tokio::spawn(async move {
+                client.send(request, "/api/v1/namespaces/default/configmaps").await.map(drop)
+            })
+        })
+        .into();
+    let queued = |metrics: &str| {
+        let figure = "plinth_engine{figure=\"queued_bytes\"} ";
+        let value = metrics.lines().find_map(|line| line.strip_prefix(figure)).expect("the figure");
+        value.parse::<u64>().expect("a number")
+    };
+    let deadline = Instant::now() + HANG_SEEN_WITHIN;
+    while queued(&prober.must(&Call::get("/metrics")).await.expect("metrics").text()) < 50_000 {
+        assert!(Instant::now() < deadline, "nothing waits");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for write in writes {
+        write.abort();
+        let outcome = write.await;
+        assert!(outcome.is_err_and(|fault| fault.is_cancelled()), "no write is answered");
+    }
+    // Once this is answered the server has seen the resets.
+    client.must(&Call::get("/api/v1/namespaces/default")).await.expect("an answer");
+    std::fs::remove_file(&hang).expect("the disk comes back");
+    until(&mut prober, "/readyz", 200).await;
+    server.terminate().await.expect("end");
+    let text = std::fs::read_to_string(&log).expect("log");
+    let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+
+    server.restart().await.expect("restarted");
+    let mut client = server.endpoint().expect("endpoint").connect(Protocol::Http1).await.expect("connection");
+    let mut written = 0;
+    for name in NAMES {
+        let path = format!("/api/v1/namespaces/default/configmaps/{name}");
+        let is_there = client.call(&Call::get(path)).await.expect("an answer").status == 200;
+        let ends: Vec<&Value> = events
+            .iter()
+            .filter(|event| event["auditID"] == name && event["stage"] == "ResponseComplete")
+            .map(|event| &event["responseStatus"]["code"])
+            .collect();
+        // One that did not come as far is given up.
+        assert_eq!(ends, [if is_there { 201 } else { 200 }], "{name}");
+        written += usize::from(is_there);
+    }
+    assert!(written > 0, "what waits in the queue is written");
 }

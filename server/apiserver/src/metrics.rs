@@ -1,6 +1,6 @@
 //! Prometheus metrics, under upstream's names where upstream has them.
 
-use std::time::Duration;
+use std::time::Instant;
 
 use prometheus::{
     Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
@@ -109,15 +109,9 @@ impl Metrics {
         &self.registry
     }
 
-    /// Counts an answer. A label names what is served, or nothing, so that a client cannot make up series.
-    pub fn observe(&self, label: &RequestLabel, code: u16, took: Duration) {
-        let RequestLabel { group, version, resource, subresource, .. } = label;
-        let verb = label.verb.as_str();
-        let code = code.to_string();
-        self.requests.with_label_values(&[verb, group, version, resource, subresource, &code]).inc();
-        if label.verb != Verb::Watch {
-            self.durations.with_label_values(&[verb, group, resource]).observe(took.as_secs_f64());
-        }
+    /// Counts a request when it ends. A label names what is served, or nothing, so that a client cannot make up series.
+    pub fn count(&self, label: RequestLabel) -> RequestGuard<'_> {
+        RequestGuard { metrics: self, label, started: Instant::now(), code: 0 }
     }
 
     /// Counts a request for as long as the guard lives.
@@ -220,6 +214,35 @@ impl GaugeGuard {
 impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
+    }
+}
+
+/// A request that is counted when this is dropped.
+pub struct RequestGuard<'a> {
+    metrics: &'a Metrics,
+    /// What the request is called.
+    pub label: RequestLabel,
+    started: Instant,
+    code: u16,
+}
+
+impl RequestGuard<'_> {
+    /// The code of the answer. A request that is given up before, because its client has left, has 0, as upstream's.
+    pub fn answered(mut self, code: u16) {
+        self.code = code;
+    }
+}
+
+impl Drop for RequestGuard<'_> {
+    fn drop(&mut self) {
+        let RequestLabel { group, version, resource, subresource, .. } = &self.label;
+        let (verb, code) = (self.label.verb.as_str(), self.code.to_string());
+        let labels = [verb, group, version, resource, subresource, &code];
+        self.metrics.requests.with_label_values(&labels).inc();
+        if self.label.verb != Verb::Watch {
+            let took = self.started.elapsed().as_secs_f64();
+            self.metrics.durations.with_label_values(&[verb, group, resource]).observe(took);
+        }
     }
 }
 

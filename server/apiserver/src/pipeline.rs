@@ -58,7 +58,6 @@ pub struct Came {
 
 /// Answers one request. Never fails: what goes wrong becomes a Status.
 pub async fn handle(server: Arc<Server>, came: Came, request: Request<RequestBody>) -> Response<Body> {
-    let started = Instant::now();
     let is_head = request.method() == Method::HEAD;
     let route = request_info::route(request.method(), request.uri().path(), request.uri().query());
     let route = match route {
@@ -77,6 +76,7 @@ pub async fn handle(server: Arc<Server>, came: Came, request: Request<RequestBod
     let label = label_of(&route, request.method(), target.resource.as_deref());
     let http1 = request.version() < hyper::Version::HTTP_2;
     let _in_flight = server.metrics.in_flight(label.verb.mutates());
+    let counted = server.metrics.count(label);
     let mut told = Told::default();
     let came_from = Origin { came: &came, audit_id: &audit_id };
     // On the heap: what is handed on by value has room in the state of both.
@@ -87,7 +87,7 @@ pub async fn handle(server: Arc<Server>, came: Came, request: Request<RequestBod
         Ok(Err(error)) => {
             // What follows from a failure of the storage is not reported beside it, request by request.
             if server.store.engine().failure().is_none() {
-                server.faults.note(&error, || label.to_string());
+                server.faults.note(&error, || counted.label.to_string());
             }
             (refuse(&error, accept.as_ref(), http1), Some(error))
         }
@@ -108,7 +108,7 @@ pub async fn handle(server: Arc<Server>, came: Came, request: Request<RequestBod
     if is_head {
         drop_body(&mut response);
     }
-    server.metrics.observe(&label, response.status().as_u16(), started.elapsed());
+    counted.answered(response.status().as_u16());
     response
 }
 

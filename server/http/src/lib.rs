@@ -9,6 +9,7 @@
 //! assert!(Body::empty().is_end_stream());
 //! ```
 
+pub mod attended;
 pub mod body;
 pub mod chunks;
 pub mod coalesce;

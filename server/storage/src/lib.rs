@@ -37,6 +37,7 @@ use plinth_engine::{
 };
 
 use plinth_api::latency::{timed, Layer};
+use plinth_http::attended;
 use plinth_registry::{key, Current, Registry, ResourceType, StorageForm};
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -217,8 +218,10 @@ impl Store {
         records.iter().map(|record| object::to_tree(resource, record)).collect()
     }
 
-    /// Commits; a failed condition comes back as `None`, so that the caller reads again or gives up.
+    /// Commits; a failed condition comes back as `None`, so that the caller reads again or gives up. The request that does goes on
+    /// to its end from here on, also without its client.
     pub async fn commit(&self, transaction: Transaction) -> Result<Option<Committed>, ApiError> {
+        attended::go_on();
         match timed(Layer::Storage, self.engine.transact(transaction)).await {
             Ok(committed) => Ok(Some(committed)),
             Err(plinth_engine::Error::Conflict { .. }) => Ok(None),

@@ -82,16 +82,22 @@ impl Log {
         u32::try_from(text.len().min(QUEUE)).unwrap_or(u32::MAX)
     }
 
-    /// Hands a line over; waits for room unless events may be dropped.
+    /// Takes a line, if there is one; waits for room before, unless events may be dropped.
     ///
     /// # Errors
     /// [`Lost`] when it was dropped.
-    pub async fn write(&self, text: Vec<u8>) -> Result<(), Lost> {
-        if self.mode == AuditMode::Batch {
-            return self.write_now(text);
+    pub async fn write(&self, line: &mut Option<Vec<u8>>) -> Result<(), Lost> {
+        let room = match line {
+            Some(text) if self.mode != AuditMode::Batch => {
+                Some(self.room.clone().acquire_many_owned(Log::size(text)).await)
+            }
+            _ => None,
+        };
+        match (line.take(), room) {
+            (Some(text), Some(room)) => self.hand_over(text, room.map_err(|_| Lost)),
+            (Some(text), None) => self.write_now(text),
+            (None, _) => Ok(()),
         }
-        let room = self.room.clone().acquire_many_owned(Log::size(&text)).await;
-        self.hand_over(text, room.map_err(|_| Lost))
     }
 
     /// Hands a line over from where nothing can be waited for, as at the end of a body.
@@ -431,17 +437,18 @@ mod tests {
             // Room for one line only, which somebody holds.
             log.room = Arc::new(Semaphore::new(10));
             let held = log.room.clone().try_acquire_many_owned(5).unwrap();
-            let write = log.write(b"0123456\n".to_vec());
+            let mut line = Some(b"0123456\n".to_vec());
             match drops {
-                true => assert_eq!(write.await, Err(Lost)),
+                true => assert_eq!(log.write(&mut line).await, Err(Lost)),
                 false => {
-                    tokio::pin!(write);
-                    let waiting = tokio::time::timeout(Duration::from_millis(20), &mut write).await;
+                    let waiting = tokio::time::timeout(Duration::from_millis(20), log.write(&mut line)).await;
                     assert!(waiting.is_err(), "it waits");
+                    assert!(line.is_some(), "who no longer waits has it still");
                     drop(held);
-                    write.await.unwrap();
+                    log.write(&mut line).await.unwrap();
                 }
             }
+            assert_eq!(line, None);
             let lost = log.counters.lost_by(Log::NAME);
             assert_eq!(lost, u64::from(drops));
         }
@@ -506,7 +513,7 @@ mod tests {
         let path = dir.path().join("deep").join("audit.log");
         let log = Log::start(&path, &options(AuditMode::Blocking), counters()).unwrap();
         for n in 0..100 {
-            log.write(format!("{n}\n").into_bytes()).await.unwrap();
+            log.write(&mut Some(format!("{n}\n").into_bytes())).await.unwrap();
         }
         let written = || std::fs::read_to_string(&path).unwrap().lines().count();
         let wait = async {

@@ -19,6 +19,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -26,7 +27,7 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue, ACCEPT_ENCODING, CONTENT
 use hyper::{Response, Uri};
 use parking_lot::Mutex;
 use plinth_codec::schema::{self, GVK};
-use plinth_codec::{cbor, json, protobuf, yaml, Value};
+use plinth_codec::{cbor, json, protobuf, tree, yaml, Value};
 
 use body::RecordedBody;
 pub use options::AuditOptions;
@@ -226,7 +227,8 @@ impl Audit {
         let runs_long = flow_control::runs_long(came.route);
         let (sinks, stranger) = (sinks.clone(), came.user.is_none());
         let (latencies, event) = (Arc::default(), Mutex::new(event));
-        Recorder(Some(Arc::new(Recording { sinks, runs_long, stranger, latencies, event })))
+        let said = AtomicU8::new(0);
+        Recorder(Some(Arc::new(Recording { sinks, runs_long, stranger, latencies, said, event })))
     }
 }
 
@@ -237,13 +239,37 @@ struct Recording {
     /// Whether its credentials are wrong. Then there is one event alone, of stage ResponseStarted, as upstream's.
     stranger: bool,
     latencies: Arc<Latencies>,
+    /// What has been said of it: [`STARTED`], [`ENDED`]. Only for its own steps, which follow each other.
+    said: AtomicU8,
     event: Mutex<Event>,
 }
 
+/// That its answer has begun.
+const STARTED: u8 = 1;
+/// What came of it.
+const ENDED: u8 = 2;
+
 impl Recording {
     async fn write(&self, stage: Stage) -> Result<(), sinks::Lost> {
+        self.note(stage);
         // On the heap, since most requests are not recorded.
         Box::pin(self.sinks.write(&self.event, stage)).await
+    }
+
+    fn write_now(&self, stage: Stage) {
+        self.note(stage);
+        self.sinks.write_now(&self.event, stage);
+    }
+
+    /// A stage is written now, whatever becomes of the request meanwhile.
+    fn note(&self, stage: Stage) {
+        let said = match stage {
+            Stage::RequestReceived => 0,
+            Stage::ResponseStarted if self.stranger => STARTED | ENDED,
+            Stage::ResponseStarted => STARTED,
+            Stage::ResponseComplete | Stage::Panic => ENDED,
+        };
+        self.said.fetch_or(said, Ordering::Relaxed);
     }
 
     /// Says where the time went, where that was much.
@@ -258,7 +284,25 @@ impl Recording {
     /// The last word, from where nothing can be waited for.
     fn finish_now(&self) {
         self.tell_latencies();
-        self.sinks.write_now(&self.event, Stage::ResponseComplete);
+        self.write_now(Stage::ResponseComplete);
+    }
+}
+
+/// A request that is given up, because its client has left, ends as upstream's does (k8s.io/apiserver `pkg/endpoints/filters/audit.go`).
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let said = self.said.load(Ordering::Relaxed);
+        if said & ENDED != 0 {
+            return;
+        }
+        let gone = || (200, Some(tree!({ "status": "Success", "message": "Connection closed early" })));
+        self.event.get_mut().response.get_or_insert_with(gone);
+        if said & STARTED == 0 && (self.runs_long || self.stranger) {
+            self.write_now(Stage::ResponseStarted);
+        }
+        if !self.stranger {
+            self.finish_now();
+        }
     }
 }
 

@@ -58,10 +58,22 @@ pub struct Sinks {
     pub counters: Counters,
 }
 
-/// An event as each sink wants it.
+/// An event as each sink wants it, until it has been handed over.
 struct Texts {
     log: Option<Vec<u8>>,
     webhook: Option<Vec<u8>>,
+}
+
+/// What waits to be handed over. Whose client leaves meanwhile waits no longer, and hands it over all the same.
+struct Waiting<'a> {
+    sinks: &'a Sinks,
+    texts: Texts,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.sinks.put(&mut self.texts);
+    }
 }
 
 impl Sinks {
@@ -96,15 +108,17 @@ impl Sinks {
     /// [`Lost`] when a sink of which the mode is strict has lost it.
     pub async fn write(&self, event: &Mutex<Event>, stage: Stage) -> Result<(), Lost> {
         let Some(texts) = self.texts(event, stage) else { return Ok(()) };
+        let mut waiting = Waiting { sinks: self, texts };
+        let texts = &mut waiting.texts;
         let mut outcome = Ok(());
-        if let (Some((log, ..)), Some(text)) = (&self.log, texts.log) {
-            let written = log.write(text).await;
+        if let Some((log, ..)) = &self.log {
+            let written = log.write(&mut texts.log).await;
             if log.is_strict() {
                 outcome = written;
             }
         }
-        if let (Some((webhook, _)), Some(text)) = (&self.webhook, texts.webhook) {
-            let written = webhook.write(text).await;
+        if let Some((webhook, _)) = &self.webhook {
+            let written = webhook.write(&mut texts.webhook).await;
             if webhook.is_strict() {
                 outcome = outcome.and(written);
             }
@@ -114,11 +128,16 @@ impl Sinks {
 
     /// Hands an event over from where nothing can be waited for, as at the end of a body. A sink counts what it loses.
     pub fn write_now(&self, event: &Mutex<Event>, stage: Stage) {
-        let Some(texts) = self.texts(event, stage) else { return };
-        if let (Some((log, ..)), Some(text)) = (&self.log, texts.log) {
+        if let Some(mut texts) = self.texts(event, stage) {
+            self.put(&mut texts);
+        }
+    }
+
+    fn put(&self, texts: &mut Texts) {
+        if let (Some((log, ..)), Some(text)) = (&self.log, texts.log.take()) {
             let _ = log.write_now(text);
         }
-        if let (Some((webhook, _)), Some(text)) = (&self.webhook, texts.webhook) {
+        if let (Some((webhook, _)), Some(text)) = (&self.webhook, texts.webhook.take()) {
             let _ = webhook.write_now(text);
         }
     }

@@ -3,7 +3,6 @@
 use super::*;
 use hyper::Method;
 use plinth_api::request_info::route;
-use plinth_codec::tree;
 
 fn audit(dir: &std::path::Path, rules: &str) -> Audit {
     let policy = dir.join("policy.yaml");
@@ -151,6 +150,35 @@ async fn a_list_in_chunks_is_recorded_whole() {
     drop(response);
     let events = events(dir.path(), 1).await;
     assert_eq!(events[0].str_at(&["responseObject", "kind"]), Some("PodList"));
+}
+
+#[tokio::test]
+async fn a_request_that_is_given_up_ends_once() {
+    // What it is, the stages that are written before it is given up, all of them.
+    let rows: [(&str, &[Stage], &[&str]); 4] = [
+        ("/api/v1/pods", &[], &["ResponseComplete"]),
+        ("/api/v1/pods", &[Stage::ResponseComplete], &["ResponseComplete"]),
+        ("/api/v1/pods?watch=1", &[], &["ResponseStarted", "ResponseComplete"]),
+        ("/api/v1/pods?watch=1", &[Stage::ResponseStarted], &["ResponseStarted", "ResponseComplete"]),
+    ];
+    for (uri, before, expected) in rows {
+        let dir = tempfile::tempdir().unwrap();
+        let audit = audit(dir.path(), "rules: [{level: Metadata}]");
+        let recorder = begin(&audit, "GET", uri, &HeaderMap::new());
+        for stage in before {
+            recorder.0.as_ref().unwrap().write(*stage).await.unwrap();
+        }
+        // Whoever is dropped last ends it.
+        drop(recorder.clone());
+        drop(recorder);
+        audit.drain().await;
+        let events = events(dir.path(), 0).await;
+        let stages: Vec<_> = events.iter().map(|e| e.str_at(&["stage"]).unwrap()).collect();
+        assert_eq!(stages, expected, "{uri} {before:?}");
+        let message = events.last().unwrap().str_at(&["responseStatus", "message"]);
+        let is_given_up = !before.contains(&Stage::ResponseComplete);
+        assert_eq!(message, is_given_up.then_some("Connection closed early"), "{uri} {before:?}");
+    }
 }
 
 #[test]

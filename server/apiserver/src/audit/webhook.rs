@@ -83,16 +83,18 @@ impl Webhook {
         Ok(Webhook { queue, places, all_places, room: Arc::new(Semaphore::new(QUEUE)), flush, mode, sender })
     }
 
-    /// Hands an event over; in the blocking modes waits until it is delivered.
+    /// Takes an event, if there is one; in the blocking modes waits until it is delivered before.
     ///
     /// # Errors
     /// [`Lost`] when there is no room, or it could not be delivered.
-    pub async fn write(&self, text: Vec<u8>) -> Result<(), Lost> {
-        match self.mode {
-            AuditMode::Batch => self.write_now(text),
+    pub async fn write(&self, event: &mut Option<Vec<u8>>) -> Result<(), Lost> {
+        if let (Some(text), AuditMode::Blocking | AuditMode::BlockingStrict) = (&*event, self.mode) {
             // On the heap: a request has no room for a call in its state.
-            AuditMode::Blocking | AuditMode::BlockingStrict => Box::pin(self.sender.send(&[&text])).await,
+            let sent = Box::pin(self.sender.send(&[text])).await;
+            *event = None;
+            return sent;
         }
+        event.take().map_or(Ok(()), |text| self.write_now(text))
     }
 
     /// Puts an event into the queue.

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
@@ -92,6 +93,15 @@ impl Server {
             }
         };
         self.tasks.spawn(until(ended, task))
+    }
+
+    /// Goes on with a request whose client has left, to its end: a stop waits for it. Where too many do so already it is given up.
+    pub fn carry_on(&self, request: impl Future<Output: Send> + Send + 'static) {
+        /// Tasks beside the requests, these among them, beyond which there are no more of these.
+        const MOST: usize = 1024;
+        let Some(runtime) = Handle::try_current().ok().filter(|_| self.tasks.len() < MOST) else { return };
+        // Nobody waits for the answer.
+        self.tasks.spawn_on(async move { drop(request.await) }, &runtime);
     }
 }
 

@@ -21,6 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::authn::Peer;
 use crate::context::Server;
 use crate::pipeline;
+use plinth_http::attended::Attended;
 use plinth_http::body::Body;
 use plinth_http::coalesce::{coalesce, drive};
 use plinth_http::connections::Place;
@@ -212,13 +213,13 @@ pub async fn serve(
             request.extensions_mut().insert(holds_end.clone());
         }
         let came = pipeline::Came { peer: peer.clone(), remote, member: asker.clone() };
-        let server = server.clone();
+        let (server, carrier) = (server.clone(), server.clone());
         if request.version() == hyper::Version::HTTP_2 && settings.sends_away() {
             sent_away.notify_one();
         }
         // On the heap, so that it goes when the answer begins: the task of a stream is as large as the largest state that it
         // goes through, and that of a watch would keep the room of its request for as long as it lasts.
-        Box::pin(async move {
+        let answered = Box::pin(async move {
             if let Some(refusal) = unknown_coding(&request) {
                 return Ok(refusal);
             }
@@ -232,7 +233,8 @@ pub async fn serve(
                 }
             }
             Ok::<_, Infallible>(response)
-        })
+        });
+        Attended::new(answered, move |request| carrier.carry_on(request))
     });
     let mut builder = auto::Builder::new(Streams(member.clone()));
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER).max_buf_size(HEADER_BYTES);
