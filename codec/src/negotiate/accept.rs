@@ -31,17 +31,17 @@ pub fn accept_for_error(header: Option<&str>) -> Accepted {
     accept(header, &Offer::builtin(Shape::Plain)).unwrap_or(Accepted { pretty: true, ..Accepted::JSON })
 }
 
-/// Whether JSON is to be indented: as the query parameter `pretty` says; without one, when the media type had
+/// Whether JSON is to be indented: as the value of the query's parameter `pretty` says; without one, when the media type had
 /// `pretty=1` or the User-Agent is a tool of people (curl, Wget, browsers).
-pub fn wants_pretty(accepted: &Accepted, query: Option<&str>, user_agent: Option<&str>) -> bool {
+pub fn wants_pretty(accepted: &Accepted, parameter: Option<&str>, user_agent: Option<&str>) -> bool {
     const PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
     if accepted.encoding != Encoding::Json {
         return false;
     }
     // The media type and the query are alternatives, so `pretty=false` does not undo `pretty=1`.
     accepted.pretty
-        || match query.filter(|q| !q.is_empty()) {
-            Some(q) => matches!(q, "1" | "t" | "T" | "true" | "TRUE" | "True"),
+        || match parameter.filter(|value| !value.is_empty()) {
+            Some(value) => matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
             None => user_agent.is_some_and(|agent| PEOPLE.iter().any(|p| agent.starts_with(p))),
         }
 }

@@ -37,7 +37,7 @@ pub struct Query {
     pub field_validation: String,
     /// `force` of an apply.
     pub force: Option<bool>,
-    /// `pretty` of the query; the last word is in `negotiate::wants_pretty`.
+    /// `includeObject` of a Table.
     pub include_object: Option<String>,
     /// Grace period of a delete.
     pub grace_period_seconds: Option<i64>,

@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 use hyper::body::Body as _;
 use hyper::header::{HeaderValue, ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response, StatusCode};
-use plinth_codec::negotiate::{self, Shape};
+use plinth_codec::negotiate::{self, Accepted, Shape};
 use plinth_codec::schema;
 use smol_str::SmolStr;
 
@@ -72,6 +72,7 @@ pub async fn handle(server: Arc<Server>, came: Came, request: Request<RequestBod
     };
     let audit_id = audit::id(request.headers());
     let accept = request.headers().get(ACCEPT).cloned();
+    let pretty = representation::wants_pretty(&Accepted::JSON, request.uri().query(), request.headers());
     let target = Target::of(server.registry(), &route);
     let label = label_of(&route, request.method(), target.resource.as_deref());
     let http1 = request.version() < hyper::Version::HTTP_2;
@@ -89,7 +90,7 @@ pub async fn handle(server: Arc<Server>, came: Came, request: Request<RequestBod
             if server.store.engine().failure().is_none() {
                 server.faults.note(&error, || counted.label.to_string());
             }
-            (refuse(&error, accept.as_ref(), http1), Some(error))
+            (refuse(&error, accept.as_ref(), pretty, http1), Some(error))
         }
         Err(panic) => {
             tracing::error!(%panic, "a request made the server panic");
@@ -460,14 +461,14 @@ fn find_resource(
     }
 }
 
-/// An error as a Status, in the encoding that the client accepts.
-fn refuse(error: &ApiError, accept: Option<&HeaderValue>, http1: bool) -> Response<Body> {
+/// An error as a Status, in the encoding that the client accepts; indented where it wants JSON so.
+fn refuse(error: &ApiError, accept: Option<&HeaderValue>, pretty: bool, http1: bool) -> Response<Body> {
     let accepted = negotiate::accept_for_error(accept.and_then(|a| a.to_str().ok()));
+    let pretty = accepted.pretty || pretty;
     let mut out = Vec::with_capacity(512);
     let status = error.to_status();
     let mut content_type = accepted.content_type(Shape::Plain);
-    let written =
-        representation::write_tree(&status, schema::builtin(), accepted.encoding, accepted.pretty, &mut out);
+    let written = representation::write_tree(&status, schema::builtin(), accepted.encoding, pretty, &mut out);
     if written.is_err() {
         out.clear();
         plinth_codec::json::write_untyped(&status, &mut out);

@@ -1,7 +1,10 @@
 //! get: the most recent state, any state, one not older than a revision, and, ours alone, one at an exact revision.
 
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
 use plinth_tests::server::{shared, TestServer};
-use serde_json::json;
+use serde_json::{json, Value};
 
 use super::{reader, refusal, version};
 
@@ -45,4 +48,44 @@ async fn an_object_is_shown_as_it_was() {
         let (status, absent) = client.ask(&exact(revision)).await;
         assert_eq!((status, refusal(&absent).1), (404, "NotFound"), "at {revision}: {absent}");
     }
+}
+
+#[tokio::test]
+async fn json_is_indented_for_people_and_on_request() {
+    let mut client = reader(shared().await, "pretty").await;
+    client.create("a", json!({})).await;
+    // query, User-Agent, whether the answer is indented
+    let rows = [
+        ("", "kubectl/v1.36.0", false),
+        ("", "curl/8.5.0", true),
+        ("resourceVersion=0", "curl/8.5.0", true),
+        ("timeout=10s&limit=5", "Wget/1.21", true),
+        ("pretty=", "Mozilla/5.0 (X11)", true),
+        ("pretty=true", "kubectl/v1.36.0", true),
+        ("resourceVersion=0&pretty=1", "kubectl/v1.36.0", true),
+        ("pretty=true&timeout=10s", "", true),
+        ("pretty=false", "curl/8.5.0", false),
+        ("pretty=0&pretty=1", "curl/8.5.0", false),
+        ("pretty=maybe", "curl/8.5.0", false),
+        ("ugly=pretty", "kubectl/v1.36.0", false),
+    ];
+    let ask = async |client: &mut super::Reader, path: &str, agent: &str| {
+        let request = Request::get("/").header("user-agent", agent).body(Full::new(Bytes::new()));
+        let answer = client.connection.send(request.expect("request"), path).await.expect("an answer");
+        answer.into_body().collect().await.expect("body").to_bytes()
+    };
+    for (query, agent, indented) in rows {
+        // An object, a list, and an error.
+        for path in ["/a", "", "/none"] {
+            let path = format!("{}{path}?{query}", client.collection);
+            let body = ask(&mut client, &path, agent).await;
+            assert_eq!(body.starts_with(b"{\n  \""), indented, "{path} {agent}: {body:?}");
+        }
+    }
+    // The events of a watch are lines.
+    let path = format!("{}?watch=1&timeoutSeconds=1&pretty=true", client.collection);
+    let events = ask(&mut client, &path, "curl/8.5.0").await;
+    let line = events.split(|byte| *byte == b'\n').next().expect("an event");
+    let event: Value = serde_json::from_slice(line).expect("JSON");
+    assert_eq!(event["type"], "ADDED");
 }

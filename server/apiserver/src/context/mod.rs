@@ -15,7 +15,7 @@ use plinth_codec::table::IncludeObject;
 use crate::authz::Authorized;
 use crate::custom_resources::{object, present};
 use crate::heavy::Heavy;
-use crate::representation::Representation;
+use crate::representation::{self, Representation};
 use plinth_api::api_error::ApiError;
 use plinth_api::query::Query;
 use plinth_api::request_info::Verb;
@@ -180,8 +180,9 @@ impl Context {
         offer.tables = self.resource.storage.is_some() || self.info.verb != Verb::Create;
         let header = self.header(ACCEPT);
         let accepted: Accepted = negotiate::accept(header, &offer).map_err(|e| not_acceptable(&e))?;
-        let agent = self.header(hyper::header::USER_AGENT);
-        let pretty = negotiate::wants_pretty(&accepted, self.raw_query.as_deref(), agent);
+        // A watch is read by programs, whatever they call themselves.
+        let pretty = shape != Shape::Watch
+            && representation::wants_pretty(&accepted, self.raw_query.as_deref(), &self.headers);
         let include = IncludeObject::parse(self.query.include_object.as_deref())
             .map_err(|e| ApiError::bad_request(e.to_string()))?;
         Ok(Representation {

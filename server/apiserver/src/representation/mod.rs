@@ -12,13 +12,15 @@ mod tree;
 
 use std::sync::Arc;
 
-use plinth_codec::negotiate::{Accepted, Encoding, Shape, Transform};
+use hyper::header::{HeaderMap, USER_AGENT};
+use plinth_codec::negotiate::{self, Accepted, Encoding, Shape, Transform};
 use plinth_codec::schema::{Schema, TypeId, GVK};
 use plinth_codec::table::IncludeObject;
 use plinth_codec::{cbor, protobuf, Value};
 use plinth_engine::Revision;
 
 use plinth_api::api_error::ApiError;
+use plinth_api::query::parameter;
 use plinth_registry::ResourceType;
 use plinth_storage::lengths::Lengths;
 use plinth_storage::object;
@@ -57,6 +59,14 @@ pub struct ListMeta {
     pub continue_token: String,
     /// How many items follow after this page, where that is known.
     pub remaining_item_count: Option<u64>,
+}
+
+/// Whether a request's answer is to be indented, by its query and User-Agent.
+pub fn wants_pretty(accepted: &Accepted, query: Option<&str>, headers: &HeaderMap) -> bool {
+    // Few queries are worth reading for it.
+    let parameter = query.filter(|query| query.contains("pretty")).and_then(|q| parameter(q, "pretty"));
+    let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
+    negotiate::wants_pretty(accepted, parameter.as_deref(), agent)
 }
 
 /// A stored object on its way out.
