@@ -274,6 +274,8 @@ pub enum Interruption {
     OutOfBudget,
     /// This has to be answered first ([`Activation::answer`]).
     Question(Box<Question>),
+    /// It takes longer than the budget lets it take here and now ([`Budget::keep_brief`]).
+    Long,
 }
 
 /// Most parts of a value that an evaluation gives to the outside.
@@ -298,16 +300,20 @@ impl Expression {
     /// and by 10,000,000 for the variables that it is the first to look at.
     ///
     /// # Errors
-    /// [`Interruption`]; a question costs nothing of the budget.
+    /// [`Interruption`]; a question costs nothing of the budget, nor does what takes too long.
     pub fn evaluate<'a>(
         &'a self,
         activation: &'a Activation<'a>,
         budget: &mut Budget,
     ) -> Result<Result<Value, String>, Interruption> {
-        let (outcome, cost) = self.program.run(Source::Activation(activation), PER_CALL_LIMIT);
-        if let Err(EvalError::Unanswered(question)) = outcome {
-            return Err(Interruption::Question(question));
-        }
+        let limit = budget.limit();
+        activation.limit.store(limit, Ordering::Relaxed);
+        let (outcome, cost) = self.program.run(Source::Activation(activation), limit, PER_CALL_LIMIT);
+        let outcome = match outcome {
+            Err(EvalError::Unanswered(question)) => return Err(Interruption::Question(question)),
+            Err(EvalError::Long) => return Err(Interruption::Long),
+            outcome => outcome,
+        };
         let variables = activation.spent.swap(0, Ordering::Relaxed);
         if !budget.charge(variables) || !budget.charge(cost) {
             return Err(Interruption::OutOfBudget);
@@ -336,6 +342,8 @@ pub struct Activation<'a> {
     made: Vec<OnceLock<Result<Val<'a>, EvalError>>>,
     /// What variables have cost since the last expression ended.
     spent: AtomicU64,
+    /// What each may cost for the expression that is evaluated.
+    limit: AtomicU64,
     answers: Mutex<HashMap<Question, Arc<Answer>>>,
 }
 
@@ -348,6 +356,7 @@ impl<'a> Activation<'a> {
             values: vec![None; count],
             made: (0..count).map(|_| OnceLock::new()).collect(),
             spent: AtomicU64::new(0),
+            limit: AtomicU64::new(PER_CALL_LIMIT),
             answers: Mutex::default(),
         }
     }
@@ -409,9 +418,11 @@ impl<'a> Activation<'a> {
                 return Err(EvalError::CostLimit);
             }
             Ok(program) => {
-                let (outcome, cost) =
-                    plinth_codec::value::level(|| program.run(Source::Activation(self), PER_CALL_LIMIT));
-                if let Err(EvalError::Unanswered(_)) = outcome {
+                let limit = self.limit.load(Ordering::Relaxed);
+                let (outcome, cost) = plinth_codec::value::level(|| {
+                    program.run(Source::Activation(self), limit, PER_CALL_LIMIT)
+                });
+                if let Err(EvalError::Unanswered(_) | EvalError::Long) = outcome {
                     return outcome.map(Some);
                 }
                 self.spent.fetch_add(cost, Ordering::Relaxed);
@@ -422,5 +433,54 @@ impl<'a> Activation<'a> {
             }
         };
         cell.get_or_init(|| outcome).clone().map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What takes long says so, costs nothing, and has the same outcome when it is given its time; questions are not counted.
+    #[test]
+    fn long_evaluations_end_and_can_be_made_again() {
+        let mut environment = Environment::default()
+            .with("object", VariableType::Any)
+            .with("authorizer", VariableType::Authorizer)
+            .composed();
+        environment.compose("many", "object.all(x, object.all(y, x == y))").unwrap();
+        let allowed = "authorizer.path('/healthz').check('get').allowed()";
+        // expression, whether it takes long
+        let rows = [
+            ("object.all(x, x == 'a')", false),
+            ("object.all(x, object.all(y, x == y))", true),
+            ("object.all(x, object.all(y, x == y)) || true", true),
+            ("variables.many", true),
+            ("object.map(x, object).map(x, x) == object.map(x, object)", true),
+            (allowed, false),
+            ("true || object.all(x, object.all(y, x == y))", false),
+        ];
+        let object = Value::from(vec![Value::from("a"); 100]);
+        for (source, long) in rows {
+            let expression = environment.compile(source, &[Output::Bool]).unwrap();
+            let activation =
+                Activation::new(&environment).with("object", &object).with_authorizer("authorizer");
+            let mut budget = Budget::default();
+            budget.keep_brief(Some(1_000));
+            let mut made = expression.evaluate(&activation, &mut budget);
+            if let Err(Interruption::Question(question)) = made {
+                let answer = Answer { allowed: true, reason: String::new(), error: None };
+                activation.answer(*question, answer);
+                made = expression.evaluate(&activation, &mut budget);
+            }
+            if long {
+                assert_eq!(made, Err(Interruption::Long), "{source}");
+                assert_eq!(budget.brief(), Some(1_000), "{source}");
+                budget.keep_brief(None);
+                made = expression.evaluate(&activation, &mut budget);
+            } else {
+                assert!(budget.brief().is_some_and(|left| left <= 1_000), "{source}");
+            }
+            assert_eq!(made, Ok(Ok(Value::Bool(true))), "{source}");
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! The bounds (k8s.io/apiserver `pkg/apis/cel/config.go`, k8s.io/apiextensions-apiserver
 //! `pkg/apis/apiextensions/validation`). A cost unit is about 50 ns of upstream's time.
 
+use super::cost::CHECK;
+
 /// Most that one evaluation of one expression may cost.
 pub(crate) const PER_CALL_LIMIT: u64 = 1_000_000;
 /// What all rules together may cost for one object.
@@ -26,6 +28,7 @@ pub(crate) const MAX_DEPTH: usize = 1000;
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     remaining: i64,
+    brief: Option<u64>,
 }
 
 impl Default for Budget {
@@ -37,7 +40,23 @@ impl Default for Budget {
 impl Budget {
     /// A budget of so many units.
     pub fn new(units: i64) -> Budget {
-        Budget { remaining: units }
+        Budget { remaining: units, brief: None }
+    }
+
+    /// Lets evaluations take so many units here and now, questions to the authorizers not counted; what takes more ends with
+    /// [`Interruption::Long`](crate::Interruption::Long), and is free of charge. `None`: as long as they may.
+    pub fn keep_brief(&mut self, units: Option<u64>) {
+        self.brief = units;
+    }
+
+    /// What is left of that.
+    pub fn brief(&self) -> Option<u64> {
+        self.brief
+    }
+
+    /// What one evaluation may cost.
+    pub(crate) fn limit(&self) -> u64 {
+        self.brief.map_or(PER_CALL_LIMIT, |brief| brief.min(PER_CALL_LIMIT))
     }
 
     /// Whether nothing is left: no further rule is to be evaluated.
@@ -51,6 +70,8 @@ impl Budget {
 
     /// Takes the cost of one evaluation. `false`, and nothing is left, when there was not as much.
     pub(crate) fn charge(&mut self, cost: u64) -> bool {
+        // What is brief costs less than a question.
+        self.brief = self.brief.map(|brief| brief.saturating_sub(cost % CHECK));
         match i64::try_from(cost) {
             Ok(cost) if cost <= self.remaining => {
                 self.remaining -= cost;

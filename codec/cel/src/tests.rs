@@ -472,7 +472,9 @@ fn evaluated(environment: &Environment, source: &str, object: &Value) -> (Result
     for asked in 0..10 {
         match expression.evaluate(&activation, &mut budget) {
             Ok(outcome) => return (outcome, asked),
-            Err(Interruption::OutOfBudget) => return (Err(OUT_OF_BUDGET.to_owned()), asked),
+            Err(Interruption::OutOfBudget | Interruption::Long) => {
+                return (Err(OUT_OF_BUDGET.to_owned()), asked)
+            }
             Err(Interruption::Question(question)) => {
                 let allowed = match &question.target {
                     QuestionTarget::Path(path) => path == "/healthz",

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use hyper::body::Body as _;
 use hyper::header::{HeaderValue, ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response, StatusCode};
 use plinth_codec::negotiate::{self, Accepted, Shape};
@@ -387,7 +386,7 @@ async fn serve(
                 return Ok(published::not_found_text());
             };
             let (mut parts, body) = request.into_parts();
-            let heavy = Heavy::perhaps(body.size_hint().exact());
+            let heavy = Heavy::perhaps(seat.is_exempt());
             let upgrade = Upgrade::take(&mut parts.extensions);
             let (method, uri, protocol) = (parts.method, parts.uri, parts.version);
             let query = Query::parse(uri.query())?;

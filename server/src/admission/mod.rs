@@ -172,7 +172,7 @@ impl Plugins {
 async fn namespace_of(call: &Call<'_>) -> Result<Option<Value>, ApiError> {
     let namespaces = call.cx.registry.get("", "v1", "namespaces").ok_or_else(ApiError::no_such_resource)?;
     let Some(form) = &namespaces.storage else { return Ok(None) };
-    match call.cx.server.store.get(form, "", call.namespace).await? {
+    match call.cx.stored(form, "", call.namespace).await? {
         Some(record) => Ok(Some(plinth_storage::object::to_tree(namespaces, &record)?)),
         None => Ok(None),
     }

@@ -22,11 +22,10 @@ pub(super) async fn admit(call: &Call<'_>, object: &mut Value) -> Result<(), Api
         false => object.str_at(&["spec", "nodeName"]),
     };
     let Some(node) = node.filter(|node| !node.is_empty()) else { return Ok(()) };
-    let server = &call.cx.server;
     let nodes = call.cx.registry.get("", "v1", "nodes").ok_or_else(ApiError::no_such_resource)?;
     let Some(form) = &nodes.storage else { return Ok(()) };
     // A name that is none has no node.
-    let Some(record) = server.store.get(form, "", node).await? else { return Ok(()) };
+    let Some(record) = call.cx.stored(form, "", node).await? else { return Ok(()) };
     let node = object::to_tree(nodes, &record)?;
     for key in LABELS {
         let Some(value) = node.str_at(&["metadata", "labels", key]) else { continue };

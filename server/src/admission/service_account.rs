@@ -118,7 +118,7 @@ async fn account(call: &Call<'_>, pod: &Value, name: &str) -> Result<Value, ApiE
         if attempt > 0 {
             tokio::time::sleep(WAIT.1).await;
         }
-        if let Some(record) = server.store.get(form, call.namespace, name).await? {
+        if let Some(record) = call.cx.stored(form, call.namespace, name).await? {
             return object::to_tree(&cx.resource, &record);
         }
     }

@@ -10,6 +10,7 @@
 //! | [`bodies`] | what is deep, long or no text, in every encoding |
 //! | [`insiders`] | those who may do something: what goes on to kubelets, pods and services |
 //! | [`load`] | requests, watches and readers in numbers |
+//! | [`stored`] | small requests that take long |
 
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ mod http2;
 mod insiders;
 mod load;
 mod paths;
+mod stored;
 
 /// What the process may have in memory at the most while it is attacked, in bytes: caches and buffers have their own
 /// limits far below.

@@ -118,7 +118,7 @@ impl Compiler<'_> {
             }
         }
         if let (true, [Op::Const(value)]) = (CONVERSIONS.contains(&function.name), args.as_slice()) {
-            let mut context = Context::new(Source::Values(&[]), PER_CALL_LIMIT);
+            let mut context = Context::new(Source::Values(&[]), PER_CALL_LIMIT, PER_CALL_LIMIT);
             match (function.call)(&mut context, std::slice::from_ref(value)) {
                 Ok(value) => return Op::Const(value),
                 Err(why) => drop(self.fault.get_or_insert(why.to_string())),

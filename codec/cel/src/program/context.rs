@@ -47,12 +47,14 @@ pub(crate) struct Context<'a> {
     cost: u64,
     work: u64,
     limit: u64,
+    /// What it may cost where it need not be brief.
+    full: u64,
     regexes: HashMap<SmolStr, Regex>,
 }
 
 impl<'a> Context<'a> {
-    pub(super) fn new(source: Source<'a>, limit: u64) -> Context<'a> {
-        Context { source, stack: Vec::new(), cost: 0, work: 0, limit, regexes: HashMap::new() }
+    pub(super) fn new(source: Source<'a>, limit: u64, full: u64) -> Context<'a> {
+        Context { source, stack: Vec::new(), cost: 0, work: 0, limit, full, regexes: HashMap::new() }
     }
 
     pub(super) fn spent(&self) -> u64 {
@@ -66,9 +68,22 @@ impl<'a> Context<'a> {
     pub(super) fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
         self.cost = self.cost.saturating_add(cost);
         match self.exhausted() {
-            true => Err(EvalError::CostLimit),
+            true => Err(self.over()),
             false => Ok(()),
         }
+    }
+
+    /// What is said of an evaluation that has passed its limit.
+    pub(super) fn over(&self) -> EvalError {
+        match self.limit < self.full {
+            true => EvalError::Long,
+            false => EvalError::CostLimit,
+        }
+    }
+
+    /// Makes room for the cost of a question to the authorizers, which takes no time here.
+    pub(super) fn make_room(&mut self, cost: u64) {
+        self.limit = self.limit.saturating_add(cost).min(self.full);
     }
 
     /// Counts parts that are looked at or made beyond what the cost says.
@@ -97,7 +112,7 @@ impl<'a> Context<'a> {
     /// Uses up what is left: something would take more than any evaluation may.
     pub(crate) fn too_costly(&mut self) -> EvalError {
         self.cost = u64::MAX;
-        EvalError::CostLimit
+        self.over()
     }
 
     /// Whether the values are equal.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smol_str::SmolStr;
 
 use super::{Context, EvalError, Op};
-use crate::cost::{LIST, MAP, SELECT, STRUCT};
+use crate::cost::{Cost, LIST, MAP, SELECT, STRUCT};
 use crate::library::Function;
 use crate::message::Message;
 use crate::value::{Entries, Table, Val};
@@ -208,7 +208,11 @@ impl<'a> Context<'a> {
     }
 
     fn apply(&mut self, function: &'static Function, args: &[Val<'a>]) -> Outcome<'a> {
-        self.charge(function.cost.of_call(args))?;
+        let cost = function.cost.of_call(args);
+        if function.cost == Cost::Check {
+            self.make_room(cost);
+        }
+        self.charge(cost)?;
         (function.call)(self, args)
     }
 }

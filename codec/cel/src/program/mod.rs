@@ -40,6 +40,8 @@ pub(crate) use self::context::{Context, Source};
 pub(crate) enum EvalError {
     /// It costs more than it may.
     CostLimit,
+    /// It costs more than it may where it is to be brief.
+    Long,
     /// A function does not take these arguments.
     NoSuchOverload,
     /// A field, entry or variable that is not there.
@@ -59,14 +61,16 @@ impl EvalError {
 
     /// Whether the evaluation ends, whatever an operator would make of a fault.
     fn ends_evaluation(&self) -> bool {
-        matches!(self, EvalError::CostLimit | EvalError::Unanswered(_))
+        matches!(self, EvalError::CostLimit | EvalError::Long | EvalError::Unanswered(_))
     }
 }
 
 impl Display for EvalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            EvalError::CostLimit => f.write_str("operation cancelled: actual cost limit exceeded"),
+            EvalError::CostLimit | EvalError::Long => {
+                f.write_str("operation cancelled: actual cost limit exceeded")
+            }
             EvalError::NoSuchOverload => f.write_str("no such overload"),
             EvalError::NoSuchKey(key) => write!(f, "no such key: {key}"),
             EvalError::Overflow(what) => write!(f, "{what} overflow"),
@@ -143,15 +147,21 @@ impl Program {
         variables: &'a [Option<Val<'a>>],
         limit: u64,
     ) -> (Result<Val<'a>, EvalError>, u64) {
-        self.run(Source::Values(variables), limit)
+        self.run(Source::Values(variables), limit, limit)
     }
 
-    /// As [`Program::evaluate`], with variables that may be expressions themselves.
-    pub(crate) fn run<'a>(&'a self, source: Source<'a>, limit: u64) -> (Result<Val<'a>, EvalError>, u64) {
-        let mut context = Context::new(source, limit);
+    /// As [`Program::evaluate`], with variables that may be expressions themselves. Where `limit` is less than `full`, what costs
+    /// more ends with [`EvalError::Long`]; questions to the authorizers are not counted then.
+    pub(crate) fn run<'a>(
+        &'a self,
+        source: Source<'a>,
+        limit: u64,
+        full: u64,
+    ) -> (Result<Val<'a>, EvalError>, u64) {
+        let mut context = Context::new(source, limit, full);
         let outcome = context.eval(&self.root);
         // A fault may hide that the limit was passed: `true || x` goes on after one.
-        let outcome = if context.exhausted() { Err(EvalError::CostLimit) } else { outcome };
+        let outcome = if context.exhausted() { Err(context.over()) } else { outcome };
         (outcome, context.spent())
     }
 }

@@ -21,7 +21,7 @@ use plinth_api::query::Query;
 use plinth_api::request_info::Verb;
 use plinth_api::user::User;
 use plinth_http::upgrade::Upgrade;
-use plinth_registry::{Registry, ResourceType};
+use plinth_registry::{key, Registry, ResourceType, StorageForm};
 use plinth_storage::Fetched;
 
 pub use self::server::{Limits, Server};
@@ -59,7 +59,7 @@ pub struct Context {
     pub audit: crate::audit::Recorder,
     /// The place among the requests that are served. A list or watch takes it along until its state has been sent.
     pub seat: Arc<crate::flow_control::Seat>,
-    /// Whether its body is large.
+    /// Whether it takes long, as one whose object is large.
     pub heavy: Heavy,
 }
 
@@ -117,7 +117,8 @@ impl Context {
         let registry = self.server.registry();
         let resource = registry.get(group, version, plural).ok_or_else(ApiError::no_such_resource)?;
         let namespace = if resource.row.namespaced { self.info.namespace.as_str() } else { "" };
-        Ok(Context::of_resource(&self.server, &registry, resource, (namespace, name), verb))
+        let made = Context::of_resource(&self.server, &registry, resource, (namespace, name), verb);
+        Ok(Context { heavy: self.heavy.clone(), ..made })
     }
 
     /// The same request of the server's own for a subresource.
@@ -197,6 +198,31 @@ impl Context {
     /// Whether the client takes gzip.
     pub(crate) fn accepts_gzip(&self) -> bool {
         negotiate::gzip(self.header(hyper::header::ACCEPT_ENCODING))
+    }
+
+    /// The newest record of a key, to be read as a tree: where it is large, the request goes on beside others.
+    ///
+    /// # Errors
+    /// What the read answers.
+    pub async fn newest(&self, key: Vec<u8>) -> Result<Option<Fetched>, ApiError> {
+        let record = self.server.store.newest(key).await?;
+        if let Some(record) = &record {
+            self.heavy.weigh(record.value.len(), &self.server.heavy).await;
+        }
+        Ok(record)
+    }
+
+    /// The same for an object by its names.
+    ///
+    /// # Errors
+    /// What the read answers.
+    pub async fn stored(
+        &self,
+        form: &StorageForm,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Fetched>, ApiError> {
+        self.newest(key::object(&form.prefix, namespace, name)).await
     }
 
     /// A record as the resource serves it: a custom resource may be stored in another version.

@@ -236,6 +236,11 @@ impl Drop for Waiting<'_> {
 }
 
 impl Seat {
+    /// Whether it belongs to a level whose requests are served whatever happens.
+    pub fn is_exempt(&self) -> bool {
+        matches!(&self.0, Inner::Level { schema, .. } if schema.level.is_exempt())
+    }
+
     fn take(schema: &Arc<Schema>, occupied: Occupied, seats: i64) -> Seat {
         let metrics = &schema.metrics;
         metrics.dispatched.inc();

@@ -121,7 +121,7 @@ pub(super) async fn delete_object(
         return delete_unreadable(cx, object_key, name).await;
     }
     for _ in 0..ATTEMPTS {
-        let live = cx.server.store.newest(object_key.clone()).await?;
+        let live = cx.newest(object_key.clone()).await?;
         let live =
             live.ok_or_else(|| ApiError::not_found(cx.resource.group(), cx.resource.plural(), name))?;
         if let Some(deleted) = delete_once(cx, name, options, live).await? {
@@ -145,7 +145,7 @@ async fn delete_unreadable(cx: &Context, object_key: Vec<u8>, name: &str) -> Res
         let why = format!("not permitted to do {VERB:?}, reason: {}", decision.reason);
         return Err(ApiError::forbidden(group, plural, name, &why));
     }
-    let readable = match cx.server.store.newest(object_key.clone()).await {
+    let readable = match cx.newest(object_key.clone()).await {
         Ok(None) => return Err(ApiError::not_found(group, plural, name)),
         Ok(Some(record)) => object::to_tree(&cx.resource, &record).is_ok(),
         Err(_) => false,
@@ -426,6 +426,7 @@ pub(super) async fn delete_collection(
     drop(snapshot);
     let meta = tokio::task::spawn_blocking(move || plan.meta(revision, cut.then_some(&last[..])));
     let meta = meta.await.map_err(ApiError::internal)??;
+    cx.heavy.weigh(values.iter().map(|(value, _)| value.len()).sum(), &cx.server.heavy).await;
     let items = values.iter().map(|(v, r)| Item::new(v, *r)).collect::<Result<Vec<_>, _>>()?;
     let mut out = Vec::with_capacity(4096);
     representation.whole_list(&meta, &items, &mut out)?;

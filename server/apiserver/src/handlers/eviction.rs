@@ -145,7 +145,7 @@ async fn evict_pod(pods: &Context, options: &Options) -> Result<Evicted, ApiErro
 }
 
 async fn read_pod(pods: &Context) -> Result<Value, ApiError> {
-    let record = pods.server.store.newest(pods.info.object_key(&pods.resource)?).await?;
+    let record = pods.newest(pods.info.object_key(&pods.resource)?).await?;
     object::to_tree(&pods.resource, &record.ok_or_else(|| pods.not_found())?)
 }
 

@@ -5,6 +5,7 @@ use plinth_codec::negotiate::Shape;
 use plinth_engine::{At, Engine, Revision};
 
 use super::{respond, Context};
+use crate::custom_resources::present;
 use crate::representation::Item;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_http::body::Body;
@@ -21,7 +22,12 @@ pub(super) async fn get(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
             record.map(|record| cx.server.store.fetched(record)).transpose()?
         }
     };
-    let record = cx.present(record.ok_or_else(|| cx.not_found())?).await?;
+    let record = record.ok_or_else(|| cx.not_found())?;
+    let stored = Item::new(&record.value, record.mod_revision)?;
+    if !(representation.copies(&stored) && present::is_current(&cx.resource, &stored.stored)) {
+        cx.heavy.weigh(record.value.len(), &cx.server.heavy).await;
+    }
+    let record = cx.present(record).await?;
     let mut out = Vec::with_capacity(record.value.len() + 128);
     representation.object(&Item::new(&record.value, record.mod_revision)?, &mut out)?;
     Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))

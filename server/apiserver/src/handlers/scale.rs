@@ -25,7 +25,7 @@ pub(super) async fn scale(cx: Box<Context>, incoming: RequestBody) -> Result<Res
     let representation = cx.representation(Shape::Object)?;
     match cx.info.verb {
         Verb::Get => {
-            let record = cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?;
+            let record = cx.newest(cx.info.object_key(&cx.resource)?).await?;
             let record = cx.present(record.ok_or_else(|| cx.not_found())?).await?;
             let object = object::to_tree(&cx.resource, &record)?;
             let scale = of(&cx.resource, &object);

@@ -85,7 +85,7 @@ async fn the_account(cx: &Context, request: &mut Value) -> Result<Reference, Api
         let why = "must match the service account name if specified";
         return Err(ApiError::invalid(GROUP, KIND, name, vec![field::invalid("metadata.name", given, why)]));
     }
-    let record = cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?;
+    let record = cx.newest(cx.info.object_key(&cx.resource)?).await?;
     let record = record.ok_or_else(|| cx.not_found())?;
     let account = object::to_tree(&cx.resource, &record)?;
     let uid = metadata::text(&account, "uid");
@@ -203,7 +203,7 @@ async fn bind(cx: &Context, request: &Value, claims: &mut Kubernetes) -> Result<
 
 async fn read(cx: &Context, plural: &str, name: &str) -> Result<Option<Value>, ApiError> {
     let read = cx.on_behalf(("", "v1", plural), name, Verb::Get)?;
-    let record = cx.server.store.newest(read.info.object_key(&read.resource)?).await?;
+    let record = cx.newest(read.info.object_key(&read.resource)?).await?;
     record.map(|record| object::to_tree(&read.resource, &record)).transpose()
 }
 

@@ -311,7 +311,7 @@ pub(super) struct Update<'a> {
 pub(super) async fn update_object(cx: &Context, update: Update<'_>) -> Result<Updated, ApiError> {
     let mut taken = None;
     for _ in 0..ATTEMPTS {
-        let live = cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?;
+        let live = cx.newest(cx.info.object_key(&cx.resource)?).await?;
         let Some(live) = live else {
             if !update.creates {
                 return Err(cx.not_found());
@@ -578,7 +578,7 @@ pub(super) async fn amend(
 ) -> Result<Written, ApiError> {
     let object_key = cx.info.object_key(&cx.resource)?;
     for _ in 0..ATTEMPTS {
-        let live = cx.server.store.newest(object_key.clone()).await?;
+        let live = cx.newest(object_key.clone()).await?;
         let live = live.ok_or_else(|| cx.not_found())?;
         let mut tree = object::to_tree(&cx.resource, &live)?;
         change(&mut tree)?;

@@ -147,7 +147,7 @@ async fn read_policy(write: Write<'_>, name: &str) -> Result<Value, ApiError> {
     let resource: &Arc<ResourceType> =
         write.cx.registry.get(&binding.group, &binding.version, plural).ok_or_else(absent)?;
     let form = resource.storage.as_ref().ok_or_else(absent)?;
-    let record = write.cx.server.store.get(form, "", name).await?.ok_or_else(absent)?;
+    let record = write.cx.stored(form, "", name).await?.ok_or_else(absent)?;
     object::to_tree(resource, &record)
 }
 

@@ -130,10 +130,9 @@ async fn get_of(
     if name.is_empty() {
         return Ok(None);
     }
-    let server = &call.cx.server;
     let Some(resource) = call.cx.registry.get(group, version, plural) else { return Ok(None) };
     let Some(form) = &resource.storage else { return Ok(None) };
-    let record = server.store.get(form, namespace, name).await?;
+    let record = call.cx.stored(form, namespace, name).await?;
     record.map(|record| plinth_storage::object::to_tree(resource, &record)).transpose()
 }
 

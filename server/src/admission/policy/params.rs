@@ -95,7 +95,7 @@ async fn named(
     name: &str,
 ) -> Result<Vec<Value>, ApiError> {
     let Some(form) = &resource.storage else { return Ok(Vec::new()) };
-    match call.cx.server.store.get(form, namespace, name).await? {
+    match call.cx.stored(form, namespace, name).await? {
         Some(record) => served(call, resource, vec![record]).await,
         None => Ok(Vec::new()),
     }

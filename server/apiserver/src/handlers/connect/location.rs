@@ -80,7 +80,7 @@ pub(super) fn not_allowed() -> ApiError {
 /// An object of the request's namespace, or of the cluster, that says where the request goes on to.
 async fn read(cx: &Context, plural: &str, name: &str) -> Result<Value, ApiError> {
     let read = cx.on_behalf(("", "v1", plural), name, Verb::Get)?;
-    let record = cx.server.store.newest(read.info.object_key(&read.resource)?).await?;
+    let record = cx.newest(read.info.object_key(&read.resource)?).await?;
     let record = record.ok_or_else(|| ApiError::not_found("", plural, name))?;
     object::to_tree(&read.resource, &record)
 }

@@ -91,7 +91,7 @@ async fn may_create(cx: &Context) -> Result<(), ApiError> {
 }
 
 async fn read_pod(cx: &Context) -> Result<Value, ApiError> {
-    let record = cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?;
+    let record = cx.newest(cx.info.object_key(&cx.resource)?).await?;
     object::to_tree(&cx.resource, &record.ok_or_else(|| cx.not_found())?)
 }
 
