@@ -174,3 +174,43 @@ async fn a_watch_ends_when_its_time_is_over() {
         }
     }
 }
+
+/// Ages in the rows of a watch are counted to the event: an object that is made long after the watch began is not of the future. One
+/// watch after the other gets the columns with its first event.
+#[tokio::test]
+async fn rows_of_a_watch_show_ages_and_name_the_columns_once() {
+    let server = shared().await;
+    let namespace = namespace(&server.client().await, "watch-rows").await;
+    let mut connection = server.connect(Protocol::Http2).await;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let list = connection.must(&Call::get(&path)).await.expect("list");
+    let list: Value = serde_json::from_slice(&list.body).expect("a list");
+    let version = list["metadata"]["resourceVersion"].as_str().expect("a version");
+    let watch = Call::get(format!("{path}?watch=1&resourceVersion={version}"))
+        .accept("application/json;as=Table;v=v1;g=meta.k8s.io");
+    let mut early = connection.open(&watch).await.expect("watch");
+    // Of the future is what is more than two seconds ahead.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    for name in ["a", "b"] {
+        let body = json!({"metadata": {"name": name}}).to_string();
+        let create = Call::new(http::Method::POST, &path).body(plinth_benches::api::client::JSON, body);
+        connection.must(&create).await.expect("create");
+    }
+    let mut late = connection.open(&watch).await.expect("watch");
+    for watch in [&mut early, &mut late] {
+        let mut text = Vec::new();
+        while text.iter().filter(|byte| **byte == b'\n').count() < 2 {
+            let frame = tokio::time::timeout(EVENT_WITHIN, watch.frame()).await.expect("events in time");
+            let frame = frame.expect("a frame").expect("a stream that goes on");
+            text.extend_from_slice(frame.data_ref().expect("data"));
+        }
+        for (line, name) in text.split(|&b| b == b'\n').zip(["a", "b"]) {
+            let event: Value = serde_json::from_slice(line).expect("a watch event");
+            let table = &event["object"];
+            assert_eq!(table["columnDefinitions"].is_array(), name == "a", "{event}");
+            assert_eq!(table["rows"][0]["cells"][0], name, "{event}");
+            let age = table["rows"][0]["cells"][2].as_str().unwrap_or_default();
+            assert!(age.ends_with('s'), "{event}");
+        }
+    }
+}

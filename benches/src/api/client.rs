@@ -24,6 +24,8 @@ const STREAM_WINDOW: u32 = 16 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 /// The windows that HTTP/2 begins with where nothing else is said (RFC 9113, 6.9.2).
 const NARROW: u32 = 65_535;
+/// A stream's window of a few bytes, in which hundreds of streams share the narrow one.
+const TRICKLE: u32 = 256;
 
 /// Which HTTP a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -100,6 +102,11 @@ impl Endpoint {
     /// Opens an HTTP/2 connection with the smallest windows: what is not read stays with the server.
     pub async fn connect_narrow(&self) -> Result<Connection, Error> {
         self.connect_with(Protocol::Http2, NARROW, NARROW).await
+    }
+
+    /// Opens an HTTP/2 connection on which each stream gets a few bytes at a time.
+    pub async fn connect_trickling(&self) -> Result<Connection, Error> {
+        self.connect_with(Protocol::Http2, TRICKLE, NARROW).await
     }
 
     async fn connect_with(

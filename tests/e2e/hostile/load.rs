@@ -2,10 +2,11 @@
 
 use futures::future::join_all;
 use http::{Method, StatusCode};
+use http_body_util::BodyExt;
 use plinth_benches::api::client::{Call, Identity, Protocol, JSON};
-use serde_json::json;
+use serde_json::{json, Value};
 
-use super::Target;
+use super::{resident, Target};
 
 /// Watches at once, on connections of 200 each.
 const WATCHES: usize = 10_000;
@@ -134,4 +135,49 @@ async fn thousands_of_watches_and_slow_readers_leave_room_for_others() {
     }
     drop((slow, watches));
     target.serves("after the watches").await;
+}
+
+/// An event of a large object is encoded once for all who watch in the same form, also as a row below the names of columns, and also
+/// behind a small event: what they have not read yet is not copied for each of them.
+#[tokio::test]
+async fn what_watches_have_not_read_is_shared() {
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    const SIZE: usize = 1 << 20;
+    let target = Target::start().await;
+    let mut admin = target.server.connect(Protocol::Http2).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let mut versions = Vec::new();
+    for (name, size) in [("first", 1), ("small", 1), ("large", SIZE)] {
+        let body = json!({"metadata": {"name": name}, "data": {"x": "y".repeat(size)}});
+        let reply = admin.must(&Call::new(Method::POST, maps).body(JSON, body.to_string())).await;
+        let made: Value = serde_json::from_slice(&reply.expect("create").body).expect("JSON");
+        versions.push(made["metadata"]["resourceVersion"].as_str().expect("a version").to_owned());
+    }
+    let before = resident(target.pid);
+    let mut watches = Vec::new();
+    // The small event and the large one; the large one alone.
+    for (accept, version, smaller) in [(JSON, 0, 1), (TABLE, 0, 1), (TABLE, 1, 0)] {
+        let version = &versions[version];
+        let path = format!("{maps}?watch=1&includeObject=Object&resourceVersion={version}");
+        let call = Call::get(path).accept(accept);
+        let connection = target.server.endpoint().connect_trickling().await.expect("connection");
+        for _ in 0..200 {
+            let mut connection = connection.share().expect("a shared connection");
+            let mut watch = connection.open(&call).await.expect("a watch");
+            assert_eq!(watch.status(), StatusCode::OK);
+            // Read until the large event has begun.
+            let mut ended = 0;
+            let mut begun = false;
+            while !begun {
+                let frame = watch.frame().await.expect("a frame").expect("a watch that goes on");
+                let data = frame.into_data().expect("data");
+                begun = ended == smaller;
+                ended += data.iter().filter(|byte| **byte == b'\n').count();
+            }
+            watches.push((connection, watch));
+        }
+    }
+    let more = resident(target.pid).saturating_sub(before);
+    assert!(more < 100 * SIZE as u64, "{} MiB for {} watches", more >> 20, watches.len());
+    target.serves("watches that nobody reads").await;
 }

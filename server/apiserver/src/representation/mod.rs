@@ -11,6 +11,7 @@ mod table;
 mod tree;
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use hyper::header::{HeaderMap, USER_AGENT};
 use plinth_codec::negotiate::{self, Accepted, Encoding, Shape, Transform};
@@ -101,7 +102,7 @@ pub struct Representation {
     /// Whether JSON is indented.
     pub pretty: bool,
     /// The time that ages in a Table are counted to.
-    pub now: std::time::SystemTime,
+    pub now: SystemTime,
 }
 
 /// The identity of a representation: watchers with equal keys get the same bytes for the same event.
@@ -109,8 +110,19 @@ pub struct Representation {
 pub struct RepresentationKey {
     resource: usize,
     encoding: Encoding,
+    pretty: bool,
     transform: Transform,
     include: u8,
+    /// Of a Table: whether it names its columns, and the second that ages are counted to.
+    heads: bool,
+    second: u64,
+}
+
+impl RepresentationKey {
+    /// Whether another one is the same at another second.
+    pub fn differs_in_second(&self, other: &RepresentationKey) -> bool {
+        self != other && RepresentationKey { second: other.second, ..*self } == *other
+    }
 }
 
 impl Representation {
@@ -121,22 +133,38 @@ impl Representation {
             accepted: Accepted::JSON,
             include: IncludeObject::default(),
             pretty: false,
-            now: std::time::SystemTime::now(),
+            now: SystemTime::now(),
         }
     }
 
     /// What makes two representations write the same bytes; `None` for Tables, whose ages change with
     /// the second.
     pub fn key(&self) -> Option<RepresentationKey> {
-        if matches!(self.accepted.transform, Transform::Table(_)) {
-            return None;
-        }
-        Some(RepresentationKey {
+        (!self.is_table()).then(|| self.event_key(false))
+    }
+
+    /// Whether objects go out as rows.
+    pub fn is_table(&self) -> bool {
+        matches!(self.accepted.transform, Transform::Table(_))
+    }
+
+    /// The same at another time.
+    pub fn at(&self, now: SystemTime) -> Representation {
+        Representation { now, ..self.clone() }
+    }
+
+    /// What makes two representations write the same bytes for an event; `heads` says whether a Table names its columns.
+    pub fn event_key(&self, heads: bool) -> RepresentationKey {
+        let second = self.now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        RepresentationKey {
             resource: Arc::as_ptr(&self.resource) as usize,
             encoding: self.accepted.encoding,
+            pretty: self.pretty,
             transform: self.accepted.transform,
             include: self.include as u8,
-        })
+            heads: heads && self.is_table(),
+            second: if self.is_table() { second } else { 0 },
+        }
     }
 
     /// `Content-Type` of an answer of that shape.
@@ -146,9 +174,7 @@ impl Representation {
 
     /// Whether items go out as they are stored, without a look inside.
     fn splices(&self) -> bool {
-        self.accepted.encoding == Encoding::Json
-            && !self.pretty
-            && !matches!(self.accepted.transform, Transform::Table(_))
+        self.accepted.encoding == Encoding::Json && !self.pretty && !self.is_table()
     }
 
     /// Whether that stored body is in the version that is served.

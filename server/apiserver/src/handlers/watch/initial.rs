@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use plinth_engine::{At, KeyRange, Revision};
 
-use super::stream::{Batch, BATCH};
+use super::batch::Batch;
+use super::stream::BATCH;
 use crate::context::Server;
 use crate::custom_resources::present::{Selects, Walk};
 use crate::flow_control::Seat;

@@ -7,10 +7,12 @@
 //! | module | subject |
 //! |---|---|
 //! | this one | what is asked for, and how a watch begins |
+//! | [`batch`] | events on their way out |
 //! | [`initial`] | the state that it may begin with |
 //! | [`stream`] | a watch under way |
 //! | [`websocket`] | the same as messages |
 
+mod batch;
 mod initial;
 mod stream;
 mod websocket;

@@ -1,10 +1,11 @@
 //! The body of a watch: polled by the connection's own task, or by the task of a WebSocket.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -12,6 +13,7 @@ use plinth_engine::{Event, EventKind, Feed, Revision, Subscription};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
+use super::batch::Batch;
 use super::initial::State;
 use super::watch_error;
 use crate::context::Server;
@@ -30,68 +32,6 @@ pub(super) const BATCH: usize = 64 << 10;
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 /// A last bookmark comes this long before the watch ends, as upstream's.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-
-/// Encoded events on their way out. One event is passed on as it is, several are put together so that they travel in
-/// one frame.
-#[derive(Default)]
-pub(super) struct Batch {
-    /// The only event, if there is just one.
-    single: Option<Bytes>,
-    /// Several events.
-    joined: Vec<u8>,
-    /// Where each of those ends. A WebSocket sends them one by one.
-    ends: Vec<usize>,
-}
-
-impl Batch {
-    pub(super) fn push(&mut self, event: Bytes) {
-        if self.len() == 0 {
-            self.single = Some(event);
-            return;
-        }
-        self.join_single(event.len());
-        self.joined.extend_from_slice(&event);
-        self.ends.push(self.joined.len());
-    }
-
-    /// Appends the event that `write` writes.
-    pub(super) fn write(
-        &mut self,
-        write: impl FnOnce(&mut Vec<u8>) -> Result<(), ApiError>,
-    ) -> Result<(), ApiError> {
-        self.join_single(0);
-        write(&mut self.joined)?;
-        self.ends.push(self.joined.len());
-        Ok(())
-    }
-
-    /// Makes room for another event beside one that was alone.
-    fn join_single(&mut self, more: usize) {
-        if let Some(single) = self.single.take() {
-            self.joined.reserve(single.len() + more);
-            self.joined.extend_from_slice(&single);
-            self.ends.push(self.joined.len());
-        }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.single.as_ref().map_or(self.joined.len(), Bytes::len)
-    }
-
-    /// All events in one piece.
-    pub(super) fn into_bytes(self) -> Bytes {
-        self.single.unwrap_or_else(|| Bytes::from(self.joined))
-    }
-
-    /// The events one by one.
-    pub(super) fn into_events(self) -> impl Iterator<Item = Bytes> {
-        let joined = Bytes::from(self.joined);
-        let mut start = 0;
-        let several =
-            self.ends.into_iter().map(move |end| joined.slice(std::mem::replace(&mut start, end)..end));
-        self.single.into_iter().chain(several)
-    }
-}
 
 /// The present state as ADDED events.
 pub(super) type InitialEvents = Reader<State>;
@@ -112,7 +52,6 @@ pub(super) struct Watched {
 /// the time is up, the server stops, or `failed` sends an ERROR event and ends it. Owned by the task that polls it.
 pub(super) struct WatchStream {
     watched: Watched,
-    key: Option<RepresentationKey>,
     initial: Option<InitialEvents>,
     announce_end_of_initial: bool,
     subscription: Option<Subscription>,
@@ -127,6 +66,8 @@ pub(super) struct WatchStream {
     is_last_look: bool,
     /// Events that a webhook is converting.
     converting: Option<Waiting<Result<Vec<Change>, ApiError>>>,
+    /// Pieces that the connection takes next.
+    pieces: VecDeque<Bytes>,
     metrics: crate::metrics::WatchGuard,
 }
 
@@ -150,12 +91,12 @@ impl WatchStream {
         let now = Instant::now();
         let first = if watched.bookmarks { next_bookmark(now, watched.ends) } else { watched.ends };
         WatchStream {
-            key: watched.representation.key(),
             announce_end_of_initial: initial.is_some() && watched.bookmarks,
             heads_sent: initial.is_some(),
             withdrawn: watched.resource.is_custom().then(|| withdrawn(&watched)),
             is_last_look: false,
             converting: None,
+            pieces: VecDeque::new(),
             watched,
             initial,
             subscription,
@@ -334,29 +275,44 @@ impl WatchStream {
         };
         self.metrics.delivered();
         let heads = !std::mem::replace(&mut self.heads_sent, true);
-        let cache =
-            self.key.and_then(|key| Some((key, event.extension.get_or_init(EncodedEvents::default)?)));
-        batch.push(match cache {
-            Some((key, cache)) => {
-                let encode = || self.encode(event, kind, value, heads);
-                cache.get_or_encode((key, kind), &self.watched.resource, encode)?
+        let now;
+        let representation = match self.watched.representation.is_table() {
+            // Ages are counted to the moment of the event.
+            true => {
+                now = self.watched.representation.at(SystemTime::now());
+                &now
             }
-            None => self.encode(event, kind, value, heads)?,
+            false => &*self.watched.representation,
+        };
+        let encode = || {
+            let mut out = Vec::with_capacity(value.len() + 160);
+            let value = self.watched.server.store.open(&event.key, value)?;
+            representation.event(kind, &Item::new(&value, event.revision)?, heads, &mut out)?;
+            Ok(Bytes::from(out))
+        };
+        batch.push(match event.extension.get_or_init(EncodedEvents::default) {
+            Some(cache) => cache.get_or_encode(
+                (representation.event_key(heads), kind),
+                &self.watched.resource,
+                encode,
+            )?,
+            None => encode()?,
         });
         Ok(())
-    }
-
-    fn encode(&self, event: &Event, kind: EventType, value: &[u8], heads: bool) -> Result<Bytes, ApiError> {
-        let mut out = Vec::with_capacity(value.len() + 160);
-        let value = self.watched.server.store.open(&event.key, value)?;
-        self.watched.representation.event(kind, &Item::new(&value, event.revision)?, heads, &mut out)?;
-        Ok(Bytes::from(out))
     }
 }
 
 impl ChunkStream for WatchStream {
     fn poll_chunk(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
-        self.get_mut().poll_events(cx).map(|batch| batch.map(|batch| Ok(batch.into_bytes())))
+        let stream = self.get_mut();
+        while stream.pieces.is_empty() {
+            match stream.poll_events(cx) {
+                Poll::Ready(Some(batch)) => stream.pieces = batch.into_pieces(),
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(stream.pieces.pop_front().map(Ok))
     }
 }
 
@@ -481,6 +437,8 @@ impl EncodedEvents {
             return Ok(encoded.bytes.clone());
         }
         let bytes = encode()?;
+        // Whoever comes later is told later ages.
+        forms.retain(|encoded| encoded.form.1 != form.1 || !encoded.form.0.differs_in_second(&form.0));
         forms.push(EncodedForm { form, bytes: bytes.clone(), _resource: resource.clone() });
         Ok(bytes)
     }
@@ -489,32 +447,6 @@ impl EncodedEvents {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn events_of_a_batch_stay_apart() {
-        let mut batch = Batch::default();
-        assert_eq!(batch.len(), 0);
-        batch.push(Bytes::from_static(b"one"));
-        batch.push(Bytes::from_static(b"two2"));
-        batch
-            .write(|out| {
-                out.extend_from_slice(b"three");
-                Ok(())
-            })
-            .unwrap();
-        batch.push(Bytes::from_static(b"4"));
-        assert_eq!(batch.len(), 13);
-        let events: Vec<Bytes> = batch.into_events().collect();
-        assert_eq!(events, ["one", "two2", "three", "4"]);
-    }
-
-    #[test]
-    fn a_single_event_is_not_copied() {
-        let event = Bytes::from_static(b"event");
-        let mut batch = Batch::default();
-        batch.push(event.clone());
-        assert_eq!(batch.into_bytes().as_ptr(), event.as_ptr());
-    }
 
     #[test]
     fn bookmarks_come_each_minute_and_shortly_before_the_end() {
