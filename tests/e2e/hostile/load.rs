@@ -5,8 +5,9 @@ use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use plinth_benches::api::client::{Call, Identity, Protocol, JSON};
 use serde_json::{json, Value};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{resident, Target};
+use super::{codes, resident, Target, PATIENCE};
 
 /// Watches at once, on connections of 200 each.
 const WATCHES: usize = 10_000;
@@ -180,4 +181,67 @@ async fn what_watches_have_not_read_is_shared() {
     let more = resident(target.pid).saturating_sub(before);
     assert!(more < 100 * SIZE as u64, "{} MiB for {} watches", more >> 20, watches.len());
     target.serves("watches that nobody reads").await;
+}
+
+/// More bodies than there are seats, none of which goes on. A single one may take its time.
+#[tokio::test]
+async fn bodies_that_do_not_come_leave_seats_to_others() {
+    let dir = tempfile::tempdir().expect("directory");
+    let tokens = dir.path().join("tokens.csv");
+    std::fs::write(&tokens, "slow-token,slow,1\nprompt-token,prompt,2\n").expect("tokens");
+    let target = Target::start_with(&[
+        &format!("--token-auth-file={}", tokens.display()),
+        "--max-requests-inflight=20",
+        "--max-mutating-requests-inflight=10",
+    ])
+    .await;
+    let body = r#"{"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}"#;
+    let head = format!(
+        "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews HTTP/1.1\r\nHost: localhost\r\n\
+         Authorization: Bearer slow-token\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
+        body.len()
+    );
+    let begin = async || {
+        let mut stream = target.stranger(Protocol::Http1).await;
+        stream.write_all(head.as_bytes()).await.expect("the head");
+        stream.write_all(&body.as_bytes()[..1]).await.expect("the first byte");
+        stream.flush().await.expect("sent");
+        stream
+    };
+    let mut patient = begin().await;
+    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    patient.write_all(&body.as_bytes()[1..]).await.expect("the rest");
+    patient.flush().await.expect("sent");
+    let mut answer = Vec::new();
+    tokio::time::timeout(PATIENCE, patient.read_to_end(&mut answer))
+        .await
+        .expect("an end")
+        .expect("an answer");
+    assert_eq!(codes(&answer), [201], "{}", String::from_utf8_lossy(&answer));
+
+    let mut slow = Vec::new();
+    for _ in 0..80 {
+        slow.push(begin().await);
+    }
+    let mut admin = target.server.connect(Protocol::Http1).await;
+    let waiting = |metrics: &str| {
+        let name = "apiserver_flowcontrol_current_inqueue_requests{";
+        let mut lines = metrics.lines().filter(|line| line.starts_with(name));
+        lines.any(|line| line.contains("priority_level=\"global-default\"") && !line.ends_with(" 0"))
+    };
+    let full = async {
+        while !waiting(&admin.must(&Call::get("/metrics")).await.expect("metrics").text()) {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, full).await.expect("the level is full");
+    let endpoint = target.server.endpoint().with_identity(Identity::Token("prompt-token".to_owned()));
+    let mut prompt = endpoint.connect(Protocol::Http1).await.expect("connection");
+    for _ in 0..3 {
+        let reply = prompt.call(&Call::get("/api/v1")).await.expect("an answer");
+        assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
+    }
+    target.serves("bodies that do not come").await;
+    drop(slow);
 }

@@ -25,8 +25,16 @@ pub struct Level {
 }
 
 enum Kind {
-    Exempt { executing: AtomicU32, most: AtomicU32 },
-    Limited { queues: Box<Mutex<QueueSet<oneshot::Sender<Ticket>>>>, widest: AtomicU32 },
+    Exempt {
+        executing: AtomicU32,
+        most: AtomicU32,
+    },
+    Limited {
+        queues: Box<Mutex<QueueSet<oneshot::Sender<Ticket>>>>,
+        widest: AtomicU32,
+        /// Seats whose requests wait for bodies that are late.
+        late: AtomicU32,
+    },
 }
 
 /// What a request occupies on a level, for [`Level::finish`].
@@ -48,7 +56,7 @@ impl Level {
     /// A level of so many seats.
     pub fn limited(name: &str, queuing: Queuing, seats: u32, clock: Instant) -> Level {
         let queues = Box::new(Mutex::new(QueueSet::new(queuing, seats, nanos(clock))));
-        let kind = Kind::Limited { queues, widest: AtomicU32::new(1) };
+        let kind = Kind::Limited { queues, widest: AtomicU32::new(1), late: AtomicU32::new(0) };
         Level { name: name.to_owned(), clock, retry: RetryAfter::default(), kind }
     }
 
@@ -72,7 +80,7 @@ impl Level {
 
     /// Takes over another way of queuing, and what a request may take of the level's nominal seats.
     pub fn configure(&self, queuing: Queuing, nominal: u32, hand: u32) {
-        let Kind::Limited { queues, widest } = &self.kind else { return };
+        let Kind::Limited { queues, widest, .. } = &self.kind else { return };
         // Upstream's rule: 15% of the level, and so that a hand of such requests still fits.
         let part = (f64::from(nominal) * 0.15).ceil() as u32;
         let fits = part.min(nominal / hand.max(1)).clamp(1, WIDEST);
@@ -161,6 +169,23 @@ impl Level {
         }
     }
 
+    /// A request that is served waits for a body that is late. Half of the seats may be taken so, and one in any case: clients that send
+    /// slowly, or nothing, leave the others to those who have come with all that they want.
+    ///
+    /// # Errors
+    /// When too many wait so.
+    pub fn wait_for_body(&self, occupied: &Occupied) -> Result<Late<'_>, Rejected> {
+        let (Kind::Limited { queues, late, .. }, Occupied::Seats(ticket)) = (&self.kind, occupied) else {
+            return Ok(Late { late: None, seats: 0 });
+        };
+        let (seats, limit) = (ticket.seats(), queues.lock().limit());
+        let more = |now: u32| now.checked_add(seats).filter(|then| now == 0 || *then <= limit / 2);
+        match late.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(Late { late: Some(late), seats }),
+            Err(_) => Err(Rejected::ConcurrencyLimit),
+        }
+    }
+
     /// Wakes those whose turn has come, and gives the seats of those that have gone to the next.
     fn wake(&self, mut queues: parking_lot::MutexGuard<'_, QueueSet<oneshot::Sender<Ticket>>>) {
         while queues.has_ready() {
@@ -169,6 +194,21 @@ impl Level {
                     queues.finish(ticket, nanos(self.clock));
                 }
             }
+        }
+    }
+}
+
+/// A request that waits for its body; given back when it is dropped.
+#[derive(Debug)]
+pub struct Late<'a> {
+    late: Option<&'a AtomicU32>,
+    seats: u32,
+}
+
+impl Drop for Late<'_> {
+    fn drop(&mut self) {
+        if let Some(late) = self.late {
+            late.fetch_sub(self.seats, Ordering::Relaxed);
         }
     }
 }
@@ -275,6 +315,22 @@ mod tests {
         assert_eq!(waits(&level).wait(Duration::ZERO).await.unwrap_err(), Rejected::TimeOut);
         level.finish(first);
         assert!(level.is_idle());
+    }
+
+    #[test]
+    fn bodies_that_are_late_take_half_of_the_seats() {
+        for (seats, most) in [(1, 1), (3, 1), (8, 4)] {
+            let level = level(seats);
+            let all: Vec<Occupied> = (0..seats).map(|_| served(&level)).collect();
+            let wait = || level.wait_for_body(&all[0]);
+            let mut late: Vec<Late<'_>> = (0..most).map(|_| wait().unwrap()).collect();
+            assert_eq!(wait().unwrap_err(), Rejected::ConcurrencyLimit, "{seats} seats");
+            late.pop();
+            wait().unwrap();
+        }
+        let exempt = Level::exempt("test", Instant::now());
+        let late: Vec<_> = (0..100).map(|_| exempt.wait_for_body(&Occupied::Exempt).unwrap()).collect();
+        assert_eq!(late.len(), 100);
     }
 
     #[tokio::test]

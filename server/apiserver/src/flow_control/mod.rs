@@ -40,7 +40,7 @@ pub use in_flight::InFlight;
 pub use options::FlowControlOptions;
 pub use width::Sizes;
 
-use level::{Arrived, Occupied};
+use level::{Arrived, Late, Occupied};
 use queues::Rejected;
 
 /// The longest that a request waits for its turn, whatever the request timeout is; upstream's.
@@ -248,6 +248,21 @@ impl Seat {
         metrics.executing_seats.add(seats);
         let schema = schema.clone();
         Seat(Inner::Level { schema, occupied: Some(occupied), seats, since: Instant::now() })
+    }
+}
+
+impl Seat {
+    /// The request's body is late: to be held until it is there.
+    ///
+    /// # Errors
+    /// [`Refused`] when too many of its level wait for theirs.
+    pub fn wait_for_body(&self) -> Result<Option<Late<'_>>, Refused> {
+        match &self.0 {
+            Inner::Level { schema, occupied: Some(occupied), .. } => {
+                schema.level.wait_for_body(occupied).map(Some).map_err(|why| refuse(schema, why))
+            }
+            _ => Ok(None),
+        }
     }
 }
 

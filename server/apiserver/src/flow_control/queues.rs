@@ -176,6 +176,11 @@ impl<T> QueueSet<T> {
         self.dispatch(now);
     }
 
+    /// The number of seats.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
     /// Sets the number of seats; a larger one lets waiting requests go on.
     pub fn set_limit(&mut self, limit: u32, now: Nanos) {
         self.sync(now);

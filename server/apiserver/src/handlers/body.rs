@@ -1,5 +1,8 @@
 //! Request bodies: read within bounds, decoded by content type, checked against the schema.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body as _;
@@ -17,6 +20,9 @@ use plinth_api::api_error::{ApiError, Reason};
 use plinth_http::request_body::RequestBody;
 use plinth_registry::custom::CustomVersion;
 
+/// How long a body may take to arrive before it is late.
+const PROMPT: Duration = Duration::from_millis(500);
+
 /// A decoded object and what the client is to be warned of.
 pub struct Decoded {
     /// The object, checked and normalised, with `apiVersion` and `kind`.
@@ -25,18 +31,30 @@ pub struct Decoded {
     pub warnings: Vec<String>,
 }
 
-/// Reads the whole body.
+/// Reads the whole body. A request keeps its seat meanwhile, so few may be late.
 ///
 /// # Errors
-/// 413 when it is too long, 408 when it takes too long, 400 when the client breaks off.
+/// 413 when it is too long, 408 when it takes too long, 429 when it is late and so are many, 400 when the client breaks off.
 pub async fn read(cx: &Context, body: RequestBody) -> Result<Bytes, ApiError> {
     let limit = cx.server.limits.body;
     // Of what is stated to be too long nothing is read; but a client of HTTP/1 reads no answer before it has sent all.
     if cx.protocol == Version::HTTP_2 && body.size_hint().lower() > limit as u64 {
         return Err(ApiError::too_large(limit));
     }
-    let collected =
-        tokio::time::timeout(cx.server.limits.body_timeout, Limited::new(body, limit).collect()).await;
+    let mut collecting = pin!(Limited::new(body, limit).collect());
+    let collected = match tokio::time::timeout(PROMPT, &mut collecting).await {
+        Err(_) => {
+            let late = cx.seat.wait_for_body().map_err(|refused| {
+                let message = "too many requests wait for their bodies, please try again later";
+                ApiError::new(429, Reason::TooManyRequests, message).retry_after(refused.retry_after)
+            })?;
+            let rest = cx.server.limits.body_timeout.saturating_sub(PROMPT);
+            let collected = tokio::time::timeout(rest, collecting).await;
+            drop(late);
+            collected
+        }
+        prompt => prompt,
+    };
     match collected {
         Ok(Ok(body)) => {
             let body = body.to_bytes();
