@@ -274,6 +274,11 @@ impl Engine {
         Failed::new(Arc::clone(self.0.store.health()))
     }
 
+    /// Whether it takes nothing any more: it was closed, or has failed for good.
+    pub fn is_over(&self) -> bool {
+        self.0.hub.is_closed() || self.failure().is_some()
+    }
+
     /// Why the engine has failed for good, if it has (see [`Engine::failed`]).
     pub fn failure(&self) -> Option<Failure> {
         self.0.store.health().failure()

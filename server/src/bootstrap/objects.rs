@@ -13,7 +13,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::authn::Trust;
-use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::context::{end_if_over, Context, Server};
 use plinth_apiserver::handlers::write::{ensure, update};
 
 /// The namespaces that upstream creates.
@@ -283,10 +283,14 @@ pub async fn keep(server: Arc<Server>, listening: SocketAddr, trust: Trust, mut 
         if !has_classes_and_roles {
             match ensure_classes_and_roles(&server).await {
                 Ok(()) => has_classes_and_roles = true,
-                Err(error) => tracing::warn!(%error, "priority classes and roles cannot be created"),
+                Err(error) => {
+                    end_if_over().await;
+                    tracing::warn!(%error, "priority classes and roles cannot be created");
+                }
             }
         }
         if let Err(fault) = look(&server, listening, &trust).await {
+            end_if_over().await;
             tracing::warn!(%fault, "an object that every cluster has cannot be made again");
         }
     }

@@ -14,7 +14,7 @@ use plinth_engine::{At, EventKind, Feed, Revision, Subscribe};
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::allocation;
-use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::context::{end_if_over, Context, Server};
 use plinth_registry::key;
 
 const NAME: &str = "service-ip-repair-controllers";
@@ -35,6 +35,7 @@ pub async fn restore(server: &Arc<Server>) -> Result<(), ApiError> {
         if let Err(error) = restored {
             // One damaged Service keeps no other from its addresses.
             let key = String::from_utf8_lossy(&record.key);
+            end_if_over().await;
             tracing::warn!(%error, %key, "could not restore the allocations of a Service");
         }
     }

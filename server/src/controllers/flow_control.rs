@@ -13,7 +13,7 @@ use plinth_engine::{KeyRange, Subscribe};
 use plinth_api::api_error::ApiError;
 use plinth_api::conditions;
 use plinth_api::request_info::Verb;
-use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::context::{end_if_over, Context, Server};
 use plinth_apiserver::flow_control::bootstrap::{self, Bootstrap, AUTO_UPDATE};
 use plinth_apiserver::flow_control::config::{Levels, Reference};
 use plinth_apiserver::handlers::{delete, write};
@@ -46,6 +46,7 @@ pub async fn start(server: &Arc<Server>, mut levels: Levels) -> Result<(), ApiEr
 async fn keep_on(server: &Arc<Server>, levels: &mut Levels) {
     loop {
         let Err(fault) = keep(server, levels).await;
+        end_if_over().await;
         tracing::warn!(%fault, "the keeper of flow control starts again");
         tokio::time::sleep(RETRY).await;
     }

@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use crate::admission::Plugins;
 use plinth_api::api_error::ApiError;
-use plinth_apiserver::context::Server;
+use plinth_apiserver::context::{end_if_over, Server};
 
 pub use certificates::SigningOptions;
 pub use enabled::{Controllers, UnknownController};
@@ -128,6 +128,7 @@ where
 {
     loop {
         let Err(fault) = follow().await;
+        end_if_over().await;
         tracing::warn!(%fault, controller = name, "the controller starts again");
         tokio::time::sleep(pause).await;
     }

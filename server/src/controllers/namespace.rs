@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::Verb;
-use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::context::{end_if_over, Context, Server};
 use plinth_apiserver::handlers::{delete, write};
 use plinth_registry::key;
 use plinth_storage::departing::Departing;
@@ -28,6 +28,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 pub(super) async fn lead(server: Arc<Server>) {
     loop {
         if let Err(fault) = follow(&server).await {
+            end_if_over().await;
             tracing::warn!(%fault, "the namespace controller starts again");
             tokio::time::sleep(RETRY.1).await;
         }
@@ -103,6 +104,7 @@ async fn work(server: &Arc<Server>, waiting: &mut Waiting) {
             }
             done => {
                 if let Err(fault) = &done {
+                    end_if_over().await;
                     tracing::warn!(%fault, namespace = name, "cannot empty a namespace yet");
                 }
                 if let Some((when, pause)) = waiting.get_mut(&name) {

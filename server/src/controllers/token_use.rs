@@ -9,7 +9,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::authn::service_account::last_used::{day, is_due, LAST_USED};
-use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::context::{end_if_over, Context, Server};
 use plinth_apiserver::handlers::write;
 
 /// Writes labels, for ever.
@@ -19,6 +19,7 @@ pub async fn run(server: Arc<Server>) {
         let (namespace, name, uid) = accounts.last_used().next().await;
         if let Err(fault) = label(&server, &namespace, &name, &uid).await {
             // Its next use tries again.
+            end_if_over().await;
             tracing::warn!(%fault, namespace, name, "the last use of a token cannot be noted");
         }
     }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::queue::Queue;
 use plinth_api::api_error::ApiError;
+use plinth_apiserver::context::end_if_over;
 
 /// A queue and the tasks that work on it; owned by one controller's task. Dropping it ends the tasks.
 pub(super) struct Workers<K> {
@@ -49,30 +50,34 @@ impl<K: Clone + Ord + Hash + std::fmt::Debug> Workers<K> {
             self.keys.insert(task.id(), key);
         }
         let due = if self.running.len() < self.most { self.queue.next_due() } else { None };
-        tokio::select! {
+        let failed = tokio::select! {
             Some(ended) = self.running.join_next_with_id() => self.finish(ended),
-            () = until(due) => {}
+            () = until(due) => None,
+        };
+        if let Some((key, fault)) = failed {
+            end_if_over().await;
+            tracing::warn!(%fault, ?key, controller = self.name, "cannot be done yet");
         }
     }
 
-    fn finish(&mut self, ended: Result<(Id, Result<(), ApiError>), JoinError>) {
+    /// Notes that a task has ended; answers what is to be told.
+    fn finish(&mut self, ended: Result<(Id, Result<(), ApiError>), JoinError>) -> Option<(K, ApiError)> {
         let (id, outcome) = match ended {
             Ok(ended) => ended,
             Err(fault) => (fault.id(), Err(ApiError::internal(fault))),
         };
-        let Some(key) = self.keys.remove(&id) else { return };
-        match outcome {
-            Ok(()) => self.queue.done(key),
-            Err(fault) => {
-                // A lost race is no fault.
-                if fault.code == 409 {
-                    tracing::debug!(%fault, ?key, controller = self.name, "again");
-                } else {
-                    tracing::warn!(%fault, ?key, controller = self.name, "cannot be done yet");
-                }
-                self.queue.failed(key, Instant::now());
-            }
+        let key = self.keys.remove(&id)?;
+        let Err(fault) = outcome else {
+            self.queue.done(key);
+            return None;
+        };
+        self.queue.failed(key.clone(), Instant::now());
+        // A lost race is no fault.
+        if fault.code == 409 {
+            tracing::debug!(%fault, ?key, controller = self.name, "again");
+            return None;
         }
+        Some((key, fault))
     }
 }
 

@@ -142,8 +142,8 @@ impl<C: Collection> Followed<C> {
             match self.drain(feed) {
                 Ok(position) => reached = reached.min(position.get()),
                 Err(error) => {
-                    // An engine that has failed ends all feeds; that it failed is logged once, where the process ends.
-                    if self.store.engine().failure().is_none() {
+                    // The end of the engine ends all feeds; that it failed is logged once, where the process ends.
+                    if !self.store.engine().is_over() {
                         let prefixes = self.collection.read().prefixes();
                         tracing::warn!(%error, ?prefixes, "Cache of stored objects is reloaded");
                     }

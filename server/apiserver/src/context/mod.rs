@@ -24,7 +24,7 @@ use plinth_http::upgrade::Upgrade;
 use plinth_registry::{key, Registry, ResourceType, StorageForm};
 use plinth_storage::Fetched;
 
-pub use self::server::{Limits, Server};
+pub use self::server::{end_if_over, Limits, Server};
 pub use admission::{Admission, AdmissionRequest, Effects, Operation, Outcome};
 
 /// One request for a resource on its way through a handler.

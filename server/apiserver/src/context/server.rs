@@ -105,6 +105,13 @@ impl Server {
     }
 }
 
+/// Awaited by a task beside the requests before it tells of an error: where that comes of the server's end (a closed store, or one
+/// that has failed), the task ends here.
+pub async fn end_if_over() {
+    // Its end is looked at first each time that it goes on.
+    tokio::task::yield_now().await;
+}
+
 /// Runs `task` until `ended` is ready.
 ///
 /// `ended` is polled first, each time that the task would go on: what the task would meet after that (a closed store, or one that has

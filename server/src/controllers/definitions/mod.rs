@@ -29,7 +29,7 @@ use self::removal::remove_objects;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
-use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::context::{end_if_over, Context, Server};
 use plinth_apiserver::handlers::write;
 use plinth_kinds::definitions::FINALIZER;
 use plinth_registry::custom::definition::{Names, RESOURCE};
@@ -65,12 +65,16 @@ pub async fn start(server: &Arc<Server>) -> Result<(), ApiError> {
 async fn lead(server: Arc<Server>, mut definitions: Definitions, mut revision: Revision) {
     loop {
         if let Err(fault) = follow(&server, &mut definitions, revision).await {
+            end_if_over().await;
             tracing::warn!(%fault, "the controller of custom resources starts again");
         }
         tokio::time::sleep(RESTART).await;
         match definitions.load(&server).await {
             Ok(loaded) => revision = loaded,
-            Err(fault) => tracing::warn!(%fault, "definitions of custom resources cannot be read"),
+            Err(fault) => {
+                end_if_over().await;
+                tracing::warn!(%fault, "definitions of custom resources cannot be read");
+            }
         }
     }
 }
@@ -245,6 +249,7 @@ impl Definitions {
         let (remover, name, cleaned) = (server.clone(), name.clone(), cleaned.clone());
         server.spawn(async move {
             if let Err(fault) = remove_objects(&remover, &name, rows.filter(|_| established)).await {
+                end_if_over().await;
                 tracing::warn!(%fault, definition = %name, "objects cannot be removed yet");
                 tokio::time::sleep(RESTART).await;
             }
