@@ -29,6 +29,7 @@ pub(crate) const MAX_DEPTH: usize = 1000;
 pub struct Budget {
     remaining: i64,
     brief: Option<u64>,
+    is_long: bool,
 }
 
 impl Default for Budget {
@@ -40,7 +41,7 @@ impl Default for Budget {
 impl Budget {
     /// A budget of so many units.
     pub fn new(units: i64) -> Budget {
-        Budget { remaining: units, brief: None }
+        Budget { remaining: units, brief: None, is_long: false }
     }
 
     /// Lets evaluations take so many units here and now, questions to the authorizers not counted; what takes more ends with
@@ -52,6 +53,16 @@ impl Budget {
     /// What is left of that.
     pub fn brief(&self) -> Option<u64> {
         self.brief
+    }
+
+    /// Whether rules took longer than they may here and now: their verdicts so far are to be thrown away, and no further one is
+    /// asked for.
+    pub fn is_long(&self) -> bool {
+        self.is_long
+    }
+
+    pub(crate) fn run_long(&mut self) {
+        self.is_long = true;
     }
 
     /// What one evaluation may cost.

@@ -13,7 +13,7 @@ use super::expression::OUT_OF_BUDGET;
 use super::limits::{
     Budget, ESTIMATED_RULE_LIMIT, ESTIMATED_SCHEMA_LIMIT, MAX_MESSAGE_BYTES, PER_CALL_LIMIT,
 };
-use super::program::{EvalError, Fault, Program};
+use super::program::{EvalError, Fault, Program, Source};
 use super::schema::{field_path, SchemaNode};
 use super::types::Type;
 use super::value::Val;
@@ -355,7 +355,11 @@ impl Rules {
                 false => old_val.clone(),
             };
             let variables = [Some(new_val.clone()), old_self];
-            let (outcome, cost) = program.evaluate(&variables, PER_CALL_LIMIT);
+            let (outcome, cost) = program.run(Source::Values(&variables), budget.limit(), PER_CALL_LIMIT);
+            if matches!(outcome, Err(EvalError::Long)) {
+                budget.run_long();
+                return Verdict::default();
+            }
             if !budget.charge(cost) {
                 verdict.errors.push(invalid(OUT_OF_BUDGET.to_owned()));
                 return verdict;

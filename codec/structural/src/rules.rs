@@ -150,20 +150,23 @@ fn additional(node: &Node) -> Option<NodeId> {
     }
 }
 
-/// What the rules of a schema say of an object. `old` is what it replaces.
+/// What the rules of a schema say of an object. `old` is what it replaces. None when they take more units than `brief`.
 pub(super) fn faults(
     nodes: &[Node],
     root: NodeId,
     rules: &RuleSet,
     new: &Value,
     old: Option<&Value>,
-) -> Vec<FieldError> {
-    let mut walk = Walk { nodes, rules, budget: Budget::default(), faults: Vec::new() };
-    let Some(node) = nodes.get(root.index()).filter(|node| node.rules_below) else { return Vec::new() };
+    brief: Option<u64>,
+) -> Option<Vec<FieldError>> {
+    let mut budget = Budget::default();
+    budget.keep_brief(brief);
+    let mut walk = Walk { nodes, rules, budget, faults: Vec::new() };
+    let Some(node) = nodes.get(root.index()).filter(|node| node.rules_below) else { return Some(Vec::new()) };
     let correlated = old.map(|old| Correlated::new(nodes, Some(node), new, old));
     walk.ask(rules.root.as_ref(), &Path::Root, new, correlated);
     walk.below(node, &Path::Root, new, correlated);
-    walk.faults
+    (!walk.budget.is_long()).then_some(walk.faults)
 }
 
 struct Walk<'a> {
@@ -176,10 +179,15 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn value(&mut self, id: NodeId, path: &Path<'_>, value: &Value, old: Option<Correlated<'_>>) {
         let node = self.nodes.get(id.index()).filter(|node| node.rules_below);
-        let Some(node) = node.filter(|_| !value.is_null() && !self.budget.is_exhausted()) else { return };
+        let Some(node) = node.filter(|_| !value.is_null() && !self.is_over()) else { return };
         let rules = self.rules;
         self.ask(rules.nodes.get(&id), path, value, old);
         self.below(node, path, value, old);
+    }
+
+    /// Whether no further rule is to be asked.
+    fn is_over(&self) -> bool {
+        self.budget.is_exhausted() || self.budget.is_long()
     }
 
     fn ask(&mut self, rules: Option<&Rules>, path: &Path<'_>, value: &Value, old: Option<Correlated<'_>>) {

@@ -161,23 +161,48 @@ impl StructuralSchema {
     /// CEL rules unless one of these faults keeps them from being asked. The object is conformed and defaulted. The rules of `metadata`, of `kind` and `apiVersion` and of `/scale` are not part of
     /// it. In upstream's order.
     pub fn validate(&self, object: &Value) -> Vec<FieldError> {
+        self.validate_briefly(object, None).unwrap_or_default()
+    }
+
+    /// As [`StructuralSchema::validate`], but none when the rules take more units of cost than `brief`.
+    pub fn validate_briefly(&self, object: &Value, brief: Option<u64>) -> Option<Vec<FieldError>> {
         let mut faults = validate::faults(&self.nodes, self.root, &Path::Root, object);
         faults.extend(embedded::faults(&self.nodes, self.root, &Path::Root, object, false));
         faults.extend(list_type::faults(&self.nodes, self.root, object));
-        self.ask_rules(faults, object, None)
+        self.ask_rules(faults, object, None, brief)
     }
 
     /// What is wrong with the new state of an object. What was wrong in the old one and has not changed passes
     /// (CRDValidationRatcheting).
     pub fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        self.validate_update_briefly(new, old, None).unwrap_or_default()
+    }
+
+    /// As [`StructuralSchema::validate_update`], but none when the rules take more units of cost than `brief`.
+    pub fn validate_update_briefly(
+        &self,
+        new: &Value,
+        old: &Value,
+        brief: Option<u64>,
+    ) -> Option<Vec<FieldError>> {
         let mut faults = validate::update_faults(&self.nodes, self.root, &Path::Root, new, Some(old));
         faults.extend(embedded::faults(&self.nodes, self.root, &Path::Root, new, false));
         faults.extend(self.list_faults(new, old));
-        self.ask_rules(faults, new, Some(old))
+        self.ask_rules(faults, new, Some(old), brief)
     }
 
     /// As [`StructuralSchema::validate_update`], for a write to `/status`: of the schema only what concerns `status` counts.
     pub fn validate_status_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        self.validate_status_update_briefly(new, old, None).unwrap_or_default()
+    }
+
+    /// As [`StructuralSchema::validate_status_update`], but none when the rules take more units of cost than `brief`.
+    pub fn validate_status_update_briefly(
+        &self,
+        new: &Value,
+        old: &Value,
+        brief: Option<u64>,
+    ) -> Option<Vec<FieldError>> {
         let mut faults = Vec::new();
         if let (Some(id), Some(status)) = (self.node(self.root).property("status"), new.get("status")) {
             let path = Path::Root;
@@ -185,21 +210,27 @@ impl StructuralSchema {
             faults = validate::update_faults(&self.nodes, id, &path, status, old.get("status"));
         }
         faults.extend(self.list_faults(new, old));
-        self.ask_rules(faults, new, Some(old))
+        self.ask_rules(faults, new, Some(old), brief)
     }
 
     /// Adds what the rules say, unless something was found that they may rely on not to be.
-    fn ask_rules(&self, mut faults: Vec<FieldError>, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    fn ask_rules(
+        &self,
+        mut faults: Vec<FieldError>,
+        new: &Value,
+        old: Option<&Value>,
+        brief: Option<u64>,
+    ) -> Option<Vec<FieldError>> {
         if !self.node(self.root).rules_below {
-            return faults;
+            return Some(faults);
         }
         if faults.iter().any(rules::is_blocking) {
             faults.push(rules::not_checked());
-            return faults;
+            return Some(faults);
         }
         let set = self.rules.get_or_init(|| RuleSet::compile(&self.nodes, self.root));
-        faults.extend(rules::faults(&self.nodes, self.root, set, new, old));
-        faults
+        faults.extend(rules::faults(&self.nodes, self.root, set, new, old, brief)?);
+        Some(faults)
     }
 
     /// Duplicates in sets and maps, unless the old object has some already.

@@ -17,6 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Objects above this are large, in bytes: what is decoded, checked and stored in about a millisecond.
 const LARGE: usize = 64 << 10;
+/// What the expressions of a request may take together before they go on beside other requests, in units: about two milliseconds.
+pub const BRIEF: u64 = 5_000;
 
 /// The places of heavy requests: half of the processors, so that the other half is left for everybody else; and one more for those
 /// who are exempt from flow control, so that they do not wait behind a flood.

@@ -19,6 +19,7 @@ use plinth_api::user::User;
 use plinth_api::user::{service_account_groups, service_account_name};
 use plinth_apiserver::authz::{aggregate, Attributes, ResourceTarget, Selectors};
 use plinth_apiserver::context::Context;
+use plinth_apiserver::heavy::BRIEF;
 
 /// What the expressions about one request see.
 #[derive(Clone, Copy)]
@@ -62,9 +63,6 @@ impl<'c> Subject<'c> {
         activation.with_resource("authorizer.requestResource", resource)
     }
 }
-
-/// What the expressions of a request may take together before they go on beside other requests, in units: about two milliseconds.
-const BRIEF: u64 = 5_000;
 
 /// Asks the authorizers for expressions, each question once a request, and knows what the expressions have taken so far. The lock is
 /// held to look up and to put.

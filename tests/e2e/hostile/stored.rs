@@ -3,16 +3,17 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use http::Method;
+use http::{Method, StatusCode};
 use plinth_benches::api::client::{Call, Identity, Protocol, JSON};
 use serde_json::{json, Value};
 
 use super::Target;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const POEMS: &str = "/apis/long.example/v1/namespaces/default/poems";
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1";
 /// Connections that flood.
-const FLOODERS: usize = 8;
+const FLOODERS: usize = 4;
 /// How often honest clients ask meanwhile; each time by four requests.
 const ASKED: usize = 10;
 
@@ -25,8 +26,9 @@ async fn prepare(dir: &std::path::Path) -> Target {
     std::fs::write(&tokens, "writer-token,writer,1\n").expect("tokens");
     let target = Target::start_with(&[&format!("--token-auth-file={}", tokens.display())]).await;
     let mut admin = target.server.connect(Protocol::Http2).await;
+    let mut maker = target.server.connect(Protocol::Http2).await;
     let mut make = async |path: &str, object: Value| {
-        admin.must(&Call::new(Method::POST, path).body(JSON, object.to_string())).await.expect(path);
+        maker.must(&Call::new(Method::POST, path).body(JSON, object.to_string())).await.expect(path);
     };
     let group = "rbac.authorization.k8s.io";
     let binding = json!({
@@ -48,6 +50,34 @@ async fn prepare(dir: &std::path::Path) -> Target {
     let binding =
         json!({"metadata": {"name": "long"}, "spec": {"policyName": "long", "validationActions": ["Deny"]}});
     make(&format!("{POLICIES}/validatingadmissionpolicybindings"), binding).await;
+    let text = json!({"type": "string", "maxLength": 10});
+    let words = json!({"type": "array", "maxItems": 500, "items": text});
+    let rule = json!([{"rule": "self.words.all(x, self.words.all(y, x == y || x != y))"}]);
+    let schema = json!({
+        "type": "object", "properties": {"words": words}, "x-kubernetes-validations": rule,
+    });
+    let names = json!({"plural": "poems", "singular": "poem", "kind": "Poem", "listKind": "PoemList"});
+    let version =
+        json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let definition = json!({
+        "metadata": {"name": "poems.long.example"},
+        "spec": {"group": "long.example", "scope": "Namespaced", "names": names, "versions": [version]},
+    });
+    make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await;
+    let role = json!({
+        "metadata": {"name": "poet"},
+        "rules": [{"apiGroups": ["long.example"], "resources": ["poems"], "verbs": ["create"]}],
+    });
+    make(&format!("/apis/{group}/v1/namespaces/default/roles"), role).await;
+    let binding = json!({
+        "metadata": {"name": "poet"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "poet"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "writer"}],
+    });
+    make(&format!("/apis/{group}/v1/namespaces/default/rolebindings"), binding).await;
+    while admin.call(&Call::get(POEMS)).await.expect("an answer").status != StatusCode::OK {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
     target
 }
 
@@ -62,6 +92,10 @@ async fn small_requests_that_take_long_hold_up_nobody() {
     let data: Value =
         (0..300).map(|n| (format!("k{n}"), json!("v"))).collect::<serde_json::Map<_, _>>().into();
     let map = json!({"metadata": {"generateName": "small-"}, "data": data});
+    let poem = json!({
+        "apiVersion": "long.example/v1", "kind": "Poem", "metadata": {"generateName": "long-"},
+        "words": (0..500).map(|n| format!("w{n}")).collect::<Vec<_>>(),
+    });
     // what it is, the request, how it is answered
     let floods = [
         (
@@ -78,6 +112,11 @@ async fn small_requests_that_take_long_hold_up_nobody() {
         (
             "a policy that takes its time",
             Call::new(Method::POST, format!("{MAPS}?dryRun=All")).body(JSON, map.to_string()),
+            201,
+        ),
+        (
+            "a custom resource whose rules take their time",
+            Call::new(Method::POST, format!("{POEMS}?dryRun=All")).body(JSON, poem.to_string()),
             201,
         ),
     ];
@@ -97,7 +136,7 @@ async fn small_requests_that_take_long_hold_up_nobody() {
             });
         }
         while answered.load(Ordering::SeqCst) == 0 {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
         let before = answered.load(Ordering::SeqCst);
         for _ in 0..ASKED {

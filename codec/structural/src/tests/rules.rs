@@ -24,6 +24,31 @@ fn rules_are_asked_at_every_depth() {
     );
 }
 
+/// Rules that take long say so instead of holding up who asks; asked again without a limit they say what they always do.
+#[test]
+fn rules_may_be_brief() {
+    let pairs = "self.all(v, self.all(w, v == w || v != w)) && self.all(v, v == self[size(self) - 1])";
+    let schema = schema(&with(&format!(
+        "f: {{type: object, properties: {{l: {{type: array, maxItems: 200, x-kubernetes-validations: [{{rule: '{pairs}'}}],
+            items: {{type: string, maxLength: 5}}}}}}}}"
+    )));
+    let object = |words: usize| value(&format!("{{f: {{l: [{}b]}}}}", "a, ".repeat(words)));
+    // words, whether the rule is broken, whether it takes more than a thousand units
+    for (words, broken, long) in [(0, false, false), (1, true, false), (100, true, true)] {
+        let object = object(words);
+        let brief = [
+            schema.validate_briefly(&object, Some(1_000)),
+            schema.validate_update_briefly(&object, &value("{f: {}}"), Some(1_000)),
+            schema.validate_status_update_briefly(&object, &value("{f: {}}"), Some(1_000)),
+        ];
+        for found in brief {
+            assert_eq!(found.is_none(), long, "{words}");
+            assert_eq!(found.is_some_and(|faults| !faults.is_empty()), broken && !long, "{words}");
+        }
+        assert_eq!(schema.validate(&object).len(), usize::from(broken), "{words}");
+    }
+}
+
 #[test]
 fn transition_rules_see_the_element_of_the_same_key() {
     let schema = schema(&with(SCHEMA));

@@ -18,6 +18,7 @@ use crate::authz::rbac::{self, escalation};
 use crate::authz::Authorized;
 use crate::context::Server;
 use crate::context::{AdmissionRequest, Operation};
+use crate::heavy::BRIEF;
 use crate::ownership;
 use crate::permissions::{self, Write};
 use crate::representation::{Item, Representation};
@@ -166,7 +167,7 @@ async fn create_once(
     let mut faults = strategy.create_faults(&tree);
     permissions::check(Write { cx, new: &tree, old: None }, &mut faults).await?;
     faults.extend(object_meta::validate(&cx.resource, &tree, true));
-    faults.extend(custom_faults(cx, &tree, None)?);
+    faults.extend(custom_faults(cx, &tree, None).await?);
     refuse_faults(cx, &tree, faults)?;
     warn(cx, &tree, None);
     let grant = permit.grant().await?;
@@ -258,11 +259,16 @@ async fn refuse_escalation(cx: &Context, new: &Value, old: Option<&Value>) -> Re
     escalation::check(&cx.server.authorizer, written).await
 }
 
-/// What a definition says of its objects.
-fn custom_faults(cx: &Context, new: &Value, old: Option<&Value>) -> Result<Vec<Cause>, ApiError> {
-    match &cx.resource.custom {
-        Some(custom) => validate::faults(&cx.resource, custom, new, old, &cx.info.subresource),
-        None => Ok(Vec::new()),
+/// What a definition says of its objects. Rules that take long are asked in a place beside the requests of everybody.
+async fn custom_faults(cx: &Context, new: &Value, old: Option<&Value>) -> Result<Vec<Cause>, ApiError> {
+    let Some(custom) = &cx.resource.custom else { return Ok(Vec::new()) };
+    let ask = |brief| validate::faults(&cx.resource, custom, new, old, &cx.info.subresource, brief);
+    match ask(Some(BRIEF))? {
+        Some(faults) => Ok(faults),
+        None => {
+            let faults = Box::pin(cx.heavy.beside(&cx.server.heavy, || ask(None))).await?;
+            Ok(faults.unwrap_or_default())
+        }
     }
 }
 
@@ -395,7 +401,7 @@ async fn update_once(cx: &Context, update: &Update<'_>, live: Fetched) -> Result
     });
     permissions::check(Write { cx, new: &new, old: Some(&old) }, &mut own).await?;
     faults.append(&mut own);
-    faults.extend(custom_faults(cx, &new, Some(&old))?);
+    faults.extend(custom_faults(cx, &new, Some(&old)).await?);
     faults.extend((strategy.subresource_faults)(&cx.info.subresource, &new, &old));
     refuse_faults(cx, &new, faults)?;
     warn(cx, &new, Some(&old));

@@ -10,7 +10,8 @@ use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
 use plinth_api::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 
-/// Faults of an object beyond those of its metadata. `old` is what it replaces; `subresource` decides which part counts.
+/// Faults of an object beyond those of its metadata. `old` is what it replaces; `subresource` decides which part counts. None when
+/// the rules of the definition take more units of cost than `brief`.
 ///
 /// # Errors
 /// 500 when the schema cannot be compiled.
@@ -20,20 +21,22 @@ pub fn faults(
     new: &Value,
     old: Option<&Value>,
     subresource: &str,
-) -> Result<Vec<Cause>, ApiError> {
+    brief: Option<u64>,
+) -> Result<Option<Vec<Cause>>, ApiError> {
     let mut faults = type_faults(resource, new);
-    let Some(compiled) = custom.compiled()? else { return Ok(faults) };
+    let Some(compiled) = custom.compiled()? else { return Ok(Some(faults)) };
     let schema = &compiled.structural;
     let found = match (old, subresource) {
-        (None, _) => schema.validate(new),
-        (Some(old), "status") => schema.validate_status_update(new, old),
-        (Some(old), _) => schema.validate_update(new, old),
+        (None, _) => schema.validate_briefly(new, brief),
+        (Some(old), "status") => schema.validate_status_update_briefly(new, old, brief),
+        (Some(old), _) => schema.validate_update_briefly(new, old, brief),
     };
+    let Some(found) = found else { return Ok(None) };
     faults.extend(found.into_iter().map(Cause::from));
     if let Some(scale) = custom.scale() {
         faults.extend(scale_faults(scale, new, subresource == "status"));
     }
-    Ok(faults)
+    Ok(Some(faults))
 }
 
 fn type_faults(resource: &ResourceType, new: &Value) -> Vec<Cause> {
