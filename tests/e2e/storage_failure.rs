@@ -305,19 +305,19 @@ async fn a_write_goes_on_without_its_client_and_is_recorded() {
     let mut prober = endpoint.connect(Protocol::Http1).await.expect("connection");
     let mut client = endpoint.connect(Protocol::Http2).await.expect("connection");
     std::fs::write(&hang, "").expect("the disk hangs");
-    // One is being written, one may be next, and what comes then waits in the queue.
-    let writes: Vec<_> = NAMES
-        .map(|name| {
-            let mut client = client.share().expect("a shared connection");
-            // Not so large that they would wait for each other.
-            let map = json!({"metadata": {"name": name}, "data": {"x": "y".repeat(50_000)}});
-            let request = http::Request::post("/").header("audit-id", name).header("content-type", JSON);
-            let request = request.body(Full::new(Bytes::from(map.to_string()))).expect("request");
-            tokio::spawn(async move {
-                client.send(request, "/api/v1/namespaces/default/configmaps").await.map(drop)
-            })
-        })
-        .into();
+    // One is being written, one may be next, and what comes then waits in the queue: one after the other, so that they are not one group.
+    let mut writes = Vec::new();
+    for name in NAMES {
+        let mut client = client.share().expect("a shared connection");
+        // Not so large that they would wait for each other.
+        let map = json!({"metadata": {"name": name}, "data": {"x": "y".repeat(50_000)}});
+        let request = http::Request::post("/").header("audit-id", name).header("content-type", JSON);
+        let request = request.body(Full::new(Bytes::from(map.to_string()))).expect("request");
+        writes.push(tokio::spawn(async move {
+            client.send(request, "/api/v1/namespaces/default/configmaps").await.map(drop)
+        }));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
     let queued = |metrics: &str| {
         let figure = "plinth_engine{figure=\"queued_bytes\"} ";
         let value = metrics.lines().find_map(|line| line.strip_prefix(figure)).expect("the figure");
