@@ -103,10 +103,7 @@ impl<'a> Versions<'a> {
     fn advance(&mut self) {
         self.present = None;
         while let (None, Some((stored, value))) = (&self.present, self.reader.item()) {
-            let key = match self.family {
-                Family::History => layout::parse_history_key(stored).map(|(key, _)| key),
-                _ => Some(stored.to_vec()),
-            };
+            let key = salvage::user_key(self.family, stored);
             self.present = key.filter(|key| self.damaged.contains(key)).and_then(|key| {
                 let (header, _) = record::check(&key, value).ok()?;
                 Some((key, (header, value.to_vec())))

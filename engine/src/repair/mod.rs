@@ -115,7 +115,8 @@ pub fn repair(
 
     let logs = recovery::read_logs(dir)?;
     // One that has lost its end names tables that were replaced since, and not those that took their place.
-    let manifest = recovery::torn_manifest(dir, watermark::read(dir).ok().flatten());
+    let mark = watermark::read(dir).ok().flatten();
+    let manifest = recovery::torn_manifest(dir, mark);
     let asked = match &manifest {
         Ok(torn) => store::ask_manifest(dir, &logs, torn.as_ref(), Changes::Allowed),
         Err(error) => Err(error.clone()),
@@ -164,7 +165,7 @@ pub fn repair(
     }
     let new = apply.then(|| store::create_at(&part, &options.memory)).transpose()?;
     let highest = highest_number(old.db());
-    let durable = watermark_revision(dir);
+    let durable = mark.map_or(Revision::ZERO, |mark| mark.revision);
     let last = repaired.log_revisions.map_or(Revision::ZERO, |(_, last)| last).max(highest).max(durable);
     let missing = revisions::missing(old.db(), &readable, last)?;
     for (first, last) in &missing.all {
@@ -436,21 +437,14 @@ fn ask_tables(dir: &Path, logs: &[Log]) -> Result<Known> {
     Ok(Known { oldest: logs.iter().rev().find(goes_on).map_or(0, |log| log.number), sequence })
 }
 
-fn watermark_revision(dir: &Path) -> Revision {
-    watermark::read(dir).ok().flatten().map_or(Revision::ZERO, |mark| mark.revision)
-}
-
 /// The highest revision among the numbers of the store itself and in the log.
 fn highest_number(old: &DB) -> Revision {
-    let number = |name: &[u8]| {
-        let bytes = old.get(name).ok().flatten()?;
-        layout::decode_number(name, &bytes)
-    };
-    let numbers = [meta::FLOOR, meta::SWEPT, meta::RESERVED].into_iter().filter_map(number).max();
+    let numbers = [meta::FLOOR, meta::SWEPT, meta::RESERVED].into_iter();
+    let number = numbers.filter_map(|name| salvage::number(old, name)).max();
     let logged = old.cf_handle(Family::Log.name()).and_then(|family| {
         let mut cursor = old.raw_iterator_cf(family);
         cursor.seek_to_last();
         cursor.key().and_then(layout::parse_log_key)
     });
-    Revision::new(numbers.unwrap_or(0)).max(logged.unwrap_or(Revision::ZERO))
+    number.max(logged).unwrap_or(Revision::ZERO)
 }

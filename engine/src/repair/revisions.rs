@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use rocksdb::DB;
 
-use super::salvage::Reader;
+use super::salvage::{number, user_key, Reader};
 use crate::compact::decode_entry;
 use crate::error::Result;
-use crate::layout;
+use crate::layout::meta;
 use crate::record;
 use crate::revision::Revision;
 use crate::store::Family;
@@ -75,13 +75,9 @@ pub(super) struct Missing {
 /// Revisions have no gaps above the floor, unless relaxed transactions were used: then nothing can be told, and only what is behind
 /// everything that was found counts. Costs a walk over the change log, and where that has gaps one over everything.
 pub(super) fn missing(db: &DB, dropped: &Revisions, last: Revision) -> Result<Missing> {
-    let number = |name: &[u8]| {
-        let bytes = db.get(name).ok().flatten()?;
-        layout::decode_number(name, &bytes).map(Revision::new)
-    };
     // A store that was never compacted has none; one that has lost its numbers has no format either.
-    let floor = number(layout::meta::FLOOR).or(number(layout::meta::FORMAT).map(|_| Revision::ZERO));
-    let is_dense = number(layout::meta::RESERVED) <= floor;
+    let floor = number(db, meta::FLOOR).or(number(db, meta::FORMAT).map(|_| Revision::ZERO));
+    let is_dense = number(db, meta::RESERVED) <= floor;
     let mut told = dropped.clone();
     let mut log = Reader::new(db, Family::Log)?;
     while let Some((key, value)) = log.item() {
@@ -98,11 +94,9 @@ pub(super) fn missing(db: &DB, dropped: &Revisions, last: Revision) -> Result<Mi
     for family in [Family::Current, Family::History] {
         let mut versions = Reader::new(db, family)?;
         while let Some((stored, value)) = versions.item() {
-            let key = match family {
-                Family::History => layout::parse_history_key(stored).map(|(key, _)| key),
-                _ => Some(stored.to_vec()),
-            };
-            if let Some((header, _)) = key.and_then(|key| record::check(&key, value).ok()) {
+            if let Some((header, _)) =
+                user_key(family, stored).and_then(|key| record::check(&key, value).ok())
+            {
                 known.add(header.mod_revision);
             }
             versions.next();

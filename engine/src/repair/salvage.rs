@@ -8,6 +8,7 @@
 use rocksdb::{ColumnFamily, DBRawIterator, Range, ReadOptions, DB};
 
 use crate::error::{Error, Result};
+use crate::layout;
 use crate::revision::Revision;
 use crate::store::Family;
 
@@ -48,6 +49,20 @@ pub(super) fn handle(db: &DB, family: Family) -> Result<&ColumnFamily> {
         revision: Revision::ZERO,
         reason: "column family is missing",
     })
+}
+
+/// One of the numbers of the store itself, as far as it can be read.
+pub(super) fn number(db: &DB, name: &[u8]) -> Option<Revision> {
+    let bytes = db.get(name).ok().flatten()?;
+    layout::decode_number(name, &bytes).map(Revision::new)
+}
+
+/// The user key of a stored one in `current` or `history`.
+pub(super) fn user_key(family: Family, stored: &[u8]) -> Option<Vec<u8>> {
+    match family {
+        Family::History => layout::parse_history_key(stored).map(|(key, _)| key),
+        _ => Some(stored.to_vec()),
+    }
 }
 
 /// How damaged tables are read.
