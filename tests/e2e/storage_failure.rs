@@ -12,6 +12,7 @@ use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
 use plinth_benches::api::server::{Server, READY_WITHIN, STOP_WITHIN};
 use plinth_tests::server::launch;
 use serde_json::{json, Value};
+use tempfile::TempDir;
 
 /// Where the file is whose presence makes the next sync fail: of any file, or of one whose path has the text in this one. The sync
 /// removes it, so that those after it would succeed: whoever tries again is told that all is well.
@@ -117,8 +118,8 @@ async fn a_server_whose_data_directory_is_moved_ends() {
     connection.must(&config_map("after")).await.expect("created");
 }
 
-#[tokio::test]
-async fn a_failed_sync_ends_the_server_and_is_never_tried_again() {
+/// A server with one object, a connection to it, and the file whose presence makes a sync fail ([`TRIGGER`]).
+async fn with_a_trigger() -> (TempDir, PathBuf, Server, Connection) {
     let launch = launch();
     let dir = launch.data_dir().expect("directory");
     let trigger = dir.path().join("trigger");
@@ -128,6 +129,12 @@ async fn a_failed_sync_ends_the_server_and_is_never_tried_again() {
     let mut connection =
         server.endpoint().expect("endpoint").connect(Protocol::Http1).await.expect("connection");
     connection.must(&config_map("before")).await.expect("created");
+    (dir, trigger, server, connection)
+}
+
+#[tokio::test]
+async fn a_failed_sync_ends_the_server_and_is_never_tried_again() {
+    let (_dir, trigger, mut server, mut connection) = with_a_trigger().await;
     std::fs::write(&trigger, "").expect("trigger");
     let failed = connection.call(&config_map("unknown")).await.expect("an answer");
     let text = failed.text();
@@ -166,15 +173,7 @@ async fn a_failed_sync_ends_the_server_and_is_never_tried_again() {
 
 #[tokio::test]
 async fn a_sync_that_fails_while_the_server_stops_is_a_storage_failure() {
-    let launch = launch();
-    let dir = launch.data_dir().expect("directory");
-    let trigger = dir.path().join("trigger");
-    let launch = launch.env("LD_PRELOAD", &shim(dir.path())).env(TRIGGER, &trigger);
-    let mut server = launch.start(dir.path(), &[]).await.expect("start");
-    server.ready(READY_WITHIN).await.expect("ready");
-    let mut connection =
-        server.endpoint().expect("endpoint").connect(Protocol::Http1).await.expect("connection");
-    connection.must(&config_map("before")).await.expect("created");
+    let (_dir, trigger, mut server, _connection) = with_a_trigger().await;
     // A server with so few objects writes no table before it is told to stop.
     std::fs::write(&trigger, ".sst").expect("trigger");
     let end = server.terminate().await.expect_err("a failure").to_string();
