@@ -23,7 +23,7 @@ pub fn hex_sha512(bytes: &[u8]) -> String {
 /// with the tag in it, weak or not.
 ///
 /// ```
-/// use plinth_server::discovery::etag::matches;
+/// use plinth_registry::discovery::etag::matches;
 /// assert!(matches(r#"W/"a", "b""#, r#""b""#));
 /// assert!(!matches(r#""ab""#, r#""b""#));
 /// ```

@@ -67,7 +67,7 @@ pub fn resources(catalog: &Catalog, group: &str, version: &str) -> Option<Docume
 /// two resources are stored as the same version of one kind.
 ///
 /// ```
-/// use plinth_server::discovery::lists::storage_version_hash;
+/// use plinth_registry::discovery::lists::storage_version_hash;
 /// assert_eq!(storage_version_hash("", "v1", "ConfigMap"), "qFsyl6wFWjQ=");
 /// ```
 pub fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {

@@ -18,7 +18,7 @@
 //!
 //! ```
 //! use plinth_codec::resources;
-//! use plinth_server::discovery::{lists, Catalog};
+//! use plinth_registry::discovery::{lists, Catalog};
 //!
 //! let catalog = Catalog::new(resources::builtin(), []);
 //! let document = lists::group(&catalog, "autoscaling").unwrap();
