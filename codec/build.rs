@@ -26,12 +26,12 @@ fn main() {
     println!("cargo::rerun-if-changed=../Cargo.lock");
     let mut texts = Texts::new();
     let collected = source_folder().and_then(|folder| collect(&folder.join(RELEASE), &mut texts));
-    if let Err(fault) = collected {
-        println!("cargo::warning=no descriptions in OpenAPI documents: k8s-openapi: {fault}");
+    if let Err(error) = collected {
+        println!("cargo::warning=no descriptions in OpenAPI documents: k8s-openapi: {error}");
         texts.clear();
     }
-    if let Err(fault) = write(&texts) {
-        panic!("descriptions: {fault}");
+    if let Err(error) = write(&texts) {
+        panic!("descriptions: {error}");
     }
 }
 

@@ -115,7 +115,7 @@ pub fn directory(input: &[u8]) {
         written.insert(path, content);
         rest = after;
     }
-    let _ = verify(dir.path(), |_| {}, |fault| drop(fault.to_string()));
+    let _ = verify(dir.path(), |_| {}, |error| drop(error.to_string()));
     let opened = Engine::open(Options::new(dir.path()).expire_keys(false));
     if opened.is_err() {
         for (path, content) in
@@ -129,7 +129,7 @@ pub fn directory(input: &[u8]) {
 
 /// Verifies, opens and reads everything there is.
 fn drain(dir: &Path) {
-    let _ = verify(dir, |_| {}, |fault| drop(fault.to_string()));
+    let _ = verify(dir, |_| {}, |error| drop(error.to_string()));
     let Ok(engine) = Engine::open(Options::new(dir).create(false).expire_keys(false)) else { return };
     for at in [engine.compacted_revision(), engine.current_revision()] {
         let Ok(snapshot) = engine.snapshot(At::Exact(at)) else { continue };

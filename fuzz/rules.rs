@@ -36,10 +36,10 @@ pub fn rules(input: &[u8]) {
     let schema = JsonSchema(&SCHEMA);
     let declared = Declared::of(schema, false).expect("a schema of ours");
     let rules = Rules::compile(&[rule], schema, &declared);
-    drop(rules.faults("s", None, None, &mut SchemaCost::default()));
+    drop(rules.errors("s", None, None, &mut SchemaCost::default()));
     for old in [None, Some(&*OBJECT)] {
         let mut budget = Budget::default();
         let verdict = rules.evaluate("o", &OBJECT, old, &mut || false, &mut budget);
-        assert!(verdict.errors.len() <= 1, "one rule, one fault");
+        assert!(verdict.errors.len() <= 1, "one rule, one error");
     }
 }

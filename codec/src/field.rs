@@ -1,4 +1,4 @@
-//! Faults of fields: what becomes a cause of a 422, in upstream's words
+//! Errors of fields: what becomes a cause of a 422, in upstream's words
 //! (k8s.io/apimachinery, `pkg/util/validation/field`).
 
 use std::fmt::{self, Display, Write};
@@ -7,7 +7,7 @@ use crate::error::quoted;
 use crate::json;
 use crate::value::Value;
 
-/// `metav1.CauseType` of a fault.
+/// `metav1.CauseType` of a error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
     /// A value that must be there is not.
@@ -26,7 +26,7 @@ pub enum Reason {
     TooMany,
     /// A value of a wrong type.
     TypeInvalid,
-    /// Not the client's fault.
+    /// Not the client's error.
     Internal,
 }
 
@@ -61,12 +61,12 @@ impl Reason {
     }
 }
 
-/// One fault.
+/// One error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// What kind of fault.
+    /// What kind of error.
     pub reason: Reason,
-    /// Path of the field, like `spec.ports[0].name`; `<nil>` when the fault is of no field, as upstream writes it.
+    /// Path of the field, like `spec.ports[0].name`; `<nil>` when the error is of no field, as upstream writes it.
     pub field: String,
     /// What is wrong, without the field: `Invalid value: "x": must be …`.
     pub message: String,

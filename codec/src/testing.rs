@@ -298,7 +298,7 @@ pub(crate) fn check_body(body: &[u8], schema: &Schema, id: TypeId) {
         let mut text = Vec::new();
         yaml::write(&tree, &mut text);
         let again = yaml::to_value(&text);
-        let again = again.unwrap_or_else(|fault| panic!("{fault} in {:?}", String::from_utf8_lossy(&text))).0;
+        let again = again.unwrap_or_else(|error| panic!("{error} in {:?}", String::from_utf8_lossy(&text))).0;
         assert_eq!(json_text(&again), json_text(&tree), "{:?}", String::from_utf8_lossy(&text));
         drop(json::conform(tree, schema, id, &options));
     }

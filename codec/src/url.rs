@@ -28,9 +28,9 @@ pub fn parse(text: &str, request: bool) -> Result<Url<'_>, String> {
         Some(parts) if !request => parts,
         _ => (text, ""),
     };
-    let fault = |why: String| format!("parse {}: {why}", quoted(text));
-    let mut url = read(main, request).map_err(fault)?;
-    check_escapes(fragment).map_err(fault)?;
+    let error = |why: String| format!("parse {}: {why}", quoted(text));
+    let mut url = read(main, request).map_err(error)?;
+    check_escapes(fragment).map_err(error)?;
     url.fragment = fragment;
     Ok(url)
 }

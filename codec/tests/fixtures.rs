@@ -56,7 +56,7 @@ fn json_is_written_as_it_was_read() {
     for fixture in &fixtures {
         let text = fixture.read("json");
         let decoded = json::decode(&text, schema, fixture.id, &DecodeOptions { strict: true });
-        let decoded = decoded.unwrap_or_else(|fault| panic!("{}: {fault}", fixture.name));
+        let decoded = decoded.unwrap_or_else(|error| panic!("{}: {error}", fixture.name));
         assert_eq!(decoded.strict, [], "{}", fixture.name);
         let mut out = Vec::new();
         json::write_pretty(&decoded.value, schema, fixture.id, &mut out);
@@ -80,7 +80,7 @@ fn yaml_is_written_as_it_was_read() {
     for fixture in &fixtures {
         let text = fixture.read("yaml");
         let (tree, repeated) =
-            yaml::to_value(&text).unwrap_or_else(|fault| panic!("{}: {fault}", fixture.name));
+            yaml::to_value(&text).unwrap_or_else(|error| panic!("{}: {error}", fixture.name));
         assert_eq!(repeated, [], "{}", fixture.name);
         let decoded = json::conform(tree, schema, fixture.id, &DecodeOptions { strict: true }).unwrap();
         assert_eq!(decoded.strict, [], "{}", fixture.name);

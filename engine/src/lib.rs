@@ -105,4 +105,4 @@ pub use repair::{repair, Repaired};
 pub use revision::{At, Revision};
 pub use stats::{Distribution, FamilyStats, Stats, BUCKETS};
 pub use transaction::{Condition, Transaction};
-pub use verify::{verify, Fault, Verified};
+pub use verify::{verify, Finding, Verified};

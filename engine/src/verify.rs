@@ -22,7 +22,7 @@ use crate::watermark;
 
 /// Something that is wrong with the stored data.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct Finding {
     /// The key that it concerns, as far as that is known.
     pub key: Option<Bytes>,
     /// The revision that it concerns, as far as that is known.
@@ -31,7 +31,7 @@ pub struct Fault {
     pub reason: String,
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.key {
             Some(key) => write!(f, "key {}", record::printable(key))?,
@@ -49,33 +49,33 @@ impl std::fmt::Display for Fault {
 pub struct Verified {
     /// Entries of all column families.
     pub entries: u64,
-    /// Faults found.
-    pub faults: u64,
+    /// Findings found.
+    pub findings: u64,
     /// Newest revision, as far as it could be read.
     pub revision: Revision,
 }
 
 /// Checks the data directory `dir`, which must not be open: every checksum of every record and block, and
-/// that log, versions and deadlines agree with each other. Changes nothing. Calls `fault` for each
-/// fault and `progress` now and then.
+/// that log, versions and deadlines agree with each other. Changes nothing. Calls `finding` for each
+/// finding and `progress` now and then.
 ///
 /// # Errors
 /// [`Error::Locked`], [`Error::Foreign`], [`Error::FormatVersion`] or [`Error::Io`] when the directory cannot be looked at.
-/// Damage is no error but a fault.
+/// Damage is no error but a finding.
 pub fn verify(
     dir: impl AsRef<Path>,
     mut progress: impl FnMut(Progress),
-    mut fault: impl FnMut(Fault),
+    mut finding: impl FnMut(Finding),
 ) -> Result<Verified> {
     let mut verified = Verified::default();
-    let mut count = |found: Fault| {
-        verified.faults += 1;
-        fault(found);
+    let mut count = |found: Finding| {
+        verified.findings += 1;
+        finding(found);
     };
     let store = match Store::open_to_look(&Options::new(dir.as_ref())) {
         Ok(store) => Arc::new(store),
         Err(error @ (Error::Rocks { .. } | Error::Corrupt { .. })) => {
-            count(Fault {
+            count(Finding {
                 key: None,
                 revision: None,
                 reason: format!("the database cannot be opened: {error}"),
@@ -89,7 +89,7 @@ pub fn verify(
         pinned: store.pin(),
         floor: Revision::ZERO,
         head: Revision::ZERO,
-        fault: &mut count,
+        finding: &mut count,
         progress: &mut progress,
         done: Progress { done: 0, total },
         reported: HashSet::new(),
@@ -110,7 +110,7 @@ struct Check<'a> {
     pinned: Pinned,
     floor: Revision,
     head: Revision,
-    fault: &'a mut dyn FnMut(Fault),
+    finding: &'a mut dyn FnMut(Finding),
     progress: &'a mut dyn FnMut(Progress),
     done: Progress,
     /// RocksDB's errors that were reported: every read of a damaged block returns the same one.
@@ -127,7 +127,7 @@ impl Check<'_> {
     fn run(&mut self, store: &Store) {
         if let Err(reason) = tables::check(store.db()) {
             self.reported.insert(reason.clone());
-            (self.fault)(Fault { key: None, revision: None, reason: format!("table files: {reason}") });
+            (self.finding)(Finding { key: None, revision: None, reason: format!("table files: {reason}") });
         }
         match self.pinned.revision(meta::FLOOR) {
             Ok(floor) => self.floor = floor,
@@ -207,7 +207,7 @@ impl Check<'_> {
 
     fn check_current(&self, key: &[u8], value: &[u8]) -> Result<()> {
         let (header, _) = record::check(key, value)?;
-        let corrupt = |reason| Err(fault_of(key, header.mod_revision, reason));
+        let corrupt = |reason| Err(corrupt_record(key, header.mod_revision, reason));
         if header.mod_revision > self.head {
             return corrupt("the record is newer than the log");
         }
@@ -240,7 +240,11 @@ impl Check<'_> {
             None => Revision::ZERO,
         };
         if newest <= revision {
-            return Err(fault_of(&key, revision, "the record is filed as superseded and is the newest"));
+            return Err(corrupt_record(
+                &key,
+                revision,
+                "the record is filed as superseded and is the newest",
+            ));
         }
         Ok(())
     }
@@ -252,11 +256,11 @@ impl Check<'_> {
         // Relaxed transactions leave gaps, a restore only below the floor.
         let is_dense = self.pinned.revision(meta::RESERVED)? <= self.floor;
         if is_dense && after.is_some_and(|after| after >= self.floor && after.next() != entry.revision) {
-            return Err(fault_of(b"", entry.revision, "the log has a gap before this revision"));
+            return Err(corrupt_record(b"", entry.revision, "the log has a gap before this revision"));
         }
         for operation in entry.operations {
             let Some(version) = read::version(&self.pinned, &operation.key, entry.revision)? else {
-                return Err(fault_of(
+                return Err(corrupt_record(
                     &operation.key,
                     entry.revision,
                     "the log names a version that is missing",
@@ -267,11 +271,11 @@ impl Check<'_> {
                 || header.version != operation.version
                 || header.create_revision != operation.create_revision
             {
-                return Err(fault_of(&operation.key, entry.revision, "log and record disagree"));
+                return Err(corrupt_record(&operation.key, entry.revision, "log and record disagree"));
             }
             let superseded = operation.superseded;
             if superseded.is_set() && read::version(&self.pinned, &operation.key, superseded)?.is_none() {
-                return Err(fault_of(&operation.key, superseded, "a superseded version is missing"));
+                return Err(corrupt_record(&operation.key, superseded, "a superseded version is missing"));
             }
         }
         Ok(())
@@ -292,21 +296,21 @@ impl Check<'_> {
         if agrees {
             Ok(())
         } else {
-            Err(fault_of(key, revision, "a deadline is filed that the record does not have"))
+            Err(corrupt_record(key, revision, "a deadline is filed that the record does not have"))
         }
     }
 
     fn report(&mut self, error: Error) {
         let found = match error {
-            Error::Corrupt { key, revision, reason } => Fault {
+            Error::Corrupt { key, revision, reason } => Finding {
                 key: Some(key),
                 revision: revision.is_set().then_some(revision),
                 reason: reason.to_owned(),
             },
             Error::Rocks { source } if self.was_reported(source.as_ref()) => return,
-            other => Fault { key: None, revision: None, reason: other.to_string() },
+            other => Finding { key: None, revision: None, reason: other.to_string() },
         };
-        (self.fault)(found);
+        (self.finding)(found);
     }
 
     /// Whether that error of RocksDB was reported before; records it.
@@ -320,10 +324,10 @@ impl Check<'_> {
             return;
         }
         let reason = format!("column family {}: {error}", family.name());
-        (self.fault)(Fault { key: None, revision: None, reason });
+        (self.finding)(Finding { key: None, revision: None, reason });
     }
 }
 
-fn fault_of(key: &[u8], revision: Revision, reason: &'static str) -> Error {
+fn corrupt_record(key: &[u8], revision: Revision, reason: &'static str) -> Error {
     Error::Corrupt { key: Bytes::copy_from_slice(key), revision, reason }
 }

@@ -412,7 +412,7 @@ fn keys_expire_by_an_ordinary_deletion() {
     assert_eq!((renewed.value.as_ref(), renewed.expires_at_ms), (&b"for good"[..], None));
     drop((feed, engine));
     // No deadline is left behind.
-    let mut faults = 0;
-    plinth_engine::verify(dir.path(), |_| {}, |_| faults += 1).unwrap();
-    assert_eq!(faults, 0);
+    let mut findings = 0;
+    plinth_engine::verify(dir.path(), |_| {}, |_| findings += 1).unwrap();
+    assert_eq!(findings, 0);
 }

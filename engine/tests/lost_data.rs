@@ -114,9 +114,9 @@ fn damage_in_the_middle_of_the_log_is_an_error() {
         std::fs::write(&wal, &damaged).unwrap();
         let opened = Engine::open(small(dir.path()));
         assert!(matches!(opened, Err(Error::Corrupt { .. } | Error::Rocks { .. })), "bit {bit}");
-        let mut faults = 0;
-        verify(dir.path(), |_| {}, |_| faults += 1).unwrap();
-        assert!(faults > 0, "bit {bit}");
+        let mut findings = 0;
+        verify(dir.path(), |_| {}, |_| findings += 1).unwrap();
+        assert!(findings > 0, "bit {bit}");
     }
     std::fs::write(&wal, &sound).unwrap();
     assert!(Engine::open(small(dir.path())).is_ok());
@@ -200,10 +200,10 @@ fn flipped_bits_in_tables_are_never_served() {
         damaged[byte as usize] ^= 1 << (bit % 8);
         std::fs::write(&tables[file], &damaged).unwrap();
 
-        let mut faults = Vec::new();
-        verify(live.path(), |_| {}, |fault| faults.push(fault)).unwrap();
+        let mut findings = Vec::new();
+        verify(live.path(), |_| {}, |finding| findings.push(finding)).unwrap();
         let readable = reads_are_right(live.path(), &model);
-        if faults.is_empty() {
+        if findings.is_empty() {
             assert!(readable, "byte {byte} of {:?}: verify sees nothing", tables[file]);
             harmless += 1;
         } else {
@@ -212,7 +212,7 @@ fn flipped_bits_in_tables_are_never_served() {
         // Opening may have added files; what was there before is put back.
         std::fs::write(&tables[file], &sound).unwrap();
     }
-    assert!(seen > harmless * 3, "{seen} faults seen, {harmless} bits mattered to nobody");
+    assert!(seen > harmless * 3, "{seen} findings seen, {harmless} bits mattered to nobody");
 }
 
 /// Flips bits of an archive, each bit of its head and end and one of every other byte: no restore succeeds, and none leaves a directory

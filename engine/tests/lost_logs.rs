@@ -123,8 +123,8 @@ fn every_lost_file_of_a_closed_store_is_found() {
             let is_table = name.ends_with(".sst");
             let refused = if is_table && what.ends_with("zeros") {
                 // Read when it is needed; then it is an error.
-                let mut faults = 0;
-                assert!(verify(dir.path(), |_| {}, |_| faults += 1).is_err() || faults > 0, "{what}");
+                let mut findings = 0;
+                assert!(verify(dir.path(), |_| {}, |_| findings += 1).is_err() || findings > 0, "{what}");
                 continue;
             } else {
                 open_complete(dir.path(), head, &what)
@@ -184,8 +184,8 @@ fn every_lost_log_of_a_killed_store_is_found() {
                     let gone = gone.filter(|path| path.extension().is_some() && !is_message_log(path));
                     let gone: Vec<_> = gone.collect();
                     assert!(gone.is_empty(), "{what}: removed {gone:?}");
-                    let mut faults = 0;
-                    assert!(verify(&dir, |_| {}, |_| faults += 1).is_err() || faults > 0, "{what}");
+                    let mut findings = 0;
+                    assert!(verify(&dir, |_| {}, |_| findings += 1).is_err() || findings > 0, "{what}");
                 }
             }
         }
@@ -404,9 +404,9 @@ fn a_gap_in_the_log_is_an_error_of_the_feed() {
         let mut behind = engine.subscribe(Subscribe::new(KeyRange::all()).after(Revision::new(12))).unwrap();
         assert_eq!(common::drain(&mut behind, head).len(), 18);
         drop((feed, behind, engine));
-        let mut faults = 0;
-        verify(dir.path(), |_| {}, |_| faults += 1).unwrap();
-        assert!(faults > 0);
+        let mut findings = 0;
+        verify(dir.path(), |_| {}, |_| findings += 1).unwrap();
+        assert!(findings > 0);
     }
 }
 
@@ -509,7 +509,7 @@ fn a_damaged_block_hides_nothing_of_other_tables() {
         bytes[20] ^= 0x55;
         fs::write(dir.path().join("db").join(table.file_name().unwrap()), bytes).unwrap();
         let mut blocks = Vec::new();
-        verify(dir.path(), |_| {}, |fault| blocks.extend(fault.key.is_none().then_some(fault.reason)))
+        verify(dir.path(), |_| {}, |finding| blocks.extend(finding.key.is_none().then_some(finding.reason)))
             .unwrap();
         assert_eq!(blocks.len(), 1, "a line for a damaged block: {blocks:#?}");
         let done = repair(dir.path(), true, |_| {}, |_| {}).unwrap();

@@ -166,8 +166,8 @@ fn each_of_three_logs_is_missed() {
             }
             let [logs, tables] = [wal_files(&dir), table_files(&dir)];
             assert!(Engine::open(Options::new(&dir)).is_err(), "{what}: opened");
-            let mut faults = 0;
-            assert!(verify(&dir, |_| {}, |_| faults += 1).is_err() || faults > 0, "{what}: no fault");
+            let mut findings = 0;
+            assert!(verify(&dir, |_| {}, |_| findings += 1).is_err() || findings > 0, "{what}: no finding");
             assert!(logs.iter().all(|log| log.exists()), "{what}: a refused start removed a log");
             assert_eq!(table_files(&dir), tables, "{what}: a refused start changed tables");
 

@@ -194,7 +194,7 @@ fn a_store_of_the_version_before_opens_with_all_that_it_holds() {
     let there = dump(&engine, &KeyRange::all(), At::Latest);
     assert_eq!(there.keys().filter(|key| String::from_utf8_lossy(key).contains("/old-")).count(), 29);
     drop((feed, engine));
-    verify(dir.path(), |_| {}, |fault| panic!("{fault}")).unwrap();
+    verify(dir.path(), |_| {}, |finding| panic!("{finding}")).unwrap();
     assert_eq!(Engine::open(Options::new(dir.path())).unwrap().current_revision(), head);
     // Without its only log there is nothing in it, which is no empty store.
     let dir = scratch();

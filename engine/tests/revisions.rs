@@ -108,9 +108,9 @@ fn a_store_beyond_the_highest_revision_is_refused() {
         fs::remove_file(dir.path().join("WATERMARK")).unwrap();
         let opened = Engine::open(Options::new(dir.path())).map(|_| ());
         assert!(matches!(opened, Err(Error::Corrupt { .. })), "{family}: {opened:?}");
-        let mut faults = 0;
-        let verified = verify(dir.path(), |_| {}, |_| faults += 1);
-        assert!(verified.is_err() || faults > 0, "{family}");
+        let mut findings = 0;
+        let verified = verify(dir.path(), |_| {}, |_| findings += 1);
+        assert!(verified.is_err() || findings > 0, "{family}");
     }
 }
 

@@ -45,8 +45,8 @@ async fn lead(server: &Arc<Server>) {
         let registry = registries.borrow_and_update().clone();
         match settle(server, &registry, first).await {
             Ok(()) => first = false,
-            Err(fault) => {
-                tracing::debug!(%fault, "APIServices are written again");
+            Err(error) => {
+                tracing::debug!(%error, "APIServices are written again");
                 tokio::time::sleep(RETRY).await;
                 continue;
             }
@@ -85,7 +85,7 @@ async fn settle(server: &Arc<Server>, registry: &Registry, first: bool) -> Resul
     for (name, object) in live.iter().filter(|(name, object)| gone(name, object)) {
         let cx = Context::internal(server, RESOURCE, "", name, Verb::Delete)?;
         match delete::delete_one(&cx, "Background", metadata::text(object, "uid"), None).await {
-            Err(fault) if !matches!(fault.code, 404 | 409) => return Err(fault),
+            Err(error) if !matches!(error.code, 404 | 409) => return Err(error),
             _ => {}
         }
     }

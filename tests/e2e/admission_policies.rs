@@ -141,7 +141,7 @@ async fn policies_decide_by_their_expressions() {
     assert_eq!(call(&client, Method::DELETE, &format!("{maps}/kept"), None).await.0, 422);
     assert_eq!(call(&client, Method::DELETE, &format!("{maps}/plain"), None).await.0, 200);
 
-    // A policy that ignores failures ignores faults, not refusals.
+    // A policy that ignores failures ignores errors, not refusals.
     let path = format!("{CONFIGURATIONS}/validatingadmissionpolicies/{name}");
     let (_, mut stored) = call(&client, Method::GET, &path, None).await;
     stored["spec"]["failurePolicy"] = json!("Ignore");

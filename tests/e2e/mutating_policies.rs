@@ -71,7 +71,7 @@ async fn policies_change_objects() {
         // What a failed test guards is not done, which is no failure.
         ("tested", json!([patch("[JSONPatch{op: 'test', path: '/data/x', value: '9'}, JSONPatch{op: 'remove', path: '/data/x'}]")]), json!({}), Ok(x1.clone())),
         ("none", json!([apply("Object{}"), patch("[JSONPatch{}].filter(p, false)")]), json!({}), Ok(x1.clone())),
-        ("fault", json!([apply("Object{data: {'a': object.nope}}")]), json!({}), Err("expression 'Object{data: {'a': object.nope}}' resulted in error: no such key: nope")),
+        ("error", json!([apply("Object{data: {'a': object.nope}}")]), json!({}), Err("expression 'Object{data: {'a': object.nope}}' resulted in error: no such key: nope")),
         ("forgiven", json!([apply("Object{data: {'a': object.nope}}"), apply("Object{data: {'b': 'c'}}")]), json!({"failurePolicy": "Ignore"}), Ok(json!({"x": "1", "b": "c"}))),
         ("misnamed", json!([apply("Object{metadata: Object.spec{labels: {'a': 'b'}}}")]), json!({}), Err("type mismatch: unexpected type name \"Object.spec\", expected \"Object.metadata\", which matches field name path from root Object type")),
         ("unknown", json!([apply("Object{nope: 1}")]), json!({}), Err("error applying patch: failed to convert patch object to typed object: .nope: field not declared in schema")),

@@ -330,7 +330,7 @@ async fn a_write_goes_on_without_its_client_and_is_recorded() {
     for write in writes {
         write.abort();
         let outcome = write.await;
-        assert!(outcome.is_err_and(|fault| fault.is_cancelled()), "no write is answered");
+        assert!(outcome.is_err_and(|error| error.is_cancelled()), "no write is answered");
     }
     // Once this is answered the server has seen the resets.
     client.must(&Call::get("/api/v1/namespaces/default")).await.expect("an answer");

@@ -132,7 +132,7 @@ impl Environment {
     }
 
     /// Declares that there may be variables made by expressions, so that naming one that there is not is a
-    /// fault of a field.
+    /// error of a field.
     pub fn composed(mut self) -> Environment {
         self.declare_made();
         self
@@ -152,7 +152,7 @@ impl Environment {
     }
 
     /// Adds `variables.name`, which the expression makes; expressions that are compiled later can name it. One that does not
-    /// compile is added too: to look at it is a fault.
+    /// compile is added too: to look at it is a error.
     ///
     /// # Errors
     /// What is wrong with the expression.
@@ -188,7 +188,7 @@ impl Environment {
         let variables: Vec<(&str, Type)> =
             self.variables.iter().map(|v| (v.name.as_str(), v.of_type.clone())).collect();
         let program = Program::compile_with(source, &variables, None, self.messages);
-        let program = program.map_err(|fault| match fault {
+        let program = program.map_err(|error| match error {
             Fault::Compilation(why) => format!("compilation failed: {why}"),
             Fault::Instantiation(why) => format!("program instantiation failed: {why}"),
         })?;

@@ -20,7 +20,7 @@
 //!
 //! # Errors
 //! What is wrong with an expression is upstream's text with places: a `String` from [`Environment::compile`],
-//! [`FieldError`](plinth_codec::field::FieldError)s from [`Rule::faults`] and [`Rules::faults`]. An evaluation that fails is a value
+//! [`FieldError`](plinth_codec::field::FieldError)s from [`Rule::errors`] and [`Rules::errors`]. An evaluation that fails is a value
 //! of its caller too: text from [`Expression::evaluate`], [`Verdict::errors`] from [`Rules::evaluate`]. Time and memory of
 //! an evaluation are bounded by its [`Budget`], whatever expression and data are.
 //!
@@ -55,7 +55,7 @@
 //!
 //! let rule = Rule { rule: "self.min <= self.max".into(), ..Rule::default() };
 //! let rules = Rules::compile(&[rule], schema, &declared);
-//! assert_eq!(rules.faults("schema", Some(1), None, &mut SchemaCost::default()), []);
+//! assert_eq!(rules.errors("schema", Some(1), None, &mut SchemaCost::default()), []);
 //!
 //! let object = tree!({ "min": 3i64, "max": 1i64 });
 //! let verdict = rules.evaluate("spec", &object, None, &mut || false, &mut Budget::default());
@@ -76,7 +76,7 @@
 //! | `library` | the functions |
 //! | `message` | objects that are made by name: `Object{…}`, `JSONPatch{…}` |
 //! | `expression` | expressions over variables that the caller names: conditions, policies |
-//! | `rules` | the rules of one schema node: faults, messages, evaluation |
+//! | `rules` | the rules of one schema node: errors, messages, evaluation |
 //! | `limits` | bounds of cost and size |
 
 #![warn(unreachable_pub)]

@@ -92,32 +92,32 @@ fn go_type(value: &Val<'_>) -> &'static str {
 const MAX_PARTS: usize = 1_000_000;
 
 /// What is wrong with the names of the parts below a value that stands at `path`.
-fn misnamed(value: &Val<'_>, path: &str, faults: &mut Vec<String>) {
+fn misnamed(value: &Val<'_>, path: &str, errors: &mut Vec<String>) {
     plinth_codec::value::level(|| match value {
         Val::Message(message) => {
             if message.name != path {
-                faults.push(format!(
+                errors.push(format!(
                     "unexpected type name {}, expected {}, which matches field name path from root Object type",
                     quoted(&message.name),
                     quoted(path)
                 ));
             }
             for (field, value) in &message.fields {
-                misnamed(value, &format!("{path}.{field}"), faults);
+                misnamed(value, &format!("{path}.{field}"), errors);
             }
         }
-        Val::List(list) => list.iter().for_each(|value| misnamed(&value, path, faults)),
-        Val::Map(map) => map.iter().for_each(|(_, value)| misnamed(&value, path, faults)),
+        Val::List(list) => list.iter().for_each(|value| misnamed(&value, path, errors)),
+        Val::Map(map) => map.iter().for_each(|(_, value)| misnamed(&value, path, errors)),
         _ => {}
     });
 }
 
 fn check_names(message: &Message<'_>, value: &Val<'_>) -> Result<(), String> {
-    let mut faults = Vec::new();
-    misnamed(value, &message.name, &mut faults);
-    match faults.is_empty() {
+    let mut errors = Vec::new();
+    misnamed(value, &message.name, &mut errors);
+    match errors.is_empty() {
         true => Ok(()),
-        false => Err(format!("type mismatch: {}", faults.join("\n"))),
+        false => Err(format!("type mismatch: {}", errors.join("\n"))),
     }
 }
 
@@ -179,7 +179,7 @@ struct Data {
 }
 
 impl Data {
-    /// `path` leads to the value, and on an error to the one that is at fault.
+    /// `path` leads to the value, and on an error to the one that is at error.
     fn value(&mut self, value: &Val<'_>, path: &mut String) -> Result<Value, String> {
         self.left = self.left.checked_sub(1).ok_or("too many parts")?;
         let depth = path.len();
@@ -366,12 +366,12 @@ mod tests {
     #[test]
     fn other_expressions_make_nothing_by_name() {
         let environment = Environment::default().with("object", VariableType::Any);
-        for (source, fault) in [
+        for (source, error) in [
             ("Object{} == Object{}", "undeclared reference to 'Object'"),
             ("jsonpatch.escapeKey('a') == 'a'", "undeclared reference to 'jsonpatch'"),
         ] {
             let found = environment.compile(source, &[Output::Bool]).err().unwrap_or_default();
-            assert!(found.contains(fault), "{source}: {found}");
+            assert!(found.contains(error), "{source}: {found}");
         }
     }
 

@@ -63,28 +63,28 @@ impl Rule {
 
     /// What is wrong with the entry besides its expressions. `path` leads to the entry
     /// (`….x-kubernetes-validations[0]`), `schema` is the node that it stands at.
-    pub fn faults<S: SchemaNode>(&self, path: impl Display, schema: S) -> Vec<FieldError> {
-        let mut faults = Vec::new();
+    pub fn errors<S: SchemaNode>(&self, path: impl Display, schema: S) -> Vec<FieldError> {
+        let mut errors = Vec::new();
         let at = |member: &str| format!("{path}.{member}");
         let (rule, message) = (self.rule.trim(), self.message.trim());
         let message_value = Value::from(self.message.clone());
         if rule.is_empty() {
-            faults.push(FieldError::required(at("rule"), "rule is not specified"));
+            errors.push(FieldError::required(at("rule"), "rule is not specified"));
         } else if !self.message.is_empty() && message.is_empty() {
-            faults.push(FieldError::invalid(at("message"), &message_value, "must be non-empty if specified"));
+            errors.push(FieldError::invalid(at("message"), &message_value, "must be non-empty if specified"));
         } else if has_line_break(message) {
-            faults.push(FieldError::invalid(at("message"), &message_value, "must not contain line breaks"));
+            errors.push(FieldError::invalid(at("message"), &message_value, "must not contain line breaks"));
         } else if has_line_break(rule) && message.is_empty() {
             let why = "message must be specified if rule contains line breaks";
-            faults.push(FieldError::required(at("message"), why));
+            errors.push(FieldError::required(at("message"), why));
         }
         if !self.message_expression.is_empty() && self.message_expression.trim().is_empty() {
             let why = "messageExpression must be non-empty if specified";
-            faults.push(FieldError::required(at("messageExpression"), why));
+            errors.push(FieldError::required(at("messageExpression"), why));
         }
         if !self.reason.is_empty() && REASONS.iter().all(|(name, _)| *name != self.reason) {
             let supported = REASONS.map(|(name, _)| name);
-            faults.push(FieldError::not_supported(
+            errors.push(FieldError::not_supported(
                 at("reason"),
                 &Value::from(self.reason.clone()),
                 &supported,
@@ -94,16 +94,16 @@ impl Rule {
             let value = Value::from(self.field_path.clone());
             let invalid = |why| FieldError::invalid(at("fieldPath"), &value, why);
             if self.field_path.trim().is_empty() {
-                faults.push(invalid("must be non-empty if specified"));
+                errors.push(invalid("must be non-empty if specified"));
             }
             if has_line_break(&self.field_path) {
-                faults.push(invalid("must not contain line breaks"));
+                errors.push(invalid("must not contain line breaks"));
             }
             if field_path(&self.field_path, schema, true).is_err() {
-                faults.push(invalid("must be a valid path"));
+                errors.push(invalid("must be a valid path"));
             }
         }
-        faults
+        errors
     }
 
     /// What errors show of the rule.
@@ -121,8 +121,8 @@ impl Rule {
         }
     }
 
-    /// The fault of one of the expressions: upstream shows the whole entry, under the names of its own structure.
-    fn fault(&self, path: String, why: &str) -> FieldError {
+    /// The error of one of the expressions: upstream shows the whole entry, under the names of its own structure.
+    fn error(&self, path: String, why: &str) -> FieldError {
         let reason = match self.reason.as_str() {
             "" => "null".to_owned(),
             reason => go_json(reason),
@@ -161,7 +161,7 @@ pub struct Rules {
 struct Compiled {
     rule: Rule,
     reason: Reason,
-    /// `Err` has the text of the fault; an empty rule is neither.
+    /// `Err` has the text of the error; an empty rule is neither.
     program: Option<Result<Program, String>>,
     message: Option<Result<Program, String>>,
     uses_old_self: bool,
@@ -187,7 +187,7 @@ pub struct SchemaCost {
 }
 
 impl SchemaCost {
-    /// Nothing yet. With `lets_pass`, single expressions that cost too much are no fault: the schema was there before. All
+    /// Nothing yet. With `lets_pass`, single expressions that cost too much are no error: the schema was there before. All
     /// together must still cost no more than they may.
     pub fn new(lets_pass: bool) -> SchemaCost {
         SchemaCost { lets_pass, ..SchemaCost::default() }
@@ -203,17 +203,17 @@ impl SchemaCost {
         self.most_expensive.truncate(4);
     }
 
-    /// The faults when all rules together may cost too much. `path` leads to the schema's root.
-    pub fn faults(&self, path: impl Display) -> Vec<FieldError> {
+    /// The errors when all rules together may cost too much. `path` leads to the schema's root.
+    pub fn errors(&self, path: impl Display) -> Vec<FieldError> {
         if self.total <= ESTIMATED_SCHEMA_LIMIT {
             return Vec::new();
         }
         let why = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
-        let mut faults: Vec<_> =
+        let mut errors: Vec<_> =
             self.most_expensive.iter().map(|(_, path)| FieldError::forbidden(path, why)).collect();
         let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
-        faults.push(FieldError::forbidden(path, exceeds(what, self.total, ESTIMATED_SCHEMA_LIMIT)));
-        faults
+        errors.push(FieldError::forbidden(path, exceeds(what, self.total, ESTIMATED_SCHEMA_LIMIT)));
+        errors
     }
 }
 
@@ -235,13 +235,13 @@ fn exceeds(what: &str, cost: u64, limit: u64) -> String {
 pub struct Verdict {
     /// Why the value is refused.
     pub errors: Vec<FieldError>,
-    /// Faults that the value had before and that are let pass.
+    /// Errors that the value had before and that are let pass.
     pub warnings: Vec<FieldError>,
 }
 
 impl Rules {
-    /// Compiles the rules of a node. `declared` is the declaration of the node's schema. Faults of expressions are
-    /// kept: [`Rules::faults`] tells them, and evaluation reports them as errors.
+    /// Compiles the rules of a node. `declared` is the declaration of the node's schema. Errors of expressions are
+    /// kept: [`Rules::errors`] tells them, and evaluation reports them as errors.
     pub fn compile<S: SchemaNode>(rules: &[Rule], schema: S, declared: &Declared) -> Rules {
         let rules = rules.iter().map(|rule| compile(rule, schema, declared)).collect();
         Rules { rules, schema_type: SmolStr::new(schema.schema_type()), declared: declared.clone() }
@@ -255,20 +255,20 @@ impl Rules {
     /// What is wrong with the expressions. `path` leads to the schema node, `cardinality` is how often its data can
     /// exist (see [`super::child_cardinality`]), `uncorrelatable` the path of the list or map below which old and new values have no
     /// known relation. The estimated costs are added to `cost`.
-    pub fn faults(
+    pub fn errors(
         &self,
         path: impl Display,
         cardinality: Option<u64>,
         uncorrelatable: Option<&str>,
         cost: &mut SchemaCost,
     ) -> Vec<FieldError> {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         let cardinality = cardinality.unwrap_or_else(|| self.declared.max_cardinality());
         for (i, compiled) in self.rules.iter().enumerate() {
             let at = |member: &str| format!("{path}.x-kubernetes-validations[{i}].{member}");
-            let mut estimated = |member: &str, what: &str, estimate: u64, faults: &mut Vec<FieldError>| {
+            let mut estimated = |member: &str, what: &str, estimate: u64, errors: &mut Vec<FieldError>| {
                 if estimate > ESTIMATED_RULE_LIMIT && !cost.lets_pass {
-                    faults.push(FieldError::forbidden(
+                    errors.push(FieldError::forbidden(
                         at(member),
                         exceeds(what, estimate, ESTIMATED_RULE_LIMIT),
                     ));
@@ -276,15 +276,15 @@ impl Rules {
                 cost.observe(at(member), estimate);
             };
             let estimate = compiled.estimated_cost().saturating_mul(cardinality);
-            estimated("rule", "estimated rule cost", estimate, &mut faults);
+            estimated("rule", "estimated rule cost", estimate, &mut errors);
             if let Some(Err(why)) = &compiled.program {
-                faults.push(compiled.rule.fault(at("rule"), why));
+                errors.push(compiled.rule.error(at("rule"), why));
             }
             match &compiled.message {
-                Some(Err(why)) => faults.push(compiled.rule.fault(at("messageExpression"), why)),
+                Some(Err(why)) => errors.push(compiled.rule.error(at("messageExpression"), why)),
                 Some(Ok(message)) => {
                     let what = "estimated messageExpression cost";
-                    estimated("messageExpression", what, message.estimated_cost(), &mut faults);
+                    estimated("messageExpression", what, message.estimated_cost(), &mut errors);
                 }
                 None => {}
             }
@@ -293,7 +293,7 @@ impl Rules {
                     let why = format!(
                         "oldSelf cannot be used on the uncorrelatable portion of the schema within {within}"
                     );
-                    faults.push(FieldError::invalid(
+                    errors.push(FieldError::invalid(
                         at("rule"),
                         &Value::from(compiled.rule.rule.clone()),
                         why,
@@ -301,16 +301,16 @@ impl Rules {
                 }
                 (false, _, Some(optional)) => {
                     let why = "may not be set if oldSelf is not used in rule";
-                    faults.push(FieldError::invalid(at("optionalOldSelf"), &Value::Bool(optional), why));
+                    errors.push(FieldError::invalid(at("optionalOldSelf"), &Value::Bool(optional), why));
                 }
                 _ => {}
             }
         }
-        faults
+        errors
     }
 
     /// Evaluates the rules of a value that is not null. `old` is the value that it replaces, if there is one that
-    /// corresponds. `unchanged` is asked at most once, when a rule failed: true lets the fault pass with a warning,
+    /// corresponds. `unchanged` is asked at most once, when a rule failed: true lets the error pass with a warning,
     /// unless the rule looks at the old value. Once the budget is used up no further rule is evaluated. Work is
     /// bounded by the budget, whatever the rules and data.
     pub fn evaluate(
@@ -394,17 +394,17 @@ impl Rules {
                 below => join(&path.to_string(), below),
             };
             let mut stop = false;
-            let fault = match message(compiled, &variables, budget) {
-                Ok(Some(text)) => self.fault(&at, value, &text, compiled.reason),
-                Ok(None) => self.fault(&at, value, &rule.default_message(), compiled.reason),
+            let error = match message(compiled, &variables, budget) {
+                Ok(Some(text)) => self.error(&at, value, &text, compiled.reason),
+                Ok(None) => self.error(&at, value, &rule.default_message(), compiled.reason),
                 Err(why) => {
                     stop = true;
                     FieldError::invalid(&at, &schema_type, why)
                 }
             };
             match !compiled.uses_old_self && unchanged.get() {
-                true => verdict.warnings.push(fault),
-                false => verdict.errors.push(fault),
+                true => verdict.warnings.push(error),
+                false => verdict.errors.push(error),
             }
             if stop {
                 budget.exhaust();
@@ -414,7 +414,7 @@ impl Rules {
         verdict
     }
 
-    fn fault(&self, path: &str, value: &Value, why: &str, reason: Reason) -> FieldError {
+    fn error(&self, path: &str, value: &Value, why: &str, reason: Reason) -> FieldError {
         let omit = matches!(self.schema_type.as_str(), "object" | "array");
         match reason {
             Reason::Required => FieldError::required(path, why),
@@ -505,7 +505,7 @@ fn compile<S: SchemaNode>(rule: &Rule, schema: S, declared: &Declared) -> Compil
         _ => self_type.clone(),
     };
     let names = [("self", self_type), ("oldSelf", old_type)];
-    let program = Program::compile(&rule.rule, &names, Some(declared)).map_err(|fault| match fault {
+    let program = Program::compile(&rule.rule, &names, Some(declared)).map_err(|error| match error {
         Fault::Compilation(why) => format!("compilation failed: {why}"),
         Fault::Instantiation(why) => format!("program instantiation failed: {why}"),
     });
@@ -521,7 +521,7 @@ fn compile<S: SchemaNode>(rule: &Rule, schema: S, declared: &Declared) -> Compil
     }
     if !rule.message_expression.is_empty() {
         let program =
-            Program::compile(&rule.message_expression, &names, Some(declared)).map_err(|fault| match fault {
+            Program::compile(&rule.message_expression, &names, Some(declared)).map_err(|error| match error {
                 Fault::Compilation(why) => format!("messageExpression compilation failed: {why}"),
                 Fault::Instantiation(why) => format!("messageExpression instantiation failed: {why}"),
             });

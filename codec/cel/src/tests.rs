@@ -1,5 +1,5 @@
 //! Against what kube-apiserver v1.36.2 answered: `tests/reference.json` has expressions with the value (`true`, `false` or the
-//! error), the fault of the definition (empty when it is accepted) and the estimated cost (1 for at most 1, -1 for
+//! error), the error of the definition (empty when it is accepted) and the estimated cost (1 for at most 1, -1 for
 //! more than a billion), all over one schema and object.
 
 use std::collections::BTreeSet;
@@ -40,19 +40,19 @@ fn compiled(rules: &[Rule], schema: &Value) -> (Rules, Declared) {
     (Rules::compile(rules, JsonSchema(schema), &declared), declared)
 }
 
-/// The first fault of a rule's expression, as the definition would be refused with it; without the entry that it shows.
-fn fault(text: &str, schema: &Value) -> String {
+/// The first error of a rule's expression, as the definition would be refused with it; without the entry that it shows.
+fn error(text: &str, schema: &Value) -> String {
     let (rules, _) = compiled(&[rule(text)], schema);
-    let faults = rules.faults("x", Some(1), None, &mut SchemaCost::default());
-    let fault = faults.iter().find(|f| f.reason == plinth_codec::field::Reason::Invalid);
-    let message = fault.map(|f| f.message.clone()).unwrap_or_default();
+    let errors = rules.errors("x", Some(1), None, &mut SchemaCost::default());
+    let error = errors.iter().find(|f| f.reason == plinth_codec::field::Reason::Invalid);
+    let message = error.map(|f| f.message.clone()).unwrap_or_default();
     message.split_once("}: ").map_or(message.clone(), |(_, why)| why.to_owned())
 }
 
 fn value_of(text: &str, schema: &Value, object: &Value) -> String {
-    let fault = fault(text, schema);
-    if !fault.is_empty() {
-        return fault;
+    let error = error(text, schema);
+    if !error.is_empty() {
+        return error;
     }
     let (rules, _) = compiled(&[rule(text)], schema);
     let verdict = rules.evaluate("", object, None, &mut || false, &mut Budget::default());
@@ -110,13 +110,13 @@ fn values_are_those_of_the_reference() {
 }
 
 #[test]
-fn faults_are_those_of_the_reference() {
+fn errors_are_those_of_the_reference() {
     let reference = reference();
     let schema = reference.get("schema").unwrap();
     let mut differences = Vec::new();
-    for (text, expected) in rows(&reference, "faults") {
+    for (text, expected) in rows(&reference, "errors") {
         let expected = without_object_names(expected.as_str().unwrap());
-        let ours = fault(text, schema);
+        let ours = error(text, schema);
         if ours != expected {
             differences.push(format!("{text}\n   reference {expected:?}\n   ours      {ours:?}"));
         }
@@ -137,8 +137,8 @@ fn estimated_costs_are_those_of_the_reference() {
     for (text, expected) in rows(&reference, "costs") {
         let cost = match Program::compile(text, &names, Some(&declared)) {
             Ok(program) => program.estimated_cost(),
-            Err(fault) => {
-                differences.push(format!("{text}: {fault:?}"));
+            Err(error) => {
+                differences.push(format!("{text}: {error:?}"));
                 continue;
             }
         };
@@ -190,7 +190,7 @@ fn every_function_was_compared() {
 }
 
 fn evaluate(text: &str, limit: u64) -> (Result<String, String>, u64) {
-    let program = Program::compile(text, &[], None).unwrap_or_else(|fault| panic!("{text}: {fault:?}"));
+    let program = Program::compile(text, &[], None).unwrap_or_else(|error| panic!("{text}: {error:?}"));
     let (outcome, cost) = program.evaluate(&[], limit);
     (outcome.map(|v| format!("{v:?}")).map_err(|e| e.to_string()), cost)
 }
@@ -352,19 +352,19 @@ fn transition_rules_need_an_old_value_unless_it_is_optional() {
         let verdict = rules.evaluate("", &new, old, &mut || true, &mut Budget::default());
         assert_eq!(verdict.errors.len(), errors, "{rule:?} {old:?}");
     }
-    let faults = |rule: &Rule, within| {
+    let errors = |rule: &Rule, within| {
         let (rules, _) = compiled(std::slice::from_ref(rule), &schema);
-        let faults = rules.faults("s", Some(1), within, &mut SchemaCost::default());
-        faults.iter().map(ToString::to_string).collect::<Vec<_>>()
+        let errors = rules.errors("s", Some(1), within, &mut SchemaCost::default());
+        errors.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(
-        faults(&strict, Some("s.list")),
+        errors(&strict, Some("s.list")),
         ["s.x-kubernetes-validations[0].rule: Invalid value: \"self.replicas >= oldSelf.replicas\": oldSelf cannot be used on \
           the uncorrelatable portion of the schema within s.list"]
     );
     let useless = Rule { optional_old_self: Some(true), ..rule("self.replicas > 1") };
     assert_eq!(
-        faults(&useless, None),
+        errors(&useless, None),
         ["s.x-kubernetes-validations[0].optionalOldSelf: Invalid value: true: may not be set if oldSelf is not used in rule"]
     );
 }
@@ -390,15 +390,15 @@ fn expensive_rules_are_refused_with_their_factor() {
     let (rules, _) =
         compiled(&[rule("self.l.all(x, self.l.all(y, x == y))"), rule("self.l.all(x, x == 'a')")], &schema);
     let mut cost = SchemaCost::default();
-    let faults: Vec<String> =
-        rules.faults("root", Some(1), None, &mut cost).iter().map(ToString::to_string).collect();
+    let errors: Vec<String> =
+        rules.errors("root", Some(1), None, &mut cost).iter().map(ToString::to_string).collect();
     let advice = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are \
                   declared)";
     assert_eq!(
-        faults,
+        errors,
         [format!("root.x-kubernetes-validations[0].rule: Forbidden: estimated rule cost exceeds budget by factor of more than 100x {advice}")]
     );
-    let total: Vec<String> = cost.faults("root").iter().map(ToString::to_string).collect();
+    let total: Vec<String> = cost.errors("root").iter().map(ToString::to_string).collect();
     assert_eq!(
         total,
         [
@@ -433,11 +433,11 @@ fn entries_are_checked_before_their_expressions() {
         (r#"{"rule":"a","fieldPath":".nope"}"#, "e.fieldPath: Invalid value: \".nope\": must be a valid path"),
         (r#"{"rule":"a","fieldPath":"replicas"}"#, "e.fieldPath: Invalid value: \"replicas\": must be a valid path"),
     ] {
-        let faults = Rule::from_value(&tree(entry)).faults("e", JsonSchema(&schema));
-        assert_eq!(faults.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
+        let errors = Rule::from_value(&tree(entry)).errors("e", JsonSchema(&schema));
+        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
     }
     assert_eq!(
-        Rule::from_value(&tree(r#"{"rule":"a","fieldPath":".replicas"}"#)).faults("e", JsonSchema(&schema)),
+        Rule::from_value(&tree(r#"{"rule":"a","fieldPath":".replicas"}"#)).errors("e", JsonSchema(&schema)),
         []
     );
 }
@@ -601,8 +601,8 @@ fn expressions_say_what_they_make() {
         ("1", &[Output::Text, Output::Null], "must evaluate to one of [string null_type] but got int"),
         ("authorizer", &[Output::Any], ""),
     ];
-    for (source, outputs, fault) in rows {
+    for (source, outputs, error) in rows {
         let found = admission().compile(source, outputs).err().unwrap_or_default();
-        assert_eq!(found, fault, "{source}");
+        assert_eq!(found, error, "{source}");
     }
 }

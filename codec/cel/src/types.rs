@@ -13,7 +13,7 @@ use super::declare::Declared;
 pub(crate) enum Type {
     /// Checked when evaluated.
     Dyn,
-    /// Of an expression with a fault; fits everywhere, so that one fault is reported once.
+    /// Of an expression with a error; fits everywhere, so that one error is reported once.
     Error,
     Null,
     Bool,

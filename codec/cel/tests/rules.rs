@@ -18,13 +18,13 @@ use plinth_codec::{json, yaml, Value};
 use support::Random;
 
 #[test]
-fn mutated_rules_are_faults_or_verdicts_but_never_panics() {
+fn mutated_rules_are_errors_or_verdicts_but_never_panics() {
     let wanted = std::env::var("PLINTH_SMOKE_INPUTS").ok().and_then(|n| n.parse().ok()).unwrap_or(3_000u64);
     let mut random =
         Random::new(std::env::var("PLINTH_SMOKE_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1));
     let reference = json::parse(include_bytes!("../src/tests/reference.json")).unwrap();
     let mut seeds: Vec<Vec<u8>> = Vec::new();
-    for table in ["values", "faults", "costs"] {
+    for table in ["values", "errors", "costs"] {
         for row in reference.get(table).and_then(Value::as_array).unwrap() {
             seeds.push(row.as_array().unwrap()[0].as_str().unwrap().as_bytes().to_vec());
         }
@@ -82,10 +82,10 @@ fn compile_all(schema: JsonSchema<'_>, path: &str, cardinality: Option<u64>, cos
     if let Some(Value::Array(entries)) = schema.0.get("x-kubernetes-validations") {
         let rules: Vec<Rule> = entries.iter().map(Rule::from_value).collect();
         let declared = Declared::of(schema, path.is_empty()).unwrap_or_else(|| panic!("{path}"));
-        let rules_faults: Vec<_> = rules.iter().flat_map(|rule| rule.faults(path, schema)).collect();
-        assert_eq!(rules_faults, [], "{path}");
+        let rules_errors: Vec<_> = rules.iter().flat_map(|rule| rule.errors(path, schema)).collect();
+        assert_eq!(rules_errors, [], "{path}");
         let compiled = Rules::compile(&rules, schema, &declared);
-        assert_eq!(compiled.faults(path, cardinality, None, cost), [], "{path}");
+        assert_eq!(compiled.errors(path, cardinality, None, cost), [], "{path}");
         // An empty object has nothing that optional fields' rules could object to; that it is evaluated without a
         // panic and within the budget is what counts here.
         let empty = Value::object();
@@ -122,7 +122,7 @@ fn the_rules_of_real_projects_compile_within_the_limits() {
                 let Some(schema) = version.at(&["schema", "openAPIV3Schema"]) else { continue };
                 let mut cost = SchemaCost::default();
                 rules += compile_all(JsonSchema(schema), "", Some(1), &mut cost);
-                assert_eq!(cost.faults("root"), [], "{}", file.display());
+                assert_eq!(cost.errors("root"), [], "{}", file.display());
             }
         }
     }

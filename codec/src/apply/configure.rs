@@ -32,8 +32,8 @@ pub fn configure(
     object: &mut Value,
     configuration: &Value,
 ) -> Result<(), ConfigureError> {
-    if let Some(faults) = validate::faults(schema, root, configuration) {
-        return Err(ConfigureError::Unfit(faults));
+    if let Some(errors) = validate::errors(schema, root, configuration) {
+        return Err(ConfigureError::Unfit(errors));
     }
     let mut atomics = Atomics { schema, path: Vec::new(), found: Vec::new() };
     atomics.value(configuration, Ref::root(root));

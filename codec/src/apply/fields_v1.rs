@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_named() {
+    fn errors_are_named() {
         assert_eq!(decode(&unread(r#"{"f:a":1}"#)), Err(BadFields::NotAnObject("number")));
         assert!(matches!(decode(&unread(r#"{"name":{}}"#)), Err(BadFields::Element(_))));
         let nested = format!("{}{{}}{}", r#"{"f:a":"#.repeat(5_000), "}".repeat(5_000));

@@ -80,12 +80,12 @@ pub enum ApplyError {
     #[error("metadata.managedFields must be nil")]
     HasManagedFields,
     /// 400: the configuration does not fit the schema. (Upstream says this as 500.)
-    #[error("failed to create typed patch object ({object}): {faults}")]
+    #[error("failed to create typed patch object ({object}): {errors}")]
     Typed {
         /// Which object: `namespace/name; group/version, Kind=kind`.
         object: String,
         /// What does not fit.
-        faults: String,
+        errors: String,
     },
     /// 409: others own fields that would change.
     #[error("{0}")]
@@ -151,8 +151,8 @@ pub fn apply(
         None | Some(Value::Null) => Managed::default(),
         Some(list) => Managed::stored(list)?,
     };
-    if let Some(faults) = validate::faults(context.schema, context.root, applied) {
-        return Err(ApplyError::Typed { object: describe_object(applied, context.kind), faults });
+    if let Some(errors) = validate::errors(context.schema, context.root, applied) {
+        return Err(ApplyError::Typed { object: describe_object(applied, context.kind), errors });
     }
     let mut is_first = false;
     if managed.entries.is_empty() {

@@ -25,7 +25,7 @@ pub(super) fn fields(live: &Value, context: &Context<'_>) -> Option<Set> {
     if last.get("apiVersion")?.as_str()? != context.kind.api_version() {
         return None;
     }
-    if validate::faults(context.schema, context.root, &last).is_some() {
+    if validate::errors(context.schema, context.root, &last).is_some() {
         return None;
     }
     let set = field_set(context.schema, context.root, &last);

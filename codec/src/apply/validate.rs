@@ -7,15 +7,15 @@ use crate::patch::goprint;
 use crate::schema::{ListType, Scalar, Schema, Type, TypeId};
 use crate::value::Value;
 
-/// More faults than this are not told.
-const MAX_FAULTS: usize = 100;
+/// More errors than this are not told.
+const MAX_ERRORS: usize = 100;
 
 /// What does not fit, one line each (`.spec.replicas: expected numeric (int or float), got string`).
 /// Several have a heading, as upstream writes it. `None` when everything fits. `O(n log n)`.
-pub(super) fn faults(schema: &Schema, root: TypeId, value: &Value) -> Option<String> {
-    let mut walk = Walk { schema, path: Vec::new(), faults: Vec::new() };
+pub(super) fn errors(schema: &Schema, root: TypeId, value: &Value) -> Option<String> {
+    let mut walk = Walk { schema, path: Vec::new(), errors: Vec::new() };
     walk.value(value, Ref::root(root));
-    match walk.faults.as_slice() {
+    match walk.errors.as_slice() {
         [] => None,
         [one] => Some(one.clone()),
         many => Some(format!("errors:\n  {}", many.join("\n  "))),
@@ -25,14 +25,14 @@ pub(super) fn faults(schema: &Schema, root: TypeId, value: &Value) -> Option<Str
 struct Walk<'s> {
     schema: &'s Schema,
     path: Vec<PathElement>,
-    faults: Vec<String>,
+    errors: Vec<String>,
 }
 
 impl<'s> Walk<'s> {
-    fn fault(&mut self, what: impl std::fmt::Display) {
-        if self.faults.len() < MAX_FAULTS {
+    fn error(&mut self, what: impl std::fmt::Display) {
+        if self.errors.len() < MAX_ERRORS {
             let at = path::describe(&self.path);
-            self.faults.push(if at.is_empty() { what.to_string() } else { format!("{at}: {what}") });
+            self.errors.push(if at.is_empty() { what.to_string() } else { format!("{at}: {what}") });
         }
     }
 
@@ -50,7 +50,7 @@ impl<'s> Walk<'s> {
                     let (of, field) = shape.member(key);
                     self.path.push(PathElement::Field(key.clone()));
                     if matches!(shape, Shape::Struct(s) if !s.preserves_unknown) && field.is_none() {
-                        self.fault("field not declared in schema");
+                        self.error("field not declared in schema");
                     } else {
                         self.value(member, of);
                     }
@@ -58,13 +58,13 @@ impl<'s> Walk<'s> {
                 }
             }
             (Type::Struct(_) | Type::Map { .. }, other) => {
-                self.fault(format_args!("expected map, got &{{{}}}", goprint::value(other)));
+                self.error(format_args!("expected map, got &{{{}}}", goprint::value(other)));
             }
             (Type::List { element, .. }, Value::Array(items)) => {
                 self.items(items, of, Ref::root(*element));
             }
             (Type::List { .. }, other) => {
-                self.fault(format_args!("expected list, got &{{{}}}", goprint::value(other)));
+                self.error(format_args!("expected list, got &{{{}}}", goprint::value(other)));
             }
             (Type::Scalar(scalar), value) => self.scalar(scalar, value),
         }
@@ -88,9 +88,9 @@ impl<'s> Walk<'s> {
                     self.value(item, element);
                     names.extend(self.path.pop());
                 }
-                Err(fault) => {
+                Err(error) => {
                     // What has no name cannot be pointed at; upstream looks no further in this list.
-                    self.fault(format_args!("element {i}: {fault}"));
+                    self.error(format_args!("element {i}: {error}"));
                     break;
                 }
             }
@@ -98,7 +98,7 @@ impl<'s> Walk<'s> {
         names.sort();
         for pair in names.windows(2) {
             if pair[0] == pair[1] {
-                self.fault(format_args!("duplicate entries for key {}", path::describe(&pair[..1])));
+                self.error(format_args!("duplicate entries for key {}", path::describe(&pair[..1])));
             }
         }
     }
@@ -121,17 +121,17 @@ impl<'s> Walk<'s> {
             return;
         }
         match scalar {
-            Scalar::Bool => self.fault(format_args!("expected boolean, got &{{{}}}", goprint::value(value))),
+            Scalar::Bool => self.error(format_args!("expected boolean, got &{{{}}}", goprint::value(value))),
             Scalar::Int32 | Scalar::Int64 | Scalar::Double => {
                 let got = goprint::type_name(value);
-                self.fault(format_args!("expected numeric (int or float), got {got}"));
+                self.error(format_args!("expected numeric (int or float), got {got}"));
             }
             Scalar::Quantity | Scalar::IntOrString | Scalar::Time | Scalar::MicroTime => {
-                self.fault(format_args!("expected any scalar, got &{{{}}}", goprint::value(value)));
+                self.error(format_args!("expected any scalar, got &{{{}}}", goprint::value(value)));
             }
             _ => {
                 let shown = goprint::syntax(value);
-                self.fault(format_args!("expected string, got &value.valueUnstructured{{Value:{shown}}}"));
+                self.error(format_args!("expected string, got &value.valueUnstructured{{Value:{shown}}}"));
             }
         }
     }

@@ -49,7 +49,7 @@ pub fn check_type(tree: &Value) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Finds the type of the object in a body. Reads on only until both are known, so a fault of syntax further on is
+/// Finds the type of the object in a body. Reads on only until both are known, so a error of syntax further on is
 /// left for the decoder to find.
 pub fn peek_type(body: &[u8]) -> Result<TypeMeta, DecodeError> {
     let mut reader = Reader::new(body);

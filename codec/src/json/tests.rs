@@ -18,13 +18,13 @@ fn decode_as(id: TypeId, body: &str) -> Result<Decoded, DecodeError> {
 
 /// What a body of a kind becomes, and what strict validation says about it.
 fn round_trip(id: TypeId, body: &str) -> (String, Vec<String>) {
-    let decoded = decode_as(id, body).unwrap_or_else(|fault| panic!("{body}: {fault}"));
+    let decoded = decode_as(id, body).unwrap_or_else(|error| panic!("{body}: {error}"));
     let mut out = Vec::new();
     write(&decoded.value, schema::builtin(), id, &mut out);
     (String::from_utf8(out).unwrap(), decoded.strict.iter().map(ToString::to_string).collect())
 }
 
-fn fault(id: TypeId, body: &str) -> String {
+fn error(id: TypeId, body: &str) -> String {
     decode_as(id, body).unwrap_err().to_string()
 }
 
@@ -160,25 +160,25 @@ fn wrong_types_are_told_in_gos_words() {
         ),
         (r#"{"spec":{"replicas":"x"},"metadata":"#, "unexpected end of JSON input"),
     ] {
-        assert_eq!(fault(deployment, body), message, "{body}");
+        assert_eq!(error(deployment, body), message, "{body}");
     }
     let secret = kind("", "v1", "Secret");
     assert!(
         round_trip(secret, r#"{"data":{"a":[104,105,null]}}"#).0.contains(r#""a":"aGkA""#),
         "bytes as numbers"
     );
-    assert!(fault(secret, r#"{"data":{"a":[300]}}"#)
+    assert!(error(secret, r#"{"data":{"a":[300]}}"#)
         .ends_with("number 300 into Go struct field Secret.data of type uint8"));
-    assert_eq!(fault(secret, r#"{"data":{"a":"!"}}"#), "illegal base64 data at input byte 0");
+    assert_eq!(error(secret, r#"{"data":{"a":"!"}}"#), "illegal base64 data at input byte 0");
     let claim = kind("", "v1", "PersistentVolumeClaim");
     assert_eq!(
-        fault(claim, r#"{"spec":{"resources":{"requests":{"storage":"1 Gi"}}}}"#),
+        error(claim, r#"{"spec":{"resources":{"requests":{"storage":"1 Gi"}}}}"#),
         "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
     );
 }
 
 #[test]
-fn faults_of_syntax_are_told_in_gos_words() {
+fn errors_of_syntax_are_told_in_gos_words() {
     for (body, message) in [
         ("", "unexpected end of JSON input"),
         ("{", "unexpected end of JSON input"),
@@ -204,7 +204,7 @@ fn faults_of_syntax_are_told_in_gos_words() {
         ("'", "invalid character '\\'' looking for beginning of value"),
     ] {
         assert_eq!(parse(body.as_bytes()).unwrap_err().to_string(), message, "{body}");
-        assert_eq!(fault(deployment(), body), message, "{body}");
+        assert_eq!(error(deployment(), body), message, "{body}");
     }
 }
 
@@ -297,7 +297,7 @@ fn a_tree_conforms_as_text_does() {
     let spec = tree!({ "leaseDurationSeconds": 1000i64 });
     assert_eq!(decoded.value, tree!({ "metadata": tree!({ "name": "a" }), "spec": spec }));
     assert_eq!(decoded.strict, [StrictError::UnknownField("spec.holder".into())]);
-    assert!(fault(lease, r#"{"spec":{"leaseDurationSeconds":1e3}}"#).contains("number 1e3"));
+    assert!(error(lease, r#"{"spec":{"leaseDurationSeconds":1e3}}"#).contains("number 1e3"));
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn schema_unions_keep_their_alternative() {
     }
     assert!(strict.is_empty(), "upstream does not look into unions: {strict:?}");
     let wrong = body.replace("\"additionalItems\":false", "\"additionalItems\":5");
-    assert_eq!(fault(definition, &wrong), "boolean or JSON schema expected");
+    assert_eq!(error(definition, &wrong), "boolean or JSON schema expected");
 }
 
 #[test]

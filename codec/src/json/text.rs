@@ -1,4 +1,4 @@
-//! The JSON reader: bytes to tokens, with the faults that Go's scanner finds, in its words.
+//! The JSON reader: bytes to tokens, with the errors that Go's scanner finds, in its words.
 
 use std::borrow::Cow;
 
@@ -52,8 +52,8 @@ pub(super) fn parse_stored(body: &[u8]) -> Result<Value, DecodeError> {
     Ok(value)
 }
 
-/// The first fault in the syntax of a body, if it has one. Upstream looks for these before anything else.
-pub(super) fn syntax_fault(body: &[u8]) -> Option<DecodeError> {
+/// The first error in the syntax of a body, if it has one. Upstream looks for these before anything else.
+pub(super) fn syntax_error(body: &[u8]) -> Option<DecodeError> {
     let mut reader = Reader::new(body);
     let check = reader.token().and_then(|token| reader.skip_rest(&token)).and_then(|()| reader.end());
     check.err()
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
     pub(super) fn end(&mut self) -> Result<(), DecodeError> {
         match self.peek() {
             None => Ok(()),
-            Some(_) => Err(self.fault("after top-level value")),
+            Some(_) => Err(self.error("after top-level value")),
         }
     }
 
@@ -86,11 +86,11 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// The fault of the byte at hand, inside of a word, number or escape. There Go sees a space at the end.
+    /// The error of the byte at hand, inside of a word, number or escape. There Go sees a space at the end.
     #[cold]
-    fn inner_fault(&self, context: &str) -> DecodeError {
+    fn inner_error(&self, context: &str) -> DecodeError {
         if self.at < self.bytes.len() {
-            return self.fault(context);
+            return self.error(context);
         }
         DecodeError::Syntax {
             message: format!("invalid character ' ' {context}").into(),
@@ -98,9 +98,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The fault of the byte at hand, or of there being none.
+    /// The error of the byte at hand, or of there being none.
     #[cold]
-    fn fault(&self, context: &str) -> DecodeError {
+    fn error(&self, context: &str) -> DecodeError {
         let Some(&byte) = self.bytes.get(self.at) else {
             return DecodeError::Syntax {
                 message: "unexpected end of JSON input".into(),
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
     #[inline]
     fn open(&mut self) -> Result<(), DecodeError> {
         if self.depth == MAX_DEPTH {
-            return Err(self.fault("exceeded max depth"));
+            return Err(self.error("exceeded max depth"));
         }
         self.depth += 1;
         self.at += 1;
@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
         for expected in word.bytes() {
             if self.bytes.get(self.at) != Some(&expected) {
                 return Err(
-                    self.inner_fault(&format!("in literal {word} (expecting '{}')", char::from(expected)))
+                    self.inner_error(&format!("in literal {word} (expecting '{}')", char::from(expected)))
                 );
             }
             self.at += 1;
@@ -167,12 +167,12 @@ impl<'a> Reader<'a> {
         if self.bytes.get(self.at) == Some(&b'0') {
             self.at += 1;
         } else if self.digits() == 0 {
-            return Err(self.inner_fault("in numeric literal"));
+            return Err(self.inner_error("in numeric literal"));
         }
         if self.bytes.get(self.at) == Some(&b'.') {
             self.at += 1;
             if self.digits() == 0 {
-                return Err(self.inner_fault("after decimal point in numeric literal"));
+                return Err(self.inner_error("after decimal point in numeric literal"));
             }
         }
         if matches!(self.bytes.get(self.at), Some(b'e' | b'E')) {
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
                 self.at += 1;
             }
             if self.digits() == 0 {
-                return Err(self.inner_fault("in exponent of numeric literal"));
+                return Err(self.inner_error("in exponent of numeric literal"));
             }
         }
         // Digits and signs only.
@@ -216,11 +216,11 @@ impl<'a> Reader<'a> {
             }
             _ if first => {}
             Some(b',') => self.at += 1,
-            _ => return Err(self.fault("after object key:value pair")),
+            _ => return Err(self.error("after object key:value pair")),
         }
         match self.peek() {
             Some(b'"') => Ok(true),
-            _ => Err(self.fault("looking for beginning of object key string")),
+            _ => Err(self.error("looking for beginning of object key string")),
         }
     }
 
@@ -229,7 +229,7 @@ impl<'a> Reader<'a> {
     fn key_at_hand(&mut self) -> Result<Cow<'a, str>, DecodeError> {
         let key = self.string()?;
         if self.peek() != Some(b':') {
-            return Err(self.fault("after object key"));
+            return Err(self.error("after object key"));
         }
         self.at += 1;
         Ok(key)
@@ -253,7 +253,7 @@ impl<'a> Reader<'a> {
         }
         self.pass_string()?;
         if self.peek() != Some(b':') {
-            return Err(self.fault("after object key"));
+            return Err(self.error("after object key"));
         }
         self.at += 1;
         Ok(true)
@@ -273,7 +273,7 @@ impl<'a> Reader<'a> {
                     self.at += 1;
                     self.escape()?;
                 }
-                _ => return Err(self.fault("in string literal")),
+                _ => return Err(self.error("in string literal")),
             }
         }
     }
@@ -298,7 +298,7 @@ impl<'a> Reader<'a> {
                     let c = self.escape()?;
                     text.push(c);
                 }
-                _ => return Err(self.fault("in string literal")),
+                _ => return Err(self.error("in string literal")),
             }
         }
     }
@@ -317,7 +317,7 @@ impl<'a> Reader<'a> {
                 self.at += 1;
                 return self.unicode_escape();
             }
-            _ => return Err(self.inner_fault("in string escape code")),
+            _ => return Err(self.inner_error("in string escape code")),
         };
         self.at += 1;
         Ok(c)
@@ -347,7 +347,7 @@ impl<'a> Reader<'a> {
         for _ in 0..4 {
             let digit = self.bytes.get(self.at).and_then(|&b| char::from(b).to_digit(16));
             value =
-                value * 16 + digit.ok_or_else(|| self.inner_fault("in \\u hexadecimal character escape"))?;
+                value * 16 + digit.ok_or_else(|| self.inner_error("in \\u hexadecimal character escape"))?;
             self.at += 1;
         }
         Ok(value)
@@ -435,7 +435,7 @@ impl<'a> Source<'a> for Reader<'a> {
             Some(b't') => self.word("true").map(|()| Token::Bool(true)),
             Some(b'f') => self.word("false").map(|()| Token::Bool(false)),
             Some(b'n') => self.word("null").map(|()| Token::Null),
-            _ => Err(self.fault("looking for beginning of value")),
+            _ => Err(self.error("looking for beginning of value")),
         }
     }
 
@@ -451,7 +451,7 @@ impl<'a> Source<'a> for Reader<'a> {
                 self.at += 1;
                 Ok(true)
             }
-            _ => Err(self.fault("after array element")),
+            _ => Err(self.error("after array element")),
         }
     }
 

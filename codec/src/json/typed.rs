@@ -5,7 +5,7 @@ use smol_str::SmolStr;
 use super::peek::name;
 use super::report::{Report, Step};
 use super::source::{Key, Number, Source, Token, Tree};
-use super::text::{syntax_fault, Reader};
+use super::text::{syntax_error, Reader};
 use super::writer::write_number;
 use super::{DecodeOptions, Decoded};
 use crate::base64_text;
@@ -17,7 +17,7 @@ use crate::value::{level, Map, Value};
 
 /// Reads JSON as a value of a type.
 ///
-/// One pass over the bytes; unknown parts are passed over without being built. Faults of syntax come before
+/// One pass over the bytes; unknown parts are passed over without being built. Errors of syntax come before
 /// everything else, then malformed scalars (quantities, times), then the first wrong type.
 pub fn decode(
     body: &[u8],
@@ -28,8 +28,8 @@ pub fn decode(
     let mut decoder = Decoder::new(schema, Reader::new(body), options);
     match decoder.root(id).and_then(|value| decoder.source.end().map(|()| value)) {
         Ok(value) => decoder.finish(value),
-        Err(fault @ DecodeError::Syntax { .. }) => Err(fault),
-        Err(fault) => Err(syntax_fault(body).unwrap_or(fault)),
+        Err(error @ DecodeError::Syntax { .. }) => Err(error),
+        Err(error) => Err(syntax_error(body).unwrap_or(error)),
     }
 }
 
@@ -63,7 +63,7 @@ struct Decoder<'s, S> {
     schema: &'s Schema,
     source: S,
     report: Report<'s>,
-    /// The first value of a wrong type; the walk goes on, since a worse fault may follow.
+    /// The first value of a wrong type; the walk goes on, since a worse error may follow.
     wrong: Option<DecodeError>,
     /// What is collected of the containers that are open, so that each finished one is allocated once, in its size.
     /// Values are made in their place here and moved once more: handing them from function to function costs
@@ -93,7 +93,7 @@ impl<'s, S> Decoder<'s, S> {
 
     fn finish(self, value: Value) -> Result<Decoded, DecodeError> {
         match self.wrong {
-            Some(fault) => Err(fault),
+            Some(error) => Err(error),
             None => Ok(Decoded { value, strict: self.report.errors }),
         }
     }
@@ -475,8 +475,8 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
                 other => Err(name(other).to_string()),
             };
             bytes.push(found.unwrap_or_else(|found| {
-                let fault = self.type_error(found, "uint8".into());
-                self.wrong.get_or_insert(fault);
+                let error = self.type_error(found, "uint8".into());
+                self.wrong.get_or_insert(error);
                 0
             }));
             self.source.skip_rest(&token)?;
@@ -539,8 +539,8 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
                         Token::String(text) => texts.push(Value::String(text.into())),
                         Token::Null => texts.push(Value::String(SmolStr::default())),
                         other => {
-                            let fault = self.type_error(name(&other).to_string(), "string".into());
-                            self.wrong.get_or_insert(fault);
+                            let error = self.type_error(name(&other).to_string(), "string".into());
+                            self.wrong.get_or_insert(error);
                             self.source.skip_rest(&other)?;
                             texts.push(Value::Null);
                         }

@@ -54,13 +54,13 @@ fn is_subdomain(text: &str) -> bool {
 }
 
 /// A DNS label as RFC 1123 has it: lower case, digits and dashes, 63 bytes.
-pub fn dns1123_label_faults(text: &str) -> Vec<String> {
-    let mut faults = Vec::new();
+pub fn dns1123_label_errors(text: &str) -> Vec<String> {
+    let mut errors = Vec::new();
     if text.len() > LABEL_MAX {
-        faults.push(too_long(LABEL_MAX, "characters"));
+        errors.push(too_long(LABEL_MAX, "characters"));
     }
     if !is_label(text) {
-        faults.push(if is_subdomain(text) {
+        errors.push(if is_subdomain(text) {
             "must not contain dots".to_owned()
         } else {
             broken(
@@ -70,63 +70,63 @@ pub fn dns1123_label_faults(text: &str) -> Vec<String> {
             )
         });
     }
-    faults
+    errors
 }
 
 /// Labels joined by dots, 253 bytes.
-pub fn dns1123_subdomain_faults(text: &str) -> Vec<String> {
-    let mut faults = Vec::new();
+pub fn dns1123_subdomain_errors(text: &str) -> Vec<String> {
+    let mut errors = Vec::new();
     if text.len() > SUBDOMAIN_MAX {
-        faults.push(too_long(SUBDOMAIN_MAX, "characters"));
+        errors.push(too_long(SUBDOMAIN_MAX, "characters"));
     }
     if !is_subdomain(text) {
-        faults.push(broken(
+        errors.push(broken(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
             SUBDOMAIN_FORMAT,
             &["example.com"],
         ));
     }
-    faults
+    errors
 }
 
-/// As [`dns1123_subdomain_faults`], with underscores: names that resolvers look up.
-pub fn underscored_subdomain_faults(text: &str) -> Vec<String> {
+/// As [`dns1123_subdomain_errors`], with underscores: names that resolvers look up.
+pub fn underscored_subdomain_errors(text: &str) -> Vec<String> {
     const LABEL: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
     let is_label = |label: &str| {
         is_made_of(label.strip_prefix('_').unwrap_or(label), lower, |b| lower_or_dash(b) || b == b'_')
     };
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if text.len() > SUBDOMAIN_MAX {
-        faults.push(too_long(SUBDOMAIN_MAX, "characters"));
+        errors.push(too_long(SUBDOMAIN_MAX, "characters"));
     }
     if !text.split('.').all(is_label) {
-        faults.push(broken(
+        errors.push(broken(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character",
             &format!("{LABEL}(\\.{LABEL})*"),
             &["example.com"],
         ));
     }
-    faults
+    errors
 }
 
-/// A DNS label as RFC 1035 has it: as [`dns1123_label_faults`], and starts with a letter.
-pub fn dns1035_label_faults(text: &str) -> Vec<String> {
-    let mut faults = Vec::new();
+/// A DNS label as RFC 1035 has it: as [`dns1123_label_errors`], and starts with a letter.
+pub fn dns1035_label_errors(text: &str) -> Vec<String> {
+    let mut errors = Vec::new();
     if text.len() > LABEL_MAX {
-        faults.push(too_long(LABEL_MAX, "characters"));
+        errors.push(too_long(LABEL_MAX, "characters"));
     }
     if !is_label(text) || !text.starts_with(|c: char| c.is_ascii_lowercase()) {
-        faults.push(broken(
+        errors.push(broken(
             "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character",
             LABEL_1035_FORMAT,
             &["my-name", "abc-123"],
         ));
     }
-    faults
+    errors
 }
 
 /// A name that fits into a path segment.
-pub fn path_segment_faults(text: &str) -> Vec<String> {
+pub fn path_segment_errors(text: &str) -> Vec<String> {
     if matches!(text, "." | "..") {
         return vec![format!("may not be '{text}'")];
     }
@@ -135,18 +135,18 @@ pub fn path_segment_faults(text: &str) -> Vec<String> {
 
 /// A label key, annotation key or finalizer: a name of at most 63 bytes, optionally after a DNS subdomain
 /// and a slash.
-pub fn qualified_name_faults(text: &str) -> Vec<String> {
+pub fn qualified_name_errors(text: &str) -> Vec<String> {
     const RULE: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
     const EXAMPLES: &[&str] = &["MyName", "my.name", "123-abc"];
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let name = match text.split('/').collect::<Vec<_>>().as_slice() {
         [name] => *name,
         [prefix, name] => {
             if prefix.is_empty() {
-                faults.push("prefix part must be non-empty".to_owned());
+                errors.push("prefix part must be non-empty".to_owned());
             } else {
-                faults
-                    .extend(dns1123_subdomain_faults(prefix).into_iter().map(|f| format!("prefix part {f}")));
+                errors
+                    .extend(dns1123_subdomain_errors(prefix).into_iter().map(|f| format!("prefix part {f}")));
             }
             *name
         }
@@ -159,30 +159,30 @@ pub fn qualified_name_faults(text: &str) -> Vec<String> {
         }
     };
     if name.is_empty() {
-        faults.push("name part must be non-empty".to_owned());
+        errors.push("name part must be non-empty".to_owned());
     } else if name.len() > LABEL_MAX {
-        faults.push(format!("name part {}", too_long(LABEL_MAX, "bytes")));
+        errors.push(format!("name part {}", too_long(LABEL_MAX, "bytes")));
     }
     if !is_made_of(name, |b| b.is_ascii_alphanumeric(), any_or_joint) {
-        faults.push(broken(RULE, QUALIFIED_FORMAT, EXAMPLES));
+        errors.push(broken(RULE, QUALIFIED_FORMAT, EXAMPLES));
     }
-    faults
+    errors
 }
 
 /// The value of a label; may be empty.
-pub fn label_value_faults(text: &str) -> Vec<String> {
-    let mut faults = Vec::new();
+pub fn label_value_errors(text: &str) -> Vec<String> {
+    let mut errors = Vec::new();
     if text.len() > LABEL_MAX {
-        faults.push(too_long(LABEL_MAX, "bytes"));
+        errors.push(too_long(LABEL_MAX, "bytes"));
     }
     if !text.is_empty() && !is_made_of(text, |b| b.is_ascii_alphanumeric(), any_or_joint) {
-        faults.push(broken(
+        errors.push(broken(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
             LABEL_VALUE_FORMAT,
             &["MyValue", "my_value", "12345"],
         ));
     }
-    faults
+    errors
 }
 
 #[cfg(test)]
@@ -194,16 +194,16 @@ mod tests {
         let long = "a".repeat(64);
         type Rule = fn(&str) -> Vec<String>;
         let rows: [(Rule, &[&str], &[&str]); 6] = [
-            (dns1123_label_faults, &["a", "1-a", "a1"], &["", "A", "-a", "a-", "a.b", "a_b", "ä", &long]),
-            (dns1123_subdomain_faults, &["a", "a.b-c.1"], &["", ".", "a..b", "a.", "A.b"]),
-            (dns1035_label_faults, &["a", "a-1"], &["1a", "", "a.b"]),
-            (path_segment_faults, &["a:b", "A b", ""], &[".", "..", "a/b", "a%2f"]),
+            (dns1123_label_errors, &["a", "1-a", "a1"], &["", "A", "-a", "a-", "a.b", "a_b", "ä", &long]),
+            (dns1123_subdomain_errors, &["a", "a.b-c.1"], &["", ".", "a..b", "a.", "A.b"]),
+            (dns1035_label_errors, &["a", "a-1"], &["1a", "", "a.b"]),
+            (path_segment_errors, &["a:b", "A b", ""], &[".", "..", "a/b", "a%2f"]),
             (
-                qualified_name_faults,
+                qualified_name_errors,
                 &["a", "A_b.c", "example.com/x"],
                 &["", "/a", "a/", "a/b/c", "-a", "E.com/x"],
             ),
-            (label_value_faults, &["", "a", "A_b.c-d"], &["-a", "a b", &long]),
+            (label_value_errors, &["", "a", "A_b.c-d"], &["-a", "a b", &long]),
         ];
         for (rule, good, bad) in rows {
             for text in good {
@@ -218,11 +218,11 @@ mod tests {
     #[test]
     fn the_words_are_upstreams() {
         assert_eq!(
-            dns1123_subdomain_faults("A"),
+            dns1123_subdomain_errors("A"),
             ["a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"]
         );
-        assert_eq!(dns1123_label_faults("a.b"), ["must not contain dots"]);
-        assert_eq!(dns1123_label_faults(&"a".repeat(64)), ["must be no more than 63 characters"]);
-        assert_eq!(label_value_faults(&"a".repeat(64)), ["must be no more than 63 bytes"]);
+        assert_eq!(dns1123_label_errors("a.b"), ["must not contain dots"]);
+        assert_eq!(dns1123_label_errors(&"a".repeat(64)), ["must be no more than 63 characters"]);
+        assert_eq!(label_value_errors(&"a".repeat(64)), ["must be no more than 63 bytes"]);
     }
 }

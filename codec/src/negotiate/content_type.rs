@@ -88,7 +88,7 @@ pub fn content_type(header: Option<&str>, accepts: Accepts) -> Result<ContentTyp
     let (name, mut parameters) = media::with_parameters(header);
     let found = accepts.types().find(|(known, _)| known.eq_ignore_ascii_case(name));
     match found {
-        // A last `;` with nothing behind it is no fault.
+        // A last `;` with nothing behind it is no error.
         Some((_, content_type)) if patch || parameters.all(|p| p.is_empty() || p.contains('=')) => {
             Ok(*content_type)
         }

@@ -220,7 +220,7 @@ pub(crate) const OBJECT_MEDIA_TYPES: usize = 4;
 
 impl NotAcceptable {
     /// The media types that would have been accepted, in upstream's order; empty where the transformation was
-    /// at fault. Custom resources name protobuf too, because their metadata and errors exist in it.
+    /// at error. Custom resources name protobuf too, because their metadata and errors exist in it.
     pub fn supported(&self) -> &'static [&'static str] {
         let (objects, watches) = MEDIA_TYPES.split_at(OBJECT_MEDIA_TYPES);
         match self {

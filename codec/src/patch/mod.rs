@@ -57,7 +57,7 @@ pub enum PatchError {
     #[error("{0}")]
     NotApplicable(String),
     /// A strategic merge patch that does not fit the types: a missing merge key, an unknown directive. Upstream's server takes it
-    /// for a fault of its own.
+    /// for a error of its own.
     #[error("{0}")]
     Unmergeable(String),
 }

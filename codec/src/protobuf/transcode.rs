@@ -100,7 +100,7 @@ impl<'e> Transcoder<'e, '_> {
             b'[' => mismatch(expected, Node::Array { end: 0 }),
             _ => match self.lexer.leaf() {
                 Ok(found) => mismatch(expected, found),
-                Err(fault) => fault,
+                Err(error) => error,
             },
         }
     }
@@ -562,7 +562,7 @@ mod tests {
             assert!(message(wrong.as_bytes(), schema.layouts(), id, &mut out).is_err(), "{wrong}");
         }
         assert_eq!(out, b"before");
-        let fault = message(br#"{"spec":{"containers":[{},{"name":[]}]}}"#, schema.layouts(), id, &mut out);
-        assert_eq!(fault.unwrap_err().to_string(), "spec.containers[1].name: expected string, got array");
+        let error = message(br#"{"spec":{"containers":[{},{"name":[]}]}}"#, schema.layouts(), id, &mut out);
+        assert_eq!(error.unwrap_err().to_string(), "spec.containers[1].name: expected string, got array");
     }
 }

@@ -447,8 +447,8 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_apart() {
-        for (text, fault) in [
+    fn errors_are_told_apart() {
+        for (text, error) in [
             ("", QuantityError::Format),
             ("1 Gi", QuantityError::Format),
             ("1Gi ", QuantityError::Format),
@@ -459,7 +459,7 @@ mod tests {
             ("1e", QuantityError::Suffix),
             ("1e99999999999", QuantityError::Suffix),
         ] {
-            assert_eq!(Quantity::canonicalize(text), Err(fault), "{text}");
+            assert_eq!(Quantity::canonicalize(text), Err(error), "{text}");
         }
     }
 

@@ -99,7 +99,7 @@ pub fn builtin() -> &'static Table {
     static BUILTIN: OnceLock<Table> = OnceLock::new();
     BUILTIN.get_or_init(|| match parse::table(include_str!("builtin.table")) {
         Ok(table) => table,
-        Err(fault) => unreachable!("builtin.table: {fault}"),
+        Err(error) => unreachable!("builtin.table: {error}"),
     })
 }
 

@@ -17,14 +17,14 @@ pub(super) fn table(text: &str) -> Result<Table, TableError> {
     let mut table = Table::default();
     for (number, line) in text.lines().enumerate() {
         let columns: Vec<&str> = line.split_whitespace().collect();
-        let fault = |what| TableError { line: number + 1, what };
+        let error = |what| TableError { line: number + 1, what };
         match columns.as_slice() {
             [] => {}
             [first, ..] if first.starts_with('#') => {}
             ["group", name, priority, versions, _preferred] => {
-                table.groups.push(group(name, priority, versions).ok_or(fault("bad group"))?);
+                table.groups.push(group(name, priority, versions).ok_or(error("bad group"))?);
             }
-            columns => table.resources.push(resource(columns).ok_or(fault("bad resource"))?),
+            columns => table.resources.push(resource(columns).ok_or(error("bad resource"))?),
         }
     }
     Ok(table)

@@ -16,7 +16,7 @@ static TABLE: &str = include_str!("builtin.table");
 static BUILTIN: LazyLock<Schema> = LazyLock::new(|| match parse(TABLE) {
     Ok(schema) => schema,
     // The table is part of the program, and a test reads all of it.
-    Err(fault) => panic!("builtin.table: {fault}"),
+    Err(error) => panic!("builtin.table: {error}"),
 });
 
 /// The schema of every built-in kind, made on first use (about a millisecond and a half).
@@ -370,8 +370,8 @@ mod tests {
     }
 
     #[test]
-    fn faults_name_their_line() {
-        let fault = parse("package a\nstruct a.T\n x 1 nothing\n").unwrap_err();
-        assert_eq!(fault.to_string(), "line 3: unknown type");
+    fn errors_name_their_line() {
+        let error = parse("package a\nstruct a.T\n x 1 nothing\n").unwrap_err();
+        assert_eq!(error.to_string(), "line 3: unknown type");
     }
 }

@@ -49,10 +49,10 @@ impl Requirement {
     ) -> Result<Requirement, RequirementError> {
         use Operator::*;
         let key = key.into();
-        // Faults name the place of a value as it came, the requirement keeps them sorted.
+        // Errors name the place of a value as it came, the requirement keeps them sorted.
         let mut values: Vec<SmolStr> = values.into_iter().map(Into::into).collect();
-        let mut faults = Vec::from_iter(Fault::of("key", &key, &names::qualified_name_faults(&key)));
-        let count_fault = match operator {
+        let mut errors = Vec::from_iter(Fault::of("key", &key, &names::qualified_name_errors(&key)));
+        let count_error = match operator {
             In | NotIn if values.is_empty() => Some("for 'in', 'notin' operators, values set can't be empty"),
             Equals | DoubleEquals | NotEquals if values.len() != 1 => {
                 Some("exact-match compatibility requires one single value")
@@ -65,21 +65,21 @@ impl Requirement {
             }
             _ => None,
         };
-        if let Some(detail) = count_fault {
-            faults.push(Fault { path: "values".into(), value: json_list(&values), detail: detail.into() });
+        if let Some(detail) = count_error {
+            errors.push(Fault { path: "values".into(), value: json_list(&values), detail: detail.into() });
         }
         if matches!(operator, GreaterThan | LessThan) {
             for (i, value) in values.iter().enumerate().filter(|(_, v)| v.parse::<i64>().is_err()) {
                 let detail = "for 'Gt', 'Lt' operators, the value must be an integer";
-                faults.push(Fault::new(format!("values[{i}]"), value, detail));
+                errors.push(Fault::new(format!("values[{i}]"), value, detail));
             }
         }
         for (i, value) in values.iter().enumerate() {
-            let broken = names::label_value_faults(value);
-            faults.extend(Fault::of(&format!("values[{i}][{key}]"), value, &broken));
+            let broken = names::label_value_errors(value);
+            errors.extend(Fault::of(&format!("values[{i}][{key}]"), value, &broken));
         }
-        if !faults.is_empty() {
-            return Err(RequirementError::Invalid(faults));
+        if !errors.is_empty() {
+            return Err(RequirementError::Invalid(errors));
         }
         values.sort_unstable();
         values.dedup();

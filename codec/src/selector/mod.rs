@@ -113,9 +113,9 @@ impl Fault {
         Fault { path: path.into(), value: quoted(value), detail: detail.into() }
     }
 
-    /// A fault with all that a rule of names says about the value, or none.
-    fn of(path: &str, value: &str, faults: &[String]) -> Option<Fault> {
-        (!faults.is_empty()).then(|| Fault::new(path, value, &faults.join("; ")))
+    /// A error with all that a rule of names says about the value, or none.
+    fn of(path: &str, value: &str, errors: &[String]) -> Option<Fault> {
+        (!errors.is_empty()).then(|| Fault::new(path, value, &errors.join("; ")))
     }
 }
 
@@ -125,7 +125,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// One fault as it is, several in brackets: Go's aggregate of errors.
+/// One error as it is, several in brackets: Go's aggregate of errors.
 struct Faults<'a>(&'a [Fault]);
 
 impl fmt::Display for Faults<'_> {
@@ -134,9 +134,9 @@ impl fmt::Display for Faults<'_> {
             [one] => one.fmt(f),
             many => {
                 f.write_char('[')?;
-                for (i, fault) in many.iter().enumerate() {
+                for (i, error) in many.iter().enumerate() {
                     f.write_str(if i == 0 { "" } else { ", " })?;
-                    fault.fmt(f)?;
+                    error.fmt(f)?;
                 }
                 f.write_char(']')
             }

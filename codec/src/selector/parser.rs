@@ -113,8 +113,8 @@ impl<'a> Parser<'a> {
             return self.unexpected("identifier");
         }
         let key = self.literal;
-        if let Some(fault) = Fault::of("<nil>", key, &names::qualified_name_faults(key)) {
-            return Err(RequirementError::Invalid(vec![fault]));
+        if let Some(error) = Fault::of("<nil>", key, &names::qualified_name_errors(key)) {
+            return Err(RequirementError::Invalid(vec![error]));
         }
         self.advance();
         const NO_VALUES: [&str; 0] = [];

@@ -8,8 +8,8 @@ const SECOND: u64 = 1_000_000_000;
 
 /// Reads a duration in nanoseconds: `1h30m`, `-1.5s`, `300ms`, `0`.
 pub fn parse_duration(text: &str) -> Result<i64, TimeError> {
-    let fault = |what: &str| TimeError::Duration { what: what.into(), text: text.into() };
-    let invalid = || fault("invalid duration");
+    let error = |what: &str| TimeError::Duration { what: what.into(), text: text.into() };
+    let invalid = || error("invalid duration");
     let (negative, mut rest) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),
@@ -34,14 +34,14 @@ pub fn parse_duration(text: &str) -> Result<i64, TimeError> {
         let (unit, after) =
             after.split_at(after.bytes().take_while(|b| !b.is_ascii_digit() && *b != b'.').count());
         let scale = match unit {
-            "" => return Err(fault("missing unit in duration")),
+            "" => return Err(error("missing unit in duration")),
             "ns" => 1,
             "us" | "µs" | "μs" => 1_000,
             "ms" => 1_000_000,
             "s" => SECOND,
             "m" => 60 * SECOND,
             "h" => 3600 * SECOND,
-            unit => return Err(fault(&format!("unknown unit {} in duration", crate::error::quoted(unit)))),
+            unit => return Err(error(&format!("unknown unit {} in duration", crate::error::quoted(unit)))),
         };
         let whole = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| invalid())? };
         let part = whole_part(whole, scale).ok_or_else(invalid)?;
@@ -163,14 +163,14 @@ mod tests {
 
     #[test]
     fn faulty_durations() {
-        for (text, fault) in [
+        for (text, error) in [
             ("", r#"time: invalid duration """#),
             ("3", r#"time: missing unit in duration "3""#),
             ("3x", r#"time: unknown unit "x" in duration "3x""#),
             ("h", r#"time: invalid duration "h""#),
             ("9999999h", r#"time: invalid duration "9999999h""#),
         ] {
-            assert_eq!(parse_duration(text).unwrap_err().to_string(), fault);
+            assert_eq!(parse_duration(text).unwrap_err().to_string(), error);
         }
     }
 

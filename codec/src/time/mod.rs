@@ -1,7 +1,7 @@
 //! Points in time and spans as the API writes them.
 //!
 //! `metav1.Time` is RFC 3339 in UTC with whole seconds, `metav1.MicroTime` with six digits of fraction,
-//! `metav1.Duration` is Go's `time.Duration` text (`1h0m0s`). Faults are told in the words of Go's `time` package.
+//! `metav1.Duration` is Go's `time.Duration` text (`1h0m0s`). Errors are told in the words of Go's `time` package.
 //! [`human`] is the age column of kubectl.
 
 mod duration;

@@ -139,7 +139,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn fault(&self, part: &'static str) -> TimeError {
+    fn error(&self, part: &'static str) -> TimeError {
         TimeError::Layout { text: self.text.into(), layout: self.layout, rest: self.rest.into(), part }
     }
 
@@ -149,13 +149,13 @@ impl Walk<'_> {
 
     fn number(&mut self, digits: usize, part: &'static str) -> Result<i64, TimeError> {
         let head = self.rest.as_bytes().get(..digits).filter(|head| head.iter().all(u8::is_ascii_digit));
-        let value = head.ok_or_else(|| self.fault(part))?.iter().fold(0, |n, b| n * 10 + i64::from(b - b'0'));
+        let value = head.ok_or_else(|| self.error(part))?.iter().fold(0, |n, b| n * 10 + i64::from(b - b'0'));
         self.rest = &self.rest[digits..];
         Ok(value)
     }
 
     fn mark(&mut self, part: &'static str) -> Result<(), TimeError> {
-        self.rest = self.rest.strip_prefix(part).ok_or_else(|| self.fault(part))?;
+        self.rest = self.rest.strip_prefix(part).ok_or_else(|| self.error(part))?;
         Ok(())
     }
 
@@ -166,7 +166,7 @@ impl Walk<'_> {
             None => 0,
         };
         if micro && digits != 6 {
-            return Err(self.fault(".000000"));
+            return Err(self.error(".000000"));
         }
         if digits == 0 {
             return Ok(0);
@@ -182,11 +182,11 @@ impl Walk<'_> {
             self.rest = rest;
             return Ok(0);
         }
-        let fault = self.fault("Z07:00");
+        let error = self.error("Z07:00");
         let sign = match self.rest.as_bytes().first() {
             Some(b'+') => 1,
             Some(b'-') => -1,
-            _ => return Err(fault),
+            _ => return Err(error),
         };
         self.rest = &self.rest[1..];
         let parts = (|| {
@@ -194,7 +194,7 @@ impl Walk<'_> {
             self.mark(":")?;
             Ok::<_, TimeError>((hours, self.number(2, "")?))
         })();
-        let (hours, minutes) = parts.map_err(|_| fault)?;
+        let (hours, minutes) = parts.map_err(|_| error)?;
         if hours > 24 {
             return Err(self.range("time zone offset hour"));
         }
@@ -273,8 +273,8 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_as_go_does() {
-        for (text, fault) in [
+    fn errors_are_told_as_go_does() {
+        for (text, error) in [
             ("abc", r#"parsing time "abc" as "2006-01-02T15:04:05Z07:00": cannot parse "abc" as "2006""#),
             ("", r#"parsing time "" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "2006""#),
             ("2020-13-01T00:00:00Z", r#"parsing time "2020-13-01T00:00:00Z": month out of range"#),
@@ -285,7 +285,7 @@ mod tests {
             ),
             ("2020-01-01T00:00:00Zx", r#"parsing time "2020-01-01T00:00:00Zx": extra text: "x""#),
         ] {
-            assert_eq!(Timestamp::parse(text).unwrap_err().to_string(), fault);
+            assert_eq!(Timestamp::parse(text).unwrap_err().to_string(), error);
         }
         assert!(Timestamp::parse_micro("2020-01-01T00:00:00Z")
             .unwrap_err()

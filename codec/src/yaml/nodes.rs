@@ -40,8 +40,8 @@ pub(super) fn yaml_error(message: impl std::fmt::Display) -> DecodeError {
     DecodeError::Yaml { message: format!("yaml: {message}").into() }
 }
 
-/// Puts a scanner's fault into goyaml's words: the problem alone, with its line. Goyaml names no line for the first one,
-/// and one line too few where its parser and not its scanner finds the fault.
+/// Puts a scanner's error into goyaml's words: the problem alone, with its line. Goyaml names no line for the first one,
+/// and one line too few where its parser and not its scanner finds the error.
 fn scan_error(error: &ScanError) -> DecodeError {
     let info = error.info();
     let problem = match info.split_once(", ") {

@@ -5,10 +5,10 @@ use crate::error::DecodeError;
 use crate::{tree, Value};
 
 fn read(text: &str) -> Value {
-    to_value(text.as_bytes()).unwrap_or_else(|fault| panic!("{text}: {fault}")).0
+    to_value(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}")).0
 }
 
-fn fault(text: &str) -> String {
+fn error(text: &str) -> String {
     to_value(text.as_bytes()).unwrap_err().to_string()
 }
 
@@ -22,8 +22,8 @@ fn written(value: &Value) -> String {
 fn keys_become_strings() {
     let expected = tree!({ "1": "a", "true": "b", "0.5": "c", "2001-01-01": "d", "420": "e" });
     assert_eq!(read("1: a\nyes: b\n.5: c\n2001-01-01: d\n0644: e\n"), expected);
-    assert!(fault("? [a]\n: b\n").contains("invalid map key"));
-    assert!(fault("~: b\n").contains("unsupported map key"));
+    assert!(error("? [a]\n: b\n").contains("invalid map key"));
+    assert!(error("~: b\n").contains("unsupported map key"));
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn tags_are_followed() {
         read("a: !!str 1\nb: !!float 2\nc: !custom 3\nd: ! 4\ne: !!binary aGk=\n"),
         tree!({ "a": "1", "b": Value::Float(2.0), "c": "3", "d": 4i64, "e": "hi" })
     );
-    assert_eq!(fault("a: !!int x\n"), "yaml: cannot decode !!str `x` as a !!int");
+    assert_eq!(error("a: !!int x\n"), "yaml: cannot decode !!str `x` as a !!int");
 }
 
 #[test]
@@ -43,9 +43,9 @@ fn aliases_and_merges() {
     // What is merged replaces what stands before it, and of several sources the first one counts.
     assert_eq!(value.get("two"), Some(&tree!({ "p": 1i64, "q": 2i64, "r": 4i64 })));
     assert_eq!(value.get("three"), Some(&tree!({ "p": 1i64, "q": 2i64 })));
-    assert!(fault("a: &a [*a]\n").contains("contains itself"), "{}", fault("a: &a [*a]\n"));
-    assert!(fault("a: *b\n").contains("unknown anchor"));
-    assert!(fault("<<: 1\n").contains("map merge requires"));
+    assert!(error("a: &a [*a]\n").contains("contains itself"), "{}", error("a: &a [*a]\n"));
+    assert!(error("a: *b\n").contains("unknown anchor"));
+    assert!(error("<<: 1\n").contains("map merge requires"));
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn an_alias_bomb_is_refused_early() {
         let last = i - 1;
         text += &format!("a{i}: &a{i} [{}]\n", vec![format!("*a{last}"); 9].join(", "));
     }
-    assert_eq!(fault(&text), "yaml: document contains excessive aliasing");
+    assert_eq!(error(&text), "yaml: document contains excessive aliasing");
 }
 
 #[test]
@@ -63,10 +63,10 @@ fn depth_is_bounded() {
     let text = (0..20_000).map(|i| " ".repeat(i % 3) + "- ").collect::<String>();
     assert!(to_value(text.as_bytes()).is_err());
     let deep = "- ".repeat(12_000) + "x";
-    assert_eq!(fault(&deep), "yaml: line 1: exceeded max depth of 10000");
+    assert_eq!(error(&deep), "yaml: line 1: exceeded max depth of 10000");
     let chain: String = (1..15_000).map(|i| format!("- &a{i} [*a{}]\n", i - 1)).collect();
-    assert!(fault(&format!("- &a0 x\n{chain}")).contains("excessive aliasing"));
-    assert!(fault(&"[".repeat(100_000)).contains("exceeded max depth"));
+    assert!(error(&format!("- &a0 x\n{chain}")).contains("excessive aliasing"));
+    assert!(error(&"[".repeat(100_000)).contains("exceeded max depth"));
     let on_small_stack = std::thread::Builder::new().stack_size(2 << 20).spawn(|| {
         let deep = "- ".repeat(9_999) + "x";
         assert_eq!(written(&read(&deep)).len(), deep.len() + 1);
@@ -79,7 +79,7 @@ fn one_document_only() {
     assert_eq!(read("---\na: 1\n---\n"), tree!({ "a": 1i64 }));
     assert_eq!(read("# only a comment\n"), Value::Null);
     assert_eq!(read(""), Value::Null);
-    assert_eq!(fault("a: 1\n---\nb: 2\n"), "yaml: line 3: more than one document");
+    assert_eq!(error("a: 1\n---\nb: 2\n"), "yaml: line 3: more than one document");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn repeated_keys_are_named_and_the_last_counts() {
 }
 
 #[test]
-fn faults_have_goyamls_words() {
+fn errors_have_goyamls_words() {
     for (text, message) in [
         ("a: b: c\n", "yaml: mapping values are not allowed in this context"),
         ("x: 1\na: b: c\n", "yaml: line 2: mapping values are not allowed in this context"),
@@ -104,7 +104,7 @@ fn faults_have_goyamls_words() {
         ("a\0b", "yaml: control characters are not allowed"),
         ("a: .nan\n", "json: unsupported value: NaN"),
     ] {
-        assert_eq!(fault(text), message);
+        assert_eq!(error(text), message);
     }
     assert_eq!(to_value(b"a: \xff\n").unwrap_err().to_string(), "yaml: invalid leading UTF-8 octet");
     assert!(matches!(to_value(b"a: [1, 2\n"), Err(DecodeError::Yaml { .. })));

@@ -65,7 +65,7 @@ fn main() {
     for (name, tree) in &all {
         let started = Instant::now();
         // A manifest has no status yet.
-        let faults = definition::validate(tree).iter().filter(|f| !f.field.starts_with("status")).count();
+        let errors = definition::validate(tree).iter().filter(|f| !f.field.starts_with("status")).count();
         let check = started.elapsed();
         for version in tree.at(&["spec", "versions"]).and_then(Value::as_array).unwrap_or_default() {
             let Some(schema) = version.at(&["schema", "openAPIV3Schema"]) else { continue };
@@ -89,7 +89,7 @@ fn main() {
                 model as f64 / 1024.0,
                 compile.as_micros(),
                 check.as_micros(),
-                if faults > 0 { format!(" {faults} faults") } else { String::new() }
+                if errors > 0 { format!(" {errors} errors") } else { String::new() }
             );
         }
     }

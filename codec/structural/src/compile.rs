@@ -129,8 +129,8 @@ impl Builder {
         is_root: bool,
         around: Around<'_>,
     ) -> Result<NodeId, CompileError> {
-        if let Some(fault) = unsupported(props).or_else(|| unconvertible(props)) {
-            return Err(fault);
+        if let Some(error) = unsupported(props).or_else(|| unconvertible(props)) {
+            return Err(error);
         }
         let kind = Kind::parse(props.kind()).ok_or_else(|| CompileError::Type(props.kind().to_owned()))?;
         let embeds = props.embeds() || is_root;

@@ -7,34 +7,34 @@ use plinth_codec::value::{level, Map, Value};
 
 use super::metadata;
 use super::node::{Additional, Node, NodeId};
-use super::validate::MAX_FAULTS;
+use super::validate::MAX_ERRORS;
 
 /// The most that annotations may weigh, keys and values together, in bytes.
 const MAX_ANNOTATIONS: usize = 256 << 10;
 
 /// What is wrong with embedded objects anywhere below a value; with the value itself if `embedded`.
-pub(super) fn faults(
+pub(super) fn errors(
     nodes: &[Node],
     id: NodeId,
     path: &Path<'_>,
     value: &Value,
     embedded: bool,
 ) -> Vec<FieldError> {
-    let mut walk = Walk { nodes, faults: Vec::new() };
+    let mut walk = Walk { nodes, errors: Vec::new() };
     if let Some(node) = nodes.get(id.index()) {
         walk.value(node, path, value, embedded);
     }
-    walk.faults
+    walk.errors
 }
 
 struct Walk<'a> {
     nodes: &'a [Node],
-    faults: Vec<FieldError>,
+    errors: Vec<FieldError>,
 }
 
 impl Walk<'_> {
     fn value(&mut self, node: &Node, path: &Path<'_>, value: &Value, embedded: bool) {
-        if self.faults.len() >= MAX_FAULTS {
+        if self.errors.len() >= MAX_ERRORS {
             return;
         }
         level(|| match value {
@@ -64,7 +64,7 @@ impl Walk<'_> {
     }
 
     fn invalid(&mut self, path: Path<'_>, value: &Value, why: impl std::fmt::Display) {
-        self.faults.push(FieldError::invalid(path, value, why));
+        self.errors.push(FieldError::invalid(path, value, why));
     }
 
     fn group_version(&mut self, path: Path<'_>, value: &Value, text: &str) {
@@ -76,7 +76,7 @@ impl Walk<'_> {
     fn object(&mut self, path: &Path<'_>, object: &Map) {
         for name in ["apiVersion", "kind"] {
             if !object.contains(name) {
-                self.faults.push(FieldError::required(path.child(name), ""));
+                self.errors.push(FieldError::required(path.child(name), ""));
             }
         }
         for name in ["apiVersion", "kind"] {
@@ -90,10 +90,10 @@ impl Walk<'_> {
                     self.group_version(path, value, text);
                 }
                 Some(value @ Value::String(text)) => {
-                    let faults = names::dns1035_label_faults(&text.to_lowercase());
-                    if !faults.is_empty() {
-                        let faults = faults.join(",");
-                        let why = format!("may have mixed case, but should otherwise match: {faults}");
+                    let errors = names::dns1035_label_errors(&text.to_lowercase());
+                    if !errors.is_empty() {
+                        let errors = errors.join(",");
+                        let why = format!("may have mixed case, but should otherwise match: {errors}");
                         self.invalid(path, value, why);
                     }
                 }
@@ -111,12 +111,12 @@ impl Walk<'_> {
     fn metadata(&mut self, path: &Path<'_>, metadata: &Value) {
         let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
         for key in ["generateName", "name"] {
-            for why in names::path_segment_faults(text(key)) {
+            for why in names::path_segment_errors(text(key)) {
                 self.invalid(path.child(key), &text(key).into(), why);
             }
         }
         if !text("namespace").is_empty() {
-            for why in names::dns1123_label_faults(text("namespace")) {
+            for why in names::dns1123_label_errors(text("namespace")) {
                 self.invalid(path.child("namespace"), &text("namespace").into(), why);
             }
         }
@@ -125,22 +125,22 @@ impl Walk<'_> {
         }
         let map = |key: &str| metadata.get(key).and_then(Value::as_object);
         for (key, value) in map("labels").into_iter().flat_map(Map::iter) {
-            for why in names::qualified_name_faults(key) {
+            for why in names::qualified_name_errors(key) {
                 self.invalid(path.child("labels"), &key.clone().into(), why);
             }
-            for why in names::label_value_faults(value.as_str().unwrap_or_default()) {
+            for why in names::label_value_errors(value.as_str().unwrap_or_default()) {
                 self.invalid(path.child("labels"), value, why);
             }
         }
         let mut size = 0;
         for (key, value) in map("annotations").into_iter().flat_map(Map::iter) {
-            for why in names::qualified_name_faults(&key.to_lowercase()) {
+            for why in names::qualified_name_errors(&key.to_lowercase()) {
                 self.invalid(path.child("annotations"), &key.clone().into(), why);
             }
             size += key.len() + value.as_str().map_or(0, str::len);
         }
         if size > MAX_ANNOTATIONS {
-            self.faults.push(FieldError::too_long(path.child("annotations"), MAX_ANNOTATIONS as i64));
+            self.errors.push(FieldError::too_long(path.child("annotations"), MAX_ANNOTATIONS as i64));
         }
         for owner in metadata.get("ownerReferences").and_then(Value::as_array).unwrap_or_default() {
             // As upstream: without an index.
@@ -157,7 +157,7 @@ impl Walk<'_> {
             }
         }
         for finalizer in metadata.get("finalizers").and_then(Value::as_array).unwrap_or_default() {
-            for why in names::qualified_name_faults(finalizer.as_str().unwrap_or_default()) {
+            for why in names::qualified_name_errors(finalizer.as_str().unwrap_or_default()) {
                 self.invalid(path.child("finalizers"), finalizer, why);
             }
         }

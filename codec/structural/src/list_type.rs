@@ -7,23 +7,23 @@ use plinth_codec::json;
 use plinth_codec::value::{level, Map, Value};
 
 use super::node::{Additional, ListKind, Node, NodeId};
-use super::validate::MAX_FAULTS;
+use super::validate::MAX_ERRORS;
 
 /// The elements that are there more than once, each told at its second place.
-pub(super) fn faults(nodes: &[Node], id: NodeId, object: &Value) -> Vec<FieldError> {
-    let mut walk = Walk { nodes, faults: Vec::new() };
+pub(super) fn errors(nodes: &[Node], id: NodeId, object: &Value) -> Vec<FieldError> {
+    let mut walk = Walk { nodes, errors: Vec::new() };
     walk.value(id, object, &Path::Root);
-    walk.faults
+    walk.errors
 }
 
 struct Walk<'a> {
     nodes: &'a [Node],
-    faults: Vec<FieldError>,
+    errors: Vec<FieldError>,
 }
 
 impl Walk<'_> {
     fn value(&mut self, id: NodeId, value: &Value, path: &Path<'_>) {
-        let Some(node) = self.nodes.get(id.index()).filter(|_| self.faults.len() < MAX_FAULTS) else {
+        let Some(node) = self.nodes.get(id.index()).filter(|_| self.errors.len() < MAX_ERRORS) else {
             return;
         };
         match value {
@@ -41,7 +41,7 @@ impl Walk<'_> {
                     ListKind::Atomic => {}
                     ListKind::Set => {
                         for i in repeated(items) {
-                            self.faults.push(FieldError::duplicate(path.index(i), &items[i]));
+                            self.errors.push(FieldError::duplicate(path.index(i), &items[i]));
                         }
                     }
                     ListKind::Map => self.keys(node, items, path),
@@ -62,7 +62,7 @@ impl Walk<'_> {
         let wrong = items.iter().position(|item| !matches!(item, Value::Null | Value::Object(_)));
         if let Some(i) = wrong {
             let why = "must be an object for an array of list-type map";
-            self.faults.push(FieldError::invalid(path.index(i), &items[i], why));
+            self.errors.push(FieldError::invalid(path.index(i), &items[i], why));
             return;
         }
         let names = node.list_map_keys();
@@ -74,7 +74,7 @@ impl Walk<'_> {
             })
             .collect();
         for i in repeated(&keys) {
-            self.faults.push(FieldError::duplicate(path.index(i), &keys[i]));
+            self.errors.push(FieldError::duplicate(path.index(i), &keys[i]));
         }
     }
 }

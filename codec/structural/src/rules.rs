@@ -109,7 +109,7 @@ pub(super) struct RuleSet {
 }
 
 impl RuleSet {
-    /// Compiles every rule. Faults of expressions are kept and told when a value is checked.
+    /// Compiles every rule. Errors of expressions are kept and told when a value is checked.
     pub(crate) fn compile(nodes: &[Node], root: NodeId) -> RuleSet {
         let mut set = RuleSet::default();
         let Some(at) = NodeRef::new(nodes, root).filter(|at| at.node.rules_below) else { return set };
@@ -151,7 +151,7 @@ fn additional(node: &Node) -> Option<NodeId> {
 }
 
 /// What the rules of a schema say of an object. `old` is what it replaces. None when they take more units than `brief`.
-pub(super) fn faults(
+pub(super) fn errors(
     nodes: &[Node],
     root: NodeId,
     rules: &RuleSet,
@@ -161,19 +161,19 @@ pub(super) fn faults(
 ) -> Option<Vec<FieldError>> {
     let mut budget = Budget::default();
     budget.keep_brief(brief);
-    let mut walk = Walk { nodes, rules, budget, faults: Vec::new() };
+    let mut walk = Walk { nodes, rules, budget, errors: Vec::new() };
     let Some(node) = nodes.get(root.index()).filter(|node| node.rules_below) else { return Some(Vec::new()) };
     let correlated = old.map(|old| Correlated::new(nodes, Some(node), new, old));
     walk.ask(rules.root.as_ref(), &Path::Root, new, correlated);
     walk.below(node, &Path::Root, new, correlated);
-    (!walk.budget.is_long()).then_some(walk.faults)
+    (!walk.budget.is_long()).then_some(walk.errors)
 }
 
 struct Walk<'a> {
     nodes: &'a [Node],
     rules: &'a RuleSet,
     budget: Budget,
-    faults: Vec<FieldError>,
+    errors: Vec<FieldError>,
 }
 
 impl<'a> Walk<'a> {
@@ -194,7 +194,7 @@ impl<'a> Walk<'a> {
         let Some(rules) = rules.filter(|rules| !rules.is_empty()) else { return };
         let mut unchanged = || old.is_some_and(Correlated::is_unchanged);
         let verdict = rules.evaluate(path, value, old.map(|old| old.old), &mut unchanged, &mut self.budget);
-        self.faults.extend(verdict.errors);
+        self.errors.extend(verdict.errors);
     }
 
     fn below(&mut self, node: &Node, path: &Path<'_>, value: &Value, old: Option<Correlated<'_>>) {
@@ -222,10 +222,10 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Whether a fault keeps rules from being asked: they may rely on what it says is not so.
-pub(super) fn is_blocking(fault: &FieldError) -> bool {
+/// Whether a error keeps rules from being asked: they may rely on what it says is not so.
+pub(super) fn is_blocking(error: &FieldError) -> bool {
     matches!(
-        fault.reason,
+        error.reason,
         Reason::NotSupported | Reason::Required | Reason::TooLong | Reason::TooMany | Reason::TypeInvalid
     )
 }
@@ -238,30 +238,30 @@ pub(super) fn not_checked() -> FieldError {
 
 /// What is wrong with the rules of a schema: their texts, then (if everything else is well) their expressions and costs, and
 /// defaults that break them. `path` leads to `openAPIV3Schema`.
-pub(super) fn definition_faults(
+pub(super) fn definition_errors(
     nodes: &[Node],
     root: NodeId,
     path: &Path<'_>,
     all_else_is_well: bool,
     lets_pass: bool,
 ) -> Vec<FieldError> {
-    let mut check = Check { faults: Vec::new(), cost: SchemaCost::new(lets_pass) };
+    let mut check = Check { errors: Vec::new(), cost: SchemaCost::new(lets_pass) };
     let Some(at) = NodeRef::new(nodes, root).filter(|at| at.node.rules_below) else { return Vec::new() };
     check.texts(at, path);
-    if check.faults.is_empty() && all_else_is_well {
+    if check.errors.is_empty() && all_else_is_well {
         let declared = Declared::of(at, true);
         check.expressions(at, path, declared.as_ref(), Some(1), None);
-        check.faults.extend(check.cost.faults(path));
+        check.errors.extend(check.cost.errors(path));
     }
-    if check.faults.is_empty() && all_else_is_well {
+    if check.errors.is_empty() && all_else_is_well {
         let rules = RuleSet::compile(nodes, root);
         check.defaults(at, path, &rules);
     }
-    check.faults
+    check.errors
 }
 
 struct Check {
-    faults: Vec<FieldError>,
+    errors: Vec<FieldError>,
     cost: SchemaCost,
 }
 
@@ -272,7 +272,7 @@ impl Check {
         }
         let rules = path.child("x-kubernetes-validations");
         for (i, rule) in at.node.rules().iter().enumerate() {
-            self.faults.extend(rule.faults(rules.index(i), at));
+            self.errors.extend(rule.errors(rules.index(i), at));
         }
         children(at, path, |_, child, path| self.texts(child, path));
     }
@@ -292,11 +292,11 @@ impl Check {
             _ if at.node.rules().is_empty() => {}
             Some(declared) => {
                 let rules = Rules::compile(at.node.rules(), at, declared);
-                self.faults.extend(rules.faults(path, cardinality, uncorrelatable, &mut self.cost));
+                self.errors.extend(rules.errors(path, cardinality, uncorrelatable, &mut self.cost));
             }
             None => {
                 let why = "internal error: failed to retrieve type information for x-kubernetes-validations";
-                self.faults.push(FieldError::internal(path.child("x-kubernetes-validations"), why));
+                self.errors.push(FieldError::internal(path.child("x-kubernetes-validations"), why));
             }
         }
         let cardinality = child_cardinality(at, cardinality);
@@ -317,14 +317,14 @@ impl Check {
             return;
         }
         if let Some(default) = at.node.default() {
-            let mut walk = Walk { nodes: at.nodes, rules, budget: Budget::default(), faults: Vec::new() };
+            let mut walk = Walk { nodes: at.nodes, rules, budget: Budget::default(), errors: Vec::new() };
             let path = path.child("default");
             // The node's own rules are asked where it is not the root, which has no default that matters.
             let own = at.nodes.iter().position(|node| std::ptr::eq(node, at.node));
             if let Some(own) = own {
                 walk.value(NodeId(own as u32), &path, default, None);
             }
-            self.faults.extend(walk.faults);
+            self.errors.extend(walk.errors);
         }
         children(at, path, |_, child, path| self.defaults(child, path, rules));
     }

@@ -138,7 +138,7 @@ impl StructuralSchema {
                 *metadata = decoded.value;
             }
         }
-        // The first fault ends the walk, and the object is refused for it.
+        // The first error ends the walk, and the object is refused for it.
         drop(metadata::Coercer::strict(&self.nodes).value(&Path::Root, object, self.node(self.root), false));
     }
 
@@ -158,7 +158,7 @@ impl StructuralSchema {
     }
 
     /// What is wrong with a new object: types, bounds, formats, embedded objects, duplicates in sets and maps, then the
-    /// CEL rules unless one of these faults keeps them from being asked. The object is conformed and defaulted. The rules of `metadata`, of `kind` and `apiVersion` and of `/scale` are not part of
+    /// CEL rules unless one of these errors keeps them from being asked. The object is conformed and defaulted. The rules of `metadata`, of `kind` and `apiVersion` and of `/scale` are not part of
     /// it. In upstream's order.
     pub fn validate(&self, object: &Value) -> Vec<FieldError> {
         self.validate_briefly(object, None).unwrap_or_default()
@@ -166,10 +166,10 @@ impl StructuralSchema {
 
     /// As [`StructuralSchema::validate`], but none when the rules take more units of cost than `brief`.
     pub fn validate_briefly(&self, object: &Value, brief: Option<u64>) -> Option<Vec<FieldError>> {
-        let mut faults = validate::faults(&self.nodes, self.root, &Path::Root, object);
-        faults.extend(embedded::faults(&self.nodes, self.root, &Path::Root, object, false));
-        faults.extend(list_type::faults(&self.nodes, self.root, object));
-        self.ask_rules(faults, object, None, brief)
+        let mut errors = validate::errors(&self.nodes, self.root, &Path::Root, object);
+        errors.extend(embedded::errors(&self.nodes, self.root, &Path::Root, object, false));
+        errors.extend(list_type::errors(&self.nodes, self.root, object));
+        self.ask_rules(errors, object, None, brief)
     }
 
     /// What is wrong with the new state of an object. What was wrong in the old one and has not changed passes
@@ -185,10 +185,10 @@ impl StructuralSchema {
         old: &Value,
         brief: Option<u64>,
     ) -> Option<Vec<FieldError>> {
-        let mut faults = validate::update_faults(&self.nodes, self.root, &Path::Root, new, Some(old));
-        faults.extend(embedded::faults(&self.nodes, self.root, &Path::Root, new, false));
-        faults.extend(self.list_faults(new, old));
-        self.ask_rules(faults, new, Some(old), brief)
+        let mut errors = validate::update_errors(&self.nodes, self.root, &Path::Root, new, Some(old));
+        errors.extend(embedded::errors(&self.nodes, self.root, &Path::Root, new, false));
+        errors.extend(self.list_errors(new, old));
+        self.ask_rules(errors, new, Some(old), brief)
     }
 
     /// As [`StructuralSchema::validate_update`], for a write to `/status`: of the schema only what concerns `status` counts.
@@ -203,41 +203,41 @@ impl StructuralSchema {
         old: &Value,
         brief: Option<u64>,
     ) -> Option<Vec<FieldError>> {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         if let (Some(id), Some(status)) = (self.node(self.root).property("status"), new.get("status")) {
             let path = Path::Root;
             let path = path.child("status");
-            faults = validate::update_faults(&self.nodes, id, &path, status, old.get("status"));
+            errors = validate::update_errors(&self.nodes, id, &path, status, old.get("status"));
         }
-        faults.extend(self.list_faults(new, old));
-        self.ask_rules(faults, new, Some(old), brief)
+        errors.extend(self.list_errors(new, old));
+        self.ask_rules(errors, new, Some(old), brief)
     }
 
     /// Adds what the rules say, unless something was found that they may rely on not to be.
     fn ask_rules(
         &self,
-        mut faults: Vec<FieldError>,
+        mut errors: Vec<FieldError>,
         new: &Value,
         old: Option<&Value>,
         brief: Option<u64>,
     ) -> Option<Vec<FieldError>> {
         if !self.node(self.root).rules_below {
-            return Some(faults);
+            return Some(errors);
         }
-        if faults.iter().any(rules::is_blocking) {
-            faults.push(rules::not_checked());
-            return Some(faults);
+        if errors.iter().any(rules::is_blocking) {
+            errors.push(rules::not_checked());
+            return Some(errors);
         }
         let set = self.rules.get_or_init(|| RuleSet::compile(&self.nodes, self.root));
-        faults.extend(rules::faults(&self.nodes, self.root, set, new, old, brief)?);
-        Some(faults)
+        errors.extend(rules::errors(&self.nodes, self.root, set, new, old, brief)?);
+        Some(errors)
     }
 
     /// Duplicates in sets and maps, unless the old object has some already.
-    fn list_faults(&self, new: &Value, old: &Value) -> Vec<FieldError> {
-        let faults = list_type::faults(&self.nodes, self.root, new);
-        match faults.is_empty() || list_type::faults(&self.nodes, self.root, old).is_empty() {
-            true => faults,
+    fn list_errors(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let errors = list_type::errors(&self.nodes, self.root, new);
+        match errors.is_empty() || list_type::errors(&self.nodes, self.root, old).is_empty() {
+            true => errors,
             false => Vec::new(),
         }
     }

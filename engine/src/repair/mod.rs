@@ -327,18 +327,18 @@ const REPAIRED_PART: &str = "db.repaired.part";
 fn is_sound(dir: &Path, progress: &mut impl FnMut(Progress), note: &mut impl FnMut(String)) -> Result<bool> {
     /// More are of no use to anybody.
     const NOTES: u64 = 100;
-    let mut faults = 0u64;
-    let verified = crate::verify::verify(dir, progress, |fault| {
-        faults += 1;
-        if faults <= NOTES {
-            note(fault.to_string());
+    let mut findings = 0u64;
+    let verified = crate::verify::verify(dir, progress, |finding| {
+        findings += 1;
+        if findings <= NOTES {
+            note(finding.to_string());
         }
     });
     match verified {
-        Ok(verified) if verified.faults == 0 => Ok(true),
+        Ok(verified) if verified.findings == 0 => Ok(true),
         Ok(verified) => {
-            if verified.faults > NOTES {
-                note(format!("and {} more", verified.faults - NOTES));
+            if verified.findings > NOTES {
+                note(format!("and {} more", verified.findings - NOTES));
             }
             Ok(false)
         }

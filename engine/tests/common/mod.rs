@@ -251,9 +251,9 @@ fn files_with(dir: &Path, extension: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Asserts that a data directory that is not open has no fault.
+/// Asserts that a data directory that is not open has no finding.
 pub fn assert_sound(dir: &Path) {
-    let mut faults = Vec::new();
-    plinth_engine::verify(dir, |_| {}, |fault| faults.push(fault.to_string())).unwrap();
-    assert_eq!(faults, Vec::<String>::new());
+    let mut findings = Vec::new();
+    plinth_engine::verify(dir, |_| {}, |finding| findings.push(finding.to_string())).unwrap();
+    assert_eq!(findings, Vec::<String>::new());
 }

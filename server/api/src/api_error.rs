@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use plinth_codec::{tree, Map, Value};
 use plinth_engine::Error as EngineError;
 
-use crate::field::MOST_FAULTS;
+use crate::field::MOST_ERRORS;
 
 /// Makes the enum of reasons, whose names are their words.
 macro_rules! reasons {
@@ -71,7 +71,7 @@ pub struct Details {
     pub kind: String,
     /// UID of the object.
     pub uid: String,
-    /// The single faults.
+    /// The single errors.
     pub causes: Vec<Cause>,
     /// Seconds after which a retry makes sense; 0 for none.
     pub retry_after_seconds: u32,
@@ -196,29 +196,29 @@ impl ApiError {
         ApiError::conflict(group, resource, name, why)
     }
 
-    /// 422 with a cause per fault, [`MOST_FAULTS`] at the most; `kind` is the bare kind, as kubectl expects.
+    /// 422 with a cause per error, [`MOST_ERRORS`] at the most; `kind` is the bare kind, as kubectl expects.
     pub fn invalid(group: &str, kind: &str, name: &str, mut causes: Vec<Cause>) -> ApiError {
-        causes.truncate(MOST_FAULTS);
+        causes.truncate(MOST_ERRORS);
         let mut what = kind.to_owned();
         if !group.is_empty() {
             let _ = write!(what, ".{group}");
         }
-        let mut faults: Vec<String> = Vec::with_capacity(causes.len());
+        let mut errors: Vec<String> = Vec::with_capacity(causes.len());
         let mut told = HashSet::with_capacity(causes.len());
         for cause in &causes {
-            let fault = match cause.field.is_empty() {
+            let error = match cause.field.is_empty() {
                 true => cause.message.clone(),
                 false => format!("{}: {}", cause.field, cause.message),
             };
             // What two rules are against is told once.
-            if told.insert(fault.clone()) {
-                faults.push(fault);
+            if told.insert(error.clone()) {
+                errors.push(error);
             }
         }
-        let message = match faults.len() {
+        let message = match errors.len() {
             0 => format!("{what} {name:?} is invalid"),
-            1 => format!("{what} {name:?} is invalid: {}", faults[0]),
-            _ => format!("{what} {name:?} is invalid: [{}]", faults.join(", ")),
+            1 => format!("{what} {name:?} is invalid: {}", errors[0]),
+            _ => format!("{what} {name:?} is invalid: [{}]", errors.join(", ")),
         };
         ApiError::new(422, Reason::Invalid, message).about(group, kind, name).with_causes(causes)
     }

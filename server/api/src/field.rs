@@ -7,9 +7,9 @@ use plinth_codec::{json, Value};
 
 use crate::api_error::Cause;
 
-/// Faults that are told of one object; a body of 3 MiB can have a million.
-pub const MOST_FAULTS: usize = 1000;
-/// Bytes of a bad value that are shown: each fault may show the whole object.
+/// Errors that are told of one object; a body of 3 MiB can have a million.
+pub const MOST_ERRORS: usize = 1000;
+/// Bytes of a bad value that are shown: each error may show the whole object.
 pub const SHOWN: usize = 16 << 10;
 
 /// Where a value lies: `spec.containers[0].`, made with `format_args!` from what leads there. It becomes text when something

@@ -11,7 +11,7 @@ use plinth_codec::{json, names, Map, Value};
 use smol_str::SmolStr;
 
 use crate::api_error::{ApiError, Cause};
-use crate::field::{self, Place, MOST_FAULTS};
+use crate::field::{self, Place, MOST_ERRORS};
 
 /// The most that the annotations of an object may weigh, keys and values together, in bytes.
 const ANNOTATIONS_MAX: usize = 256 << 10;
@@ -141,7 +141,7 @@ pub fn prepare_update(object: &mut Value, old: &Value) -> Result<(), ApiError> {
             None => metadata.remove(key),
         };
     }
-    // What says that the object goes stays; where nothing says so, it cannot be written: that is a fault of the change.
+    // What says that the object goes stays; where nothing says so, it cannot be written: that is a error of the change.
     if let Some(value) = kept("deletionTimestamp") {
         metadata.insert("deletionTimestamp", value);
     }
@@ -161,20 +161,20 @@ pub fn nameless(name: &str) -> ApiError {
     ))
 }
 
-/// Faults of a change of metadata.
+/// Errors of a change of metadata.
 pub fn validate_update(object: &Value, old: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for key in ["name", "namespace", "uid", "creationTimestamp"] {
         let (new, old) = (text(object, key), text(old, key));
         if new != old {
-            faults.push(field::invalid(format!("metadata.{key}"), new, "field is immutable"));
+            errors.push(field::invalid(format!("metadata.{key}"), new, "field is immutable"));
         }
     }
     for key in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
         let [new, old] = [object, old].map(|o| o.at(&["metadata", key]).filter(|value| !value.is_null()));
         if new != old {
             let shown = new.cloned().unwrap_or_default();
-            faults.push(field::invalid(format!("metadata.{key}"), shown, "field is immutable"));
+            errors.push(field::invalid(format!("metadata.{key}"), shown, "field is immutable"));
         }
     }
     if is_deleting(old) {
@@ -183,7 +183,7 @@ pub fn validate_update(object: &Value, old: &Value) -> Vec<Cause> {
         extra.sort_unstable();
         if !extra.is_empty() {
             let quoted: Vec<String> = extra.iter().map(|f| format!("{f:?}")).collect();
-            faults.push(field::forbidden(
+            errors.push(field::forbidden(
                 "metadata.finalizers",
                 &format!(
                     "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
@@ -192,56 +192,56 @@ pub fn validate_update(object: &Value, old: &Value) -> Vec<Cause> {
             ));
         }
     }
-    faults
+    errors
 }
 
-/// Faults of a map of labels.
-pub fn label_faults(labels: Option<&Value>, path: Place<'_>) -> Vec<Cause> {
-    let mut faults = Vec::new();
+/// Errors of a map of labels.
+pub fn label_errors(labels: Option<&Value>, path: Place<'_>) -> Vec<Cause> {
+    let mut errors = Vec::new();
     for (key, value) in labels.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
-        if faults.len() >= MOST_FAULTS {
+        if errors.len() >= MOST_ERRORS {
             break;
         }
-        faults.extend(names::qualified_name_faults(key).iter().map(|m| field::invalid(path, key.clone(), m)));
+        errors.extend(names::qualified_name_errors(key).iter().map(|m| field::invalid(path, key.clone(), m)));
         let value = value.as_str().unwrap_or_default();
-        faults.extend(names::label_value_faults(value).iter().map(|m| field::invalid(path, value, m)));
+        errors.extend(names::label_value_errors(value).iter().map(|m| field::invalid(path, value, m)));
     }
-    faults
+    errors
 }
 
-/// Faults of annotations.
-pub fn annotation_faults(annotations: Option<&Value>, path: Place<'_>) -> Vec<Cause> {
-    let mut faults = Vec::new();
+/// Errors of annotations.
+pub fn annotation_errors(annotations: Option<&Value>, path: Place<'_>) -> Vec<Cause> {
+    let mut errors = Vec::new();
     let mut size = 0usize;
     for (key, value) in annotations.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
-        if faults.len() < MOST_FAULTS {
-            let messages = names::qualified_name_faults(&key.to_lowercase());
-            faults.extend(messages.iter().map(|m| field::invalid(path, key.clone(), m)));
+        if errors.len() < MOST_ERRORS {
+            let messages = names::qualified_name_errors(&key.to_lowercase());
+            errors.extend(messages.iter().map(|m| field::invalid(path, key.clone(), m)));
         }
         size += key.len() + value.as_str().map_or(0, str::len);
     }
     if size > ANNOTATIONS_MAX {
-        faults.push(field::too_long(path, ANNOTATIONS_MAX));
+        errors.push(field::too_long(path, ANNOTATIONS_MAX));
     }
-    faults
+    errors
 }
 
 /// Owner-reference errors carry no index, as upstream's.
-pub fn owner_faults(owners: Option<&Value>) -> Vec<Cause> {
+pub fn owner_errors(owners: Option<&Value>) -> Vec<Cause> {
     const PATH: &str = "metadata.ownerReferences";
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let mut controller: Option<String> = None;
-    // Shown once for all: each of many faults would copy the whole list.
+    // Shown once for all: each of many errors would copy the whole list.
     let all = OnceCell::new();
     let all = || all.get_or_init(|| owners.map(field::shown).unwrap_or_default());
     for owner in owners.and_then(Value::as_array).unwrap_or_default() {
-        if faults.len() >= MOST_FAULTS {
+        if errors.len() >= MOST_ERRORS {
             break;
         }
         let text = |key: &str| owner.str_at(&[key]).unwrap_or_default();
         let api_version = text("apiVersion");
         if api_version.is_empty() {
-            faults.push(field::invalid(
+            errors.push(field::invalid(
                 format!("{PATH}.apiVersion"),
                 api_version,
                 "version must not be empty",
@@ -249,12 +249,12 @@ pub fn owner_faults(owners: Option<&Value>) -> Vec<Cause> {
         }
         for key in ["kind", "name", "uid"] {
             if text(key).is_empty() {
-                faults.push(field::invalid(format!("{PATH}.{key}"), "", "must not be empty"));
+                errors.push(field::invalid(format!("{PATH}.{key}"), "", "must not be empty"));
             }
         }
         if api_version == "v1" && text("kind") == "Event" {
             let why = "/v1, Kind=Event is disallowed from being an owner";
-            faults.push(field::invalid(PATH, owner.clone(), why));
+            errors.push(field::invalid(PATH, owner.clone(), why));
         }
         if owner.get("controller").and_then(Value::as_bool) == Some(true) {
             let this = format!("{}/{}", text("kind"), text("name"));
@@ -263,35 +263,35 @@ pub fn owner_faults(owners: Option<&Value>) -> Vec<Cause> {
                     let why = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                     );
-                    faults.push(field::invalid_shown(PATH, all(), &why));
+                    errors.push(field::invalid_shown(PATH, all(), &why));
                 }
                 None => controller = Some(this),
             }
         }
     }
-    faults
+    errors
 }
 
 /// Built-in kinds want a name of a domain; custom resources may have any.
-pub fn finalizer_faults(finalizers: &[&str], is_builtin: bool) -> Vec<Cause> {
+pub fn finalizer_errors(finalizers: &[&str], is_builtin: bool) -> Vec<Cause> {
     const PATH: &str = "metadata.finalizers";
-    let mut faults: Vec<Cause> = finalizers
+    let mut errors: Vec<Cause> = finalizers
         .iter()
-        .flat_map(|f| names::qualified_name_faults(f).into_iter().map(move |m| field::invalid(PATH, *f, &m)))
-        .take(MOST_FAULTS)
+        .flat_map(|f| names::qualified_name_errors(f).into_iter().map(move |m| field::invalid(PATH, *f, &m)))
+        .take(MOST_ERRORS)
         .collect();
     if is_builtin {
         let standard = ["kubernetes", FINALIZER_ORPHAN, FINALIZER_FOREGROUND];
         let why = "name is neither a standard finalizer name nor is it fully qualified";
         let odd = finalizers.iter().enumerate().filter(|(_, f)| !f.contains('/') && !standard.contains(*f));
-        faults.extend(odd.take(MOST_FAULTS).map(|(i, f)| field::invalid(format!("{PATH}[{i}]"), *f, why)));
+        errors.extend(odd.take(MOST_ERRORS).map(|(i, f)| field::invalid(format!("{PATH}[{i}]"), *f, why)));
     }
     if finalizers.contains(&FINALIZER_ORPHAN) && finalizers.contains(&FINALIZER_FOREGROUND) {
         let all: Vec<Value> = finalizers.iter().map(|f| Value::from(*f)).collect();
         let why = format!("finalizer {FINALIZER_ORPHAN} and {FINALIZER_FOREGROUND} cannot be both set");
-        faults.push(field::invalid(PATH, all, &why));
+        errors.push(field::invalid(PATH, all, &why));
     }
-    faults
+    errors
 }
 
 #[cfg(test)]

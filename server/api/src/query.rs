@@ -113,7 +113,7 @@ impl Query {
     pub fn check_write_options(&self, options: &str) -> Result<(), ApiError> {
         let mut causes = Vec::new();
         if let Some(manager) = &self.field_manager {
-            causes.extend(field_manager_fault(manager));
+            causes.extend(field_manager_error(manager));
         }
         if self.dry_run.iter().any(|v| v != "All") {
             let given: Vec<String> = self.dry_run.iter().map(|v| format!("{v:?}")).collect();
@@ -143,10 +143,10 @@ impl Query {
 /// The longest `fieldManager`, in bytes.
 const FIELD_MANAGER_MAX: usize = 128;
 
-fn field_manager_fault(manager: &str) -> Option<Cause> {
-    let fault = |reason, message| Some(Cause { reason, message, field: "fieldManager".into() });
+fn field_manager_error(manager: &str) -> Option<Cause> {
+    let error = |reason, message| Some(Cause { reason, message, field: "fieldManager".into() });
     if manager.len() > FIELD_MANAGER_MAX {
-        return fault(
+        return error(
             "FieldValueTooLong",
             format!("Too long: may not be more than {FIELD_MANAGER_MAX} bytes"),
         );
@@ -154,7 +154,7 @@ fn field_manager_fault(manager: &str) -> Option<Cause> {
     let bad = manager.char_indices().find(|(_, c)| c.is_control());
     bad.and_then(|(at, c)| {
         let why = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
-        fault("FieldValueInvalid", format!("Invalid value: {manager:?}: {why}"))
+        error("FieldValueInvalid", format!("Invalid value: {manager:?}: {why}"))
     })
 }
 
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn write_options_name_each_fault() {
+    fn write_options_name_each_error() {
         let q = Query::parse(Some("dryRun=all&fieldValidation=strict&fieldManager=a%07b")).unwrap();
         let e = q.check_write_options("CreateOptions").unwrap_err();
         let causes = e.details.unwrap().causes;

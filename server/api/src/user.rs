@@ -118,7 +118,7 @@ pub fn split_service_account(user: &str) -> Option<(&str, &str)> {
     use plinth_codec::names;
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
     let fits =
-        names::dns1123_label_faults(namespace).is_empty() && names::dns1123_subdomain_faults(name).is_empty();
+        names::dns1123_label_errors(namespace).is_empty() && names::dns1123_subdomain_errors(name).is_empty();
     fits.then_some((namespace, name))
 }
 

@@ -92,9 +92,9 @@ pub async fn reserve(cx: &Context, old: Option<&Value>, new: &mut Value) -> Resu
     }
     let ranges = &cx.server.services;
     let families: Vec<&str> = ranges.addresses.iter().map(|range| service::family(range.addr())).collect();
-    let faults = service::set_families(new, old, &families);
-    if !faults.is_empty() {
-        return Err(refuse(new, faults));
+    let errors = service::set_families(new, old, &families);
+    if !errors.is_empty() {
+        return Err(refuse(new, errors));
     }
     let held_addresses: Vec<IpAddr> = old.map(service::addresses).unwrap_or_default();
     let held_ports: Vec<u16> = old.map(service::node_ports).unwrap_or_default();
@@ -164,7 +164,7 @@ async fn reserve_ports(
     for (place, wanted) in service::wanted_node_ports(new, old) {
         let port = u16::try_from(wanted).ok().filter(|port| range.contains(port));
         let allocated = || "provided port is already allocated".to_owned();
-        let fault = match port {
+        let error = match port {
             // Entries share a port; health checks have one of their own.
             Some(port) if mine.contains(&port) && place != service::Place::HealthCheck => continue,
             Some(port) if mine.contains(&port) => allocated(),
@@ -185,7 +185,7 @@ async fn reserve_ports(
                 range.end()
             ),
         };
-        return Err(refuse(new, vec![field::invalid(place.path(), wanted, &fault)]));
+        return Err(refuse(new, vec![field::invalid(place.path(), wanted, &error)]));
     }
     let mut shared = service::SharedPorts::of(new);
     for place in service::missing_node_ports(new) {
@@ -276,7 +276,7 @@ async fn check_address(cx: &Context, address: IpAddr, asker: Asker<'_>) -> Resul
     match holder(cx, address_name(address), asker).await {
         Ok(Holder::None(conditions)) => Ok(conditions),
         Ok(Holder::Service) => Err("provided IP is already allocated".into()),
-        Err(fault) => Err(fault.message),
+        Err(error) => Err(error.message),
     }
 }
 

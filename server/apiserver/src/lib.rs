@@ -34,7 +34,7 @@ pub mod authz;
 pub mod context;
 pub mod custom_resources;
 pub mod endpoints;
-pub mod faults;
+pub mod error_log;
 pub mod flags;
 pub mod flow_control;
 pub mod handlers;

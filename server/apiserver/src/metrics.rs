@@ -64,7 +64,7 @@ impl Metrics {
     /// A fresh set.
     ///
     /// # Errors
-    /// When two metrics have one name; a programming fault that the tests would show.
+    /// When two metrics have one name; a programming error that the tests would show.
     pub fn new() -> Result<Metrics, prometheus::Error> {
         let registry = Registry::new();
         let counter = |name: &str, help: &str, labels: &[&str]| {

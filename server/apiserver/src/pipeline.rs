@@ -87,7 +87,7 @@ pub async fn handle(server: Arc<Server>, came: Came, request: Request<RequestBod
         Ok(Err(error)) => {
             // What follows from a failure of the storage is not reported beside it, request by request.
             if server.store.engine().failure().is_none() {
-                server.faults.note(&error, || counted.label.to_string());
+                server.error_log.note(&error, || counted.label.to_string());
             }
             (refuse(&error, accept.as_ref(), pretty, http1), Some(error))
         }
@@ -330,8 +330,8 @@ async fn identify(
         true => remarks::collect(asked).await,
         false => (asked.await, Vec::new()),
     };
-    let user = user.map_err(|fault| {
-        tracing::debug!(%fault, "unable to authenticate the request");
+    let user = user.map_err(|error| {
+        tracing::debug!(%error, "unable to authenticate the request");
         ApiError::unauthorized()
     });
     (user, remarks)

@@ -57,8 +57,8 @@ impl Watched {
         self.seen = now;
         match (self.apply)() {
             Ok(()) => tracing::info!(what = self.what, "read again"),
-            Err(fault) => {
-                tracing::error!(what = self.what, %fault, "cannot be used; what was read before stays")
+            Err(error) => {
+                tracing::error!(what = self.what, %error, "cannot be used; what was read before stays")
             }
         }
     }
@@ -75,8 +75,8 @@ pub async fn follow(mut watched: Vec<Watched>) {
         });
         match looked.await {
             Ok(back) => watched = back,
-            Err(fault) => {
-                tracing::error!(%fault, "files are no longer looked at");
+            Err(error) => {
+                tracing::error!(%error, "files are no longer looked at");
                 return;
             }
         }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_applied_once_and_a_fault_waits_for_the_next_change() {
+    fn a_change_is_applied_once_and_a_error_waits_for_the_next_change() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a");
         std::fs::write(&file, "1").unwrap();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const ORDER: [&str; 25] = [
     "flags",
     "private_files",
-    "faults",
+    "errors",
     "recovery",
     "reload",
     "heavy",

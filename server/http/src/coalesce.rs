@@ -107,8 +107,8 @@ where
         let ended = connection.as_mut().poll(cx);
         if ended.is_pending() {
             let mut state = flusher.state.lock();
-            if let Poll::Ready(Err(fault)) = state.poll_flush(cx) {
-                state.failed = Some(fault.kind());
+            if let Poll::Ready(Err(error)) = state.poll_flush(cx) {
+                state.failed = Some(error.kind());
                 cx.waker().wake_by_ref();
             }
         }

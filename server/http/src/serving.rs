@@ -167,8 +167,8 @@ impl Certificates {
     pub fn reload(&self) -> Result<(), TlsError> {
         let mut outcome = Ok(());
         for certificate in self.all() {
-            if let Err(fault) = certificate.reload() {
-                outcome = Err(fault);
+            if let Err(error) = certificate.reload() {
+                outcome = Err(error);
             }
         }
         outcome

@@ -121,44 +121,44 @@ pub fn read(request: &Value) -> Result<CertificateRequest, RequestError> {
     Ok(parsed)
 }
 
-/// Faults of a request as it stands.
+/// Errors of a request as it stands.
 pub fn validate(request: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let spec = |key: &str| request.str_at(&["spec", key]).unwrap_or_default();
     if let Err(why) = read(request) {
         let shown = request.at(&["spec", "request"]).cloned().unwrap_or(Value::Null);
-        faults.push(field::invalid("spec.request", shown, &why.to_string()));
+        errors.push(field::invalid("spec.request", shown, &why.to_string()));
     }
     let usages = usages(request);
     if usages.is_empty() {
-        faults.push(field::required("spec.usages", ""));
+        errors.push(field::required("spec.usages", ""));
     }
     let allowed: Vec<&str> = signers::allowed_usages().collect();
     let mut seen = BTreeSet::new();
     for (i, usage) in usages.iter().enumerate() {
         let place = format!("spec.usages[{i}]");
         if !allowed.contains(usage) {
-            faults.push(field::not_supported(place.clone(), *usage, &allowed));
+            errors.push(field::not_supported(place.clone(), *usage, &allowed));
         }
         if !seen.insert(*usage) {
-            faults.push(field::duplicate(place, *usage));
+            errors.push(field::duplicate(place, *usage));
         }
     }
-    faults.extend(signer_name_faults("spec.signerName", spec("signerName")));
+    errors.extend(signer_name_errors("spec.signerName", spec("signerName")));
     let expiration = request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int);
     if let Some(seconds) = expiration.filter(|seconds| *seconds < LEAST_EXPIRATION) {
         let why = "may not specify a duration less than 600 seconds (10 minutes)";
-        faults.push(field::invalid("spec.expirationSeconds", seconds, why));
+        errors.push(field::invalid("spec.expirationSeconds", seconds, why));
     }
-    faults.extend(condition_faults(request));
-    if let Some(why) = certificate_fault(request) {
-        faults.push(field::invalid("status.certificate", "<certificate data>", &why));
+    errors.extend(condition_errors(request));
+    if let Some(why) = certificate_error(request) {
+        errors.push(field::invalid("status.certificate", "<certificate data>", &why));
     }
-    faults
+    errors
 }
 
 /// `example.com/signer` (kubernetes `pkg/apis/core/validation/names.go`).
-pub fn signer_name_faults(field: &str, name: &str) -> Vec<Cause> {
+pub fn signer_name_errors(field: &str, name: &str) -> Vec<Cause> {
     let invalid = |value: &str, why: &str| field::invalid(field, value, why);
     if name.is_empty() {
         return vec![field::required(field, "")];
@@ -171,24 +171,24 @@ pub fn signer_name_faults(field: &str, name: &str) -> Vec<Cause> {
         let why = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
         return vec![invalid(name, why)];
     };
-    let mut faults = Vec::new();
-    let label_faults = |value: &str, check: fn(&str) -> Vec<String>| {
-        let bad = value.split('.').map(|label| (label, check(label))).find(|(_, faults)| !faults.is_empty());
-        bad.map(|(label, faults)| {
-            faults.iter().map(|why| invalid(value, &format!("validating label {label:?}: {why}"))).collect()
+    let mut errors = Vec::new();
+    let label_errors = |value: &str, check: fn(&str) -> Vec<String>| {
+        let bad = value.split('.').map(|label| (label, check(label))).find(|(_, errors)| !errors.is_empty());
+        bad.map(|(label, errors)| {
+            errors.iter().map(|why| invalid(value, &format!("validating label {label:?}: {why}"))).collect()
         })
         .unwrap_or_else(Vec::new)
     };
-    faults.extend(label_faults(domain, names::dns1123_label_faults));
+    errors.extend(label_errors(domain, names::dns1123_label_errors));
     if !domain.contains('.') {
-        faults.push(invalid(domain, "should be a domain with at least two segments separated by dots"));
+        errors.push(invalid(domain, "should be a domain with at least two segments separated by dots"));
     }
-    faults.extend(label_faults(path, names::dns1123_subdomain_faults));
-    faults
+    errors.extend(label_errors(path, names::dns1123_subdomain_errors));
+    errors
 }
 
-fn condition_faults(request: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
+fn condition_errors(request: &Value) -> Vec<Cause> {
+    let mut errors = Vec::new();
     let mut seen = BTreeSet::new();
     let (mut approved, mut denied) = (false, false);
     for (i, condition) in conditions(request).iter().enumerate() {
@@ -196,14 +196,14 @@ fn condition_faults(request: &Value) -> Vec<Cause> {
         let place = |key: &str| format!("status.conditions[{i}].{key}");
         let kind = text("type");
         if kind.is_empty() {
-            faults.push(field::required(place("type"), ""));
+            errors.push(field::required(place("type"), ""));
         }
         let values: &[&str] =
             if DECISIONS.contains(&kind) { &["True"] } else { &["False", "True", "Unknown"] };
         match text("status") {
-            "" => faults.push(field::required(place("status"), "")),
+            "" => errors.push(field::required(place("status"), "")),
             status if !values.contains(&status) => {
-                faults.push(field::not_supported(place("status"), status, values));
+                errors.push(field::not_supported(place("status"), status, values));
             }
             _ => {}
         }
@@ -211,17 +211,17 @@ fn condition_faults(request: &Value) -> Vec<Cause> {
         denied |= kind == "Denied";
         if approved && denied && matches!(kind, "Approved" | "Denied") {
             let why = "Approved and Denied conditions are mutually exclusive";
-            faults.push(field::invalid("status.conditions", kind, why));
+            errors.push(field::invalid("status.conditions", kind, why));
         }
         if !seen.insert(kind.to_owned()) {
-            faults.push(field::duplicate(place("type"), kind));
+            errors.push(field::duplicate(place("type"), kind));
         }
     }
-    faults
+    errors
 }
 
 /// What is wrong with what a signer put there.
-fn certificate_fault(request: &Value) -> Option<String> {
+fn certificate_error(request: &Value) -> Option<String> {
     let text = request.str_at(&["status", "certificate"]).filter(|text| !text.is_empty())?;
     let text = base64_text::decode(text).unwrap_or_default();
     let mut is_none = true;
@@ -252,10 +252,10 @@ fn certificate_fault(request: &Value) -> Option<String> {
     is_none.then(|| "must contain at least one CERTIFICATE PEM block".into())
 }
 
-/// Faults of a change through a subresource: decisions are made through `approval`, certificates are put through
+/// Errors of a change through a subresource: decisions are made through `approval`, certificates are put through
 /// `status`, and neither is taken back.
-pub fn subresource_faults(subresource: &str, new: &Value, old: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
+pub fn subresource_errors(subresource: &str, new: &Value, old: &Value) -> Vec<Cause> {
+    let mut errors = Vec::new();
     let of = |request: &Value, kind: &str| -> Vec<Value> {
         let of_kind = conditions(request).iter().filter(|c| c.str_at(&["type"]) == Some(kind));
         of_kind.cloned().collect()
@@ -265,12 +265,12 @@ pub fn subresource_faults(subresource: &str, new: &Value, old: &Value) -> Vec<Ca
         field::forbidden("status.conditions", &why)
     };
     let removed = DECISIONS.into_iter().filter(|kind| of(new, kind).len() < of(old, kind).len());
-    faults.extend(removed.map(|kind| forbid("remove", kind)));
+    errors.extend(removed.map(|kind| forbid("remove", kind)));
     for kind in ["Approved", "Denied"].into_iter().filter(|_| subresource != "approval") {
         let (before, after) = (of(old, kind), of(new, kind));
         match after.len().cmp(&before.len()) {
-            Ordering::Greater => faults.push(forbid("add", kind)),
-            Ordering::Equal if after != before => faults.push(forbid("modify", kind)),
+            Ordering::Greater => errors.push(forbid("add", kind)),
+            Ordering::Equal if after != before => errors.push(forbid("modify", kind)),
             Ordering::Equal | Ordering::Less => {}
         }
     }
@@ -278,14 +278,14 @@ pub fn subresource_faults(subresource: &str, new: &Value, old: &Value) -> Vec<Ca
         |request: &Value| request.str_at(&["status", "certificate"]).unwrap_or_default().to_owned();
     let (before, after) = (certificate(old), certificate(new));
     if before != after && subresource != "status" {
-        faults.push(field::forbidden("status.certificate", "updates may not set certificate content"));
+        errors.push(field::forbidden("status.certificate", "updates may not set certificate content"));
     } else if before != after && !before.is_empty() {
-        faults.push(field::forbidden(
+        errors.push(field::forbidden(
             "status.certificate",
             "updates may not modify existing certificate content",
         ));
     }
-    faults
+    errors
 }
 
 #[cfg(test)]
@@ -377,9 +377,9 @@ mod tests {
             ),
         ];
         for (part, key, value, field, message) in rows {
-            let faults = validate(&request(|r| set(r, part, key, value)));
-            let found = faults.iter().any(|f| f.field == field && f.message.contains(message));
-            assert!(found, "{key}={value}: {faults:?}");
+            let errors = validate(&request(|r| set(r, part, key, value)));
+            let found = errors.iter().any(|f| f.field == field && f.message.contains(message));
+            assert!(found, "{key}={value}: {errors:?}");
         }
     }
 
@@ -449,9 +449,9 @@ mod tests {
             ),
         ];
         for (subresource, old, new, refused) in rows {
-            let faults = subresource_faults(subresource, &new, &old);
+            let errors = subresource_errors(subresource, &new, &old);
             let messages: Vec<&str> =
-                faults.iter().map(|f| f.message.trim_start_matches("Forbidden: ")).collect();
+                errors.iter().map(|f| f.message.trim_start_matches("Forbidden: ")).collect();
             assert_eq!(messages, refused.into_iter().collect::<Vec<_>>(), "{subresource}");
         }
     }
@@ -478,11 +478,11 @@ mod tests {
         let mut new = parse(&format!(r#"{{"type":"X","status":"True"}},{AGAIN}"#));
         prepare_status(&mut new, &old);
         assert_eq!(conditions(&new)[1], conditions(&old)[0]);
-        assert_eq!(subresource_faults("status", &new, &old), []);
+        assert_eq!(subresource_errors("status", &new, &old), []);
         let mut new = parse(&format!("{AGAIN},{AGAIN}"));
         prepare_status(&mut new, &old);
-        let faults = subresource_faults("status", &new, &old);
-        assert!(faults[0].message.contains("may not add a condition of type \"Approved\""), "{faults:?}");
+        let errors = subresource_errors("status", &new, &old);
+        assert!(errors[0].message.contains("may not add a condition of type \"Approved\""), "{errors:?}");
     }
 
     #[test]

@@ -40,18 +40,18 @@ pub fn mark_deleted(definition: &mut Value) {
     }
 }
 
-/// Faults of a new definition.
+/// Errors of a new definition.
 pub fn validate(new: &Value) -> Vec<Cause> {
     definition::validate(new).into_iter().map(Cause::from).collect()
 }
 
-/// Faults of a change. What changes the status or metadata alone costs no look at the schemas.
+/// Errors of a change. What changes the status or metadata alone costs no look at the schemas.
 pub fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
-    let faults = match new.get("spec") == old.get("spec") {
+    let errors = match new.get("spec") == old.get("spec") {
         true => definition::validate_status_update(new),
         false => definition::validate_update(new, old),
     };
-    faults.into_iter().map(Cause::from).collect()
+    errors.into_iter().map(Cause::from).collect()
 }
 
 /// What to warn of: formats that are not known and so not checked.

@@ -29,8 +29,8 @@ pub struct Face {
 
 /// `pods/ephemeralcontainers` and `pods/resize`.
 pub const POD: &[Face] = &[
-    Face { name: "ephemeralcontainers", prepare: keep_all_but_ephemeral, validate: ephemeral_faults },
-    Face { name: "resize", prepare: keep_all_but_resources, validate: resize_faults },
+    Face { name: "ephemeralcontainers", prepare: keep_all_but_ephemeral, validate: ephemeral_errors },
+    Face { name: "resize", prepare: keep_all_but_resources, validate: resize_errors },
 ];
 
 fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
@@ -72,12 +72,12 @@ fn is_static(pod: &Value) -> bool {
     pod.at(&["metadata", "annotations", MIRROR]).is_some()
 }
 
-fn ephemeral_faults(new: &Value, old: &Value) -> Vec<Cause> {
+fn ephemeral_errors(new: &Value, old: &Value) -> Vec<Cause> {
     const PATH: &str = "spec.ephemeralContainers";
     if is_static(old) {
         return vec![field::forbidden("", "static pods do not support ephemeral containers")];
     }
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let now: HashMap<&str, &Value> = list(new, &["spec", "ephemeralContainers"])
         .iter()
         .map(|container| (name(container), container))
@@ -89,9 +89,9 @@ fn ephemeral_faults(new: &Value, old: &Value) -> Vec<Cause> {
             Some(_) => continue,
         };
         let why = format!("existing ephemeral containers {:?} may not be {verb}\n", name(before));
-        faults.push(field::forbidden(PATH, &why));
+        errors.push(field::forbidden(PATH, &why));
     }
-    faults
+    errors
 }
 
 /// Takes the resources of the whole pod over, and container by container resources and how they are resized.
@@ -132,40 +132,40 @@ const IMMUTABLE: &str = "only cpu and memory resources are mutable";
 
 /// Kubernetes `pkg/apis/core/validation`, `ValidatePodResize`, after [`keep_all_but_resources`]: all but resources and resize
 /// policies is as it was.
-fn resize_faults(new: &Value, old: &Value) -> Vec<Cause> {
+fn resize_errors(new: &Value, old: &Value) -> Vec<Cause> {
     if is_static(old) {
         return vec![field::forbidden("", "static pods cannot be resized")];
     }
     if old.str_at(&["spec", "os", "name"]) == Some("windows") {
         return vec![field::forbidden("", "windows pods cannot be resized")];
     }
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let class = quality_of_service(old);
     if quality_of_service(new) != class {
-        faults.push(field::invalid("spec", class, "Pod QOS Class may not change as a result of resizing"));
+        errors.push(field::invalid("spec", class, "Pod QOS Class may not change as a result of resizing"));
     }
     let running = list(old, &["status", "containerStatuses"]);
     let running =
         running.iter().find(|status| status.at(&["state", "running"]).is_some_and(|r| !r.is_null()));
     if running.is_some_and(|status| status.get("resources").is_none_or(Value::is_null)) {
-        faults.push(field::forbidden("spec", "Pod running on node without support for resize"));
+        errors.push(field::forbidden("spec", "Pod running on node without support for resize"));
     }
     let [now, before] = [new, old].map(|pod| pod.at(&["spec", "resources"]).filter(|r| !r.is_null()));
     let has_amounts =
         |resources: &&Value| amounts(resources, "requests").chain(amounts(resources, "limits")).count() > 0;
     match now.iter().chain(&before).any(has_amounts) {
-        true => pod_resources_faults(now, before, &mut faults),
-        false if now != before => faults.push(field::forbidden("spec", IMMUTABLE)),
+        true => pod_resources_errors(now, before, &mut errors),
+        false if now != before => errors.push(field::forbidden("spec", IMMUTABLE)),
         false => {}
     }
     if !list(old, &["status", "nodeAllocatableResourceClaimStatuses"]).is_empty() {
         let why = "pods with node allocatable resource claims cannot be resized";
-        faults.push(field::forbidden("spec", why));
+        errors.push(field::forbidden("spec", why));
     }
-    let order = order_faults(new, old);
+    let order = order_errors(new, old);
     if !order.is_empty() {
-        faults.extend(order);
-        return faults;
+        errors.extend(order);
+        return errors;
     }
     let pairs = |part: &str| list(new, &["spec", part]).iter().zip(list(old, &["spec", part]));
     for part in ["initContainers", "containers"] {
@@ -173,7 +173,7 @@ fn resize_faults(new: &Value, old: &Value) -> Vec<Cause> {
             for amounts in ["requests", "limits"] {
                 if is_removed(now.get("resources"), before.get("resources"), amounts) {
                     let why = format!("resource {amounts} cannot be removed");
-                    faults.push(field::forbidden(format!("spec.{part}[{i}].resources.{amounts}"), &why));
+                    errors.push(field::forbidden(format!("spec.{part}[{i}].resources.{amounts}"), &why));
                 }
             }
         }
@@ -184,12 +184,12 @@ fn resize_faults(new: &Value, old: &Value) -> Vec<Cause> {
         others(now) == others(before) && policy(now) == policy(before)
     };
     let changed = pairs("containers").filter(|(now, before)| !is_fixed(now, before));
-    faults.extend(changed.map(|_| field::forbidden("spec", IMMUTABLE)));
+    errors.extend(changed.map(|_| field::forbidden("spec", IMMUTABLE)));
     for (i, (now, before)) in pairs("initContainers").enumerate() {
         let path = || format!("spec.initContainers[{i}]");
         if !is_fixed(now, before) {
             let why = "only cpu and memory resources for init or sidecar containers are mutable";
-            faults.push(field::forbidden(path(), why));
+            errors.push(field::forbidden(path(), why));
         }
         let is_sidecar = now.str_at(&["restartPolicy"]) == Some("Always");
         let restarts = |policy: &&Value| policy.str_at(&["restartPolicy"]) == Some("RestartContainer");
@@ -197,46 +197,46 @@ fn resize_faults(new: &Value, old: &Value) -> Vec<Cause> {
             let why =
                 "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
             let policies = policy(now);
-            faults.extend(policies.iter().filter(restarts).map(|_| field::forbidden(path(), why)));
+            errors.extend(policies.iter().filter(restarts).map(|_| field::forbidden(path(), why)));
         }
     }
-    faults
+    errors
 }
 
 /// Resources of the pod as a whole (`validatePodLevelResourcesResize`).
-fn pod_resources_faults(new: Option<&Value>, old: Option<&Value>, faults: &mut Vec<Cause>) {
+fn pod_resources_errors(new: Option<&Value>, old: Option<&Value>, errors: &mut Vec<Cause>) {
     if old.is_some() && new.is_none() {
-        faults.push(field::forbidden("spec.resources", "pod-level resources cannot be removed"));
+        errors.push(field::forbidden("spec.resources", "pod-level resources cannot be removed"));
         return;
     }
     for amounts in ["requests", "limits"] {
         if is_removed(new, old, amounts) {
             let why = format!("pod-level resource {amounts} cannot be removed");
-            faults.push(field::forbidden(format!("spec.resources.{amounts}"), &why));
+            errors.push(field::forbidden(format!("spec.resources.{amounts}"), &why));
         }
     }
     let fixed = |resources: Option<&Value>| resources.map(fixed_resources).unwrap_or_default();
     if fixed(new) != fixed(old) {
-        faults.push(field::forbidden("spec", "only cpu and memory resources are mutable at pod-level"));
+        errors.push(field::forbidden("spec", "only cpu and memory resources are mutable at pod-level"));
     }
 }
 
 /// Containers that came, went or changed places.
-fn order_faults(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
+fn order_errors(new: &Value, old: &Value) -> Vec<Cause> {
+    let mut errors = Vec::new();
     for part in ["containers", "initContainers"] {
         let (now, before) = (list(new, &["spec", part]), list(old, &["spec", part]));
         let path = format!("spec.{part}");
         if now.len() != before.len() {
-            faults.push(field::forbidden(path, &format!("{part} may not be added or removed on resize")));
+            errors.push(field::forbidden(path, &format!("{part} may not be added or removed on resize")));
             continue;
         }
         let why = format!("{part} may not be renamed or reordered on resize");
         let renamed =
             now.iter().zip(before).enumerate().filter(|(_, (now, before))| name(now) != name(before));
-        faults.extend(renamed.map(|(i, _)| field::forbidden(format!("{path}[{i}].name"), &why)));
+        errors.extend(renamed.map(|(i, _)| field::forbidden(format!("{path}[{i}].name"), &why)));
     }
-    faults
+    errors
 }
 
 fn amounts<'a>(resources: &'a Value, part: &str) -> impl Iterator<Item = (&'a SmolStr, &'a Value)> {
@@ -292,23 +292,23 @@ pub fn ephemeral_containers(pod: &Value) -> Vec<Cause> {
         "restartPolicy",
     ];
     const WHY: &str = "cannot be set for an Ephemeral Container";
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let others: HashSet<&str> = ["containers", "initContainers"]
         .iter()
         .flat_map(|part| list(pod, &["spec", part]))
         .map(name)
         .collect();
     let mut seen = others.clone();
-    let Some(around) = Surroundings::of_running(pod) else { return faults };
+    let Some(around) = Surroundings::of_running(pod) else { return errors };
     for (i, container) in list(pod, &["spec", "ephemeralContainers"]).iter().enumerate() {
         let path = format!("spec.ephemeralContainers[{i}]");
-        validation::pod::ephemeral(container, &around, format_args!("{path}."), &mut faults);
+        validation::pod::ephemeral(container, &around, format_args!("{path}."), &mut errors);
         if !seen.insert(name(container)) {
-            faults.push(field::duplicate(format!("{path}.name"), name(container)));
+            errors.push(field::duplicate(format!("{path}.name"), name(container)));
         }
         let target = container.str_at(&["targetContainerName"]).filter(|target| !target.is_empty());
         if let Some(target) = target.filter(|target| !others.contains(*target)) {
-            faults.push(field::not_found(format!("{path}.targetContainerName"), target));
+            errors.push(field::not_found(format!("{path}.targetContainerName"), target));
         }
         let is_set = |key: &str| match container.get(key) {
             Some(Value::Object(map)) => !map.is_empty(),
@@ -316,14 +316,14 @@ pub fn ephemeral_containers(pod: &Value) -> Vec<Cause> {
             other => other.is_some_and(|v| !v.is_null()),
         };
         let set = FORBIDDEN.iter().filter(|key| is_set(key));
-        faults.extend(set.map(|key| field::forbidden(format!("{path}.{key}"), WHY)));
+        errors.extend(set.map(|key| field::forbidden(format!("{path}.{key}"), WHY)));
         for (j, mount) in list(container, &["volumeMounts"]).iter().enumerate() {
             let set = ["subPath", "subPathExpr"].into_iter();
             let set = set.filter(|key| mount.str_at(&[key]).is_some_and(|path| !path.is_empty()));
-            faults.extend(set.map(|key| field::forbidden(format!("{path}.volumeMounts[{j}].{key}"), WHY)));
+            errors.extend(set.map(|key| field::forbidden(format!("{path}.volumeMounts[{j}].{key}"), WHY)));
         }
     }
-    faults
+    errors
 }
 
 #[cfg(test)]
@@ -339,32 +339,32 @@ mod tests {
         let face = POD.iter().find(|f| f.name == face).unwrap();
         let (mut new, old) = (parse(new), parse(old));
         (face.prepare)(&mut new, &old);
-        let faults = (face.validate)(&new, &old);
-        (new, faults.into_iter().map(|fault| fault.field).collect())
+        let errors = (face.validate)(&new, &old);
+        (new, errors.into_iter().map(|error| error.field).collect())
     }
 
     #[test]
     fn ephemeral_containers_are_added_and_stay() {
         const OLD: &str = r#"{"metadata":{"labels":{"a":"b"}},"spec":{"nodeName":"n","ephemeralContainers":[{"name":"e"}]}}"#;
-        let (pod, faults) = through(
+        let (pod, errors) = through(
             "ephemeralcontainers",
             r#"{"metadata":{"labels":{"a":"c"}},"spec":{"nodeName":"m","ephemeralContainers":[{"name":"e"},{"name":"f"}]}}"#,
             OLD,
         );
-        assert_eq!(faults, Vec::<String>::new());
+        assert_eq!(errors, Vec::<String>::new());
         assert_eq!(
             (pod.str_at(&["metadata", "labels", "a"]), pod.str_at(&["spec", "nodeName"])),
             (Some("b"), Some("n"))
         );
         assert_eq!(list(&pod, &["spec", "ephemeralContainers"]).len(), 2);
-        let (_, faults) = through("ephemeralcontainers", r#"{"spec":{"ephemeralContainers":[]}}"#, OLD);
-        assert_eq!(faults, ["spec.ephemeralContainers"]);
-        let (_, faults) = through(
+        let (_, errors) = through("ephemeralcontainers", r#"{"spec":{"ephemeralContainers":[]}}"#, OLD);
+        assert_eq!(errors, ["spec.ephemeralContainers"]);
+        let (_, errors) = through(
             "ephemeralcontainers",
             r#"{"spec":{"ephemeralContainers":[{"name":"e","tty":true}]}}"#,
             OLD,
         );
-        assert_eq!(faults, ["spec.ephemeralContainers"]);
+        assert_eq!(errors, ["spec.ephemeralContainers"]);
     }
 
     #[test]
@@ -373,12 +373,12 @@ mod tests {
             format!(r#"{{"spec":{{"containers":[{{"name":"a","resources":{resources}{more}}}]}}}}"#)
         };
         const OLD: &str = r#"{"requests":{"cpu":"1","x.io/g":"1"}}"#;
-        let (resized, faults) = through(
+        let (resized, errors) = through(
             "resize",
             &pod(r#"{"requests":{"cpu":"2","x.io/g":"1"}}"#, r#","image":"other""#),
             &pod(OLD, r#","image":"x""#),
         );
-        assert_eq!(faults, Vec::<String>::new());
+        assert_eq!(errors, Vec::<String>::new());
         let container = &list(&resized, &["spec", "containers"])[0];
         assert_eq!(container.str_at(&["resources", "requests", "cpu"]), Some("2"));
         assert_eq!(container.str_at(&["image"]), Some("x"));
@@ -472,13 +472,13 @@ mod tests {
             ("", r#""nodeAllocatableResourceClaimStatuses":[{}]"#, &["spec"]),
         ];
         for (init, status, paths) in rows {
-            let faults = through("resize", &pod("2", init, status), &pod("1", init, status)).1;
-            assert_eq!(faults, paths, "{init} {status}");
+            let errors = through("resize", &pod("2", init, status), &pod("1", init, status)).1;
+            assert_eq!(errors, paths, "{init} {status}");
         }
         let other =
             pod("1", "", "").replace(r#""name":"i""#, r#""name":"j""#).replace(r#"[{"name":"a"}]"#, "[]");
-        let faults = through("resize", &other, &pod("1", "", "")).1;
-        assert_eq!(faults, ["spec.containers", "spec.initContainers[0].name"]);
+        let errors = through("resize", &other, &pod("1", "", "")).1;
+        assert_eq!(errors, ["spec.containers", "spec.initContainers[0].name"]);
     }
 
     #[test]
@@ -486,8 +486,8 @@ mod tests {
         let pod = parse(
             r#"{"spec":{"containers":[{"name":"a"}],"ephemeralContainers":[{"name":"a","image":"x"},{"name":"e","image":"x","targetContainerName":"z","ports":[{"containerPort":80}],"resources":{}}]}}"#,
         );
-        let faults = ephemeral_containers(&pod);
-        let found: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+        let errors = ephemeral_containers(&pod);
+        let found: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         assert_eq!(
             found,
             [

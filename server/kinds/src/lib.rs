@@ -11,7 +11,7 @@
 //! let mut deployment = tree!({ "metadata": tree!({ "name": "web" }), "spec": tree!({}) });
 //! strategy.default(&mut deployment);
 //! assert_eq!(deployment.str_at(&["spec", "strategy", "type"]), Some("RollingUpdate"));
-//! assert!(strategy.create_faults(&deployment).iter().any(|fault| fault.field == "spec.selector"));
+//! assert!(strategy.create_errors(&deployment).iter().any(|error| error.field == "spec.selector"));
 //! ```
 
 pub mod certificates;
@@ -128,15 +128,15 @@ pub struct Strategy {
     pub create_checks: &'static [Check],
     /// Fields that may not change.
     pub immutable: &'static [&'static str],
-    /// Faults of an object as it stands that no check says.
+    /// Errors of an object as it stands that no check says.
     pub validate: fn(&Value) -> Vec<Cause>,
-    /// Faults of a new object that an object that is there may have.
+    /// Errors of a new object that an object that is there may have.
     pub validate_create: fn(&Value) -> Vec<Cause>,
     /// What clients are warned of who write such an object.
     pub warnings: fn(new: &Value, old: Option<&Value>) -> Vec<String>,
     /// What clients are warned of who write such a status.
     pub status_warnings: fn(&Value) -> Vec<String>,
-    /// Faults of a change.
+    /// Errors of a change.
     pub validate_update: fn(new: &Value, old: &Value) -> Vec<Cause>,
     /// Subresources that let a part of the object be written.
     pub faces: &'static [Face],
@@ -148,12 +148,12 @@ pub struct Strategy {
     pub warning: Option<&'static str>,
     /// Checks of the status as it is written through its subresource.
     pub status_checks: &'static [Check],
-    /// Faults of a change of the status.
+    /// Errors of a change of the status.
     pub validate_status: fn(new: &Value, old: &Value) -> Vec<Cause>,
     /// What of the status stays where a write of the status leaves it out or may not change it.
     pub prepare_status: fn(new: &mut Value, old: &Value),
-    /// Faults of a change that depend on the subresource which it comes through; empty for the object itself.
-    pub subresource_faults: fn(subresource: &str, new: &Value, old: &Value) -> Vec<Cause>,
+    /// Errors of a change that depend on the subresource which it comes through; empty for the object itself.
+    pub subresource_errors: fn(subresource: &str, new: &Value, old: &Value) -> Vec<Cause>,
     /// What the writer of the object has to be authorized for beside the object.
     pub permissions: Option<Permission>,
     /// The same for the writer of its status.
@@ -191,7 +191,7 @@ pub const BASE: Strategy = Strategy {
     status_checks: &[],
     validate_status: |_, _| Vec::new(),
     prepare_status: |_, _| {},
-    subresource_faults: |_, _, _| Vec::new(),
+    subresource_errors: |_, _, _| Vec::new(),
     permissions: None,
     status_permissions: None,
 };
@@ -201,30 +201,30 @@ pub static CUSTOM: Strategy =
     Strategy { generation: Generation::Changes, unconditional_update: false, ..BASE };
 
 impl Strategy {
-    /// Faults of an object as it stands.
-    pub fn faults(&self, object: &Value) -> Vec<Cause> {
-        let mut faults = Vec::new();
-        validation::validate(self.checks, object, format_args!(""), &mut faults);
-        faults.extend((self.validate)(object));
-        faults.truncate(plinth_api::field::MOST_FAULTS);
-        faults
+    /// Errors of an object as it stands.
+    pub fn errors(&self, object: &Value) -> Vec<Cause> {
+        let mut errors = Vec::new();
+        validation::validate(self.checks, object, format_args!(""), &mut errors);
+        errors.extend((self.validate)(object));
+        errors.truncate(plinth_api::field::MOST_ERRORS);
+        errors
     }
 
-    /// Faults of a changed object as it stands.
-    pub fn changed_faults(&self, new: &Value, old: &Value) -> Vec<Cause> {
+    /// Errors of a changed object as it stands.
+    pub fn changed_errors(&self, new: &Value, old: &Value) -> Vec<Cause> {
         match (self.settled)(new, old) {
             true => Vec::new(),
-            false => self.faults(new),
+            false => self.errors(new),
         }
     }
 
-    /// Faults of a new object.
-    pub fn create_faults(&self, object: &Value) -> Vec<Cause> {
-        let mut faults = self.faults(object);
-        validation::validate(self.create_checks, object, format_args!(""), &mut faults);
-        faults.extend((self.validate_create)(object));
-        faults.truncate(plinth_api::field::MOST_FAULTS);
-        faults
+    /// Errors of a new object.
+    pub fn create_errors(&self, object: &Value) -> Vec<Cause> {
+        let mut errors = self.errors(object);
+        validation::validate(self.create_checks, object, format_args!(""), &mut errors);
+        errors.extend((self.validate_create)(object));
+        errors.truncate(plinth_api::field::MOST_ERRORS);
+        errors
     }
 
     /// What a subresource does with the object, where it is one of the kind's own.
@@ -232,21 +232,21 @@ impl Strategy {
         self.faces.iter().find(|face| face.name == subresource)
     }
 
-    /// Faults of a change.
-    pub fn update_faults(&self, new: &Value, old: &Value) -> Vec<Cause> {
-        let mut faults = Vec::new();
-        validation::update::immutable(self.immutable, new, old, &mut faults);
-        faults.extend((self.validate_update)(new, old));
-        faults
+    /// Errors of a change.
+    pub fn update_errors(&self, new: &Value, old: &Value) -> Vec<Cause> {
+        let mut errors = Vec::new();
+        validation::update::immutable(self.immutable, new, old, &mut errors);
+        errors.extend((self.validate_update)(new, old));
+        errors
     }
 
-    /// Faults of a change of the status.
-    pub fn status_faults(&self, new: &Value, old: &Value) -> Vec<Cause> {
-        let mut faults = Vec::new();
-        validation::validate(self.status_checks, new, format_args!(""), &mut faults);
-        faults.extend((self.validate_status)(new, old));
-        faults.truncate(plinth_api::field::MOST_FAULTS);
-        faults
+    /// Errors of a change of the status.
+    pub fn status_errors(&self, new: &Value, old: &Value) -> Vec<Cause> {
+        let mut errors = Vec::new();
+        validation::validate(self.status_checks, new, format_args!(""), &mut errors);
+        errors.extend((self.validate_status)(new, old));
+        errors.truncate(plinth_api::field::MOST_ERRORS);
+        errors
     }
 
     /// Fills in the defaults.

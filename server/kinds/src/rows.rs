@@ -407,7 +407,7 @@ pub(super) static ROWS: &[Row] = &[
             prepare_for_update: certificates::prepare_for_update,
             prepare_status: certificates::prepare_status,
             validate: certificates::validate,
-            subresource_faults: certificates::subresource_faults,
+            subresource_errors: certificates::subresource_errors,
             validate_status: |new, _| certificates::validate(new),
             ..BASE
         },

@@ -89,7 +89,7 @@ pub fn check(
     let verified = |by: &'static dyn VerificationAlgorithm| {
         UnparsedPublicKey::new(by, public).verify(message, signature).is_ok()
     };
-    let (is_right, fault) = match scheme {
+    let (is_right, error) = match scheme {
         Scheme::Insecure(name) => return Err(SignatureError::Insecure(name)),
         Scheme::Rsa(_) if kind != RSA => return Err(SignatureError::OtherKey("RSA")),
         Scheme::Rsa(by) => {
@@ -119,7 +119,7 @@ pub fn check(
     };
     match is_right {
         true => Ok(()),
-        false => Err(SignatureError::Wrong(fault)),
+        false => Err(SignatureError::Wrong(error)),
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
 
     fn read(name: &str) -> Result<CertificateRequest, String> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/testdata").join(name);
-        CertificateRequest::read(&std::fs::read(path).unwrap()).map_err(|fault| fault.to_string())
+        CertificateRequest::read(&std::fs::read(path).unwrap()).map_err(|error| error.to_string())
     }
 
     /// Requests that OpenSSL made, and what kube-apiserver says of them; of the last three it says nothing.

@@ -19,18 +19,18 @@ pub struct Signer {
     /// Its name.
     pub name: &'static str,
     /// What is wrong with a request for it.
-    pub fault: fn(&CertificateRequest, &[&str]) -> Option<String>,
+    pub error: fn(&CertificateRequest, &[&str]) -> Option<String>,
 }
 
 /// All of them.
 pub static SIGNERS: &[Signer] = &[
-    Signer { name: CLIENT, fault: |_, usages| client_fault(usages) },
-    Signer { name: KUBELET_CLIENT, fault: kubelet_client_fault },
-    Signer { name: KUBELET_SERVING, fault: kubelet_serving_fault },
-    Signer { name: LEGACY_UNKNOWN, fault: |_, _| None },
+    Signer { name: CLIENT, error: |_, usages| client_error(usages) },
+    Signer { name: KUBELET_CLIENT, error: kubelet_client_error },
+    Signer { name: KUBELET_SERVING, error: kubelet_serving_error },
+    Signer { name: LEGACY_UNKNOWN, error: |_, _| None },
 ];
 
-fn client_fault(usages: &[&str]) -> Option<String> {
+fn client_error(usages: &[&str]) -> Option<String> {
     let allowed = ["digital signature", "key encipherment", "client auth"];
     if let Some(usage) = usages.iter().find(|usage| !allowed.contains(usage)) {
         return Some(format!("invalid usage for client certificate: {usage}"));
@@ -42,7 +42,7 @@ fn client_fault(usages: &[&str]) -> Option<String> {
 }
 
 /// What is wrong with a node's request for a client certificate.
-pub fn kubelet_client_fault(request: &CertificateRequest, usages: &[&str]) -> Option<String> {
+pub fn kubelet_client_error(request: &CertificateRequest, usages: &[&str]) -> Option<String> {
     if request.subject.organizations() != [user::NODES] {
         return Some("subject organization is not system:nodes".into());
     }
@@ -58,10 +58,10 @@ pub fn kubelet_client_fault(request: &CertificateRequest, usages: &[&str]) -> Op
     if !request.subject.common_name().starts_with(user::NODE_PREFIX) {
         return Some("subject common name does not begin with system:node:".into());
     }
-    usage_fault(usages, "client auth")
+    usage_error(usages, "client auth")
 }
 
-fn kubelet_serving_fault(request: &CertificateRequest, usages: &[&str]) -> Option<String> {
+fn kubelet_serving_error(request: &CertificateRequest, usages: &[&str]) -> Option<String> {
     if request.subject.organizations() != [user::NODES] {
         return Some("subject organization is not system:nodes".into());
     }
@@ -73,8 +73,8 @@ fn kubelet_serving_fault(request: &CertificateRequest, usages: &[&str]) -> Optio
             return Some(format!("{kind} subjectAltNames are not allowed"));
         }
     }
-    if let Some(fault) = usage_fault(usages, "server auth") {
-        return Some(fault);
+    if let Some(error) = usage_error(usages, "server auth") {
+        return Some(error);
     }
     match request.subject.common_name().starts_with(user::NODE_PREFIX) {
         true => None,
@@ -83,7 +83,7 @@ fn kubelet_serving_fault(request: &CertificateRequest, usages: &[&str]) -> Optio
 }
 
 /// A node's certificate signs and has one purpose; keys of RSA encipher as well.
-fn usage_fault(usages: &[&str], purpose: &str) -> Option<String> {
+fn usage_error(usages: &[&str], purpose: &str) -> Option<String> {
     let (signs, enciphers) = ("digital signature", "key encipherment");
     let has = |usage: &str| usages.contains(&usage);
     let others = usages.iter().any(|usage| ![signs, enciphers, purpose].contains(usage));

@@ -6,7 +6,7 @@
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
 use plinth_api::metadata::{
-    annotation_faults, finalizer_faults, finalizers, label_faults, of, owner_faults, suffix, Moment,
+    annotation_errors, finalizer_errors, finalizers, label_errors, of, owner_errors, suffix, Moment,
     GENERATED_PREFIX_MAX,
 };
 use plinth_api::request_info::RequestInfo;
@@ -94,49 +94,49 @@ pub fn count_generation(resource: &ResourceType, subresource: &str, object: &mut
     }
 }
 
-/// Faults of an object's metadata at create and update. The name is checked by the resource's rule at create,
+/// Errors of an object's metadata at create and update. The name is checked by the resource's rule at create,
 /// and as a path segment always, as upstream does.
 pub fn validate(resource: &ResourceType, object: &Value, creating: bool) -> Vec<Cause> {
     let empty = Map::new();
     let metadata = object.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let prefix = text("generateName");
     if creating && !prefix.is_empty() {
         // The dash before the suffix is no end (upstream's maskTrailingDash).
         let masked = prefix.strip_suffix('-').map_or(prefix.to_owned(), |start| format!("{start}a"));
-        let messages = name_faults(resource.strategy.name, &masked);
-        faults.extend(messages.iter().map(|m| field::invalid("metadata.generateName", prefix, m)));
+        let messages = name_errors(resource.strategy.name, &masked);
+        errors.extend(messages.iter().map(|m| field::invalid("metadata.generateName", prefix, m)));
     }
     let name = text("name");
     if name.is_empty() {
-        faults.push(field::required("metadata.name", "name or generateName is required"));
+        errors.push(field::required("metadata.name", "name or generateName is required"));
     } else {
         let messages = match creating {
-            true => name_faults(resource.strategy.name, name),
-            false => names::path_segment_faults(name),
+            true => name_errors(resource.strategy.name, name),
+            false => names::path_segment_errors(name),
         };
-        faults.extend(messages.iter().map(|m| field::invalid("metadata.name", name, m)));
+        errors.extend(messages.iter().map(|m| field::invalid("metadata.name", name, m)));
     }
     if resource.row.namespaced {
-        let messages = names::dns1123_label_faults(text("namespace"));
-        faults.extend(messages.iter().map(|m| field::invalid("metadata.namespace", text("namespace"), m)));
+        let messages = names::dns1123_label_errors(text("namespace"));
+        errors.extend(messages.iter().map(|m| field::invalid("metadata.namespace", text("namespace"), m)));
     }
-    faults.extend(label_faults(metadata.get("labels"), format_args!("metadata.labels")));
-    faults.extend(annotation_faults(metadata.get("annotations"), format_args!("metadata.annotations")));
-    faults.extend(owner_faults(metadata.get("ownerReferences")));
+    errors.extend(label_errors(metadata.get("labels"), format_args!("metadata.labels")));
+    errors.extend(annotation_errors(metadata.get("annotations"), format_args!("metadata.annotations")));
+    errors.extend(owner_errors(metadata.get("ownerReferences")));
     // That of definitions has no slash, and theirs are checked as those of custom resources.
     let wants_domain = !resource.is_custom() && resource.strategy.deletion != Deletion::Definition;
-    faults.extend(finalizer_faults(&finalizers(object), wants_domain));
-    faults
+    errors.extend(finalizer_errors(&finalizers(object), wants_domain));
+    errors
 }
 
-fn name_faults(rule: NameRule, name: &str) -> Vec<String> {
+fn name_errors(rule: NameRule, name: &str) -> Vec<String> {
     match rule {
-        NameRule::Subdomain => names::dns1123_subdomain_faults(name),
-        NameRule::Label => names::dns1123_label_faults(name),
-        NameRule::Label1035 => names::dns1035_label_faults(name),
-        NameRule::PathSegment => names::path_segment_faults(name),
+        NameRule::Subdomain => names::dns1123_subdomain_errors(name),
+        NameRule::Label => names::dns1123_label_errors(name),
+        NameRule::Label1035 => names::dns1035_label_errors(name),
+        NameRule::PathSegment => names::path_segment_errors(name),
     }
 }
 

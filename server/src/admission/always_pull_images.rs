@@ -57,8 +57,8 @@ pub(super) fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
     match containers.chain(images).find(|(_, policy)| *policy != Some(ALWAYS)) {
         None => Ok(()),
         Some((path, policy)) => {
-            let fault = field::not_supported(path, policy.unwrap_or_default(), &[ALWAYS]);
-            Err(call.forbidden(pod, &format!("{}: {}", fault.field, fault.message)))
+            let error = field::not_supported(path, policy.unwrap_or_default(), &[ALWAYS]);
+            Err(call.forbidden(pod, &format!("{}: {}", error.field, error.message)))
         }
     }
 }

@@ -112,7 +112,7 @@ fn document(path: &Path) -> Result<Value, ConfigurationError> {
     let text =
         std::fs::read(path).map_err(|source| ConfigurationError::File { path: path.to_owned(), source })?;
     let bad = |what: String| ConfigurationError::Bad { path: path.to_owned(), what };
-    yaml::to_value(&text).map(|(document, _)| document).map_err(|fault| bad(fault.to_string()))
+    yaml::to_value(&text).map(|(document, _)| document).map_err(|error| bad(error.to_string()))
 }
 
 /// What the file has for each plugin, by name.
@@ -186,14 +186,14 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         std::fs::write(dir.path().join("selector.yaml"), "podNodeSelectorPluginConfig: {a: b=c}").unwrap();
         read(Some(&path), &|name| plugins.contains(&name))
-            .map_err(|fault| fault.to_string().replace(&dir.path().display().to_string(), "DIR"))
+            .map_err(|error| error.to_string().replace(&dir.path().display().to_string(), "DIR"))
     }
 
     #[test]
     fn files_by_table() {
         const HEAD: &str = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n";
         let of = |plugins: &str| format!("{HEAD}plugins: {plugins}");
-        // file, plugins that run, the fault
+        // file, plugins that run, the error
         let rows: [(String, &[&str], Option<&str>); 12] = [
             (of("[]"), &["PodSecurity"], None),
             (of("[{name: PodNodeSelector, path: selector.yaml}]"), &["PodNodeSelector"], None),
@@ -220,10 +220,10 @@ mod tests {
                 Some("couldn't init admission plugin \"PodSecurity\": no kind \"X\" is registered for version \"v1\""),
             ),
         ];
-        for (text, plugins, fault) in rows {
-            assert_eq!(read_text(&text, plugins).err().as_deref(), fault, "{text}");
+        for (text, plugins, error) in rows {
+            assert_eq!(read_text(&text, plugins).err().as_deref(), error, "{text}");
         }
-        let gone = read(Some(Path::new("/nowhere/x")), &|_| true).err().map(|fault| fault.to_string());
+        let gone = read(Some(Path::new("/nowhere/x")), &|_| true).err().map(|error| error.to_string());
         assert!(gone.is_some_and(|text| text.starts_with("unable to read admission control configuration")));
     }
 }

@@ -118,7 +118,7 @@ impl Limit {
 pub(super) struct Limits(Vec<Limit>);
 
 impl Limits {
-    /// Of a configuration; null when there is none, which is a fault: a limit is needed.
+    /// Of a configuration; null when there is none, which is a error: a limit is needed.
     ///
     /// # Errors
     /// Another kind, unknown members, no limit, limits that let nothing pass.
@@ -154,8 +154,8 @@ fn limit_of(limit: &Value, i: usize) -> Result<Limit, String> {
     let said = limit.str_at(&["type"]).unwrap_or_default();
     let Some((_, kind)) = KINDS.into_iter().find(|(name, _)| *name == said) else {
         let names = ["Namespace", "Server", "SourceAndObject", "User"];
-        let fault = field::not_supported(format!("{at}.type"), said, &names);
-        return Err(format!("{}: {}", fault.field, fault.message));
+        let error = field::not_supported(format!("{at}.type"), said, &names);
+        return Err(format!("{}: {}", error.field, error.message));
     };
     for key in ["burst", "qps"] {
         let given = number(key);
@@ -251,8 +251,8 @@ mod tests {
             (r#"[{"type":"User","qps":1,"burst":1,"cacheSize":-1}]"#, "limits[0].cacheSize: Invalid value: -1: must not be negative"),
             (r#"[{"type":"User","qp":1}]"#, "unknown field \"limits[0].qp\""),
         ];
-        for (list, fault) in rows {
-            assert_eq!(limits(list).unwrap_err(), fault, "{list}");
+        for (list, error) in rows {
+            assert_eq!(limits(list).unwrap_err(), error, "{list}");
         }
     }
 }

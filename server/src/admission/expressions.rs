@@ -195,7 +195,7 @@ impl Conditions {
     /// Whether all hold. One that does not decides, whatever is wrong with others.
     ///
     /// # Errors
-    /// What is wrong, when none says no and faults count (`fails`); where they do not, the conditions do not hold.
+    /// What is wrong, when none says no and errors count (`fails`); where they do not, the conditions do not hold.
     pub async fn hold<'a>(
         &'a self,
         activation: &'a Activation<'a>,
@@ -203,20 +203,20 @@ impl Conditions {
         fails: bool,
     ) -> Result<bool, String> {
         let mut budget = Budget::new(MATCH_CONDITIONS_BUDGET);
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         let mut holds = true;
         for condition in &self.0 {
             match evaluate(condition, activation, &mut budget, asker).await {
                 Ok(Ok(value)) => holds &= value.as_bool() != Some(false),
-                Ok(Err(why)) => faults.push(why),
+                Ok(Err(why)) => errors.push(why),
                 Err(out) if fails => return Err(out.message()),
                 Err(_) => return Ok(false),
             }
         }
-        match (holds, faults.is_empty(), fails) {
+        match (holds, errors.is_empty(), fails) {
             (false, ..) | (true, false, false) => Ok(false),
             (true, true, _) => Ok(true),
-            (true, false, true) => Err(aggregate(&faults)),
+            (true, false, true) => Err(aggregate(&errors)),
         }
     }
 }
@@ -247,10 +247,10 @@ mod tests {
             ("authorizer.requestResource.check('get').allowed()", false, true, ""),
             ("params.a == authorizer.path('/').check('get').reason()", true, true, ""),
         ];
-        for (source, params, authorizer, fault) in rows {
+        for (source, params, authorizer, error) in rows {
             let found =
                 environment(params, authorizer).compile(source, &[Output::Bool]).err().unwrap_or_default();
-            assert!(found.contains(fault) && found.is_empty() == fault.is_empty(), "{source}: {found}");
+            assert!(found.contains(error) && found.is_empty() == error.is_empty(), "{source}: {found}");
         }
     }
 }

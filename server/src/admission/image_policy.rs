@@ -88,7 +88,7 @@ impl ImagePolicy {
         let (milli, minutes) = (Duration::from_millis(1), Duration::from_secs(300));
         let pause = time(number("retryBackoff"), milli, Duration::from_millis(500), (milli, minutes))?;
         let file = Path::new(config.str_at(&["kubeConfigFile"]).unwrap_or_default());
-        let service = Service::from_kubeconfig(file, TIME).map_err(|fault| fault.to_string())?;
+        let service = Service::from_kubeconfig(file, TIME).map_err(|error| error.to_string())?;
         Ok(ImagePolicy {
             service: service.pausing(pause),
             allow: seconds("allowTTL", 300)?,
@@ -105,7 +105,7 @@ impl ImagePolicy {
             }
         }
         let document = self.service.post_patiently(question.clone()).await.map_err(|f| f.to_string())?;
-        let answer = answer_of(&json::parse(&document).map_err(|fault| fault.to_string())?)?;
+        let answer = answer_of(&json::parse(&document).map_err(|error| error.to_string())?)?;
         let time = if answer.allowed { self.allow } else { self.deny };
         if let Some(until) = Instant::now().checked_add(time).filter(|_| !time.is_zero()) {
             let mut kept = self.kept.lock();
@@ -176,12 +176,12 @@ pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiErro
     json::write_untyped(&question(pod, call.namespace, lists), &mut asked);
     let answer = match policy.answer(asked.into()).await {
         Ok(answer) => answer,
-        Err(fault) if policy.default_allow => {
-            tracing::warn!(%fault, "the image policy webhook failed, images pass");
+        Err(error) if policy.default_allow => {
+            tracing::warn!(%error, "the image policy webhook failed, images pass");
             call.cx.audit.annotate(format!("{AUDIT}failed-open"), "true");
             return Ok(());
         }
-        Err(fault) => return Err(call.forbidden(pod, &fault)),
+        Err(error) => return Err(call.forbidden(pod, &error)),
     };
     for (key, value) in answer.annotations {
         call.cx.audit.annotate(format!("{AUDIT}{key}"), value);

@@ -95,94 +95,94 @@ fn add_missing(container: &mut Value, part: &str, defaults: &Map) -> Vec<String>
 /// 403 with everything that a range is against.
 pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     for range in ranges(call).await? {
-        let faults = match call.cx.resource.plural() {
-            "pods" => pod_faults(object, &range),
-            _ => claim_faults(object, &range),
+        let errors = match call.cx.resource.plural() {
+            "pods" => pod_errors(object, &range),
+            _ => claim_errors(object, &range),
         };
-        match faults.as_slice() {
+        match errors.as_slice() {
             [] => {}
-            [fault] => return Err(call.forbidden(object, fault)),
-            faults => return Err(call.forbidden(object, &format!("[{}]", faults.join(", ")))),
+            [error] => return Err(call.forbidden(object, error)),
+            errors => return Err(call.forbidden(object, &format!("[{}]", errors.join(", ")))),
         }
     }
     Ok(())
 }
 
-fn pod_faults(pod: &Value, range: &Value) -> Vec<String> {
-    let mut faults = Vec::new();
+fn pod_errors(pod: &Value, range: &Value) -> Vec<String> {
+    let mut errors = Vec::new();
     let containers = |part: &str| pod.at(&["spec", part]).and_then(Value::as_array).unwrap_or_default();
     for limit in limits(range) {
         match kind(limit) {
             "Container" => {
                 for container in containers("containers").iter().chain(containers("initContainers")) {
                     let amounts = |part| Amounts::of(container.at(&["resources", part]));
-                    check(limit, &amounts("requests"), &amounts("limits"), &mut faults);
+                    check(limit, &amounts("requests"), &amounts("limits"), &mut errors);
                 }
             }
             "Pod" => {
                 let (requests, limits) = (amounts::of_pod(pod, "requests"), amounts::of_pod(pod, "limits"));
-                check(limit, &requests, &limits, &mut faults);
+                check(limit, &requests, &limits, &mut errors);
             }
             _ => {}
         }
     }
-    faults
+    errors
 }
 
-fn check(limit: &Value, requests: &Amounts, limits: &Amounts, faults: &mut Vec<String>) {
+fn check(limit: &Value, requests: &Amounts, limits: &Amounts, errors: &mut Vec<String>) {
     let kind = kind(limit);
     for (name, least) in Amounts::of(limit.get("min")).0 {
-        faults.extend(below(kind, &name, least, requests, limits));
+        errors.extend(below(kind, &name, least, requests, limits));
     }
     for (name, most) in Amounts::of(limit.get("max")).0 {
-        faults.extend(above(kind, &name, most, requests, limits));
+        errors.extend(above(kind, &name, most, requests, limits));
     }
     for (name, most) in Amounts::of(limit.get("maxLimitRequestRatio")).0 {
-        faults.extend(ratio(kind, &name, most, requests, limits));
+        errors.extend(ratio(kind, &name, most, requests, limits));
     }
 }
 
-fn claim_faults(claim: &Value, range: &Value) -> Vec<String> {
-    let mut faults = Vec::new();
+fn claim_errors(claim: &Value, range: &Value) -> Vec<String> {
+    let mut errors = Vec::new();
     let requests = Amounts::of(claim.at(&["spec", "resources", "requests"]));
     for limit in limits(range).iter().filter(|limit| kind(limit) == "PersistentVolumeClaim") {
         for (name, least) in Amounts::of(limit.get("min")).0 {
-            faults.extend(below(kind(limit), &name, least, &requests, &Amounts::default()));
+            errors.extend(below(kind(limit), &name, least, &requests, &Amounts::default()));
         }
         for (name, most) in Amounts::of(limit.get("max")).0 {
             let start = format!("maximum {name} usage per {} is {}", kind(limit), most.canonical());
             match requests.get(&name) {
-                None => faults.push(format!("{start}.  No request is specified")),
+                None => errors.push(format!("{start}.  No request is specified")),
                 Some(asked) if asked > most => {
-                    faults.push(format!("{start}, but request is {}", asked.canonical()));
+                    errors.push(format!("{start}, but request is {}", asked.canonical()));
                 }
                 Some(_) => {}
             }
         }
     }
-    faults
+    errors
 }
 
 fn below(kind: &str, name: &str, least: Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
-    let mut fault = format!("minimum {name} usage per {kind} is {}", least.canonical());
+    let mut error = format!("minimum {name} usage per {kind} is {}", least.canonical());
     let written = match (requests.get(name), limits.get(name)) {
-        (None, _) => write!(fault, ".  No request is specified"),
-        (Some(asked), _) if asked < least => write!(fault, ", but request is {}", asked.canonical()),
-        (_, Some(limit)) if limit < least => write!(fault, ", but limit is {}", limit.canonical()),
+        (None, _) => write!(error, ".  No request is specified"),
+        (Some(asked), _) if asked < least => write!(error, ", but request is {}", asked.canonical()),
+        (_, Some(limit)) if limit < least => write!(error, ", but limit is {}", limit.canonical()),
         _ => return None,
     };
-    written.ok().map(|()| fault)
+    written.ok().map(|()| error)
 }
 
 fn above(kind: &str, name: &str, most: Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
-    let mut fault = format!("maximum {name} usage per {kind} is {}", most.canonical());
+    let mut error = format!("maximum {name} usage per {kind} is {}", most.canonical());
     let written = match (requests.get(name), limits.get(name)) {
-        (_, None) => write!(fault, ".  No limit is specified"),
-        (_, Some(limit)) if limit > most => write!(fault, ", but limit is {}", limit.canonical()),
-        (Some(asked), _) if asked > most => write!(fault, ", but request is {}", asked.canonical()),
+        (_, None) => write!(error, ".  No limit is specified"),
+        (_, Some(limit)) if limit > most => write!(error, ", but limit is {}", limit.canonical()),
+        (Some(asked), _) if asked > most => write!(error, ", but request is {}", asked.canonical()),
         _ => return None,
     };
-    written.ok().map(|()| fault)
+    written.ok().map(|()| error)
 }
 
 fn ratio(kind: &str, name: &str, most: Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn bounds_are_kept() {
-        // one limit, resources of the container, faults
+        // one limit, resources of the container, errors
         let rows: [(&str, &str, &[&str]); 7] = [
             (r#"{"type":"Container","min":{"cpu":"1"}}"#, r#"{"requests":{"cpu":"2"}}"#, &[]),
             (
@@ -268,14 +268,14 @@ mod tests {
             let range = parse(&format!(r#"{{"spec":{{"limits":[{limit}]}}}}"#));
             let pod =
                 parse(&format!(r#"{{"spec":{{"containers":[{{"name":"c","resources":{resources}}}]}}}}"#));
-            assert_eq!(pod_faults(&pod, &range), expected, "{limit} {resources}");
+            assert_eq!(pod_errors(&pod, &range), expected, "{limit} {resources}");
         }
         let range = parse(
             r#"{"spec":{"limits":[{"type":"PersistentVolumeClaim","max":{"storage":"1Gi"},"min":{"storage":"1Mi"}}]}}"#,
         );
         let claim = parse(r#"{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}"#);
         assert_eq!(
-            claim_faults(&claim, &range),
+            claim_errors(&claim, &range),
             ["maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi"]
         );
     }

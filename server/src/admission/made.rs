@@ -36,7 +36,7 @@ pub(super) fn type_of<'r>(
 }
 
 /// An object as somebody made it, in the version of `matched`: decoded and defaulted as one that came from a client. With
-/// `strict` a field that a built-in kind does not have is a fault, else it is dropped.
+/// `strict` a field that a built-in kind does not have is a error, else it is dropped.
 ///
 /// # Errors
 /// 500 when it cannot be decoded.
@@ -59,8 +59,8 @@ pub(super) fn settled(
     let decoded = json::conform(made, matched.schema, matched.root, &DecodeOptions { strict });
     let decoded = decoded.map_err(ApiError::internal)?;
     if !decoded.strict.is_empty() {
-        let faults: Vec<String> = decoded.strict.iter().map(ToString::to_string).collect();
-        return Err(ApiError::internal(format!("strict decoding error: {}", faults.join(", "))));
+        let errors: Vec<String> = decoded.strict.iter().map(ToString::to_string).collect();
+        return Err(ApiError::internal(format!("strict decoding error: {}", errors.join(", "))));
     }
     let mut made = decoded.value;
     matched.strategy.default(&mut made);

@@ -128,7 +128,7 @@ mod tests {
             options(&["PodResizeValidator", "NamespaceExists"], &["EventRateLimit", "JobValidation"]);
         assert!(needless.admission().is_ok());
         assert!(options(&["PodNodeSelector"], &[]).admission().unwrap().runs("PodNodeSelector"));
-        let faults = [
+        let errors = [
             (options(&["Nope"], &[]), "enable-admission-plugins plugin \"Nope\" is unknown"),
             (
                 options(&["EventRateLimit"], &[]),
@@ -139,8 +139,8 @@ mod tests {
                 "\"NamespaceLifecycle\" in enable-admission-plugins and disable-admission-plugins overlapped",
             ),
         ];
-        for (options, message) in faults {
-            assert_eq!(options.admission().err().map(|fault| fault.to_string()).as_deref(), Some(message));
+        for (options, message) in errors {
+            assert_eq!(options.admission().err().map(|error| error.to_string()).as_deref(), Some(message));
         }
     }
 

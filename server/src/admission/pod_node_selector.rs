@@ -51,10 +51,10 @@ fn labels(selector: &str) -> Result<Labels, ApiError> {
             return Err(bad(format!("invalid selector: [{}]", sides.join(" "))));
         };
         let (key, value) = (key.trim(), value.trim());
-        if let Some(why) = names::qualified_name_faults(key).first() {
+        if let Some(why) = names::qualified_name_errors(key).first() {
             return Err(bad(format!("<nil>: Invalid value: {key:?}: {why}")));
         }
-        if let Some(why) = names::label_value_faults(value).first() {
+        if let Some(why) = names::label_value_errors(value).first() {
             return Err(bad(format!("[{key}]: Invalid value: {value:?}: {why}")));
         }
         out.insert(key.to_owned(), value.to_owned());
@@ -70,7 +70,7 @@ fn of_pod(pod: &Value) -> Labels {
 
 /// What is wrong with the pod's selector beside that of its namespace and what the namespace may select; of the latter nothing
 /// is everything.
-fn fault(pod: &Labels, namespace: &Labels, most: &Labels) -> Option<&'static str> {
+fn error(pod: &Labels, namespace: &Labels, most: &Labels) -> Option<&'static str> {
     let differs = |(key, value): (&String, &String)| namespace.get(key).is_some_and(|other| other != value);
     if pod.iter().any(differs) {
         return Some("pod node label selector conflicts with its namespace node label selector");
@@ -127,7 +127,7 @@ fn check(
     namespace: &Labels,
     most: &Labels,
 ) -> Result<(), ApiError> {
-    match fault(given, namespace, most) {
+    match error(given, namespace, most) {
         None => Ok(()),
         Some(why) => {
             let resource = &call.cx.resource;
@@ -142,13 +142,13 @@ mod tests {
 
     #[test]
     fn selectors_are_read_and_compared() {
-        let read = |text: &str| labels(text).map_err(|fault| fault.message);
+        let read = |text: &str| labels(text).map_err(|error| error.message);
         assert_eq!(read("").unwrap().len(), 0);
         assert_eq!(read("a=b, c = d").unwrap().get("c").map(String::as_str), Some("d"));
         assert_eq!(read("a").unwrap_err(), "invalid selector: [a]");
         assert!(read("a b=c").unwrap_err().starts_with("<nil>: Invalid value: \"a b\""));
         assert!(read("a=-").unwrap_err().starts_with("[a]: Invalid value: \"-\""));
-        // pod, namespace, what it may select, which words the fault ends with
+        // pod, namespace, what it may select, which words the error ends with
         let rows = [
             ("a=b", "a=b", "", None),
             ("a=b", "a=c", "", Some("namespace node label selector")),
@@ -159,7 +159,7 @@ mod tests {
         ];
         for (pod, namespace, most, end) in rows {
             let [pod, namespace, most] = [pod, namespace, most].map(|text| labels(text).unwrap());
-            let found = fault(&pod, &namespace, &most);
+            let found = error(&pod, &namespace, &most);
             assert_eq!(found.is_some(), end.is_some(), "{pod:?}");
             assert!(end.is_none_or(|end| found.unwrap().ends_with(end)), "{found:?}");
         }

@@ -34,12 +34,12 @@ impl Tolerations {
         expect(part, "Configuration", &[GROUP], &["default", "whitelist"])?;
         let list = |key: &str| {
             let given = part.get(key).and_then(Value::as_array).unwrap_or_default();
-            let mut faults = Vec::new();
+            let mut errors = Vec::new();
             let holder = tree!({ "tolerations": given.to_vec() });
-            scheduling::tolerations(&holder, format_args!("podtolerationrestriction.{key}."), &mut faults);
-            match faults.first() {
+            scheduling::tolerations(&holder, format_args!("podtolerationrestriction.{key}."), &mut errors);
+            match errors.first() {
                 None => Ok(given.iter().map(normal).collect()),
-                Some(fault) => Err(format!("invalid config: {}: {}", fault.field, fault.message)),
+                Some(error) => Err(format!("invalid config: {}: {}", error.field, error.message)),
             }
         };
         Ok(Tolerations { default: list("default")?, allowed: list("whitelist")? })
@@ -115,7 +115,7 @@ fn annotated(namespace: Option<&Value>, key: &str) -> Result<Option<Vec<Value>>,
         return Ok(Some(Vec::new()));
     }
     let bad = |why: String| ApiError::new(500, Reason::Unknown, why);
-    let parsed = json::parse(text.as_bytes()).map_err(|fault| bad(fault.to_string()))?;
+    let parsed = json::parse(text.as_bytes()).map_err(|error| bad(error.to_string()))?;
     match &parsed {
         Value::Null => Ok(None),
         Value::Array(list) => Ok(Some(list.iter().map(normal).collect())),

@@ -70,7 +70,7 @@ pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiErro
         return Ok(());
     }
     if call.operation == Operation::Create && is_mirror(pod) {
-        return mirror_fault(pod).map_or(Ok(()), |why| Err(call.forbidden(pod, why)));
+        return mirror_error(pod).map_or(Ok(()), |why| Err(call.forbidden(pod, why)));
     }
     let name = account_name(pod);
     if name.is_empty() {
@@ -206,7 +206,7 @@ fn token_volume(name: &str) -> Value {
 }
 
 /// What a pod that stands for a file on a node may not have.
-fn mirror_fault(pod: &Value) -> Option<&'static str> {
+fn mirror_error(pod: &Value) -> Option<&'static str> {
     if !account_name(pod).is_empty() {
         return Some("a mirror pod may not reference service accounts");
     }
@@ -258,11 +258,11 @@ fn limit(call: &Call<'_>, pod: &Value, account: &Value) -> Result<(), ApiError> 
     if !enforced.is_some_and(is_true) {
         return Ok(());
     }
-    let fault = match call.cx.info.subresource.as_str() {
-        "" => secret_fault(pod, account),
-        _ => environment_fault(pod, account, &[("ephemeralContainers", "ephemeral container")]),
+    let error = match call.cx.info.subresource.as_str() {
+        "" => secret_error(pod, account),
+        _ => environment_error(pod, account, &[("ephemeralContainers", "ephemeral container")]),
     };
-    fault.map_or(Ok(()), |why| Err(call.forbidden(pod, &why)))
+    error.map_or(Ok(()), |why| Err(call.forbidden(pod, &why)))
 }
 
 /// As Go's `strconv.ParseBool` reads it.
@@ -270,7 +270,7 @@ fn is_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-fn secret_fault(pod: &Value, account: &Value) -> Option<String> {
+fn secret_error(pod: &Value, account: &Value) -> Option<String> {
     let account_name = metadata::text(account, "name");
     let secrets: HashSet<&str> = names(account.get("secrets")).collect();
     let refused = format!("is not allowed because service account {account_name} does not reference that");
@@ -280,8 +280,8 @@ fn secret_fault(pod: &Value, account: &Value) -> Option<String> {
         return Some(format!("volume with secret.secretName=\"{name}\" {refused} secret"));
     }
     let kinds = [("initContainers", "init container"), ("containers", "container")];
-    if let Some(fault) = environment_fault(pod, account, &kinds) {
-        return Some(fault);
+    if let Some(error) = environment_error(pod, account, &kinds) {
+        return Some(error);
     }
     let pulls: HashSet<&str> = names(account.get("imagePullSecrets")).collect();
     let (at, name) =
@@ -289,7 +289,7 @@ fn secret_fault(pod: &Value, account: &Value) -> Option<String> {
     Some(format!("imagePullSecrets[{at}].name=\"{name}\" {refused} imagePullSecret"))
 }
 
-fn environment_fault(pod: &Value, account: &Value, kinds: &[(&str, &str)]) -> Option<String> {
+fn environment_error(pod: &Value, account: &Value, kinds: &[(&str, &str)]) -> Option<String> {
     let account_name = metadata::text(account, "name");
     let secrets: HashSet<&str> = names(account.get("secrets")).collect();
     for (kind, word) in kinds {
@@ -398,8 +398,8 @@ mod tests {
                 Some("a mirror pod may not use ServiceAccountToken volume projections"),
             ),
         ];
-        for (spec, fault) in rows {
-            assert_eq!(mirror_fault(&parse(&format!(r#"{{"spec":{spec}}}"#))), fault, "{spec}");
+        for (spec, error) in rows {
+            assert_eq!(mirror_error(&parse(&format!(r#"{{"spec":{spec}}}"#))), error, "{spec}");
         }
     }
 
@@ -435,8 +435,8 @@ mod tests {
                 Some(format!("imagePullSecrets[1].name=\"no\" {because} imagePullSecret")),
             ),
         ];
-        for (spec, fault) in rows {
-            assert_eq!(secret_fault(&parse(&format!(r#"{{"spec":{spec}}}"#)), &account), fault, "{spec}");
+        for (spec, error) in rows {
+            assert_eq!(secret_error(&parse(&format!(r#"{{"spec":{spec}}}"#)), &account), error, "{spec}");
         }
     }
 }

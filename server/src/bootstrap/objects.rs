@@ -289,9 +289,9 @@ pub async fn keep(server: Arc<Server>, listening: SocketAddr, trust: Trust, mut 
                 }
             }
         }
-        if let Err(fault) = look(&server, listening, &trust).await {
+        if let Err(error) = look(&server, listening, &trust).await {
             end_if_over().await;
-            tracing::warn!(%fault, "an object that every cluster has cannot be made again");
+            tracing::warn!(%error, "an object that every cluster has cannot be made again");
         }
     }
 }

@@ -205,7 +205,7 @@ impl Pki {
         Ok(())
     }
 
-    /// Finds all damage, also what a start does not mind: see `integrity`. A file that is missing is a fault only where
+    /// Finds all damage, also what a start does not mind: see `integrity`. A file that is missing is a error only where
     /// [`Pki::check`] says so.
     pub fn verify(&self, stage: Stage) -> Vec<PkiError> {
         if let Err(error) = self.check(stage) {
@@ -528,13 +528,13 @@ pub fn write_secret(path: &Path, text: &str) -> Result<(), PkiError> {
 }
 
 fn write_with_mode(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
-    let fault = |source| PkiError::File { path: path.to_owned(), source };
+    let error = |source| PkiError::File { path: path.to_owned(), source };
     let temporary = path.with_extension("new");
     // A leftover of a crash may have another mode.
     let _ = fs::remove_file(&temporary);
     let mut file =
-        fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary).map_err(fault)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fault)?;
-    fs::rename(&temporary, path).map_err(fault)?;
-    sync_parent(path).map_err(fault)
+        fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary).map_err(error)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(error)?;
+    fs::rename(&temporary, path).map_err(error)?;
+    sync_parent(path).map_err(error)
 }

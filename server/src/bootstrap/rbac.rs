@@ -42,11 +42,11 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
         let live = match server.store.fetched(record) {
             Ok(live) => object::to_tree(&cx.resource, &live)?,
             // Its key may come back. A server that did not start for it could not be told to delete it either.
-            Err(fault) if fault.is_of_the_value() => {
-                tracing::error!(%fault, plural, namespace, name, "a bootstrap object cannot be decrypted");
+            Err(error) if error.is_of_the_value() => {
+                tracing::error!(%error, plural, namespace, name, "a bootstrap object cannot be decrypted");
                 continue;
             }
-            Err(fault) => return Err(fault.into()),
+            Err(error) => return Err(error.into()),
         };
         match healed(&live, &object) {
             Healed::Whole => {}

@@ -31,7 +31,7 @@ use plinth_apiserver::authn::{self, AuthenticationOptions, Authenticator};
 use plinth_apiserver::authz::{self, AuthorizationOptions, Authorizer};
 use plinth_apiserver::context::{Limits, Server};
 use plinth_apiserver::custom_resources::Presenter;
-use plinth_apiserver::faults::Faults;
+use plinth_apiserver::error_log::ErrorLog;
 use plinth_apiserver::flags::duration;
 use plinth_apiserver::flow_control::{FlowControl, FlowControlOptions};
 use plinth_apiserver::heavy::Places;
@@ -390,10 +390,10 @@ impl Running {
     /// # Errors
     /// [`ServeError::Close`] when the storage fails.
     pub async fn stop(self) -> Result<(), ServeError> {
-        // Nobody listening any more is no fault: then the listener has ended already.
+        // Nobody listening any more is no error: then the listener has ended already.
         let _ = self.stop.send(true);
-        if let Err(fault) = self.serving.await {
-            tracing::error!(%fault, "the listener failed");
+        if let Err(error) = self.serving.await {
+            tracing::error!(%error, "the listener failed");
         }
         self.server.tasks.close();
         // None of them blocks, so they end at their next await. One that does not meets a closed store, which it can bear.
@@ -402,9 +402,9 @@ impl Running {
         let engine = self.server.store.engine().clone();
         tokio::task::spawn_blocking(move || engine.close())
             .await
-            .map_err(|fault| ServeError::Io {
+            .map_err(|error| ServeError::Io {
                 what: "cannot close the store",
-                source: std::io::Error::other(fault),
+                source: std::io::Error::other(error),
             })?
             .map_err(ServeError::Close)
     }
@@ -500,7 +500,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         authenticator: Arc::new(authenticator),
         audit: Audit::start(&options.audit, metrics.registry())?,
         flow_control,
-        faults: Faults::default(),
+        error_log: ErrorLog::default(),
         heavy: Places::default(),
         discovered: Discovered::default(),
         documents: Documents::default(),

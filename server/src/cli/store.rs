@@ -47,8 +47,8 @@ pub enum StoreError {
     NoSource,
     #[error(transparent)]
     Client(#[from] ClientError),
-    #[error("{0} faults")]
-    Faults(u64),
+    #[error("{0} findings")]
+    Damaged(u64),
     #[error(transparent)]
     Pki(#[from] crate::bootstrap::pki::PkiError),
     #[error(
@@ -75,10 +75,10 @@ pub(super) fn remedy(error: &plinth_engine::Error) -> &'static str {
 }
 
 impl From<plinth_engine::Error> for StoreError {
-    fn from(fault: plinth_engine::Error) -> StoreError {
-        match fault {
-            plinth_engine::Error::Locked { .. } => StoreError::Running(fault),
-            fault => StoreError::Engine(fault),
+    fn from(error: plinth_engine::Error) -> StoreError {
+        match error {
+            plinth_engine::Error::Locked { .. } => StoreError::Running(error),
+            error => StoreError::Engine(error),
         }
     }
 }
@@ -117,7 +117,7 @@ pub struct RestoreOptions {
 /// Options of `plinth verify`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  plinth verify --data-dir ./data\n\nReads every record's checksum and the cross-references of a server that is stopped, and its certificates and keys. Prints a\nline per fault and exits with 1 when there is one."
+    after_help = "Example:\n  plinth verify --data-dir ./data\n\nReads every record's checksum and the cross-references of a server that is stopped, and its certificates and keys. Prints a\nline per error and exits with 1 when there is one."
 )]
 pub struct VerifyOptions {
     /// Data directory of a server that is stopped
@@ -163,12 +163,12 @@ impl Drop for Bar {
 /// # Errors
 /// See [`StoreError`]; then no archive is left behind.
 pub fn backup(options: BackupOptions) -> Result<(), StoreError> {
-    let fault = |source| StoreError::File { path: options.to.clone(), source };
-    if exists(&options.to).map_err(fault)? {
+    let error = |source| StoreError::File { path: options.to.clone(), source };
+    if exists(&options.to).map_err(error)? {
         return Err(StoreError::Exists { path: options.to });
     }
-    let unfinished = UnfinishedArchive::create(&options.to).map_err(fault)?;
-    let file = unfinished.file().map_err(fault)?;
+    let unfinished = UnfinishedArchive::create(&options.to).map_err(error)?;
+    let file = unfinished.file().map_err(error)?;
     let said = match (&options.data_dir, &options.kubeconfig) {
         (Some(dir), _) => backup_offline(dir, file),
         (None, Some(kubeconfig)) => backup_online(kubeconfig, file),
@@ -179,7 +179,7 @@ pub fn backup(options: BackupOptions) -> Result<(), StoreError> {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             return Err(StoreError::Exists { path: options.to })
         }
-        finished => finished.map_err(fault)?,
+        finished => finished.map_err(error)?,
     }
     println!("{}: {said}", options.to.display());
     Ok(())
@@ -202,9 +202,9 @@ fn existing(path: &Path) -> Result<DataDir, StoreError> {
 fn backup_offline(dir: &Path, file: File) -> Result<String, StoreError> {
     let dir = existing(dir)?;
     let engine = Engine::open(Options::new(dir.store()).create(false).expire_keys(false)).map_err(
-        |fault| match fault {
-            plinth_engine::Error::Locked { .. } => StoreError::BackupOfRunning(fault),
-            fault => StoreError::Engine(fault),
+        |error| match error {
+            plinth_engine::Error::Locked { .. } => StoreError::BackupOfRunning(error),
+            error => StoreError::Engine(error),
         },
     )?;
     let mut out = BufWriter::new(file);
@@ -221,9 +221,9 @@ fn backup_offline(dir: &Path, file: File) -> Result<String, StoreError> {
 fn backup_online(kubeconfig: &Path, file: File) -> Result<String, StoreError> {
     let mut out = BufWriter::new(file);
     let bytes = client::download(kubeconfig, BACKUP_PATH, &mut out)?;
-    let fault = |source| StoreError::File { path: kubeconfig.to_owned(), source };
-    out.flush().map_err(fault)?;
-    out.get_ref().sync_all().map_err(fault)?;
+    let error = |source| StoreError::File { path: kubeconfig.to_owned(), source };
+    out.flush().map_err(error)?;
+    out.get_ref().sync_all().map_err(error)?;
     Ok(format!("{bytes} bytes"))
 }
 
@@ -254,33 +254,33 @@ pub fn restore(options: RestoreOptions) -> Result<(), StoreError> {
 /// Checks a data directory.
 ///
 /// # Errors
-/// [`StoreError::Faults`] when there is one; see [`StoreError`].
+/// [`StoreError::Damaged`] when there is one; see [`StoreError`].
 pub fn verify(options: VerifyOptions) -> Result<(), StoreError> {
     let dir = existing(&options.data_dir)?;
     let bar = Bar::new();
     let verified = plinth_engine::verify(
         dir.store(),
         |progress| bar.show(progress),
-        |fault| bar.print(&fault.to_string()),
+        |error| bar.print(&error.to_string()),
     )?;
     drop(bar);
-    let mut faults = verified.faults;
+    let mut findings = verified.findings;
     let pki = Pki::at(dir.path());
     for error in pki.verify(dir.stage()) {
         println!("{error}");
-        faults += 1;
+        findings += 1;
     }
     if let Err(error) = dir.continue_key() {
         println!("{error}");
-        faults += 1;
+        findings += 1;
     }
     // No damage, and perhaps what somebody meant: clients may trust another authority.
     for unaccepted in pki.unaccepted() {
         println!("note: {unaccepted}");
     }
     println!("{} entries up to revision {}", verified.entries, verified.revision);
-    match faults {
+    match findings {
         0 => Ok(()),
-        faults => Err(StoreError::Faults(faults)),
+        findings => Err(StoreError::Damaged(findings)),
     }
 }

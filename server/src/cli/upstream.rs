@@ -227,7 +227,7 @@ mod tests {
 
     fn serve(arguments: &[&str]) -> Result<ServeOptions, String> {
         let arguments = ["--data-dir", "d"].iter().chain(arguments);
-        ServeOptions::from_arguments(arguments).map_err(|fault| fault.to_string())
+        ServeOptions::from_arguments(arguments).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -322,7 +322,7 @@ mod tests {
                         Vec::from_iter(*flag)
                     );
                 }
-                (Err(fault), Err(end)) => assert!(fault.to_string().ends_with(end), "{fault}"),
+                (Err(error), Err(end)) => assert!(error.to_string().ends_with(end), "{error}"),
                 (outcome, _) => panic!("{arguments:?}: {outcome:?}"),
             }
         }

@@ -23,7 +23,7 @@ use plinth_storage::stored::Stored;
 
 /// The manager of the rules that this controller writes.
 const MANAGER: &str = "clusterrole-aggregation-controller";
-/// Pause before everything is looked at again after a fault.
+/// Pause before everything is looked at again after a error.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// A cluster role, as far as it matters here.

@@ -79,7 +79,7 @@ mod tests {
             let chosen: Controllers = text.parse().unwrap();
             assert_eq!((chosen.runs(gc), chosen.runs(ns)), (collector, namespaces), "{text}");
         }
-        let fault = "*,-deployment".parse::<Controllers>().unwrap_err();
-        assert!(fault.to_string().starts_with("\"-deployment\" is not in the list of known controllers"));
+        let error = "*,-deployment".parse::<Controllers>().unwrap_err();
+        assert!(error.to_string().starts_with("\"-deployment\" is not in the list of known controllers"));
     }
 }

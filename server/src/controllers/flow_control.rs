@@ -45,9 +45,9 @@ pub async fn start(server: &Arc<Server>, mut levels: Levels) -> Result<(), ApiEr
 
 async fn keep_on(server: &Arc<Server>, levels: &mut Levels) {
     loop {
-        let Err(fault) = keep(server, levels).await;
+        let Err(error) = keep(server, levels).await;
         end_if_over().await;
-        tracing::warn!(%fault, "the keeper of flow control starts again");
+        tracing::warn!(%error, "the keeper of flow control starts again");
         tokio::time::sleep(RETRY).await;
     }
 }

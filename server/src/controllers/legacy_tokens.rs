@@ -28,7 +28,7 @@ use plinth_apiserver::handlers::{delete, write};
 pub(super) const NAME: &str = "legacy-serviceaccount-token-cleaner-controller";
 /// How often it looks.
 const PERIOD: Duration = Duration::from_secs(24 * 3600);
-/// A pause after a fault.
+/// A pause after a error.
 const RETRY: Duration = Duration::from_secs(60);
 const SECRETS: (&str, &str, &str) = ("", "v1", "secrets");
 

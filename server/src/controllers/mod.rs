@@ -127,9 +127,9 @@ where
     F: Future<Output = Result<Infallible, ApiError>>,
 {
     loop {
-        let Err(fault) = follow().await;
+        let Err(error) = follow().await;
         end_if_over().await;
-        tracing::warn!(%fault, controller = name, "the controller starts again");
+        tracing::warn!(%error, controller = name, "the controller starts again");
         tokio::time::sleep(pause).await;
     }
 }

@@ -27,9 +27,9 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// Follows namespaces; starts again from the present state when the feed breaks off.
 pub(super) async fn lead(server: Arc<Server>) {
     loop {
-        if let Err(fault) = follow(&server).await {
+        if let Err(error) = follow(&server).await {
             end_if_over().await;
-            tracing::warn!(%fault, "the namespace controller starts again");
+            tracing::warn!(%error, "the namespace controller starts again");
             tokio::time::sleep(RETRY.1).await;
         }
     }
@@ -97,15 +97,15 @@ async fn work(server: &Arc<Server>, waiting: &mut Waiting) {
     let due: Vec<String> =
         waiting.iter().filter(|(_, (when, _))| *when <= now).map(|(name, _)| name.clone()).collect();
     for name in due {
-        match end(server, &name).await.or_else(|fault| if fault.code == 404 { Ok(true) } else { Err(fault) })
+        match end(server, &name).await.or_else(|error| if error.code == 404 { Ok(true) } else { Err(error) })
         {
             Ok(true) => {
                 waiting.remove(&name);
             }
             done => {
-                if let Err(fault) = &done {
+                if let Err(error) = &done {
                     end_if_over().await;
-                    tracing::warn!(%fault, namespace = name, "cannot empty a namespace yet");
+                    tracing::warn!(%error, namespace = name, "cannot empty a namespace yet");
                 }
                 if let Some((when, pause)) = waiting.get_mut(&name) {
                     *when = Instant::now() + *pause;

@@ -17,10 +17,10 @@ pub async fn run(server: Arc<Server>) {
     let accounts = server.authenticator.service_accounts().clone();
     loop {
         let (namespace, name, uid) = accounts.last_used().next().await;
-        if let Err(fault) = label(&server, &namespace, &name, &uid).await {
+        if let Err(error) = label(&server, &namespace, &name, &uid).await {
             // Its next use tries again.
             end_if_over().await;
-            tracing::warn!(%fault, namespace, name, "the last use of a token cannot be noted");
+            tracing::warn!(%error, namespace, name, "the last use of a token cannot be noted");
         }
     }
 }

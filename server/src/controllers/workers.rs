@@ -54,9 +54,9 @@ impl<K: Clone + Ord + Hash + std::fmt::Debug> Workers<K> {
             Some(ended) = self.running.join_next_with_id() => self.finish(ended),
             () = until(due) => None,
         };
-        if let Some((key, fault)) = failed {
+        if let Some((key, error)) = failed {
             end_if_over().await;
-            tracing::warn!(%fault, ?key, controller = self.name, "cannot be done yet");
+            tracing::warn!(%error, ?key, controller = self.name, "cannot be done yet");
         }
     }
 
@@ -64,20 +64,20 @@ impl<K: Clone + Ord + Hash + std::fmt::Debug> Workers<K> {
     fn finish(&mut self, ended: Result<(Id, Result<(), ApiError>), JoinError>) -> Option<(K, ApiError)> {
         let (id, outcome) = match ended {
             Ok(ended) => ended,
-            Err(fault) => (fault.id(), Err(ApiError::internal(fault))),
+            Err(error) => (error.id(), Err(ApiError::internal(error))),
         };
         let key = self.keys.remove(&id)?;
-        let Err(fault) = outcome else {
+        let Err(error) = outcome else {
             self.queue.done(key);
             return None;
         };
         self.queue.failed(key.clone(), Instant::now());
-        // A lost race is no fault.
-        if fault.code == 409 {
-            tracing::debug!(%fault, ?key, controller = self.name, "again");
+        // A lost race is no error.
+        if error.code == 409 {
+            tracing::debug!(%error, ?key, controller = self.name, "again");
             return None;
         }
-        Some((key, fault))
+        Some((key, error))
     }
 }
 

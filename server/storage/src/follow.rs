@@ -74,7 +74,7 @@ pub trait Collection: Send + Sync + 'static {
 pub struct Followed<C> {
     store: Store,
     collection: RwLock<C>,
-    /// `None` until the first look, and after a fault.
+    /// `None` until the first look, and after a error.
     feeds: Mutex<Option<Vec<Subscription>>>,
     /// Revision up to which everything has been taken in; 0 while nothing has.
     position: AtomicU64,
@@ -106,8 +106,8 @@ impl<C: Collection> Followed<C> {
         if self.position.load(Ordering::Acquire) < wanted && !self.catch_up(wanted) {
             Box::pin(self.fill()).await?;
         } else if self.is_due() {
-            if let Err(fault) = Box::pin(self.fill()).await {
-                tracing::warn!(%fault, "what was passed over is still not read");
+            if let Err(error) = Box::pin(self.fill()).await {
+                tracing::warn!(%error, "what was passed over is still not read");
             }
         }
         Ok(ask(&self.collection.read()))
@@ -214,11 +214,11 @@ fn plain<'v, C: Collection>(
     }
     match store.encryption().open(key, value) {
         Ok(plain) => Ok(Some(plain)),
-        Err(fault) if C::PASSES_OVER && fault.is_of_the_value() => {
-            tracing::warn!(%fault, "an object that cannot be decrypted counts as not there");
+        Err(error) if C::PASSES_OVER && error.is_of_the_value() => {
+            tracing::warn!(%error, "an object that cannot be decrypted counts as not there");
             Ok(None)
         }
-        Err(fault) => Err(fault.into()),
+        Err(error) => Err(error.into()),
     }
 }
 

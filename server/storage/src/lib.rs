@@ -157,7 +157,7 @@ impl Store {
         let engine = self.engine.clone();
         match timed(Layer::Storage, tokio::task::spawn_blocking(move || read(&engine))).await {
             Ok(result) => Ok(result?),
-            Err(fault) => Err(ApiError::internal(format!("storage read failed: {fault}"))),
+            Err(error) => Err(ApiError::internal(format!("storage read failed: {error}"))),
         }
     }
 
@@ -225,7 +225,7 @@ impl Store {
         match timed(Layer::Storage, self.engine.transact(transaction)).await {
             Ok(committed) => Ok(Some(committed)),
             Err(plinth_engine::Error::Conflict { .. }) => Ok(None),
-            Err(fault) => Err(fault.into()),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -323,8 +323,8 @@ async fn bodies_are_refused_wherever_they_are_read() {
                 let text: String = reply.text().chars().take(200).collect();
                 failures.push(format!("{name}: {} {text}", reply.status));
             }
-            Err(fault) => {
-                failures.push(format!("{name}: no answer: {fault}"));
+            Err(error) => {
+                failures.push(format!("{name}: no answer: {error}"));
                 connection = target.server.connect(Protocol::Http2).await;
             }
         }
@@ -387,7 +387,7 @@ async fn queries_have_bounds() {
                 reply.status,
                 reply.text().chars().take(200).collect::<String>()
             )),
-            Err(fault) => failures.push(format!("{start}: no answer: {fault}")),
+            Err(error) => failures.push(format!("{start}: no answer: {error}")),
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));

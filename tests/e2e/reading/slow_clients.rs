@@ -33,7 +33,7 @@ async fn read_all(mut body: hyper::body::Incoming, count: u64) {
     let (mut seen, mut last, mut rest) = (0, 0, Vec::new());
     while seen < count {
         let frame = body.frame().await.unwrap_or_else(|| panic!("the watch ended after {seen} events"));
-        let frame = frame.unwrap_or_else(|fault| panic!("the watch broke after {seen} events: {fault}"));
+        let frame = frame.unwrap_or_else(|error| panic!("the watch broke after {seen} events: {error}"));
         let data: Bytes = frame.into_data().expect("data");
         rest.extend_from_slice(&data);
         let whole = rest.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);

@@ -158,7 +158,7 @@ async fn what_is_refused() {
         change(asked.headers_mut());
         match open(server, asked).await {
             Err(Error::Http(response)) => assert_eq!(response.status(), status, "{what}"),
-            Err(fault) => panic!("{what}: {fault}"),
+            Err(error) => panic!("{what}: {error}"),
             Ok(_) => panic!("{what}: accepted"),
         }
     }

@@ -81,7 +81,7 @@ fn text(value: Option<&Val<'_>>) -> Result<SmolStr, EvalError> {
     value.and_then(|v| v.as_str()).map(SmolStr::new).ok_or(EvalError::NoSuchOverload)
 }
 
-fn fault<'a>(why: &str) -> Outcome<'a> {
+fn fail<'a>(why: &str) -> Outcome<'a> {
     Err(EvalError::Other(why.into()))
 }
 
@@ -95,7 +95,7 @@ fn principal(args: &[Val<'_>]) -> Result<Principal, EvalError> {
 pub(super) fn path<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let (principal, path) = (principal(args)?, text(args.get(1))?);
     match path.trim() {
-        "" => fault("path must not be empty"),
+        "" => fail("path must not be empty"),
         _ => Ok(Val::thing(Thing::PathCheck(principal, path))),
     }
 }
@@ -107,11 +107,11 @@ pub(super) fn group<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
 pub(super) fn service_account<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     principal(args)?;
     let (namespace, name) = (text(args.get(1))?, text(args.get(2))?);
-    if !names::dns1123_subdomain_faults(&name).is_empty() {
-        return fault("Invalid service account name");
+    if !names::dns1123_subdomain_errors(&name).is_empty() {
+        return fail("Invalid service account name");
     }
-    if !names::dns1123_label_faults(&namespace).is_empty() {
-        return fault("Invalid service account namespace");
+    if !names::dns1123_label_errors(&namespace).is_empty() {
+        return fail("Invalid service account namespace");
     }
     Ok(Val::thing(Thing::Authorizer(Principal::ServiceAccount { namespace, name })))
 }
@@ -122,7 +122,7 @@ pub(super) fn resource<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a>
     };
     let resource = text(args.get(1))?;
     if resource.trim().is_empty() {
-        return fault("resource must not be empty");
+        return fail("resource must not be empty");
     }
     let question = ResourceQuestion { group: group.clone(), resource, ..ResourceQuestion::default() };
     Ok(Val::thing(Thing::ResourceCheck(principal.clone(), question)))

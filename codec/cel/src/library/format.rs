@@ -17,30 +17,30 @@ pub(crate) struct NamedFormat {
     pub(crate) name: &'static str,
     /// Length of upstream's regular expression, which the cost goes by.
     pub(crate) regex_size: u64,
-    faults: fn(&str) -> Vec<String>,
+    errors: fn(&str) -> Vec<String>,
 }
 
-const fn row(name: &'static str, regex_size: u64, faults: fn(&str) -> Vec<String>) -> NamedFormat {
-    NamedFormat { name, regex_size, faults }
+const fn row(name: &'static str, regex_size: u64, errors: fn(&str) -> Vec<String>) -> NamedFormat {
+    NamedFormat { name, regex_size, errors }
 }
 
 static FORMATS: [NamedFormat; 13] = [
-    row("dns1123Label", 30, names::dns1123_label_faults),
-    row("dns1123Subdomain", 60, names::dns1123_subdomain_faults),
-    row("dns1035Label", 30, names::dns1035_label_faults),
-    row("qualifiedName", 60, names::qualified_name_faults),
-    row("dns1123LabelPrefix", 30, |s| names::dns1123_label_faults(&without_dash(s))),
-    row("dns1123SubdomainPrefix", 60, |s| names::dns1123_subdomain_faults(&without_dash(s))),
-    row("dns1035LabelPrefix", 30, |s| names::dns1035_label_faults(&without_dash(s))),
-    row("labelValue", 40, names::label_value_faults),
+    row("dns1123Label", 30, names::dns1123_label_errors),
+    row("dns1123Subdomain", 60, names::dns1123_subdomain_errors),
+    row("dns1035Label", 30, names::dns1035_label_errors),
+    row("qualifiedName", 60, names::qualified_name_errors),
+    row("dns1123LabelPrefix", 30, |s| names::dns1123_label_errors(&without_dash(s))),
+    row("dns1123SubdomainPrefix", 60, |s| names::dns1123_subdomain_errors(&without_dash(s))),
+    row("dns1035LabelPrefix", 30, |s| names::dns1035_label_errors(&without_dash(s))),
+    row("labelValue", 40, names::label_value_errors),
     row("uri", 2000, |s| Url::parse_request(s).err().into_iter().collect()),
-    row("uuid", 68, |s| fault(is_uuid(s), "does not match the UUID format")),
-    row("byte", 85, |s| fault(is_base64(s), "invalid base64")),
-    row("date", 133, |s| fault(Timestamp::parse(&format!("{s}T00:00:00Z")).is_ok(), "invalid date")),
-    row("datetime", 133, |s| fault(Timestamp::parse(s).is_ok(), "invalid datetime")),
+    row("uuid", 68, |s| error(is_uuid(s), "does not match the UUID format")),
+    row("byte", 85, |s| error(is_base64(s), "invalid base64")),
+    row("date", 133, |s| error(Timestamp::parse(&format!("{s}T00:00:00Z")).is_ok(), "invalid date")),
+    row("datetime", 133, |s| error(Timestamp::parse(s).is_ok(), "invalid datetime")),
 ];
 
-fn fault(holds: bool, otherwise: &str) -> Vec<String> {
+fn error(holds: bool, otherwise: &str) -> Vec<String> {
     match holds {
         true => Vec::new(),
         false => vec![otherwise.to_owned()],
@@ -84,9 +84,9 @@ pub(super) fn named<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
 pub(super) fn validate<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let [format, Val::String(text)] = args else { return Err(EvalError::NoSuchOverload) };
     let Some(Thing::Format(format)) = format.as_thing() else { return Err(EvalError::NoSuchOverload) };
-    let faults = (format.faults)(text.as_str());
-    match faults.is_empty() {
+    let errors = (format.errors)(text.as_str());
+    match errors.is_empty() {
         true => Ok(Val::Optional(None)),
-        false => Ok(Val::optional(Some(Val::list(faults.into_iter().map(Val::text).collect())))),
+        false => Ok(Val::optional(Some(Val::list(errors.into_iter().map(Val::text).collect())))),
     }
 }

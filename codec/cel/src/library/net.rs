@@ -70,19 +70,19 @@ fn parse_ip(text: &str) -> Result<IpAddr, EvalError> {
 }
 
 fn parse_network(text: &str) -> Result<Network, EvalError> {
-    let fault = |why: String| {
+    let error = |why: String| {
         let prefix = "network address parse error during conversion from string: ";
         other(format!("{prefix}{prefix}netip.ParsePrefix({}): {why}", quoted(text)))
     };
-    let (address, bits) = text.rsplit_once('/').ok_or_else(|| fault("no '/'".into()))?;
+    let (address, bits) = text.rsplit_once('/').ok_or_else(|| error("no '/'".into()))?;
     let parsed: IpAddr =
-        address.parse().map_err(|_| fault(format!("ParseAddr({}): unable to parse IP", quoted(address))))?;
+        address.parse().map_err(|_| error(format!("ParseAddr({}): unable to parse IP", quoted(address))))?;
     if bits.len() > 1 && !matches!(bits.as_bytes()[0], b'1'..=b'9') {
-        return Err(fault(format!("bad bits after slash: {}", quoted(bits))));
+        return Err(error(format!("bad bits after slash: {}", quoted(bits))));
     }
-    let bits: u8 = bits.parse().map_err(|_| fault(format!("bad bits after slash: {}", quoted(bits))))?;
+    let bits: u8 = bits.parse().map_err(|_| error(format!("bad bits after slash: {}", quoted(bits))))?;
     if bits > if parsed.is_ipv4() { 32 } else { 128 } {
-        return Err(fault("prefix length out of range".into()));
+        return Err(error("prefix length out of range".into()));
     }
     match parsed {
         IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => Err(other(format!(

@@ -14,12 +14,12 @@ use crate::value::{Text, Val};
 /// The operations of an expression, and which of its variables it looks at.
 ///
 /// # Errors
-/// [`Fault::Instantiation`] when a part that is evaluated beforehand has no value.
+/// [`Error::Instantiation`] when a part that is evaluated beforehand has no value.
 pub(super) fn compile(root: &Expr, checked: &Checked, variables: usize) -> Result<(Op, Vec<bool>), Fault> {
-    let mut compiler = Compiler { checked, used: vec![false; variables], fault: None };
+    let mut compiler = Compiler { checked, used: vec![false; variables], error: None };
     let op = compiler.op(root);
-    match compiler.fault {
-        Some(fault) => Err(Fault::Instantiation(fault)),
+    match compiler.error {
+        Some(error) => Err(Fault::Instantiation(error)),
         None => Ok((op, compiler.used)),
     }
 }
@@ -27,8 +27,8 @@ pub(super) fn compile(root: &Expr, checked: &Checked, variables: usize) -> Resul
 struct Compiler<'c> {
     checked: &'c Checked,
     used: Vec<bool>,
-    /// The first fault of what is evaluated beforehand.
-    fault: Option<String>,
+    /// The first error of what is evaluated beforehand.
+    error: Option<String>,
 }
 
 /// Conversions, which are done beforehand when the argument is a literal.
@@ -114,14 +114,14 @@ impl Compiler<'_> {
         if let (Cost::Matches | Cost::Find, Some(pattern)) = (function.cost, literal) {
             match regexp::compile(pattern) {
                 Ok(regex) => return Op::Regex(function, args.into(), regex),
-                Err(why) => drop(self.fault.get_or_insert(why.to_string())),
+                Err(why) => drop(self.error.get_or_insert(why.to_string())),
             }
         }
         if let (true, [Op::Const(value)]) = (CONVERSIONS.contains(&function.name), args.as_slice()) {
             let mut context = Context::new(Source::Values(&[]), PER_CALL_LIMIT, PER_CALL_LIMIT);
             match (function.call)(&mut context, std::slice::from_ref(value)) {
                 Ok(value) => return Op::Const(value),
-                Err(why) => drop(self.fault.get_or_insert(why.to_string())),
+                Err(why) => drop(self.error.get_or_insert(why.to_string())),
             }
         }
         let two = |args: Vec<Op>| <[Op; 2]>::try_from(args).map(Box::new);

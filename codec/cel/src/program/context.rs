@@ -24,7 +24,7 @@ const REGEXES: usize = 16;
 /// Where an evaluation finds the values of its variables.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
-    /// By number; absent ones are faults.
+    /// By number; absent ones are errors.
     Values(&'a [Option<Val<'a>>]),
     /// Values and expressions, and what the authorizers answered.
     Activation(&'a Activation<'a>),

@@ -86,11 +86,11 @@ impl<'a> Context<'a> {
 
 /// The result of a fold so far.
 enum State<'a> {
-    /// The answer, and the first fault, which counts unless an element decides.
+    /// The answer, and the first error, which counts unless an element decides.
     Logical {
         decisive: bool,
         decided: bool,
-        fault: Option<EvalError>,
+        error: Option<EvalError>,
     },
     Count(u64),
     List(Vec<Val<'a>>),
@@ -99,7 +99,7 @@ enum State<'a> {
 
 impl<'a> State<'a> {
     fn new(step: &Step) -> State<'a> {
-        let logical = |decisive| State::Logical { decisive, decided: false, fault: None };
+        let logical = |decisive| State::Logical { decisive, decided: false, error: None };
         match step {
             Step::All(_) => logical(false),
             Step::Exists(_) => logical(true),
@@ -112,14 +112,14 @@ impl<'a> State<'a> {
     /// One element. True ends the fold.
     fn step(&mut self, context: &mut Context<'a>, step: &'a Step) -> Result<bool, EvalError> {
         match (self, step) {
-            (State::Logical { decisive, decided, fault }, Step::All(predicate) | Step::Exists(predicate)) => {
+            (State::Logical { decisive, decided, error }, Step::All(predicate) | Step::Exists(predicate)) => {
                 // The condition of the loop, and the result so far in it and in the step.
                 context.charge(if *decisive { 4 } else { 3 })?;
                 match context.eval(predicate) {
                     Ok(Val::Bool(b)) => *decided = b == *decisive,
-                    Ok(_) => drop(fault.get_or_insert(EvalError::NoSuchOverload)),
+                    Ok(_) => drop(error.get_or_insert(EvalError::NoSuchOverload)),
                     Err(e) if e.ends_evaluation() => return Err(e),
-                    Err(e) => drop(fault.get_or_insert(e)),
+                    Err(e) => drop(error.get_or_insert(e)),
                 }
                 return Ok(*decided);
             }
@@ -165,7 +165,7 @@ impl<'a> State<'a> {
     fn finish(self) -> Outcome<'a> {
         match self {
             State::Logical { decisive, decided: true, .. } => Ok(Val::Bool(decisive)),
-            State::Logical { fault: Some(fault), .. } => Err(fault),
+            State::Logical { error: Some(error), .. } => Err(error),
             State::Logical { decisive, .. } => Ok(Val::Bool(!decisive)),
             State::Count(count) => Ok(Val::Bool(count == 1)),
             State::List(list) => Ok(Val::list(list)),

@@ -59,7 +59,7 @@ impl EvalError {
         matches!(self, EvalError::NoSuchOverload)
     }
 
-    /// Whether the evaluation ends, whatever an operator would make of a fault.
+    /// Whether the evaluation ends, whatever an operator would make of a error.
     fn ends_evaluation(&self) -> bool {
         matches!(self, EvalError::CostLimit | EvalError::Long | EvalError::Unanswered(_))
     }
@@ -83,7 +83,7 @@ impl Display for EvalError {
 /// What is wrong with an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Of syntax or types: the text of all faults, each with its place.
+    /// Of syntax or types: the text of all errors, each with its place.
     Compilation(String),
     /// A part that is evaluated beforehand has no value.
     Instantiation(String),
@@ -117,9 +117,9 @@ impl Program {
         root: Option<&Declared>,
         messages: Messages,
     ) -> Result<Program, Fault> {
-        let faults = |issues: Vec<_>| Fault::Compilation(describe(source, &issues));
-        let tree = parse(source).map_err(faults)?;
-        let checked = check(&tree, variables, messages).map_err(faults)?;
+        let errors = |issues: Vec<_>| Fault::Compilation(describe(source, &issues));
+        let tree = parse(source).map_err(errors)?;
+        let checked = check(&tree, variables, messages).map_err(errors)?;
         let estimated_cost = estimate(&tree.root, &checked, root);
         let (root, used) = compile(&tree.root, &checked, variables.len())?;
         let output = checked.types[tree.root.id].clone();
@@ -160,7 +160,7 @@ impl Program {
     ) -> (Result<Val<'a>, EvalError>, u64) {
         let mut context = Context::new(source, limit, full);
         let outcome = context.eval(&self.root);
-        // A fault may hide that the limit was passed: `true || x` goes on after one.
+        // A error may hide that the limit was passed: `true || x` goes on after one.
         let outcome = if context.exhausted() { Err(context.over()) } else { outcome };
         (outcome, context.spent())
     }

@@ -2,7 +2,7 @@
 //!
 //! After a strategic merge patch upstream makes its typed object without a detour over JSON (k8s.io/apimachinery
 //! `runtime.DefaultUnstructuredConverter`), and so in other words than those of its decoder: it goes by the order of Go's fields, stops at the
-//! first fault and names no place. It also takes `2.0` for an integer.
+//! first error and names no place. It also takes `2.0` for an integer.
 
 use crate::json::{self, go_type, DecodeOptions};
 use crate::schema::{Scalar, Schema, Type, TypeId};
@@ -76,7 +76,7 @@ fn leaf(value: &mut Value, scalar: &Scalar, schema: &Schema, id: TypeId) -> Resu
 
 fn decoded(value: &Value, schema: &Schema, id: TypeId) -> Result<(), String> {
     let outcome = json::conform(value.clone(), schema, id, &DecodeOptions::default());
-    outcome.map(drop).map_err(|fault| fault.to_string())
+    outcome.map(drop).map_err(|error| error.to_string())
 }
 
 /// Go's kind of a decoded value.

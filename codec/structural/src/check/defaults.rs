@@ -11,16 +11,16 @@ use crate::props::Props;
 use crate::{embedded, prune, validate};
 
 /// What is wrong with the defaults of a schema that is structural; `nodes` are what it compiles to.
-pub(crate) fn faults(
+pub(crate) fn errors(
     nodes: &[Node],
     root: NodeId,
     path: &Path<'_>,
     schema: Props<'_>,
     require_pruned: bool,
 ) -> Vec<FieldError> {
-    let mut check = Check { nodes, require_pruned, faults: Vec::new() };
+    let mut check = Check { nodes, require_pruned, errors: Vec::new() };
     check.walk(path, schema, root, true, &Around::Root, root);
-    check.faults
+    check.errors
 }
 
 /// How a value lies in the metadata of the object that it is part of.
@@ -51,7 +51,7 @@ impl Around<'_> {
 struct Check<'a> {
     nodes: &'a [Node],
     require_pruned: bool,
-    faults: Vec<FieldError>,
+    errors: Vec<FieldError>,
 }
 
 impl<'a> Check<'a> {
@@ -115,19 +115,19 @@ impl<'a> Check<'a> {
             let mut pruned = default.clone();
             prune::prune_default(self.nodes, node, &mut pruned, false);
             if pruned != *default {
-                self.faults.push(FieldError::invalid(path, default, "must not have unknown fields"));
+                self.errors.push(FieldError::invalid(path, default, "must not have unknown fields"));
             }
         }
         let embedded = node.embedded_resource;
         let mut coercer = Coercer::strict(self.nodes);
-        if let Err(fault) = coercer.value(path, &mut default.clone(), node, embedded) {
-            return self.faults.push(fault);
+        if let Err(error) = coercer.value(path, &mut default.clone(), node, embedded) {
+            return self.errors.push(error);
         }
-        let mut faults = embedded::faults(self.nodes, id, path, default, embedded);
-        if faults.is_empty() {
-            faults = validate::faults(self.nodes, id, path, default);
+        let mut errors = embedded::errors(self.nodes, id, path, default, embedded);
+        if errors.is_empty() {
+            errors = validate::errors(self.nodes, id, path, default);
         }
-        self.faults.append(&mut faults);
+        self.errors.append(&mut errors);
     }
 
     /// A default of a field of metadata: an object with nothing else in it must be good.
@@ -139,11 +139,11 @@ impl<'a> Check<'a> {
         let Some(node) = self.nodes.get(object.index()) else { return };
         let mut coercer = Coercer::strict(self.nodes);
         let wrong = match coercer.value(&Path::Root, &mut whole, node, true) {
-            Err(fault) => vec![fault],
-            Ok(()) => embedded::faults(self.nodes, object, &Path::Root, &whole, true),
+            Err(error) => vec![error],
+            Ok(()) => embedded::errors(self.nodes, object, &Path::Root, &whole, true),
         };
         if wrong.is_empty() {
-            self.faults.extend(validate::faults(self.nodes, id, path, default));
+            self.errors.extend(validate::errors(self.nodes, id, path, default));
             return;
         }
         let texts: Vec<String> = wrong.iter().map(ToString::to_string).collect();
@@ -152,6 +152,6 @@ impl<'a> Check<'a> {
             many => format!("[{}]", many.join(", ")),
         };
         let why = format!("must result in valid metadata: {all}");
-        self.faults.push(FieldError::invalid(path, default, why));
+        self.errors.push(FieldError::invalid(path, default, why));
     }
 }

@@ -20,10 +20,10 @@ pub(crate) struct Rules {
 }
 
 /// What is wrong with a schema and all within it. `path` leads to `openAPIV3Schema`.
-pub(crate) fn faults(path: &Path<'_>, root: Props<'_>, rules: Rules) -> Vec<FieldError> {
-    let mut check = Check { rules, faults: Vec::new() };
+pub(crate) fn errors(path: &Path<'_>, root: Props<'_>, rules: Rules) -> Vec<FieldError> {
+    let mut check = Check { rules, errors: Vec::new() };
     check.schema(path, root, true, Inside::default());
-    check.faults
+    check.errors
 }
 
 /// What holds where a schema stands.
@@ -37,22 +37,22 @@ struct Inside {
 
 struct Check {
     rules: Rules,
-    faults: Vec<FieldError>,
+    errors: Vec<FieldError>,
 }
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
 impl Check {
     fn forbid(&mut self, path: Path<'_>, why: &str) {
-        self.faults.push(FieldError::forbidden(path, why));
+        self.errors.push(FieldError::forbidden(path, why));
     }
 
     fn require(&mut self, path: Path<'_>, why: &str) {
-        self.faults.push(FieldError::required(path, why));
+        self.errors.push(FieldError::required(path, why));
     }
 
     fn refuse(&mut self, path: Path<'_>, value: &Value, why: &str) {
-        self.faults.push(FieldError::invalid(path, value, why));
+        self.errors.push(FieldError::invalid(path, value, why));
     }
 
     /// A keyword that wants a type.
@@ -130,7 +130,7 @@ impl Check {
         }
         self.extensions(path, schema);
         if self.rules.map_keys {
-            self.faults.extend(map_key_faults(path, schema));
+            self.errors.extend(map_key_errors(path, schema));
         }
     }
 
@@ -138,7 +138,7 @@ impl Check {
     fn own(&mut self, path: &Path<'_>, schema: Props<'_>, inside: &Inside) {
         let kind = schema.kind();
         if self.rules.valid_type && !kind.is_empty() && !TYPES.contains(&kind) {
-            self.faults.push(FieldError::not_supported(path.child("type"), &kind.into(), &TYPES));
+            self.errors.push(FieldError::not_supported(path.child("type"), &kind.into(), &TYPES));
         }
         if let (Some(reason), true) = (&inside.no_defaults, schema.has("default")) {
             self.forbid(path.child("default"), &format!("must not be set {reason}"));
@@ -180,20 +180,20 @@ impl Check {
             let given = schema.text(MAP_TYPE);
             if !matches!(given, "atomic" | "granular") {
                 let path = path.child(MAP_TYPE);
-                self.faults.push(FieldError::not_supported(path, &given.into(), &["atomic", "granular"]));
+                self.errors.push(FieldError::not_supported(path, &given.into(), &["atomic", "granular"]));
             }
         }
         let list_type = schema.get(LIST_TYPE).and_then(Value::as_str);
         let items = path.child("items");
         if let Some(list_type) = list_type {
-            let before = self.faults.len();
+            let before = self.errors.len();
             self.wants_type(path, schema, "array", "must be array if x-kubernetes-list-type is specified");
-            if let Some(item) = schema.item().filter(|_| list_type == "set" && self.faults.len() == before) {
+            if let Some(item) = schema.item().filter(|_| list_type == "set" && self.errors.len() == before) {
                 self.set_elements(&items, item);
             }
             if !matches!(list_type, "atomic" | "set" | "map") {
                 let supported = ["atomic", "set", "map"];
-                self.faults.push(FieldError::not_supported(
+                self.errors.push(FieldError::not_supported(
                     path.child(LIST_TYPE),
                     &list_type.into(),
                     &supported,
@@ -269,17 +269,17 @@ fn is_atomic(schema: Props<'_>) -> bool {
 }
 
 /// What is wrong with keys and elements of sets and maps.
-fn map_key_faults(path: &Path<'_>, schema: Props<'_>) -> Vec<FieldError> {
-    let mut faults = Vec::new();
+fn map_key_errors(path: &Path<'_>, schema: Props<'_>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     let list_type = schema.text("x-kubernetes-list-type");
-    let Some(item) = schema.item().filter(|_| matches!(list_type, "set" | "map")) else { return faults };
+    let Some(item) = schema.item().filter(|_| matches!(list_type, "set" | "map")) else { return errors };
     let items = path.child("items");
     if item.is("nullable") {
         let why = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
-        faults.push(FieldError::forbidden(items.child("nullable"), why));
+        errors.push(FieldError::forbidden(items.child("nullable"), why));
     }
     if list_type != "map" {
-        return faults;
+        return errors;
     }
     let fields = items.child("properties");
     for key in schema.strings("x-kubernetes-list-map-keys") {
@@ -287,14 +287,14 @@ fn map_key_faults(path: &Path<'_>, schema: Props<'_>) -> Vec<FieldError> {
         let path = fields.key(key);
         if !item.strings("required").any(|name| name == key) && !field.has("default") {
             let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
-            faults.push(FieldError::required(path.child("default"), why));
+            errors.push(FieldError::required(path.child("default"), why));
         }
         if field.is("nullable") {
             let why = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
-            faults.push(FieldError::forbidden(path.child("nullable"), why));
+            errors.push(FieldError::forbidden(path.child("nullable"), why));
         }
     }
-    faults
+    errors
 }
 
 /// Whether a schema, or one within, has a type that is none.
@@ -311,7 +311,7 @@ pub(crate) fn has_divisible_set(root: Props<'_>) -> bool {
 
 /// Whether keys or elements of a set or map, here or within, are not as they should be.
 pub(crate) fn has_loose_keys(root: Props<'_>) -> bool {
-    root.any(&mut |s| !map_key_faults(&Path::Root, s).is_empty())
+    root.any(&mut |s| !map_key_errors(&Path::Root, s).is_empty())
 }
 
 /// Whether there is a default, here or within.

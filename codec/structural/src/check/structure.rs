@@ -16,29 +16,29 @@ enum Place {
 }
 
 /// What keeps a schema from being structural, in order of the text. `path` leads to `openAPIV3Schema`.
-pub(crate) fn faults(path: &Path<'_>, root: Props<'_>) -> Vec<FieldError> {
-    let mut check = Check { faults: Vec::new() };
+pub(crate) fn errors(path: &Path<'_>, root: Props<'_>) -> Vec<FieldError> {
+    let mut check = Check { errors: Vec::new() };
     check.invariants(root, Place::Root, path);
     check.value_completeness(root, Some(root), path, path);
-    check.faults.sort_by_cached_key(ToString::to_string);
-    check.faults
+    check.errors.sort_by_cached_key(ToString::to_string);
+    check.errors
 }
 
 struct Check {
-    faults: Vec<FieldError>,
+    errors: Vec<FieldError>,
 }
 
 impl Check {
     fn forbid(&mut self, path: Path<'_>, why: &str) {
-        self.faults.push(FieldError::forbidden(path, why));
+        self.errors.push(FieldError::forbidden(path, why));
     }
 
     fn require(&mut self, path: Path<'_>, why: impl std::fmt::Display) {
-        self.faults.push(FieldError::required(path, why));
+        self.errors.push(FieldError::required(path, why));
     }
 
     fn refuse(&mut self, path: Path<'_>, value: impl Into<Value>, why: impl std::fmt::Display) {
-        self.faults.push(FieldError::invalid(path, &value.into(), why));
+        self.errors.push(FieldError::invalid(path, &value.into(), why));
     }
 
     fn invariants(&mut self, s: Props<'_>, place: Place, path: &Path<'_>) {

@@ -13,15 +13,15 @@ use super::view::View;
 /// Versions of ConversionReview that this server speaks.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-pub(super) fn faults(path: &Path<'_>, view: &View<'_>, options: &Options) -> Vec<FieldError> {
+pub(super) fn errors(path: &Path<'_>, view: &View<'_>, options: &Options) -> Vec<FieldError> {
     let Some(conversion) = view.spec.get("conversion").filter(|c| !c.is_null()) else { return Vec::new() };
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let strategy = conversion.str_at(&["strategy"]).unwrap_or_default();
     if strategy != "None" && view.preserves_unknown() {
         let why = "must be None if spec.preserveUnknownFields is true";
-        faults.push(FieldError::invalid(path.child("strategy"), &strategy.into(), why));
+        errors.push(FieldError::invalid(path.child("strategy"), &strategy.into(), why));
     }
-    faults.extend(super::one_of(&path.child("strategy"), strategy, &["None", "Webhook"]));
+    errors.extend(super::one_of(&path.child("strategy"), strategy, &["None", "Webhook"]));
     let client = conversion.at(&["webhook", "clientConfig"]).filter(|c| !c.is_null());
     let reviews = conversion.at(&["webhook", "conversionReviewVersions"]);
     let reviews = reviews.and_then(Value::as_array).unwrap_or_default();
@@ -29,44 +29,44 @@ pub(super) fn faults(path: &Path<'_>, view: &View<'_>, options: &Options) -> Vec
         (path.child("webhookClientConfig"), path.child("conversionReviewVersions"));
     if strategy != "Webhook" {
         let why = "should not be set when strategy is not set to Webhook";
-        faults.extend(client.map(|_| FieldError::forbidden(client_path, why)));
-        faults.extend((!reviews.is_empty()).then(|| FieldError::forbidden(reviews_path, why)));
-        return faults;
+        errors.extend(client.map(|_| FieldError::forbidden(client_path, why)));
+        errors.extend((!reviews.is_empty()).then(|| FieldError::forbidden(reviews_path, why)));
+        return errors;
     }
     match client {
         None => {
-            faults.push(FieldError::required(client_path, "required when strategy is set to Webhook"));
+            errors.push(FieldError::required(client_path, "required when strategy is set to Webhook"));
         }
-        Some(client) => client_faults(&client_path, client, options, &mut faults),
+        Some(client) => client_errors(&client_path, client, options, &mut errors),
     }
-    review_faults(&reviews_path, reviews, options, &mut faults);
-    faults
+    review_errors(&reviews_path, reviews, options, &mut errors);
+    errors
 }
 
-fn client_faults(path: &Path<'_>, client: &Value, options: &Options, faults: &mut Vec<FieldError>) {
+fn client_errors(path: &Path<'_>, client: &Value, options: &Options, errors: &mut Vec<FieldError>) {
     let is_set = |key: &str| client.get(key).filter(|v| !v.is_null());
     match (is_set("url").and_then(Value::as_str), is_set("service")) {
-        (Some(url), None) => url_faults(&path.child("url"), url, faults),
-        (None, Some(service)) => service_faults(&path.child("service"), service, faults),
-        _ => faults.push(FieldError::required(path, "exactly one of url or service is required")),
+        (Some(url), None) => url_errors(&path.child("url"), url, errors),
+        (None, Some(service)) => service_errors(&path.child("service"), service, errors),
+        _ => errors.push(FieldError::required(path, "exactly one of url or service is required")),
     }
     let bundle = ca_bundle(client);
     if !options.any_ca_bundle && !bundle.is_empty() && !is_pem(bundle) {
         let why = "unable to load root certificates: unable to parse bytes as PEM block";
-        faults.push(FieldError::invalid(path.child("caBundle"), &bundle.into(), why));
+        errors.push(FieldError::invalid(path.child("caBundle"), &bundle.into(), why));
     }
 }
 
-fn url_faults(path: &Path<'_>, text: &str, faults: &mut Vec<FieldError>) {
+fn url_errors(path: &Path<'_>, text: &str, errors: &mut Vec<FieldError>) {
     const FORM: &str = "; desired format: https://host[/path]";
     let url = match url::parse(text, false) {
         Ok(url) => url,
         Err(why) => {
             let why = format!("url must be a valid URL: {why}{FORM}");
-            return faults.push(FieldError::required(path, why));
+            return errors.push(FieldError::required(path, why));
         }
     };
-    let mut refuse = |value: &str, why: &str| faults.push(FieldError::invalid(path, &value.into(), why));
+    let mut refuse = |value: &str, why: &str| errors.push(FieldError::invalid(path, &value.into(), why));
     if url.scheme != "https" {
         refuse(&url.scheme, &format!("'https' is the only allowed URL scheme{FORM}"));
     }
@@ -84,22 +84,22 @@ fn url_faults(path: &Path<'_>, text: &str, faults: &mut Vec<FieldError>) {
     }
 }
 
-fn service_faults(path: &Path<'_>, service: &Value, faults: &mut Vec<FieldError>) {
+fn service_errors(path: &Path<'_>, service: &Value, errors: &mut Vec<FieldError>) {
     let text = |key: &str| service.str_at(&[key]).unwrap_or_default();
     for key in ["name", "namespace"] {
         if text(key).is_empty() {
-            faults.push(FieldError::required(path.child(key), ""));
+            errors.push(FieldError::required(path.child(key), ""));
         }
     }
     // The port is 443 when it is not said.
     if let Some(port) = service.get("port").filter(|p| p.as_int().is_none_or(|p| !(1..=65535).contains(&p))) {
         if !port.is_null() {
             let why = "port is not valid: must be between 1 and 65535, inclusive";
-            faults.push(FieldError::invalid(path.child("port"), port, why));
+            errors.push(FieldError::invalid(path.child("port"), port, why));
         }
     }
     let given = text("path");
-    let mut refuse = |why: &str| faults.push(FieldError::invalid(path.child("path"), &given.into(), why));
+    let mut refuse = |why: &str| errors.push(FieldError::invalid(path.child("path"), &given.into(), why));
     match given {
         "" | "/" => return,
         "//" => return refuse("segment[0] may not be empty"),
@@ -114,26 +114,26 @@ fn service_faults(path: &Path<'_>, service: &Value, faults: &mut Vec<FieldError>
             refuse(&format!("segment[{i}] may not be empty"));
             continue;
         }
-        names::dns1123_subdomain_faults(step).iter().for_each(|why| refuse(&format!("segment[{i}]: {why}")));
+        names::dns1123_subdomain_errors(step).iter().for_each(|why| refuse(&format!("segment[{i}]: {why}")));
     }
 }
 
-fn review_faults(path: &Path<'_>, versions: &[Value], options: &Options, faults: &mut Vec<FieldError>) {
+fn review_errors(path: &Path<'_>, versions: &[Value], options: &Options, errors: &mut Vec<FieldError>) {
     if versions.is_empty() {
-        return faults.push(FieldError::required(path, ""));
+        return errors.push(FieldError::required(path, ""));
     }
     for (i, version) in versions.iter().enumerate() {
         if versions[..i].contains(version) {
-            faults.push(FieldError::invalid(path.index(i), version, "duplicate version"));
+            errors.push(FieldError::invalid(path.index(i), version, "duplicate version"));
             continue;
         }
-        for why in names::dns1035_label_faults(version.as_str().unwrap_or_default()) {
-            faults.push(FieldError::invalid(path.index(i), version, why));
+        for why in names::dns1035_label_errors(version.as_str().unwrap_or_default()) {
+            errors.push(FieldError::invalid(path.index(i), version, why));
         }
     }
     if options.known_review_version && !versions.iter().any(is_known) {
         let why = format!("must include at least one of {}", REVIEW_VERSIONS.join(", "));
-        faults.push(FieldError::invalid(path, &versions.to_vec().into(), why));
+        errors.push(FieldError::invalid(path, &versions.to_vec().into(), why));
     }
 }
 

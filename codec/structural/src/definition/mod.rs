@@ -1,7 +1,7 @@
 //! Whether a CustomResourceDefinition is valid (apiextensions-apiserver, `pkg/apis/apiextensions/validation`).
 //!
 //! Definitions come as trees of apiextensions.k8s.io/v1, decoded against the built-in schema and defaulted. With
-//! one version, or several that say the same, faults name the fields of upstream's internal form, as upstream
+//! one version, or several that say the same, errors name the fields of upstream's internal form, as upstream
 //! does: `spec.validation.openAPIV3Schema`, `spec.additionalPrinterColumns[0].JSONPath`, `spec.subresources`,
 //! `spec.conversion.webhookClientConfig`.
 //!
@@ -34,19 +34,19 @@ const APPROVAL: &str = "api-approved.kubernetes.io";
 /// are those of all objects; that the name must be `<plural>.<group>` is told here.
 pub fn validate(definition: &Value) -> Vec<FieldError> {
     let view = View::new(definition);
-    let mut faults = Vec::from_iter(name_faults(definition, &view));
-    faults.extend(spec_faults(&view, &Options::new()));
-    faults.extend(validate_status_update(definition));
-    faults.extend(stored_version_faults(definition, &view));
-    faults.extend(approval_faults(definition, &view, None));
-    faults.extend(preserve_faults(definition, None));
-    faults
+    let mut errors = Vec::from_iter(name_errors(definition, &view));
+    errors.extend(spec_errors(&view, &Options::new()));
+    errors.extend(validate_status_update(definition));
+    errors.extend(stored_version_errors(definition, &view));
+    errors.extend(approval_errors(definition, &view, None));
+    errors.extend(preserve_errors(definition, None));
+    errors
 }
 
 /// What is wrong with the new state of a definition. Rules that the old state breaks already are not asked for.
 pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let (view, before) = (View::new(new), View::new(old));
-    let mut faults = spec_faults(&view, &Options::of_update(&view, &before, old));
+    let mut errors = spec_errors(&view, &Options::of_update(&view, &before, old));
     let path = Path::Root;
     let path = path.child("spec");
     let names = path.child("names");
@@ -60,14 +60,14 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     }
     for (path, new, old) in immutable {
         if new != old {
-            faults.push(FieldError::invalid(path, &new.into(), "field is immutable"));
+            errors.push(FieldError::invalid(path, &new.into(), "field is immutable"));
         }
     }
-    faults.extend(validate_status_update(new));
-    faults.extend(stored_version_faults(new, &view));
-    faults.extend(approval_faults(new, &view, Some(old)));
-    faults.extend(preserve_faults(new, Some(old)));
-    faults
+    errors.extend(validate_status_update(new));
+    errors.extend(stored_version_errors(new, &view));
+    errors.extend(approval_errors(new, &view, Some(old)));
+    errors.extend(preserve_errors(new, Some(old)));
+    errors
 }
 
 /// What is wrong with a write to `/status` of a definition.
@@ -75,7 +75,7 @@ pub fn validate_status_update(new: &Value) -> Vec<FieldError> {
     let path = Path::Root;
     let path = path.child("status");
     match new.at(&["status", "acceptedNames"]).and_then(Value::as_object) {
-        Some(names) => parts::name_faults(&path.child("acceptedNames"), names),
+        Some(names) => parts::name_errors(&path.child("acceptedNames"), names),
         None => Vec::new(),
     }
 }
@@ -104,7 +104,7 @@ fn is_established(definition: &Value) -> bool {
         .any(|c| c.str_at(&["type"]) == Some("Established") && c.str_at(&["status"]) == Some("True"))
 }
 
-fn name_faults(definition: &Value, view: &View<'_>) -> Option<FieldError> {
+fn name_errors(definition: &Value, view: &View<'_>) -> Option<FieldError> {
     let name = definition.str_at(&["metadata", "name"]).unwrap_or_default();
     let required = format!("{}.{}", view.name("plural"), view.text("group"));
     (name != required).then(|| {
@@ -112,39 +112,39 @@ fn name_faults(definition: &Value, view: &View<'_>) -> Option<FieldError> {
     })
 }
 
-fn spec_faults(view: &View<'_>, options: &Options) -> Vec<FieldError> {
+fn spec_errors(view: &View<'_>, options: &Options) -> Vec<FieldError> {
     let root = Path::Root;
     let path = root.child("spec");
-    let mut faults = Vec::new();
-    faults.extend(group_fault(&path.child("group"), view.text("group")));
-    faults.extend(one_of(&path.child("scope"), view.text("scope"), &["Cluster", "Namespaced"]));
-    faults.extend(missing_schemas(&path.child("versions"), view, options));
+    let mut errors = Vec::new();
+    errors.extend(group_error(&path.child("group"), view.text("group")));
+    errors.extend(one_of(&path.child("scope"), view.text("scope"), &["Cluster", "Namespaced"]));
+    errors.extend(missing_schemas(&path.child("versions"), view, options));
     if view.preserves_unknown() && view.schemas().any(keywords::has_defaults) {
         let path = path.child("preserveUnknownFields");
         let why = "must be false in order to use defaults in the schema";
-        faults.push(FieldError::invalid(path, &true.into(), why));
+        errors.push(FieldError::invalid(path, &true.into(), why));
     }
     for (i, version) in view.versions.iter().enumerate() {
-        faults.extend(version_faults(&path.child("versions").index(i), version, view, options));
+        errors.extend(version_errors(&path.child("versions").index(i), version, view, options));
     }
-    faults.extend(versions_faults(&path, view));
+    errors.extend(versions_errors(&path, view));
     let names_path = path.child("names");
     for name in ["plural", "singular", "kind", "listKind"] {
         if view.name(name).is_empty() {
-            faults.push(FieldError::required(names_path.child(name), ""));
+            errors.push(FieldError::required(names_path.child(name), ""));
         }
     }
-    faults.extend(parts::name_faults(&names_path, view.names));
-    faults.extend(common_faults(&path, view, options));
-    faults.extend(conversion::faults(&path.child("conversion"), view, options));
-    faults
+    errors.extend(parts::name_errors(&names_path, view.names));
+    errors.extend(common_errors(&path, view, options));
+    errors.extend(conversion::errors(&path.child("conversion"), view, options));
+    errors
 }
 
-fn group_fault(path: &Path<'_>, group: &str) -> Option<FieldError> {
+fn group_error(path: &Path<'_>, group: &str) -> Option<FieldError> {
     if group.is_empty() {
         return Some(FieldError::required(path, ""));
     }
-    let wrong = names::dns1123_subdomain_faults(group);
+    let wrong = names::dns1123_subdomain_errors(group);
     match (wrong.is_empty(), group.contains('.')) {
         (false, _) => Some(FieldError::invalid(path, &group.into(), wrong.join(","))),
         (true, false) => {
@@ -157,106 +157,106 @@ fn group_fault(path: &Path<'_>, group: &str) -> Option<FieldError> {
 /// Versions that must have a schema and have none, where there is none for all of them.
 fn missing_schemas(path: &Path<'_>, view: &View<'_>, options: &Options) -> Vec<FieldError> {
     let has_schema = |validation: Option<Validation<'_>>| validation.is_some_and(|v| v.schema().is_some());
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if has_schema(view.validation) {
-        return faults;
+        return errors;
     }
     let why = if options.schema_required { "" } else { "because otherwise all fields are pruned" };
     for (i, version) in view.versions.iter().enumerate() {
         if !has_schema(version.validation) && options.wants_schema(version) {
-            faults.push(FieldError::required(path.index(i).child("schema").child("openAPIV3Schema"), why));
+            errors.push(FieldError::required(path.index(i).child("schema").child("openAPIV3Schema"), why));
         }
     }
-    faults
+    errors
 }
 
-fn version_faults(
+fn version_errors(
     path: &Path<'_>,
     version: &Version<'_>,
     view: &View<'_>,
     options: &Options,
 ) -> Vec<FieldError> {
-    let mut faults = Vec::new();
-    let wrong = names::dns1035_label_faults(version.name);
+    let mut errors = Vec::new();
+    let wrong = names::dns1035_label_errors(version.name);
     if !wrong.is_empty() {
-        faults.push(FieldError::invalid(path.child("name"), &version.name.into(), wrong.join(",")));
+        errors.push(FieldError::invalid(path.child("name"), &version.name.into(), wrong.join(",")));
     }
-    faults.extend(parts::deprecation_faults(path, version));
+    errors.extend(parts::deprecation_errors(path, version));
     if let Some(validation) = version.validation {
         let status = view.subresources_of(version).is_some_and(parts::has_status);
-        faults.extend(schema::faults(&path.child("schema"), validation, version.name, status, options));
+        errors.extend(schema::errors(&path.child("schema"), validation, version.name, status, options));
     }
     if let Some(subresources) = version.subresources {
-        faults.extend(parts::subresource_faults(&path.child("subresources"), subresources));
+        errors.extend(parts::subresource_errors(&path.child("subresources"), subresources));
     }
-    faults.extend(parts::column_faults(&path.child("additionalPrinterColumns"), version.columns));
+    errors.extend(parts::column_errors(&path.child("additionalPrinterColumns"), version.columns));
     if !version.selectable.is_empty() {
         let at = path.child("selectableFields");
         match version.validation.and_then(|v| v.schema()) {
             Some(schema) => {
                 let bounded = !options.selectable_kept.iter().any(|name| name == version.name);
-                faults.extend(parts::selectable_faults(&at, version.selectable, schema, bounded));
+                errors.extend(parts::selectable_errors(&at, version.selectable, schema, bounded));
             }
             None => {
                 let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
-                faults.push(FieldError::invalid(at, &"".into(), why));
+                errors.push(FieldError::invalid(at, &"".into(), why));
             }
         }
     }
-    faults
+    errors
 }
 
 /// What is wrong with the versions as a whole.
-fn versions_faults(path: &Path<'_>, view: &View<'_>) -> Vec<FieldError> {
-    let mut faults = Vec::new();
+fn versions_errors(path: &Path<'_>, view: &View<'_>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     let versions_path = path.child("versions");
     let all = view.spec.get("versions").unwrap_or(&Value::Null);
     let mut seen: Vec<&str> = view.versions.iter().map(|version| version.name).collect();
     seen.sort_unstable();
     if seen.windows(2).any(|pair| pair[0] == pair[1]) {
-        faults.push(FieldError::invalid(versions_path, all, "must contain unique version names"));
+        errors.push(FieldError::invalid(versions_path, all, "must contain unique version names"));
     }
     if view.versions.iter().filter(|version| version.is_storage).count() != 1 {
         let why = "must have exactly one version marked as storage version";
-        faults.push(FieldError::invalid(versions_path, all, why));
+        errors.push(FieldError::invalid(versions_path, all, why));
     }
     // The first version under its old name, where it has a name.
     if let Some(first) = view.versions.first().filter(|first| !first.name.is_empty()) {
-        let wrong = names::dns1035_label_faults(first.name);
+        let wrong = names::dns1035_label_errors(first.name);
         if !wrong.is_empty() {
-            faults.push(FieldError::invalid(path.child("version"), &first.name.into(), wrong.join(",")));
+            errors.push(FieldError::invalid(path.child("version"), &first.name.into(), wrong.join(",")));
         }
     }
-    faults
+    errors
 }
 
 /// What is wrong with what stands beside the versions and holds for all of them.
-fn common_faults(path: &Path<'_>, view: &View<'_>, options: &Options) -> Vec<FieldError> {
-    let mut faults = Vec::new();
+fn common_errors(path: &Path<'_>, view: &View<'_>, options: &Options) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     if let Some(validation) = view.validation {
         let status = view.all_subresources().any(parts::has_status);
         let first = view.versions.first().map_or("", |version| version.name);
-        faults.extend(schema::faults(&path.child("validation"), validation, first, status, options));
+        errors.extend(schema::errors(&path.child("validation"), validation, first, status, options));
     }
     if let Some(subresources) = view.subresources {
-        faults.extend(parts::subresource_faults(&path.child("subresources"), subresources));
+        errors.extend(parts::subresource_errors(&path.child("subresources"), subresources));
     }
-    faults.extend(parts::column_faults(&path.child("additionalPrinterColumns"), view.columns));
+    errors.extend(parts::column_errors(&path.child("additionalPrinterColumns"), view.columns));
     if !view.selectable.is_empty() {
         let at = path.child("selectableFields");
         match view.validation {
             Some(validation) => {
                 let bounded = !options.selectable_kept.iter().any(String::is_empty);
                 let schema = validation.schema().unwrap_or(Props::of(&Value::Null));
-                faults.extend(parts::selectable_faults(&at, view.selectable, schema, bounded));
+                errors.extend(parts::selectable_errors(&at, view.selectable, schema, bounded));
             }
             None => {
                 let why = "may only be set when validations.schema is included";
-                faults.push(FieldError::invalid(at, &"".into(), why));
+                errors.push(FieldError::invalid(at, &"".into(), why));
             }
         }
     }
-    faults
+    errors
 }
 
 /// A text that must be one of a few.
@@ -268,7 +268,7 @@ fn one_of(path: &Path<'_>, value: &str, accepted: &[&str]) -> Option<FieldError>
     }
 }
 
-fn stored_version_faults(definition: &Value, view: &View<'_>) -> Vec<FieldError> {
+fn stored_version_errors(definition: &Value, view: &View<'_>) -> Vec<FieldError> {
     let root = Path::Root;
     let status = root.child("status");
     let path = status.child("storedVersions");
@@ -279,7 +279,7 @@ fn stored_version_faults(definition: &Value, view: &View<'_>) -> Vec<FieldError>
         return vec![FieldError::invalid(path, shown, "must have at least one stored version")];
     }
     let is_stored = |name: &str| stored.iter().any(|v| v.as_str() == Some(name));
-    let mut faults: Vec<FieldError> = view
+    let mut errors: Vec<FieldError> = view
         .versions
         .iter()
         .filter(|version| version.is_storage && !is_stored(version.name))
@@ -295,10 +295,10 @@ fn stored_version_faults(definition: &Value, view: &View<'_>) -> Vec<FieldError>
                  spec.versions until a storage migration ensures no data remains persisted in {text} and removes \
                  {text} from status.storedVersions"
             );
-            faults.push(FieldError::invalid(path.index(i), name, why));
+            errors.push(FieldError::invalid(path.index(i), name, why));
         }
     }
-    faults
+    errors
 }
 
 /// How a definition in a protected group stands with its approval.
@@ -327,7 +327,7 @@ fn approval(definition: &Value) -> &str {
     definition.str_at(&["metadata", "annotations", APPROVAL]).unwrap_or_default()
 }
 
-fn approval_faults(definition: &Value, view: &View<'_>, old: Option<&Value>) -> Option<FieldError> {
+fn approval_errors(definition: &Value, view: &View<'_>, old: Option<&Value>) -> Option<FieldError> {
     let group = view.text("group");
     let is_protected =
         ["k8s.io", "kubernetes.io"].iter().any(|g| group == *g || group.ends_with(&format!(".{g}")));
@@ -348,7 +348,7 @@ fn approval_faults(definition: &Value, view: &View<'_>, old: Option<&Value>) -> 
     }
 }
 
-fn preserve_faults(definition: &Value, old: Option<&Value>) -> Option<FieldError> {
+fn preserve_errors(definition: &Value, old: Option<&Value>) -> Option<FieldError> {
     let preserves =
         |d: &Value| d.at(&["spec", "preserveUnknownFields"]).and_then(Value::as_bool) == Some(true);
     (preserves(definition) && !old.is_some_and(preserves)).then(|| {

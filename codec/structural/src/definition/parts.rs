@@ -11,29 +11,29 @@ use crate::props::Props;
 pub(super) const MAX_SELECTABLE: usize = 8;
 
 /// Names in `spec.names` or `status.acceptedNames`.
-pub(super) fn name_faults(path: &Path<'_>, names: &Map) -> Vec<FieldError> {
+pub(super) fn name_errors(path: &Path<'_>, names: &Map) -> Vec<FieldError> {
     let text = |key: &str| names.get(key).and_then(Value::as_str).unwrap_or_default();
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for (key, mixed_case) in [("plural", false), ("singular", false), ("kind", true), ("listKind", true)] {
         let name = text(key);
         let wrong = match (name, mixed_case) {
             ("", _) => continue,
-            (name, true) => names::dns1035_label_faults(&name.to_lowercase()),
-            (name, false) => names::dns1035_label_faults(name),
+            (name, true) => names::dns1035_label_errors(&name.to_lowercase()),
+            (name, false) => names::dns1035_label_errors(name),
         };
         if wrong.is_empty() {
             continue;
         }
         let before = if mixed_case { "may have mixed case, but should otherwise match: " } else { "" };
         let why = format!("{before}{}", wrong.join(","));
-        faults.push(FieldError::invalid(path.child(key), &name.into(), why));
+        errors.push(FieldError::invalid(path.child(key), &name.into(), why));
     }
     let mut listed = |key: &str| {
         let path = path.child(key);
         for (i, name) in names.get(key).and_then(Value::as_array).unwrap_or_default().iter().enumerate() {
-            let wrong = names::dns1035_label_faults(name.as_str().unwrap_or_default());
+            let wrong = names::dns1035_label_errors(name.as_str().unwrap_or_default());
             if !wrong.is_empty() {
-                faults.push(FieldError::invalid(path.index(i), name, wrong.join(",")));
+                errors.push(FieldError::invalid(path.index(i), name, wrong.join(",")));
             }
         }
     };
@@ -41,12 +41,12 @@ pub(super) fn name_faults(path: &Path<'_>, names: &Map) -> Vec<FieldError> {
     listed("categories");
     if !text("kind").is_empty() && text("kind") == text("listKind") {
         let why = "kind and listKind may not be the same";
-        faults.push(FieldError::invalid(path.child("listKind"), &text("listKind").into(), why));
+        errors.push(FieldError::invalid(path.child("listKind"), &text("listKind").into(), why));
     }
-    faults
+    errors
 }
 
-pub(super) fn deprecation_faults(path: &Path<'_>, version: &Version<'_>) -> Vec<FieldError> {
+pub(super) fn deprecation_errors(path: &Path<'_>, version: &Version<'_>) -> Vec<FieldError> {
     let Some(warning) = version.deprecation_warning else { return Vec::new() };
     let mut why: Vec<String> = Vec::new();
     if !version.is_deprecated {
@@ -74,9 +74,9 @@ pub(super) fn has_status(subresources: &Value) -> bool {
     subresources.get("status").is_some_and(|status| !status.is_null())
 }
 
-pub(super) fn subresource_faults(path: &Path<'_>, subresources: &Value) -> Vec<FieldError> {
-    let mut faults = Vec::new();
-    let Some(scale) = subresources.get("scale").filter(|scale| !scale.is_null()) else { return faults };
+pub(super) fn subresource_errors(path: &Path<'_>, subresources: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let Some(scale) = subresources.get("scale").filter(|scale| !scale.is_null()) else { return errors };
     let paths: [(&str, &[&str], &str); 3] = [
         ("specReplicasPath", &[".spec."], "should be a json path under .spec"),
         ("statusReplicasPath", &[".status."], "should be a json path under .status"),
@@ -87,19 +87,19 @@ pub(super) fn subresource_faults(path: &Path<'_>, subresources: &Value) -> Vec<F
         let at = scale_path.child(key);
         match scale.str_at(&[key]).unwrap_or_default() {
             "" if key == "labelSelectorPath" => {}
-            "" => faults.push(FieldError::required(at, "")),
-            given => match json_path_fault(&at, given) {
-                Some(fault) => faults.push(fault),
+            "" => errors.push(FieldError::required(at, "")),
+            given => match json_path_error(&at, given) {
+                Some(error) => errors.push(error),
                 None if below.iter().any(|start| given.starts_with(start)) => {}
-                None => faults.push(FieldError::invalid(at, &given.into(), why)),
+                None => errors.push(FieldError::invalid(at, &given.into(), why)),
             },
         }
     }
-    faults
+    errors
 }
 
 /// Upstream checks no more of these paths than how they begin.
-fn json_path_fault(path: &Path<'_>, given: &str) -> Option<FieldError> {
+fn json_path_error(path: &Path<'_>, given: &str) -> Option<FieldError> {
     (!given.starts_with('.'))
         .then(|| FieldError::invalid(path, &given.into(), "must be a simple json path starting with ."))
 }
@@ -108,75 +108,75 @@ const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string
 const COLUMN_FORMATS: [&str; 8] =
     ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 
-pub(super) fn column_faults(path: &Path<'_>, columns: &[Value]) -> Vec<FieldError> {
-    let mut faults = Vec::new();
+pub(super) fn column_errors(path: &Path<'_>, columns: &[Value]) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     for (i, column) in columns.iter().enumerate() {
         let path = path.index(i);
         let text = |key: &str| column.str_at(&[key]).unwrap_or_default();
         if text("name").is_empty() {
-            faults.push(FieldError::required(path.child("name"), ""));
+            errors.push(FieldError::required(path.child("name"), ""));
         }
         let one_of = |all: &[&str]| format!("must be one of {}", all.join(","));
         match text("type") {
-            "" => faults.push(FieldError::required(path.child("type"), one_of(&COLUMN_TYPES))),
+            "" => errors.push(FieldError::required(path.child("type"), one_of(&COLUMN_TYPES))),
             kind if COLUMN_TYPES.contains(&kind) => {}
             kind => {
-                faults.push(FieldError::invalid(path.child("type"), &kind.into(), one_of(&COLUMN_TYPES)));
+                errors.push(FieldError::invalid(path.child("type"), &kind.into(), one_of(&COLUMN_TYPES)));
             }
         }
         let format = text("format");
         if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
-            faults.push(FieldError::invalid(path.child("format"), &format.into(), one_of(&COLUMN_FORMATS)));
+            errors.push(FieldError::invalid(path.child("format"), &format.into(), one_of(&COLUMN_FORMATS)));
         }
         let at = path.child("JSONPath");
         match text("jsonPath") {
-            "" => faults.push(FieldError::required(at, "")),
-            given => faults.extend(json_path_fault(&at, given)),
+            "" => errors.push(FieldError::required(at, "")),
+            given => errors.extend(json_path_error(&at, given)),
         }
     }
-    faults
+    errors
 }
 
 /// `bounded` is false for fields that were too many before.
-pub(super) fn selectable_faults(
+pub(super) fn selectable_errors(
     path: &Path<'_>,
     fields: &[Value],
     schema: Props<'_>,
     bounded: bool,
 ) -> Vec<FieldError> {
-    let (mut faults, mut seen) = (Vec::new(), Vec::<&str>::new());
+    let (mut errors, mut seen) = (Vec::new(), Vec::<&str>::new());
     for (i, field) in fields.iter().enumerate() {
         let path = path.index(i);
         let at = path.child("jsonPath");
         let given = field.str_at(&["jsonPath"]).unwrap_or_default();
         if given.is_empty() {
-            faults.push(FieldError::required(at, ""));
+            errors.push(FieldError::required(at, ""));
             continue;
         }
         let found = match field_at(given, schema) {
             Ok(found) => found,
             Err(why) => {
                 let why = format!("is an invalid path: {why}");
-                faults.push(FieldError::invalid(at, &given.into(), why));
+                errors.push(FieldError::invalid(at, &given.into(), why));
                 continue;
             }
         };
         if given == ".metadata" || given.starts_with(".metadata.") {
-            faults.push(FieldError::invalid(at, &given.into(), "must not point to fields in metadata"));
+            errors.push(FieldError::invalid(at, &given.into(), "must not point to fields in metadata"));
         }
         if !found.is_some_and(|f| matches!(f.kind(), "string" | "boolean" | "integer")) {
             let why = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
-            faults.push(FieldError::invalid(at, &given.into(), why));
+            errors.push(FieldError::invalid(at, &given.into(), why));
         }
         match seen.contains(&given) {
-            true => faults.push(FieldError::duplicate(at, &given.into())),
+            true => errors.push(FieldError::duplicate(at, &given.into())),
             false => seen.push(given),
         }
     }
     if seen.len() > MAX_SELECTABLE && bounded {
-        faults.push(FieldError::too_many(path, seen.len() as i64, MAX_SELECTABLE as i64));
+        errors.push(FieldError::too_many(path, seen.len() as i64, MAX_SELECTABLE as i64));
     }
-    faults
+    errors
 }
 
 /// The schema that a path of fields and keys leads to: `.spec.color`; `None` below `additionalProperties: true`.

@@ -50,7 +50,7 @@ impl Options {
         let all_have_schemas =
             old.validation.is_some_and(|v| v.schema().is_some()) || old.versions.iter().all(has_schema);
         let follows = |s: Props<'_>| {
-            keywords::not_convertible(s).is_none() && structure::faults(&Path::Root, s).is_empty()
+            keywords::not_convertible(s).is_none() && structure::errors(&Path::Root, s).is_empty()
         };
         let closed = !new.preserves_unknown();
         let uses_extensions = || new.schemas().any(|s| keywords::has_defaults(s) || has_extensions(s));
@@ -89,12 +89,12 @@ fn has_extensions(root: Props<'_>) -> bool {
 }
 
 fn has_unpruned_defaults(root: Props<'_>) -> bool {
-    if !keywords::has_defaults(root) || !structure::faults(&Path::Root, root).is_empty() {
+    if !keywords::has_defaults(root) || !structure::errors(&Path::Root, root).is_empty() {
         return false;
     }
     let Ok((nodes, id)) = compile::compile(root) else { return false };
-    let all = defaults::faults(&nodes, id, &Path::Root, root, true);
-    all.iter().any(|fault| fault.message.ends_with(": must not have unknown fields"))
+    let all = defaults::errors(&nodes, id, &Path::Root, root, true);
+    all.iter().any(|error| error.message.ends_with(": must not have unknown fields"))
 }
 
 /// Versions whose schema is what it was.
@@ -150,7 +150,7 @@ const AT_ROOT: &[(&str, &str)] = &[
 
 /// What is wrong with the schema of a version. `path` leads to its `schema`, or to `spec.validation`, which counts as the
 /// first version's.
-pub(super) fn faults(
+pub(super) fn errors(
     path: &Path<'_>,
     validation: Validation<'_>,
     version: &str,
@@ -158,43 +158,43 @@ pub(super) fn faults(
     options: &Options,
 ) -> Vec<FieldError> {
     let (Some(schema), Some(value)) = (validation.schema(), validation.value()) else { return Vec::new() };
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let at = path.child("openAPIV3Schema");
     if has_status {
-        faults.extend(status_fault(&at, schema, value));
+        errors.extend(status_error(&at, schema, value));
     }
     if schema.is("nullable") {
-        faults.push(FieldError::forbidden(at.child("nullable"), "nullable cannot be true at the root"));
+        errors.push(FieldError::forbidden(at.child("nullable"), "nullable cannot be true at the root"));
     }
     // What cannot be compiled breaks a rule of its own, of which nothing need be told twice.
     let (mut not_compiled, mut compiled) = (None, None);
     if options.structural {
-        match (keywords::not_convertible(schema), structure::faults(&at, schema)) {
+        match (keywords::not_convertible(schema), structure::errors(&at, schema)) {
             (Some(error), _) => not_compiled = Some(error),
-            (None, wrong) if !wrong.is_empty() => faults.extend(wrong),
+            (None, wrong) if !wrong.is_empty() => errors.extend(wrong),
             (None, _) => match compile::compile(schema) {
                 Ok((nodes, root)) => {
-                    faults.extend(defaults::faults(&nodes, root, &at, schema, options.pruned_defaults));
+                    errors.extend(defaults::errors(&nodes, root, &at, schema, options.pruned_defaults));
                     compiled = Some((nodes, root));
                 }
                 Err(error) => not_compiled = Some(error),
             },
         }
     }
-    faults.extend(keywords::faults(&at, schema, options.keywords));
+    errors.extend(keywords::errors(&at, schema, options.keywords));
     if let Some((nodes, root)) = compiled {
-        let all_else_is_well = faults.is_empty();
+        let all_else_is_well = errors.is_empty();
         let lets_pass = options.costs_kept.iter().any(|kept| kept == version);
-        faults.extend(rules::definition_faults(&nodes, root, &at, all_else_is_well, lets_pass));
+        errors.extend(rules::definition_errors(&nodes, root, &at, all_else_is_well, lets_pass));
     }
-    if let (true, Some(error)) = (faults.is_empty(), not_compiled) {
-        faults.push(FieldError::invalid(at, &"".into(), error));
+    if let (true, Some(error)) = (errors.is_empty(), not_compiled) {
+        errors.push(FieldError::invalid(at, &"".into(), error));
     }
-    faults
+    errors
 }
 
 /// At the root there is nothing that would be lost when only `properties.status` is looked at.
-fn status_fault(path: &Path<'_>, schema: Props<'_>, value: &Value) -> Option<FieldError> {
+fn status_error(path: &Path<'_>, schema: Props<'_>, value: &Value) -> Option<FieldError> {
     let is_set = |key: &str| schema.get(key).is_some_and(|v| !is_zero(v));
     let fields: Vec<&str> = AT_ROOT.iter().map(|(_, name)| *name).collect();
     let only = || {

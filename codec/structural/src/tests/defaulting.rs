@@ -66,12 +66,12 @@ fn defaults_are_pruned_when_compiled() {
 
 #[test]
 fn defaults_must_be_valid_and_pruned() {
-    let faults = |schema: &str| {
+    let errors = |schema: &str| {
         let schema = value(schema);
         let root = Path::Root;
-        assert_eq!(texts(&structure::faults(&root, Props::of(&schema))), [""; 0]);
+        assert_eq!(texts(&structure::errors(&root, Props::of(&schema))), [""; 0]);
         let (nodes, id) = compile::compile(Props::of(&schema)).unwrap();
-        texts(&defaults::faults(&nodes, id, &root.child("s"), Props::of(&schema), true))
+        texts(&defaults::errors(&nodes, id, &root.child("s"), Props::of(&schema), true))
     };
     let cases: &[(&str, &[&str])] = &[
         ("a: {type: string, default: x}", &[]),
@@ -105,6 +105,6 @@ fn defaults_must_be_valid_and_pruned() {
         ),
     ];
     for (properties, expected) in cases {
-        assert_eq!(faults(&with(properties)), *expected, "{properties}");
+        assert_eq!(errors(&with(properties)), *expected, "{properties}");
     }
 }

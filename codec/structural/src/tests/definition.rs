@@ -132,13 +132,13 @@ fn definitions_are_checked_in_the_words_of_upstream() {
         ]),
     ];
     for (over, expected) in cases {
-        let faults = texts(&validate(&changed(&base(), &over)));
+        let errors = texts(&validate(&changed(&base(), &over)));
         // A few messages repeat all versions; of those the end is compared.
-        let fits = |(fault, expected): (&String, &String)| {
-            fault == expected || fault.ends_with(expected.as_str()) || fault.contains(expected.as_str())
+        let fits = |(error, expected): (&String, &String)| {
+            error == expected || error.ends_with(expected.as_str()) || error.contains(expected.as_str())
         };
-        assert_eq!(faults.len(), expected.len(), "{over}: {faults:#?}");
-        assert!(faults.iter().zip(&expected).all(fits), "{over}: {faults:#?}");
+        assert_eq!(errors.len(), expected.len(), "{over}: {errors:#?}");
+        assert!(errors.iter().zip(&expected).all(fits), "{over}: {errors:#?}");
     }
 }
 
@@ -148,9 +148,9 @@ fn parts_that_all_versions_have_alike_are_named_once() {
         additionalPrinterColumns: [{name: '', type: odd, jsonPath: spec.a, format: f}, {name: n, type: date}], \
         subresources: {scale: {specReplicasPath: .status.r, statusReplicasPath: r, labelSelectorPath: .x}}, \
         selectableFields: [{jsonPath: .spec.a}, {}], deprecationWarning: w}";
-    let faults = texts(&validate(&changed(&base(), &format!("{{spec: {{versions: [{one}]}}}}"))));
+    let errors = texts(&validate(&changed(&base(), &format!("{{spec: {{versions: [{one}]}}}}"))));
     let columns = "must be one of boolean,date,integer,number,string";
-    assert_eq!(faults, [
+    assert_eq!(errors, [
         "spec.versions[0].deprecationWarning: Invalid value: \"w\": can only be set for deprecated versions".to_owned(),
         "spec.validation.openAPIV3Schema.type: Invalid value: \"string\": must be object at the root".into(),
         "spec.subresources.scale.specReplicasPath: Invalid value: \".status.r\": should be a json path under .spec".into(),
@@ -165,15 +165,15 @@ fn parts_that_all_versions_have_alike_are_named_once() {
         "spec.selectableFields[1].jsonPath: Required value".into(),
     ]);
     let other = "{name: v2, served: true, schema: {openAPIV3Schema: {type: object}}}";
-    let faults = texts(&validate(&changed(&base(), &format!("{{spec: {{versions: [{one}, {other}]}}}}"))));
-    assert!(faults.contains(&"spec.versions[0].schema.openAPIV3Schema.type: Invalid value: \"string\": must be object at the root".to_owned()), "{faults:#?}");
+    let errors = texts(&validate(&changed(&base(), &format!("{{spec: {{versions: [{one}, {other}]}}}}"))));
+    assert!(errors.contains(&"spec.versions[0].schema.openAPIV3Schema.type: Invalid value: \"string\": must be object at the root".to_owned()), "{errors:#?}");
     assert!(
-        faults.iter().any(|f| f.starts_with("spec.versions[0].additionalPrinterColumns[0].JSONPath")),
-        "{faults:#?}"
+        errors.iter().any(|f| f.starts_with("spec.versions[0].additionalPrinterColumns[0].JSONPath")),
+        "{errors:#?}"
     );
     assert!(
-        faults.iter().any(|f| f.starts_with("spec.versions[0].subresources.scale.specReplicasPath")),
-        "{faults:#?}"
+        errors.iter().any(|f| f.starts_with("spec.versions[0].subresources.scale.specReplicasPath")),
+        "{errors:#?}"
     );
 }
 
@@ -268,7 +268,7 @@ fn keywords_of_schemas_are_checked() {
         ),
     ];
     for (schema, expected) in cases {
-        let faults = texts(&validate(&with_schema(schema)));
+        let errors = texts(&validate(&with_schema(schema)));
         let expected: Vec<String> = expected
             .iter()
             .map(|text| match text.strip_prefix(':') {
@@ -276,7 +276,7 @@ fn keywords_of_schemas_are_checked() {
                 None => format!("spec.validation.openAPIV3Schema.{text}"),
             })
             .collect();
-        assert_eq!(faults, expected, "{schema}");
+        assert_eq!(errors, expected, "{schema}");
     }
 }
 
@@ -292,13 +292,13 @@ fn a_status_subresource_leaves_little_for_the_root() {
         with_status("{type: object, description: d, required: [spec], properties: {spec: {type: object}}}"),
         [""; 0]
     );
-    let faults = with_status("{type: object, maxProperties: 3}");
-    assert_eq!(faults.len(), 1, "{faults:?}");
+    let errors = with_status("{type: object, maxProperties: 3}");
+    assert_eq!(errors.len(), 1, "{errors:?}");
     assert!(
-        faults[0].starts_with("spec.validation.openAPIV3Schema: Invalid value: {\"maxProperties\":3"),
-        "{faults:?}"
+        errors[0].starts_with("spec.validation.openAPIV3Schema: Invalid value: {\"maxProperties\":3"),
+        "{errors:?}"
     );
-    assert!(faults[0].contains("only [Description Type Format Title Maximum"), "{faults:?}");
+    assert!(errors[0].contains("only [Description Type Format Title Maximum"), "{errors:?}");
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn protected_groups_want_an_approval() {
 }
 
 #[test]
-fn updates_keep_names_and_may_keep_old_faults() {
+fn updates_keep_names_and_may_keep_old_errors() {
     let old = base();
     let established = changed(&old, "{status: {conditions: [{type: Established, status: 'True'}]}}");
     let renamed = "{metadata: {name: things.example.com}, spec: {scope: Cluster, names: {kind: Other, listKind: OtherList}}}";
@@ -372,7 +372,7 @@ fn updates_keep_names_and_may_keep_old_faults() {
         [r#"spec.group: Invalid value: "other.com": field is immutable"#,]
     );
 
-    // Each fault of a schema that the old one had, too, passes; a new one does not.
+    // Each error of a schema that the old one had, too, passes; a new one does not.
     for (before, after) in [
         (
             "{type: object, properties: {a: {type: array, x-kubernetes-list-type: set, items: {type: object}}}}",
@@ -407,7 +407,7 @@ fn unknown_formats_are_warned_of_once() {
 }
 
 #[test]
-fn hostile_schemas_end_with_a_fault() {
+fn hostile_schemas_end_with_a_error() {
     let mut deep = tree!({ "type": "object" });
     for _ in 0..300 {
         deep = tree!({ "type": "object", "properties": tree!({ "a": deep }) });
@@ -417,8 +417,8 @@ fn hostile_schemas_end_with_a_fault() {
         "name": "v1", "served": true, "storage": true, "schema": tree!({ "openAPIV3Schema": deep }),
     });
     definition.object_at_mut(&["spec"]).unwrap().insert("versions", tree!([version]));
-    let faults = texts(&validate(&definition));
-    assert_eq!(faults, ["spec.validation.openAPIV3Schema: Invalid value: \"\": schemas are nested more than 256 levels deep"]);
+    let errors = texts(&validate(&definition));
+    assert_eq!(errors, ["spec.validation.openAPIV3Schema: Invalid value: \"\": schemas are nested more than 256 levels deep"]);
     assert_ne!(validate(&Value::Null), []);
     assert_ne!(validate(&value("{spec: 7, status: [], metadata: x}")), []);
     assert_ne!(validate(&value("{spec: {versions: [7, {schema: 7}], names: 7, group: 7}}")), []);
@@ -438,8 +438,8 @@ fn rules_that_cost_too_much_may_stay_where_they_are() {
             &format!("{{spec: {{names: {{shortNames: [{short_name}]}}, versions: {versions}}}}}"),
         )
     };
-    let too_costly = |faults: Vec<_>| {
-        texts(&faults).iter().filter(|fault| fault.contains("estimated rule cost exceeds budget")).count()
+    let too_costly = |errors: Vec<_>| {
+        texts(&errors).iter().filter(|error| error.contains("estimated rule cost exceeds budget")).count()
     };
     let costly = "self.all(x, x.contains('abcdefghijklmnop'))";
     let old = with_rule(costly, "a");

@@ -32,9 +32,9 @@ pub(super) fn schema(text: &str) -> StructuralSchema {
     StructuralSchema::compile(&value(text)).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// Faults, one text each.
-pub(super) fn texts(faults: &[FieldError]) -> Vec<String> {
-    faults.iter().map(ToString::to_string).collect()
+/// Errors, one text each.
+pub(super) fn texts(errors: &[FieldError]) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
 }
 
 /// An object schema with these properties.

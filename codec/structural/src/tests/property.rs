@@ -81,7 +81,7 @@ fn any_schema() -> impl Strategy<Value = Value> {
 fn accepted(fields: Value) -> Option<StructuralSchema> {
     let schema = object(vec![("type", "object".into()), ("properties", object(vec![("spec", fields)]))]);
     let props = Props::of(&schema);
-    if !structure::faults(&Path::Root, props).is_empty() {
+    if !structure::errors(&Path::Root, props).is_empty() {
         return None;
     }
     // As upstream, defaults are not looked at there.
@@ -89,7 +89,7 @@ fn accepted(fields: Value) -> Option<StructuralSchema> {
         return None;
     }
     let (nodes, root) = compile::compile(props).ok()?;
-    let valid = defaults::faults(&nodes, root, &Path::Root, props, true).is_empty();
+    let valid = defaults::errors(&nodes, root, &Path::Root, props, true).is_empty();
     valid.then(|| StructuralSchema::compile(&schema).unwrap())
 }
 

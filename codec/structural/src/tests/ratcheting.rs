@@ -3,7 +3,7 @@
 use super::{schema, texts, value, with};
 
 #[test]
-fn unchanged_faults_pass_and_changed_ones_do_not() {
+fn unchanged_errors_pass_and_changed_ones_do_not() {
     const KEYED: &str = "l: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [k], \
         items: {type: object, properties: {k: {type: string}, v: {type: string, maxLength: 2}, w: {type: integer}}}}";
     const SET: &str = "l: {type: array, x-kubernetes-list-type: set, items: {type: string, maxLength: 2}}";
@@ -16,7 +16,7 @@ fn unchanged_faults_pass_and_changed_ones_do_not() {
             &["a: Too long: may not be more than 2 bytes"],
         ),
         ("a: {type: string, maxLength: 2}", "{}", "{a: abc}", &["a: Too long: may not be more than 2 bytes"]),
-        // A field that is missing is a fault of the object that lacks it.
+        // A field that is missing is a error of the object that lacks it.
         ("o: {type: object, required: [x], properties: {y: {type: integer}}}", "{o: {y: 1}}", "{o: {y: 1}}", &[]),
         (
             "o: {type: object, required: [x], properties: {y: {type: integer}}}",
@@ -86,8 +86,8 @@ fn unchanged_faults_pass_and_changed_ones_do_not() {
     ];
     for (properties, old, new, expected) in cases {
         let schema = schema(&with(properties));
-        let faults = schema.validate_update(&value(new), &value(old));
-        assert_eq!(texts(&faults), *expected, "{properties}: {old} -> {new}");
+        let errors = schema.validate_update(&value(new), &value(old));
+        assert_eq!(texts(&errors), *expected, "{properties}: {old} -> {new}");
     }
 }
 
@@ -98,6 +98,6 @@ fn status_is_ratcheted_by_itself() {
     ));
     let old = value("{status: {a: abc, b: 1}}");
     assert_eq!(schema.validate_status_update(&value("{status: {a: abc, b: 2}}"), &old), []);
-    let faults = schema.validate_status_update(&value("{status: {a: abcd, b: 2}}"), &old);
-    assert_eq!(texts(&faults), ["status.a: Too long: may not be more than 2 bytes"]);
+    let errors = schema.validate_status_update(&value("{status: {a: abcd, b: 2}}"), &old);
+    assert_eq!(texts(&errors), ["status.a: Too long: may not be more than 2 bytes"]);
 }

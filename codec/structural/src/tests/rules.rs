@@ -17,9 +17,9 @@ const SCHEMA: &str = "f: {type: object, x-kubernetes-validations: [{rule: 'self.
 fn rules_are_asked_at_every_depth() {
     let schema = schema(&with(SCHEMA));
     assert_eq!(schema.validate(&value("{f: {a: 1, b: 2, l: [{k: x, v: 1}], m: {q: good}}}")), []);
-    let faults = texts(&schema.validate(&value("{f: {a: 3, b: 2, m: {q: bad}}}")));
+    let errors = texts(&schema.validate(&value("{f: {a: 3, b: 2, m: {q: bad}}}")));
     assert_eq!(
-        faults,
+        errors,
         ["f: Invalid value: failed rule: self.a <= self.b", r#"f.m[q]: Invalid value: "bad": is bad"#]
     );
 }
@@ -43,7 +43,7 @@ fn rules_may_be_brief() {
         ];
         for found in brief {
             assert_eq!(found.is_none(), long, "{words}");
-            assert_eq!(found.is_some_and(|faults| !faults.is_empty()), broken && !long, "{words}");
+            assert_eq!(found.is_some_and(|errors| !errors.is_empty()), broken && !long, "{words}");
         }
         assert_eq!(schema.validate(&object).len(), usize::from(broken), "{words}");
     }
@@ -71,10 +71,10 @@ fn what_broke_a_rule_before_and_has_not_changed_passes() {
 }
 
 #[test]
-fn blocking_faults_keep_rules_from_being_asked() {
+fn blocking_errors_keep_rules_from_being_asked() {
     let schema = schema(&with(SCHEMA));
-    let faults = texts(&schema.validate(&value("{f: {a: x, b: 2}}")));
-    assert_eq!(faults, [
+    let errors = texts(&schema.validate(&value("{f: {a: x, b: 2}}")));
+    assert_eq!(errors, [
         r#"f.a: Invalid value: "string": f.a in body must be of type integer: "string""#,
         "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
     ]);
@@ -82,25 +82,25 @@ fn blocking_faults_keep_rules_from_being_asked() {
 
 #[test]
 fn rules_of_definitions_are_checked() {
-    let faults = |schema: &str| {
+    let errors = |schema: &str| {
         let schema = value(&with(schema));
         let (nodes, root) = compile::compile(Props::of(&schema)).unwrap();
         let path = Path::Root;
-        texts(&rules::definition_faults(&nodes, root, &path.child("s"), true, false))
+        texts(&rules::definition_errors(&nodes, root, &path.child("s"), true, false))
     };
-    assert_eq!(faults(SCHEMA), [""; 0]);
-    let found = faults("f: {type: string, x-kubernetes-validations: [{rule: ' '}]}");
+    assert_eq!(errors(SCHEMA), [""; 0]);
+    let found = errors("f: {type: string, x-kubernetes-validations: [{rule: ' '}]}");
     assert_eq!(
         found,
         ["s.properties[f].x-kubernetes-validations[0].rule: Required value: rule is not specified"]
     );
-    let found = faults("f: {type: string, x-kubernetes-validations: [{rule: 'self.nope'}]}");
+    let found = errors("f: {type: string, x-kubernetes-validations: [{rule: 'self.nope'}]}");
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
         found[0].starts_with("s.properties[f].x-kubernetes-validations[0].rule: Invalid value: "),
         "{found:?}"
     );
-    let found = faults("l: {type: array, maxItems: 3, items: {type: integer, x-kubernetes-validations: [{rule: 'self > oldSelf'}]}}");
+    let found = errors("l: {type: array, maxItems: 3, items: {type: integer, x-kubernetes-validations: [{rule: 'self > oldSelf'}]}}");
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
         found[0].ends_with(
@@ -108,7 +108,7 @@ fn rules_of_definitions_are_checked() {
         ),
         "{found:?}"
     );
-    let found = faults(
+    let found = errors(
         "f: {type: integer, default: 3, x-kubernetes-validations: [{rule: 'self > 5', message: small}]}",
     );
     assert_eq!(found, ["s.properties[f].default: Invalid value: 3: small"]);

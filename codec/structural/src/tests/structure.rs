@@ -6,10 +6,10 @@ use super::{texts, value};
 use crate::check::structure;
 use crate::props::Props;
 
-fn faults(schema: &str) -> Vec<String> {
+fn errors(schema: &str) -> Vec<String> {
     let schema = value(schema);
     let root = Path::Root;
-    texts(&structure::faults(&root.child("s"), Props::of(&schema)))
+    texts(&structure::errors(&root.child("s"), Props::of(&schema)))
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn structural_schemas_pass() {
         // Only what hangs on the root's own junctors must be complete.
         "{type: object, properties: {a: {type: object, allOf: [{properties: {b: {maxLength: 1}}}]}}}",
     ] {
-        assert_eq!(faults(schema), [""; 0], "{schema}");
+        assert_eq!(errors(schema), [""; 0], "{schema}");
     }
 }
 
@@ -131,6 +131,6 @@ fn others_are_told_why_not() {
         ),
     ];
     for (schema, expected) in cases {
-        assert_eq!(faults(schema), *expected, "{schema}");
+        assert_eq!(errors(schema), *expected, "{schema}");
     }
 }

@@ -5,7 +5,7 @@ use plinth_codec::field::Path;
 use super::{schema, texts, value, with};
 use crate::validate;
 
-/// Schema of `f`, value of `f`, faults.
+/// Schema of `f`, value of `f`, errors.
 type Case = (&'static str, &'static str, &'static [&'static str]);
 
 const CASES: &[Case] = &[
@@ -160,13 +160,13 @@ fn keywords_are_checked_in_the_words_of_upstream() {
 fn reasons_tell_types_from_the_rest() {
     let schema =
         schema(&with("a: {type: string, format: date}, b: {type: string}, c: {type: string, pattern: x}"));
-    let faults = schema.validate(&value("{a: x, b: 1, c: y}"));
-    let reasons: Vec<_> = faults.iter().map(|fault| fault.reason.as_str()).collect();
+    let errors = schema.validate(&value("{a: x, b: 1, c: y}"));
+    let reasons: Vec<_> = errors.iter().map(|error| error.reason.as_str()).collect();
     assert_eq!(reasons, ["FieldValueTypeInvalid", "FieldValueTypeInvalid", "FieldValueInvalid"]);
 }
 
 #[test]
-fn faults_are_bounded_and_each_is_told_once() {
+fn errors_are_bounded_and_each_is_told_once() {
     let schema = schema(&with(
         "l: {type: array, items: {type: string}}, s: {type: string, allOf: [{minLength: 2}, {minLength: 2}]}",
     ));
@@ -191,11 +191,11 @@ fn checks_that_cost_too_much_end() {
     let wide =
         schema(&with("l: {type: array, items: {type: string, anyOf: [{minLength: 9}, {minLength: 8}]}}"));
     let object = value(&format!("{{l: [{}]}}", "x,".repeat(1000)));
-    let faults = |steps| texts(&validate::faults_within(&wide.nodes, wide.root, &Path::Root, &object, steps));
+    let errors = |steps| texts(&validate::errors_within(&wide.nodes, wide.root, &Path::Root, &object, steps));
     let too_large = "<nil>: Invalid value: \"\": the object is too large to be checked by its schema";
-    assert_eq!(faults(3002).len(), 1000, "each value, and each alternative of each element");
-    assert_eq!(faults(3001).last().unwrap(), too_large);
-    assert_eq!(faults(0), [too_large]);
+    assert_eq!(errors(3002).len(), 1000, "each value, and each alternative of each element");
+    assert_eq!(errors(3001).last().unwrap(), too_large);
+    assert_eq!(errors(0), [too_large]);
 }
 
 #[test]

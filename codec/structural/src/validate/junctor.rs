@@ -1,4 +1,4 @@
-//! `anyOf`, `oneOf`, `allOf` and `not`. Upstream forgets within them what a value was before, so a fault that was there passes only where
+//! `anyOf`, `oneOf`, `allOf` and `not`. Upstream forgets within them what a value was before, so a error that was there passes only where
 //! all that they are asked about is unchanged.
 
 use plinth_codec::error::quoted;

@@ -1,11 +1,11 @@
 //! Whether a value fits its schema: every keyword but list types and rules (kube-openapi, `pkg/validation/validate`, as
 //! apiextensions-apiserver's `pkg/apiserver/validation` makes causes of its errors).
 //!
-//! Faults name the value in two ways: the cause's field is `spec.labels.a`, and most messages name it once more. Of the
-//! alternatives of a failed `anyOf` or `oneOf` those faults are told that belong to the alternative with the most checks
+//! Errors name the value in two ways: the cause's field is `spec.labels.a`, and most messages name it once more. Of the
+//! alternatives of a failed `anyOf` or `oneOf` those errors are told that belong to the alternative with the most checks
 //! passed; each check counts as upstream counts it.
 //!
-//! Different on purpose: a fault that names no single field upstream (`<nil>`) names it here; bounds of numbers
+//! Different on purpose: a error that names no single field upstream (`<nil>`) names it here; bounds of numbers
 //! are not cut to integers before they are compared; a value that would cost too much to check is refused.
 
 mod junctor;
@@ -25,19 +25,19 @@ use plinth_codec::value::{level, Map, Value};
 use super::format;
 use super::node::{Additional, Constraint, Kind, Node, NodeId};
 
-/// Faults that are told of one object.
-pub(super) const MAX_FAULTS: usize = 1000;
+/// Errors that are told of one object.
+pub(super) const MAX_ERRORS: usize = 1000;
 /// Values that are checked against schemas, alternatives counted each: some seconds of work. A list of numbers in a body of
 /// 3 MiB has 1.5 million.
 const MAX_STEPS: u64 = 10_000_000;
 
 /// What is wrong with a value.
-pub(super) fn faults(nodes: &[Node], id: NodeId, prefix: &Path<'_>, value: &Value) -> Vec<FieldError> {
-    faults_within(nodes, id, prefix, value, MAX_STEPS)
+pub(super) fn errors(nodes: &[Node], id: NodeId, prefix: &Path<'_>, value: &Value) -> Vec<FieldError> {
+    errors_within(nodes, id, prefix, value, MAX_STEPS)
 }
 
-/// As [`faults`], with another bound on the work.
-pub(super) fn faults_within(
+/// As [`errors`], with another bound on the work.
+pub(super) fn errors_within(
     nodes: &[Node],
     id: NodeId,
     prefix: &Path<'_>,
@@ -50,14 +50,14 @@ pub(super) fn faults_within(
 }
 
 /// What is wrong with a value, but for what was wrong before and has not changed.
-pub(super) fn update_faults(
+pub(super) fn update_errors(
     nodes: &[Node],
     id: NodeId,
     prefix: &Path<'_>,
     new: &Value,
     old: Option<&Value>,
 ) -> Vec<FieldError> {
-    let all = faults(nodes, id, prefix, new);
+    let all = errors(nodes, id, prefix, new);
     // Old and new values are compared only when something is wrong.
     match (all.is_empty(), old) {
         (true, _) | (_, None) => all,
@@ -70,7 +70,7 @@ pub(super) fn update_faults(
     }
 }
 
-/// One fault; two with the same text are one.
+/// One error; two with the same text are one.
 #[derive(Debug)]
 struct Fault {
     text: String,
@@ -80,27 +80,27 @@ struct Fault {
 /// What came of checking a value.
 #[derive(Debug, Default)]
 struct Outcome {
-    faults: Vec<Fault>,
+    errors: Vec<Fault>,
     /// How many checks passed.
     matches: u64,
 }
 
 impl Outcome {
     fn is_valid(&self) -> bool {
-        self.faults.is_empty()
+        self.errors.is_empty()
     }
 
-    fn add(&mut self, fault: Fault) {
-        if self.faults.len() < MAX_FAULTS && self.faults.iter().all(|f| f.text != fault.text) {
-            self.faults.push(fault);
+    fn add(&mut self, error: Fault) {
+        if self.errors.len() < MAX_ERRORS && self.errors.iter().all(|f| f.text != error.text) {
+            self.errors.push(error);
         }
     }
 
     fn merge(&mut self, other: Outcome) {
         self.matches += other.matches;
-        match self.faults.is_empty() {
-            true => self.faults = other.faults,
-            false => other.faults.into_iter().for_each(|fault| self.add(fault)),
+        match self.errors.is_empty() {
+            true => self.errors = other.errors,
+            false => other.errors.into_iter().for_each(|error| self.add(error)),
         }
     }
 }
@@ -134,12 +134,12 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn finish(self, outcome: Outcome) -> Vec<FieldError> {
-        let mut faults: Vec<FieldError> = outcome.faults.into_iter().map(|fault| fault.error).collect();
+        let mut errors: Vec<FieldError> = outcome.errors.into_iter().map(|error| error.error).collect();
         if self.exhausted {
             let why = "the object is too large to be checked by its schema";
-            faults.push(FieldError::invalid(self.prefix, &"".into(), why));
+            errors.push(FieldError::invalid(self.prefix, &"".into(), why));
         }
-        faults
+        errors
     }
 
     fn field(&self, path: &Path<'_>) -> String {
@@ -152,8 +152,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A fault whose message names the value.
-    fn fault(&self, path: &Path<'_>, what: impl Display, error: fn(String, &str) -> FieldError) -> Fault {
+    /// A error whose message names the value.
+    fn error(&self, path: &Path<'_>, what: impl Display, error: fn(String, &str) -> FieldError) -> Fault {
         let text = format!("{} in body {what}", Dotted(path));
         Fault { error: error(self.field(path), &text), text }
     }
@@ -170,7 +170,7 @@ impl<'a> Walk<'a> {
         Fault { error: FieldError::type_invalid(self.field(path), &found.into(), &text), text }
     }
 
-    /// A fault whose text stands for itself.
+    /// A error whose text stands for itself.
     fn plain(&self, path: &Path<'_>, text: String) -> Fault {
         Fault { error: FieldError::invalid(self.field(path), &"".into(), &text), text }
     }
@@ -185,7 +185,7 @@ impl<'a> Walk<'a> {
     ) -> Outcome {
         let mut outcome = self.value(id, value, path, old);
         if !outcome.is_valid() && old.is_some_and(|old| old.is_unchanged()) {
-            outcome.faults.clear();
+            outcome.errors.clear();
         }
         outcome
     }
@@ -210,8 +210,8 @@ impl<'a> Walk<'a> {
             return all;
         }
         if node.has_type() || node.format().is_some() {
-            match self.type_fault(node, value, path) {
-                Some(fault) => all.add(fault),
+            match self.type_error(node, value, path) {
+                Some(error) => all.add(error),
                 None => all.matches += 1,
             }
             all.matches += 1;
@@ -241,7 +241,7 @@ impl<'a> Walk<'a> {
         all
     }
 
-    fn type_fault(&self, node: &Node, value: &Value, path: &Path<'_>) -> Option<Fault> {
+    fn type_error(&self, node: &Node, value: &Value, path: &Path<'_>) -> Option<Fault> {
         let (found, found_format) = match value {
             Value::Null => return None,
             Value::Bool(_) => (Kind::Boolean, ""),
@@ -297,11 +297,11 @@ impl<'a> Walk<'a> {
         all.add(Fault { error: FieldError::not_supported(self.field(path), value, &shown), text });
     }
 
-    /// Length, then pattern: of the first that fails the fault is told. Then the format.
+    /// Length, then pattern: of the first that fails the error is told. Then the format.
     fn text(&self, node: &Node, text: &str, path: &Path<'_>, all: &mut Outcome) {
         let value = || Value::from(text);
         let length = || text.chars().count() as i64;
-        let fault = node.constraints.iter().find_map(|constraint| match constraint {
+        let error = node.constraints.iter().find_map(|constraint| match constraint {
             Constraint::MaxLength(most) if length() > *most => {
                 let text = format!("{} in body should be at most {most} chars long", Dotted(path));
                 Some(Fault { error: FieldError::too_long(self.field(path), *most), text })
@@ -319,8 +319,8 @@ impl<'a> Walk<'a> {
             },
             _ => None,
         });
-        if let Some(fault) = fault {
-            all.add(fault);
+        if let Some(error) = error {
+            all.add(error);
         }
         all.matches += 1;
         let Some(format) = node.format().filter(|f| format::is_known(Kind::String, f)) else { return };
@@ -414,7 +414,7 @@ impl<'a> Walk<'a> {
             }
         }
         for name in node.required().iter().filter(|name| !map.contains(name)) {
-            all.add(self.fault(&path.child(name), "is required", |field, _| FieldError::required(field, "")));
+            all.add(self.error(&path.child(name), "is required", |field, _| FieldError::required(field, "")));
         }
         all
     }

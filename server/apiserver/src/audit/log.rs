@@ -190,13 +190,13 @@ fn write_batches(mut batches: Batches, mut out: Box<dyn Write + Send>, lost: &Co
         for sent in &batch {
             let Sent::Line { text, .. } = sent else { continue };
             // A line is one write below, so that rotation falls between lines.
-            if let Err(fault) = out.write_all(text) {
+            if let Err(error) = out.write_all(text) {
                 lost.lost(Log::NAME, 1);
-                tracing::error!(%fault, "an audit event cannot be written");
+                tracing::error!(%error, "an audit event cannot be written");
             }
         }
-        if let Err(fault) = out.flush() {
-            tracing::error!(%fault, "audit events cannot be written");
+        if let Err(error) = out.flush() {
+            tracing::error!(%error, "audit events cannot be written");
         }
     }
 }
@@ -250,10 +250,10 @@ impl RotatingFile {
         Ok(())
     }
 
-    /// Compresses and removes what is old. A fault here must not stop the log.
+    /// Compresses and removes what is old. A error here must not stop the log.
     fn tidy(&self) {
-        if let Err(fault) = self.try_tidy(SystemTime::now()) {
-            tracing::warn!(%fault, "old audit logs cannot be put in order");
+        if let Err(error) = self.try_tidy(SystemTime::now()) {
+            tracing::warn!(%error, "old audit logs cannot be put in order");
         }
     }
 

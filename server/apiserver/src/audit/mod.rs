@@ -152,8 +152,8 @@ impl Audit {
         let log = match path {
             None => None,
             Some(path) => {
-                let fault = |source| AuditError::Log { path: path.display().to_string(), source };
-                let log = Log::start(path, options, counters.clone()).map_err(fault)?;
+                let error = |source| AuditError::Log { path: path.display().to_string(), source };
+                let log = Log::start(path, options, counters.clone()).map_err(error)?;
                 let form = match options.audit_log_format {
                     LogFormat::Json => Form::Line,
                     LogFormat::Legacy => Form::Legacy,

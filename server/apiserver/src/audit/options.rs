@@ -404,10 +404,10 @@ mod tests {
                 Some("invalid audit batch webhook max batch size 0, must be a positive number"),
             ),
         ];
-        for (flags, fault) in rows {
+        for (flags, error) in rows {
             let flags = ["--audit-log-path=x"].iter().chain(*flags);
-            let found = parsed(flags).check().err().map(|fault| fault.to_string());
-            assert_eq!(found.as_deref(), *fault);
+            let found = parsed(flags).check().err().map(|error| error.to_string());
+            assert_eq!(found.as_deref(), *error);
         }
     }
 }

@@ -253,7 +253,7 @@ impl Rule {
         for given in tree.get("resources").and_then(Value::as_array).unwrap_or_default() {
             let group = given.str_at(&["group"]).unwrap_or_default().to_owned();
             if !matches!(group.as_str(), "" | "*")
-                && !plinth_codec::names::dns1123_subdomain_faults(&group).is_empty()
+                && !plinth_codec::names::dns1123_subdomain_errors(&group).is_empty()
             {
                 return invalid("resources.group", &format!("Invalid value: {group:?}: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"));
             }

@@ -188,15 +188,15 @@ impl Sender {
         list.extend_from_slice(TAIL);
         match self.post(list.into()).await {
             Ok(()) => Ok(()),
-            Err(fault) => {
-                tracing::error!(%fault, events = events.len(), "audit events could not be delivered");
+            Err(error) => {
+                tracing::error!(%error, events = events.len(), "audit events could not be delivered");
                 self.counters.lost(Webhook::NAME, events.len());
                 Err(Lost)
             }
         }
     }
 
-    /// Every fault is worth another try: no answer justifies to drop events while the service may come back.
+    /// Every error is worth another try: no answer justifies to drop events while the service may come back.
     async fn post(&self, list: Bytes) -> Result<(), ServiceError> {
         let mut pause = self.pause;
         for _ in 1..ATTEMPTS {

@@ -166,7 +166,7 @@ fn is_name_alone(wanted: &User) -> bool {
 /// The node that a user name stands for.
 fn node(name: &str) -> Option<&str> {
     let node = name.strip_prefix(user::NODE_PREFIX)?;
-    names::dns1123_subdomain_faults(node).is_empty().then_some(node)
+    names::dns1123_subdomain_errors(node).is_empty().then_some(node)
 }
 
 /// Whether the sender is a service account whose token says that it runs on the wanted node.
@@ -301,7 +301,7 @@ impl<J: Judge> Ask<'_, J> {
             ..ResourceTarget::default()
         };
         if self.mode.is_constrained() {
-            if let Some(why) = extra_fault(extra) {
+            if let Some(why) = extra_error(extra) {
                 return Err(self.refuse(target, why));
             }
             let values: usize = extra.values().map(Vec::len).sum();
@@ -320,12 +320,12 @@ impl<J: Judge> Ask<'_, J> {
 }
 
 /// What the constrained forms do not allow in extra keys and values.
-fn extra_fault(extra: &BTreeMap<String, Vec<String>>) -> Option<String> {
+fn extra_error(extra: &BTreeMap<String, Vec<String>>) -> Option<String> {
     for (key, values) in extra {
         if key.is_empty() {
             return Some("impersonating the empty string key in extra is not allowed".into());
         }
-        if let Some(why) = domain_prefixed_path_fault("extra.key", key) {
+        if let Some(why) = domain_prefixed_path_error("extra.key", key) {
             return Some(format!("impersonating an invalid key in extra is not allowed: {why}"));
         }
         if values.iter().any(String::is_empty) {
@@ -337,14 +337,14 @@ fn extra_fault(extra: &BTreeMap<String, Vec<String>>) -> Option<String> {
 
 /// What is wrong with a key of extra values, which must be like `acme.io/foo`
 /// (k8s.io/apimachinery `pkg/util/validation`, `IsDomainPrefixedPath`).
-pub fn domain_prefixed_path_fault(field: &str, key: &str) -> Option<String> {
+pub fn domain_prefixed_path_error(field: &str, key: &str) -> Option<String> {
     const PATH: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
     let invalid = |value: &str, why: &str| Some(format!("{field}: Invalid value: {value:?}: {why}"));
     let (host, path) = match key.split_once('/') {
         Some((host, path)) if !host.is_empty() && !path.is_empty() => (host, path),
         _ => return invalid(key, "must be a domain-prefixed path (such as \"acme.io/foo\")"),
     };
-    if let Some(why) = names::dns1123_subdomain_faults(host).first() {
+    if let Some(why) = names::dns1123_subdomain_errors(host).first() {
         return invalid(host, why);
     }
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);

@@ -83,8 +83,8 @@ pub enum AuthnError {
     Several(Vec<AuthnError>),
 }
 
-fn texts(faults: &[AuthnError]) -> String {
-    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+fn texts(errors: &[AuthnError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl AuthnError {
@@ -94,10 +94,10 @@ impl AuthnError {
     }
 
     /// Several as one, each once; `None` for none.
-    fn together(faults: Vec<AuthnError>) -> Option<AuthnError> {
+    fn together(errors: Vec<AuthnError>) -> Option<AuthnError> {
         let mut all: Vec<AuthnError> = Vec::new();
-        for fault in faults {
-            let members = match fault {
+        for error in errors {
+            let members = match error {
                 AuthnError::Several(members) => members,
                 one => vec![one],
             };
@@ -237,23 +237,23 @@ impl Authenticator {
         headers: &HeaderMap,
         path: &str,
     ) -> Result<Arc<User>, AuthnError> {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         if let Some(proxy) = &self.proxy {
             match proxy.authenticate(peer, headers) {
                 Ok(Some(user)) => return Ok(user),
                 Ok(None) => {}
-                Err(fault) => faults.push(fault),
+                Err(error) => errors.push(error),
             }
         }
         match self.certificates.authenticate(peer) {
             Ok(Some(user)) => return Ok(user),
             Ok(None) => {}
-            Err(fault) => faults.push(fault),
+            Err(error) => errors.push(error),
         }
         if let Some(token) = bearer_token(headers) {
             match Box::pin(self.tokens.authenticate(&token, &self.tokens.audiences)).await {
                 Ok(authenticated) => return Ok(authenticated.user),
-                Err(fault) => faults.push(fault),
+                Err(error) => errors.push(error),
             }
         }
         let offered = match websocket::token(headers) {
@@ -262,16 +262,16 @@ impl Authenticator {
                 authenticated.map(|authenticated| Some(authenticated.user))
             }
             Ok(None) => Ok(None),
-            Err(fault) => Err(fault.into()),
+            Err(error) => Err(error.into()),
         };
         match offered {
             Ok(Some(user)) => return Ok(user),
             Ok(None) => {}
-            Err(fault) => faults.push(fault),
+            Err(error) => errors.push(error),
         }
-        match AuthnError::together(faults) {
+        match AuthnError::together(errors) {
             // Wrong credentials are refused even where nobody needs any, as upstream does.
-            Some(fault) => Err(fault),
+            Some(error) => Err(error),
             None => self.anonymous.authenticate(path).ok_or(AuthnError::NoCredentials),
         }
     }

@@ -92,20 +92,20 @@ const MAX_EXPIRATION: std::ops::RangeInclusive<u64> = 3600..=1 << 32;
 impl AuthenticationOptions {
     /// Whether the flags fit together.
     pub(super) fn check(&self) -> Result<(), SetupError> {
-        let fault = |text: String| Err(SetupError::Flag(text));
+        let error = |text: String| Err(SetupError::Flag(text));
         let issuers = &self.service_account_issuer;
         if issuers.iter().any(String::is_empty) {
-            return fault("service-account-issuer should not be an empty string".into());
+            return error("service-account-issuer should not be an empty string".into());
         }
         if let Some(twice) = issuers.iter().enumerate().find(|(i, issuer)| issuers[..*i].contains(issuer)) {
-            return fault(format!("service-account-issuer {:?} is already specified", twice.1));
+            return error(format!("service-account-issuer {:?} is already specified", twice.1));
         }
         if let Some(uri) = self.service_account_jwks_uri.as_ref().filter(|uri| !uri.starts_with("https://")) {
-            return fault(format!("service-account-jwks-uri requires https scheme, parsed as: {uri}"));
+            return error(format!("service-account-jwks-uri requires https scheme, parsed as: {uri}"));
         }
         let longest = self.service_account_max_token_expiration.as_secs();
         if longest != 0 && !MAX_EXPIRATION.contains(&longest) {
-            return fault(
+            return error(
                 "the service-account-max-token-expiration must be between 1 hour and 2^32 seconds".into(),
             );
         }
@@ -113,7 +113,7 @@ impl AuthenticationOptions {
             && self.requestheader_client_ca_file == self.client_ca_file
             && self.requestheader_allowed_names.is_empty()
         {
-            return fault("--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; --requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users".into());
+            return error("--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; --requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users".into());
         }
         Ok(())
     }

@@ -71,9 +71,9 @@ impl RequestHeaders {
     /// [`AuthnError::Proxy`] for a certificate that is not the proxy's.
     pub fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<Option<Arc<User>>, AuthnError> {
         let Some(leaf) = peer.chain().first() else { return Ok(None) };
-        let refused = |fault: AuthnError| AuthnError::Proxy(fault.to_string());
+        let refused = |error: AuthnError| AuthnError::Proxy(error.to_string());
         self.authorities.verify(peer.chain()).map_err(refused)?;
-        let cert = X509Certificate::from_der(leaf).map_err(|fault| AuthnError::Proxy(fault.to_string()))?.1;
+        let cert = X509Certificate::from_der(leaf).map_err(|error| AuthnError::Proxy(error.to_string()))?.1;
         let subject =
             Name::from_der(cert.subject().as_raw()).map_err(|error| AuthnError::Proxy(error.to_string()))?;
         let name = subject.common_name();

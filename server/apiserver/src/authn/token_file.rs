@@ -179,8 +179,8 @@ mod tests {
             ("a,\"b\"x,c\n", "wrong quotes in line 1"),
             ("a,b\"x,c\n", "wrong quotes in line 1"),
         ];
-        for (text, fault) in rows {
-            assert!(read(text).unwrap_err().to_string().ends_with(fault), "{text}");
+        for (text, error) in rows {
+            assert!(read(text).unwrap_err().to_string().ends_with(error), "{text}");
         }
     }
 }

@@ -27,7 +27,7 @@ impl Tokens {
     /// # Errors
     /// What the kinds say that knew the token and found it wrong, or [`AuthnError::InvalidToken`].
     pub async fn authenticate(&self, token: &str, wanted: &[String]) -> Result<Authenticated, AuthnError> {
-        let mut faults: Vec<AuthnError> = Vec::new();
+        let mut errors: Vec<AuthnError> = Vec::new();
         // Kinds that know no audiences speak for this server's own.
         let agnostic: Vec<String> = self.audiences.iter().filter(|a| wanted.contains(a)).cloned().collect();
         let ours = !agnostic.is_empty() || self.audiences.is_empty();
@@ -38,29 +38,29 @@ impl Tokens {
         match self.accounts.authenticate(token, wanted).await {
             Ok(Some(authenticated)) => return Ok(authenticated),
             Ok(None) => {}
-            Err(fault) => faults.push(AuthnError::ServiceAccount(fault)),
+            Err(error) => errors.push(AuthnError::ServiceAccount(error)),
         }
         if let Some(bootstrap) = self.bootstrap.as_ref().filter(|_| ours) {
             match bootstrap.authenticate(token).await {
                 Ok(Some(user)) => return Ok(agnostic(user)),
                 Ok(None) => {}
-                Err(fault) => faults.push(AuthnError::Storage(fault.to_string())),
+                Err(error) => errors.push(AuthnError::Storage(error.to_string())),
             }
         }
         if ours {
             match self.oidc.authenticate(token).await {
                 Ok(Some(user)) => return Ok(agnostic(user)),
                 Ok(None) => {}
-                Err(fault) => faults.push(AuthnError::Oidc(fault)),
+                Err(error) => errors.push(AuthnError::Oidc(error)),
             }
         }
         if let Some(webhook) = &self.webhook {
             match webhook.authenticate(token, wanted).await {
                 Ok(Some(authenticated)) => return Ok(authenticated),
                 Ok(None) => {}
-                Err(fault) => faults.push(AuthnError::Webhook(fault)),
+                Err(error) => errors.push(AuthnError::Webhook(error)),
             }
         }
-        Err(AuthnError::together(faults).unwrap_or(AuthnError::InvalidToken))
+        Err(AuthnError::together(errors).unwrap_or(AuthnError::InvalidToken))
     }
 }

@@ -110,11 +110,11 @@ impl Webhook {
             tree!({ "apiVersion": api_version, "kind": "TokenReview", "metadata": Map::new(), "spec": spec });
         let mut question = Vec::with_capacity(2048);
         json::write_untyped(&review, &mut question);
-        let answer = self.service.post_patiently(question.into()).await.map_err(|fault| {
-            tracing::error!(%fault, "the authentication webhook failed");
-            WebhookError::Call(fault.to_string())
+        let answer = self.service.post_patiently(question.into()).await.map_err(|error| {
+            tracing::error!(%error, "the authentication webhook failed");
+            WebhookError::Call(error.to_string())
         })?;
-        json::parse(&answer).map_err(|fault| WebhookError::Call(fault.to_string()))
+        json::parse(&answer).map_err(|error| WebhookError::Call(error.to_string()))
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
                     assert_eq!((user.name.as_str(), user.extra_value("k")), ("jane", Some("v")));
                     assert_eq!(user.groups, ["dev", "system:authenticated"]);
                 }
-                (Err(fault), Err(expected)) => assert_eq!(fault.to_string(), *expected),
+                (Err(error), Err(expected)) => assert_eq!(error.to_string(), *expected),
                 (found, expected) => panic!("{status}: {found:?}, not {expected:?}"),
             }
         }

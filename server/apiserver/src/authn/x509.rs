@@ -103,7 +103,7 @@ impl Authorities {
         let Some((leaf, intermediates)) = chain.split_first() else { return Err(AuthnError::NoCredentials) };
         check_intermediates(intermediates).map_err(|why| AuthnError::Certificate(why.to_owned()))?;
         let verified = verifier.verify_client_cert(leaf, intermediates, UnixTime::now());
-        verified.map(|_| ()).map_err(|fault| AuthnError::Certificate(fault.to_string()))
+        verified.map(|_| ()).map_err(|error| AuthnError::Certificate(error.to_string()))
     }
 }
 
@@ -174,9 +174,9 @@ impl CertificateAuthenticator {
     }
 
     fn judge(&self, chain: &[CertificateDer<'_>], now: u64) -> (Result<Option<Arc<User>>, AuthnError>, u64) {
-        if let Err(fault) = self.authorities.verify(chain) {
+        if let Err(error) = self.authorities.verify(chain) {
             // Strangers must not make the same be found out at every request.
-            return (Err(fault), now.saturating_add(REFUSED_FOR));
+            return (Err(error), now.saturating_add(REFUSED_FOR));
         }
         let leaf = chain.first().map(AsRef::as_ref).unwrap_or_default();
         match X509Certificate::from_der(leaf) {
@@ -184,7 +184,7 @@ impl CertificateAuthenticator {
                 let until = u64::try_from(cert.validity().not_after.timestamp()).unwrap_or(0);
                 (user_of(&cert, leaf), until)
             }
-            Err(fault) => (Err(AuthnError::Certificate(fault.to_string())), 0),
+            Err(error) => (Err(AuthnError::Certificate(error.to_string())), 0),
         }
     }
 }
@@ -291,10 +291,10 @@ mod tests {
         let (_other, stranger) = chain(&["a"]);
         let authority = CertificateAuthenticator::new(file.path()).unwrap();
         let peer = Peer::new(Some(&stranger));
-        let fault = authority.authenticate(&peer).unwrap_err();
+        let error = authority.authenticate(&peer).unwrap_err();
         let kept = peer.shown.as_ref().unwrap().judged.lock().clone().unwrap();
         assert!(kept.until > UnixTime::now().as_secs(), "it is kept");
-        assert_eq!(kept.outcome.unwrap_err(), fault);
+        assert_eq!(kept.outcome.unwrap_err(), error);
         // Another authority judges anew.
         authority.reload(_other.path()).unwrap();
         assert!(authority.authenticate(&peer).is_ok());

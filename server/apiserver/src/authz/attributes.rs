@@ -131,7 +131,7 @@ impl RequestAttributes {
     pub fn name<'a>(&'a self, info: &'a RequestInfo) -> &'a str {
         let selectors = self.selectors.as_ref().filter(|_| self.narrows);
         let selected = selectors.and_then(|s| s.exact_field("metadata.name"));
-        let selected = selected.filter(|name| names::path_segment_faults(name).is_empty());
+        let selected = selected.filter(|name| names::path_segment_errors(name).is_empty());
         if info.name.is_empty() {
             selected.unwrap_or_default()
         } else {

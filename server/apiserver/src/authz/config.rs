@@ -76,10 +76,10 @@ impl Kind {
 
 /// Reads a configuration file.
 pub fn read(path: &Path) -> Result<Vec<Configured>, SetupError> {
-    let fault = |what: String| SetupError::Config { path: path.to_owned(), what };
-    let text = std::fs::read(path).map_err(|e| fault(e.to_string()))?;
-    let (config, _) = yaml::to_value(&text).map_err(|e| fault(e.to_string()))?;
-    parse(&config).map_err(fault)
+    let error = |what: String| SetupError::Config { path: path.to_owned(), what };
+    let text = std::fs::read(path).map_err(|e| error(e.to_string()))?;
+    let (config, _) = yaml::to_value(&text).map_err(|e| error(e.to_string()))?;
+    parse(&config).map_err(error)
 }
 
 fn parse(config: &Value) -> Result<Vec<Configured>, String> {
@@ -117,7 +117,7 @@ fn parse(config: &Value) -> Result<Vec<Configured>, String> {
         if name.is_empty() {
             return Err(format!("{at}.name: Required value"));
         }
-        if let Some(why) = names::dns1123_subdomain_faults(name).first() {
+        if let Some(why) = names::dns1123_subdomain_errors(name).first() {
             return Err(format!("{at}.name: Invalid value: {name:?}: {why}"));
         }
         if out.iter().any(|other| other.name == name) {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_by_table() {
+    fn errors_by_table() {
         let good = |from: &str, to: &str| webhook(&GOOD.replace(from, to));
         let conditions = |list: &str| {
             let more =
@@ -300,9 +300,9 @@ mod tests {
             ),
             ("[{type: RBAC, name: roles}]".into(), "expected name rbac for authorizer RBAC instead of roles"),
         ];
-        for (authorizers, fault) in rows {
+        for (authorizers, error) in rows {
             let found = parsed(&authorizers).unwrap_err();
-            assert!(found.contains(fault), "{authorizers}: {found:?} has no {fault:?}");
+            assert!(found.contains(error), "{authorizers}: {found:?} has no {error:?}");
         }
     }
 }

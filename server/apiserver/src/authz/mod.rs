@@ -87,16 +87,16 @@ impl Authorizer {
     /// # Errors
     /// When the file cannot be used; the chain stays as it is then.
     pub fn reload(&self, path: &Path) -> Result<(), SetupError> {
-        let fault = |what: String| SetupError::Config { path: path.to_owned(), what };
+        let error = |what: String| SetupError::Config { path: path.to_owned(), what };
         let configured = config::read(path)?;
         let has = |name: &str| configured.iter().any(|c| c.kind.name() == name);
         let missing: Vec<&str> = self.at_start.iter().copied().filter(|name| !has(name)).collect();
         if !missing.is_empty() {
-            return Err(fault(format!("missing required types: [{}]", missing.join(" "))));
+            return Err(error(format!("missing required types: [{}]", missing.join(" "))));
         }
         for name in ["Node", "RBAC"] {
             if has(name) && !self.at_start.contains(&name) {
-                return Err(fault(format!(
+                return Err(error(format!(
                     "authorizer type {name} is not allowed if it was not enabled at initial server startup"
                 )));
             }
@@ -144,31 +144,31 @@ impl Authorizer {
     /// Every rule that the chain knows to hold for a user in a namespace.
     pub async fn rules_for(&self, user: &User, namespace: &str) -> Rules {
         let mut rules = Rules::default();
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         for link in self.links().iter() {
             match link {
                 Link::Rbac => match self.rbac.rules_for(user, namespace).await {
                     Ok((found, unresolved)) => {
                         if !rules.extend(&found) {
-                            faults.push("the rules of the user are too many to be listed".into());
+                            errors.push("the rules of the user are too many to be listed".into());
                         }
-                        faults.extend((!unresolved.is_empty()).then(|| aggregate(&unresolved)));
+                        errors.extend((!unresolved.is_empty()).then(|| aggregate(&unresolved)));
                     }
-                    Err(fault) => faults.push(fault.message),
+                    Err(error) => errors.push(error.message),
                 },
                 Link::Node(_) if node::identity(user).is_some() => {
                     rules.incomplete = true;
-                    faults.push("node authorizer does not support user rule resolution".into());
+                    errors.push("node authorizer does not support user rule resolution".into());
                 }
                 Link::Webhook(_) => {
                     rules.incomplete = true;
-                    faults.push("webhook authorizer does not support user rule resolution".into());
+                    errors.push("webhook authorizer does not support user rule resolution".into());
                 }
                 Link::AlwaysAllow => rules.rules.extend(simple::everything()),
                 Link::Node(_) | Link::AlwaysDeny => {}
             }
         }
-        rules.fault = (!faults.is_empty()).then(|| aggregate(&faults));
+        rules.error = (!errors.is_empty()).then(|| aggregate(&errors));
         rules
     }
 
@@ -239,7 +239,7 @@ pub struct Rules {
     /// Whether there may be more.
     pub incomplete: bool,
     /// What could not be resolved.
-    pub fault: Option<String>,
+    pub error: Option<String>,
 }
 
 impl Rules {
@@ -277,13 +277,13 @@ pub fn denied(attributes: &Attributes<'_>, reason: &Reason) -> ApiError {
     error
 }
 
-/// Several faults as one text (k8s.io/apimachinery `pkg/util/errors`, `Aggregate`): one alone is itself, more stand in
+/// Several errors as one text (k8s.io/apimachinery `pkg/util/errors`, `Aggregate`): one alone is itself, more stand in
 /// brackets, each once.
-pub fn aggregate<T: AsRef<str>>(faults: &[T]) -> String {
-    let mut told: Vec<&str> = Vec::with_capacity(faults.len());
-    for fault in faults.iter().map(AsRef::as_ref) {
-        if !told.contains(&fault) {
-            told.push(fault);
+pub fn aggregate<T: AsRef<str>>(errors: &[T]) -> String {
+    let mut told: Vec<&str> = Vec::with_capacity(errors.len());
+    for error in errors.iter().map(AsRef::as_ref) {
+        if !told.contains(&error) {
+            told.push(error);
         }
     }
     match told.as_slice() {

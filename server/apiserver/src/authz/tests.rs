@@ -173,7 +173,7 @@ async fn a_changed_file_changes_the_chain() {
     let user = User::new("u", &["system:authenticated"]);
     let may = async || chain.authorize(&Attributes::path(&user, "get", "/metrics")).await.verdict;
     assert_eq!(may().await, Verdict::NoOpinion);
-    // file, fault, verdict from then on
+    // file, error, verdict from then on
     let rows = [
         ("[{type: RBAC, name: rbac}, {type: AlwaysAllow, name: alwaysallow}]", "", Verdict::Allow),
         ("[{type: AlwaysDeny, name: alwaysdeny}]", "missing required types: [RBAC]", Verdict::Allow),
@@ -185,10 +185,10 @@ async fn a_changed_file_changes_the_chain() {
         ("[{type: RBAC}]", "authorizers[0].name: Required value", Verdict::Allow),
         ("[{type: AlwaysDeny, name: alwaysdeny}, {type: RBAC, name: rbac}]", "", Verdict::NoOpinion),
     ];
-    for (authorizers, fault, verdict) in rows {
+    for (authorizers, error, verdict) in rows {
         write(authorizers);
         let found = chain.reload(&path).err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(found.contains(fault) && found.is_empty() == fault.is_empty(), "{authorizers}: {found}");
+        assert!(found.contains(error) && found.is_empty() == error.is_empty(), "{authorizers}: {found}");
         assert_eq!(may().await, verdict, "{authorizers}");
     }
 }

@@ -90,7 +90,7 @@ impl Context {
     /// A request of the server's own, as `system:apiserver`.
     ///
     /// # Errors
-    /// When the resource is not served; a programming fault.
+    /// When the resource is not served; a programming error.
     pub fn internal(
         server: &Arc<Server>,
         (group, version, plural): (&str, &str, &str),

@@ -12,7 +12,7 @@ use super::Admission;
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
 use crate::custom_resources::Presenter;
-use crate::faults::Faults;
+use crate::error_log::ErrorLog;
 use crate::flow_control::FlowControl;
 use crate::heavy::Places;
 use crate::metrics::Metrics;
@@ -50,7 +50,7 @@ pub struct Server {
     /// What is recorded of requests.
     pub audit: crate::audit::Audit,
     /// What the operator is told of.
-    pub faults: Faults,
+    pub error_log: ErrorLog,
     /// Places of requests with large bodies.
     pub heavy: Places,
     /// How many requests are served at once.

@@ -26,7 +26,7 @@ pub async fn convert(
     let first = trees.first();
     let kind = first.and_then(|t| t.str_at(&["kind"])).unwrap_or_default().to_owned();
     let from = first.and_then(|t| t.str_at(&["apiVersion"])).unwrap_or_default().to_owned();
-    let fault = |what: String| {
+    let error = |what: String| {
         let message = format!("conversion webhook for {from}, Kind={kind} {what}");
         ApiError::new(500, Reason::Unknown, message)
     };
@@ -38,7 +38,7 @@ pub async fn convert(
     let uid = uuid::Uuid::new_v4().to_string();
     let count = wanted.len();
     let Some(version) = webhook.review_version else {
-        return Err(fault("failed: no supported conversion review versions".into()));
+        return Err(error("failed: no supported conversion review versions".into()));
     };
     let review = tree!({
         "kind": "ConversionReview",
@@ -46,11 +46,11 @@ pub async fn convert(
         "request": tree!({ "uid": uid.as_str(), "desiredAPIVersion": api_version, "objects": wanted }),
     });
     let answer = presenter.webhooks.ask(&presenter.store, &webhook.config, &review, BOUNDS).await;
-    let answer = answer.map_err(|why| fault(format!("failed: {why}")))?;
+    let answer = answer.map_err(|why| error(format!("failed: {why}")))?;
     let converted =
-        converted_objects(version, &uid, answer).map_err(|why| fault(format!("failed: {why}")))?;
+        converted_objects(version, &uid, answer).map_err(|why| error(format!("failed: {why}")))?;
     if converted.len() != count {
-        return Err(fault(format!("returned {} objects, expected {count}", converted.len())));
+        return Err(error(format!("returned {} objects, expected {count}", converted.len())));
     }
     let mut converted = converted.into_iter().enumerate();
     let mut all = Vec::with_capacity(trees.len());
@@ -61,7 +61,7 @@ pub async fn convert(
         }
         let Some((index, new)) = converted.next() else { break };
         let at = (count > 1).then_some(index);
-        let new = checked(&original, new, api_version).map_err(|lie| fault(lie.told(at)))?;
+        let new = checked(&original, new, api_version).map_err(|lie| error(lie.told(at)))?;
         all.push(new);
     }
     Ok(all)
@@ -167,14 +167,14 @@ pub fn checked(original: &Value, mut new: Value, api_version: &str) -> Result<Va
             let why = format!("metadata.{field}[{key}] must be a string, but is {found} in converted object");
             return Err(Lie::Metadata(why));
         }
-        let faults = match field {
-            "labels" => plinth_api::metadata::label_faults(Some(&value), format_args!("metadata.labels")),
+        let errors = match field {
+            "labels" => plinth_api::metadata::label_errors(Some(&value), format_args!("metadata.labels")),
             // The name that upstream gives the field here.
-            _ => plinth_api::metadata::annotation_faults(Some(&value), format_args!("metadata.annotation")),
+            _ => plinth_api::metadata::annotation_errors(Some(&value), format_args!("metadata.annotation")),
         };
-        let faults: Vec<String> =
-            faults.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
-        match faults.as_slice() {
+        let errors: Vec<String> =
+            errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
+        match errors.as_slice() {
             [] => drop(metadata.insert(field, value)),
             [one] => return Err(Lie::Metadata(one.clone())),
             several => return Err(Lie::Metadata(format!("[{}]", several.join(", ")))),
@@ -215,8 +215,8 @@ mod tests {
             ),
         ];
         for (answer, expected) in rows {
-            let fault = converted_objects("v1", "u", parse(answer)).unwrap_err();
-            assert!(fault.contains(expected), "{answer}: {fault}");
+            let error = converted_objects("v1", "u", parse(answer)).unwrap_err();
+            assert!(error.contains(expected), "{answer}: {error}");
         }
         let good = r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","response":{"uid":"u","result":{"status":"Success"},"convertedObjects":[{}]}}"#;
         assert_eq!(converted_objects("v1", "u", parse(good)).unwrap().len(), 1);

@@ -28,9 +28,9 @@ pub(super) fn serve(server: &Server) -> Response<Body> {
         let mut out = Chunks { send, buffer: Vec::with_capacity(CHUNK) };
         let outcome = engine.backup(&mut out, |_| {});
         let last = out.hand_over();
-        if let Some(fault) = outcome.err().map(|e| e.to_string()).or(last.err().map(|e| e.to_string())) {
-            // Nobody reading is no fault: the client went away.
-            out.send.send(Err(BodyError(fault)));
+        if let Some(error) = outcome.err().map(|e| e.to_string()).or(last.err().map(|e| e.to_string())) {
+            // Nobody reading is no error: the client went away.
+            out.send.send(Err(BodyError(error)));
         }
     });
     text(StatusCode::OK, "application/octet-stream", Body::Channel { first: None, rest })

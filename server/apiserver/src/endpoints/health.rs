@@ -47,7 +47,7 @@ const CHECKS: &[Check] = &[
         passes: |server, probe| {
             let engine = server.store.engine();
             let wait = engine.disk_wait().unwrap_or_default();
-            server.faults.note_disk_wait((wait >= Probe::Readiness.longest_disk_wait()).then_some(wait));
+            server.error_log.note_disk_wait((wait >= Probe::Readiness.longest_disk_wait()).then_some(wait));
             engine.failure().is_none()
                 && engine.snapshot(plinth_engine::At::Latest).is_ok()
                 && wait < probe.longest_disk_wait()

@@ -41,7 +41,7 @@ impl FlowMetrics {
     /// A fresh set, registered.
     ///
     /// # Errors
-    /// When a name is taken; a programming fault.
+    /// When a name is taken; a programming error.
     pub fn new(registry: &Registry) -> Result<FlowMetrics, prometheus::Error> {
         let name = |name: &str| format!("apiserver_flowcontrol_{name}");
         let counters = |what: &str, help: &str, labels: &[&str]| {

@@ -93,7 +93,7 @@ impl FlowControl {
     /// switched off.
     ///
     /// # Errors
-    /// When a metric's name is taken; a programming fault.
+    /// When a metric's name is taken; a programming error.
     pub fn new(
         options: &FlowControlOptions,
         registry: &prometheus::Registry,

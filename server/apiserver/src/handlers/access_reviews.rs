@@ -23,10 +23,10 @@ const GROUP: &str = "authorization.k8s.io";
 pub(super) async fn access(cx: &Context, review: &Value) -> Result<Value, ApiError> {
     let is_self = cx.resource.row.kind == "SelfSubjectAccessReview";
     let is_local = cx.resource.row.kind == "LocalSubjectAccessReview";
-    let faults = faults(review, is_self, is_local);
-    if !faults.is_empty() {
+    let errors = errors(review, is_self, is_local);
+    if !errors.is_empty() {
         // Upstream's reviews know their own kind no more by then.
-        return Err(ApiError::invalid(GROUP, "", "", faults));
+        return Err(ApiError::invalid(GROUP, "", "", errors));
     }
     let spec = review.get("spec").unwrap_or(&Value::Null);
     let named;
@@ -70,9 +70,9 @@ pub(super) async fn access(cx: &Context, review: &Value) -> Result<Value, ApiErr
     if !reason.is_empty() {
         status.insert("reason", reason);
     }
-    let faults: Vec<String> = decision.error.into_iter().chain(ignored).collect();
-    if !faults.is_empty() {
-        status.insert("evaluationError", faults.join("; "));
+    let errors: Vec<String> = decision.error.into_iter().chain(ignored).collect();
+    if !errors.is_empty() {
+        status.insert("evaluationError", errors.join("; "));
     }
     Ok(Value::Object(status))
 }
@@ -98,17 +98,17 @@ fn shown_path(attributes: Option<&Value>) -> Value {
     tree!({ "Path": text("path"), "Verb": text("verb") })
 }
 
-fn faults(review: &Value, is_self: bool, is_local: bool) -> Vec<Cause> {
-    let mut faults = Vec::new();
+fn errors(review: &Value, is_self: bool, is_local: bool) -> Vec<Cause> {
+    let mut errors = Vec::new();
     let at = |key: &str| review.at(&["spec", key]).filter(|value| !value.is_null());
     let (resource, path) = (at("resourceAttributes"), at("nonResourceAttributes"));
     if resource.is_some() && path.is_some() {
         let why = "cannot be specified in combination with resourceAttributes";
-        faults.push(field::invalid("spec.nonResourceAttributes", shown_path(path), why));
+        errors.push(field::invalid("spec.nonResourceAttributes", shown_path(path), why));
     }
     if resource.is_none() && path.is_none() {
         let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-        faults.push(field::invalid("spec.resourceAttributes", Value::Null, why));
+        errors.push(field::invalid("spec.resourceAttributes", Value::Null, why));
     }
     let is_empty = |key: &str| match at(key) {
         Some(Value::Array(list)) => list.is_empty(),
@@ -116,34 +116,34 @@ fn faults(review: &Value, is_self: bool, is_local: bool) -> Vec<Cause> {
         _ => true,
     };
     if !is_self && is_empty("user") && is_empty("groups") {
-        faults.push(field::invalid("spec.user", "", "at least one of user or group must be specified"));
+        errors.push(field::invalid("spec.user", "", "at least one of user or group must be specified"));
     }
     for member in ["fieldSelector", "labelSelector"] {
         let selector = resource.and_then(|r| r.get(member)).filter(|selector| !selector.is_null());
         if let Some(selector) = selector {
-            selector_faults(selector, &format!("spec.resourceAttributes.{member}"), &mut faults);
+            selector_errors(selector, &format!("spec.resourceAttributes.{member}"), &mut errors);
         }
     }
-    metadata_faults(review, is_local, &mut faults);
+    metadata_errors(review, is_local, &mut errors);
     if !is_local {
-        return faults;
+        return errors;
     }
     if let Some(resource) = resource {
         let namespace = resource.str_at(&["namespace"]).unwrap_or_default();
         if namespace != plinth_api::metadata::text(review, "namespace") {
             let field = "spec.resourceAttributes.namespace";
-            faults.push(field::invalid(field, namespace, "must match metadata.namespace"));
+            errors.push(field::invalid(field, namespace, "must match metadata.namespace"));
         }
     }
     if path.is_some() {
         let why = "disallowed on this kind of request";
-        faults.push(field::invalid("spec.nonResourceAttributes", shown_path(path), why));
+        errors.push(field::invalid("spec.nonResourceAttributes", shown_path(path), why));
     }
-    faults
+    errors
 }
 
 /// A question has no metadata of its own.
-fn metadata_faults(review: &Value, is_local: bool, faults: &mut Vec<Cause>) {
+fn metadata_errors(review: &Value, is_local: bool, errors: &mut Vec<Cause>) {
     let Some(metadata) = review.get("metadata").and_then(Value::as_object) else { return };
     let is_zero = |value: &Value| match value {
         Value::Null => true,
@@ -157,19 +157,19 @@ fn metadata_faults(review: &Value, is_local: bool, faults: &mut Vec<Cause>) {
         return;
     }
     let why = if is_local { "must be empty except for namespace" } else { "must be empty" };
-    faults.push(field::invalid("metadata", metadata.clone(), why));
+    errors.push(field::invalid("metadata", metadata.clone(), why));
 }
 
-fn selector_faults(selector: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn selector_errors(selector: &Value, path: &str, errors: &mut Vec<Cause>) {
     let raw = selector.str_at(&["rawSelector"]).unwrap_or_default();
     let requirements = selector.get("requirements").and_then(Value::as_array).unwrap_or_default();
     if !raw.is_empty() && !requirements.is_empty() {
         let why = "may not specified at the same time as requirements";
-        faults.push(field::invalid(format!("{path}.rawSelector"), raw, why));
+        errors.push(field::invalid(format!("{path}.rawSelector"), raw, why));
     }
     if raw.is_empty() && requirements.is_empty() {
         let why = format!("when {path} is specified, requirements or rawSelector is required");
-        faults.push(field::required(format!("{path}.requirements"), &why));
+        errors.push(field::required(format!("{path}.requirements"), &why));
     }
     let of_labels = path.ends_with("labelSelector");
     for (i, requirement) in requirements.iter().enumerate() {
@@ -177,27 +177,27 @@ fn selector_faults(selector: &Value, path: &str, faults: &mut Vec<Cause>) {
         let key = requirement.str_at(&["key"]).unwrap_or_default();
         let values = texts(requirement.get("values"));
         if !of_labels && key.is_empty() {
-            faults.push(field::required(format!("{path}.key"), "must be specified"));
+            errors.push(field::required(format!("{path}.key"), "must be specified"));
         }
         // An operator that this server does not know is one of a newer client: it limits nothing.
         match requirement.str_at(&["operator"]).unwrap_or_default() {
             "In" | "NotIn" if values.is_empty() => {
                 let why = "must be specified when `operator` is 'In' or 'NotIn'";
-                faults.push(field::required(format!("{path}.values"), why));
+                errors.push(field::required(format!("{path}.values"), why));
             }
             "Exists" | "DoesNotExist" if !values.is_empty() => {
                 let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-                faults.push(field::forbidden(format!("{path}.values"), why));
+                errors.push(field::forbidden(format!("{path}.values"), why));
             }
             _ => {}
         }
         if of_labels {
-            let bad = names::qualified_name_faults(key);
-            faults.extend(bad.iter().map(|why| field::invalid(format!("{path}.key"), key, why)));
+            let bad = names::qualified_name_errors(key);
+            errors.extend(bad.iter().map(|why| field::invalid(format!("{path}.key"), key, why)));
             for (j, value) in values.iter().enumerate() {
-                let bad = names::label_value_faults(value);
+                let bad = names::label_value_errors(value);
                 let path = format!("{path}.values[{j}]");
-                faults.extend(bad.iter().map(|why| field::invalid(path.as_str(), value.as_str(), why)));
+                errors.extend(bad.iter().map(|why| field::invalid(path.as_str(), value.as_str(), why)));
             }
         }
     }
@@ -283,8 +283,8 @@ pub(super) async fn rules(cx: &Context, review: &Value) -> Result<Value, ApiErro
         rules.map(PolicyRule::to_value).collect::<Vec<_>>()
     };
     let mut status = tree!({ "resourceRules": list(false), "nonResourceRules": list(true), "incomplete": found.incomplete });
-    if let (Some(fault), Some(status)) = (found.fault, status.as_object_mut()) {
-        status.insert("evaluationError", fault);
+    if let (Some(error), Some(status)) = (found.error, status.as_object_mut()) {
+        status.insert("evaluationError", error);
     }
     Ok(tree!({
         "apiVersion": format!("{GROUP}/v1"),

@@ -46,21 +46,21 @@ pub(super) async fn bind(cx: Box<Context>, incoming: RequestBody) -> Result<Resp
     respond_status(&representation, StatusCode::CREATED, &status)
 }
 
-/// Upstream gives these faults without a reason.
+/// Upstream gives these errors without a reason.
 fn check(binding: &Value) -> Result<(), ApiError> {
     let text = |key: &str| binding.str_at(&["target", key]).unwrap_or_default();
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if !matches!(text("kind"), "" | "Node") {
-        faults.push(field::not_supported("target.kind", text("kind"), &["Node", "<empty>"]));
+        errors.push(field::not_supported("target.kind", text("kind"), &["Node", "<empty>"]));
     }
     if text("name").is_empty() {
-        faults.push(field::required("target.name", ""));
+        errors.push(field::required("target.name", ""));
     }
-    let faults: Vec<String> = faults.iter().map(|f| format!("{}: {}", f.field, f.message)).collect();
-    let message = match faults.as_slice() {
+    let errors: Vec<String> = errors.iter().map(|f| format!("{}: {}", f.field, f.message)).collect();
+    let message = match errors.as_slice() {
         [] => return Ok(()),
-        [fault] => fault.clone(),
-        faults => format!("[{}]", faults.join(", ")),
+        [error] => error.clone(),
+        errors => format!("[{}]", errors.join(", ")),
     };
     Err(ApiError::new(500, Reason::Unknown, message))
 }

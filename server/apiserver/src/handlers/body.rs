@@ -61,8 +61,8 @@ pub async fn read(cx: &Context, body: RequestBody) -> Result<Bytes, ApiError> {
             cx.heavy.weigh(body.len(), &cx.server.heavy).await;
             Ok(body)
         }
-        Ok(Err(fault)) if fault.is::<LengthLimitError>() => Err(ApiError::too_large(limit)),
-        Ok(Err(fault)) => Err(ApiError::bad_request(format!("error reading request body: {fault}"))),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(limit)),
+        Ok(Err(error)) => Err(ApiError::bad_request(format!("error reading request body: {error}"))),
         Err(_) => Err(ApiError::new(408, Reason::Timeout, "request body took too long to arrive")),
     }
 }
@@ -112,7 +112,7 @@ pub fn decode(
     });
     let json::Decoded { value: mut tree, strict } = decoded.map_err(|unread| match unread {
         Unread::Unrecognized(what) => unrecognized(expected, bytes, &what),
-        Unread::Fault(what) => decode_fault(expected, &what),
+        Unread::Fault(what) => decode_error(expected, &what),
         Unread::Refused(error) => error,
     })?;
     let text = |key: &str| tree.str_at(&[key]).unwrap_or_default();
@@ -126,8 +126,8 @@ pub fn decode(
             cx.resource.strategy.default(tree);
         }
     });
-    let faults: Vec<String> = strict.iter().map(ToString::to_string).collect();
-    let warnings = judge_strict(cx, expected, faults)?;
+    let errors: Vec<String> = strict.iter().map(ToString::to_string).collect();
+    let warnings = judge_strict(cx, expected, errors)?;
     Ok(Decoded { tree, warnings })
 }
 
@@ -175,14 +175,14 @@ pub fn parse<'g>(
     options: &DecodeOptions,
     type_of: impl Fn(Option<&protobuf::Envelope<'_>>) -> Result<Option<&'g GVK>, ApiError>,
 ) -> Result<json::Decoded, Unread> {
-    let fault = |what: String| Unread::Fault(what);
-    let conform = |tree| json::conform(tree, schema, root, options).map_err(|e| fault(e.to_string()));
+    let error = |what: String| Unread::Fault(what);
+    let conform = |tree| json::conform(tree, schema, root, options).map_err(|e| error(e.to_string()));
     match encoding {
         Encoding::Json => {
             json::peek_type(bytes).map_err(|e| {
                 Unread::Unrecognized(format!("couldn't get version/kind; json parse error: {e}"))
             })?;
-            json::decode(bytes, schema, root, options).map_err(|e| fault(e.to_string()))
+            json::decode(bytes, schema, root, options).map_err(|e| error(e.to_string()))
         }
         Encoding::Yaml => {
             let (tree, mut strict) =
@@ -196,7 +196,7 @@ pub fn parse<'g>(
             let envelope = protobuf::decode(bytes).map_err(|e| Unread::Unrecognized(e.to_string()))?;
             let gvk = type_of(Some(&envelope)).map_err(Unread::Refused)?;
             let tree =
-                protobuf::decode_object(envelope.raw, gvk, schema, root).map_err(|e| fault(e.to_string()))?;
+                protobuf::decode_object(envelope.raw, gvk, schema, root).map_err(|e| error(e.to_string()))?;
             Ok(json::Decoded { value: tree, strict: Vec::new() })
         }
     }
@@ -237,11 +237,11 @@ fn decode_custom(
     }
     let strict = cx.query.field_validation != "Ignore";
     let unknown =
-        object::conform(custom, &mut tree, strict)?.map_err(|e| decode_fault(expected, &e.to_string()))?;
+        object::conform(custom, &mut tree, strict)?.map_err(|e| decode_error(expected, &e.to_string()))?;
     let api_version = tree.str_at(&["apiVersion"]).unwrap_or_default();
     check_version(expected, api_version)?;
-    let faults = duplicates.iter().filter(|_| strict).chain(&unknown).map(ToString::to_string).collect();
-    let warnings = judge_strict(cx, expected, faults)?;
+    let errors = duplicates.iter().filter(|_| strict).chain(&unknown).map(ToString::to_string).collect();
+    let warnings = judge_strict(cx, expected, errors)?;
     Ok(Decoded { tree, warnings })
 }
 
@@ -255,9 +255,9 @@ fn unrecognized(expected: &GVK, bytes: &[u8], what: &str) -> ApiError {
 }
 
 /// What `fieldValidation` makes of unknown and duplicate fields: warnings, nothing, or 400.
-pub fn judge_strict(cx: &Context, expected: &GVK, faults: Vec<String>) -> Result<Vec<String>, ApiError> {
-    if faults.is_empty() {
-        return Ok(faults);
+pub fn judge_strict(cx: &Context, expected: &GVK, errors: Vec<String>) -> Result<Vec<String>, ApiError> {
+    if errors.is_empty() {
+        return Ok(errors);
     }
     match cx.query.field_validation.as_str() {
         "Ignore" => Ok(Vec::new()),
@@ -266,9 +266,9 @@ pub fn judge_strict(cx: &Context, expected: &GVK, faults: Vec<String>) -> Result
             expected.kind,
             expected.version,
             expected.kind,
-            faults.join(", ")
+            errors.join(", ")
         ))),
-        _ => Ok(faults),
+        _ => Ok(errors),
     }
 }
 
@@ -294,7 +294,7 @@ fn summary(bytes: &[u8]) -> String {
     }
 }
 
-fn decode_fault(expected: &GVK, what: &str) -> ApiError {
+fn decode_error(expected: &GVK, what: &str) -> ApiError {
     ApiError::bad_request(format!(
         "{} in version {:?} cannot be handled as a {}: {what}",
         expected.kind, expected.version, expected.kind

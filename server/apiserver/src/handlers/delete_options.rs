@@ -50,10 +50,10 @@ impl Options {
             },
             false => Options::of_body(cx, &bytes)?,
         };
-        let faults = options.faults();
-        match faults.is_empty() {
+        let errors = options.errors();
+        match errors.is_empty() {
             true => Ok(options),
-            false => Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", faults)),
+            false => Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", errors)),
         }
     }
 
@@ -105,18 +105,18 @@ impl Options {
     }
 
     /// What makes no sense (k8s.io/apimachinery `pkg/apis/meta/v1/validation`, `ValidateDeleteOptions`).
-    fn faults(&self) -> Vec<Cause> {
+    fn errors(&self) -> Vec<Cause> {
         const POLICIES: [&str; 4] = ["Foreground", "Background", "Orphan", "nil"];
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         if let (Some(policy), true) = (&self.propagation_policy, self.orphan_dependents.is_some()) {
             let why = "orphanDependents and deletionPropagation cannot be both set";
-            faults.push(field::invalid("propagationPolicy", policy.clone(), why));
+            errors.push(field::invalid("propagationPolicy", policy.clone(), why));
         }
         if let Some(policy) = self.propagation_policy.as_deref().filter(|p| !POLICIES[..3].contains(p)) {
-            faults.push(field::not_supported("propagationPolicy", policy, &POLICIES));
+            errors.push(field::not_supported("propagationPolicy", policy, &POLICIES));
         }
         let bad = self.dry_run.iter().find(|v| *v != "All");
-        faults.extend(bad.map(|v| field::not_supported("dryRun", v.as_str(), &["All"])));
+        errors.extend(bad.map(|v| field::not_supported("dryRun", v.as_str(), &["All"])));
         if self.ignore_store_read_error {
             const PATH: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
             let others = [
@@ -128,10 +128,10 @@ impl Options {
             ];
             for (_, other) in others.into_iter().filter(|(given, _)| *given) {
                 let why = format!("cannot be set together with .{other}");
-                faults.push(field::invalid(PATH, true, &why));
+                errors.push(field::invalid(PATH, true, &why));
             }
         }
-        faults
+        errors
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn options_that_make_no_sense() {
         const UNSAFE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
-        // options, paths of the faults
+        // options, paths of the errors
         let rows: [(&str, &[&str]); 7] = [
             ("{}", &[]),
             (r#"{"propagationPolicy":"Foreground","gracePeriodSeconds":-5}"#, &[]),
@@ -158,8 +158,8 @@ mod tests {
         ];
         for (text, paths) in rows {
             let options = Options::of_tree(&json::parse(text.as_bytes()).unwrap());
-            let faults = options.faults();
-            let found: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+            let errors = options.errors();
+            let found: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
             assert_eq!(found, paths, "{text}");
         }
     }

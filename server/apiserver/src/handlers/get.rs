@@ -63,7 +63,7 @@ pub(super) async fn wait_until_there(cx: &Context, revision: Revision) -> Result
     let limit = cx.server.limits.future_revision_wait;
     match tokio::time::timeout(limit, engine.wait_for(revision)).await {
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(fault)) => Err(fault.into()),
+        Ok(Err(error)) => Err(error.into()),
         Err(_) => {
             let current = engine.current_revision();
             Err(ApiError::too_large_resource_version(revision.get(), current.get()))

@@ -165,7 +165,7 @@ fn not_served(what: &str) -> ApiError {
 
 /// A name that no object can have is refused before anything is looked up.
 fn check_name(name: &str) -> Result<(), ApiError> {
-    match plinth_codec::names::path_segment_faults(name).first() {
+    match plinth_codec::names::path_segment_errors(name).first() {
         // A slash can only come from an escape, which upstream routes nowhere.
         Some(_) if name.contains('/') => Err(ApiError::no_such_resource()),
         Some(why) => Err(ApiError::bad_request(format!("Name parameter invalid: {name:?}: {why}"))),

@@ -168,7 +168,7 @@ pub(super) async fn read(cx: &Context, incoming: RequestBody) -> Result<Patch, A
         _ => {
             let decoded = json::parse_reporting(&text).map_err(|e| unreadable(cx, kind, &e))?;
             let prefix = if kind == ContentType::JsonPatch { "json patch " } else { "" };
-            duplicates.extend(decoded.strict.iter().map(|fault| format!("{prefix}{fault}")));
+            duplicates.extend(decoded.strict.iter().map(|error| format!("{prefix}{error}")));
             decoded.value
         }
     };
@@ -184,11 +184,11 @@ pub(super) async fn read(cx: &Context, incoming: RequestBody) -> Result<Patch, A
 }
 
 /// A patch that is no JSON. Upstream decodes it by itself first where fields are validated.
-fn unreadable(cx: &Context, kind: ContentType, fault: &plinth_codec::error::DecodeError) -> ApiError {
+fn unreadable(cx: &Context, kind: ContentType, error: &plinth_codec::error::DecodeError) -> ApiError {
     ApiError::bad_request(match (kind, cx.query.field_validation.as_str()) {
         (ContentType::MergePatch, "Ignore") => "Invalid JSON Patch".to_owned(),
-        (ContentType::StrategicMergePatch, _) | (_, "Ignore") => fault.to_string(),
-        _ => format!("error decoding patch: {fault}"),
+        (ContentType::StrategicMergePatch, _) | (_, "Ignore") => error.to_string(),
+        _ => format!("error decoding patch: {error}"),
     })
 }
 
@@ -226,12 +226,12 @@ pub(super) fn apply(
             keep_kind(&mut patched, live);
             match json::conform_changed(patched, live, target.schema, target.root, &options) {
                 Ok(decoded) => decoded,
-                Err(fault) => {
+                Err(error) => {
                     let mut patched = patch.merged(live, target)?;
                     patch::restore(&mut patched, target.schema, target.root).map_err(invalid)?;
                     keep_kind(&mut patched, live);
                     json::conform(patched, target.schema, target.root, &options)
-                        .map_err(|_| invalid(fault.to_string()))?
+                        .map_err(|_| invalid(error.to_string()))?
                 }
             }
         }
@@ -241,15 +241,15 @@ pub(super) fn apply(
                 .map_err(|e| invalid(e.to_string()))?
         }
     };
-    let mut faults: Vec<String> = patch.duplicates.clone();
+    let mut errors: Vec<String> = patch.duplicates.clone();
     if patch.kind == ContentType::JsonPatch {
-        faults.extend(patch::json_patch_unknown_fields(&patch.document));
+        errors.extend(patch::json_patch_unknown_fields(&patch.document));
     }
-    faults.extend(decoded.strict.iter().map(ToString::to_string));
-    let warnings = match (faults.is_empty(), cx.query.field_validation.as_str()) {
+    errors.extend(decoded.strict.iter().map(ToString::to_string));
+    let warnings = match (errors.is_empty(), cx.query.field_validation.as_str()) {
         (true, _) | (_, "Ignore") => Vec::new(),
-        (false, "Strict") => return Err(invalid(format!("strict decoding error: {}", faults.join(", ")))),
-        _ => faults,
+        (false, "Strict") => return Err(invalid(format!("strict decoding error: {}", errors.join(", ")))),
+        _ => errors,
     };
     Ok((decoded.value, warnings))
 }

@@ -47,7 +47,7 @@ pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<R
     let account = the_account(&cx, &mut request).await?;
     default(&cx, &mut request);
     ownership::track_as(&cx, (&gvk, root), &mut request, &metadata::now());
-    if let Some(cause) = expiration_fault(&request) {
+    if let Some(cause) = expiration_error(&request) {
         return Err(ApiError::invalid(GROUP, KIND, "", vec![cause]));
     }
     cx.server.admission.validate(&call, &request).await?;
@@ -138,7 +138,7 @@ fn expiration(request: &Value) -> i64 {
     request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int).unwrap_or(DEFAULT_EXPIRATION)
 }
 
-fn expiration_fault(request: &Value) -> Option<Cause> {
+fn expiration_error(request: &Value) -> Option<Cause> {
     let lives = expiration(request);
     let why = match lives {
         ..LEAST_EXPIRATION => "may not specify a duration less than 10 minutes",
@@ -168,7 +168,7 @@ async fn bind(cx: &Context, request: &Value, claims: &mut Kubernetes) -> Result<
     if name.is_empty() {
         return Err(ApiError::bad_request("Name parameter required."));
     }
-    if let Some(why) = names::path_segment_faults(name).first() {
+    if let Some(why) = names::path_segment_errors(name).first() {
         return Err(ApiError::bad_request(format!("Name parameter invalid: {name:?}: {why}")));
     }
     let found = read(cx, plural, name).await?;
@@ -222,9 +222,9 @@ pub(super) async fn review(cx: &Context, review: &Value) -> Result<Value, ApiErr
             status.insert("audiences", audiences);
             status.insert("user", found.user.to_user_info());
         }
-        Err(fault) => {
+        Err(error) => {
             status.insert("user", Map::new());
-            status.insert("error", fault.for_review().to_string());
+            status.insert("error", error.for_review().to_string());
         }
     }
     Ok(Value::Object(status))

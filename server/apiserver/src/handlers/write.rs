@@ -164,11 +164,11 @@ async fn create_once(
     (strategy.prepare_for_create)(&mut tree);
     (strategy.stamp)(&mut tree, &cx.user);
     let reserved = allocation::reserve(cx, None, &mut tree).await?;
-    let mut faults = strategy.create_faults(&tree);
-    permissions::check(Write { cx, new: &tree, old: None }, &mut faults).await?;
-    faults.extend(object_meta::validate(&cx.resource, &tree, true));
-    faults.extend(custom_faults(cx, &tree, None).await?);
-    refuse_faults(cx, &tree, faults)?;
+    let mut errors = strategy.create_errors(&tree);
+    permissions::check(Write { cx, new: &tree, old: None }, &mut errors).await?;
+    errors.extend(object_meta::validate(&cx.resource, &tree, true));
+    errors.extend(custom_errors(cx, &tree, None).await?);
+    refuse_errors(cx, &tree, errors)?;
     warn(cx, &tree, None);
     let grant = permit.grant().await?;
     cx.server.admission.validate(&call, &tree).await?;
@@ -260,14 +260,14 @@ async fn refuse_escalation(cx: &Context, new: &Value, old: Option<&Value>) -> Re
 }
 
 /// What a definition says of its objects. Rules that take long are asked in a place beside the requests of everybody.
-async fn custom_faults(cx: &Context, new: &Value, old: Option<&Value>) -> Result<Vec<Cause>, ApiError> {
+async fn custom_errors(cx: &Context, new: &Value, old: Option<&Value>) -> Result<Vec<Cause>, ApiError> {
     let Some(custom) = &cx.resource.custom else { return Ok(Vec::new()) };
-    let ask = |brief| validate::faults(&cx.resource, custom, new, old, &cx.info.subresource, brief);
+    let ask = |brief| validate::errors(&cx.resource, custom, new, old, &cx.info.subresource, brief);
     match ask(Some(BRIEF))? {
-        Some(faults) => Ok(faults),
+        Some(errors) => Ok(errors),
         None => {
-            let faults = Box::pin(cx.heavy.beside(&cx.server.heavy, || ask(None))).await?;
-            Ok(faults.unwrap_or_default())
+            let errors = Box::pin(cx.heavy.beside(&cx.server.heavy, || ask(None))).await?;
+            Ok(errors.unwrap_or_default())
         }
     }
 }
@@ -283,8 +283,8 @@ fn warn(cx: &Context, new: &Value, old: Option<&Value>) {
     warnings.into_iter().for_each(|text| cx.warnings.add(text));
 }
 
-fn refuse_faults(cx: &Context, tree: &Value, faults: Vec<Cause>) -> Result<(), ApiError> {
-    match faults.is_empty() {
+fn refuse_errors(cx: &Context, tree: &Value, errors: Vec<Cause>) -> Result<(), ApiError> {
+    match errors.is_empty() {
         true => Ok(()),
         false => {
             let name = metadata::text(tree, "name");
@@ -292,7 +292,7 @@ fn refuse_faults(cx: &Context, tree: &Value, faults: Vec<Cause>) -> Result<(), A
             let kind = tree.str_at(&["kind"]).filter(|k| !k.is_empty()).unwrap_or(&cx.resource.row.kind);
             // Events of both groups are one kind to upstream, that of the older group.
             let group = if is_event(cx) { "" } else { cx.resource.group() };
-            Err(ApiError::invalid(group, kind, name, faults))
+            Err(ApiError::invalid(group, kind, name, errors))
         }
     }
 }
@@ -388,22 +388,22 @@ async fn update_once(cx: &Context, update: &Update<'_>, live: Fetched) -> Result
     ownership::keep_times(&old, &mut new);
     let mut reserved = allocation::reserve(cx, Some(&old), &mut new).await?;
     object_meta::count_generation(&cx.resource, &cx.info.subresource, &mut new, &old);
-    let mut faults = object_meta::validate(&cx.resource, &new, false);
+    let mut errors = object_meta::validate(&cx.resource, &new, false);
     // Upstream asks twice, before the kind's own rules and as part of them, and tells the causes twice.
     let twice = metadata::validate_update(&new, &old);
-    faults.extend(twice.clone());
+    errors.extend(twice.clone());
     let mut own = twice;
     own.extend(match face {
-        Some(face) => [strategy.faults(&new), (face.validate)(&new, &old)].concat(),
-        // The rest of the object is as it was, with faults that it may have had before.
-        None if cx.info.subresource == "status" => strategy.status_faults(&new, &old),
-        None => [strategy.changed_faults(&new, &old), strategy.update_faults(&new, &old)].concat(),
+        Some(face) => [strategy.errors(&new), (face.validate)(&new, &old)].concat(),
+        // The rest of the object is as it was, with errors that it may have had before.
+        None if cx.info.subresource == "status" => strategy.status_errors(&new, &old),
+        None => [strategy.changed_errors(&new, &old), strategy.update_errors(&new, &old)].concat(),
     });
     permissions::check(Write { cx, new: &new, old: Some(&old) }, &mut own).await?;
-    faults.append(&mut own);
-    faults.extend(custom_faults(cx, &new, Some(&old)).await?);
-    faults.extend((strategy.subresource_faults)(&cx.info.subresource, &new, &old));
-    refuse_faults(cx, &new, faults)?;
+    errors.append(&mut own);
+    errors.extend(custom_errors(cx, &new, Some(&old)).await?);
+    errors.extend((strategy.subresource_errors)(&cx.info.subresource, &new, &old));
+    refuse_errors(cx, &new, errors)?;
     warn(cx, &new, Some(&old));
     cx.server.admission.validate(&call, &new).await?;
     let effects = call.effects();

@@ -143,8 +143,8 @@ async fn shake_hands(stream: TcpStream, tls: TlsAcceptor) -> Option<TlsStream<Tc
     }
     match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
         Ok(Ok(stream)) => Some(stream),
-        Ok(Err(fault)) => {
-            tracing::debug!(%fault, "TLS handshake failed");
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "TLS handshake failed");
             None
         }
         Err(_) => None,
@@ -265,8 +265,8 @@ pub async fn serve(
             () = stopped => wind_up(own, connection).await,
         }
     };
-    if let Err(fault) = drive(until_end, flusher, || member.streams()).await {
-        tracing::debug!(%fault, "connection ended");
+    if let Err(error) = drive(until_end, flusher, || member.streams()).await {
+        tracing::debug!(%error, "connection ended");
     }
     drop(place);
 }

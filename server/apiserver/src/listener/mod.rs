@@ -35,8 +35,8 @@ pub struct BindError {
 }
 
 /// What to do about it, where that is known.
-fn advice(fault: &std::io::Error) -> &'static str {
-    match fault.kind() {
+fn advice(error: &std::io::Error) -> &'static str {
+    match error.kind() {
         std::io::ErrorKind::AddrInUse => "; give --secure-port another port or stop the other server",
         std::io::ErrorKind::AddrNotAvailable => "; --bind-address is no address of this machine",
         std::io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege (CAP_NET_BIND_SERVICE)",
@@ -49,11 +49,11 @@ fn advice(fault: &std::io::Error) -> &'static str {
 /// # Errors
 /// When it is in use or not ours.
 pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    let fault = |source| BindError { address, source };
-    let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }.map_err(fault)?;
-    socket.set_reuseaddr(true).map_err(fault)?;
-    socket.bind(address).map_err(fault)?;
-    socket.listen(BACKLOG).map_err(fault)
+    let error = |source| BindError { address, source };
+    let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }.map_err(error)?;
+    socket.set_reuseaddr(true).map_err(error)?;
+    socket.bind(address).map_err(error)?;
+    socket.listen(BACKLOG).map_err(error)
 }
 
 /// Serves connections until `stop` turns true, then waits for what is under way.
@@ -79,8 +79,8 @@ pub async fn serve(
         let (stream, remote) = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, address)) => (stream, address.ip()),
-                Err(fault) => {
-                    tracing::warn!(%fault, "cannot accept a connection");
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }

@@ -262,9 +262,9 @@ mod tests {
         let refused = client.call(get("/no"), BOUNDS).await.unwrap_err();
         assert_eq!(refused.to_string(), "the server answered 404 Not Found: /no");
         let nobody: Uri = "http://127.0.0.1:1/".parse().unwrap();
-        let fault =
+        let error =
             Client::new(Origin::of_url(&nobody, None).unwrap()).call(get("/"), BOUNDS).await.unwrap_err();
-        assert_eq!(fault.to_string(), "dial tcp 127.0.0.1:1: connect: connection refused");
-        assert!(fault.is_worth_another_try() && !refused.is_worth_another_try());
+        assert_eq!(error.to_string(), "dial tcp 127.0.0.1:1: connect: connection refused");
+        assert!(error.is_worth_another_try() && !refused.is_worth_another_try());
     }
 }

@@ -44,11 +44,11 @@ pub enum ConnectError {
     Http(#[from] hyper::Error),
 }
 
-fn in_go(fault: &io::Error) -> String {
-    match fault.kind() {
+fn in_go(error: &io::Error) -> String {
+    match error.kind() {
         io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
         io::ErrorKind::TimedOut => "i/o timeout".to_owned(),
-        _ => fault.to_string(),
+        _ => error.to_string(),
     }
 }
 
@@ -88,7 +88,7 @@ pub async fn secure(
     Ok(Box::new(stream))
 }
 
-/// Begins HTTP/1.1. A task drives the connection until the sender is dropped, or the connection has been upgraded; faults
+/// Begins HTTP/1.1. A task drives the connection until the sender is dropped, or the connection has been upgraded; errors
 /// reach the request in flight.
 ///
 /// # Errors
@@ -101,8 +101,8 @@ where
 {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(async move {
-        if let Err(fault) = connection.with_upgrades().await {
-            tracing::debug!(%fault, "a connection to a service ended");
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%error, "a connection to a service ended");
         }
     });
     Ok(sender)

@@ -73,7 +73,7 @@ impl Service {
         let mut pause = self.pause;
         for _ in 1..ATTEMPTS {
             match self.call(document.clone()).await {
-                Err(fault) if fault.is_worth_another_try() => {}
+                Err(error) if error.is_worth_another_try() => {}
                 outcome => return outcome.map_err(|source| self.error(source)),
             }
             tokio::time::sleep(pause).await;

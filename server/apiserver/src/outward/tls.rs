@@ -144,9 +144,9 @@ impl Vouched {
         certificate: &CertificateDer<'_>,
         name: &ServerName<'_>,
         now: UnixTime,
-        fault: rustls::Error,
+        error: rustls::Error,
     ) -> Result<(), rustls::Error> {
-        let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| fault)?;
+        let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| error)?;
         let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         let (first, last) =
             (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
@@ -171,8 +171,8 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let Some(vouched) = &self.vouched else { return Ok(ServerCertVerified::assertion()) };
         match vouched.usual.verify_server_cert(certificate, between, name, ocsp, now) {
-            Err(fault) if vouched.is_authority(certificate) => {
-                Vouched::verify_authority(certificate, name, now, fault)
+            Err(error) if vouched.is_authority(certificate) => {
+                Vouched::verify_authority(certificate, name, now, error)
                     .map(|()| ServerCertVerified::assertion())
             }
             outcome => outcome,

@@ -71,27 +71,27 @@ pub(super) fn fill(pod: &mut Value) {
     }
 }
 
-/// Faults of the annotations of a pod or template, which lie at the path: those of no container or of no profile.
-pub(crate) fn annotation_faults(pod: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+/// Errors of the annotations of a pod or template, which lie at the path: those of no container or of no profile.
+pub(crate) fn annotation_errors(pod: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let annotations = pod.at(&["metadata", "annotations"]).and_then(Value::as_object);
     for (key, value) in annotations.into_iter().flat_map(|all| all.iter()) {
         let Some(name) = key.strip_prefix(ANNOTATION) else { continue };
         let here = format_args!("{path}[{key}]");
         if !LISTS.iter().flat_map(|list| containers(pod, list)).any(|c| c.str_at(&["name"]) == Some(name)) {
-            faults.push(field::invalid(here, name, "container not found"));
+            errors.push(field::invalid(here, name, "container not found"));
         }
         let value = value.as_str().unwrap_or_default();
         if !matches!(value, "" | "runtime/default" | "unconfined") && !value.starts_with("localhost/") {
-            faults.push(field::invalid(here, value, &format!("invalid AppArmor profile name: {value:?}")));
+            errors.push(field::invalid(here, value, &format!("invalid AppArmor profile name: {value:?}")));
         }
     }
 }
 
-/// Faults of a new pod: annotations that say something else than the field.
-pub(crate) fn faults(pod: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
+/// Errors of a new pod: annotations that say something else than the field.
+pub(crate) fn errors(pod: &Value) -> Vec<Cause> {
+    let mut errors = Vec::new();
     if !is_annotated(pod) || is_for_windows(pod) {
-        return faults;
+        return errors;
     }
     let of_pod = pod.at(&["spec"]).and_then(|spec| spec.at(&PROFILE));
     for list in LISTS {
@@ -109,14 +109,14 @@ pub(crate) fn faults(pod: &Value) -> Vec<Cause> {
             let file = profile.str_at(&["localhostProfile"]);
             if !agrees {
                 let why = "apparmor type in annotation and field must match";
-                faults.push(field::forbidden(format_args!("{here}.type"), why));
+                errors.push(field::forbidden(format_args!("{here}.type"), why));
             } else if kind == "Localhost" && shown.strip_prefix("localhost/") != file {
                 let why = "apparmor profile in annotation and field must match";
-                faults.push(field::forbidden(format_args!("{here}.localhostProfile"), why));
+                errors.push(field::forbidden(format_args!("{here}.localhostProfile"), why));
             }
         }
     }
-    faults
+    errors
 }
 
 #[cfg(test)]
@@ -169,9 +169,9 @@ mod tests {
         ];
         for (annotation, of_container, fields) in rows {
             let pod = pod(annotation, "{}", of_container);
-            let mut found = faults(&pod);
-            annotation_faults(&pod, format_args!("metadata.annotations"), &mut found);
-            let found: Vec<&str> = found.iter().map(|fault| fault.field.as_str()).collect();
+            let mut found = errors(&pod);
+            annotation_errors(&pod, format_args!("metadata.annotations"), &mut found);
+            let found: Vec<&str> = found.iter().map(|error| error.field.as_str()).collect();
             assert_eq!(found, fields, "{annotation}");
         }
     }

@@ -12,7 +12,7 @@ const KEY_MAX: usize = 253;
 
 /// Keys and size of a ConfigMap or Secret.
 pub fn validate(object: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let mut size = 0usize;
     let is_secret = object.str_at(&["kind"]) == Some("Secret");
     for part in ["data", "binaryData"] {
@@ -21,8 +21,8 @@ pub fn validate(object: &Value) -> Vec<Cause> {
             // Base64 is four characters for three bytes.
             let is_base64 = is_secret || part == "binaryData";
             size += if is_base64 { text.trim_end_matches('=').len() * 3 / 4 } else { text.len() };
-            faults.extend(
-                key_faults(key).map(|why| field::invalid(format!("{part}[{key}]"), key.clone(), why)),
+            errors.extend(
+                key_errors(key).map(|why| field::invalid(format!("{part}[{key}]"), key.clone(), why)),
             );
         }
     }
@@ -31,15 +31,15 @@ pub fn validate(object: &Value) -> Vec<Cause> {
         object.get("data").and_then(Value::as_object).into_iter().flat_map(Map::iter).map(|(key, _)| key);
     for key in keys.filter(|key| binary.is_some_and(|binary| binary.contains(key))) {
         let why = "duplicate of key present in binaryData";
-        faults.push(field::invalid(format!("data[{key}]"), key.clone(), why));
+        errors.push(field::invalid(format!("data[{key}]"), key.clone(), why));
     }
     if size > SIZE_MAX {
-        faults.push(field::too_long("[]", SIZE_MAX));
+        errors.push(field::too_long("[]", SIZE_MAX));
     }
-    faults
+    errors
 }
 
-fn key_faults(key: &str) -> Option<&'static str> {
+fn key_errors(key: &str) -> Option<&'static str> {
     const RULE: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
     let made_of = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     match key {

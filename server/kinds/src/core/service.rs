@@ -240,10 +240,10 @@ pub fn set_families(service: &mut Value, old: Option<&Value>, cluster: &[&str]) 
     if !ip.is_empty() && (!has_list || (stale && old_ip != Some(ip.as_str()))) {
         spec.insert("clusterIPs", vec![Value::from(ip)]);
     }
-    let mut faults = malformed(service, old);
-    families(service, format_args!(""), &mut faults);
-    if !faults.is_empty() {
-        return faults;
+    let mut errors = malformed(service, old);
+    families(service, format_args!(""), &mut errors);
+    if !errors.is_empty() {
+        return errors;
     }
     choose_families(service, cluster)
 }
@@ -254,8 +254,8 @@ fn malformed(service: &Value, old: Option<&Value>) -> Vec<Cause> {
     const PATH: &str = "spec.clusterIPs";
     const MOST: usize = 2;
     let (first, all) = (text(service, "clusterIP"), texts(service, "clusterIPs"));
-    let mut faults = Vec::new();
-    let mut refuse = |why: &str| faults.push(field::invalid(PATH, cluster_ips(service), why));
+    let mut errors = Vec::new();
+    let mut refuse = |why: &str| errors.push(field::invalid(PATH, cluster_ips(service), why));
     match all.first() {
         Some(_) if first.is_empty() => refuse("must be empty when `clusterIP` is not specified"),
         Some(same) if *same != first => refuse("first value must match `clusterIP`"),
@@ -266,21 +266,21 @@ fn malformed(service: &Value, old: Option<&Value>) -> Vec<Cause> {
     }
     if all.len() > MOST {
         refuse(&format!("may only hold up to {MOST} values"));
-        return faults;
+        return errors;
     }
     let before = old.map(|old| texts(old, "clusterIPs")).unwrap_or_default();
-    let before_faults = faults.len();
+    let before_errors = errors.len();
     for (i, ip) in all.iter().enumerate().filter(|(i, ip)| (*i > 0 || **ip != NONE) && !before.contains(ip)) {
-        address::legacy(ip, format_args!("{PATH}[{i}]"), &mut faults);
+        address::legacy(ip, format_args!("{PATH}[{i}]"), &mut errors);
     }
-    if faults.len() == before_faults && all.len() > 1 && all.first() != Some(&NONE) {
+    if errors.len() == before_errors && all.len() > 1 && all.first() != Some(&NONE) {
         let families: HashSet<&str> = addresses(service).into_iter().map(family).collect();
         if families.len() < all.len() {
             let why = "may specify no more than one IP for each IP family";
-            faults.push(field::invalid(PATH, cluster_ips(service), why));
+            errors.push(field::invalid(PATH, cluster_ips(service), why));
         }
     }
-    faults
+    errors
 }
 
 /// Whether clients outside of the cluster get to the Service.
@@ -303,13 +303,13 @@ fn choose_families(service: &mut Value, cluster: &[&str]) -> Vec<Cause> {
     .to_owned();
     let mut families: Vec<String> = texts(service, "ipFamilies").into_iter().map(str::to_owned).collect();
     let named: Vec<&str> = addresses(service).into_iter().map(family).collect();
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for (i, name) in named.iter().enumerate().skip(families.len()) {
         match cluster.contains(name) {
             true => families.push((*name).to_owned()),
             false => {
                 let why = format!("{name} is not configured on this cluster");
-                faults.push(field::invalid(format!("spec.clusterIPs[{i}]"), cluster_ips(service), &why));
+                errors.push(field::invalid(format!("spec.clusterIPs[{i}]"), cluster_ips(service), &why));
             }
         }
     }
@@ -318,22 +318,22 @@ fn choose_families(service: &mut Value, cluster: &[&str]) -> Vec<Cause> {
         for (_, what) in counts.into_iter().filter(|(count, _)| *count > 1) {
             let why =
                 format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
-            faults.push(field::invalid("spec.ipFamilyPolicy", policy.as_str(), &why));
+            errors.push(field::invalid("spec.ipFamilyPolicy", policy.as_str(), &why));
         }
     }
     if !free {
         if policy == "RequireDualStack" && cluster.len() < 2 {
             let why = "this cluster is not configured for dual-stack services";
-            faults.push(field::invalid("spec.ipFamilyPolicy", policy.as_str(), why));
+            errors.push(field::invalid("spec.ipFamilyPolicy", policy.as_str(), why));
         }
         let strange = families.iter().enumerate().filter(|(_, name)| !cluster.contains(&name.as_str()));
         let why = "not configured on this cluster";
-        faults.extend(
+        errors.extend(
             strange.map(|(i, name)| field::invalid(format!("spec.ipFamilies[{i}]"), name.as_str(), why)),
         );
     }
-    if !faults.is_empty() {
-        return faults;
+    if !errors.is_empty() {
+        return errors;
     }
     if families.is_empty() {
         families.extend(cluster.first().map(|primary| (*primary).to_owned()));
@@ -446,7 +446,7 @@ mod tests {
     fn families_and_policy() {
         let dual: &[&str] = &["IPv4", "IPv6"];
         let single: &[&str] = &["IPv4"];
-        // spec, cluster, families and policy, or the path of the fault
+        // spec, cluster, families and policy, or the path of the error
         let rows = [
             (r#"{"type":"ClusterIP"}"#, single, Ok((vec!["IPv4"], "SingleStack"))),
             (
@@ -482,14 +482,14 @@ mod tests {
         ];
         for (spec, cluster, expected) in rows {
             let mut service = parse(&format!(r#"{{"spec":{spec}}}"#));
-            let faults = set_families(&mut service, None, cluster);
+            let errors = set_families(&mut service, None, cluster);
             match expected {
                 Ok((families, policy)) => {
-                    assert_eq!(faults, [], "{spec}");
+                    assert_eq!(errors, [], "{spec}");
                     assert_eq!(texts(&service, "ipFamilies"), families, "{spec}");
                     assert_eq!(text(&service, "ipFamilyPolicy"), policy, "{spec}");
                 }
-                Err(path) => assert_eq!(faults.first().map(|f| f.field.as_str()), Some(path), "{spec}"),
+                Err(path) => assert_eq!(errors.first().map(|f| f.field.as_str()), Some(path), "{spec}"),
             }
         }
     }

@@ -25,28 +25,28 @@ fn is_mapped(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some())
 }
 
-/// Faults of an address: one that is none, has leading zeros, or is an IPv4 address in the form of an IPv6 one.
-pub fn legacy(text: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+/// Errors of an address: one that is none, has leading zeros, or is an IPv4 address in the form of an IPv6 one.
+pub fn legacy(text: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     let why = match (sloppy(text), text.parse::<IpAddr>()) {
         (None, _) => NO_ADDRESS,
         (Some(_), Err(_)) => "must not have leading 0s",
         (Some(_), Ok(address)) if is_mapped(address) => "must not be an IPv4-mapped IPv6 address",
         (Some(_), Ok(_)) => return,
     };
-    faults.push(field::invalid(path, text, why));
+    errors.push(field::invalid(path, text, why));
 }
 
 /// As [`legacy`], in the one form that each address has; true when it is good.
-pub fn canonical(text: &str, path: Place<'_>, faults: &mut Vec<Cause>) -> bool {
-    let before = faults.len();
-    legacy(text, path, faults);
-    if let (true, Ok(address)) = (faults.len() == before, text.parse::<IpAddr>()) {
+pub fn canonical(text: &str, path: Place<'_>, errors: &mut Vec<Cause>) -> bool {
+    let before = errors.len();
+    legacy(text, path, errors);
+    if let (true, Ok(address)) = (errors.len() == before, text.parse::<IpAddr>()) {
         if address.to_string() != text {
             let why = format!("must be in canonical form (\"{address}\")");
-            faults.push(field::invalid(path, text, &why));
+            errors.push(field::invalid(path, text, &why));
         }
     }
-    faults.len() == before
+    errors.len() == before
 }
 
 /// The parts of a network in the form `10.0.0.0/8`.
@@ -69,8 +69,8 @@ pub(crate) fn mask(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
-/// Faults of a network: one that is none, has leading zeros, or bits beyond its prefix.
-pub fn network(text: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+/// Errors of a network: one that is none, has leading zeros, or bits beyond its prefix.
+pub fn network(text: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     let leading_zero =
         |text: &str| text.rsplit('/').next().is_some_and(|l| l.len() > 1 && l.starts_with('0'));
     let why = match (split(text, sloppy), split(text, |a| a.parse().ok())) {
@@ -83,17 +83,17 @@ pub fn network(text: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
         }
         _ => return,
     };
-    faults.push(field::invalid(path, text, why));
+    errors.push(field::invalid(path, text, why));
 }
 
 /// As [`network`], in the one form that each network has.
-pub fn canonical_network(text: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
-    let before = faults.len();
-    network(text, path, faults);
-    if let (true, Some((address, length))) = (faults.len() == before, split(text, |a| a.parse().ok())) {
+pub fn canonical_network(text: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+    let before = errors.len();
+    network(text, path, errors);
+    if let (true, Some((address, length))) = (errors.len() == before, split(text, |a| a.parse().ok())) {
         let form = format!("{address}/{length}");
         if form != text {
-            faults.push(field::invalid(path, text, &format!("must be in canonical form (\"{form}\")")));
+            errors.push(field::invalid(path, text, &format!("must be in canonical form (\"{form}\")")));
         }
     }
 }
@@ -111,18 +111,18 @@ pub fn contains(outer: &str, inner: &str) -> bool {
 }
 
 /// An address of an endpoint: none of the node's own.
-pub fn endpoint(text: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
-    let before = faults.len();
-    legacy(text, path, faults);
-    if faults.len() == before {
-        endpoint_range(text, path, faults);
+pub fn endpoint(text: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+    let before = errors.len();
+    legacy(text, path, errors);
+    if errors.len() == before {
+        endpoint_range(text, path, errors);
     }
 }
 
 /// What an address of an endpoint cannot be.
-pub fn endpoint_range(text: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+pub fn endpoint_range(text: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     let Some(address) = sloppy(text) else {
-        faults.push(field::invalid(path, text, "must be a valid IP address"));
+        errors.push(field::invalid(path, text, "must be a valid IP address"));
         return;
     };
     let link_local = match address {
@@ -139,7 +139,7 @@ pub fn endpoint_range(text: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
         (link_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned()),
         (link_multicast, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned()),
     ];
-    faults.extend(rows.iter().filter(|(wrong, _)| *wrong).map(|(_, why)| field::invalid(path, text, why)));
+    errors.extend(rows.iter().filter(|(wrong, _)| *wrong).map(|(_, why)| field::invalid(path, text, why)));
 }
 
 #[cfg(test)]
@@ -170,17 +170,17 @@ mod tests {
             (endpoint, "10.1.2.3", ""),
         ];
         for (rule, text, part) in rows {
-            let mut faults = Vec::new();
-            rule(text, format_args!("f"), &mut faults);
+            let mut errors = Vec::new();
+            rule(text, format_args!("f"), &mut errors);
             match part.is_empty() {
-                true => assert_eq!(faults, [], "{text}"),
-                false => assert!(faults.iter().any(|f| f.message.contains(part)), "{text}: {faults:?}"),
+                true => assert_eq!(errors, [], "{text}"),
+                false => assert!(errors.iter().any(|f| f.message.contains(part)), "{text}: {errors:?}"),
             }
         }
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         assert!(
-            !canonical("2001:DB8::1", format_args!("f"), &mut faults)
-                && canonical("2001:db8::1", format_args!("f"), &mut faults)
+            !canonical("2001:DB8::1", format_args!("f"), &mut errors)
+                && canonical("2001:db8::1", format_args!("f"), &mut errors)
         );
         assert!(contains("10.0.0.0/8", "10.1.0.0/16") && !contains("10.1.0.0/16", "10.0.0.0/8"));
         assert!(!contains("10.0.0.0/8", "10.0.0.0/8") && !contains("10.0.0.0/8", "::/0"));

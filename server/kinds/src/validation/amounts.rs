@@ -73,39 +73,39 @@ pub fn is_native(name: &str) -> bool {
 pub fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
-        && names::qualified_name_faults(&format!("requests.{name}")).is_empty()
+        && names::qualified_name_errors(&format!("requests.{name}")).is_empty()
 }
 
 /// A name of a resource: qualified, and with a domain unless it is a standard one.
-pub fn resource_name(name: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
-    let before = faults.len();
-    rule(path, name, names::qualified_name_faults, faults);
-    if faults.len() == before && !name.contains('/') && !is_standard(name) {
+pub fn resource_name(name: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+    let before = errors.len();
+    rule(path, name, names::qualified_name_errors, errors);
+    if errors.len() == before && !name.contains('/') && !is_standard(name) {
         let why = "must be a standard resource type or fully qualified";
-        faults.push(field::invalid(path, name, why));
+        errors.push(field::invalid(path, name, why));
     }
 }
 
 /// The name of a resource that containers have.
-pub fn container_resource_name(name: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
-    resource_name(name, path, faults);
+pub fn container_resource_name(name: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+    resource_name(name, path, errors);
     if !name.contains('/') {
         if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !is_huge(name) {
-            faults.push(field::invalid(path, name, "must be a standard resource for containers"));
+            errors.push(field::invalid(path, name, "must be a standard resource for containers"));
         }
     } else if !is_native(name) && !is_extended(name) {
-        faults.push(field::invalid(path, name, "doesn't follow extended resource name standard"));
+        errors.push(field::invalid(path, name, "doesn't follow extended resource name standard"));
     }
 }
 
 /// An amount: not negative, and whole where things are counted.
-pub fn amount(name: &str, shown: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+pub fn amount(name: &str, shown: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     let Ok(amount) = Quantity::parse(shown) else { return };
     if amount.sign() < 0 {
-        faults.push(field::invalid(path, shown, NOT_NEGATIVE));
+        errors.push(field::invalid(path, shown, NOT_NEGATIVE));
     }
     if (COUNTED.contains(&name) || is_extended(name)) && amount.as_int().is_none() {
-        faults.push(field::invalid(path, shown, "must be an integer"));
+        errors.push(field::invalid(path, shown, "must be an integer"));
     }
 }
 
@@ -115,22 +115,22 @@ pub fn requirements(
     kind: Kind,
     claims: &BTreeSet<&str>,
     path: Place<'_>,
-    faults: &mut Vec<Cause>,
+    errors: &mut Vec<Cause>,
 ) {
     let amounts = |part: &str| given.get(part).and_then(Value::as_object);
     for part in ["limits", "requests"] {
         for (name, shown) in amounts(part).into_iter().flat_map(Map::iter) {
             let here = format_args!("{path}.{part}[{name}]");
             match kind {
-                Kind::Container => container_resource_name(name, here, faults),
-                Kind::Pod => pod_resource_name(name, here, faults),
+                Kind::Container => container_resource_name(name, here, errors),
+                Kind::Pod => pod_resource_name(name, here, errors),
             }
             let shown = shown.as_str().unwrap_or_default();
-            amount(name, shown, here, faults);
+            amount(name, shown, here, errors);
             if part == "requests" {
-                within_limit(name, shown, amounts("limits"), path, faults);
+                within_limit(name, shown, amounts("limits"), path, errors);
             }
-            huge_pages(name, shown, here, faults);
+            huge_pages(name, shown, here, errors);
         }
     }
     let has = |wanted: fn(&str) -> bool| {
@@ -138,25 +138,25 @@ pub fn requirements(
         both.flat_map(Map::iter).any(|(name, _)| wanted(name))
     };
     if has(is_huge) && !has(|name| matches!(name, "cpu" | "memory")) {
-        faults.push(field::forbidden(path, "HugePages require cpu or memory"));
+        errors.push(field::forbidden(path, "HugePages require cpu or memory"));
     }
-    claim_names(given, claims, path, faults);
+    claim_names(given, claims, path, errors);
 }
 
-fn pod_resource_name(name: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
-    let before = faults.len();
-    resource_name(name, path, faults);
-    if faults.len() == before && !matches!(name, "cpu" | "memory") && !is_huge(name) {
-        faults.push(field::not_supported(path, name, &["cpu", "hugepages-", "memory"]));
+fn pod_resource_name(name: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+    let before = errors.len();
+    resource_name(name, path, errors);
+    if errors.len() == before && !matches!(name, "cpu" | "memory") && !is_huge(name) {
+        errors.push(field::not_supported(path, name, &["cpu", "hugepages-", "memory"]));
     }
 }
 
-fn within_limit(name: &str, shown: &str, limits: Option<&Map>, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn within_limit(name: &str, shown: &str, limits: Option<&Map>, path: Place<'_>, errors: &mut Vec<Cause>) {
     let may_exceed = is_native(name) && !is_huge(name);
     let Some(limit) = limits.and_then(|limits| limits.get(name)).and_then(Value::as_str) else {
         if !may_exceed {
             let why = "Limit must be set for non overcommitable resources";
-            faults.push(field::required(format_args!("{path}.limits"), why));
+            errors.push(field::required(format_args!("{path}.limits"), why));
         }
         return;
     };
@@ -167,28 +167,28 @@ fn within_limit(name: &str, shown: &str, limits: Option<&Map>, path: Place<'_>, 
         _ => return,
     };
     let why = format!("must be {relation} {name} limit of {limit}");
-    faults.push(field::invalid(format_args!("{path}.requests"), shown, &why));
+    errors.push(field::invalid(format_args!("{path}.requests"), shown, &why));
 }
 
 /// Huge pages come whole.
-fn huge_pages(name: &str, shown: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn huge_pages(name: &str, shown: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     let Some(size) = name.strip_prefix("hugepages-") else { return };
     let size = Quantity::parse(size).ok().and_then(|size| size.as_int()).filter(|size| *size > 0);
     let Ok(amount) = Quantity::parse(shown) else { return };
     if size.is_none_or(|size| amount.value(0) % size != 0) {
         let why = format!("{shown} is not positive integer multiple of {name}");
-        faults.push(field::invalid(path, shown, &why));
+        errors.push(field::invalid(path, shown, &why));
     }
 }
 
-/// Names for a message, which many faults of one object may repeat: no more of them than a message can use.
+/// Names for a message, which many errors of one object may repeat: no more of them than a message can use.
 fn listed(names: &BTreeSet<&str>) -> String {
     const MOST: usize = 100;
     let shown: Vec<&str> = names.iter().copied().take(MOST).collect();
     shown.join(", ") + if names.len() > MOST { ", ..." } else { "" }
 }
 
-fn claim_names(given: &Value, known: &BTreeSet<&str>, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn claim_names(given: &Value, known: &BTreeSet<&str>, path: Place<'_>, errors: &mut Vec<Cause>) {
     let mut seen: HashSet<String> = HashSet::new();
     // Claims of which a request is named.
     let mut in_part = HashSet::new();
@@ -196,31 +196,31 @@ fn claim_names(given: &Value, known: &BTreeSet<&str>, path: Place<'_>, faults: &
         let (name, request) = (text(claim, "name"), text(claim, "request"));
         let here = format_args!("{path}.claims[{i}]");
         if name.is_empty() {
-            faults.push(field::required(here, ""));
+            errors.push(field::required(here, ""));
             continue;
         }
         let key = match request {
             "" => name.to_owned(),
             request => {
-                rule(format_args!("{here}.request"), request, names::dns1123_label_faults, faults);
+                rule(format_args!("{here}.request"), request, names::dns1123_label_errors, errors);
                 in_part.insert(name);
                 format!("{name}/{request}")
             }
         };
         let overlaps = request.is_empty() && in_part.contains(name);
         if seen.contains(name) {
-            faults.push(field::duplicate(here, name));
+            errors.push(field::duplicate(here, name));
         } else if overlaps || !seen.insert(key.clone()) {
-            faults.push(field::duplicate(here, key));
+            errors.push(field::duplicate(here, key));
         }
-        if !known.contains(name) && faults.len() < field::MOST_FAULTS {
-            let mut fault = field::not_found(here, name);
-            fault.message += ": must be one of the names in pod.spec.resourceClaims";
+        if !known.contains(name) && errors.len() < field::MOST_ERRORS {
+            let mut error = field::not_found(here, name);
+            error.message += ": must be one of the names in pod.spec.resourceClaims";
             match known.is_empty() {
-                true => fault.message += " which is empty",
-                false => fault.message += &format!(": {}", listed(known)),
+                true => error.message += " which is empty",
+                false => error.message += &format!(": {}", listed(known)),
             }
-            faults.push(fault);
+            errors.push(error);
         }
     }
 }

@@ -11,7 +11,7 @@ use plinth_api::field::{self, Place};
 /// autoscaling HorizontalPodAutoscaler.
 pub const HORIZONTAL_POD_AUTOSCALER: &[Check] = &[
     By(replicas),
-    By(|scaler, _, faults| reference(scaler, "spec.scaleTargetRef", true, faults)),
+    By(|scaler, _, errors| reference(scaler, "spec.scaleTargetRef", true, errors)),
     Each("spec.metrics", &[By(metric)]),
     By(scales_to_zero),
     In("spec.behavior.scaleUp", RULES),
@@ -28,10 +28,10 @@ const SOURCES: [(&str, &str); 5] = [
 ];
 const KINDS: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Resource"];
 
-fn replicas(scaler: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn replicas(scaler: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     let least = int(scaler, "spec.minReplicas");
     let most = int(scaler, "spec.maxReplicas").unwrap_or(0);
-    let mut refuse = |path: Place<'_>, number: i64, why: &str| faults.push(field::invalid(path, number, why));
+    let mut refuse = |path: Place<'_>, number: i64, why: &str| errors.push(field::invalid(path, number, why));
     if let Some(least) = least.filter(|n| *n < 1) {
         refuse(format_args!("spec.minReplicas"), least, "must be greater than or equal to 1");
     }
@@ -42,17 +42,17 @@ fn replicas(scaler: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
         refuse(format_args!("spec.maxReplicas"), most, "must be greater than or equal to `minReplicas`");
     }
     if most == 0 {
-        faults.push(field::required("spec.maxReplicas", "must be set and greater than 0"));
+        errors.push(field::required("spec.maxReplicas", "must be set and greater than 0"));
     }
 }
 
 /// A reference to an object of any version; what is scaled has a group.
-fn reference(holder: &Value, path: &str, needs_group: bool, faults: &mut Vec<Cause>) {
+fn reference(holder: &Value, path: &str, needs_group: bool, errors: &mut Vec<Cause>) {
     for key in ["kind", "name"] {
         let path = format!("{path}.{key}");
         match text(holder, &path) {
-            "" => faults.push(field::required(path, "")),
-            given => rule(format_args!("{path}"), given, names::path_segment_faults, faults),
+            "" => errors.push(field::required(path, "")),
+            given => rule(format_args!("{path}"), given, names::path_segment_errors, errors),
         }
     }
     let here = format!("{path}.apiVersion");
@@ -63,101 +63,101 @@ fn reference(holder: &Value, path: &str, needs_group: bool, faults: &mut Vec<Cau
         0 | 1 => return,
         _ => format!("unexpected GroupVersion string: {version}"),
     };
-    faults.push(field::invalid(here, version, &why));
+    errors.push(field::invalid(here, version, &why));
 }
 
-fn scales_to_zero(scaler: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn scales_to_zero(scaler: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     let measured = |metric: &Value| matches!(text(metric, "type"), "Object" | "External");
     if int(scaler, "spec.minReplicas") == Some(0) && !list(scaler, "spec.metrics").iter().any(measured) {
         let why = "must specify at least one Object or External metric to support scaling to zero replicas";
-        faults.push(field::forbidden("spec.metrics", why));
+        errors.push(field::forbidden("spec.metrics", why));
     }
 }
 
-fn metric(metric: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn metric(metric: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let kind = text(metric, "type");
     let here = format_args!("{path}type");
     if kind.is_empty() {
-        faults.push(field::required(here, "must specify a metric source type"));
+        errors.push(field::required(here, "must specify a metric source type"));
     }
     let expected = SOURCES.iter().find(|(known, _)| *known == kind).map(|(_, key)| *key);
     if expected.is_none() {
         // Upstream says it twice.
-        faults.push(field::not_supported(here, kind, KINDS));
-        faults.push(field::not_supported(here, kind, KINDS));
+        errors.push(field::not_supported(here, kind, KINDS));
+        errors.push(field::not_supported(here, kind, KINDS));
     }
     let present: Vec<&str> =
         SOURCES.iter().map(|(_, key)| *key).filter(|key| at(metric, key).is_some()).collect();
     if let Some((key, source)) = present.first().and_then(|key| Some((*key, at(metric, key)?))) {
-        one_source(key, source, format_args!("{path}{key}."), faults);
+        one_source(key, source, format_args!("{path}{key}."), errors);
     }
     if let Some(key) = expected.filter(|key| !present.contains(key)) {
         let why = "must populate information for the given metric source";
-        faults.push(field::required(format_args!("{path}{key}"), why));
+        errors.push(field::required(format_args!("{path}{key}"), why));
     }
     if present.len() > 1 {
         for key in present.iter().filter(|key| Some(**key) != expected) {
             let why = "must populate the given metric source only";
-            faults.push(field::forbidden(format_args!("{path}{key}"), why));
+            errors.push(field::forbidden(format_args!("{path}{key}"), why));
         }
     }
 }
 
-fn one_source(kind: &str, source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn one_source(kind: &str, source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const PART: &str = "must specify a resource name";
     match kind {
         "object" => {
             let mut found = Vec::new();
             reference(source, "describedObject", false, &mut found);
-            faults.extend(found.into_iter().map(|mut fault| {
-                fault.field = format!("{path}{}", fault.field);
-                fault
+            errors.extend(found.into_iter().map(|mut error| {
+                error.field = format!("{path}{}", error.field);
+                error
             }));
         }
         "containerResource" => {
             match text(source, "name") {
-                "" => faults.push(field::required(format_args!("{path}name"), PART)),
-                name => amounts::container_resource_name(name, format_args!("{path}name"), faults),
+                "" => errors.push(field::required(format_args!("{path}name"), PART)),
+                name => amounts::container_resource_name(name, format_args!("{path}name"), errors),
             }
             match text(source, "container") {
                 "" => {
-                    faults.push(field::required(format_args!("{path}container"), "must specify a container"))
+                    errors.push(field::required(format_args!("{path}container"), "must specify a container"))
                 }
-                name => rule(format_args!("{path}container"), name, names::dns1123_label_faults, faults),
+                name => rule(format_args!("{path}container"), name, names::dns1123_label_errors, errors),
             }
         }
-        "resource" => validate(&[Need("name", PART)], source, path, faults),
+        "resource" => validate(&[Need("name", PART)], source, path, errors),
         _ => {}
     }
     if matches!(kind, "object" | "external" | "pods") {
         match text(source, "metric.name") {
             "" => {
-                faults.push(field::required(format_args!("{path}metric.name"), "must specify a metric name"))
+                errors.push(field::required(format_args!("{path}metric.name"), "must specify a metric name"))
             }
-            name => rule(format_args!("{path}metric.name"), name, names::path_segment_faults, faults),
+            name => rule(format_args!("{path}metric.name"), name, names::path_segment_errors, errors),
         }
     }
     let nothing = Value::object();
-    target(at(source, "target").unwrap_or(&nothing), kind, format_args!("{path}target."), faults);
+    target(at(source, "target").unwrap_or(&nothing), kind, format_args!("{path}target."), errors);
 }
 
-fn target(target: &Value, kind: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn target(target: &Value, kind: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     let given = text(target, "type");
     if given.is_empty() {
-        faults.push(field::required(format_args!("{path}type"), "must specify a metric target type"));
+        errors.push(field::required(format_args!("{path}type"), "must specify a metric target type"));
     }
     if !matches!(given, "Utilization" | "Value" | "AverageValue") {
         let why = "must be either Utilization, Value, or AverageValue";
-        faults.push(field::invalid(format_args!("{path}type"), given, why));
+        errors.push(field::invalid(format_args!("{path}type"), given, why));
     }
     for key in ["value", "averageValue"] {
         let shown = text(target, key);
         if Quantity::parse(shown).is_ok_and(|amount| amount.sign() <= 0) {
-            faults.push(field::invalid(format_args!("{path}{key}"), shown, "must be positive"));
+            errors.push(field::invalid(format_args!("{path}{key}"), shown, "must be positive"));
         }
     }
     if let Some(share) = int(target, "averageUtilization").filter(|share| *share < 1) {
-        faults.push(field::invalid(
+        errors.push(field::invalid(
             format_args!("{path}averageUtilization"),
             share,
             "must be greater than 0",
@@ -181,22 +181,22 @@ fn target(target: &Value, kind: &str, path: Place<'_>, faults: &mut Vec<Cause>) 
         ),
     };
     match (has(either), has(or), both) {
-        (false, false, _) => faults.push(field::required(format_args!("{path}{either}"), needed)),
-        (true, true, Some((key, why))) => faults.push(field::forbidden(format_args!("{path}{key}"), why)),
+        (false, false, _) => errors.push(field::required(format_args!("{path}{either}"), needed)),
+        (true, true, Some((key, why))) => errors.push(field::forbidden(format_args!("{path}{key}"), why)),
         _ => {}
     }
 }
 
 const RULES: &[Check] = &[
-    By(|rules, path, faults| {
+    By(|rules, path, errors| {
         const LONGEST: i64 = 3600;
         let here = format_args!("{path}stabilizationWindowSeconds");
         match int(rules, "stabilizationWindowSeconds") {
             Some(seconds) if seconds < 0 => {
-                faults.push(field::invalid(here, seconds, "must be greater than or equal to zero"));
+                errors.push(field::invalid(here, seconds, "must be greater than or equal to zero"));
             }
             Some(seconds) if seconds > LONGEST => {
-                faults.push(field::invalid(here, seconds, "must be less than or equal to 3600"));
+                errors.push(field::invalid(here, seconds, "must be less than or equal to 3600"));
             }
             _ => {}
         }
@@ -209,11 +209,11 @@ const RULES: &[Check] = &[
             Check::MustBe("type", &["Percent", "Pods"]),
             Positive("value"),
             Positive("periodSeconds"),
-            By(|policy, path, faults| {
+            By(|policy, path, errors| {
                 const LONGEST: i64 = 1800;
                 if let Some(seconds) = int(policy, "periodSeconds").filter(|seconds| *seconds > LONGEST) {
                     let why = "must be less than or equal to 1800";
-                    faults.push(field::invalid(format_args!("{path}periodSeconds"), seconds, why));
+                    errors.push(field::invalid(format_args!("{path}periodSeconds"), seconds, why));
                 }
             }),
         ],

@@ -46,46 +46,46 @@ const JOB_SPEC: &[Check] = &[
     By(template),
 ];
 
-fn managed_by(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn managed_by(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const LONGEST: usize = 63;
     if int(spec, "maxFailedIndexes").is_some() && int(spec, "backoffLimitPerIndex").is_none() {
         let why = "when maxFailedIndexes is specified";
-        faults.push(field::required(format_args!("{path}backoffLimitPerIndex"), why));
+        errors.push(field::required(format_args!("{path}backoffLimitPerIndex"), why));
     }
     let Some(name) = at(spec, "managedBy").and_then(Value::as_str) else { return };
     let here = format_args!("{path}managedBy");
-    domain_prefixed(name, here, faults);
+    domain_prefixed(name, here, errors);
     if name.len() > LONGEST {
-        faults.push(field::too_long(here, LONGEST));
+        errors.push(field::too_long(here, LONGEST));
     }
 }
 
 /// A path below a domain, such as `acme.io/foo`.
-pub fn domain_prefixed(given: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+pub fn domain_prefixed(given: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     const FORM: &str = "must be a domain-prefixed path (such as \"acme.io/foo\")";
     if given.is_empty() {
-        faults.push(field::required(path, ""));
+        errors.push(field::required(path, ""));
         return;
     }
     let Some((domain, rest)) = given.split_once('/').filter(|(d, r)| !d.is_empty() && !r.is_empty()) else {
-        faults.push(field::invalid(path, given, FORM));
+        errors.push(field::invalid(path, given, FORM));
         return;
     };
-    for why in names::dns1123_subdomain_faults(domain) {
-        faults.push(field::invalid(path, domain, &why));
+    for why in names::dns1123_subdomain_errors(domain) {
+        errors.push(field::invalid(path, domain, &why));
     }
     let good = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
     if !rest.bytes().all(good) {
         let why = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
-        faults.push(field::invalid(path, rest, why));
+        errors.push(field::invalid(path, rest, why));
     }
 }
 
-fn indexed(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn indexed(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let completions = int(spec, "completions");
     let (parallelism, failed) = (int(spec, "parallelism"), int(spec, "maxFailedIndexes"));
     let mut refuse = |key: &str, value: i64, why: String| {
-        faults.push(field::invalid(format_args!("{path}{key}"), value, &why));
+        errors.push(field::invalid(format_args!("{path}{key}"), value, &why));
     };
     if text(spec, "completionMode") != "Indexed" {
         for key in ["backoffLimitPerIndex", "maxFailedIndexes"] {
@@ -119,49 +119,49 @@ fn indexed(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         }
         if failed.is_none() {
             let why = format!("must be specified when completions is above {MANY_COMPLETIONS}");
-            faults.push(field::required(format_args!("{path}maxFailedIndexes"), &why));
+            errors.push(field::required(format_args!("{path}maxFailedIndexes"), &why));
         }
     }
     if completions.is_none() {
-        faults.push(field::required(format_args!("{path}completions"), "when completion mode is Indexed"));
+        errors.push(field::required(format_args!("{path}completions"), "when completion mode is Indexed"));
     }
 }
 
 /// A choice that has to be made, with upstream's way to say which there are.
-fn chosen(holder: &Value, key: &str, supported: &[&str], path: Place<'_>, faults: &mut Vec<Cause>) {
+fn chosen(holder: &Value, key: &str, supported: &[&str], path: Place<'_>, errors: &mut Vec<Cause>) {
     match text(holder, key) {
         "" => {
             let quoted: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
             let why = format!("valid values: [{}]", quoted.join(" "));
-            faults.push(field::required(format_args!("{path}{key}"), &why));
+            errors.push(field::required(format_args!("{path}{key}"), &why));
         }
         given if !supported.contains(&given) => {
-            faults.push(field::not_supported(format_args!("{path}{key}"), given, supported));
+            errors.push(field::not_supported(format_args!("{path}{key}"), given, supported));
         }
         _ => {}
     }
 }
 
-fn failure_policy(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn failure_policy(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let Some(policy) = at(spec, "podFailurePolicy") else { return };
     let rules = list(policy, "rules");
     let path = format_args!("{path}podFailurePolicy.rules");
     if rules.len() > MOST_RULES {
-        faults.push(field::too_many(path, rules.len(), MOST_RULES));
+        errors.push(field::too_many(path, rules.len(), MOST_RULES));
     }
     for (i, rule) in rules.iter().enumerate() {
         let here = format_args!("{path}[{i}]");
-        chosen(rule, "action", &["Count", "FailIndex", "FailJob", "Ignore"], format_args!("{here}."), faults);
+        chosen(rule, "action", &["Count", "FailIndex", "FailJob", "Ignore"], format_args!("{here}."), errors);
         if text(rule, "action") == "FailIndex" && int(spec, "backoffLimitPerIndex").is_none() {
             let why = "requires the backoffLimitPerIndex to be set";
-            faults.push(field::invalid(format_args!("{here}.action"), "FailIndex", why));
+            errors.push(field::invalid(format_args!("{here}.action"), "FailIndex", why));
         }
         let (codes, conditions) = (at(rule, "onExitCodes"), list(rule, "onPodConditions"));
         if let Some(codes) = codes {
-            exit_codes(codes, spec, format_args!("{here}.onExitCodes."), faults);
+            exit_codes(codes, spec, format_args!("{here}.onExitCodes."), errors);
         }
         if conditions.len() > MOST_RULES {
-            faults.push(field::too_many(
+            errors.push(field::too_many(
                 format_args!("{here}.onPodConditions"),
                 conditions.len(),
                 MOST_RULES,
@@ -172,70 +172,70 @@ fn failure_policy(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
             super::rule(
                 format_args!("{here}type"),
                 text(pattern, "type"),
-                names::qualified_name_faults,
-                faults,
+                names::qualified_name_errors,
+                errors,
             );
-            chosen(pattern, "status", &["False", "True", "Unknown"], here, faults);
+            chosen(pattern, "status", &["False", "True", "Unknown"], here, errors);
         }
         let why = match (codes.is_some(), !conditions.is_empty()) {
             (true, true) => "specifying both OnExitCodes and OnPodConditions is not supported",
             (false, false) => "specifying one of OnExitCodes and OnPodConditions is required",
             _ => continue,
         };
-        let mut fault = field::invalid(here, Value::Null, "");
-        fault.message = format!("Invalid value: {why}");
-        faults.push(fault);
+        let mut error = field::invalid(here, Value::Null, "");
+        error.message = format!("Invalid value: {why}");
+        errors.push(error);
     }
 }
 
-fn exit_codes(codes: &Value, spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn exit_codes(codes: &Value, spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const MOST: usize = 255;
-    chosen(codes, "operator", &["In", "NotIn"], path, faults);
+    chosen(codes, "operator", &["In", "NotIn"], path, errors);
     if let Some(name) = at(codes, "containerName").and_then(Value::as_str) {
         let parts = ["containers", "initContainers"];
         let containers = parts.iter().flat_map(|part| list(spec, &format!("template.spec.{part}")));
         if !containers.into_iter().any(|container| text(container, "name") == name) {
             let why = "must be one of the container or initContainer names in the pod template";
-            faults.push(field::invalid(format_args!("{path}containerName"), name, why));
+            errors.push(field::invalid(format_args!("{path}containerName"), name, why));
         }
     }
     let here = format_args!("{path}values");
     let values: Vec<i64> = list(codes, "values").iter().filter_map(Value::as_int).collect();
     if values.is_empty() {
         let shown = at(codes, "values").cloned().unwrap_or_default();
-        faults.push(field::invalid(here, shown, "at least one value is required"));
+        errors.push(field::invalid(here, shown, "at least one value is required"));
     } else if values.len() > MOST {
-        faults.push(field::too_many(here, values.len(), MOST));
+        errors.push(field::too_many(here, values.len(), MOST));
     }
     for (j, value) in values.iter().enumerate() {
         let here = format_args!("{here}[{j}]");
         if *value == 0 && text(codes, "operator") == "In" {
-            faults.push(field::invalid(here, 0, "must not be 0 for the In operator"));
+            errors.push(field::invalid(here, 0, "must not be 0 for the In operator"));
         }
         if values.iter().take(j).any(|earlier| earlier == value) {
-            faults.push(field::duplicate(here, *value));
+            errors.push(field::duplicate(here, *value));
         }
     }
     if !values.is_sorted() {
-        faults.push(field::invalid(here, list(codes, "values").to_vec(), "must be ordered"));
+        errors.push(field::invalid(here, list(codes, "values").to_vec(), "must be ordered"));
     }
 }
 
-fn success_policy(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn success_policy(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const MOST_INDEXES: usize = 64 * 1024;
     let Some(policy) = at(spec, "successPolicy") else { return };
     let path = format_args!("{path}successPolicy");
     if text(spec, "completionMode") != "Indexed" {
-        faults.push(field::invalid(path, policy.clone(), "requires indexed completion mode"));
+        errors.push(field::invalid(path, policy.clone(), "requires indexed completion mode"));
         return;
     }
     let (rules, path) = (list(policy, "rules"), format_args!("{path}.rules"));
     if rules.is_empty() {
         let why = "at least one rules must be specified when the successPolicy is specified";
-        faults.push(field::required(path, why));
+        errors.push(field::required(path, why));
     }
     if rules.len() > MOST_RULES {
-        faults.push(field::too_many(path, rules.len(), MOST_RULES));
+        errors.push(field::too_many(path, rules.len(), MOST_RULES));
     }
     let completions = int(spec, "completions").unwrap_or(0);
     for (i, rule) in rules.iter().enumerate() {
@@ -244,18 +244,18 @@ fn success_policy(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
             (int(rule, "succeededCount"), at(rule, "succeededIndexes").and_then(Value::as_str));
         if count.is_none() && indexes.is_none() {
             let why = "at least one of succeededCount or succeededIndexes must be specified";
-            faults.push(field::required(here, why));
+            errors.push(field::required(here, why));
         }
         let mut named = None;
         if let Some(indexes) = indexes {
             if indexes.len() > MOST_INDEXES {
-                faults.push(field::too_long(format_args!("{here}.succeededIndexes"), MOST_INDEXES));
+                errors.push(field::too_long(format_args!("{here}.succeededIndexes"), MOST_INDEXES));
             }
             match count_indexes(indexes, completions) {
                 // Upstream goes on with none where they cannot be read.
                 Err(why) => {
                     let why = format!("error parsing succeededIndexes: {why}");
-                    faults.push(field::invalid(format_args!("{here}.succeededIndexes"), indexes, &why));
+                    errors.push(field::invalid(format_args!("{here}.succeededIndexes"), indexes, &why));
                     named = Some(0);
                 }
                 Ok(count) => named = Some(count),
@@ -263,7 +263,7 @@ fn success_policy(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         }
         let Some(count) = count else { continue };
         let mut refuse = |why: String| {
-            faults.push(field::invalid(format_args!("{here}.succeededCount"), count, &why));
+            errors.push(field::invalid(format_args!("{here}.succeededCount"), count, &why));
         };
         if count < 0 {
             refuse("must be greater than or equal to 0".into());
@@ -313,7 +313,7 @@ fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
 }
 
 /// The indexes that the status of a Job tells.
-pub fn status_indexes(job: &Value, faults: &mut Vec<Cause>) {
+pub fn status_indexes(job: &Value, errors: &mut Vec<Cause>) {
     const COMPLETED: &str = "status.completedIndexes";
     const FAILED: &str = "status.failedIndexes";
     let (completed, failed) = (text(job, COMPLETED), at(job, FAILED).and_then(Value::as_str));
@@ -321,69 +321,69 @@ pub fn status_indexes(job: &Value, faults: &mut Vec<Cause>) {
     let per_index = int(job, "spec.backoffLimitPerIndex").is_some();
     if let Some(Err(why)) = completions.map(|most| count_indexes(completed, most)) {
         let why = format!("error parsing completedIndexes: {why}");
-        faults.push(field::invalid(COMPLETED, completed, &why));
+        errors.push(field::invalid(COMPLETED, completed, &why));
     }
     let failed_read = completions.zip(failed).filter(|_| per_index);
     if let Some((Err(why), failed)) = failed_read.map(|(most, failed)| (count_indexes(failed, most), failed))
     {
-        faults.push(field::invalid(FAILED, failed, &format!("error parsing failedIndexes: {why}")));
+        errors.push(field::invalid(FAILED, failed, &format!("error parsing failedIndexes: {why}")));
     }
     if !completed.is_empty() && text(job, "spec.completionMode") != "Indexed" {
         let why = "cannot set non-empty completedIndexes when non-indexed completion mode";
-        faults.push(field::invalid(COMPLETED, completed, why));
+        errors.push(field::invalid(COMPLETED, completed, why));
     }
     if let Some(failed) = failed.filter(|_| !per_index) {
         let why = "cannot set non-null failedIndexes when backoffLimitPerIndex is null";
-        faults.push(field::invalid(FAILED, failed, why));
+        errors.push(field::invalid(FAILED, failed, why));
     }
 }
 
-fn replacement_policy(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn replacement_policy(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let supported: &[&str] = match at(spec, "podFailurePolicy") {
         Some(_) => &["Failed"],
         None => &["Failed", "TerminatingOrFailed"],
     };
     if let Some(given) = at(spec, "podReplacementPolicy").and_then(Value::as_str) {
         if !supported.contains(&given) {
-            faults.push(field::not_supported(format_args!("{path}podReplacementPolicy"), given, supported));
+            errors.push(field::not_supported(format_args!("{path}podReplacementPolicy"), given, supported));
         }
     }
 }
 
-fn template(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn template(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let nothing = Value::object();
     let template = at(spec, "template").unwrap_or(&nothing);
-    validate(TEMPLATE, template, format_args!("{path}template."), faults);
+    validate(TEMPLATE, template, format_args!("{path}template."), errors);
     let here = format_args!("{path}template.spec.restartPolicy");
     match text(template, "spec.restartPolicy") {
-        "Always" | "" => faults.push(field::required(here, "valid values: \"OnFailure\", \"Never\"")),
+        "Always" | "" => errors.push(field::required(here, "valid values: \"OnFailure\", \"Never\"")),
         "Never" => {}
         "OnFailure" if at(spec, "podFailurePolicy").is_some() => {
             let why = "only \"Never\" is supported when podFailurePolicy is specified";
-            faults.push(field::invalid(here, "OnFailure", why));
+            errors.push(field::invalid(here, "OnFailure", why));
         }
         "OnFailure" => {}
-        other => faults.push(field::not_supported(here, other, &["OnFailure", "Never"])),
+        other => errors.push(field::not_supported(here, other, &["OnFailure", "Never"])),
     }
 }
 
-fn selector(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn selector(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let given = at(spec, "selector");
     if given.is_none() {
-        faults.push(field::required(format_args!("{path}selector"), ""));
+        errors.push(field::required(format_args!("{path}selector"), ""));
     }
-    validate(&[Selector("selector")], spec, path, faults);
+    validate(&[Selector("selector")], spec, path, errors);
     let labels = at(spec, "template.metadata.labels");
     let label = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
     if LabelSelector::from_object(given).is_ok_and(|selector| given.is_none() || !selector.matches(label)) {
         let why = "`selector` does not match template `labels`";
         let shown = labels.cloned().unwrap_or_default();
-        faults.push(field::invalid(format_args!("{path}template.metadata.labels"), shown, why));
+        errors.push(field::invalid(format_args!("{path}template.metadata.labels"), shown, why));
     }
 }
 
 /// Labels and selector that the server writes stay what it wrote.
-fn generated(job: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn generated(job: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     let manual = at(job, "spec.manualSelector").and_then(Value::as_bool) == Some(true);
     let Some(selector) = at(job, "spec.selector").filter(|_| !manual) else { return };
     let (uid, name) = (text(job, "metadata.uid"), text(job, "metadata.name"));
@@ -397,30 +397,30 @@ fn generated(job: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     for (key, value) in expected {
         let here = format_args!("spec.template.metadata.labels[{key}]");
         match labels.and_then(|l| l.get(key)).and_then(Value::as_str) {
-            None => faults.push(field::required(here, &format!("must be '{value}'"))),
+            None => errors.push(field::required(here, &format!("must be '{value}'"))),
             Some(given) if given != value => {
-                faults.push(field::invalid(here, given, &format!("must be '{value}'")));
+                errors.push(field::invalid(here, given, &format!("must be '{value}'")));
             }
             Some(_) => {}
         }
     }
     let label = |key: &str| expected.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
     if LabelSelector::from_object(Some(selector)).is_ok_and(|selector| !selector.matches(label)) {
-        faults.push(field::invalid("spec.selector", selector.clone(), "`selector` not auto-generated"));
+        errors.push(field::invalid("spec.selector", selector.clone(), "`selector` not auto-generated"));
     }
 }
 
 /// The last pod of an indexed Job must have a name that is one for a host.
-fn pod_names(job: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn pod_names(job: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     let completions = int(job, "spec.completions").unwrap_or(0);
     if text(job, "spec.completionMode") != "Indexed" || completions <= 0 {
         return;
     }
     let name = text(job, "metadata.name");
     let host = format!("{name}-{}", completions - 1);
-    if !names::dns1123_label_faults(&host).is_empty() {
+    if !names::dns1123_label_errors(&host).is_empty() {
         let why = format!("will not able to create pod with invalid DNS label: {host}");
-        faults.push(field::invalid("metadata.name", name, &why));
+        errors.push(field::invalid("metadata.name", name, &why));
     }
 }
 
@@ -434,31 +434,31 @@ pub fn cron_job_create(cron_job: &Value) -> Vec<Cause> {
     }
 }
 
-fn job_template(cron_job: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn job_template(cron_job: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.jobTemplate.spec.";
     let nothing = Value::object();
     let spec = at(cron_job, "spec.jobTemplate.spec").unwrap_or(&nothing);
-    validate(JOB_SPEC, spec, format_args!("{PATH}"), faults);
+    validate(JOB_SPEC, spec, format_args!("{PATH}"), errors);
     if at(spec, "manualSelector").and_then(Value::as_bool) == Some(true) {
-        faults.push(field::not_supported(format_args!("{PATH}manualSelector"), true, &["nil", "false"]));
+        errors.push(field::not_supported(format_args!("{PATH}manualSelector"), true, &["nil", "false"]));
     }
 }
 
 /// Five fields, or a descriptor such as `@hourly`, as upstream's parser reads them (`github.com/robfig/cron`).
-fn schedule(cron_job: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn schedule(cron_job: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.schedule";
     let schedule = text(cron_job, PATH);
     let why = match schedule {
         "" => {
-            faults.push(field::required(PATH, ""));
+            errors.push(field::required(PATH, ""));
             return;
         }
         zoned if zoned.contains("TZ") => {
             Some("cannot use TZ or CRON_TZ in schedule, use timeZone field instead".to_owned())
         }
-        schedule => fault_of_schedule(schedule),
+        schedule => schedule_error(schedule),
     };
-    faults.extend(why.map(|why| field::invalid(PATH, schedule, &why)));
+    errors.extend(why.map(|why| field::invalid(PATH, schedule, &why)));
 }
 
 /// Least, most and names (from the least on) of a field of a schedule.
@@ -467,7 +467,7 @@ const MONTHS: &[&str] = &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug"
 const DAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 const FIELDS: [Bounds; 5] = [(0, 59, &[]), (0, 23, &[]), (1, 31, &[]), (1, 12, MONTHS), (0, 6, DAYS)];
 
-fn fault_of_schedule(schedule: &str) -> Option<String> {
+fn schedule_error(schedule: &str) -> Option<String> {
     const KNOWN: [&str; 7] =
         ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
     if let Some(every) = schedule.strip_prefix("@every ") {
@@ -485,10 +485,10 @@ fn fault_of_schedule(schedule: &str) -> Option<String> {
     }
     let ranges =
         parts.iter().zip(FIELDS).flat_map(|(part, bounds)| part.split(',').map(move |r| (r, bounds)));
-    ranges.filter(|(range, _)| !range.is_empty()).find_map(|(range, bounds)| fault_of_range(range, bounds))
+    ranges.filter(|(range, _)| !range.is_empty()).find_map(|(range, bounds)| range_error(range, bounds))
 }
 
-fn fault_of_range(range: &str, (least, most, named): Bounds) -> Option<String> {
+fn range_error(range: &str, (least, most, named): Bounds) -> Option<String> {
     let number = |text: &str| -> Result<u32, String> {
         let lower = text.to_lowercase();
         if let Some(position) = named.iter().position(|name| *name == lower) {
@@ -607,7 +607,7 @@ const ZONES: [&str; 44] = [
     "Zulu",
 ];
 
-fn time_zone(cron_job: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn time_zone(cron_job: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.timeZone";
     let Some(zone) = at(cron_job, PATH).and_then(Value::as_str) else { return };
     let in_area = zone.split_once('/').is_some_and(|(area, place)| {
@@ -622,7 +622,7 @@ fn time_zone(cron_job: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
         zone if in_area || ZONES.contains(&zone) => return,
         zone => format!("unknown time zone {zone}"),
     };
-    faults.push(field::invalid(PATH, zone, &why));
+    errors.push(field::invalid(PATH, zone, &why));
 }
 
 #[cfg(test)]
@@ -632,7 +632,7 @@ mod tests {
     #[test]
     fn schedules() {
         for good in ["*/5 * * * *", "0 0 1 jan sun", "1,2-3 ? * * 0-6/2", "@daily", "@every 1h30m"] {
-            assert_eq!(fault_of_schedule(good), None, "{good}");
+            assert_eq!(schedule_error(good), None, "{good}");
         }
         // schedule, part of the message
         let rows = [
@@ -649,7 +649,7 @@ mod tests {
             ("@every x", "failed to parse duration"),
         ];
         for (schedule, part) in rows {
-            let why = fault_of_schedule(schedule).unwrap_or_default();
+            let why = schedule_error(schedule).unwrap_or_default();
             assert!(why.contains(part), "{schedule}: {why}");
         }
     }

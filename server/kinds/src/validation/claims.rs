@@ -12,9 +12,9 @@ use plinth_api::field::{self, Itself, Place};
 pub const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
 /// core/v1 PersistentVolumeClaim.
-pub const PERSISTENT_VOLUME_CLAIM: &[Check] = &[By(|claim, _, faults| {
+pub const PERSISTENT_VOLUME_CLAIM: &[Check] = &[By(|claim, _, errors| {
     let nothing = Value::object();
-    spec(at(claim, "spec").unwrap_or(&nothing), format_args!("spec."), faults);
+    spec(at(claim, "spec").unwrap_or(&nothing), format_args!("spec."), errors);
 })];
 
 const SPEC: &[Check] = &[
@@ -22,64 +22,64 @@ const SPEC: &[Check] = &[
     Selector("selector"),
     By(access_modes),
     By(storage_request),
-    Text("storageClassName", names::dns1123_subdomain_faults),
+    Text("storageClassName", names::dns1123_subdomain_errors),
     Enum("volumeMode", &["Block", "Filesystem"]),
-    By(|claim, path, faults| data_source(claim, "dataSource", path, faults)),
-    By(|claim, path, faults| data_source(claim, "dataSourceRef", path, faults)),
+    By(|claim, path, errors| data_source(claim, "dataSource", path, errors)),
+    By(|claim, path, errors| data_source(claim, "dataSourceRef", path, errors)),
     By(sources_agree),
-    Text("volumeAttributesClassName", names::dns1123_subdomain_faults),
+    Text("volumeAttributesClassName", names::dns1123_subdomain_errors),
 ];
 
 /// The spec of a claim; `path` ends in a dot.
-pub fn spec(claim: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
-    validate(SPEC, claim, path, faults);
+pub fn spec(claim: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+    validate(SPEC, claim, path, errors);
 }
 
 /// The modes of a claim or a volume.
-pub fn access_modes(object: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+pub fn access_modes(object: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let path = format_args!("{path}accessModes");
     let modes: Vec<&str> = list(object, "accessModes").iter().filter_map(Value::as_str).collect();
     for mode in modes.iter().filter(|mode| !ACCESS_MODES.contains(mode)) {
-        faults.push(field::not_supported(path, *mode, ACCESS_MODES));
+        errors.push(field::not_supported(path, *mode, ACCESS_MODES));
     }
     let others = modes.iter().any(|mode| *mode != "ReadWriteOncePod" && ACCESS_MODES.contains(mode));
     if others && modes.contains(&"ReadWriteOncePod") {
-        faults.push(field::forbidden(path, "may not use ReadWriteOncePod with other access modes"));
+        errors.push(field::forbidden(path, "may not use ReadWriteOncePod with other access modes"));
     }
 }
 
 /// Upstream names the field as it is kept in memory.
-fn storage_request(claim: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn storage_request(claim: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let here = format_args!("{path}resources[storage]");
     match at(claim, "resources.requests.storage").and_then(Value::as_str) {
-        None => faults.push(field::required(here, "")),
+        None => errors.push(field::required(here, "")),
         Some(shown) if Quantity::parse(shown).is_ok_and(|amount| amount.sign() <= 0) => {
-            faults.push(field::invalid(here, shown, "must be greater than zero"));
+            errors.push(field::invalid(here, shown, "must be greater than zero"));
         }
         Some(_) => {}
     }
 }
 
-fn data_source(claim: &Value, key: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn data_source(claim: &Value, key: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     let Some(source) = at(claim, key) else { return };
     let here = format_args!("{path}{key}");
     let (group, kind) = (text(source, "apiGroup"), text(source, "kind"));
-    validate(&[Need("name", ""), Need("kind", "")], source, format_args!("{here}."), faults);
+    validate(&[Need("name", ""), Need("kind", "")], source, format_args!("{here}."), errors);
     if group.is_empty() {
         if kind != "PersistentVolumeClaim" {
             let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-            faults.push(field::invalid(here, kind, why));
+            errors.push(field::invalid(here, kind, why));
         }
     } else {
-        rule(format_args!("{here}.apiGroup"), group, names::dns1123_subdomain_faults, faults);
+        rule(format_args!("{here}.apiGroup"), group, names::dns1123_subdomain_errors, errors);
     }
     let namespace = text(source, "namespace");
     if key == "dataSourceRef" && !namespace.is_empty() {
-        rule(format_args!("{here}.namespace"), namespace, names::dns1123_label_faults, faults);
+        rule(format_args!("{here}.namespace"), namespace, names::dns1123_label_errors, errors);
     }
 }
 
-fn sources_agree(claim: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn sources_agree(claim: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let (Some(source), Some(reference)) = (at(claim, "dataSource"), at(claim, "dataSourceRef")) else {
         return;
     };
@@ -90,5 +90,5 @@ fn sources_agree(claim: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         true => "must match dataSourceRef",
     };
     // Upstream shows the path where it means the value.
-    faults.push(field::invalid_shown(Itself(path), &format!("\"{path}dataSource\""), why));
+    errors.push(field::invalid_shown(Itself(path), &format!("\"{path}dataSource\""), why));
 }

@@ -12,21 +12,21 @@ use plinth_api::field::{self, Place};
 
 /// resource.k8s.io/v1 ResourceClaim.
 pub const RESOURCE_CLAIM: &[Check] =
-    &[By(|claim, _, faults| claim_spec(claim, format_args!("spec."), faults))];
+    &[By(|claim, _, errors| claim_spec(claim, format_args!("spec."), errors))];
 /// resource.k8s.io/v1 ResourceClaimTemplate.
 pub const RESOURCE_CLAIM_TEMPLATE: &[Check] = &[
     Labels("spec.metadata.labels"),
-    By(|template, _, faults| {
+    By(|template, _, errors| {
         let nothing = Value::object();
-        claim_spec(at(template, "spec").unwrap_or(&nothing), format_args!("spec.spec."), faults);
+        claim_spec(at(template, "spec").unwrap_or(&nothing), format_args!("spec.spec."), errors);
     }),
 ];
 /// resource.k8s.io/v1 DeviceClass.
 pub const DEVICE_CLASS: &[Check] = &[
-    By(|class, _, faults| selectors(class, "spec.selectors", format_args!("spec.selectors"), faults)),
-    By(|class, _, faults| {
+    By(|class, _, errors| selectors(class, "spec.selectors", format_args!("spec.selectors"), errors)),
+    By(|class, _, errors| {
         for (i, config) in list(class, "spec.config").iter().enumerate() {
-            opaque(config, format_args!("spec.config[{i}]"), faults);
+            opaque(config, format_args!("spec.config[{i}]"), errors);
         }
     }),
 ];
@@ -92,113 +92,113 @@ const MOST_REQUESTS: usize = 32;
 const MOST_ALTERNATIVES: usize = 8;
 
 /// The spec of a claim; `path` ends in a dot.
-fn claim_spec(claim: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn claim_spec(claim: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let requests = list(claim, "spec.devices.requests");
     let here = format_args!("{path}devices.requests");
     if requests.len() > MOST_REQUESTS {
-        faults.push(field::too_many(here, requests.len(), MOST_REQUESTS));
+        errors.push(field::too_many(here, requests.len(), MOST_REQUESTS));
     }
     let mut known: HashSet<String> = HashSet::new();
     for (i, wanted) in requests.iter().enumerate() {
-        request(wanted, format_args!("{here}[{i}]"), &mut known, faults);
+        request(wanted, format_args!("{here}[{i}]"), &mut known, errors);
     }
     for (i, constraint) in list(claim, "spec.devices.constraints").iter().enumerate() {
         let here = format_args!("{path}devices.constraints[{i}]");
-        named_requests(constraint, &known, here, faults);
+        named_requests(constraint, &known, here, errors);
         let keys = ["matchAttribute", "distinctAttribute"];
         // Of none upstream says the same as of several.
         const WHY: &str = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set";
         match keys.iter().filter(|key| at(constraint, key).is_some()).count() {
-            0 => faults.push(field::required(here, WHY)),
+            0 => errors.push(field::required(here, WHY)),
             1 => {}
-            _ => faults.push(field::invalid(here, constraint.clone(), WHY)),
+            _ => errors.push(field::invalid(here, constraint.clone(), WHY)),
         }
         for key in keys {
             if let Some(name) = at(constraint, key).and_then(Value::as_str) {
-                attribute_name(name, true, format_args!("{here}.{key}"), faults);
+                attribute_name(name, true, format_args!("{here}.{key}"), errors);
             }
         }
     }
     for (i, config) in list(claim, "spec.devices.config").iter().enumerate() {
         let here = format_args!("{path}devices.config[{i}]");
-        named_requests(config, &known, here, faults);
-        opaque(config, here, faults);
+        named_requests(config, &known, here, errors);
+        opaque(config, here, errors);
     }
 }
 
-fn request(wanted: &Value, path: Place<'_>, known: &mut HashSet<String>, faults: &mut Vec<Cause>) {
+fn request(wanted: &Value, path: Place<'_>, known: &mut HashSet<String>, errors: &mut Vec<Cause>) {
     let name = text(wanted, "name");
-    rule(format_args!("{path}.name"), name, names::dns1123_label_faults, faults);
+    rule(format_args!("{path}.name"), name, names::dns1123_label_errors, errors);
     if !known.insert(name.to_owned()) {
-        faults.push(field::duplicate(path, name));
+        errors.push(field::duplicate(path, name));
     }
     let alternatives = list(wanted, "firstAvailable");
     match (at(wanted, "exactly"), alternatives.is_empty()) {
         (None, true) => {
             let why = "exactly one of `exactly` or `firstAvailable` is required";
-            faults.push(field::required(path, why));
+            errors.push(field::required(path, why));
         }
         (Some(_), false) => {
             let why = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
-            faults.push(field::invalid(path, Value::Null, why));
+            errors.push(field::invalid(path, Value::Null, why));
         }
         _ => {}
     }
     if let Some(exactly) = at(wanted, "exactly") {
-        one_request(exactly, format_args!("{path}.exactly"), faults);
+        one_request(exactly, format_args!("{path}.exactly"), errors);
     }
     if alternatives.len() > MOST_ALTERNATIVES {
         let here = format_args!("{path}.firstAvailable");
-        faults.push(field::too_many(here, alternatives.len(), MOST_ALTERNATIVES));
+        errors.push(field::too_many(here, alternatives.len(), MOST_ALTERNATIVES));
     }
     for (j, alternative) in alternatives.iter().enumerate() {
         let here = format_args!("{path}.firstAvailable[{j}]");
         let inner = text(alternative, "name");
-        rule(format_args!("{here}.name"), inner, names::dns1123_label_faults, faults);
+        rule(format_args!("{here}.name"), inner, names::dns1123_label_errors, errors);
         if !known.insert(format!("{name}/{inner}")) {
-            faults.push(field::duplicate(here, inner));
+            errors.push(field::duplicate(here, inner));
         }
-        one_request(alternative, here, faults);
+        one_request(alternative, here, errors);
     }
 }
 
-fn one_request(wanted: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn one_request(wanted: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     validate(
-        &[Name("deviceClassName", names::dns1123_subdomain_faults)],
+        &[Name("deviceClassName", names::dns1123_subdomain_errors)],
         wanted,
         format_args!("{path}."),
-        faults,
+        errors,
     );
-    selectors(wanted, "selectors", format_args!("{path}.selectors"), faults);
-    validate(&[Each("tolerations", TOLERATION)], wanted, format_args!("{path}."), faults);
+    selectors(wanted, "selectors", format_args!("{path}.selectors"), errors);
+    validate(&[Each("tolerations", TOLERATION)], wanted, format_args!("{path}."), errors);
     let count = int(wanted, "count").unwrap_or(0);
     let here = format_args!("{path}.count");
     match text(wanted, "allocationMode") {
         "All" if count != 0 => {
             let why = "must not be specified when allocationMode is 'All'";
-            faults.push(field::invalid(here, count, why));
+            errors.push(field::invalid(here, count, why));
         }
         "ExactCount" if count <= 0 => {
-            faults.push(field::invalid(here, count, "must be greater than zero"));
+            errors.push(field::invalid(here, count, "must be greater than zero"));
         }
         "All" | "ExactCount" => {}
-        other => faults.push(field::not_supported(format_args!("{path}.allocationMode"), other, MODES)),
+        other => errors.push(field::not_supported(format_args!("{path}.allocationMode"), other, MODES)),
     }
 }
 
 /// Which taints of devices a request is fine with.
 const TOLERATION: &[Check] = &[
-    By(|toleration, path, faults| {
+    By(|toleration, path, errors| {
         let (key, value) = (text(toleration, "key"), text(toleration, "value"));
         if !key.is_empty() {
-            rule(format_args!("{path}key"), key, names::qualified_name_faults, faults);
+            rule(format_args!("{path}key"), key, names::qualified_name_errors, errors);
         }
         let here = format_args!("{path}value");
         match text(toleration, "operator") {
             "Exists" if !value.is_empty() => {
-                faults.push(field::invalid(here, value, "must be empty for operator `Exists`"));
+                errors.push(field::invalid(here, value, "must be empty for operator `Exists`"));
             }
-            "Equal" => rule(here, value, names::label_value_faults, faults),
+            "Equal" => rule(here, value, names::label_value_errors, errors),
             _ => {}
         }
     }),
@@ -206,49 +206,49 @@ const TOLERATION: &[Check] = &[
     OneOf("effect", &["NoExecute", "NoSchedule", "None"]),
 ];
 
-fn selectors(holder: &Value, key: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn selectors(holder: &Value, key: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     for (i, selector) in list(holder, key).iter().enumerate() {
         if at(selector, "cel").is_none() {
-            faults.push(field::required(format_args!("{path}[{i}].cel"), ""));
+            errors.push(field::required(format_args!("{path}[{i}].cel"), ""));
         }
     }
 }
 
-fn opaque(config: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn opaque(config: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let Some(opaque) = at(config, "opaque") else {
-        faults.push(field::required(format_args!("{path}.opaque"), ""));
+        errors.push(field::required(format_args!("{path}.opaque"), ""));
         return;
     };
-    driver_name(text(opaque, "driver"), format_args!("{path}.opaque.driver"), faults);
+    driver_name(text(opaque, "driver"), format_args!("{path}.opaque.driver"), errors);
     if at(opaque, "parameters").is_none() {
-        faults.push(field::required(format_args!("{path}.opaque.parameters"), ""));
+        errors.push(field::required(format_args!("{path}.opaque.parameters"), ""));
     }
 }
 
-fn named_requests(holder: &Value, known: &HashSet<String>, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn named_requests(holder: &Value, known: &HashSet<String>, path: Place<'_>, errors: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, name) in texts(holder, "requests").iter().enumerate() {
         let here = format_args!("{path}.requests[{i}]");
         for part in name.splitn(2, '/') {
-            rule(here, part, names::dns1123_label_faults, faults);
+            rule(here, part, names::dns1123_label_errors, errors);
         }
         if !known.contains(*name) {
             let why = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
-            faults.push(field::invalid(here, *name, why));
+            errors.push(field::invalid(here, *name, why));
         }
         if !seen.insert(*name) {
-            faults.push(field::duplicate(here, *name));
+            errors.push(field::duplicate(here, *name));
         }
     }
 }
 
 /// The name of an attribute: a C identifier, after a domain and a slash where it is not the driver's own.
-fn attribute_name(name: &str, qualified: bool, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn attribute_name(name: &str, qualified: bool, path: Place<'_>, errors: &mut Vec<Cause>) {
     const LONGEST_DOMAIN: usize = 63;
     const LONGEST_NAME: usize = 32;
     const IDENTIFIER: &str = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
     if name.is_empty() {
-        faults.push(field::required(path, "name required"));
+        errors.push(field::required(path, "name required"));
         return;
     }
     let (domain, own) = match name.split_once('/') {
@@ -258,62 +258,62 @@ fn attribute_name(name: &str, qualified: bool, path: Place<'_>, faults: &mut Vec
     match domain {
         None if qualified => {
             let why = "a fully qualified name must be a domain and a name separated by a slash";
-            faults.push(field::invalid(path, name, why));
+            errors.push(field::invalid(path, name, why));
         }
-        Some("") => faults.push(field::required(path, "the domain must not be empty")),
+        Some("") => errors.push(field::required(path, "the domain must not be empty")),
         Some(domain) => {
             if domain.len() > LONGEST_DOMAIN {
-                faults.push(field::too_long(path, LONGEST_DOMAIN));
+                errors.push(field::too_long(path, LONGEST_DOMAIN));
             }
-            rule(path, domain, names::dns1123_subdomain_faults, faults);
+            rule(path, domain, names::dns1123_subdomain_errors, errors);
         }
         None => {}
     }
     if own.is_empty() {
-        faults.push(field::required(path, "the name must not be empty"));
+        errors.push(field::required(path, "the name must not be empty"));
         return;
     }
     if own.len() > LONGEST_NAME {
-        faults.push(field::too_long(path, LONGEST_NAME));
+        errors.push(field::too_long(path, LONGEST_NAME));
     }
     let starts = own.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     if !starts || !own.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-        faults.push(field::invalid(path, own, IDENTIFIER));
+        errors.push(field::invalid(path, own, IDENTIFIER));
     }
 }
 
 /// resource.k8s.io/v1 ResourceSlice.
 pub const RESOURCE_SLICE: &[Check] = &[
     By(where_it_is),
-    By(|slice, _, faults| driver_name(text(slice, "spec.driver"), format_args!("spec.driver"), faults)),
+    By(|slice, _, errors| driver_name(text(slice, "spec.driver"), format_args!("spec.driver"), errors)),
     By(pool),
     Each(
         "spec.devices",
         &[
-            By(|d, p, f| rule(format_args!("{p}name"), text(d, "name"), names::dns1123_label_faults, f)),
+            By(|d, p, f| rule(format_args!("{p}name"), text(d, "name"), names::dns1123_label_errors, f)),
             By(attributes),
         ],
     ),
-    By(|slice, _, faults| {
+    By(|slice, _, errors| {
         let mut seen = HashSet::new();
         for (i, device) in list(slice, "spec.devices").iter().enumerate() {
             let name = text(device, "name");
             if !seen.insert(name) {
-                faults.push(field::duplicate(format_args!("spec.devices[{i}]"), name));
+                errors.push(field::duplicate(format_args!("spec.devices[{i}]"), name));
             }
         }
     }),
 ];
 
-fn where_it_is(slice: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn where_it_is(slice: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     let name = at(slice, "spec.nodeName").and_then(Value::as_str);
     let flag = |key: &str| at(slice, key).and_then(Value::as_bool) == Some(true);
     if let Some(name) = name {
         if name.is_empty() {
             let why = "must be either unset or set to a non-empty string";
-            faults.push(field::invalid("spec.nodeName", name, why));
+            errors.push(field::invalid("spec.nodeName", name, why));
         } else {
-            rule(format_args!("spec.nodeName"), name, names::dns1123_subdomain_faults, faults);
+            rule(format_args!("spec.nodeName"), name, names::dns1123_subdomain_errors, errors);
         }
     }
     let given = [
@@ -325,32 +325,32 @@ fn where_it_is(slice: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     const WHY: &str =
         "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
     match given.iter().filter(|set| **set).count() {
-        0 => faults.push(field::required("spec", WHY)),
+        0 => errors.push(field::required("spec", WHY)),
         1 => {}
         _ => {
             let why = format!("{WHY}, but multiple fields are set");
-            faults.push(field::invalid("spec", Value::Null, &why));
+            errors.push(field::invalid("spec", Value::Null, &why));
         }
     }
 }
 
-fn pool(slice: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn pool(slice: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const LONGEST: usize = 253;
     const PATH: &str = "spec.pool.name";
     let name = text(slice, PATH);
     if name.is_empty() {
-        faults.push(field::required(PATH, ""));
+        errors.push(field::required(PATH, ""));
     } else {
         if name.len() > LONGEST {
-            faults.push(field::too_long(PATH, LONGEST));
+            errors.push(field::too_long(PATH, LONGEST));
         }
         for part in name.split('/') {
-            rule(format_args!("{PATH}"), part, names::dns1123_subdomain_faults, faults);
+            rule(format_args!("{PATH}"), part, names::dns1123_subdomain_errors, errors);
         }
     }
-    validate(&[Positive("spec.pool.resourceSliceCount")], slice, format_args!(""), faults);
+    validate(&[Positive("spec.pool.resourceSliceCount")], slice, format_args!(""), errors);
     if let Some(generation) = int(slice, "spec.pool.generation").filter(|generation| *generation < 0) {
-        faults.push(field::invalid(
+        errors.push(field::invalid(
             "spec.pool.generation",
             generation,
             "must be greater than or equal to zero",
@@ -358,27 +358,27 @@ fn pool(slice: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     }
 }
 
-fn attributes(device: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn attributes(device: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const LONGEST: usize = 64;
     const SEMVER: &str = "must be a string compatible with semver.org spec 2.0.0";
     const PATTERN: &str = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$";
     let all = at(device, "attributes").and_then(Value::as_object);
     for (name, attribute) in all.into_iter().flat_map(Map::iter) {
         let here = format_args!("{path}attributes[{name}]");
-        attribute_name(name, false, here, faults);
+        attribute_name(name, false, here, errors);
         let values = ["int", "bool", "string", "version"];
         if values.iter().filter(|key| at(attribute, key).is_some()).count() != 1 {
-            faults.push(field::invalid(here, attribute.clone(), "exactly one value must be specified"));
+            errors.push(field::invalid(here, attribute.clone(), "exactly one value must be specified"));
         }
         for key in ["string", "version"] {
             let given = at(attribute, key).and_then(Value::as_str).unwrap_or_default();
             if given.len() > LONGEST {
-                faults.push(field::too_long(format_args!("{here}.{key}"), LONGEST));
+                errors.push(field::too_long(format_args!("{here}.{key}"), LONGEST));
             }
         }
         if let Some(version) = at(attribute, "version").and_then(Value::as_str) {
             if !plinth_codec::regexp::is_match(PATTERN, version) {
-                faults.push(field::invalid(format_args!("{here}.version"), version, SEMVER));
+                errors.push(field::invalid(format_args!("{here}.version"), version, SEMVER));
             }
         }
     }
@@ -387,7 +387,7 @@ fn attributes(device: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
 /// A slice stays of its driver, its pool and its node.
 pub fn slice_update(new: &Value, old: &Value) -> Vec<Cause> {
     const FIXED: &[&str] = &["spec.driver", "spec.pool.name", "spec.nodeName"];
-    let mut faults = Vec::new();
-    super::update::immutable(FIXED, new, old, &mut faults);
-    faults
+    let mut errors = Vec::new();
+    super::update::immutable(FIXED, new, old, &mut errors);
+    errors
 }

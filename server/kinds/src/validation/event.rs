@@ -26,7 +26,7 @@ const EVENTS: Face = Face { about: "regarding", controller: "reportingController
 
 /// What holds in both faces: an event without a time is of the old kind, which says less.
 fn common(event: &Value, face: &Face) -> Vec<Cause> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let (own, about) = (text(event, "metadata.namespace"), text(event, &format!("{}.namespace", face.about)));
     let is_old = text(event, "eventTime").is_empty();
     let fits = match (about, is_old) {
@@ -36,29 +36,29 @@ fn common(event: &Value, face: &Face) -> Vec<Cause> {
         (_, false) => true,
     };
     if !fits {
-        faults.push(field::invalid("involvedObject.namespace", about, "does not match event.namespace"));
+        errors.push(field::invalid("involvedObject.namespace", about, "does not match event.namespace"));
     }
     if is_old {
-        return faults;
+        return errors;
     }
     let controller = text(event, face.controller);
     if controller.is_empty() {
-        faults.push(field::required(face.controller, ""));
+        errors.push(field::required(face.controller, ""));
     }
-    let bad = names::qualified_name_faults(controller);
-    faults.extend(bad.iter().map(|why| field::invalid(face.controller, controller, why)));
+    let bad = names::qualified_name_errors(controller);
+    errors.extend(bad.iter().map(|why| field::invalid(face.controller, controller, why)));
     for key in ["reportingInstance", "action", "reason"] {
         let given = text(event, key);
         if given.is_empty() {
-            faults.push(field::required(key, ""));
+            errors.push(field::required(key, ""));
         } else if given.len() > NAME_MAX {
-            faults.push(field::invalid(key, "", &format!("can have at most {NAME_MAX} characters")));
+            errors.push(field::invalid(key, "", &format!("can have at most {NAME_MAX} characters")));
         }
     }
     if text(event, face.note).len() > NOTE_MAX {
-        faults.push(field::invalid("message", "", &format!("can have at most {NOTE_MAX} characters")));
+        errors.push(field::invalid("message", "", &format!("can have at most {NOTE_MAX} characters")));
     }
-    faults
+    errors
 }
 
 /// core/v1.
@@ -68,21 +68,21 @@ pub fn validate_core(event: &Value) -> Vec<Cause> {
 
 /// events.k8s.io/v1: nothing of the old kind.
 pub fn validate(event: &Value) -> Vec<Cause> {
-    let mut faults = common(event, &EVENTS);
+    let mut errors = common(event, &EVENTS);
     if let Some(series) = at(event, "series") {
         if at(series, "count").and_then(Value::as_int).unwrap_or(0) < 2 {
-            faults.push(field::invalid("series.count", "", "should be at least 2"));
+            errors.push(field::invalid("series.count", "", "should be at least 2"));
         }
         if text(series, "lastObservedTime").is_empty() {
-            faults.push(field::required("series.lastObservedTime", ""));
+            errors.push(field::required("series.lastObservedTime", ""));
         }
     }
     if text(event, "eventTime").is_empty() {
-        faults.push(field::required("eventTime", ""));
+        errors.push(field::required("eventTime", ""));
     }
     let kind = text(event, "type");
     if !matches!(kind, "Normal" | "Warning") {
-        faults.push(field::invalid("type", "", &format!("has invalid value: {kind}")));
+        errors.push(field::invalid("type", "", &format!("has invalid value: {kind}")));
     }
     let old = [
         ("deprecatedFirstTimestamp", "firstTimestamp"),
@@ -97,24 +97,24 @@ pub fn validate(event: &Value) -> Vec<Cause> {
         other => other.is_some(),
     };
     for (_, shown) in old.iter().filter(|(key, _)| is_set(key)) {
-        faults.push(field::invalid(*shown, "", "needs to be unset"));
+        errors.push(field::invalid(*shown, "", "needs to be unset"));
     }
-    faults
+    errors
 }
 
 /// events.k8s.io/v1: only a series goes on.
 pub fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     const FIXED: &[&str] =
         &["reason", "type", "eventTime", "action", "related", "reportingController", "reportingInstance"];
-    let mut faults = Vec::new();
-    immutable(FIXED, new, old, &mut faults);
+    let mut errors = Vec::new();
+    immutable(FIXED, new, old, &mut errors);
     for (key, shown) in [("regarding", "involvedObject"), ("note", "message")] {
         if at(new, key) != at(old, key) {
             let value = at(new, key).cloned().unwrap_or_default();
-            faults.push(field::invalid(shown, value, "field is immutable"));
+            errors.push(field::invalid(shown, value, "field is immutable"));
         }
     }
-    faults
+    errors
 }
 
 #[cfg(test)]
@@ -125,9 +125,9 @@ mod tests {
     const WHOLE: &str = r#"{"metadata":{"namespace":"n"},"regarding":{"namespace":"n"},"eventTime":"2026-01-01T00:00:00Z","reportingController":"x.io/c","reportingInstance":"i","action":"a","reason":"r","type":"Normal"}"#;
 
     #[test]
-    fn events_and_their_faults() {
+    fn events_and_their_errors() {
         type Rule = fn(&Value) -> Vec<Cause>;
-        // rule, event, paths of the faults
+        // rule, event, paths of the errors
         let rows: [(Rule, &str, &[&str]); 7] = [
             (validate_core, r#"{"metadata":{"namespace":"n"},"involvedObject":{"namespace":"n"}}"#, &[]),
             (
@@ -154,8 +154,8 @@ mod tests {
             ),
         ];
         for (rule, event, paths) in rows {
-            let faults = rule(&json::parse(event.as_bytes()).unwrap());
-            let found: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+            let errors = rule(&json::parse(event.as_bytes()).unwrap());
+            let found: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
             assert_eq!(found, paths, "{event}");
         }
     }

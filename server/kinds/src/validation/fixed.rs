@@ -102,43 +102,43 @@ fn same_lists_but(new: &Value, old: &Value, may: &dyn Fn(&str, &Value, &Value) -
 
 /// A pod: images, a shorter deadline, more tolerations, fewer scheduling gates; and while it has gates, where it may run.
 pub fn pod(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for part in ["containers", "initContainers"] {
         let path = format!("spec.{part}");
         if list(new, &path).len() != list(old, &path).len() {
-            faults.push(field::forbidden(path, "pod updates may not add or remove containers"));
-            return faults;
+            errors.push(field::forbidden(path, "pod updates may not add or remove containers"));
+            return errors;
         }
         for (i, container) in list(new, &path).iter().enumerate() {
             if text(container, "image").is_empty() {
-                faults.push(field::required(format_args!("{path}[{i}].image"), ""));
+                errors.push(field::required(format_args!("{path}[{i}].image"), ""));
             }
         }
     }
-    fixed_annotations(new, old, &mut faults);
+    fixed_annotations(new, old, &mut errors);
     // Nearly every change of a pod is none of its spec, or one of images, which may change.
     if differ_in_images(new, old, &|_| true) {
-        return faults;
+        return errors;
     }
-    if deadline(new, old, &mut faults) {
-        return faults;
+    if deadline(new, old, &mut errors) {
+        return errors;
     }
-    tolerations(list(new, "spec.tolerations"), list(old, "spec.tolerations"), &mut faults);
+    tolerations(list(new, "spec.tolerations"), list(old, "spec.tolerations"), &mut errors);
     let before: HashSet<&str> =
         list(old, "spec.schedulingGates").iter().map(|gate| text(gate, "name")).collect();
     let gates = list(new, "spec.schedulingGates").iter().map(|gate| text(gate, "name"));
     for (i, gate) in gates.enumerate().filter(|(_, gate)| !before.contains(gate)) {
         let why = format!("only deletion is allowed, but found new scheduling gate '{gate}'");
-        faults.push(field::forbidden(format_args!("spec.schedulingGates[{i}].name"), &why));
+        errors.push(field::forbidden(format_args!("spec.schedulingGates[{i}].name"), &why));
     }
-    if !same(Some(&allowed(new, old, !before.is_empty(), &mut faults)), old.get("spec")) {
-        faults.push(field::forbidden("spec", POD));
+    if !same(Some(&allowed(new, old, !before.is_empty(), &mut errors)), old.get("spec")) {
+        errors.push(field::forbidden("spec", POD));
     }
-    faults
+    errors
 }
 
 /// Annotations that stay what they were at birth.
-fn fixed_annotations(new: &Value, old: &Value, faults: &mut Vec<Cause>) {
+fn fixed_annotations(new: &Value, old: &Value, errors: &mut Vec<Cause>) {
     const FIXED: [(fn(&str) -> bool, &str); 2] = [
         (|key| key.starts_with(APP_ARMOR), "AppArmor annotations"),
         (|key| key == MIRROR, "mirror pod annotation"),
@@ -150,7 +150,7 @@ fn fixed_annotations(new: &Value, old: &Value, faults: &mut Vec<Cause>) {
     let value_of = |annotations: Option<&Map>, key: &str| annotations.and_then(|all| all.get(key)).cloned();
     let fixed = |key: &str| FIXED.into_iter().find(|(is_it, _)| is_it(key)).map(|(_, what)| what);
     let mut refuse = |key: &str, why: String| {
-        faults.push(field::forbidden(format!("metadata.annotations[{key}]"), &why));
+        errors.push(field::forbidden(format!("metadata.annotations[{key}]"), &why));
     };
     for (key, value) in old.into_iter().flat_map(Map::iter) {
         let Some(what) = fixed(key) else { continue };
@@ -167,7 +167,7 @@ fn fixed_annotations(new: &Value, old: &Value, faults: &mut Vec<Cause>) {
 }
 
 /// The new spec with what may have changed put back.
-fn allowed(new: &Value, old: &Value, gated: bool, faults: &mut Vec<Cause>) -> Value {
+fn allowed(new: &Value, old: &Value, gated: bool, errors: &mut Vec<Cause>) -> Value {
     // The spec alone: what owns the fields is as much again.
     let mut munged = Value::object();
     if let (Some(munged), Some(spec)) = (munged.as_object_mut(), new.get("spec")) {
@@ -194,9 +194,9 @@ fn allowed(new: &Value, old: &Value, gated: bool, faults: &mut Vec<Cause>) -> Va
         if before.iter().any(|(key, value)| now.get(key) != Some(value)) {
             let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
             let shown = at(new, "spec.nodeSelector").cloned().unwrap_or_default();
-            faults.push(field::invalid("spec.nodeSelector", shown, why));
+            errors.push(field::invalid("spec.nodeSelector", shown, why));
         }
-        node_affinity(new, old, faults);
+        node_affinity(new, old, errors);
         take(&mut munged, old, &["spec", "nodeSelector"]);
         take(&mut munged, old, &["spec", "affinity", "nodeAffinity"]);
     }
@@ -204,14 +204,14 @@ fn allowed(new: &Value, old: &Value, gated: bool, faults: &mut Vec<Cause>) -> Va
 }
 
 /// What a waiting pod wants of nodes can become more, never less or something else.
-fn node_affinity(new: &Value, old: &Value, faults: &mut Vec<Cause>) {
+fn node_affinity(new: &Value, old: &Value, errors: &mut Vec<Cause>) {
     const PATH: &str =
         "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
     let (now, before) = (list(new, PATH), list(old, PATH));
     if !before.is_empty() && now.len() != before.len() {
         let why = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
         let shown = at(new, PATH).cloned().unwrap_or_default();
-        faults.push(field::invalid(PATH, shown, why));
+        errors.push(field::invalid(PATH, shown, why));
         return;
     }
     let only_adds = |now: &Value, before: &Value| {
@@ -226,25 +226,25 @@ fn node_affinity(new: &Value, old: &Value, faults: &mut Vec<Cause>) {
         now.iter().zip(before).enumerate().filter(|(_, (now, before))| !only_adds(now, before))
     {
         let why = "only additions are allowed (no mutations or deletions)";
-        faults.push(field::invalid(format_args!("{PATH}[{i}]"), now.clone(), why));
+        errors.push(field::invalid(format_args!("{PATH}[{i}]"), now.clone(), why));
     }
 }
 
 /// A deadline can be set, and moved nearer; true when nothing else need be looked at.
-fn deadline(new: &Value, old: &Value, faults: &mut Vec<Cause>) -> bool {
+fn deadline(new: &Value, old: &Value, errors: &mut Vec<Cause>) -> bool {
     const PATH: &str = "spec.activeDeadlineSeconds";
     let seconds = |pod: &Value| at(pod, PATH).and_then(Value::as_int);
     match (seconds(new), seconds(old)) {
         (Some(now), _) if !(0..=i64::from(i32::MAX)).contains(&now) => {
-            faults.push(field::invalid(PATH, now, "must be between 0 and 2147483647, inclusive"));
+            errors.push(field::invalid(PATH, now, "must be between 0 and 2147483647, inclusive"));
             true
         }
         (Some(now), Some(before)) if before < now => {
-            faults.push(field::invalid(PATH, now, "must be less than or equal to previous value"));
+            errors.push(field::invalid(PATH, now, "must be less than or equal to previous value"));
             true
         }
         (None, Some(_)) => {
-            faults.push(field::invalid(
+            errors.push(field::invalid(
                 PATH,
                 Value::Null,
                 "must not update from a positive integer to nil value",
@@ -256,20 +256,20 @@ fn deadline(new: &Value, old: &Value, faults: &mut Vec<Cause>) -> bool {
 }
 
 /// Tolerations can be added; of those that are there only the seconds can change.
-fn tolerations<'a>(new: &'a [Value], old: &'a [Value], faults: &mut Vec<Cause>) {
+fn tolerations<'a>(new: &'a [Value], old: &'a [Value], errors: &mut Vec<Cause>) {
     let without_seconds =
         |toleration: &'a Value| ["key", "operator", "value", "effect"].map(|key| text(toleration, key));
     let kept: HashSet<[&str; 4]> = new.iter().map(without_seconds).collect();
     if old.iter().any(|before| !kept.contains(&without_seconds(before))) {
         let why = "existing toleration can not be modified except its tolerationSeconds";
-        faults.push(field::forbidden("spec.tolerations", why));
+        errors.push(field::forbidden("spec.tolerations", why));
     }
 }
 
 /// A claim: its volume is named once; when it is bound, its size and its attributes class can change.
 pub fn claim(new: &Value, old: &Value) -> Vec<Cause> {
     const SIZE: &str = "spec.resources.requests.storage";
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let mut munged = new.clone();
     if text(old, "spec.volumeName").is_empty() {
         take(&mut munged, old, &["spec", "volumeName"]);
@@ -280,22 +280,22 @@ pub fn claim(new: &Value, old: &Value) -> Vec<Cause> {
         take(&mut munged, old, &["spec", "volumeAttributesClassName"]);
     }
     if !same(munged.get("spec"), old.get("spec")) {
-        faults.push(field::forbidden("spec", CLAIM));
+        errors.push(field::forbidden("spec", CLAIM));
     }
     let amount = |claim: &Value, path: &str| Quantity::parse(text(claim, path)).unwrap_or(Quantity::ZERO);
     if amount(new, SIZE) < amount(old, SIZE) && amount(new, SIZE) <= amount(old, "status.capacity.storage") {
-        faults.push(field::forbidden(SIZE, "field can not be less than status.capacity"));
+        errors.push(field::forbidden(SIZE, "field can not be less than status.capacity"));
     }
     if at(new, "spec.volumeMode") != at(old, "spec.volumeMode") {
         let shown = at(new, "spec.volumeMode").cloned().unwrap_or_default();
-        faults.push(field::invalid("volumeMode", shown, "field is immutable"));
+        errors.push(field::invalid("volumeMode", shown, "field is immutable"));
     }
-    faults
+    errors
 }
 
 /// A volume: where it is and what it looks like are fixed.
 pub fn volume(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let source = |volume: &Value| {
         let mut source = volume.get("spec").cloned().unwrap_or_default();
         if let Some(object) = source.as_object_mut() {
@@ -309,18 +309,18 @@ pub fn volume(new: &Value, old: &Value) -> Vec<Cause> {
     }
     if !same(Some(&now), Some(&before)) {
         let why = "spec.persistentvolumesource is immutable after creation\n";
-        faults.push(field::forbidden("spec.persistentvolumesource", why));
+        errors.push(field::forbidden("spec.persistentvolumesource", why));
     }
     if at(new, "spec.volumeMode") != at(old, "spec.volumeMode") {
         let shown = at(new, "spec.volumeMode").cloned().unwrap_or_default();
-        faults.push(field::invalid("volumeMode", shown, "field is immutable"));
+        errors.push(field::invalid("volumeMode", shown, "field is immutable"));
     }
     let affinity = |volume| at(volume, "spec.nodeAffinity");
     if affinity(old).is_some() && !same(affinity(new), affinity(old)) {
         let why = "field is immutable, except for updating from beta label to GA";
-        faults.push(field::invalid("nodeAffinity", affinity(new).cloned().unwrap_or_default(), why));
+        errors.push(field::invalid("nodeAffinity", affinity(new).cloned().unwrap_or_default(), why));
     }
-    faults
+    errors
 }
 
 /// A StatefulSet: what its pods are, how many and how they are replaced.
@@ -354,20 +354,20 @@ pub fn job(new: &Value, old: &Value) -> Vec<Cause> {
         "spec.managedBy",
         "spec.successPolicy",
     ];
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let count = |job: &Value, key: &str| at(job, &format!("spec.{key}")).and_then(Value::as_int);
     let completions = count(new, "completions");
     if completions != count(old, "completions") {
         let indexed = text(new, "spec.completionMode") == "Indexed";
         let shown = completions.map_or(Value::Null, Value::from);
         if !indexed || completions.is_none() || count(old, "completions").is_none() {
-            faults.push(field::invalid("spec.completions", shown, "field is immutable"));
+            errors.push(field::invalid("spec.completions", shown, "field is immutable"));
         } else if completions != count(new, "parallelism") {
             let why = "can only be modified in tandem with spec.parallelism";
-            faults.push(field::invalid("spec.completions", shown, why));
+            errors.push(field::invalid("spec.completions", shown, why));
         }
     }
-    immutable(&["spec.selector"], new, old, &mut faults);
+    immutable(&["spec.selector"], new, old, &mut errors);
     let suspended = |job: &Value| at(job, "spec.suspend").and_then(Value::as_bool) == Some(true);
     let mut template = new.clone();
     if suspended(old) && at(old, "status.startTime").is_none() {
@@ -394,26 +394,26 @@ pub fn job(new: &Value, old: &Value) -> Vec<Cause> {
     }
     if !same(at(&template, "spec.template"), at(old, "spec.template")) {
         let shown = at(new, "spec.template").cloned().unwrap_or_default();
-        faults.push(field::invalid("spec.template", shown, "field is immutable"));
+        errors.push(field::invalid("spec.template", shown, "field is immutable"));
     }
-    immutable(FIXED, new, old, &mut faults);
-    faults
+    immutable(FIXED, new, old, &mut errors);
+    errors
 }
 
 /// A node: its pod network and its provider's name for it are given once.
 pub fn node(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let before = list(old, "spec.podCIDRs");
     if !before.is_empty() && list(new, "spec.podCIDRs") != before {
         let why = "node updates may not change podCIDR except from \"\" to valid";
-        faults.push(field::forbidden("spec.podCIDRs", why));
+        errors.push(field::forbidden("spec.podCIDRs", why));
     }
     let before = text(old, "spec.providerID");
     if !before.is_empty() && text(new, "spec.providerID") != before {
         let why = "node updates may not change providerID except from \"\" to valid";
-        faults.push(field::forbidden("spec.providerID", why));
+        errors.push(field::forbidden("spec.providerID", why));
     }
-    faults
+    errors
 }
 
 #[cfg(test)]
@@ -423,7 +423,7 @@ mod tests {
 
     type Rule = fn(&Value, &Value) -> Vec<Cause>;
 
-    /// Rule, old, new, paths of the faults.
+    /// Rule, old, new, paths of the errors.
     const ROWS: &[(Rule, &str, &str, &[&str])] = &[
         (
             pod,
@@ -548,8 +548,8 @@ mod tests {
         for (rule, old, new, paths) in ROWS {
             let (old_object, new_object) =
                 (json::parse(old.as_bytes()).unwrap(), json::parse(new.as_bytes()).unwrap());
-            let faults = rule(&new_object, &old_object);
-            let found: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+            let errors = rule(&new_object, &old_object);
+            let found: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
             assert_eq!(found, *paths, "{old} -> {new}");
             assert_eq!(rule(&old_object, &old_object), [], "{old}");
         }

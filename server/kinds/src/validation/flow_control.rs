@@ -17,10 +17,10 @@ const VERBS: &[&str] =
 const RULE: &[Check] = &[
     Need("subjects", "subjects must contain at least one value"),
     Each("subjects", &[By(subject)]),
-    By(|rule, path, faults| {
+    By(|rule, path, errors| {
         if list(rule, "resourceRules").is_empty() && list(rule, "nonResourceRules").is_empty() {
             let why = "at least one of resourceRules and nonResourceRules has to be non-empty";
-            faults.push(field::required(Itself(path), why));
+            errors.push(field::required(Itself(path), why));
         }
     }),
     Each(
@@ -53,11 +53,11 @@ const RULE: &[Check] = &[
     Each("nonResourceRules", &[By(verbs), By(urls)]),
 ];
 
-fn precedence(schema: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn precedence(schema: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.matchingPrecedence";
     const MOST: i64 = 10_000;
     let precedence = int(schema, PATH).unwrap_or(0);
-    let mut refuse = |why: &str| faults.push(field::invalid(PATH, precedence, why));
+    let mut refuse = |why: &str| errors.push(field::invalid(PATH, precedence, why));
     if precedence <= 0 {
         refuse("must be a positive value");
     }
@@ -69,26 +69,26 @@ fn precedence(schema: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     }
 }
 
-fn distinguisher(schema: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn distinguisher(schema: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const KINDS: &[&str] = &["ByNamespace", "ByUser"];
     let Some(method) = at(schema, "spec.distinguisherMethod") else { return };
     let kind = text(method, "type");
     if !KINDS.contains(&kind) {
         // Upstream shows the struct with its Go names.
         let shown = plinth_codec::tree!({ "Type": kind });
-        faults.push(field::not_supported("spec.distinguisherMethod.type", shown, KINDS));
+        errors.push(field::not_supported("spec.distinguisherMethod.type", shown, KINDS));
     }
 }
 
-fn level(schema: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn level(schema: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.priorityLevelConfiguration.name";
     match text(schema, PATH) {
-        "" => faults.push(field::required(PATH, "must reference a priority level")),
-        name => super::rule(format_args!("{PATH}"), name, names::dns1123_subdomain_faults, faults),
+        "" => errors.push(field::required(PATH, "must reference a priority level")),
+        name => super::rule(format_args!("{PATH}"), name, names::dns1123_subdomain_errors, errors),
     }
 }
 
-fn subject(subject: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn subject(subject: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     // Kind, its field, and upstream's order of the fields that it forbids.
     const KINDS: [(&str, &str, [&str; 2]); 3] = [
         ("ServiceAccount", "serviceAccount", ["user", "group"]),
@@ -98,20 +98,20 @@ fn subject(subject: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let given = text(subject, "kind");
     let Some((kind, key, others)) = KINDS.iter().find(|(kind, ..)| *kind == given) else {
         let supported = &["Group", "ServiceAccount", "User"];
-        faults.push(field::not_supported(format_args!("{path}kind"), given, supported));
+        errors.push(field::not_supported(format_args!("{path}kind"), given, supported));
         return;
     };
     match at(subject, key) {
         None => {
             let why = format!("{key} is required when subject kind is '{kind}'");
-            faults.push(field::required(format_args!("{path}{key}"), &why));
+            errors.push(field::required(format_args!("{path}{key}"), &why));
         }
         Some(part) => {
             let here = format_args!("{path}{key}.");
             match (*kind, text(part, "name")) {
-                (_, "") => faults.push(field::required(format_args!("{here}name"), "")),
+                (_, "") => errors.push(field::required(format_args!("{here}name"), "")),
                 ("ServiceAccount", name) if name != "*" => {
-                    super::rule(format_args!("{here}name"), name, names::dns1123_subdomain_faults, faults);
+                    super::rule(format_args!("{here}name"), name, names::dns1123_subdomain_errors, errors);
                 }
                 _ => {}
             }
@@ -119,9 +119,9 @@ fn subject(subject: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
                 match text(part, "namespace") {
                     "" => {
                         let why = "must specify namespace for service account";
-                        faults.push(field::required(format_args!("{here}namespace"), why));
+                        errors.push(field::required(format_args!("{here}namespace"), why));
                     }
-                    _ => validate(&[Name("namespace", names::dns1123_label_faults)], part, here, faults),
+                    _ => validate(&[Name("namespace", names::dns1123_label_errors)], part, here, errors),
                 }
             }
         }
@@ -129,57 +129,57 @@ fn subject(subject: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     for other in others.iter().filter(|other| at(subject, other).is_some()) {
         let of = KINDS.iter().find(|(_, key, _)| key == other).map_or("", |(kind, ..)| kind);
         let why = format!("{other} is forbidden when subject kind is not '{of}'");
-        faults.push(field::forbidden(format_args!("{path}{other}"), &why));
+        errors.push(field::forbidden(format_args!("{path}{other}"), &why));
     }
 }
 
 /// A list that is not empty and holds nothing beside a wildcard.
-fn wildcard(rule: &Value, key: &str, needed: &str, others: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn wildcard(rule: &Value, key: &str, needed: &str, others: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     let given = texts(rule, key);
     if given.is_empty() {
-        faults.push(field::required(format_args!("{path}{key}"), needed));
+        errors.push(field::required(format_args!("{path}{key}"), needed));
     } else if given.len() > 1 && given.contains(&"*") {
         let why = format!("if '*' is present, must not specify other {others}");
-        faults.push(field::invalid(format_args!("{path}{key}"), list(rule, key).to_vec(), &why));
+        errors.push(field::invalid(format_args!("{path}{key}"), list(rule, key).to_vec(), &why));
     }
 }
 
-fn verbs(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
-    wildcard(rule, "verbs", "verbs must contain at least one value", "verbs", path, faults);
+fn verbs(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+    wildcard(rule, "verbs", "verbs must contain at least one value", "verbs", path, errors);
     let given = texts(rule, "verbs");
     if !given.contains(&"*") && !given.iter().all(|verb| VERBS.contains(verb)) {
-        faults.push(field::not_supported(format_args!("{path}verbs"), list(rule, "verbs").to_vec(), VERBS));
+        errors.push(field::not_supported(format_args!("{path}verbs"), list(rule, "verbs").to_vec(), VERBS));
     }
 }
 
-fn namespaces(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn namespaces(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let (given, here) = (texts(rule, "namespaces"), format_args!("{path}namespaces"));
     if given.is_empty() {
         if at(rule, "clusterScope").and_then(Value::as_bool) != Some(true) {
             let why = "resource rules that are not cluster scoped must supply at least one namespace";
-            faults.push(field::required(here, why));
+            errors.push(field::required(here, why));
         }
         return;
     }
     if given.contains(&"*") {
         if given.len() > 1 {
             let why = "if '*' is present, must not specify other namespaces";
-            faults.push(field::invalid(here, list(rule, "namespaces").to_vec(), why));
+            errors.push(field::invalid(here, list(rule, "namespaces").to_vec(), why));
         }
         return;
     }
     for (i, name) in given.iter().enumerate() {
-        for why in names::dns1123_label_faults(name) {
+        for why in names::dns1123_label_errors(name) {
             let why = format!("each member of this list must be '*' or a DNS-1123 label; {why}");
-            faults.push(field::invalid(format_args!("{here}[{i}]"), *name, &why));
+            errors.push(field::invalid(format_args!("{here}[{i}]"), *name, &why));
         }
     }
 }
 
-fn urls(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn urls(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let key = "nonResourceURLs";
     let needed = "nonResourceURLs must contain at least one value";
-    wildcard(rule, key, needed, "non-resource URLs", path, faults);
+    wildcard(rule, key, needed, "non-resource URLs", path, errors);
     let given = texts(rule, key);
     if given.contains(&"*") {
         return;
@@ -199,49 +199,49 @@ fn urls(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
                 _ => continue,
             },
         };
-        faults.push(field::invalid(format_args!("{path}{key}[{i}]"), *url, why));
+        errors.push(field::invalid(format_args!("{path}{key}[{i}]"), *url, why));
     }
 }
 
-fn kind(level: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn kind(level: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     let (limited, exempt) = (at(level, "spec.limited"), at(level, "spec.exempt"));
     match text(level, "spec.type") {
         "Exempt" => {
             if limited.is_some() {
-                faults.push(field::forbidden("spec.limited", "must be nil if the type is not Limited"));
+                errors.push(field::forbidden("spec.limited", "must be nil if the type is not Limited"));
             }
             if let Some(exempt) = exempt {
-                shares(exempt, format_args!("spec.exempt."), faults);
+                shares(exempt, format_args!("spec.exempt."), errors);
             }
         }
         "Limited" => {
             if exempt.is_some() {
-                faults.push(field::forbidden("spec.exempt", "must be nil if the type is Limited"));
+                errors.push(field::forbidden("spec.exempt", "must be nil if the type is Limited"));
             }
             match limited.filter(|limited| !is_empty(Some(limited))) {
                 None => {
-                    faults.push(field::required("spec.limited", "must not be empty when type is Limited"));
+                    errors.push(field::required("spec.limited", "must not be empty when type is Limited"));
                 }
-                Some(limited) => bounds(limited, faults),
+                Some(limited) => bounds(limited, errors),
             }
         }
         _ => {}
     }
 }
 
-fn shares(holder: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn shares(holder: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     if let Some(shares) = int(holder, "nominalConcurrencyShares").filter(|shares| *shares < 0) {
         let why = "must be a non-negative integer";
-        faults.push(field::invalid(format_args!("{path}nominalConcurrencyShares"), shares, why));
+        errors.push(field::invalid(format_args!("{path}nominalConcurrencyShares"), shares, why));
     }
-    validate(&[Check::Range("lendablePercent", 0, 100)], holder, path, faults);
+    validate(&[Check::Range("lendablePercent", 0, 100)], holder, path, errors);
 }
 
-fn bounds(limited: &Value, faults: &mut Vec<Cause>) {
-    shares(limited, format_args!("spec.limited."), faults);
+fn bounds(limited: &Value, errors: &mut Vec<Cause>) {
+    shares(limited, format_args!("spec.limited."), errors);
     if let Some(percent) = int(limited, "borrowingLimitPercent").filter(|percent| *percent < 0) {
         let why = "if specified, must be a non-negative integer";
-        faults.push(field::invalid("spec.limited.borrowingLimitPercent", percent, why));
+        errors.push(field::invalid("spec.limited.borrowingLimitPercent", percent, why));
     }
     const PATH: &str = "spec.limited.limitResponse";
     let queuing = at(limited, "limitResponse.queuing");
@@ -249,30 +249,30 @@ fn bounds(limited: &Value, faults: &mut Vec<Cause>) {
         "Reject" => {
             if queuing.is_some() {
                 let why = "must be nil if limited.limitResponse.type is not Limited";
-                faults.push(field::forbidden(format_args!("{PATH}.queuing"), why));
+                errors.push(field::forbidden(format_args!("{PATH}.queuing"), why));
             }
         }
         "Queue" => match queuing {
             None => {
                 let why = "must not be empty if limited.limitResponse.type is Limited";
-                faults.push(field::required(format_args!("{PATH}.queuing"), why));
+                errors.push(field::required(format_args!("{PATH}.queuing"), why));
             }
-            Some(queuing) => queues(queuing, faults),
+            Some(queuing) => queues(queuing, errors),
         },
         other => {
-            faults.push(field::not_supported(format_args!("{PATH}.type"), other, &["Queue", "Reject"]));
+            errors.push(field::not_supported(format_args!("{PATH}.type"), other, &["Queue", "Reject"]));
         }
     }
 }
 
-fn queues(queuing: &Value, faults: &mut Vec<Cause>) {
+fn queues(queuing: &Value, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.limited.limitResponse.queuing";
     const MOST: i64 = 10_000_000;
     const MOST_BITS: u32 = 60;
     let number = |key: &str| int(queuing, key).unwrap_or(0);
     let (queues, hand, length) = (number("queues"), number("handSize"), number("queueLengthLimit"));
     let mut refuse = |key: &str, value: i64, why: String| {
-        faults.push(field::invalid(format_args!("{PATH}.{key}"), value, &why));
+        errors.push(field::invalid(format_args!("{PATH}.{key}"), value, &why));
     };
     if length <= 0 {
         refuse("queueLengthLimit", length, "must be positive".into());

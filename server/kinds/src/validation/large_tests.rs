@@ -18,7 +18,7 @@ fn parse(text: &str) -> Value {
 }
 
 fn created(group: &str, plural: &str, object: &str) -> Vec<Cause> {
-    strategy::of(group, plural).create_faults(&parse(object))
+    strategy::of(group, plural).create_errors(&parse(object))
 }
 
 #[test]
@@ -94,8 +94,8 @@ fn lists_of_pods() {
         (format!(r#""containers":[{}]"#, container(&format!(r#","ports":[{ports}],"env":[{env}]"#))), true),
     ];
     for (spec, good) in rows {
-        let faults = created("", "pods", &pod(&spec));
-        assert_eq!(faults.is_empty(), good, "{}: {:?}", &spec[..60], faults.first());
+        let errors = created("", "pods", &pod(&spec));
+        assert_eq!(errors.is_empty(), good, "{}: {:?}", &spec[..60], errors.first());
     }
 }
 
@@ -120,7 +120,7 @@ fn lists_of_other_kinds() {
         r#"{{"kind":"StatefulSet","metadata":{{"name":"s"}},"spec":{{"selector":{{"matchLabels":{{"a":"b"}}}},"volumeClaimTemplates":[{claims}],
             "template":{{"metadata":{{"labels":{{"a":"b"}}}},"spec":{{"volumes":[{volumes}],"containers":[{{"name":"c","image":"i"}}]}}}}}}}}"#
     );
-    // Faults are allowed: what counts is that they are found.
+    // Errors are allowed: what counts is that they are found.
     let rows = [
         (
             "",
@@ -162,10 +162,10 @@ fn changes_of_large_objects() {
     let mut other = pod.clone();
     other.object_at_mut(&["spec"]).unwrap().insert("activeDeadlineSeconds", 5);
     let pods = strategy::of("", "pods");
-    assert_eq!(pods.update_faults(&other, &pod), []);
+    assert_eq!(pods.update_errors(&other, &pod), []);
     assert_eq!((pods.face("ephemeralcontainers").unwrap().validate)(&pod, &pod), []);
     let node = parse(&format!(r#"{{"spec":{{"drivers":[{drivers}]}}}}"#));
-    assert_eq!(strategy::of("storage.k8s.io", "csinodes").update_faults(&node, &node), []);
+    assert_eq!(strategy::of("storage.k8s.io", "csinodes").update_errors(&node, &node), []);
     let mut request = parse(&format!(r#"{{"status":{{"conditions":[{conditions}]}}}}"#));
     let before = request.clone();
     (strategy::of("certificates.k8s.io", "certificatesigningrequests").prepare_for_update)(

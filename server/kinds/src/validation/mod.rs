@@ -69,45 +69,45 @@ pub enum Check {
     In(&'static str, &'static [Check]),
     /// The checks hold for each element of the list.
     Each(&'static str, &'static [Check]),
-    /// What no row can say: object, its path (empty for the root or ending in a dot), faults.
+    /// What no row can say: object, its path (empty for the root or ending in a dot), errors.
     By(fn(&Value, Place<'_>, &mut Vec<Cause>)),
 }
 
-/// Appends the faults of an object; `path` is empty for the root and ends in a dot otherwise.
-pub fn validate(checks: &[Check], object: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+/// Appends the errors of an object; `path` is empty for the root and ends in a dot otherwise.
+pub fn validate(checks: &[Check], object: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     for check in checks {
-        if faults.len() >= field::MOST_FAULTS {
+        if errors.len() >= field::MOST_ERRORS {
             return;
         }
         match *check {
             Check::Need(key, why) => {
                 if is_empty(at(object, key)) {
-                    faults.push(field::required(format_args!("{path}{key}"), why));
+                    errors.push(field::required(format_args!("{path}{key}"), why));
                 }
             }
-            Check::OneOf(key, supported) => one_of(object, path, key, supported, faults),
+            Check::OneOf(key, supported) => one_of(object, path, key, supported, errors),
             Check::NeedOneOf(key, supported) => {
                 if is_empty(at(object, key)) {
-                    faults.push(field::required(format_args!("{path}{key}"), ""));
+                    errors.push(field::required(format_args!("{path}{key}"), ""));
                 }
-                one_of(object, path, key, supported, faults);
+                one_of(object, path, key, supported, errors);
             }
             Check::Enum(key, supported) => {
                 if at(object, key).is_some() {
-                    must_be(object, path, key, supported, faults);
+                    must_be(object, path, key, supported, errors);
                 }
             }
-            Check::MustBe(key, supported) => must_be(object, path, key, supported, faults),
+            Check::MustBe(key, supported) => must_be(object, path, key, supported, errors),
             Check::Range(key, least, most) => {
                 if let Some(number) = int(object, key).filter(|n| !(least..=most).contains(n)) {
                     let why = format!("must be between {least} and {most}, inclusive");
-                    faults.push(field::invalid(format_args!("{path}{key}"), number, &why));
+                    errors.push(field::invalid(format_args!("{path}{key}"), number, &why));
                 }
             }
             Check::Positive(key) => {
                 let number = int(object, key).unwrap_or(0);
                 if number <= 0 {
-                    faults.push(field::invalid(
+                    errors.push(field::invalid(
                         format_args!("{path}{key}"),
                         number,
                         "must be greater than zero",
@@ -117,43 +117,43 @@ pub fn validate(checks: &[Check], object: &Value, path: Place<'_>, faults: &mut 
             Check::AtLeast(key, least) => {
                 if let Some(number) = at(object, key).and_then(Value::as_int).filter(|n| *n < least) {
                     let why = format!("must be greater than or equal to {least}");
-                    faults.push(field::invalid(format_args!("{path}{key}"), number, &why));
+                    errors.push(field::invalid(format_args!("{path}{key}"), number, &why));
                 }
             }
             Check::Port(key) => {
                 if let Some(number) = at(object, key).and_then(Value::as_int).filter(|n| !is_port(*n)) {
-                    faults.push(field::invalid(format_args!("{path}{key}"), number, PORT));
+                    errors.push(field::invalid(format_args!("{path}{key}"), number, PORT));
                 }
             }
-            Check::Text(key, rule) => text_rule(object, path, key, rule, faults),
+            Check::Text(key, rule) => text_rule(object, path, key, rule, errors),
             Check::Name(key, rule) => {
                 if text(object, key).is_empty() {
-                    faults.push(field::required(format_args!("{path}{key}"), ""));
+                    errors.push(field::required(format_args!("{path}{key}"), ""));
                 }
-                text_rule(object, path, key, rule, faults);
+                text_rule(object, path, key, rule, errors);
             }
-            Check::Unique(list, key) => unique(object, path, list, key, faults),
-            Check::Amounts(key) => amounts(at(object, key), format_args!("{path}{key}"), faults),
+            Check::Unique(list, key) => unique(object, path, list, key, errors),
+            Check::Amounts(key) => amounts(at(object, key), format_args!("{path}{key}"), errors),
             Check::Labels(key) => {
-                faults
-                    .extend(plinth_api::metadata::label_faults(at(object, key), format_args!("{path}{key}")));
+                errors
+                    .extend(plinth_api::metadata::label_errors(at(object, key), format_args!("{path}{key}")));
             }
             Check::Selector(key) => {
                 if let Some(selector) = at(object, key) {
-                    selector_faults(selector, format_args!("{path}{key}"), faults);
+                    selector_errors(selector, format_args!("{path}{key}"), errors);
                 }
             }
             Check::In(key, checks) => {
                 if let Some(part) = at(object, key).filter(|part| part.as_object().is_some()) {
-                    validate(checks, part, format_args!("{path}{key}."), faults);
+                    validate(checks, part, format_args!("{path}{key}."), errors);
                 }
             }
             Check::Each(key, checks) => {
                 for (i, element) in list(object, key).iter().enumerate() {
-                    validate(checks, element, format_args!("{path}{key}[{i}]."), faults);
+                    validate(checks, element, format_args!("{path}{key}[{i}]."), errors);
                 }
             }
-            Check::By(rule) => rule(object, path, faults),
+            Check::By(rule) => rule(object, path, errors),
         }
     }
 }
@@ -190,19 +190,19 @@ fn texts<'a>(object: &'a Value, path: &str) -> Vec<&'a str> {
 }
 
 /// Appends what a rule says of a text, be it empty.
-fn rule(path: Place<'_>, given: &str, rule: fn(&str) -> Vec<String>, faults: &mut Vec<Cause>) {
-    faults.extend(rule(given).iter().map(|why| field::invalid(path, given, why)));
+fn rule(path: Place<'_>, given: &str, rule: fn(&str) -> Vec<String>, errors: &mut Vec<Cause>) {
+    errors.extend(rule(given).iter().map(|why| field::invalid(path, given, why)));
 }
 
 /// One of a choice that is made already; `path` ends in a dot.
-fn forbid_more(path: Place<'_>, key: &str, why: &str, faults: &mut Vec<Cause>) {
+fn forbid_more(path: Place<'_>, key: &str, why: &str, errors: &mut Vec<Cause>) {
     // Two of the sources of volumes have names of their own here.
     let shown = match key {
         "cephfs" => "cephFS",
         "downwardAPI" => "downwarAPI",
         key => key,
     };
-    faults.push(field::forbidden(format_args!("{path}{shown}"), why));
+    errors.push(field::forbidden(format_args!("{path}{shown}"), why));
 }
 
 fn is_empty(value: Option<&Value>) -> bool {
@@ -215,17 +215,17 @@ fn is_empty(value: Option<&Value>) -> bool {
     }
 }
 
-fn one_of(object: &Value, path: Place<'_>, key: &str, supported: &[&str], faults: &mut Vec<Cause>) {
+fn one_of(object: &Value, path: Place<'_>, key: &str, supported: &[&str], errors: &mut Vec<Cause>) {
     let given = text(object, key);
     if !given.is_empty() && !supported.contains(&given) {
-        faults.push(field::not_supported(format_args!("{path}{key}"), given, supported));
+        errors.push(field::not_supported(format_args!("{path}{key}"), given, supported));
     }
 }
 
-fn must_be(object: &Value, path: Place<'_>, key: &str, supported: &[&str], faults: &mut Vec<Cause>) {
+fn must_be(object: &Value, path: Place<'_>, key: &str, supported: &[&str], errors: &mut Vec<Cause>) {
     let given = text(object, key);
     if !supported.contains(&given) {
-        faults.push(field::not_supported(format_args!("{path}{key}"), given, supported));
+        errors.push(field::not_supported(format_args!("{path}{key}"), given, supported));
     }
 }
 
@@ -234,40 +234,40 @@ fn text_rule(
     path: Place<'_>,
     key: &str,
     rule: fn(&str) -> Vec<String>,
-    faults: &mut Vec<Cause>,
+    errors: &mut Vec<Cause>,
 ) {
     let given = text(object, key);
     if !given.is_empty() {
-        faults.extend(rule(given).iter().map(|why| field::invalid(format_args!("{path}{key}"), given, why)));
+        errors.extend(rule(given).iter().map(|why| field::invalid(format_args!("{path}{key}"), given, why)));
     }
 }
 
-fn unique(object: &Value, path: Place<'_>, key: &str, member: &str, faults: &mut Vec<Cause>) {
+fn unique(object: &Value, path: Place<'_>, key: &str, member: &str, errors: &mut Vec<Cause>) {
     let mut seen = std::collections::HashSet::new();
     for (i, element) in list(object, key).iter().enumerate() {
         let name = text(element, member);
         if !name.is_empty() && !seen.insert(name) {
-            faults.push(field::duplicate(format_args!("{path}{key}[{i}].{member}"), name));
+            errors.push(field::duplicate(format_args!("{path}{key}[{i}].{member}"), name));
         }
     }
 }
 
 /// Amounts by name; the path of one is `resources.requests[cpu]`.
-fn amounts(amounts: Option<&Value>, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn amounts(amounts: Option<&Value>, path: Place<'_>, errors: &mut Vec<Cause>) {
     use plinth_codec::quantity::Quantity;
     for (name, amount) in amounts.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
         let path = format_args!("{path}[{name}]");
-        let bad_name = names::qualified_name_faults(name);
-        faults.extend(bad_name.iter().map(|why| field::invalid(path, name.clone(), why)));
+        let bad_name = names::qualified_name_errors(name);
+        errors.extend(bad_name.iter().map(|why| field::invalid(path, name.clone(), why)));
         let Some(shown) = amount.as_str() else { continue };
         if Quantity::parse(shown).is_ok_and(|amount| amount.sign() < 0) {
-            faults.push(field::invalid(path, shown, "must be greater than or equal to 0"));
+            errors.push(field::invalid(path, shown, "must be greater than or equal to 0"));
         }
     }
 }
 
-fn selector_faults(selector: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
-    faults.extend(plinth_api::metadata::label_faults(
+fn selector_errors(selector: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+    errors.extend(plinth_api::metadata::label_errors(
         selector.get("matchLabels"),
         format_args!("{path}.matchLabels"),
     ));
@@ -277,24 +277,24 @@ fn selector_faults(selector: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         match text(term, "operator") {
             "In" | "NotIn" if !has_values => {
                 let why = "must be specified when `operator` is 'In' or 'NotIn'";
-                faults.push(field::required(format_args!("{path}.values"), why));
+                errors.push(field::required(format_args!("{path}.values"), why));
             }
             "Exists" | "DoesNotExist" if has_values => {
                 let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-                faults.push(field::forbidden(format_args!("{path}.values"), why));
+                errors.push(field::forbidden(format_args!("{path}.values"), why));
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
             other => {
-                faults.push(field::invalid(
+                errors.push(field::invalid(
                     format_args!("{path}.operator"),
                     other,
                     "not a valid selector operator",
                 ));
             }
         }
-        rule(format_args!("{path}.key"), text(term, "key"), names::qualified_name_faults, faults);
+        rule(format_args!("{path}.key"), text(term, "key"), names::qualified_name_errors, errors);
         for (j, value) in texts(term, "values").iter().enumerate() {
-            rule(format_args!("{path}.values[{j}]"), value, names::label_value_faults, faults);
+            rule(format_args!("{path}.values[{j}]"), value, names::label_value_errors, errors);
         }
     }
 }

@@ -12,12 +12,12 @@ use plinth_api::field::{self, Place};
 
 /// core/v1 ResourceQuota.
 pub const RESOURCE_QUOTA: &[Check] =
-    &[By(|quota, _, faults| hard(quota, "spec.hard", faults)), By(scopes), By(scope_selector)];
+    &[By(|quota, _, errors| hard(quota, "spec.hard", errors)), By(scopes), By(scope_selector)];
 
 /// Its status.
 pub const RESOURCE_QUOTA_STATUS: &[Check] = &[
-    By(|quota, _, faults| hard(quota, "status.hard", faults)),
-    By(|quota, _, faults| hard(quota, "status.used", faults)),
+    By(|quota, _, errors| hard(quota, "status.hard", errors)),
+    By(|quota, _, errors| hard(quota, "status.used", errors)),
 ];
 
 /// core/v1 LimitRange.
@@ -50,15 +50,15 @@ fn is_of_quotas(name: &str) -> bool {
     amounts::is_standard(name) && name != "storage"
 }
 
-fn hard(quota: &Value, path: &str, faults: &mut Vec<Cause>) {
+fn hard(quota: &Value, path: &str, errors: &mut Vec<Cause>) {
     for (name, shown) in at(quota, path).and_then(Value::as_object).into_iter().flat_map(Map::iter) {
         let here = format_args!("{path}[{name}]");
-        amounts::resource_name(name, here, faults);
+        amounts::resource_name(name, here, errors);
         if !name.contains('/') && !is_of_quotas(name) {
             let why = "must be a standard resource for quota";
-            faults.push(field::invalid(here, name.clone(), why));
+            errors.push(field::invalid(here, name.clone(), why));
         }
-        amounts::amount(name, shown.as_str().unwrap_or_default(), here, faults);
+        amounts::amount(name, shown.as_str().unwrap_or_default(), here, errors);
     }
 }
 
@@ -91,10 +91,10 @@ fn conflicting(scopes: &[&str]) -> usize {
     pairs.iter().filter(|pair| pair.iter().all(|scope| scopes.contains(scope))).count()
 }
 
-fn scopes(quota: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn scopes(quota: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.scopes";
     let given = texts(quota, PATH);
-    let mut refuse = |why: &str| faults.push(field::invalid(PATH, list(quota, PATH).to_vec(), why));
+    let mut refuse = |why: &str| errors.push(field::invalid(PATH, list(quota, PATH).to_vec(), why));
     for scope in &given {
         if !SCOPES.contains(scope) {
             refuse("unsupported scope");
@@ -108,7 +108,7 @@ fn scopes(quota: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     }
 }
 
-fn scope_selector(quota: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn scope_selector(quota: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.scopeSelector.matchExpressions";
     let mut named = Vec::new();
     for wanted in list(quota, PATH) {
@@ -116,11 +116,11 @@ fn scope_selector(quota: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
         let values = list(wanted, "values");
         // Upstream leaves the index out of the paths.
         if !SCOPES.contains(&scope) {
-            faults.push(field::invalid(format_args!("{PATH}.scopeName"), scope, "unsupported scope"));
+            errors.push(field::invalid(format_args!("{PATH}.scopeName"), scope, "unsupported scope"));
         }
         for _ in 0..misapplied(quota, scope) {
             let shown = at(quota, "spec.scopeSelector").cloned().unwrap_or_default();
-            faults.push(field::invalid(PATH, shown, "unsupported scope applied to resource"));
+            errors.push(field::invalid(PATH, shown, "unsupported scope applied to resource"));
         }
         let needs_no_value = matches!(
             scope,
@@ -128,20 +128,20 @@ fn scope_selector(quota: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
         );
         if needs_no_value && operator != "Exists" {
             let why = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
-            faults.push(field::invalid(format_args!("{PATH}.operator"), operator, why));
+            errors.push(field::invalid(format_args!("{PATH}.operator"), operator, why));
         }
         match operator {
             "In" | "NotIn" if values.is_empty() => {
                 let why = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
-                faults.push(field::required(format_args!("{PATH}.values"), why));
+                errors.push(field::required(format_args!("{PATH}.values"), why));
             }
             "Exists" | "DoesNotExist" if !values.is_empty() => {
                 let why = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
-                faults.push(field::invalid(format_args!("{PATH}.values"), values.to_vec(), why));
+                errors.push(field::invalid(format_args!("{PATH}.values"), values.to_vec(), why));
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
             other => {
-                faults.push(field::invalid(
+                errors.push(field::invalid(
                     format_args!("{PATH}.operator"),
                     other,
                     "not a valid selector operator",
@@ -151,7 +151,7 @@ fn scope_selector(quota: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
         named.push(scope);
     }
     for _ in 0..conflicting(&named) {
-        faults.push(field::invalid(PATH, list(quota, "spec.scopes").to_vec(), "conflicting scopes"));
+        errors.push(field::invalid(PATH, list(quota, "spec.scopes").to_vec(), "conflicting scopes"));
     }
 }
 
@@ -166,24 +166,24 @@ pub fn quota_update(new: &Value, old: &Value) -> Vec<Cause> {
     }
 }
 
-fn types(range: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn types(range: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     let mut seen = BTreeSet::new();
     for (i, limit) in list(range, "spec.limits").iter().enumerate() {
         let (kind, here) = (text(limit, "type"), format_args!("spec.limits[{i}].type"));
-        let before = faults.len();
-        rule(here, kind, names::qualified_name_faults, faults);
+        let before = errors.len();
+        rule(here, kind, names::qualified_name_errors, errors);
         let standard = matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim");
-        if faults.len() == before && !kind.contains('/') && !standard {
+        if errors.len() == before && !kind.contains('/') && !standard {
             let why = "must be a standard limit type or fully qualified";
-            faults.push(field::invalid(here, kind, why));
+            errors.push(field::invalid(here, kind, why));
         }
         if !seen.insert(kind) {
-            faults.push(field::duplicate(here, kind));
+            errors.push(field::duplicate(here, kind));
         }
     }
 }
 
-fn limit(limit: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn limit(limit: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let kind = text(limit, "type");
     let mut resources = BTreeSet::new();
     for part in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
@@ -191,14 +191,14 @@ fn limit(limit: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         let Some(given) = given else { continue };
         if kind == "Pod" && part.starts_with("default") {
             let why = "may not be specified when `type` is 'Pod'";
-            faults.push(field::forbidden(format_args!("{path}{part}"), why));
+            errors.push(field::forbidden(format_args!("{path}{part}"), why));
             continue;
         }
         for (name, _) in given.iter() {
             let here = format_args!("{path}{part}[{name}]");
             match kind {
-                "Pod" | "Container" => amounts::container_resource_name(name, here, faults),
-                _ => amounts::resource_name(name, here, faults),
+                "Pod" | "Container" => amounts::container_resource_name(name, here, errors),
+                _ => amounts::resource_name(name, here, errors),
             }
             resources.insert(name.as_str());
         }
@@ -206,17 +206,17 @@ fn limit(limit: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let bounds_storage = |part: &str| at(limit, part).and_then(|given| given.get("storage")).is_some();
     if kind == "PersistentVolumeClaim" && !bounds_storage("min") && !bounds_storage("max") {
         let why = "either minimum or maximum storage value is required, but neither was provided";
-        faults.push(field::required(format_args!("{path}limits"), why));
+        errors.push(field::required(format_args!("{path}limits"), why));
     }
     for name in resources {
-        amounts_agree(limit, name, kind, path, faults);
+        amounts_agree(limit, name, kind, path, errors);
     }
 }
 
 /// An amount of a limit, as it is shown and as it is.
 type Amount<'a> = Option<(&'a str, Quantity)>;
 
-fn amounts_agree(limit: &Value, name: &str, kind: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn amounts_agree(limit: &Value, name: &str, kind: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     let amount = |part: &str| -> Amount<'_> {
         let shown = at(limit, part).and_then(|given| given.get(name)).and_then(Value::as_str)?;
         Some((shown, Quantity::parse(shown).ok()?))
@@ -238,19 +238,19 @@ fn amounts_agree(limit: &Value, name: &str, kind: &str, path: Place<'_>, faults:
         if a > b {
             let why = format!("{first} {small} is greater than {second} {large}");
             let shown = shown.map_or("", |(text, _)| text);
-            faults.push(field::invalid(format_args!("{path}{part}[{name}]"), shown, &why));
+            errors.push(field::invalid(format_args!("{path}{part}[{name}]"), shown, &why));
         }
     }
     let here = format_args!("{path}maxLimitRequestRatio[{name}]");
     if let Some((shown, ratio)) = amount("maxLimitRequestRatio") {
         if ratio < Quantity::of_int(1) {
-            faults.push(field::invalid(here, shown, &format!("ratio {shown} is less than 1")));
+            errors.push(field::invalid(here, shown, &format!("ratio {shown} is less than 1")));
         }
         if let (Some((_, least)), Some((_, most))) = (least, most) {
             let highest = most.to_f64() / least.to_f64();
             if ratio.to_f64() > highest {
                 let why = format!("ratio {shown} is greater than max/min = {highest:.6}");
-                faults.push(field::invalid(here, shown, &why));
+                errors.push(field::invalid(here, shown, &why));
             }
         }
     }
@@ -258,7 +258,7 @@ fn amounts_agree(limit: &Value, name: &str, kind: &str, path: Place<'_>, faults:
         let may_exceed = amounts::is_native(name) && !amounts::is_huge(name);
         if !may_exceed && a != b {
             let why = format!("default value {shown} must equal to defaultRequest value {asked} in {name}");
-            faults.push(field::invalid(format_args!("{path}defaultRequest[{name}]"), asked, &why));
+            errors.push(field::invalid(format_args!("{path}defaultRequest[{name}]"), asked, &why));
         }
     }
 }

@@ -15,34 +15,34 @@ pub const ROLE: &[Check] = &[Each("rules", &[By(namespaced_rule)])];
 pub const CLUSTER_ROLE: &[Check] = &[Each("rules", &[By(cluster_rule)]), By(aggregation)];
 /// rbac.authorization.k8s.io/v1 RoleBinding.
 pub const ROLE_BINDING: &[Check] = &[
-    By(|binding, _, faults| role_ref(binding, &["Role", "ClusterRole"], faults)),
-    Name("roleRef.name", names::path_segment_faults),
-    Each("subjects", &[By(|s, path, faults| subject(s, path, true, faults))]),
+    By(|binding, _, errors| role_ref(binding, &["Role", "ClusterRole"], errors)),
+    Name("roleRef.name", names::path_segment_errors),
+    Each("subjects", &[By(|s, path, errors| subject(s, path, true, errors))]),
 ];
 /// rbac.authorization.k8s.io/v1 ClusterRoleBinding.
 pub const CLUSTER_ROLE_BINDING: &[Check] = &[
-    By(|binding, _, faults| role_ref(binding, &["ClusterRole"], faults)),
-    Name("roleRef.name", names::path_segment_faults),
-    Each("subjects", &[By(|s, path, faults| subject(s, path, false, faults))]),
+    By(|binding, _, errors| role_ref(binding, &["ClusterRole"], errors)),
+    Name("roleRef.name", names::path_segment_errors),
+    Each("subjects", &[By(|s, path, errors| subject(s, path, false, errors))]),
 ];
 
-fn namespaced_rule(value: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
-    rule(value, path, true, faults);
+fn namespaced_rule(value: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+    rule(value, path, true, errors);
 }
 
-fn cluster_rule(value: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
-    rule(value, path, false, faults);
+fn cluster_rule(value: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+    rule(value, path, false, errors);
 }
 
-fn rule(rule: &Value, path: Place<'_>, namespaced: bool, faults: &mut Vec<Cause>) {
+fn rule(rule: &Value, path: Place<'_>, namespaced: bool, errors: &mut Vec<Cause>) {
     let has = |key: &str| !list(rule, key).is_empty();
     if !has("verbs") {
-        faults.push(field::required(format_args!("{path}verbs"), "verbs must contain at least one value"));
+        errors.push(field::required(format_args!("{path}verbs"), "verbs must contain at least one value"));
     }
     if has("nonResourceURLs") {
         let mut refuse = |why: &str| {
             let paths = list(rule, "nonResourceURLs").to_vec();
-            faults.push(field::invalid(format_args!("{path}nonResourceURLs"), paths, why));
+            errors.push(field::invalid(format_args!("{path}nonResourceURLs"), paths, why));
         };
         if namespaced {
             refuse("namespaced rules cannot apply to non-resource URLs");
@@ -57,15 +57,15 @@ fn rule(rule: &Value, path: Place<'_>, namespaced: bool, faults: &mut Vec<Cause>
         ("resources", "resource rules must supply at least one resource"),
     ];
     for (key, why) in needed.into_iter().filter(|(key, _)| !has(key)) {
-        faults.push(field::required(format_args!("{path}{key}"), why));
+        errors.push(field::required(format_args!("{path}{key}"), why));
     }
 }
 
-fn aggregation(role: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn aggregation(role: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     let Some(rule) = at(role, "aggregationRule").filter(|rule| !rule.is_null()) else { return };
     if list(rule, "clusterRoleSelectors").is_empty() {
         let why = "at least one clusterRoleSelector required if aggregationRule is non-nil";
-        faults.push(field::required("aggregationRule.clusterRoleSelectors", why));
+        errors.push(field::required("aggregationRule.clusterRoleSelectors", why));
     }
     for (i, selector) in list(rule, "clusterRoleSelectors").iter().enumerate() {
         // The row reads a member of an object; the element is given one.
@@ -73,47 +73,47 @@ fn aggregation(role: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
         let mut found = Vec::new();
         super::validate(&[Selector("selector")], &holder, format_args!(""), &mut found);
         let here = format_args!("aggregationRule.clusterRoleSelectors[{i}]");
-        faults.extend(found.into_iter().map(|mut fault| {
-            fault.field = fault.field.replacen("selector", &here.to_string(), 1);
-            fault
+        errors.extend(found.into_iter().map(|mut error| {
+            error.field = error.field.replacen("selector", &here.to_string(), 1);
+            error
         }));
     }
 }
 
-fn role_ref(binding: &Value, kinds: &[&str], faults: &mut Vec<Cause>) {
+fn role_ref(binding: &Value, kinds: &[&str], errors: &mut Vec<Cause>) {
     let group = text(binding, "roleRef.apiGroup");
     if group != GROUP {
-        faults.push(field::not_supported("roleRef.apiGroup", group, &[GROUP]));
+        errors.push(field::not_supported("roleRef.apiGroup", group, &[GROUP]));
     }
     let kind = text(binding, "roleRef.kind");
     if !kinds.contains(&kind) {
-        faults.push(field::not_supported("roleRef.kind", kind, kinds));
+        errors.push(field::not_supported("roleRef.kind", kind, kinds));
     }
 }
 
-fn subject(subject: &Value, path: Place<'_>, namespaced: bool, faults: &mut Vec<Cause>) {
+fn subject(subject: &Value, path: Place<'_>, namespaced: bool, errors: &mut Vec<Cause>) {
     let (name, group) = (text(subject, "name"), text(subject, "apiGroup"));
     if name.is_empty() {
-        faults.push(field::required(format_args!("{path}name"), ""));
+        errors.push(field::required(format_args!("{path}name"), ""));
     }
     let wanted_group = match text(subject, "kind") {
         "ServiceAccount" => {
-            let bad = if name.is_empty() { Vec::new() } else { names::dns1123_subdomain_faults(name) };
-            faults.extend(bad.iter().map(|why| field::invalid(format_args!("{path}name"), name, why)));
+            let bad = if name.is_empty() { Vec::new() } else { names::dns1123_subdomain_errors(name) };
+            errors.extend(bad.iter().map(|why| field::invalid(format_args!("{path}name"), name, why)));
             ""
         }
         "User" | "Group" => GROUP,
         other => {
             let supported = &["ServiceAccount", "User", "Group"];
-            faults.push(field::not_supported(format_args!("{path}kind"), other, supported));
+            errors.push(field::not_supported(format_args!("{path}kind"), other, supported));
             return;
         }
     };
     if group != wanted_group {
-        faults.push(field::not_supported(format_args!("{path}apiGroup"), group, &[wanted_group]));
+        errors.push(field::not_supported(format_args!("{path}apiGroup"), group, &[wanted_group]));
     }
     if wanted_group.is_empty() && !namespaced && text(subject, "namespace").is_empty() {
-        faults.push(field::required(format_args!("{path}namespace"), ""));
+        errors.push(field::required(format_args!("{path}namespace"), ""));
     }
 }
 
@@ -122,8 +122,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_by_table() {
-        // resource, object, paths of the faults and their messages up to the first comma
+    fn errors_by_table() {
+        // resource, object, paths of the errors and their messages up to the first comma
         let rows: &[(&str, &str, &[(&str, &str)])] = &[
             (
                 "roles",
@@ -185,12 +185,12 @@ mod tests {
         ];
         for (plural, object, expected) in rows {
             let object = plinth_codec::json::parse(object.as_bytes()).unwrap();
-            let faults = crate::of(GROUP, plural).faults(&object);
-            let fields: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+            let errors = crate::of(GROUP, plural).errors(&object);
+            let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
             let wanted: Vec<&str> = expected.iter().map(|(field, _)| *field).collect();
             assert_eq!(fields, wanted, "{plural}");
-            for (fault, (_, message)) in faults.iter().zip(*expected) {
-                assert!(fault.message.contains(message), "{:?} has no {message:?}", fault.message);
+            for (error, (_, message)) in errors.iter().zip(*expected) {
+                assert!(error.message.contains(message), "{:?} has no {message:?}", error.message);
             }
         }
     }

@@ -32,10 +32,10 @@ const POD_AFFINITY: &[Check] = &[
         "preferredDuringSchedulingIgnoredDuringExecution",
         &[
             By(weight),
-            By(|weighted, path, faults| {
+            By(|weighted, path, errors| {
                 let nothing = Value::object();
                 let term = at(weighted, "podAffinityTerm").unwrap_or(&nothing);
-                validate(POD_TERM, term, format_args!("{path}podAffinityTerm."), faults);
+                validate(POD_TERM, term, format_args!("{path}podAffinityTerm."), errors);
             }),
         ],
     ),
@@ -53,16 +53,16 @@ const POD_TERM: &[Check] = &[
     By(topology_key),
 ];
 
-fn weight(term: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn weight(term: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let weight = int(term, "weight").unwrap_or(0);
     if !(1..=100).contains(&weight) {
-        faults.push(field::invalid(format_args!("{path}weight"), weight, "must be in the range 1-100"));
+        errors.push(field::invalid(format_args!("{path}weight"), weight, "must be in the range 1-100"));
     }
 }
 
-fn node_term(term: &Value, check_values: bool, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn node_term(term: &Value, check_values: bool, path: Place<'_>, errors: &mut Vec<Cause>) {
     for (i, wanted) in list(term, "matchExpressions").iter().enumerate() {
-        requirement(wanted, check_values, format_args!("{path}matchExpressions[{i}]."), faults);
+        requirement(wanted, check_values, format_args!("{path}matchExpressions[{i}]."), errors);
     }
     for (i, wanted) in list(term, "matchFields").iter().enumerate() {
         let path = format_args!("{path}matchFields[{i}].");
@@ -70,19 +70,19 @@ fn node_term(term: &Value, check_values: bool, path: Place<'_>, faults: &mut Vec
         match text(wanted, "operator") {
             "In" | "NotIn" if values.len() != 1 => {
                 let why = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
-                faults.push(field::required(format_args!("{path}values"), why));
+                errors.push(field::required(format_args!("{path}values"), why));
             }
             "In" | "NotIn" => {}
-            other => bad_operator(other, path, faults),
+            other => bad_operator(other, path, errors),
         }
         match text(wanted, "key") {
             "metadata.name" => {
                 for (j, value) in values.iter().enumerate() {
-                    rule(format_args!("{path}values[{j}]"), value, names::dns1123_subdomain_faults, faults);
+                    rule(format_args!("{path}values[{j}]"), value, names::dns1123_subdomain_errors, errors);
                 }
             }
             other => {
-                faults.push(field::invalid(
+                errors.push(field::invalid(
                     format_args!("{path}key"),
                     other,
                     "not a valid field selector key",
@@ -92,75 +92,75 @@ fn node_term(term: &Value, check_values: bool, path: Place<'_>, faults: &mut Vec
     }
 }
 
-fn bad_operator(operator: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
-    faults.push(field::invalid(format_args!("{path}operator"), operator, "not a valid selector operator"));
+fn bad_operator(operator: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+    errors.push(field::invalid(format_args!("{path}operator"), operator, "not a valid selector operator"));
 }
 
-fn requirement(wanted: &Value, check_values: bool, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn requirement(wanted: &Value, check_values: bool, path: Place<'_>, errors: &mut Vec<Cause>) {
     let values = texts(wanted, "values");
     let here = format_args!("{path}values");
     match (text(wanted, "operator"), values.len()) {
         ("In" | "NotIn", 0) => {
             let why = "must be specified when `operator` is 'In' or 'NotIn'";
-            faults.push(field::required(here, why));
+            errors.push(field::required(here, why));
         }
         ("Exists" | "DoesNotExist", 1..) => {
             let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-            faults.push(field::forbidden(here, why));
+            errors.push(field::forbidden(here, why));
         }
         ("Gt" | "Lt", count) if count != 1 => {
             let why = "must be specified single value when `operator` is 'Lt' or 'Gt'";
-            faults.push(field::required(here, why));
+            errors.push(field::required(here, why));
         }
         ("In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt", _) => {}
-        (other, _) => bad_operator(other, path, faults),
+        (other, _) => bad_operator(other, path, errors),
     }
-    rule(format_args!("{path}key"), text(wanted, "key"), names::qualified_name_faults, faults);
+    rule(format_args!("{path}key"), text(wanted, "key"), names::qualified_name_errors, errors);
     for (i, value) in values.iter().enumerate().filter(|_| check_values) {
-        rule(format_args!("{here}[{i}]"), value, names::label_value_faults, faults);
+        rule(format_args!("{here}[{i}]"), value, names::label_value_errors, errors);
     }
 }
 
-fn namespaces(term: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn namespaces(term: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     for name in texts(term, "namespaces") {
-        rule(format_args!("{path}namespace"), name, names::dns1123_label_faults, faults);
+        rule(format_args!("{path}namespace"), name, names::dns1123_label_errors, errors);
     }
 }
 
-fn topology_key(term: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn topology_key(term: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let (key, here) = (text(term, "topologyKey"), format_args!("{path}topologyKey"));
     if key.is_empty() {
-        faults.push(field::required(here, "can not be empty"));
+        errors.push(field::required(here, "can not be empty"));
     }
-    rule(here, key, names::qualified_name_faults, faults);
+    rule(here, key, names::qualified_name_errors, errors);
 }
 
-fn label_keys(term: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn label_keys(term: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let selector = at(term, "labelSelector");
     let mismatched: HashSet<&str> = texts(term, "mismatchLabelKeys").into_iter().collect();
     for part in ["matchLabelKeys", "mismatchLabelKeys"] {
         let keys = texts(term, part);
         if !keys.is_empty() && selector.is_none() {
             let why = "must not be specified when labelSelector is not set";
-            faults.push(field::forbidden(format_args!("{path}{part}"), why));
+            errors.push(field::forbidden(format_args!("{path}{part}"), why));
             continue;
         }
         for (i, key) in keys.iter().enumerate() {
-            rule(format_args!("{path}{part}[{i}]"), key, names::qualified_name_faults, faults);
+            rule(format_args!("{path}{part}[{i}]"), key, names::qualified_name_errors, errors);
         }
     }
-    keys_in_selector(term, path, faults);
+    keys_in_selector(term, path, errors);
     for (i, key) in texts(term, "matchLabelKeys").iter().enumerate() {
         if mismatched.contains(key) {
             let why = "exists in both matchLabelKeys and mismatchLabelKeys";
-            faults.push(field::invalid(format_args!("{path}matchLabelKeys[{i}]"), *key, why));
+            errors.push(field::invalid(format_args!("{path}matchLabelKeys[{i}]"), *key, why));
         }
     }
 }
 
-/// A key of `matchLabelKeys` is written into the selector when a pod is made, once; what else the selector says of it is a fault. The
+/// A key of `matchLabelKeys` is written into the selector when a pod is made, once; what else the selector says of it is a error. The
 /// path is upstream's: that of the term, with the key's place behind it.
-fn keys_in_selector(term: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn keys_in_selector(term: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let keys: HashMap<&str, usize> =
         texts(term, "matchLabelKeys").into_iter().enumerate().map(|(i, key)| (key, i)).collect();
     if keys.is_empty() {
@@ -173,13 +173,13 @@ fn keys_in_selector(term: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         let key = text(expression, "key");
         if let (false, Some(i)) = (selected.insert(key), keys.get(key)) {
             let here = format_args!("{}[{i}]", Itself(path));
-            faults.push(field::invalid(here, key, "exists in both matchLabelKeys and labelSelector"));
+            errors.push(field::invalid(here, key, "exists in both matchLabelKeys and labelSelector"));
         }
     }
 }
 
 /// How pods are spread.
-pub fn spread_constraints<'a>(spec: &'a Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+pub fn spread_constraints<'a>(spec: &'a Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const POLICIES: &[&str] = &["Honor", "Ignore"];
     let all = list(spec, "topologySpreadConstraints");
     let kind =
@@ -197,17 +197,17 @@ pub fn spread_constraints<'a>(spec: &'a Value, path: Place<'_>, faults: &mut Vec
             ],
             constraint,
             path,
-            faults,
+            errors,
         );
         if last.get(&(key, action)) != Some(&i) {
             let here = format_args!("{path}{{topologyKey, whenUnsatisfiable}}");
-            faults.push(field::duplicate(here, format!("{{{key}, {action}}}")));
+            errors.push(field::duplicate(here, format!("{{{key}, {action}}}")));
         }
         if let Some(domains) = int(constraint, "minDomains") {
-            validate(&[Check::Positive("minDomains")], constraint, path, faults);
+            validate(&[Check::Positive("minDomains")], constraint, path, errors);
             if action != "DoNotSchedule" {
                 let why = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
-                faults.push(field::invalid(format_args!("{path}minDomains"), domains, &why));
+                errors.push(field::invalid(format_args!("{path}minDomains"), domains, &why));
             }
         }
         validate(
@@ -219,48 +219,48 @@ pub fn spread_constraints<'a>(spec: &'a Value, path: Place<'_>, faults: &mut Vec
             ],
             constraint,
             path,
-            faults,
+            errors,
         );
     }
 }
 
 /// Which taints a pod is fine with; also of a runtime class.
-pub fn tolerations(holder: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+pub fn tolerations(holder: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     for (i, toleration) in list(holder, "tolerations").iter().enumerate() {
         let path = format_args!("{path}tolerations[{i}].");
         let (key, value) = (text(toleration, "key"), text(toleration, "value"));
         let (operator, effect) = (text(toleration, "operator"), text(toleration, "effect"));
         let here = format_args!("{path}operator");
         if !key.is_empty() {
-            rule(format_args!("{path}key"), key, names::qualified_name_faults, faults);
+            rule(format_args!("{path}key"), key, names::qualified_name_errors, errors);
         } else if operator != "Exists" {
             let why =
                 "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-            faults.push(field::invalid(here, operator, why));
+            errors.push(field::invalid(here, operator, why));
         }
         if at(toleration, "tolerationSeconds").is_some() && effect != "NoExecute" {
             let why = "effect must be 'NoExecute' when `tolerationSeconds` is set";
-            faults.push(field::invalid(format_args!("{path}effect"), effect, why));
+            errors.push(field::invalid(format_args!("{path}effect"), effect, why));
         }
         match operator {
             "Equal" | "" => {
-                let bad = names::label_value_faults(value);
+                let bad = names::label_value_errors(value);
                 if !bad.is_empty() {
-                    faults.push(field::invalid(here, value, &bad.join(";")));
+                    errors.push(field::invalid(here, value, &bad.join(";")));
                 }
             }
             "Exists" if !value.is_empty() => {
-                faults.push(field::invalid(here, value, "value must be empty when `operator` is 'Exists'"));
+                errors.push(field::invalid(here, value, "value must be empty when `operator` is 'Exists'"));
             }
             "Exists" => {}
             "Lt" | "Gt" => {
                 let supported = &["Equal", "Exists", "Lt", "Gt"];
-                faults.push(field::not_supported(here, operator, supported));
+                errors.push(field::not_supported(here, operator, supported));
             }
-            _ => faults.push(field::not_supported(here, operator, &["Equal", "Exists"])),
+            _ => errors.push(field::not_supported(here, operator, &["Equal", "Exists"])),
         }
         if !effect.is_empty() && !EFFECTS.contains(&effect) {
-            faults.push(field::not_supported(format_args!("{path}effect"), effect, EFFECTS));
+            errors.push(field::not_supported(format_args!("{path}effect"), effect, EFFECTS));
         }
     }
 }

@@ -29,15 +29,15 @@ pub const SERVICE: &[Check] = &[
     Enum("spec.trafficDistribution", &["PreferClose", "PreferSameZone", "PreferSameNode"]),
 ];
 
-fn has_ports(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn has_ports(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     let headless = text(service, "spec.clusterIP") == "None";
     let external = text(service, "spec.type") == "ExternalName";
     if list(service, "spec.ports").is_empty() && !headless && !external {
-        faults.push(field::required("spec.ports", ""));
+        errors.push(field::required("spec.ports", ""));
     }
 }
 
-fn ports(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn ports(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     let all = list(service, "spec.ports");
     let mut names_seen = HashSet::new();
     for (i, port) in all.iter().enumerate() {
@@ -45,24 +45,24 @@ fn ports(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
         let name = text(port, "name");
         if name.is_empty() {
             if all.len() > 1 {
-                faults.push(field::required(format_args!("{path}.name"), ""));
+                errors.push(field::required(format_args!("{path}.name"), ""));
             }
         } else {
-            let bad = names::dns1123_label_faults(name);
-            faults.extend(bad.iter().map(|why| field::invalid(format_args!("{path}.name"), name, why)));
+            let bad = names::dns1123_label_errors(name);
+            errors.extend(bad.iter().map(|why| field::invalid(format_args!("{path}.name"), name, why)));
             if !names_seen.insert(name) {
-                faults.push(field::duplicate(format_args!("{path}.name"), name));
+                errors.push(field::duplicate(format_args!("{path}.name"), name));
             }
         }
         let number = at(port, "port").and_then(Value::as_int).unwrap_or(0);
         if !super::is_port(number) {
-            faults.push(field::invalid(format_args!("{path}.port"), number, super::PORT));
+            errors.push(field::invalid(format_args!("{path}.port"), number, super::PORT));
         }
         let supported = &["SCTP", "TCP", "UDP"];
-        validate(&[NeedOneOf("protocol", supported)], port, format_args!("{path}."), faults);
-        port_or_name(at(port, "targetPort"), format_args!("{path}.targetPort"), faults);
+        validate(&[NeedOneOf("protocol", supported)], port, format_args!("{path}."), errors);
+        port_or_name(at(port, "targetPort"), format_args!("{path}.targetPort"), errors);
         if let Some(protocol) = at(port, "appProtocol").and_then(Value::as_str) {
-            rule(format_args!("{path}.appProtocol"), protocol, names::qualified_name_faults, faults);
+            rule(format_args!("{path}.appProtocol"), protocol, names::qualified_name_errors, errors);
         }
     }
     let mut seen = HashSet::new();
@@ -74,21 +74,21 @@ fn ports(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
                 text(port, "protocol"),
                 at(port, "port").and_then(Value::as_int).unwrap_or(0)
             );
-            faults.push(field::duplicate_shown(format_args!("spec.ports[{i}]"), &shown));
+            errors.push(field::duplicate_shown(format_args!("spec.ports[{i}]"), &shown));
         }
     }
 }
 
-fn external_name(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn external_name(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     if text(service, "spec.type") != "ExternalName" {
         return;
     }
     let name = text(service, "spec.externalName").trim_end_matches('.');
     if name.is_empty() {
-        faults.push(field::required("spec.externalName", ""));
+        errors.push(field::required("spec.externalName", ""));
     } else {
-        let bad = names::dns1123_subdomain_faults(name);
-        faults.extend(bad.iter().map(|why| field::invalid("spec.externalName", name, why)));
+        let bad = names::dns1123_subdomain_errors(name);
+        errors.extend(bad.iter().map(|why| field::invalid("spec.externalName", name, why)));
     }
 }
 
@@ -96,31 +96,31 @@ fn is(service: &Value, kind: &str) -> bool {
     text(service, "spec.type") == kind
 }
 
-fn session_affinity(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn session_affinity(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.sessionAffinityConfig";
     const LONGEST: i64 = 86_400;
     const NEEDED: &str = "when session affinity type is ClientIP";
     let config = at(service, PATH);
     match text(service, "spec.sessionAffinity") {
         "None" if config.is_some() => {
-            faults.push(field::forbidden(PATH, "must not be set when session affinity is None"));
+            errors.push(field::forbidden(PATH, "must not be set when session affinity is None"));
         }
         "ClientIP" => {
             if config.is_none() {
-                faults.push(field::required(PATH, NEEDED));
+                errors.push(field::required(PATH, NEEDED));
                 return;
             }
             let here = "spec.sessionAffinityConfig.clientIP";
             if at(service, here).is_none() {
-                faults.push(field::required(here, NEEDED));
+                errors.push(field::required(here, NEEDED));
                 return;
             }
             let here = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
             match int(service, here) {
-                None => faults.push(field::required(here, NEEDED)),
+                None => errors.push(field::required(here, NEEDED)),
                 Some(seconds) if !(1..=LONGEST).contains(&seconds) => {
                     let why = format!("must be greater than 0 and less than {LONGEST}");
-                    faults.push(field::invalid(here, seconds, &why));
+                    errors.push(field::invalid(here, seconds, &why));
                 }
                 Some(_) => {}
             }
@@ -130,65 +130,65 @@ fn session_affinity(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
 }
 
 /// What is wrong with the families that a Service asks for; also asked before addresses are found for it.
-pub fn families(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+pub fn families(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.ipFamilies";
     let mut seen = HashSet::new();
     for (i, family) in texts(service, PATH).iter().enumerate() {
         let here = format_args!("{PATH}[{i}]");
         if !matches!(*family, "IPv4" | "IPv6") {
-            faults.push(field::not_supported(here, *family, &["IPv4", "IPv6"]));
+            errors.push(field::not_supported(here, *family, &["IPv4", "IPv6"]));
         }
         if !seen.insert(*family) {
-            faults.push(field::duplicate(here, *family));
+            errors.push(field::duplicate(here, *family));
         }
     }
     let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
-    validate(&[Enum("spec.ipFamilyPolicy", policies)], service, format_args!(""), faults);
+    validate(&[Enum("spec.ipFamilyPolicy", policies)], service, format_args!(""), errors);
     if is(service, "ExternalName") {
         for key in ["clusterIPs", "ipFamilies"]
             .iter()
             .filter(|key| !list(service, &format!("spec.{key}")).is_empty())
         {
-            faults.push(field::forbidden(
+            errors.push(field::forbidden(
                 format_args!("spec.{key}"),
                 "may not be set for ExternalName services",
             ));
         }
         if at(service, "spec.ipFamilyPolicy").is_some() {
-            faults.push(field::forbidden("spec.ipFamilyPolicy", "may not be set for ExternalName services"));
+            errors.push(field::forbidden("spec.ipFamilyPolicy", "may not be set for ExternalName services"));
         }
     }
     let headless = texts(service, "spec.clusterIPs").first() == Some(&"None");
     if headless && (is(service, "NodePort") || is(service, "LoadBalancer")) {
         let why = format!("may not be set to 'None' for {} services", text(service, "spec.type"));
-        faults.push(field::invalid("spec.clusterIPs[0]", "None", &why));
+        errors.push(field::invalid("spec.clusterIPs[0]", "None", &why));
     }
 }
 
-fn external_ips(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn external_ips(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     for (i, ip) in texts(service, "spec.externalIPs").iter().enumerate() {
-        address::endpoint(ip, format_args!("spec.externalIPs[{i}]"), faults);
+        address::endpoint(ip, format_args!("spec.externalIPs[{i}]"), errors);
     }
 }
 
-fn node_ports(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn node_ports(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, port) in list(service, "spec.ports").iter().enumerate() {
         let Some(number) = int(port, "nodePort").filter(|number| *number != 0) else { continue };
         let here = format_args!("spec.ports[{i}].nodePort");
         if is(service, "ClusterIP") {
             let why = "may not be used when `type` is 'ClusterIP'";
-            faults.push(field::forbidden(here, why));
+            errors.push(field::forbidden(here, why));
         }
         let key = (text(port, "protocol"), number);
         if !seen.insert(key) {
-            faults.push(field::duplicate(here, number));
+            errors.push(field::duplicate(here, number));
         }
     }
 }
 
 /// Upstream names the field as its structs do.
-fn source_ranges(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn source_ranges(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.LoadBalancerSourceRanges";
     const WHY: &str = "may only be used when `type` is 'LoadBalancer'";
     const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
@@ -196,10 +196,10 @@ fn source_ranges(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let balanced = is(service, "LoadBalancer");
     if !ranges.is_empty() {
         if !balanced {
-            faults.push(field::forbidden(PATH, WHY));
+            errors.push(field::forbidden(PATH, WHY));
         }
         for (i, range) in ranges.iter().enumerate() {
-            address::network(range.trim(), format_args!("{PATH}[{i}]"), faults);
+            address::network(range.trim(), format_args!("{PATH}[{i}]"), errors);
         }
         return;
     }
@@ -207,24 +207,24 @@ fn source_ranges(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
     let Some(annotation) = annotation else { return };
     let here = format_args!("metadata.annotations[{ANNOTATION}]");
     if !balanced {
-        faults.push(field::forbidden(here, WHY));
+        errors.push(field::forbidden(here, WHY));
     }
     for range in annotation.split(',').map(str::trim).filter(|_| !annotation.trim().is_empty()) {
-        address::network(range, here, faults);
+        address::network(range, here, errors);
     }
 }
 
-fn load_balancer(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn load_balancer(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const WHY: &str = "may only be used when `type` is 'LoadBalancer'";
     let balanced = is(service, "LoadBalancer");
     if at(service, "spec.allocateLoadBalancerNodePorts").is_some() && !balanced {
-        faults.push(field::forbidden("spec.allocateLoadBalancerNodePorts", WHY));
+        errors.push(field::forbidden("spec.allocateLoadBalancerNodePorts", WHY));
     }
     match at(service, "spec.loadBalancerClass").and_then(Value::as_str) {
         Some(class) if balanced => {
-            rule(format_args!("spec.loadBalancerClass"), class, names::qualified_name_faults, faults);
+            rule(format_args!("spec.loadBalancerClass"), class, names::qualified_name_errors, errors);
         }
-        Some(_) => faults.push(field::forbidden("spec.loadBalancerClass", WHY)),
+        Some(_) => errors.push(field::forbidden("spec.loadBalancerClass", WHY)),
         None => {}
     }
 }
@@ -236,23 +236,23 @@ fn is_external(service: &Value) -> bool {
         || is(service, "ClusterIP") && !list(service, "spec.externalIPs").is_empty()
 }
 
-fn external_traffic(service: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn external_traffic(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.externalTrafficPolicy";
     const HEALTH: &str = "spec.healthCheckNodePort";
     let policy = text(service, PATH);
     match (is_external(service), policy) {
         (false, "") => {}
         (false, given) => {
-            faults.push(field::invalid(PATH, given, "may only be set for externally-accessible services"));
+            errors.push(field::invalid(PATH, given, "may only be set for externally-accessible services"));
         }
-        (true, _) => validate(&[OneOf(PATH, &["Cluster", "Local"])], service, format_args!(""), faults),
+        (true, _) => validate(&[OneOf(PATH, &["Cluster", "Local"])], service, format_args!(""), errors),
     }
     let port = int(service, HEALTH).unwrap_or(0);
     let checked = is(service, "LoadBalancer") && policy == "Local";
     if port != 0 && !checked {
         let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
-        faults.push(field::invalid(HEALTH, port, why));
+        errors.push(field::invalid(HEALTH, port, why));
     } else if port != 0 && !super::is_port(port) {
-        faults.push(field::invalid(HEALTH, port, super::PORT));
+        errors.push(field::invalid(HEALTH, port, super::PORT));
     }
 }

@@ -7,7 +7,7 @@ use plinth_codec::{names, Map, Value};
 
 use super::claims::access_modes;
 use super::pod::volume::{
-    driver_name, iscsi_name_faults, no_backsteps, AZURE_DISK, HOST_PATH, NFS, SCALE_IO,
+    driver_name, iscsi_name_errors, no_backsteps, AZURE_DISK, HOST_PATH, NFS, SCALE_IO,
 };
 use super::Check::{By, Enum, In, Need, OneOf, Range, Text};
 use super::{at, forbid_more, int, is_empty, list, rule, scheduling, text, texts, validate, Check};
@@ -15,14 +15,14 @@ use plinth_api::api_error::Cause;
 use plinth_api::field::{self, Itself, Place};
 
 /// core/v1 PersistentVolume.
-pub const PERSISTENT_VOLUME: &[Check] = &[By(|volume, _, faults| {
+pub const PERSISTENT_VOLUME: &[Check] = &[By(|volume, _, errors| {
     let nothing = Value::object();
     let spec = at(volume, "spec").unwrap_or(&nothing);
-    validate(VOLUME, spec, format_args!("spec."), faults);
+    validate(VOLUME, spec, format_args!("spec."), errors);
     let has_options = volume.at(&["metadata", "annotations", MOUNT_OPTIONS]).is_some();
     if has_options && !MOUNTED_WITH_OPTIONS.iter().any(|source| at(spec, source).is_some()) {
         let why = "may not specify mount options for this volume type";
-        faults.push(field::forbidden(format_args!("metadata.annotations.{MOUNT_OPTIONS}"), why));
+        errors.push(field::forbidden(format_args!("metadata.annotations.{MOUNT_OPTIONS}"), why));
     }
 })];
 
@@ -51,12 +51,12 @@ const VOLUME: &[Check] = &[
     OneOf("persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"]),
     By(node_affinity),
     By(sources),
-    Text("storageClassName", names::dns1123_subdomain_faults),
+    Text("storageClassName", names::dns1123_subdomain_errors),
     Enum("volumeMode", &["Block", "Filesystem"]),
     By(attributes_class),
 ];
 
-/// Sources of volumes in upstream's order: field, field that is named in faults of its content, checks.
+/// Sources of volumes in upstream's order: field, field that is named in errors of its content, checks.
 const SOURCES: &[(&str, &str, &[Check])] = &[
     ("hostPath", "hostPath", HOST_PATH),
     ("gcePersistentDisk", "persistentDisk", &[Need("pdName", "")]),
@@ -77,7 +77,7 @@ const SOURCES: &[(&str, &str, &[Check])] = &[
     (
         "iscsi",
         "iscsi",
-        &[Need("targetPortal", ""), Check::Name("iqn", iscsi_name_faults), Range("lun", 0, 255)],
+        &[Need("targetPortal", ""), Check::Name("iqn", iscsi_name_errors), Range("lun", 0, 255)],
     ),
     ("cinder", "cinder", &[Need("volumeID", "")]),
     ("fc", "fc", &[]),
@@ -93,7 +93,7 @@ const SOURCES: &[(&str, &str, &[Check])] = &[
         "local",
         &[Need("path", ""), By(|v, p, f| no_backsteps(text(v, "path"), format_args!("{p}path"), f))],
     ),
-    ("storageos", "storageos", &[Check::Name("volumeName", names::dns1123_label_faults)]),
+    ("storageos", "storageos", &[Check::Name("volumeName", names::dns1123_label_errors)]),
     ("csi", "csi", CSI),
 ];
 
@@ -103,7 +103,7 @@ pub fn is_source(key: &str) -> bool {
 }
 
 const CSI: &[Check] = &[
-    By(|csi, path, faults| driver_name(text(csi, "driver"), format_args!("{path}driver"), faults)),
+    By(|csi, path, errors| driver_name(text(csi, "driver"), format_args!("{path}driver"), errors)),
     Need("volumeHandle", ""),
     In("controllerPublishSecretRef", SECRET),
     In("controllerExpandSecretRef", SECRET),
@@ -111,58 +111,58 @@ const CSI: &[Check] = &[
     In("nodeExpandSecretRef", SECRET),
 ];
 const SECRET: &[Check] = &[
-    Check::Name("name", names::dns1123_subdomain_faults),
-    Check::Name("namespace", names::dns1123_label_faults),
+    Check::Name("name", names::dns1123_subdomain_errors),
+    Check::Name("namespace", names::dns1123_label_errors),
 ];
 
-fn capacity(volume: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn capacity(volume: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let here = format_args!("{path}capacity");
     let capacity = at(volume, "capacity").filter(|c| !is_empty(Some(c)));
     if capacity.is_none() {
-        faults.push(field::required(here, ""));
+        errors.push(field::required(here, ""));
     }
     if capacity.is_none_or(|c| c.get("storage").is_none() || c.as_object().is_some_and(|m| m.len() > 1)) {
         let shown = capacity.cloned().unwrap_or_default();
-        faults.push(field::not_supported(here, shown, &["storage"]));
+        errors.push(field::not_supported(here, shown, &["storage"]));
     }
     for (name, shown) in capacity.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
         let (here, shown) = (format_args!("{here}[{name}]"), shown.as_str().unwrap_or_default());
         let Ok(amount) = Quantity::parse(shown) else { continue };
         if amount.sign() < 0 {
-            faults.push(field::invalid(here, amount.value(0), "must be a valid resource quantity"));
+            errors.push(field::invalid(here, amount.value(0), "must be a valid resource quantity"));
         }
         if amount.sign() <= 0 {
-            faults.push(field::invalid(here, shown, "must be greater than zero"));
+            errors.push(field::invalid(here, shown, "must be greater than zero"));
         }
     }
 }
 
-fn node_affinity(volume: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn node_affinity(volume: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let Some(affinity) = at(volume, "nodeAffinity") else { return };
     let here = format_args!("{path}nodeAffinity.required");
     match at(affinity, "required") {
-        None => faults.push(field::required(here, "must specify required node constraints")),
-        Some(required) => validate(scheduling::NODE_SELECTOR, required, format_args!("{here}."), faults),
+        None => errors.push(field::required(here, "must specify required node constraints")),
+        Some(required) => validate(scheduling::NODE_SELECTOR, required, format_args!("{here}."), errors),
     }
 }
 
-fn sources(volume: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn sources(volume: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let mut named = 0;
     for (key, shown, checks) in SOURCES {
         let Some(source) = at(volume, key) else { continue };
         named += 1;
         if named > 1 {
-            forbid_more(path, key, "may not specify more than 1 volume type", faults);
+            forbid_more(path, key, "may not specify more than 1 volume type", errors);
             continue;
         }
-        validate(checks, source, format_args!("{path}{shown}."), faults);
+        validate(checks, source, format_args!("{path}{shown}."), errors);
         if *key == "local" && at(volume, "nodeAffinity").is_none() {
             let why = "Local volume requires node affinity";
-            faults.push(field::required(format_args!("{path}nodeAffinity"), why));
+            errors.push(field::required(format_args!("{path}nodeAffinity"), why));
         }
     }
     if named == 0 {
-        faults.push(field::required(Itself(path), "must specify a volume type"));
+        errors.push(field::required(Itself(path), "must specify a volume type"));
     }
     let is_root = text(volume, "hostPath.path").trim_end_matches('/').is_empty();
     if at(volume, "hostPath.path").is_some_and(|p| !is_empty(Some(p)))
@@ -170,74 +170,74 @@ fn sources(volume: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         && text(volume, "persistentVolumeReclaimPolicy") == "Recycle"
     {
         let why = "may not be 'recycle' for a hostPath mount of '/'";
-        faults.push(field::forbidden(format_args!("{path}persistentVolumeReclaimPolicy"), why));
+        errors.push(field::forbidden(format_args!("{path}persistentVolumeReclaimPolicy"), why));
     }
 }
 
-fn attributes_class(volume: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn attributes_class(volume: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let Some(class) = at(volume, "volumeAttributesClassName").and_then(Value::as_str) else { return };
     let here = format_args!("{path}volumeAttributesClassName");
     match class {
-        "" => faults.push(field::required(here, "an empty string is disallowed")),
-        class => rule(here, class, names::dns1123_subdomain_faults, faults),
+        "" => errors.push(field::required(here, "an empty string is disallowed")),
+        class => rule(here, class, names::dns1123_subdomain_errors, errors),
     }
     if at(volume, "csi").is_none() {
         let why = "has to be specified when using volumeAttributesClassName";
-        faults.push(field::required(format_args!("{path}csi"), why));
+        errors.push(field::required(format_args!("{path}csi"), why));
     }
 }
 
 /// storage.k8s.io/v1 StorageClass.
 pub const STORAGE_CLASS: &[Check] = &[
-    By(|class, _, faults| provisioner(text(class, "provisioner"), format_args!("provisioner"), faults)),
-    By(|class, _, faults| parameters(class, "parameters", true, faults)),
+    By(|class, _, errors| provisioner(text(class, "provisioner"), format_args!("provisioner"), errors)),
+    By(|class, _, errors| parameters(class, "parameters", true, errors)),
     OneOf("reclaimPolicy", &["Delete", "Retain"]),
     Check::Enum("volumeBindingMode", &["Immediate", "WaitForFirstConsumer"]),
     By(topologies),
 ];
 /// storage.k8s.io/v1 VolumeAttributesClass.
 pub const VOLUME_ATTRIBUTES_CLASS: &[Check] = &[
-    By(|class, _, faults| provisioner(text(class, "driverName"), format_args!("driverName"), faults)),
-    By(|class, _, faults| parameters(class, "parameters", false, faults)),
+    By(|class, _, errors| provisioner(text(class, "driverName"), format_args!("driverName"), errors)),
+    By(|class, _, errors| parameters(class, "parameters", false, errors)),
 ];
 
-fn provisioner(name: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn provisioner(name: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     match name {
-        "" => faults.push(field::required(path, "")),
-        name => rule(path, &name.to_lowercase(), names::qualified_name_faults, faults),
+        "" => errors.push(field::required(path, "")),
+        name => rule(path, &name.to_lowercase(), names::qualified_name_errors, errors),
     }
 }
 
-fn parameters(class: &Value, path: &str, may_be_absent: bool, faults: &mut Vec<Cause>) {
+fn parameters(class: &Value, path: &str, may_be_absent: bool, errors: &mut Vec<Cause>) {
     const MOST: usize = 512;
     const LARGEST: usize = 256 * 1024;
     let Some(given) = at(class, path).and_then(Value::as_object).filter(|m| !m.is_empty() || may_be_absent)
     else {
         if !may_be_absent {
-            faults.push(field::required(path, "must contain at least one key/value pair"));
+            errors.push(field::required(path, "must contain at least one key/value pair"));
         }
         return;
     };
     if given.len() > MOST {
-        let mut fault = field::too_many(path, given.len(), MOST);
-        fault.message = format!("Too long: may not be more than {MOST} bytes");
-        fault.reason = "FieldValueTooLong";
-        faults.push(fault);
+        let mut error = field::too_many(path, given.len(), MOST);
+        error.message = format!("Too long: may not be more than {MOST} bytes");
+        error.reason = "FieldValueTooLong";
+        errors.push(error);
         return;
     }
     let mut size = 0;
     for (key, value) in given.iter() {
         if key.is_empty() {
-            faults.push(field::invalid(path, key.clone(), "field can not be empty."));
+            errors.push(field::invalid(path, key.clone(), "field can not be empty."));
         }
         size += key.len() + value.as_str().map_or(0, str::len);
     }
     if size > LARGEST {
-        faults.push(field::too_long(path, LARGEST));
+        errors.push(field::too_long(path, LARGEST));
     }
 }
 
-fn topologies(class: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn topologies(class: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     let all = list(class, "allowedTopologies");
     let mut seen: HashSet<Vec<(&str, Vec<&str>)>> = HashSet::new();
     for (i, term) in all.iter().enumerate() {
@@ -248,15 +248,15 @@ fn topologies(class: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
             let (key, mut values) = (text(wanted, "key"), texts(wanted, "values"));
             let here = format_args!("{path}[{j}]");
             if values.is_empty() {
-                faults.push(field::required(format_args!("{here}.values"), ""));
+                errors.push(field::required(format_args!("{here}.values"), ""));
             }
             let mut once = HashSet::new();
             for (k, value) in values.iter().enumerate().filter(|(_, value)| !once.insert(**value)) {
-                faults.push(field::duplicate(format_args!("{here}.values[{k}]"), *value));
+                errors.push(field::duplicate(format_args!("{here}.values[{k}]"), *value));
             }
-            rule(format_args!("{here}.key"), key, names::qualified_name_faults, faults);
+            rule(format_args!("{here}.key"), key, names::qualified_name_errors, errors);
             if !keys_seen.insert(key) {
-                faults.push(field::duplicate(format_args!("{here}.key"), key));
+                errors.push(field::duplicate(format_args!("{here}.key"), key));
             }
             values.sort_unstable();
             values.dedup();
@@ -265,48 +265,48 @@ fn topologies(class: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
         keys.sort_unstable();
         // Upstream takes a term without expressions for a duplicate of nothing.
         if keys.is_empty() || !seen.insert(keys) {
-            faults.push(field::duplicate(path, ""));
+            errors.push(field::duplicate(path, ""));
         }
     }
 }
 
 /// storage.k8s.io/v1 CSIDriver.
 pub const CSI_DRIVER: &[Check] = &[
-    By(|driver, _, faults| {
+    By(|driver, _, errors| {
         const MODES: &[&str] = &["Persistent", "Ephemeral"];
         for mode in texts(driver, "spec.volumeLifecycleModes") {
             if !MODES.contains(&mode) {
-                faults.push(field::not_supported("spec.volumeLifecycleModes", mode, MODES));
+                errors.push(field::not_supported("spec.volumeLifecycleModes", mode, MODES));
             }
         }
     }),
     Enum("spec.fsGroupPolicy", &["File", "None", "ReadWriteOnceWithFSType"]),
     By(token_requests),
-    By(|driver, _, faults| {
+    By(|driver, _, errors| {
         const PATH: &str = "spec.nodeAllocatableUpdatePeriodSeconds";
         if let Some(seconds) = int(driver, PATH).filter(|seconds| *seconds < 10) {
-            faults.push(field::invalid(PATH, seconds, "must be greater than or equal to 10 seconds"));
+            errors.push(field::invalid(PATH, seconds, "must be greater than or equal to 10 seconds"));
         }
     }),
 ];
 
-fn token_requests(driver: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn token_requests(driver: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, request) in list(driver, "spec.tokenRequests").iter().enumerate() {
         let path = format_args!("spec.tokenRequests[{i}]");
         let audience = text(request, "audience");
         if !seen.insert(audience) {
-            faults.push(field::duplicate(format_args!("{path}.audience"), audience));
+            errors.push(field::duplicate(format_args!("{path}.audience"), audience));
             continue;
         }
         let here = format_args!("{path}.expirationSeconds");
         match int(request, "expirationSeconds") {
             Some(seconds) if seconds < 600 => {
-                faults.push(field::invalid(here, seconds, "may not specify a duration less than 10 minutes"));
+                errors.push(field::invalid(here, seconds, "may not specify a duration less than 10 minutes"));
             }
             Some(seconds) if seconds > 1 << 32 => {
                 let why = "may not specify a duration larger than 2^32 seconds";
-                faults.push(field::invalid(here, seconds, why));
+                errors.push(field::invalid(here, seconds, why));
             }
             _ => {}
         }
@@ -314,64 +314,64 @@ fn token_requests(driver: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
 }
 
 /// storage.k8s.io/v1 CSINode.
-pub const CSI_NODE: &[Check] = &[By(|node, _, faults| {
+pub const CSI_NODE: &[Check] = &[By(|node, _, errors| {
     let mut seen = HashSet::new();
     for (i, driver) in list(node, "spec.drivers").iter().enumerate() {
         let path = format_args!("spec.drivers[{i}]");
         let (name, id) = (text(driver, "name"), text(driver, "nodeID"));
-        driver_name(name, format_args!("{path}.name"), faults);
+        driver_name(name, format_args!("{path}.name"), errors);
         match id.len() {
-            0 => faults.push(field::required(format_args!("{path}.nodeID"), "")),
-            257.. => faults.push(field::invalid(
+            0 => errors.push(field::required(format_args!("{path}.nodeID"), "")),
+            257.. => errors.push(field::invalid(
                 format_args!("{path}.nodeID"),
                 id,
                 "must be 256 characters or less",
             )),
             _ => {}
         }
-        validate(&[Check::AtLeast("allocatable.count", 0)], driver, format_args!("{path}."), faults);
+        validate(&[Check::AtLeast("allocatable.count", 0)], driver, format_args!("{path}."), errors);
         if !seen.insert(name) {
-            faults.push(field::duplicate(format_args!("{path}.name"), name));
+            errors.push(field::duplicate(format_args!("{path}.name"), name));
         }
         let mut keys = HashSet::new();
         for key in texts(driver, "topologyKeys") {
             // Upstream names the driver for each of its keys.
             if key.is_empty() {
-                faults.push(field::required(path, ""));
+                errors.push(field::required(path, ""));
             }
             if !keys.insert(key) {
-                faults.push(field::duplicate(path, key));
+                errors.push(field::duplicate(path, key));
             }
-            rule(path, key, names::qualified_name_faults, faults);
+            rule(path, key, names::qualified_name_errors, errors);
         }
     }
 })];
 
 /// storage.k8s.io/v1 CSIStorageCapacity.
 pub const CSI_STORAGE_CAPACITY: &[Check] = &[
-    By(|capacity, _, faults| {
+    By(|capacity, _, errors| {
         rule(
             format_args!("storageClassName"),
             text(capacity, "storageClassName"),
-            names::dns1123_subdomain_faults,
-            faults,
+            names::dns1123_subdomain_errors,
+            errors,
         );
     }),
     Check::Selector("nodeTopology"),
-    By(|capacity, _, faults| {
+    By(|capacity, _, errors| {
         let shown = text(capacity, "capacity");
         if Quantity::parse(shown).is_ok_and(|amount| amount.sign() < 0) {
-            faults.push(field::invalid("capacity", shown, "must be greater than or equal to 0"));
+            errors.push(field::invalid("capacity", shown, "must be greater than or equal to 0"));
         }
     }),
 ];
 
 /// storage.k8s.io/v1 VolumeAttachment.
 pub const VOLUME_ATTACHMENT: &[Check] = &[
-    By(|attachment, _, faults| {
-        driver_name(text(attachment, "spec.attacher"), format_args!("spec.attacher"), faults)
+    By(|attachment, _, errors| {
+        driver_name(text(attachment, "spec.attacher"), format_args!("spec.attacher"), errors)
     }),
-    By(|attachment, _, faults| {
+    By(|attachment, _, errors| {
         const PATH: &str = "spec.source";
         let (inline, name) = (
             at(attachment, "spec.source.inlineVolumeSpec"),
@@ -380,41 +380,41 @@ pub const VOLUME_ATTACHMENT: &[Check] = &[
         match (inline, name) {
             (None, None) => {
                 let why = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
-                faults.push(field::required(PATH, why));
+                errors.push(field::required(PATH, why));
             }
             (Some(_), Some(_)) => {
                 let shown = at(attachment, PATH).cloned().unwrap_or_default();
                 let why = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
-                faults.push(field::invalid(PATH, shown, why));
+                errors.push(field::invalid(PATH, shown, why));
             }
             (None, Some(name)) => {
                 let (here, name) =
                     (format!("{PATH}.persistentVolumeName"), name.as_str().unwrap_or_default());
-                rule(format_args!("{here}"), name, names::dns1123_subdomain_faults, faults);
+                rule(format_args!("{here}"), name, names::dns1123_subdomain_errors, errors);
                 if name.is_empty() {
-                    faults.push(field::required(here, "must specify non empty persistentVolumeName"));
+                    errors.push(field::required(here, "must specify non empty persistentVolumeName"));
                 }
             }
             _ => {}
         }
     }),
-    By(|attachment, _, faults| {
+    By(|attachment, _, errors| {
         let name = text(attachment, "spec.nodeName");
-        rule(format_args!("spec.nodeName"), name, names::dns1123_subdomain_faults, faults);
+        rule(format_args!("spec.nodeName"), name, names::dns1123_subdomain_errors, errors);
     }),
 ];
 
 /// What is to be attached where is said once.
 pub fn attachment_update(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
-    super::update::immutable(&["spec"], new, old, &mut faults);
-    faults
+    let mut errors = Vec::new();
+    super::update::immutable(&["spec"], new, old, &mut errors);
+    errors
 }
 
 /// A driver can be taken off a node, and added; what it says of itself stays.
 pub fn node_update(new: &Value, old: &Value) -> Vec<Cause> {
     const PATH: &str = "spec.drivers";
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let named: HashMap<&str, &Value> = list(new, PATH).iter().map(|now| (text(now, "name"), now)).collect();
     for before in list(old, PATH) {
         let now = named.get(text(before, "name")).copied();
@@ -424,10 +424,10 @@ pub fn node_update(new: &Value, old: &Value) -> Vec<Cause> {
         });
         if changed {
             let shown = now.cloned().unwrap_or_default();
-            faults.push(field::invalid(PATH, shown, "field is immutable"));
+            errors.push(field::invalid(PATH, shown, "field is immutable"));
         }
     }
-    faults
+    errors
 }
 
 /// How volumes of a driver are attached stays.

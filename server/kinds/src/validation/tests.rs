@@ -5,7 +5,7 @@ use plinth_codec::{json, patch, Value};
 use crate as strategy;
 use plinth_api::api_error::Cause;
 
-/// Group, plural, object after defaults, and each fault's path and reason, in order.
+/// Group, plural, object after defaults, and each error's path and reason, in order.
 type Row = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 const REQUIRED: &str = "FieldValueRequired";
@@ -195,13 +195,13 @@ static ROWS: &[Row] = &[
 ];
 
 #[test]
-fn bad_objects_and_their_faults() {
+fn bad_objects_and_their_errors() {
     for (group, plural, text, expected) in ROWS {
         let mut object = json::parse(text.as_bytes()).unwrap();
         let row = strategy::of(group, plural);
         row.default(&mut object);
-        let faults = row.create_faults(&object);
-        let found: Vec<(&str, &str)> = faults.iter().map(|f| (f.field.as_str(), f.reason)).collect();
+        let errors = row.create_errors(&object);
+        let found: Vec<(&str, &str)> = errors.iter().map(|f| (f.field.as_str(), f.reason)).collect();
         assert_eq!(found, *expected, "{plural}: {text}");
     }
 }
@@ -225,9 +225,9 @@ fn place<'v>(object: &'v mut Value, way: &[&str]) -> Option<&'v mut Value> {
 fn found(base: &Base<'_>, mut object: Value) -> Vec<String> {
     let row = strategy::of(base.group, base.plural);
     row.default(&mut object);
-    let faults = row.create_faults(&object);
+    let errors = row.create_errors(&object);
     let short = |f: &Cause| format!("{} {}", f.field, f.reason.trim_start_matches("FieldValue"));
-    let mut found: Vec<String> = faults.iter().map(short).collect();
+    let mut found: Vec<String> = errors.iter().map(short).collect();
     found.sort();
     found
 }
@@ -247,9 +247,9 @@ fn one_row_per_rule() {
             let (group, plural) = resource.split_once('/').expect("group/plural");
             let object = json::parse(object.as_bytes()).expect(line);
             let base = Base { group, plural, way: way.split('.').collect(), object };
-            let faults = found(&base, base.object.clone());
-            if !faults.is_empty() {
-                wrong.push(format!("{name} is not good: {}", faults.join(", ")));
+            let errors = found(&base, base.object.clone());
+            if !errors.is_empty() {
+                wrong.push(format!("{name} is not good: {}", errors.join(", ")));
             }
             bases.insert(name, base);
             continue;
@@ -269,9 +269,9 @@ fn one_row_per_rule() {
             expected[i] = format!("{}, {rest}", expected[i]);
         }
         expected.sort();
-        let faults = found(base, object);
-        if faults != expected {
-            wrong.push(format!("{line}\n    found {}", faults.join(", ")));
+        let errors = found(base, object);
+        if errors != expected {
+            wrong.push(format!("{line}\n    found {}", errors.join(", ")));
         }
         rows += 1;
     }
@@ -325,8 +325,8 @@ fn what_may_not_change() {
     for (group, plural, old, new, path) in rows {
         let (old, new) = (json::parse(old.as_bytes()).unwrap(), json::parse(new.as_bytes()).unwrap());
         let row = strategy::of(group, plural);
-        let faults = row.update_faults(&new, &old);
-        assert_eq!(faults.iter().map(|f| f.field.as_str()).collect::<Vec<_>>(), [path], "{plural}");
-        assert_eq!(row.update_faults(&old, &old), [], "{plural}");
+        let errors = row.update_errors(&new, &old);
+        assert_eq!(errors.iter().map(|f| f.field.as_str()).collect::<Vec<_>>(), [path], "{plural}");
+        assert_eq!(row.update_errors(&old, &old), [], "{plural}");
     }
 }

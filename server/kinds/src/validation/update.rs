@@ -11,14 +11,14 @@ const IMMUTABLE: &str = "field is immutable";
 /// Texts that upstream keeps as pointers: absent ones are shown as `null`.
 const POINTERS: [&str; 4] = ["eventTime", "preemptionPolicy", "spec.managedBy", "spec.nodeName"];
 
-/// Faults for each of the fields that differs.
-pub fn immutable(paths: &[&str], new: &Value, old: &Value, faults: &mut Vec<Cause>) {
+/// Errors for each of the fields that differs.
+pub fn immutable(paths: &[&str], new: &Value, old: &Value, errors: &mut Vec<Cause>) {
     for path in paths {
         if at(new, path) != at(old, path) {
             // A text that is gone is an empty one upstream, where it is no pointer.
             let is_text = at(old, path).is_some_and(|old| old.as_str().is_some()) && !POINTERS.contains(path);
             let gone = if is_text { "".into() } else { Value::Null };
-            faults.push(field::invalid(*path, at(new, path).cloned().unwrap_or(gone), IMMUTABLE));
+            errors.push(field::invalid(*path, at(new, path).cloned().unwrap_or(gone), IMMUTABLE));
         }
     }
 }
@@ -26,18 +26,18 @@ pub fn immutable(paths: &[&str], new: &Value, old: &Value, faults: &mut Vec<Caus
 /// ConfigMaps and Secrets that were made immutable stay as they are and stay immutable.
 pub fn data(new: &Value, old: &Value) -> Vec<Cause> {
     const WHY: &str = "field is immutable when `immutable` is set";
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if new.str_at(&["kind"]) == Some("Secret") {
-        immutable(&["type"], new, old, &mut faults);
+        immutable(&["type"], new, old, &mut errors);
     }
     if old.get("immutable").and_then(Value::as_bool) == Some(true) {
         if new.get("immutable").and_then(Value::as_bool) != Some(true) {
-            faults.push(field::forbidden("immutable", WHY));
+            errors.push(field::forbidden("immutable", WHY));
         }
         let changed = ["data", "binaryData"].into_iter().filter(|part| new.get(part) != old.get(part));
-        faults.extend(changed.map(|part| field::forbidden(part, WHY)));
+        errors.extend(changed.map(|part| field::forbidden(part, WHY)));
     }
-    faults
+    errors
 }
 
 /// What a binding grants can change, never to whom it belongs.
@@ -58,40 +58,40 @@ pub fn role_binding(new: &Value, old: &Value) -> Vec<Cause> {
 pub fn service(new: &Value, old: &Value) -> Vec<Cause> {
     let ip = |service: &Value| at(service, "spec.clusterIP").and_then(Value::as_str).map(str::to_owned);
     let external = |service: &Value| text(service, "spec.type") == "ExternalName";
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let balanced = |service: &Value| text(service, "spec.type") == "LoadBalancer";
     let (now, before) = (at(new, "spec.loadBalancerClass"), at(old, "spec.loadBalancerClass"));
     if balanced(new) && balanced(old) && now != before {
         let shown = now.cloned().unwrap_or_default();
-        faults.push(field::invalid("spec.loadBalancerClass", shown, "may not change once set"));
+        errors.push(field::invalid("spec.loadBalancerClass", shown, "may not change once set"));
     }
     let checked =
         |service: &Value| balanced(service) && text(service, "spec.externalTrafficPolicy") == "Local";
     let health = "spec.healthCheckNodePort";
     if checked(new) && checked(old) && at(new, health) != at(old, health) {
-        faults.push(field::forbidden(health, IMMUTABLE));
+        errors.push(field::forbidden(health, IMMUTABLE));
     }
-    let (Some(before), false, false) = (ip(old), external(new), external(old)) else { return faults };
+    let (Some(before), false, false) = (ip(old), external(new), external(old)) else { return errors };
     if ip(new).as_deref() != Some(before.as_str()) {
         let shown = at(new, "spec.clusterIPs").cloned().unwrap_or_default();
-        faults.push(field::invalid("spec.clusterIPs[0]", shown, "may not change once set"));
+        errors.push(field::invalid("spec.clusterIPs[0]", shown, "may not change once set"));
     }
-    faults
+    errors
 }
 
 /// What a class stands for.
 pub fn storage_class(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
-    immutable(&["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"], new, old, &mut faults);
-    faults
+    let mut errors = Vec::new();
+    immutable(&["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"], new, old, &mut errors);
+    errors
 }
 
 /// A priority is given for good.
 pub fn priority_class(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if at(new, "value") != at(old, "value") {
-        faults.push(field::forbidden("value", "may not be changed in an update."));
+        errors.push(field::forbidden("value", "may not be changed in an update."));
     }
-    immutable(&["preemptionPolicy"], new, old, &mut faults);
-    faults
+    immutable(&["preemptionPolicy"], new, old, &mut errors);
+    errors
 }

@@ -41,34 +41,34 @@ pub const RULE: &[Check] = &[
 ];
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
-fn wildcard(rule: &Value, key: &str, not_empty: bool, why: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn wildcard(rule: &Value, key: &str, not_empty: bool, why: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     let given = texts(rule, key);
     if given.is_empty() {
-        faults.push(field::required(format_args!("{path}{key}"), ""));
+        errors.push(field::required(format_args!("{path}{key}"), ""));
     }
     if given.len() > 1 && given.contains(&"*") {
         let shown = at(rule, key).cloned().unwrap_or_default();
-        faults.push(field::invalid(format_args!("{path}{key}"), shown, &format!("if '*' is present, {why}")));
+        errors.push(field::invalid(format_args!("{path}{key}"), shown, &format!("if '*' is present, {why}")));
     }
     for (i, _) in given.iter().enumerate().filter(|(_, given)| not_empty && given.is_empty()) {
-        faults.push(field::required(format_args!("{path}{key}[{i}]"), ""));
+        errors.push(field::required(format_args!("{path}{key}[{i}]"), ""));
     }
 }
 
-fn operations(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn operations(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     for (i, given) in texts(rule, "operations").iter().enumerate() {
         if !OPERATIONS.contains(given) {
-            faults.push(field::not_supported(format_args!("{path}operations[{i}]"), *given, OPERATIONS));
+            errors.push(field::not_supported(format_args!("{path}operations[{i}]"), *given, OPERATIONS));
         }
     }
 }
 
 /// `*`, `*/*`, `pods`, `pods/*`, `*/status`: each once, and none within another.
-fn resources(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn resources(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let given = texts(rule, "resources");
     let here = format_args!("{path}resources");
     if given.is_empty() {
-        faults.push(field::required(here, ""));
+        errors.push(field::required(here, ""));
     }
     let (mut with_all_parts, mut parts_of_all) = (HashSet::new(), HashSet::new());
     let (mut all, mut everything) = (false, false);
@@ -76,7 +76,7 @@ fn resources(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         let here = format_args!("{here}[{i}]");
         match *resource {
             "" => {
-                faults.push(field::required(here, ""));
+                errors.push(field::required(here, ""));
                 continue;
             }
             "*/*" => everything = true,
@@ -87,10 +87,10 @@ fn resources(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
                     with_all_parts.insert(name);
                 } else if with_all_parts.contains(name) && !part.is_empty() {
                     let why = format!("if '{name}/*' is present, must not specify {resource}");
-                    faults.push(field::invalid(here, resource, &why));
+                    errors.push(field::invalid(here, resource, &why));
                 } else if parts_of_all.contains(part) && !part.is_empty() {
                     let why = format!("if '*/{part}' is present, must not specify {resource}");
-                    faults.push(field::invalid(here, resource, &why));
+                    errors.push(field::invalid(here, resource, &why));
                 } else if name == "*" {
                     parts_of_all.insert(part);
                 }
@@ -100,61 +100,61 @@ fn resources(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     let shown = || at(rule, "resources").cloned().unwrap_or_default();
     if everything && given.len() > 1 {
         let why = "if '*/*' is present, must not specify other resources";
-        faults.push(field::invalid(here, shown(), why));
+        errors.push(field::invalid(here, shown(), why));
     }
     if all && given.iter().any(|resource| *resource != "*" && !resource.is_empty() && !resource.contains('/'))
     {
         let why = "if '*' is present, must not specify other resources without subresources";
-        faults.push(field::invalid(here, shown(), why));
+        errors.push(field::invalid(here, shown(), why));
     }
 }
 
-fn name(webhook: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn name(webhook: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let name = text(webhook, "name");
     let path = format_args!("{path}name");
     if name.is_empty() {
-        faults.push(field::required(path, ""));
+        errors.push(field::required(path, ""));
         return;
     }
-    let before = faults.len();
-    rule(path, name, names::dns1123_subdomain_faults, faults);
-    if faults.len() == before && name.split('.').count() < 3 {
+    let before = errors.len();
+    rule(path, name, names::dns1123_subdomain_errors, errors);
+    if errors.len() == before && name.split('.').count() < 3 {
         let why = "should be a domain with at least three segments separated by dots";
-        faults.push(field::invalid(path, name, why));
+        errors.push(field::invalid(path, name, why));
     }
 }
 
-fn side_effects(webhook: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn side_effects(webhook: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     match at(webhook, "sideEffects") {
         None => {
             let why = "must specify one of None, NoneOnDryRun";
-            faults.push(field::required(format_args!("{path}sideEffects"), why));
+            errors.push(field::required(format_args!("{path}sideEffects"), why));
         }
-        Some(_) => validate(&[MustBe("sideEffects", &["None", "NoneOnDryRun"])], webhook, path, faults),
+        Some(_) => validate(&[MustBe("sideEffects", &["None", "NoneOnDryRun"])], webhook, path, errors),
     }
 }
 
-fn timeout(webhook: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn timeout(webhook: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     if let Some(seconds) = int(webhook, "timeoutSeconds").filter(|s| !(1..=30).contains(s)) {
         let why = "the timeout value must be between 1 and 30 seconds";
-        faults.push(field::invalid(format_args!("{path}timeoutSeconds"), seconds, why));
+        errors.push(field::invalid(format_args!("{path}timeoutSeconds"), seconds, why));
     }
 }
 
-fn client(webhook: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn client(webhook: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let path = format_args!("{path}clientConfig");
     match (at(webhook, "clientConfig.url").and_then(Value::as_str), at(webhook, "clientConfig.service")) {
-        (Some(url), None) => webhook_url(url, format_args!("{path}.url"), faults),
-        (None, Some(service)) => called_service(service, format_args!("{path}.service"), faults),
-        _ => faults.push(field::required(path, "exactly one of url or service is required")),
+        (Some(url), None) => webhook_url(url, format_args!("{path}.url"), errors),
+        (None, Some(service)) => called_service(service, format_args!("{path}.service"), errors),
+        _ => errors.push(field::required(path, "exactly one of url or service is required")),
     }
 }
 
 /// Where a webhook outside the cluster is asked (k8s.io/apiserver `pkg/util/webhook/validation.go`).
-fn webhook_url(url: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn webhook_url(url: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     const FORM: &str = "; desired format: https://host[/path]";
     let mut refuse =
-        |shown: &str, why: &str| faults.push(field::invalid(path, shown, &format!("{why}{FORM}")));
+        |shown: &str, why: &str| errors.push(field::invalid(path, shown, &format!("{why}{FORM}")));
     let (scheme, rest) = match url.split_once("://") {
         Some((scheme, rest)) => (scheme, rest),
         None => ("", ""),
@@ -177,28 +177,28 @@ fn webhook_url(url: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
     }
 }
 
-fn called_service(service: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn called_service(service: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     // Upstream mistakes the one for the other where one is missing.
     for (key, shown) in [("name", "namespace"), ("namespace", "name")] {
         if text(service, key).is_empty() {
-            faults.push(field::required(format_args!("{path}.{shown}"), ""));
+            errors.push(field::required(format_args!("{path}.{shown}"), ""));
         }
     }
     let port = int(service, "port").unwrap_or(443);
     if !super::is_port(port) {
         let why = format!("port is not valid: {}", super::PORT);
-        faults.push(field::invalid(format_args!("{path}.port"), port, &why));
+        errors.push(field::invalid(format_args!("{path}.port"), port, &why));
     }
     let (given, here) = (text(service, "path"), format_args!("{path}.path"));
     if given.is_empty() || given == "/" {
         return;
     }
     if given == "//" {
-        faults.push(field::invalid(here, given, "segment[0] may not be empty"));
+        errors.push(field::invalid(here, given, "segment[0] may not be empty"));
         return;
     }
     if !given.starts_with('/') {
-        faults.push(field::invalid(here, given, "must start with a '/'"));
+        errors.push(field::invalid(here, given, "must start with a '/'"));
     }
     // Upstream leaves the first character out, whatever it is.
     let inner = given.char_indices().nth(1).map_or("", |(i, _)| &given[i..]);
@@ -206,33 +206,33 @@ fn called_service(service: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     for (i, segment) in inner.split('/').enumerate() {
         if segment.is_empty() {
             let why = format!("segment[{i}] may not be empty");
-            faults.push(field::invalid(here, given, &why));
+            errors.push(field::invalid(here, given, &why));
             continue;
         }
-        for why in names::dns1123_subdomain_faults(segment) {
-            faults.push(field::invalid(here, given, &format!("segment[{i}]: {why}")));
+        for why in names::dns1123_subdomain_errors(segment) {
+            errors.push(field::invalid(here, given, &format!("segment[{i}]: {why}")));
         }
     }
 }
 
-fn versions(webhook: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn versions(webhook: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let (given, here) =
         (texts(webhook, "admissionReviewVersions"), format_args!("{path}admissionReviewVersions"));
     if given.is_empty() {
-        faults.push(field::required(here, "must specify one of v1, v1beta1"));
+        errors.push(field::required(here, "must specify one of v1, v1beta1"));
         return;
     }
     let mut seen = HashSet::new();
     for (i, version) in given.iter().enumerate() {
         let here = format_args!("{here}[{i}]");
         if !seen.insert(*version) {
-            faults.push(field::invalid(here, *version, "duplicate version"));
+            errors.push(field::invalid(here, *version, "duplicate version"));
             continue;
         }
-        rule(here, version, names::dns1035_label_faults, faults);
+        rule(here, version, names::dns1035_label_errors, errors);
     }
     if !given.iter().any(|version| matches!(*version, "v1" | "v1beta1")) {
         let shown = at(webhook, "admissionReviewVersions").cloned().unwrap_or_default();
-        faults.push(field::invalid(here, shown, "must include at least one of v1, v1beta1"));
+        errors.push(field::invalid(here, shown, "must include at least one of v1, v1beta1"));
     }
 }

@@ -52,16 +52,16 @@ pub const DAEMON_SET: &[Check] = &[
 pub const REPLICATION_CONTROLLER: &[Check] =
     &[AtLeast("spec.replicas", 0), AtLeast("spec.minReadySeconds", 0), By(plain_selector)];
 /// core/v1 PodTemplate.
-pub const POD_TEMPLATE: &[Check] = &[By(|object, _, faults| {
+pub const POD_TEMPLATE: &[Check] = &[By(|object, _, errors| {
     let nothing = Value::object();
-    validate(TEMPLATE, at(object, "template").unwrap_or(&nothing), format_args!("template."), faults);
+    validate(TEMPLATE, at(object, "template").unwrap_or(&nothing), format_args!("template."), errors);
 })];
 /// apps/v1 ControllerRevision.
 pub const CONTROLLER_REVISION: &[Check] = &[
-    By(|revision, _, faults| match at(revision, "data") {
-        None => faults.push(field::required("data", "data is mandatory")),
+    By(|revision, _, errors| match at(revision, "data") {
+        None => errors.push(field::required("data", "data is mandatory")),
         Some(Value::Object(_) | Value::Encoded(_)) => {}
-        Some(_) => faults.push(field::required("data", "data must be a valid JSON object")),
+        Some(_) => errors.push(field::required("data", "data must be a valid JSON object")),
     }),
     AtLeast("revision", 0),
 ];
@@ -72,14 +72,14 @@ pub const POD_DISRUPTION_BUDGET: &[Check] = &[
     Enum("spec.unhealthyPodEvictionPolicy", &["AlwaysAllow", "IfHealthyBudget"]),
 ];
 
-fn template(object: &Value, faults: &mut Vec<Cause>) {
+fn template(object: &Value, errors: &mut Vec<Cause>) {
     let nothing = Value::object();
     let template = at(object, "spec.template").unwrap_or(&nothing);
     let claims = object.at(&["spec", "volumeClaimTemplates"]).and_then(Value::as_array).unwrap_or_default();
     match claims {
-        [] => super::validate(TEMPLATE, template, format_args!("spec.template."), faults),
+        [] => super::validate(TEMPLATE, template, format_args!("spec.template."), errors),
         claims => {
-            super::validate(TEMPLATE, &with_claims(template, claims), format_args!("spec.template."), faults)
+            super::validate(TEMPLATE, &with_claims(template, claims), format_args!("spec.template."), errors)
         }
     }
 }
@@ -103,33 +103,33 @@ fn with_claims(template: &Value, claims: &[Value]) -> Value {
     template
 }
 
-fn selector_of_deployment(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
-    selector(object, "deployment", faults);
+fn selector_of_deployment(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+    selector(object, "deployment", errors);
 }
-fn selector_of_replica_set(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
-    selector(object, "deployment", faults);
+fn selector_of_replica_set(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+    selector(object, "deployment", errors);
 }
-fn selector_of_stateful_set(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
-    selector(object, "statefulset", faults);
+fn selector_of_stateful_set(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+    selector(object, "statefulset", errors);
 }
-fn selector_of_daemon_set(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
-    selector(object, "daemonset", faults);
+fn selector_of_daemon_set(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+    selector(object, "daemonset", errors);
 }
 
 /// The selector must be there, select something, and select what the template makes.
-fn selector(object: &Value, kind: &str, faults: &mut Vec<Cause>) {
+fn selector(object: &Value, kind: &str, errors: &mut Vec<Cause>) {
     let given = at(object, "spec.selector");
     let selects_nothing =
         given.is_none_or(|s| at(s, "matchLabels").is_none() && list(s, "matchExpressions").is_empty());
     match given {
         // Upstream leaves this out for the one kind.
         None if kind == "daemonset" => {}
-        None => faults.push(field::required("spec.selector", "")),
+        None => errors.push(field::required("spec.selector", "")),
         Some(selector) => {
-            super::selector_faults(selector, format_args!("spec.selector"), faults);
+            super::selector_errors(selector, format_args!("spec.selector"), errors);
             if selects_nothing {
                 let why = format!("empty selector is invalid for {kind}");
-                faults.push(field::invalid("spec.selector", tree!({}), &why));
+                errors.push(field::invalid("spec.selector", tree!({}), &why));
             }
         }
     }
@@ -140,26 +140,26 @@ fn selector(object: &Value, kind: &str, faults: &mut Vec<Cause>) {
         match kind {
             "daemonset" => {}
             "statefulset" => {
-                let mut fault = field::invalid("spec.selector", shown, "");
-                fault.message.truncate(fault.message.trim_end_matches([':', ' ']).len());
-                faults.push(fault);
+                let mut error = field::invalid("spec.selector", shown, "");
+                error.message.truncate(error.message.trim_end_matches([':', ' ']).len());
+                errors.push(error);
             }
-            _ => faults.push(field::invalid("spec.selector", shown, "invalid label selector")),
+            _ => errors.push(field::invalid("spec.selector", shown, "invalid label selector")),
         }
         return;
     };
     if given.is_none() || (!selects_nothing && !parsed.matches(label)) {
         let why = "`selector` does not match template `labels`";
         let shown = labels.cloned().unwrap_or_default();
-        faults.push(field::invalid("spec.template.metadata.labels", shown, why));
+        errors.push(field::invalid("spec.template.metadata.labels", shown, why));
     }
 }
 
 /// A controller that keeps pods running wants pods that run on.
-fn restarts_always(object: &Value, faults: &mut Vec<Cause>) {
+fn restarts_always(object: &Value, errors: &mut Vec<Cause>) {
     let policy = text(object, "spec.template.spec.restartPolicy");
     if !matches!(policy, "" | "Always") {
-        faults.push(field::not_supported("spec.template.spec.restartPolicy", policy, &["Always"]));
+        errors.push(field::not_supported("spec.template.spec.restartPolicy", policy, &["Always"]));
     }
     if int(object, "spec.template.spec.activeDeadlineSeconds").is_some() {
         let what = match text(object, "kind") {
@@ -167,58 +167,58 @@ fn restarts_always(object: &Value, faults: &mut Vec<Cause>) {
             kind => kind,
         };
         let why = format!("activeDeadlineSeconds in {what} is not Supported");
-        faults.push(field::forbidden("spec.template.spec.activeDeadlineSeconds", &why));
+        errors.push(field::forbidden("spec.template.spec.activeDeadlineSeconds", &why));
     }
 }
 
-fn template_always(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn template_always(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     // Upstream gives up on the template of what it cannot match with it.
     let reads = LabelSelector::from_object(at(object, "spec.selector")).is_ok();
     if !reads && matches!(text(object, "kind"), "Deployment" | "ReplicaSet") {
         return;
     }
-    template(object, faults);
-    restarts_always(object, faults);
+    template(object, errors);
+    restarts_always(object, errors);
 }
 
-fn template_of_deployment(object: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
-    template_always(object, path, faults);
+fn template_of_deployment(object: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+    template_always(object, path, errors);
 }
 
-fn plain_selector(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn plain_selector(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     let selector = at(object, "spec.selector").and_then(Value::as_object).filter(|s| !s.is_empty());
     if selector.is_none() {
-        faults.push(field::required("spec.selector", ""));
+        errors.push(field::required("spec.selector", ""));
     }
     if at(object, "spec.template").is_none() {
-        faults.push(field::required("spec.template", ""));
+        errors.push(field::required("spec.template", ""));
         return;
     }
     let labels = at(object, "spec.template.metadata.labels");
     let label = |key: &str| labels.and_then(|l| l.get(key));
     if selector.is_some_and(|selector| selector.iter().any(|(key, value)| label(key) != Some(value))) {
         let why = "`selector` does not match template `labels`";
-        faults.push(field::invalid(
+        errors.push(field::invalid(
             "spec.template.metadata.labels",
             labels.cloned().unwrap_or_default(),
             why,
         ));
     }
-    template(object, faults);
-    restarts_always(object, faults);
+    template(object, errors);
+    restarts_always(object, errors);
 }
 
 /// A number of pods, or a share of them.
-fn count_or_share(value: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn count_or_share(value: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const FORM: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
     match value {
         Value::Int(n) if *n < 0 => {
-            faults.push(field::invalid(path, *n, "must be greater than or equal to 0"));
+            errors.push(field::invalid(path, *n, "must be greater than or equal to 0"));
         }
         Value::String(share) => {
             let digits = share.strip_suffix('%').unwrap_or_default();
             if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-                faults.push(field::invalid(path, share.clone(), FORM));
+                errors.push(field::invalid(path, share.clone(), FORM));
             }
         }
         _ => {}
@@ -230,9 +230,9 @@ fn percent(value: &Value) -> Option<i64> {
     value.as_str()?.strip_suffix('%')?.parse().ok()
 }
 
-fn at_most_all(value: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn at_most_all(value: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     if percent(value).is_some_and(|percent| percent > 100) {
-        faults.push(field::invalid(path, value.clone(), "must not be greater than 100%"));
+        errors.push(field::invalid(path, value.clone(), "must not be greater than 100%"));
     }
 }
 
@@ -242,52 +242,52 @@ fn is_zero(value: Option<&Value>) -> bool {
 }
 
 /// Neither more nor fewer pods than wanted: then no pod can be replaced.
-fn rolling_update(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn rolling_update(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.strategy.rollingUpdate";
     let update = at(object, PATH);
     match text(object, "spec.strategy.type") {
         "Recreate" if update.is_some() => {
             let why = "may not be specified when strategy `type` is 'Recreate'";
-            faults.push(field::forbidden(PATH, why));
+            errors.push(field::forbidden(PATH, why));
         }
         "RollingUpdate" => {
             let part = |key: &str| update.and_then(|update| at(update, key));
             for key in ["maxUnavailable", "maxSurge"] {
                 if let Some(value) = part(key) {
-                    count_or_share(value, format_args!("{PATH}.{key}"), faults);
+                    count_or_share(value, format_args!("{PATH}.{key}"), errors);
                 }
             }
             if let Some(unavailable) = part("maxUnavailable") {
                 if is_zero(Some(unavailable)) && is_zero(part("maxSurge")) {
                     let why = "may not be 0 when `maxSurge` is 0";
-                    faults.push(field::invalid(
+                    errors.push(field::invalid(
                         format_args!("{PATH}.maxUnavailable"),
                         unavailable.clone(),
                         why,
                     ));
                 }
-                at_most_all(unavailable, format_args!("{PATH}.maxUnavailable"), faults);
+                at_most_all(unavailable, format_args!("{PATH}.maxUnavailable"), errors);
             }
         }
         "" | "Recreate" => {}
         // Upstream shows the whole strategy.
         _ => {
             let shown = at(object, "spec.strategy").cloned().unwrap_or_default();
-            faults.push(field::not_supported("spec.strategy", shown, &["Recreate", "RollingUpdate"]));
+            errors.push(field::not_supported("spec.strategy", shown, &["Recreate", "RollingUpdate"]));
         }
     }
 }
 
-fn progress_deadline(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn progress_deadline(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.progressDeadlineSeconds";
-    validate(&[AtLeast(PATH, 0)], object, format_args!(""), faults);
+    validate(&[AtLeast(PATH, 0)], object, format_args!(""), errors);
     let ready = int(object, "spec.minReadySeconds").unwrap_or(0);
     if let Some(seconds) = int(object, PATH).filter(|seconds| *seconds <= ready) {
-        faults.push(field::invalid(PATH, seconds, "must be greater than minReadySeconds"));
+        errors.push(field::invalid(PATH, seconds, "must be greater than minReadySeconds"));
     }
 }
 
-fn daemon_update(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn daemon_update(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.updateStrategy.rollingUpdate";
     match text(object, "spec.updateStrategy.type") {
         "OnDelete" | "" => {}
@@ -296,8 +296,8 @@ fn daemon_update(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
             let (unavailable, surge) = (part("maxUnavailable"), part("maxSurge"));
             for (key, value) in [("maxUnavailable", unavailable), ("maxSurge", surge)] {
                 if let Some(value) = value {
-                    count_or_share(value, format_args!("{PATH}.{key}"), faults);
-                    at_most_all(value, format_args!("{PATH}.{key}"), faults);
+                    count_or_share(value, format_args!("{PATH}.{key}"), errors);
+                    at_most_all(value, format_args!("{PATH}.{key}"), errors);
                 }
             }
             let positive = |value: Option<&Value>| value.is_some() && !is_zero(value);
@@ -305,11 +305,11 @@ fn daemon_update(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
                 (true, true) => {
                     let shown = surge.cloned().unwrap_or_default();
                     let why = "may not be set when maxUnavailable is non-zero";
-                    faults.push(field::invalid(format_args!("{PATH}.maxSurge"), shown, why));
+                    errors.push(field::invalid(format_args!("{PATH}.maxSurge"), shown, why));
                 }
                 (false, false) => {
                     let why = "cannot be 0 when maxSurge is 0";
-                    faults.push(field::required(format_args!("{PATH}.maxUnavailable"), why));
+                    errors.push(field::required(format_args!("{PATH}.maxUnavailable"), why));
                 }
                 _ => {}
             }
@@ -317,53 +317,53 @@ fn daemon_update(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
         _ => {
             let shown = at(object, "spec.updateStrategy").cloned().unwrap_or_default();
             let supported = &["RollingUpdate", "OnDelete"];
-            faults.push(field::not_supported("spec.updateStrategy", shown, supported));
+            errors.push(field::not_supported("spec.updateStrategy", shown, supported));
         }
     }
 }
 
-fn set_policies(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn set_policies(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     match text(object, "spec.podManagementPolicy") {
         "OrderedReady" | "Parallel" => {}
-        "" => faults.push(field::required("spec.podManagementPolicy", "")),
+        "" => errors.push(field::required("spec.podManagementPolicy", "")),
         other => {
             let why = "must be 'OrderedReady' or 'Parallel'";
-            faults.push(field::invalid("spec.podManagementPolicy", other, why));
+            errors.push(field::invalid("spec.podManagementPolicy", other, why));
         }
     }
     match text(object, "spec.updateStrategy.type") {
-        "" => faults.push(field::required("spec.updateStrategy", "")),
+        "" => errors.push(field::required("spec.updateStrategy", "")),
         "OnDelete" => {
             if at(object, "spec.updateStrategy.rollingUpdate").is_some() {
                 let why = "only allowed for updateStrategy 'RollingUpdate'";
-                faults.push(field::invalid("spec.updateStrategy.rollingUpdate", Value::Null, why));
+                errors.push(field::invalid("spec.updateStrategy.rollingUpdate", Value::Null, why));
             }
         }
         "RollingUpdate" => {}
         _ => {
             let shown = at(object, "spec.updateStrategy").cloned().unwrap_or_default();
             let why = "must be 'RollingUpdate' or 'OnDelete'";
-            faults.push(field::invalid("spec.updateStrategy", shown, why));
+            errors.push(field::invalid("spec.updateStrategy", shown, why));
         }
     }
 }
 
 /// What a new StatefulSet cannot say of its service and its claims: neither can be changed later.
 pub fn stateful_set_create(set: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let service = text(set, "spec.serviceName");
     if !service.is_empty() {
-        rule(format_args!("spec.serviceName"), service, names::dns1123_label_faults, &mut faults);
+        rule(format_args!("spec.serviceName"), service, names::dns1123_label_errors, &mut errors);
     }
     for (i, claim) in list(set, "spec.volumeClaimTemplates").iter().enumerate() {
         let nothing = Value::object();
         let spec = at(claim, "spec").unwrap_or(&nothing);
-        claims::spec(spec, format_args!("spec.volumeClaimTemplates[{i}].spec."), &mut faults);
+        claims::spec(spec, format_args!("spec.volumeClaimTemplates[{i}].spec."), &mut errors);
     }
-    faults
+    errors
 }
 
-fn budget(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn budget(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     let (least, most) = (at(object, "spec.minAvailable"), at(object, "spec.maxUnavailable"));
     if let (Some(least), Some(most)) = (least, most) {
         // Upstream shows the struct with its Go names.
@@ -376,12 +376,12 @@ fn budget(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
             member("unhealthyPodEvictionPolicy")
         );
         let why = "minAvailable and maxUnavailable cannot be both set";
-        faults.push(field::invalid_shown("spec", &shown, why));
+        errors.push(field::invalid_shown("spec", &shown, why));
     }
     for (path, value) in [("spec.minAvailable", least), ("spec.maxUnavailable", most)] {
         if let Some(value) = value {
-            count_or_share(value, format_args!("{path}"), faults);
-            at_most_all(value, format_args!("{path}"), faults);
+            count_or_share(value, format_args!("{path}"), errors);
+            at_most_all(value, format_args!("{path}"), errors);
         }
     }
 }

@@ -17,7 +17,7 @@ pub fn secret(new: &Value, _: Option<&Value>) -> Vec<String> {
     let part = |key: &str| {
         new.str_at(&["data", key]).and_then(|data| base64_text::decode(data).ok()).unwrap_or_default()
     };
-    pair_fault(&part("tls.crt"), &part("tls.key")).into_iter().collect()
+    pair_error(&part("tls.crt"), &part("tls.key")).into_iter().collect()
 }
 
 fn is_key(label: &str) -> bool {
@@ -25,7 +25,7 @@ fn is_key(label: &str) -> bool {
 }
 
 /// Why the two are no pair that a server can use.
-fn pair_fault(certificates: &[u8], key: &[u8]) -> Option<String> {
+fn pair_error(certificates: &[u8], key: &[u8]) -> Option<String> {
     // Of a text that is not understood no block counts.
     let blocks = |text: &[u8]| pem::parse(text).unwrap_or_default();
     let (certificates, keys) = (blocks(certificates), blocks(key));

@@ -22,7 +22,7 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
-use plinth_codec::names::dns1123_label_faults;
+use plinth_codec::names::dns1123_label_errors;
 use plinth_codec::quantity::Quantity;
 use plinth_codec::Value;
 
@@ -122,14 +122,14 @@ fn is_same_generation(new: &Value, old: Option<&Value>) -> bool {
 
 /// A name that works and makes odd host names.
 fn name_of_pods(new: &Value, old: Option<&Value>, used_in: &str, found: &mut Found) {
-    let faults = match old {
-        None => dns1123_label_faults(text(new, "metadata.name")),
+    let errors = match old {
+        None => dns1123_label_errors(text(new, "metadata.name")),
         Some(_) => return,
     };
-    if !faults.is_empty() {
+    if !errors.is_empty() {
         found.add(format!(
             "metadata.name: this is used in {used_in}, which can result in surprising behavior; a DNS label is recommended: [{}]",
-            faults.join(" ")
+            errors.join(" ")
         ));
     }
 }

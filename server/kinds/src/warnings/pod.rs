@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use plinth_codec::names::label_value_faults;
+use plinth_codec::names::label_value_errors;
 use plinth_codec::Value;
 
 use super::storage::{self, OLD_VOLUMES};
@@ -214,7 +214,7 @@ fn preferred(expressions: &[Value], path: &str, found: &mut Found) {
         }
         for (j, value) in list(expression, "values").iter().enumerate() {
             let value = value.as_str().unwrap_or_default();
-            for why in label_value_faults(value) {
+            for why in label_value_errors(value) {
                 found.add(format!("{here}.values[{j}]: {value} is invalid, {why}"));
             }
         }

@@ -248,7 +248,7 @@ fn verify_with<T: DeserializeOwned>(
             validation.required_spec_claims.clear();
             validation.validate_exp = false;
             validation.validate_aud = false;
-            jsonwebtoken::decode(token, key, &validation).map(|data| data.claims).map_err(|fault| match fault
+            jsonwebtoken::decode(token, key, &validation).map(|data| data.claims).map_err(|error| match error
                 .kind()
             {
                 ErrorKind::Json(_) => JwtError::Malformed,
@@ -270,7 +270,7 @@ fn verify_with<T: DeserializeOwned>(
 /// Signs claims.
 ///
 /// # Errors
-/// When the claims are no JSON or the key fails; a programming fault.
+/// When the claims are no JSON or the key fails; a programming error.
 pub fn sign<T: Serialize>(key: &SigningKey, claims: &T) -> Result<String, jsonwebtoken::errors::Error> {
     ring::install();
     let name = key.public().id();

@@ -25,7 +25,7 @@ pub(super) fn install() {
     });
 }
 
-fn fault<E>(_: E) -> SignatureError {
+fn error<E>(_: E) -> SignatureError {
     // ring tells nothing more either.
     SignatureError::new()
 }
@@ -59,10 +59,10 @@ impl Signer<Vec<u8>> for RingSigner {
         match &self.1 {
             Pair::Rsa(pair, encoding) => {
                 let mut signature = vec![0; pair.public().modulus_len()];
-                pair.sign(*encoding, &random, message, &mut signature).map_err(fault)?;
+                pair.sign(*encoding, &random, message, &mut signature).map_err(error)?;
                 Ok(signature)
             }
-            Pair::Ecdsa(pair) => Ok(pair.sign(&random, message).map_err(fault)?.as_ref().to_vec()),
+            Pair::Ecdsa(pair) => Ok(pair.sign(&random, message).map_err(error)?.as_ref().to_vec()),
         }
     }
 }
@@ -114,17 +114,17 @@ impl Verifier<Vec<u8>> for RingVerifier {
     fn verify(&self, message: &[u8], signature: &Vec<u8>) -> std::result::Result<(), SignatureError> {
         match (&self.1, self.2.kind()) {
             (Check::Rsa(parameters), DecodingKeyKind::RsaModulusExponent { n, e }) => {
-                RsaPublicKeyComponents { n, e }.verify(parameters, message, signature).map_err(fault)
+                RsaPublicKeyComponents { n, e }.verify(parameters, message, signature).map_err(error)
             }
             (Check::Rsa(parameters), DecodingKeyKind::SecretOrDer(der)) => {
                 ring_signature::UnparsedPublicKey::new(*parameters, der)
                     .verify(message, signature)
-                    .map_err(fault)
+                    .map_err(error)
             }
             (Check::Point(algorithm), DecodingKeyKind::SecretOrDer(point)) => {
                 ring_signature::UnparsedPublicKey::new(*algorithm, point)
                     .verify(message, signature)
-                    .map_err(fault)
+                    .map_err(error)
             }
             (Check::Point(_), DecodingKeyKind::RsaModulusExponent { .. }) => Err(SignatureError::new()),
         }

@@ -88,8 +88,8 @@ fn forged(key: &SigningKey, another: &str) {
         ("four parts", format!("{good}.x"), JwtError::Malformed),
         ("nothing", String::new(), JwtError::Malformed),
     ];
-    for (what, token, fault) in rows {
-        assert_eq!(verify::<Value>(&token, [key.public()].into_iter()).unwrap_err(), fault, "{what}");
+    for (what, token, error) in rows {
+        assert_eq!(verify::<Value>(&token, [key.public()].into_iter()).unwrap_err(), error, "{what}");
     }
     for end in 0..good.len() {
         assert!(verify::<Value>(&good[..end], [key.public()].into_iter()).is_err(), "cut at {end}");

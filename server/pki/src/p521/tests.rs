@@ -96,13 +96,13 @@ fn verified(chain: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
 fn certificates_of_each_hash_lead_to_their_authority() {
     for hash in ["sha256", "sha384", "sha512"] {
         let chain = certificates(&format!("client-{hash}.pem"));
-        verified(&chain).unwrap_or_else(|fault| panic!("{hash}: {fault}"));
+        verified(&chain).unwrap_or_else(|error| panic!("{hash}: {error}"));
         let mut changed = chain[0].to_vec();
         let last = changed.len() - 1;
         changed[last] ^= 1;
         assert!(verified(&[changed.into()]).is_err(), "{hash}: another signature");
         let pem = std::fs::read(file(&format!("request-{hash}.pem"))).unwrap();
-        let request = CertificateRequest::read(&pem).unwrap_or_else(|fault| panic!("{hash}: {fault}"));
+        let request = CertificateRequest::read(&pem).unwrap_or_else(|error| panic!("{hash}: {error}"));
         assert_eq!((request.subject.common_name(), request.subject.organizations()), ("jane", vec!["dev"]));
         let mut der = pem::parse_one(&pem, LABEL).unwrap();
         let last = der.len() - 1;

@@ -10,12 +10,12 @@ use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
 use plinth_api::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 
-/// Faults of an object beyond those of its metadata. `old` is what it replaces; `subresource` decides which part counts. None when
+/// Errors of an object beyond those of its metadata. `old` is what it replaces; `subresource` decides which part counts. None when
 /// the rules of the definition take more units of cost than `brief`.
 ///
 /// # Errors
 /// 500 when the schema cannot be compiled.
-pub fn faults(
+pub fn errors(
     resource: &ResourceType,
     custom: &CustomVersion,
     new: &Value,
@@ -23,8 +23,8 @@ pub fn faults(
     subresource: &str,
     brief: Option<u64>,
 ) -> Result<Option<Vec<Cause>>, ApiError> {
-    let mut faults = type_faults(resource, new);
-    let Some(compiled) = custom.compiled()? else { return Ok(Some(faults)) };
+    let mut errors = type_errors(resource, new);
+    let Some(compiled) = custom.compiled()? else { return Ok(Some(errors)) };
     let schema = &compiled.structural;
     let found = match (old, subresource) {
         (None, _) => schema.validate_briefly(new, brief),
@@ -32,41 +32,41 @@ pub fn faults(
         (Some(old), _) => schema.validate_update_briefly(new, old, brief),
     };
     let Some(found) = found else { return Ok(None) };
-    faults.extend(found.into_iter().map(Cause::from));
+    errors.extend(found.into_iter().map(Cause::from));
     if let Some(scale) = custom.scale() {
-        faults.extend(scale_faults(scale, new, subresource == "status"));
+        errors.extend(scale_errors(scale, new, subresource == "status"));
     }
-    Ok(Some(faults))
+    Ok(Some(errors))
 }
 
-fn type_faults(resource: &ResourceType, new: &Value) -> Vec<Cause> {
+fn type_errors(resource: &ResourceType, new: &Value) -> Vec<Cause> {
     let text = |key: &str| new.str_at(&[key]).unwrap_or_default();
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for (key, wanted) in [("kind", resource.row.kind.as_str()), ("apiVersion", resource.api_version.as_str())]
     {
         if text(key) != wanted {
-            faults.push(field::invalid(key, text(key), &format!("must be {wanted}")));
+            errors.push(field::invalid(key, text(key), &format!("must be {wanted}")));
         }
     }
-    faults
+    errors
 }
 
 /// What `/scale` would show must be numbers.
-fn scale_faults(scale: &ScalePaths, object: &Value, status_only: bool) -> Vec<Cause> {
-    let mut faults = Vec::new();
+fn scale_errors(scale: &ScalePaths, object: &Value, status_only: bool) -> Vec<Cause> {
+    let mut errors = Vec::new();
     if !status_only {
-        faults.extend(replicas_fault(&scale.spec, object));
+        errors.extend(replicas_error(&scale.spec, object));
     }
-    faults.extend(replicas_fault(&scale.status, object));
+    errors.extend(replicas_error(&scale.status, object));
     if let Some(path) = &scale.selector {
         if let Err(why) = find(path, object, "string", |v| v.as_str().is_some()) {
-            faults.push(field::invalid(path.text.as_str(), "", &why));
+            errors.push(field::invalid(path.text.as_str(), "", &why));
         }
     }
-    faults
+    errors
 }
 
-fn replicas_fault(path: &JsonPath, object: &Value) -> Option<Cause> {
+fn replicas_error(path: &JsonPath, object: &Value) -> Option<Cause> {
     let value = match find(path, object, "int64", |v| v.as_int().is_some()) {
         Ok(value) => value?.as_int()?,
         Err(why) => return Some(field::invalid(path.text.as_str(), 0, &why)),
@@ -140,8 +140,8 @@ pub fn finalizer_warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     added.dedup();
     let mut warnings = Vec::new();
     for finalizer in added {
-        let faults = names::qualified_name_faults(finalizer);
-        warnings.extend(faults.iter().map(|why| format!("{PATH}: {finalizer:?}: {why}")));
+        let errors = names::qualified_name_errors(finalizer);
+        warnings.extend(errors.iter().map(|why| format!("{PATH}: {finalizer:?}: {why}")));
         if !finalizer.contains('/') && !STANDARD.contains(&finalizer) {
             let path = if finalizer.contains('.') { " including a path (/)" } else { "" };
             warnings.push(format!(
@@ -180,8 +180,8 @@ mod tests {
             (r#"{"spec":null}"#, None),
         ];
         for (object, expected) in rows {
-            let fault = replicas_fault(&path, &json::parse(object.as_bytes()).unwrap());
-            assert_eq!(fault.map(|f| f.message).as_deref(), expected, "{object}");
+            let error = replicas_error(&path, &json::parse(object.as_bytes()).unwrap());
+            assert_eq!(error.map(|f| f.message).as_deref(), expected, "{object}");
         }
     }
 }

@@ -241,7 +241,7 @@ fn check_new_pod(node: &str, pod: &Value, found: &Found) -> Result<(), Refusal> 
     match references::first_of_pod(pod) {
         Ok(None) => Ok(()),
         Ok(Some(what)) => forbid(format!("node {node:?} can not create pods that reference {what}")),
-        Err(fault) => forbid(format!("error checking mirror pod for API references: {fault}")),
+        Err(error) => forbid(format!("error checking mirror pod for API references: {error}")),
     }
 }
 

@@ -166,11 +166,11 @@ fn policy_of_labels(default: &Policy, namespace: &Value) -> (Policy, Vec<Cause>)
 async fn validate_namespace(call: &Call<'_>, namespace: &Value) -> Result<(), ApiError> {
     let settings = settings(call);
     let read = |namespace: &Value| policy_of_labels(&settings.default, namespace);
-    let (policy, faults) = read(namespace);
+    let (policy, errors) = read(namespace);
     let name = metadata::text(namespace, "name");
-    let (before, old_faults) = call.old.map_or_else(|| (policy, Vec::new()), read);
-    if !faults.is_empty() && faults != old_faults {
-        return Err(ApiError::invalid("", "Namespace", name, faults));
+    let (before, old_errors) = call.old.map_or_else(|| (policy, Vec::new()), read);
+    if !errors.is_empty() && errors != old_errors {
+        return Err(ApiError::invalid("", "Namespace", name, errors));
     }
     let (new, old) = (policy.enforce, before.enforce);
     let stricter = new.version != old.version || new.level > old.level;

@@ -62,7 +62,7 @@ impl Policy {
     /// The policy that labels ask for beside the default, and what is wrong with them. A wrong level to enforce is the strictest one, a wrong
     /// one to warn of none.
     pub fn of<'a>(default: &Policy, labels: impl Fn(&str) -> Option<&'a str>) -> (Policy, Vec<Cause>) {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         let mut read = |mode: &str, mut standard: Standard| {
             let mut is_level = None;
             let key = format!("{PREFIX}{mode}");
@@ -72,7 +72,7 @@ impl Policy {
                 standard.level = level.unwrap_or(Level::Restricted);
                 if level.is_none() {
                     let why = "must be one of privileged, baseline, restricted";
-                    faults.push(field::invalid(format!("metadata.labels[{key}]"), text, why));
+                    errors.push(field::invalid(format!("metadata.labels[{key}]"), text, why));
                 }
             }
             let key = format!("{PREFIX}{mode}-version");
@@ -80,7 +80,7 @@ impl Policy {
             if let Some(text) = given {
                 match version(text) {
                     Ok(version) => standard.version = version,
-                    Err(why) => faults.push(field::invalid(format!("metadata.labels[{key}]"), text, why)),
+                    Err(why) => errors.push(field::invalid(format!("metadata.labels[{key}]"), text, why)),
                 }
             }
             (standard, is_level, given.is_some())
@@ -101,7 +101,7 @@ impl Policy {
                 warn.version = enforce.version;
             }
         }
-        (Policy { enforce, audit, warn }, faults)
+        (Policy { enforce, audit, warn }, errors)
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn labels_make_a_policy() {
-        // labels, enforce, warn, paths of the faults
+        // labels, enforce, warn, paths of the errors
         type Row = (&'static [(&'static str, &'static str)], &'static str, &'static str, usize);
         let rows: [Row; 6] = [
             (&[], "privileged:latest", "privileged:latest", 0),
@@ -148,7 +148,7 @@ mod tests {
             (&[("enforce", "none"), ("warn", "none")], "restricted:latest", "privileged:latest", 2),
             (&[("enforce-version", "v1.024")], "privileged:latest", "privileged:latest", 1),
         ];
-        for (labels, enforce, warn, faults) in rows {
+        for (labels, enforce, warn, errors) in rows {
             let (policy, found) = Policy::of(&PERMISSIVE, |key| {
                 let mode = key.strip_prefix(PREFIX)?;
                 labels.iter().find(|(k, _)| *k == mode).map(|(_, v)| *v)
@@ -157,7 +157,7 @@ mod tests {
                 (policy.enforce.to_string().as_str(), policy.warn.to_string().as_str()),
                 (enforce, warn)
             );
-            assert_eq!(found.len(), faults, "{labels:?}");
+            assert_eq!(found.len(), errors, "{labels:?}");
         }
     }
 }

@@ -28,7 +28,7 @@ impl Default for Settings {
     }
 }
 
-/// Faults of a name.
+/// Errors of a name.
 type Rule = fn(&str) -> Vec<String>;
 
 impl Settings {
@@ -57,12 +57,12 @@ impl Settings {
                 audit: standard(defaults, "audit")?,
                 warn: standard(defaults, "warn")?,
             },
-            namespaces: list("namespaces", names::dns1123_label_faults)?,
+            namespaces: list("namespaces", names::dns1123_label_errors)?,
             users: list("usernames", |name| match name {
                 "" => vec!["username must not be empty".to_owned()],
                 _ => Vec::new(),
             })?,
-            runtime_classes: list("runtimeClasses", names::dns1123_subdomain_faults)?,
+            runtime_classes: list("runtimeClasses", names::dns1123_subdomain_errors)?,
         })
     }
 
@@ -113,9 +113,9 @@ fn list(exemptions: &Value, key: &str, rule: Rule) -> Result<Vec<String>, String
     let mut out: Vec<String> = Vec::new();
     for (i, name) in exemptions.get(key).and_then(Value::as_array).unwrap_or_default().iter().enumerate() {
         let (name, here) = (name.as_str().unwrap_or_default(), format!("exemptions.{key}[{i}]"));
-        let faults = rule(name);
-        if !faults.is_empty() {
-            return Err(format!("{here}: Invalid value: {name:?}: {}", faults.join(", ")));
+        let errors = rule(name);
+        if !errors.is_empty() {
+            return Err(format!("{here}: Invalid value: {name:?}: {}", errors.join(", ")));
         }
         if out.iter().any(|other| other == name) {
             return Err(format!("{here}: Duplicate value: {name:?}"));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_by_table() {
+    fn errors_by_table() {
         let rows = [
             (
                 r#""defaults":{"enforce":"x"}"#,
@@ -197,8 +197,8 @@ mod tests {
             ),
             (r#""exemptions":{"users":[]}"#, "unknown field \"exemptions.users\""),
         ];
-        for (members, fault) in rows {
-            assert_eq!(read(members).unwrap_err(), fault);
+        for (members, error) in rows {
+            assert_eq!(read(members).unwrap_err(), error);
         }
     }
 }

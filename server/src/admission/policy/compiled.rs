@@ -52,7 +52,7 @@ pub(super) struct Denial {
 
 impl Denial {
     /// Something went wrong.
-    pub fn fault(message: String) -> Denial {
+    pub fn error(message: String) -> Denial {
         Denial { index: 0, message, reason: Reason::Invalid }
     }
 }
@@ -65,11 +65,11 @@ pub(super) struct Verdict {
     /// Audit annotations.
     pub annotations: Vec<(String, String)>,
     /// Audit annotations that cannot be made, and refuse the request.
-    pub faults: Vec<Denial>,
+    pub errors: Vec<Denial>,
 }
 
 impl Policy {
-    /// Compiles; a fault of an expression shows when it is evaluated.
+    /// Compiles; a error of an expression shows when it is evaluated.
     pub fn read(policy: &Value) -> Policy {
         let null = Value::Null;
         let spec = policy.get("spec").unwrap_or(&null);
@@ -112,12 +112,12 @@ impl Policy {
     }
 
     /// What goes wrong refuses the request, or does nothing.
-    fn fault(&self, message: String) -> Option<Denial> {
-        self.fails.then(|| Denial::fault(message))
+    fn error(&self, message: String) -> Option<Denial> {
+        self.fails.then(|| Denial::error(message))
     }
 
     fn only(&self, message: String) -> Verdict {
-        Verdict { denials: self.fault(message).into_iter().collect(), ..Verdict::default() }
+        Verdict { denials: self.error(message).into_iter().collect(), ..Verdict::default() }
     }
 
     /// Evaluates the policy for a request and one object of parameters. Bounded by the budget of an object for validations
@@ -147,10 +147,10 @@ impl Policy {
         let messages = subject.activation(&self.silent);
         for (index, validation, outcome) in refused {
             let denial = match outcome {
-                Err(why) => self.fault(why),
+                Err(why) => self.error(why),
                 Ok(()) => match validation.message(&messages, &mut budget, asker).await {
                     Ok(message) => Some(Denial { index, message, reason: validation.reason }),
-                    Err(why) => self.fault(format!("failed messageExpression: {why}")),
+                    Err(why) => self.error(format!("failed messageExpression: {why}")),
                 },
             };
             verdict.denials.extend(denial.map(|denial| Denial { index, ..denial }));
@@ -165,7 +165,7 @@ impl Policy {
                         verdict.annotations.push((annotation.key.clone(), text.to_owned()));
                     }
                 }
-                Ok(Err(why)) => verdict.faults.extend(self.fault(why)),
+                Ok(Err(why)) => verdict.errors.extend(self.error(why)),
                 Err(out) => return self.only(out.message()),
             }
         }

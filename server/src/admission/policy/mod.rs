@@ -177,8 +177,8 @@ impl Request<'_> {
                 }
             }
         }
-        for fault in verdict.faults {
-            self.refuse(policy, binding, &fault);
+        for error in verdict.errors {
+            self.refuse(policy, binding, &error);
         }
         for (key, mut value) in verdict.annotations {
             value.truncate(floor_boundary(&value, MAX_ANNOTATION_BYTES));

@@ -42,7 +42,7 @@ enum PatchType {
 }
 
 impl MutatingPolicy {
-    /// Compiles; a fault of an expression shows when it is evaluated.
+    /// Compiles; a error of an expression shows when it is evaluated.
     pub fn read(policy: &Value) -> MutatingPolicy {
         let null = Value::Null;
         let spec = policy.get("spec").unwrap_or(&null);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plinth_codec::json;
-use plinth_codec::names::qualified_name_faults;
+use plinth_codec::names::qualified_name_errors;
 use plinth_codec::{patch, Value};
 use tokio::task::JoinSet;
 
@@ -53,7 +53,7 @@ const ANSWER: usize = 8 << 20;
 pub struct Hooks(Vec<Conditions>);
 
 impl Hooks {
-    /// Compiles; a fault shows when the condition is asked.
+    /// Compiles; a error shows when the condition is asked.
     pub fn read(configuration: &Value) -> Hooks {
         let environment = environment(false, true);
         Hooks(hooks(configuration).iter().map(|hook| Conditions::read(hook, environment)).collect())
@@ -337,9 +337,9 @@ async fn ask(
 async fn post(server: &Server, invocation: &Invocation, review: &Value) -> Result<Value, String> {
     let config = invocation.hook.get("clientConfig").unwrap_or(&Value::Null);
     let bounds = Bounds { time: invocation.timeout(), answer: ANSWER };
-    server.presenter.webhooks.ask(&server.store, config, review, bounds).await.map_err(|fault| match fault {
-        WebhookError::Url(_) | WebhookError::Authorities(_) => format!("could not get REST client: {fault}"),
-        fault => format!("failed to call webhook: {fault}"),
+    server.presenter.webhooks.ask(&server.store, config, review, bounds).await.map_err(|error| match error {
+        WebhookError::Url(_) | WebhookError::Authorities(_) => format!("could not get REST client: {error}"),
+        error => format!("failed to call webhook: {error}"),
     })
 }
 
@@ -355,7 +355,7 @@ fn believed(
             for (key, value) in &answer.audit_annotations {
                 // A key that is none is left out, as upstream does.
                 let key = format!("{}/{key}", invocation.name());
-                if key.split('/').count() == 2 && qualified_name_faults(&key).is_empty() {
+                if key.split('/').count() == 2 && qualified_name_errors(&key).is_empty() {
                     call.cx.audit.annotate(key, value.as_str());
                 }
             }

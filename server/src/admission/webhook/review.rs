@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn answers_are_checked() {
         const HEAD: &str = r#""kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1""#;
-        // review, mutating, allowed or the end of the fault
+        // review, mutating, allowed or the end of the error
         let rows = [
             (format!(r#"{{{HEAD},"response":{{"uid":"u","allowed":true}}}}"#), false, Ok(true)),
             (format!(r#"{{{HEAD},"response":{{"uid":"u","allowed":false}}}}"#), true, Ok(false)),

@@ -47,7 +47,7 @@ fn parse_for_a_node(request: &Value) -> Option<CertificateRequest> {
         return None;
     }
     let parsed = csr::read(request).ok()?;
-    signers::kubelet_client_fault(&parsed, &csr::usages(request)).is_none().then_some(parsed)
+    signers::kubelet_client_error(&parsed, &csr::usages(request)).is_none().then_some(parsed)
 }
 
 /// Who made the request, as it was written down then.

@@ -38,11 +38,11 @@ pub(in crate::controllers) async fn sign(
     let Some(signer) = signers::SIGNERS.iter().find(|signer| signer.name == wanted) else { return Ok(()) };
     let parsed = match csr::read(&request) {
         Ok(parsed) => parsed,
-        Err(fault) => return fail(&server, &request, &fault.to_string()).await,
+        Err(error) => return fail(&server, &request, &error.to_string()).await,
     };
     let usages = csr::usages(&request);
-    if let Some(fault) = (signer.fault)(&parsed, &usages) {
-        return fail(&server, &request, &fault).await;
+    if let Some(error) = (signer.error)(&parsed, &usages) {
+        return fail(&server, &request, &error).await;
     }
     let Some(uses) = signers::uses(&usages) else {
         return fail(&server, &request, "unrecognized usage values").await;

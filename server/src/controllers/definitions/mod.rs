@@ -64,16 +64,16 @@ pub async fn start(server: &Arc<Server>) -> Result<(), ApiError> {
 
 async fn lead(server: Arc<Server>, mut definitions: Definitions, mut revision: Revision) {
     loop {
-        if let Err(fault) = follow(&server, &mut definitions, revision).await {
+        if let Err(error) = follow(&server, &mut definitions, revision).await {
             end_if_over().await;
-            tracing::warn!(%fault, "the controller of custom resources starts again");
+            tracing::warn!(%error, "the controller of custom resources starts again");
         }
         tokio::time::sleep(RESTART).await;
         match definitions.load(&server).await {
             Ok(loaded) => revision = loaded,
-            Err(fault) => {
+            Err(error) => {
                 end_if_over().await;
-                tracing::warn!(%fault, "definitions of custom resources cannot be read");
+                tracing::warn!(%error, "definitions of custom resources cannot be read");
             }
         }
     }
@@ -93,9 +93,9 @@ async fn follow(
     loop {
         let mut again = false;
         for name in std::mem::take(&mut changed) {
-            if let Err(fault) = definitions.tell(server, &name).await {
-                tracing::debug!(%fault, definition = %name, "the status is written again");
-                again |= fault.code != 409 && fault.code != 404;
+            if let Err(error) = definitions.tell(server, &name).await {
+                tracing::debug!(%error, definition = %name, "the status is written again");
+                again |= error.code != 409 && error.code != 404;
                 changed.insert(name.clone());
             }
             definitions.clean(server, &name, &cleaned);
@@ -248,9 +248,9 @@ impl Definitions {
         let established = known.is_established();
         let (remover, name, cleaned) = (server.clone(), name.clone(), cleaned.clone());
         server.spawn(async move {
-            if let Err(fault) = remove_objects(&remover, &name, rows.filter(|_| established)).await {
+            if let Err(error) = remove_objects(&remover, &name, rows.filter(|_| established)).await {
                 end_if_over().await;
-                tracing::warn!(%fault, definition = %name, "objects cannot be removed yet");
+                tracing::warn!(%error, definition = %name, "objects cannot be removed yet");
                 tokio::time::sleep(RESTART).await;
             }
             // The controller has gone only when the server stops.

@@ -30,7 +30,7 @@ pub(super) async fn remove_objects(
     let Some(departing) = Departing::find(&server.store, group, plural, name).await? else { return Ok(()) };
     match remove(server, &departing, rows).await {
         // It has gone: somebody took its finalizer off.
-        Err(fault) if fault.code == 404 => Ok(()),
+        Err(error) if error.code == 404 => Ok(()),
         outcome => outcome,
     }
 }
@@ -54,8 +54,8 @@ async fn remove(
             Ok(held) => {
                 tracing::debug!(held, definition = departing.name(), "waits for the finalizers of objects");
             }
-            Err(fault) => {
-                let message = format!("could not issue all deletes: {fault}");
+            Err(error) => {
+                let message = format!("could not issue all deletes: {error}");
                 terminating(server, departing, "True", "InstanceDeletionFailed", &message).await?;
             }
         }

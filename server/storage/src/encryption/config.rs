@@ -111,9 +111,9 @@ pub fn read(path: &Path) -> Result<(Vec<ResourceRule>, Vec<u8>), ConfigError> {
 /// # Errors
 /// [`ConfigError`].
 pub fn parse(text: &[u8]) -> Result<Vec<ResourceRule>, ConfigError> {
-    let (tree, faults) = yaml::to_value(text).map_err(|e| ConfigError::Syntax(e.to_string()))?;
-    if let Some(fault) = faults.first() {
-        return Err(ConfigError::Syntax(format!("strict decoding error: {fault}")));
+    let (tree, errors) = yaml::to_value(text).map_err(|e| ConfigError::Syntax(e.to_string()))?;
+    if let Some(error) = errors.first() {
+        return Err(ConfigError::Syntax(format!("strict decoding error: {error}")));
     }
     let is = |key: &str, value: &str| tree.str_at(&[key]) == Some(value);
     if !is("kind", "EncryptionConfiguration") || !is("apiVersion", "apiserver.config.k8s.io/v1") {

@@ -60,12 +60,12 @@ pub enum Why {
     #[error(transparent)]
     Cipher(#[from] cipher::CipherError),
     /// The plugin that keeps the key does not answer, or says no.
-    #[error("kms provider {name:?}: {fault}")]
+    #[error("kms provider {name:?}: {error}")]
     Kms {
         /// Its name.
         name: String,
         /// What it says.
-        fault: String,
+        error: String,
     },
 }
 
@@ -270,7 +270,7 @@ async fn reload(encryption: std::sync::Weak<Encryption>, path: PathBuf, mut last
         }
         match encryption.take_over(&text).await {
             Ok(()) => tracing::info!("the encryption configuration was taken over"),
-            Err(fault) => tracing::error!(%fault, "the changed encryption configuration is not used"),
+            Err(error) => tracing::error!(%error, "the changed encryption configuration is not used"),
         }
         last = text;
     }

@@ -92,7 +92,7 @@ impl Providers {
                         found = true;
                         match cipher.open(place, sealed.bytes) {
                             Ok(plain) => return Ok(plain),
-                            Err(fault) => last = Some(Why::Cipher(fault)),
+                            Err(error) => last = Some(Why::Cipher(error)),
                         }
                     }
                     if !found {
@@ -102,7 +102,7 @@ impl Providers {
                 Provider::Kms(kms) if sealed.provider == KMS && kms.name() == sealed.name => {
                     match kms.open(place, &sealed) {
                         Ok(plain) => return Ok(plain),
-                        Err(fault) => last = Some(fault),
+                        Err(error) => last = Some(error),
                     }
                 }
                 _ => {}

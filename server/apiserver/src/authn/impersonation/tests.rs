@@ -246,7 +246,7 @@ fn denials_name_the_first_form_that_applied() {
     for (key, value, ok) in
         [("acme.io/k", "v", true), ("k", "v", false), ("acme.io/k", "", false), ("-/k", "v", false)]
     {
-        assert_eq!(extra_fault(&extra(key, value).extra).is_none(), ok, "{key}={value}");
+        assert_eq!(extra_error(&extra(key, value).extra).is_none(), ok, "{key}={value}");
     }
 }
 

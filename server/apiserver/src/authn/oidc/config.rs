@@ -202,14 +202,14 @@ impl Configuration {
     pub fn read(path: &Path, own_issuers: &[String]) -> Result<Configuration, ConfigError> {
         let text = std::fs::read(path).map_err(|source| ConfigError::Io { path: path.to_owned(), source })?;
         let format = |what: String| ConfigError::Format { path: path.to_owned(), what };
-        let (tree, faults) = yaml::to_value(&text).map_err(|fault| format(fault.to_string()))?;
-        if let Some(fault) = faults.first() {
-            return Err(format(fault.to_string()));
+        let (tree, errors) = yaml::to_value(&text).map_err(|error| format(error.to_string()))?;
+        if let Some(error) = errors.first() {
+            return Err(format(error.to_string()));
         }
         let mut document = Vec::new();
         json::write_untyped(&tree, &mut document);
         let configuration: Configuration =
-            serde_json::from_slice(&document).map_err(|fault| format(fault.to_string()))?;
+            serde_json::from_slice(&document).map_err(|error| format(error.to_string()))?;
         if configuration.kind != "AuthenticationConfiguration"
             || !VERSIONS.contains(&configuration.api_version.as_str())
         {
@@ -225,42 +225,42 @@ impl Configuration {
     }
 
     fn check(&self, own_issuers: &[String]) -> Result<(), ConfigError> {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         if self.jwt.len() > 64 {
-            faults.push(format!("jwt: Too many: {}: must have at most 64 items", self.jwt.len()));
+            errors.push(format!("jwt: Too many: {}: must have at most 64 items", self.jwt.len()));
         }
         let (mut issuers, mut discoveries) = (BTreeSet::new(), BTreeSet::new());
         for (i, jwt) in self.jwt.iter().enumerate() {
             let place = format!("jwt[{i}]");
-            jwt.check(&place, own_issuers, &mut faults);
+            jwt.check(&place, own_issuers, &mut errors);
             if !issuers.insert(&jwt.issuer.url) {
-                faults.push(format!("{place}.issuer.url: Duplicate value: {:?}", jwt.issuer.url));
+                errors.push(format!("{place}.issuer.url: Duplicate value: {:?}", jwt.issuer.url));
             }
             let discovery = &jwt.issuer.discovery_url;
             if !discovery.is_empty() && !discoveries.insert(discovery) {
-                faults.push(format!("{place}.issuer.discoveryURL: Duplicate value: {discovery:?}"));
+                errors.push(format!("{place}.issuer.discoveryURL: Duplicate value: {discovery:?}"));
             }
         }
         if self.anonymous.as_ref().is_some_and(|a| !a.enabled && !a.conditions.is_empty()) {
-            faults.push(
+            errors.push(
                 "anonymous.conditions: enabled should be set to true when conditions are defined".into(),
             );
         }
-        match faults.is_empty() {
+        match errors.is_empty() {
             true => Ok(()),
-            false => Err(ConfigError::Invalid(faults)),
+            false => Err(ConfigError::Invalid(errors)),
         }
     }
 }
 
 impl JwtAuthenticator {
-    fn check(&self, place: &str, own_issuers: &[String], faults: &mut Vec<String>) {
+    fn check(&self, place: &str, own_issuers: &[String], errors: &mut Vec<String>) {
         let issuer = &self.issuer;
-        let mut fault = |field: &str, what: &str| faults.push(format!("{place}.{field}: {what}"));
+        let mut error = |field: &str, what: &str| errors.push(format!("{place}.{field}: {what}"));
         if issuer.url.is_empty() {
-            fault("issuer.url", "Required value");
+            error("issuer.url", "Required value");
         } else if own_issuers.contains(&issuer.url) {
-            fault(
+            error(
                 "issuer.url",
                 &format!(
                     "Invalid value: {:?}: URL must not overlap with disallowed issuers: [{}]",
@@ -271,49 +271,49 @@ impl JwtAuthenticator {
         }
         for (field, url) in [("issuer.url", &issuer.url), ("issuer.discoveryURL", &issuer.discovery_url)] {
             if !url.is_empty() {
-                if let Some(why) = url_fault(url) {
-                    fault(field, &format!("Invalid value: {url:?}: {why}"));
+                if let Some(why) = url_error(url) {
+                    error(field, &format!("Invalid value: {url:?}: {why}"));
                 }
             }
         }
         if !issuer.discovery_url.is_empty()
             && issuer.url.trim_end_matches('/') == issuer.discovery_url.trim_end_matches('/')
         {
-            fault("issuer.discoveryURL", "discoveryURL must be different from URL");
+            error("issuer.discoveryURL", "discoveryURL must be different from URL");
         }
         if issuer.audiences.is_empty() {
-            fault("issuer.audiences", "Required value: at least one issuer.audiences is required");
+            error("issuer.audiences", "Required value: at least one issuer.audiences is required");
         }
         if issuer.audiences.iter().any(String::is_empty) {
-            fault("issuer.audiences", "Required value");
+            error("issuer.audiences", "Required value");
         }
         let any = issuer.audience_match_policy == "MatchAny";
         if issuer.audiences.len() > 1 && !any {
-            fault(
+            error(
                 "issuer.audienceMatchPolicy",
                 "audienceMatchPolicy must be MatchAny for multiple audiences",
             );
         } else if !any && !issuer.audience_match_policy.is_empty() {
-            fault(
+            error(
                 "issuer.audienceMatchPolicy",
                 "audienceMatchPolicy must be empty or MatchAny for single audience",
             );
         }
         if !issuer.certificate_authority.is_empty() {
             if let Err(why) = tls::authorities(issuer.certificate_authority.as_bytes()) {
-                fault("issuer.certificateAuthority", &format!("Invalid value: \"<omitted>\": {why}"));
+                error("issuer.certificateAuthority", &format!("Invalid value: \"<omitted>\": {why}"));
             }
         }
         if !issuer.egress_selector_type.is_empty() {
-            fault("issuer.egressSelectorType", "egress selectors are not supported");
+            error("issuer.egressSelectorType", "egress selectors are not supported");
         }
         for rule in &self.claim_validation_rules {
             match (rule.claim.is_empty(), rule.expression.is_empty()) {
-                (true, true) => fault("claimValidationRules", "claim or expression is required"),
-                (false, false) => fault("claimValidationRules", "claim and expression can't both be set"),
+                (true, true) => error("claimValidationRules", "claim or expression is required"),
+                (false, false) => error("claimValidationRules", "claim and expression can't both be set"),
                 (true, false) => {}
                 (false, true) if !rule.message.is_empty() => {
-                    fault("claimValidationRules", "message may not be specified when claim is set");
+                    error("claimValidationRules", "message may not be specified when claim is set");
                 }
                 (false, true) => {}
             }
@@ -323,26 +323,26 @@ impl JwtAuthenticator {
         for (name, mapping, required) in prefixed {
             let field = format!("claimMappings.{name}");
             match (mapping.claim.is_empty(), mapping.prefix.is_some()) {
-                (true, true) if !mapping.expression.is_empty() => fault(&format!("{field}.prefix"), "prefix may not be specified when expression is set"),
+                (true, true) if !mapping.expression.is_empty() => error(&format!("{field}.prefix"), "prefix may not be specified when expression is set"),
                 (true, false) if !mapping.expression.is_empty() => {}
-                (true, true) => fault(&format!("{field}.claim"), "non-empty claim name is required when prefix is set"),
-                (true, false) if required => fault(&field, "Required value: claim or expression is required"),
-                (false, false) => fault(&format!("{field}.prefix"), "Required value: prefix is required when claim is set. It can be set to an empty string to disable prefixing"),
-                (false, true) if !mapping.expression.is_empty() => fault(&field, "claim and expression can't both be set"),
+                (true, true) => error(&format!("{field}.claim"), "non-empty claim name is required when prefix is set"),
+                (true, false) if required => error(&field, "Required value: claim or expression is required"),
+                (false, false) => error(&format!("{field}.prefix"), "Required value: prefix is required when claim is set. It can be set to an empty string to disable prefixing"),
+                (false, true) if !mapping.expression.is_empty() => error(&field, "claim and expression can't both be set"),
                 _ => {}
             }
         }
         if !mappings.uid.claim.is_empty() && !mappings.uid.expression.is_empty() {
-            fault("claimMappings.uid", "claim and expression can't both be set");
+            error("claimMappings.uid", "claim and expression can't both be set");
         }
         if let Some(bad) = self.algorithms.iter().find(|name| Algorithm::of(name).is_none()) {
-            fault("signing-algs", &format!("oidc: unsupported signing alg: {bad:?}"));
+            error("signing-algs", &format!("oidc: unsupported signing alg: {bad:?}"));
         }
-        super::expressions::Expressions::compile(self, place, faults);
+        super::expressions::Expressions::compile(self, place, errors);
     }
 }
 
-fn url_fault(url: &str) -> Option<&'static str> {
+fn url_error(url: &str) -> Option<&'static str> {
     let Ok(parsed) = url.parse::<hyper::Uri>() else { return Some("no URL") };
     if parsed.scheme_str() != Some("https") {
         return Some("URL scheme must be https");

@@ -55,7 +55,7 @@ pub(super) type Sources = BTreeMap<String, Source>;
 /// # Errors
 /// When a claim has no source.
 pub(super) fn sources(claims: &Claims) -> Result<Sources, OidcError> {
-    let fault = |what: &str| OidcError::Claims(what.to_owned());
+    let error = |what: &str| OidcError::Claims(what.to_owned());
     let unread = |why: serde_json::Error| OidcError::Claims(format!("failed to unmarshal claims: {why}"));
     let Some(names) = claims.get("_claim_names").filter(|names| !names.is_null()) else {
         return Ok(Sources::new());
@@ -66,8 +66,8 @@ pub(super) fn sources(claims: &Claims) -> Result<Sources, OidcError> {
         Some(sources) => Deserialize::deserialize(sources).map_err(unread)?,
     };
     let find = |(claim, name): (String, String)| match known.get(&name) {
-        _ if name.is_empty() => Err(fault("failed to obtain source from claim name")),
-        None => Err(fault("source does not exist")),
+        _ if name.is_empty() => Err(error("failed to obtain source from claim name")),
+        None => Err(error("source does not exist")),
         Some(source) => Ok((claim, source.clone())),
     };
     names.into_iter().map(find).collect()

@@ -41,9 +41,9 @@ pub(super) struct Expressions {
 }
 
 impl Expressions {
-    /// Compiles what the configuration says in CEL, and tells its faults, each with its field below `place`.
-    pub fn compile(jwt: &JwtAuthenticator, place: &str, faults: &mut Vec<String>) -> Expressions {
-        let mut compiler = Compiler { place, faults, seen: BTreeSet::new() };
+    /// Compiles what the configuration says in CEL, and tells its errors, each with its field below `place`.
+    pub fn compile(jwt: &JwtAuthenticator, place: &str, errors: &mut Vec<String>) -> Expressions {
+        let mut compiler = Compiler { place, errors, seen: BTreeSet::new() };
         let mut made = Expressions::default();
         for (i, rule) in jwt.claim_validation_rules.iter().enumerate() {
             if rule.expression.is_empty() || !rule.claim.is_empty() {
@@ -52,7 +52,7 @@ impl Expressions {
             let field = format!("claimValidationRules[{i}]");
             if !rule.required_value.is_empty() {
                 let why = "may not be specified when expression is set";
-                compiler.fault(&format!("{field}.requiredValue"), &rule.required_value, why);
+                compiler.error(&format!("{field}.requiredValue"), &rule.required_value, why);
             }
             made.claim_rules.extend(compiler.rule(&CLAIMS, &field, &rule.expression, &rule.message));
         }
@@ -68,16 +68,16 @@ impl Expressions {
         let mut keys = BTreeSet::new();
         for (i, mapping) in mappings.extra.iter().enumerate() {
             let field = format!("claimMappings.extra[{i}]");
-            if let Some(why) = key_fault(&mapping.key) {
-                compiler.fault(&format!("{field}.key"), &mapping.key, why);
+            if let Some(why) = key_error(&mapping.key) {
+                compiler.error(&format!("{field}.key"), &mapping.key, why);
             }
             if !keys.insert(&mapping.key) {
-                compiler.faults.push(format!("{place}.{field}.key: Duplicate value: {:?}", mapping.key));
+                compiler.errors.push(format!("{place}.{field}.key: Duplicate value: {:?}", mapping.key));
                 continue;
             }
             let field = format!("{field}.valueExpression");
             match mapping.value_expression.as_str() {
-                "" => compiler.faults.push(format!("{place}.{field}: Required value")),
+                "" => compiler.errors.push(format!("{place}.{field}: Required value")),
                 source => {
                     let compiled = compiler.compile(&CLAIMS, &field, source, Output::Any);
                     made.extra.extend(compiled.map(|expression| (mapping.key.clone(), expression)));
@@ -88,13 +88,13 @@ impl Expressions {
         for (i, rule) in jwt.user_validation_rules.iter().enumerate() {
             let field = format!("userValidationRules[{i}]");
             match rule.expression.as_str() {
-                "" => compiler.faults.push(format!("{place}.{field}.expression: Required value")),
+                "" => compiler.errors.push(format!("{place}.{field}.expression: Required value")),
                 source => made.user_rules.extend(compiler.rule(&USERS, &field, source, &rule.message)),
             }
         }
         if made.uses_unverified_mail() {
             let why = "claims.email_verified must be used in claimMappings.username.expression or claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when claims.email is used in claimMappings.username.expression";
-            compiler.fault("claimMappings.username.expression", &mappings.username.expression, why);
+            compiler.error("claimMappings.username.expression", &mappings.username.expression, why);
         }
         made
     }
@@ -114,7 +114,7 @@ impl Expressions {
     /// When it makes none.
     pub fn username(&self, claims: &Value) -> Result<Option<String>, OidcError> {
         let Some(expression) = &self.username else { return Ok(None) };
-        let failed = |why: &str| claim_fault("error evaluating username claim expression", why);
+        let failed = |why: &str| claim_error("error evaluating username claim expression", why);
         match made(&CLAIMS, expression, "claims", claims).map_err(|why| failed(&why))? {
             Value::String(name) if name.is_empty() => {
                 Err(OidcError::Claims("empty username via CEL expression is not allowed".to_owned()))
@@ -132,7 +132,7 @@ impl Expressions {
         let Some(expression) = &self.groups else { return Ok(None) };
         let value = made(&CLAIMS, expression, "claims", claims);
         let groups = value.and_then(|value| texts(&value));
-        groups.map(Some).map_err(|why| claim_fault("error evaluating group claim expression", &why))
+        groups.map(Some).map_err(|why| claim_error("error evaluating group claim expression", &why))
     }
 
     /// The UID, where an expression makes it.
@@ -141,7 +141,7 @@ impl Expressions {
     /// When it makes none.
     pub fn uid(&self, claims: &Value) -> Result<Option<String>, OidcError> {
         let Some(expression) = &self.uid else { return Ok(None) };
-        let failed = |why: &str| claim_fault("error evaluating uid claim expression", why);
+        let failed = |why: &str| claim_error("error evaluating uid claim expression", why);
         match made(&CLAIMS, expression, "claims", claims).map_err(|why| failed(&why))? {
             Value::String(uid) => Ok(Some(uid.to_string())),
             _ => Err(failed("uid claim expression must return a string")),
@@ -157,7 +157,7 @@ impl Expressions {
             let values = made(&CLAIMS, expression, "claims", claims).and_then(|value| texts(&value));
             let values = values.map_err(|why| {
                 let what = format!("error evaluating extra claim expression: {}", expression.source());
-                claim_fault(&what, &why)
+                claim_error(&what, &why)
             })?;
             if !values.is_empty() {
                 extra.insert(key.clone(), values);
@@ -172,7 +172,7 @@ impl Expressions {
     /// The first rule that is not true.
     pub fn check_claims(&self, claims: &Value) -> Result<(), OidcError> {
         check(&CLAIMS, &self.claim_rules, "claims", claims)
-            .map_err(|why| claim_fault("error evaluating claim validation expression", &why))
+            .map_err(|why| claim_error("error evaluating claim validation expression", &why))
     }
 
     /// Checks the user.
@@ -195,20 +195,20 @@ impl Expressions {
             "extra": Value::Object(extra),
         });
         check(&USERS, &self.user_rules, "user", &value)
-            .map_err(|why| claim_fault("error evaluating user info validation rule", &why))
+            .map_err(|why| claim_error("error evaluating user info validation rule", &why))
     }
 }
 
 struct Compiler<'c> {
     place: &'c str,
-    faults: &'c mut Vec<String>,
+    errors: &'c mut Vec<String>,
     /// Rules so far.
     seen: BTreeSet<String>,
 }
 
 impl Compiler<'_> {
-    fn fault(&mut self, field: &str, value: &str, why: &str) {
-        self.faults.push(format!("{}.{field}: Invalid value: {value:?}: {why}", self.place));
+    fn error(&mut self, field: &str, value: &str, why: &str) {
+        self.errors.push(format!("{}.{field}: Invalid value: {value:?}: {why}", self.place));
     }
 
     fn compile(
@@ -221,7 +221,7 @@ impl Compiler<'_> {
         match environment.compile(source, &[output]) {
             Ok(expression) => Some(expression),
             Err(why) => {
-                self.fault(field, source, &why);
+                self.error(field, source, &why);
                 None
             }
         }
@@ -230,7 +230,7 @@ impl Compiler<'_> {
     fn rule(&mut self, environment: &Environment, field: &str, source: &str, message: &str) -> Option<Rule> {
         let field = format!("{field}.expression");
         if !self.seen.insert(source.to_owned()) {
-            self.faults.push(format!("{}.{field}: Duplicate value: {source:?}", self.place));
+            self.errors.push(format!("{}.{field}: Duplicate value: {source:?}", self.place));
             return None;
         }
         let expression = self.compile(environment, &field, source, Output::Bool)?;
@@ -239,13 +239,13 @@ impl Compiler<'_> {
 }
 
 /// What is wrong with the key of an extra value: it is a domain and a path, in lower case, and nobody else's.
-fn key_fault(key: &str) -> Option<&'static str> {
+fn key_error(key: &str) -> Option<&'static str> {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     let path = key.split_once('/').map_or("", |(_, path)| path);
     if domain.is_empty() || path.is_empty() {
         return Some("must be a domain-prefixed path (such as \"acme.io/foo\")");
     }
-    if !plinth_codec::names::dns1123_subdomain_faults(&domain.to_lowercase()).is_empty() {
+    if !plinth_codec::names::dns1123_subdomain_errors(&domain.to_lowercase()).is_empty() {
         return Some("the domain is not valid");
     }
     if key != key.to_lowercase() {
@@ -259,7 +259,7 @@ fn key_fault(key: &str) -> Option<&'static str> {
         .then_some("k8s.io, kubernetes.io and their subdomains are reserved for Kubernetes use")
 }
 
-fn claim_fault(what: &str, why: &str) -> OidcError {
+fn claim_error(what: &str, why: &str) -> OidcError {
     OidcError::Claims(format!("{what}: {why}"))
 }
 

@@ -121,7 +121,7 @@ impl Rules {
     fn check(&self, claims: &Claims, now: i64) -> Result<(), OidcError> {
         let registered = serde_json::to_value(claims).and_then(serde_json::from_value);
         let Registered { aud, exp, nbf, .. } =
-            registered.map_err(|fault| OidcError::Claims(format!("parse claims: {fault}")))?;
+            registered.map_err(|error| OidcError::Claims(format!("parse claims: {error}")))?;
         distributed::sources(claims)?;
         if !aud.iter().any(|audience| self.audiences.contains(audience)) {
             return Err(OidcError::Audience { wanted: self.audiences.clone(), tokens: aud });
@@ -201,7 +201,7 @@ impl Issuer {
             true => Algorithm::ALL.to_vec(),
             false => config.algorithms.iter().filter_map(|name| Algorithm::of(name)).collect(),
         };
-        // Faults were told when the configuration was checked.
+        // Errors were told when the configuration was checked.
         let expressions = Expressions::compile(&config, "", &mut Vec::new());
         let issuer = &config.issuer;
         let tls = trust(&issuer.certificate_authority).map_err(invalid)?;
@@ -225,12 +225,12 @@ impl Issuer {
 
     /// Who the claims stand for, once they are known to be true.
     fn user(&self, claims: &Claims) -> Result<User, OidcError> {
-        let fault = |what: String| Err(OidcError::Claims(what));
+        let error = |what: String| Err(OidcError::Claims(what));
         for rule in self.config.claim_validation_rules.iter().filter(|rule| !rule.claim.is_empty()) {
             match claims.get(&rule.claim) {
-                None => return fault(format!("required claim {} not present in ID token", rule.claim)),
+                None => return error(format!("required claim {} not present in ID token", rule.claim)),
                 Some(Value::String(value)) if *value == rule.required_value => {}
-                Some(_) => return fault(format!("required claim {} value does not match", rule.claim)),
+                Some(_) => return error(format!("required claim {} value does not match", rule.claim)),
             }
         }
         let mappings = &self.config.claim_mappings;
@@ -248,7 +248,7 @@ impl Issuer {
         if !mappings.uid.claim.is_empty() {
             match claims.get(&mappings.uid.claim) {
                 Some(Value::String(uid)) => user.uid.clone_from(uid),
-                _ => return fault(format!("parse uid claim {:?}", mappings.uid.claim)),
+                _ => return error(format!("parse uid claim {:?}", mappings.uid.claim)),
             }
         }
         if let Some(jti) = claims.get("jti").and_then(Value::as_str).filter(|jti| !jti.is_empty()) {
@@ -262,7 +262,7 @@ impl Issuer {
 
     fn name(&self, claims: &Claims) -> Result<String, OidcError> {
         let mapping = &self.config.claim_mappings.username;
-        let fault = |what: &str| Err(OidcError::Claims(what.to_owned()));
+        let error = |what: &str| Err(OidcError::Claims(what.to_owned()));
         let Some(Value::String(name)) = claims.get(&mapping.claim) else {
             return Err(OidcError::Claims(format!(
                 "parse username claims {:?}: claim not present",
@@ -272,10 +272,10 @@ impl Issuer {
         if mapping.claim == "email"
             && claims.get("email_verified").is_some_and(|verified| verified != &Value::Bool(true))
         {
-            return fault("email not verified");
+            return error("email not verified");
         }
         if name.is_empty() {
-            return fault("empty username is not allowed");
+            return error("empty username is not allowed");
         }
         Ok(format!("{}{name}", mapping.prefix.as_deref().unwrap_or_default()))
     }
@@ -283,9 +283,9 @@ impl Issuer {
 
 /// The claims as expressions see them.
 fn to_tree(claims: &Claims) -> Result<plinth_codec::Value, OidcError> {
-    let fault = |what: String| OidcError::Claims(format!("parse claims: {what}"));
-    let text = serde_json::to_vec(claims).map_err(|e| fault(e.to_string()))?;
-    plinth_codec::json::parse(&text).map_err(|e| fault(e.to_string()))
+    let error = |what: String| OidcError::Claims(format!("parse claims: {what}"));
+    let text = serde_json::to_vec(claims).map_err(|e| error(e.to_string()))?;
+    plinth_codec::json::parse(&text).map_err(|e| error(e.to_string()))
 }
 
 /// Groups are a list of texts, or one text.
@@ -294,14 +294,14 @@ fn groups(mapping: &PrefixedClaim, claims: &Claims) -> Result<Vec<String>, OidcE
         return Ok(Vec::new());
     }
     let prefix = mapping.prefix.as_deref().unwrap_or_default();
-    let fault = || OidcError::Claims(format!("parse groups claim {:?}", mapping.claim));
+    let error = || OidcError::Claims(format!("parse groups claim {:?}", mapping.claim));
     match claims.get(&mapping.claim) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::String(group)) => Ok(vec![format!("{prefix}{group}")]),
         Some(Value::Array(list)) => {
-            list.iter().map(|group| Ok(format!("{prefix}{}", group.as_str().ok_or_else(fault)?))).collect()
+            list.iter().map(|group| Ok(format!("{prefix}{}", group.as_str().ok_or_else(error)?))).collect()
         }
-        Some(_) => Err(fault()),
+        Some(_) => Err(error()),
     }
 }
 

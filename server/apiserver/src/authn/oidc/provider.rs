@@ -40,7 +40,7 @@ pub(super) struct Provider {
 struct Keys {
     keys: Arc<[VerifyingKey]>,
     fetched: Option<Instant>,
-    fault: Option<String>,
+    error: Option<String>,
 }
 
 impl Provider {
@@ -93,7 +93,7 @@ impl Provider {
         {
             let known = self.keys.lock();
             if known.fetched.is_some_and(|when| when.elapsed() < FETCH_PAUSE) {
-                return match &known.fault {
+                return match &known.error {
                     Some(why) if known.keys.is_empty() => {
                         Err(OidcError::Keys { issuer: issuer.clone(), why: why.clone() })
                     }
@@ -106,13 +106,13 @@ impl Provider {
         known.fetched = Some(Instant::now());
         match fetched {
             Ok(keys) => {
-                known.fault = None;
+                known.error = None;
                 known.keys = keys;
                 Ok(known.keys.clone())
             }
             Err(why) => {
                 tracing::error!(issuer, why, "the keys of an issuer cannot be had");
-                known.fault = Some(why.clone());
+                known.error = Some(why.clone());
                 // Keys that were good a moment ago stay good.
                 match known.keys.is_empty() {
                     true => Err(OidcError::Keys { issuer: issuer.clone(), why }),
@@ -138,7 +138,7 @@ impl Provider {
         };
         let text = get(&url, &self.tls, None, BOUNDS).await?;
         let discovery: Discovery =
-            serde_json::from_slice(&text).map_err(|fault| format!("{url}: {fault}"))?;
+            serde_json::from_slice(&text).map_err(|error| format!("{url}: {error}"))?;
         if discovery.issuer != self.issuer {
             return Err(format!(
                 "oidc: issuer did not match the issuer returned by provider, expected {:?} got {:?}",
@@ -147,7 +147,7 @@ impl Provider {
         }
         let text = get(&discovery.jwks_uri, &self.tls, None, BOUNDS).await?;
         let set: KeySet =
-            serde_json::from_slice(&text).map_err(|fault| format!("{}: {fault}", discovery.jwks_uri))?;
+            serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", discovery.jwks_uri))?;
         // A key of a kind that is not known does not spoil the others.
         let keys = set.keys.into_iter().take(KEYS).filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
         Ok(keys.filter_map(|jwk| VerifyingKey::from_jwk(&jwk)).collect())

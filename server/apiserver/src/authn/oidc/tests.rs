@@ -112,13 +112,13 @@ fn configurations_by_table() {
             "claim or expression is required",
         ),
     ];
-    for (text, fault) in rows {
+    for (text, expected) in rows {
         let outcome = Configuration::read(write(&text).path(), &["https://own.example".to_owned()]);
-        match (outcome, fault) {
+        match (outcome, expected) {
             (Ok(_), "") => {}
-            (Ok(_), fault) => panic!("{text} was taken without {fault}"),
-            (Err(error), fault) => {
-                assert!(!fault.is_empty() && error.to_string().contains(fault), "{text}: {error}");
+            (Ok(_), expected) => panic!("{text} was accepted without {expected}"),
+            (Err(error), expected) => {
+                assert!(!expected.is_empty() && error.to_string().contains(expected), "{text}: {error}");
             }
         }
     }
@@ -202,9 +202,9 @@ fn claims_by_table() {
         (json!({ "groups": [1] }), "parse groups claim"),
         (json!({ "oid": 1 }), "parse uid claim"),
     ];
-    for (change, fault) in rows {
+    for (change, expected) in rows {
         let error = ask(change.clone()).unwrap_err().to_string();
-        assert!(error.contains(fault), "{change}: {error}");
+        assert!(error.contains(expected), "{change}: {error}");
     }
 }
 
@@ -244,9 +244,9 @@ fn expressions_make_and_check_users() {
         (json!({ "sub": "system:admin" }), "error evaluating user info validation rule: validation expression '!user.username.startsWith('x:system:')' failed: reserved"),
         (json!({ "roles": "root" }), "failed: no root"),
     ];
-    for (change, fault) in rows {
+    for (change, expected) in rows {
         let error = ask(change.clone()).unwrap_err().to_string();
-        assert!(error.contains(fault), "{change}: {error}");
+        assert!(error.contains(expected), "{change}: {error}");
     }
 }
 

@@ -23,7 +23,7 @@ use plinth_storage::Store;
 
 /// Objects that are kept; beyond them all are forgotten and read again.
 const MOST: usize = 16 << 10;
-/// A pause before the changes are followed again after a fault.
+/// A pause before the changes are followed again after a error.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// What a token can be bound to.
@@ -121,7 +121,7 @@ impl Bindings {
         // The entry was there before the read: a change after it takes the entry away, and nothing stale is put.
         let read = match self.store.newest(key.clone()).await {
             Ok(record) => record.map(|record| Bound::parse(kind, &record.value)).transpose(),
-            Err(fault) => Err(fault),
+            Err(error) => Err(error),
         };
         let mut known = self.known.lock();
         let ours = matches!(known.entries.get(&key), Some(Entry::Reading(r)) if *r == reader);
@@ -133,11 +133,11 @@ impl Bindings {
                 }
                 Ok(bound)
             }
-            Err(fault) => {
+            Err(error) => {
                 if ours {
                     known.entries.remove(&key);
                 }
-                Err(fault)
+                Err(error)
             }
         }
     }
@@ -151,9 +151,9 @@ impl Bindings {
     /// Forgets what changes, for ever.
     pub async fn follow(&self) {
         loop {
-            let Err(fault) = self.follow_once().await;
+            let Err(error) = self.follow_once().await;
             self.known.lock().entries.clear();
-            tracing::warn!(%fault, "the objects that tokens are bound to are followed again");
+            tracing::warn!(%error, "the objects that tokens are bound to are followed again");
             tokio::time::sleep(RETRY).await;
         }
     }

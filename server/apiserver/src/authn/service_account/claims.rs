@@ -110,8 +110,8 @@ impl LegacyClaims {
             (&self.account_name, "serviceAccountName claim is missing"),
             (&self.account_uid, "serviceAccountUID claim is missing"),
         ];
-        if let Some((_, fault)) = needed.iter().find(|(claim, _)| claim.is_empty()) {
-            return Err(MissingClaim(fault));
+        if let Some((_, error)) = needed.iter().find(|(claim, _)| claim.is_empty()) {
+            return Err(MissingClaim(error));
         }
         let subject = user::split_service_account(&self.registered.sub);
         match subject == Some((self.namespace.as_str(), self.account_name.as_str())) {

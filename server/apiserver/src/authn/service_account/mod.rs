@@ -73,8 +73,8 @@ pub enum TokenError {
 }
 
 impl From<MissingClaim> for TokenError {
-    fn from(fault: MissingClaim) -> TokenError {
-        TokenError::Claim(fault.to_string())
+    fn from(error: MissingClaim) -> TokenError {
+        TokenError::Claim(error.to_string())
     }
 }
 
@@ -339,7 +339,7 @@ impl ServiceAccounts {
 
     async fn get(&self, kind: Kind, namespace: &str, name: &str) -> Result<Option<Arc<Bound>>, TokenError> {
         let read = self.bindings.get(kind, namespace, name).await;
-        read.map_err(|fault: ApiError| TokenError::Read(fault.to_string()))
+        read.map_err(|error: ApiError| TokenError::Read(error.to_string()))
     }
 
     /// Signs a bound token; the caller has checked that its objects are there. `lives` in seconds.
@@ -376,7 +376,7 @@ impl ServiceAccounts {
         };
         let token = jwt::sign(&self.signing, &BoundClaims { registered, kubernetes });
         let token =
-            token.map_err(|fault| ApiError::internal(format!("failed to generate token: {fault}")))?;
+            token.map_err(|error| ApiError::internal(format!("failed to generate token: {error}")))?;
         Ok(Issued { token, expires: now + lives, credential_id: format!("JTI={jti}") })
     }
 
@@ -391,7 +391,7 @@ impl ServiceAccounts {
         secret: &str,
     ) -> Result<String, ApiError> {
         jwt::sign(&self.signing, &LegacyClaims::new(namespace, account, secret))
-            .map_err(|fault| ApiError::internal(format!("failed to generate token: {fault}")))
+            .map_err(|error| ApiError::internal(format!("failed to generate token: {error}")))
     }
 }
 

@@ -270,10 +270,10 @@ fn legacy_claims_must_be_complete() {
         ("serviceAccountUID claim is missing", |c| c.account_uid.clear()),
         ("sub claim is invalid", |c| c.namespace = "other".into()),
     ];
-    for (fault, change) in rows {
+    for (error, change) in rows {
         let mut claims = good.clone();
         change(&mut claims);
-        assert_eq!(claims.check().unwrap_err().to_string(), fault);
+        assert_eq!(claims.check().unwrap_err().to_string(), error);
     }
 }
 

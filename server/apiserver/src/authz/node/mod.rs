@@ -65,7 +65,7 @@ impl NodeAuthorizer {
                 match self.graph.look(needs).await {
                     Ok(true) => Decision::ALLOW,
                     Ok(false) => unrelated(node),
-                    Err(fault) => Decision { error: Some(fault.message), ..Decision::NO_OPINION },
+                    Err(error) => Decision { error: Some(error.message), ..Decision::NO_OPINION },
                 }
             }
         }

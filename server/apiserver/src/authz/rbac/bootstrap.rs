@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(expected.len(), 133);
         for Expected { plural, name, object, .. } in &expected {
             let strategy = plinth_kinds::of(GROUP, plural);
-            assert_eq!(strategy.faults(object), [], "{plural} {name}");
+            assert_eq!(strategy.errors(object), [], "{plural} {name}");
             assert_eq!(healed(object, object), Healed::Whole, "{plural} {name}");
         }
         let bound = expected.iter().filter_map(|e| {

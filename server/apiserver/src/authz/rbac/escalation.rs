@@ -121,7 +121,7 @@ async fn confirm(
     namespace: &str,
     wanted: Arc<[PolicyRule]>,
 ) -> Result<Result<(), String>, ApiError> {
-    let (held, faults) = rbac.rules_for(user, namespace).await?;
+    let (held, errors) = rbac.rules_for(user, namespace).await?;
     // Bounded work that is still too long for a thread that serves other requests.
     let missing = tokio::task::spawn_blocking(move || missing(&held, &wanted)).await;
     let who = format!("user {} (groups={})", quoted(&user.name), quoted_list(&user.groups));
@@ -132,14 +132,14 @@ async fn confirm(
     };
     let Some(missing) = missing else { return Ok(Ok(())) };
     let mut why = format!("{who} is attempting to grant RBAC permissions not currently held:\n{missing}");
-    if !faults.is_empty() {
+    if !errors.is_empty() {
         // Upstream calls what is missing an object of the kind that is written.
-        let of_kind = |fault: String| match fault.split_once('.') {
+        let of_kind = |error: String| match error.split_once('.') {
             Some((_, rest)) => format!("{plural}.{rest}"),
-            None => fault,
+            None => error,
         };
-        let faults: Vec<String> = faults.into_iter().map(of_kind).collect();
-        why.push_str(&format!("; resolution errors: [{}]", aggregate(&faults)));
+        let errors: Vec<String> = errors.into_iter().map(of_kind).collect();
+        why.push_str(&format!("; resolution errors: [{}]", aggregate(&errors)));
     }
     Ok(Err(why))
 }

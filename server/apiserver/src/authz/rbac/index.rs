@@ -94,8 +94,8 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// The fault of a binding whose role cannot be had.
-    fn fault(&self) -> String {
+    /// The error of a binding whose role cannot be had.
+    fn error(&self) -> String {
         match &self.role {
             Some(role) => role.not_found(),
             None => format!("unsupported role reference kind: {}", quoted(&self.role_ref.0)),
@@ -302,17 +302,17 @@ impl Index {
     /// The rules that hold for the user in a namespace, each binding's once, and what could not be resolved. They are shared and
     /// not copied: a role of megabytes may have thousands of bindings.
     pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Arc<[PolicyRule]>>, Vec<String>) {
-        let (mut rules, mut faults, mut seen) = (Vec::new(), Vec::new(), std::collections::HashSet::new());
+        let (mut rules, mut errors, mut seen) = (Vec::new(), Vec::new(), std::collections::HashSet::new());
         self.visit(user, namespace, |binding| {
             if seen.insert(Arc::as_ptr(binding)) {
                 match binding.role.as_ref().and_then(|role| role.rules()) {
                     Some(found) => rules.push(found),
-                    None => faults.push(binding.fault()),
+                    None => errors.push(binding.error()),
                 }
             }
             None::<()>
         });
-        (rules, faults)
+        (rules, errors)
     }
 
     /// What allows something, or what could not be resolved on the way.
@@ -322,7 +322,7 @@ impl Index {
         namespace: &str,
         mut allows: impl FnMut(&PolicyRule) -> bool,
     ) -> Result<Grant, Vec<String>> {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         let found = self.visit(user, namespace, |binding| {
             let allowed = binding
                 .role
@@ -331,11 +331,11 @@ impl Index {
             match allowed {
                 Some(true) => return Some(binding.clone()),
                 Some(false) => {}
-                None => faults.push(binding.fault()),
+                None => errors.push(binding.error()),
             }
             None
         });
-        found.map(|binding| Grant { subject: binding.subject_of(user), binding }).ok_or(faults)
+        found.map(|binding| Grant { subject: binding.subject_of(user), binding }).ok_or(errors)
     }
 }
 

@@ -90,9 +90,9 @@ impl Rbac {
             Ok(Ok(grant)) => {
                 Decision { verdict: Verdict::Allow, reason: Reason::Shown(Arc::new(grant)), error: None }
             }
-            Ok(Err(faults)) if faults.is_empty() => Decision::NO_OPINION,
-            Ok(Err(faults)) => Decision::no_opinion(format!("RBAC: {}", aggregate(&faults))),
-            Err(fault) => Decision { error: Some(fault.message), ..Decision::NO_OPINION },
+            Ok(Err(errors)) if errors.is_empty() => Decision::NO_OPINION,
+            Ok(Err(errors)) => Decision::no_opinion(format!("RBAC: {}", aggregate(&errors))),
+            Err(error) => Decision { error: Some(error.message), ..Decision::NO_OPINION },
         }
     }
 

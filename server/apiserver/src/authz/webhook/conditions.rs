@@ -55,7 +55,7 @@ impl Conditions {
     /// Compiles `matchConditions`; `at` leads to them.
     ///
     /// # Errors
-    /// The first fault, with its place.
+    /// The first error, with its place.
     pub(in crate::authz) fn compile(conditions: &[Value], at: &str) -> Result<Conditions, String> {
         if conditions.len() > MOST {
             let count = conditions.len();
@@ -87,21 +87,21 @@ impl Conditions {
         }
         let request = request(attributes);
         let activation = Activation::new(&ENVIRONMENT).with("request", &request);
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         for expression in &self.0 {
             match expression.evaluate(&activation, &mut Budget::new(i64::MAX)) {
                 Ok(Ok(Value::Bool(false))) => return Ok(false),
                 Ok(Ok(_)) => {}
-                Ok(Err(why)) => faults.push(format!("cel evaluation error: {why}")),
+                Ok(Err(why)) => errors.push(format!("cel evaluation error: {why}")),
                 // No variable of these asks the authorizers.
                 Err(Interruption::OutOfBudget | Interruption::Long | Interruption::Question(_)) => {
-                    faults.push(OUT_OF_BUDGET.to_owned());
+                    errors.push(OUT_OF_BUDGET.to_owned());
                 }
             }
         }
-        match faults.is_empty() {
+        match errors.is_empty() {
             true => Ok(true),
-            false => Err(aggregate(&faults)),
+            false => Err(aggregate(&errors)),
         }
     }
 }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_by_table() {
+    fn errors_by_table() {
         let many = ["1 == 1"; 65];
         // conditions, what is wrong
         let rows: [(&[&str], &str); 6] = [
@@ -164,9 +164,9 @@ mod tests {
             (&["object == null"], "undeclared reference to 'object'"),
             (&many, "c: Too many: 65: must have at most 64 items"),
         ];
-        for (sources, fault) in rows {
+        for (sources, error) in rows {
             let found = conditions(sources).unwrap_err();
-            assert!(found.contains(fault), "{sources:?}: {found}");
+            assert!(found.contains(error), "{sources:?}: {found}");
         }
     }
 
@@ -185,7 +185,7 @@ mod tests {
         };
         let resource = Attributes::resource(&user, "list", target);
         let path = Attributes::path(&user, "get", "/x");
-        // conditions, question, answer; the text of a fault
+        // conditions, question, answer; the text of a error
         let rows: [(&[&str], Attributes<'_>, Result<bool, &str>); 12] = [
             (&[], resource, Ok(true)),
             (&["has(request.resourceAttributes)"], resource, Ok(true)),

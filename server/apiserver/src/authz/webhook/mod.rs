@@ -71,8 +71,8 @@ impl Webhook {
         match self.conditions.hold(attributes) {
             Ok(true) => {}
             Ok(false) => return Decision::no_opinion(String::new()),
-            Err(fault) => {
-                return Decision { verdict: self.settings.on_error, reason: Reason::None, error: Some(fault) }
+            Err(error) => {
+                return Decision { verdict: self.settings.on_error, reason: Reason::None, error: Some(error) }
             }
         }
         let question: Bytes = review::question(self.settings.version, attributes).into();
@@ -91,12 +91,12 @@ impl Webhook {
                     }
                     answer
                 }
-                Err(fault) => {
-                    tracing::error!(%fault, "the authorization webhook failed");
+                Err(error) => {
+                    tracing::error!(%error, "the authorization webhook failed");
                     return Decision {
                         verdict: self.settings.on_error,
                         reason: Reason::None,
-                        error: Some(fault),
+                        error: Some(error),
                     };
                 }
             },
@@ -113,7 +113,7 @@ impl Webhook {
 
     async fn ask(&self, question: &Bytes) -> Result<Answer, String> {
         let answer =
-            self.service.post_patiently(question.clone()).await.map_err(|fault| fault.to_string())?;
+            self.service.post_patiently(question.clone()).await.map_err(|error| error.to_string())?;
         review::answer(&answer)
     }
 }

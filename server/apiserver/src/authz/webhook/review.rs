@@ -110,7 +110,7 @@ pub(super) fn resource_attributes(verb: &str, target: &ResourceTarget<'_>) -> Ma
 
 /// What the service said.
 pub fn answer(document: &[u8]) -> Result<Answer, String> {
-    let review = json::parse(document).map_err(|fault| format!("the answer cannot be read: {fault}"))?;
+    let review = json::parse(document).map_err(|error| format!("the answer cannot be read: {error}"))?;
     if review.str_at(&["kind"]) != Some("SubjectAccessReview") {
         return Err("the answer is no SubjectAccessReview".into());
     }

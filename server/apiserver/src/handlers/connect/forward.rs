@@ -61,7 +61,7 @@ pub(super) async fn forward(
     *request.headers_mut() = headers(&cx.headers, &destination)?;
     let mut sender = match tokio::time::timeout(DIAL, connect(cx, &destination)).await {
         Ok(Err(ConnectError::NotAllowed)) => return Err(not_allowed()),
-        Ok(outcome) => outcome.map_err(|fault| unreachable(fault.to_string()))?,
+        Ok(outcome) => outcome.map_err(|error| unreachable(error.to_string()))?,
         Err(_) => {
             return Err(unreachable(format!(
                 "dial tcp {}:{}: i/o timeout",
@@ -69,7 +69,7 @@ pub(super) async fn forward(
             )))
         }
     };
-    let response = sender.send_request(request).await.map_err(|fault| unreachable(fault.to_string()))?;
+    let response = sender.send_request(request).await.map_err(|error| unreachable(error.to_string()))?;
     match (response.status(), upgrade) {
         (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => Ok(join(upgrade, response)),
         // Who did not ask for it would take what follows for an answer.
@@ -147,7 +147,7 @@ fn pass_on(response: Response<Incoming>) -> Response<Body> {
                     Ok(data) => Ok(data),
                     Err(_) => continue,
                 },
-                Err(fault) => Err(BodyError(fault.to_string())),
+                Err(error) => Err(BodyError(error.to_string())),
             };
             let broken = piece.is_err();
             // A client that has gone takes no more.
@@ -167,8 +167,8 @@ fn join(upgrade: Upgrade, mut response: Response<Incoming>) -> Response<Body> {
         let Upgrade { connection, hold: _hold } = upgrade;
         let (ours, theirs) = match tokio::try_join!(connection, theirs) {
             Ok(both) => both,
-            Err(fault) => {
-                tracing::debug!(%fault, "an upgrade did not come about");
+            Err(error) => {
+                tracing::debug!(%error, "an upgrade did not come about");
                 return;
             }
         };
@@ -183,8 +183,8 @@ fn join(upgrade: Upgrade, mut response: Response<Incoming>) -> Response<Body> {
 
 /// Copies until one end is at its end, and tells the other.
 async fn pour(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
-    if let Err(fault) = tokio::io::copy(&mut from, &mut to).await {
-        tracing::debug!(%fault, "one direction of an upgraded connection ended");
+    if let Err(error) = tokio::io::copy(&mut from, &mut to).await {
+        tracing::debug!(%error, "one direction of an upgraded connection ended");
     }
     // Whoever is gone need not be told.
     let _ = to.shutdown().await;

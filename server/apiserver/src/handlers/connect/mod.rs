@@ -82,7 +82,7 @@ async fn may_create(cx: &Context) -> Result<(), ApiError> {
     let decision = cx.server.authorizer.authorize(&question).await;
     match (decision.allowed(), decision.error) {
         (true, _) => Ok(()),
-        (false, Some(fault)) => Err(ApiError::internal(fault)),
+        (false, Some(error)) => Err(ApiError::internal(error)),
         (false, None) => {
             let (group, plural) = (&cx.info.group, &cx.info.resource);
             Err(ApiError::forbidden(group, plural, &cx.info.name, &decision.reason.to_string()))

@@ -71,31 +71,31 @@ pub(super) struct Plan {
 pub(super) fn validate_options(cx: &Context) -> Result<(), ApiError> {
     const MATCH: &str = "resourceVersionMatch";
     let q = &cx.query;
-    let mut faults: Vec<Cause> = Vec::new();
+    let mut errors: Vec<Cause> = Vec::new();
     if !q.resource_version_match.is_empty() {
         if q.resource_version.is_empty() {
             let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-            faults.push(field::forbidden(MATCH, why));
+            errors.push(field::forbidden(MATCH, why));
         }
         if q.continue_token.is_some() {
-            faults
+            errors
                 .push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
         }
         match q.resource_version_match.as_str() {
             "Exact" if q.resource_version == "0" => {
                 let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                faults.push(field::forbidden(MATCH, why));
+                errors.push(field::forbidden(MATCH, why));
             }
             "Exact" | "NotOlderThan" => {}
-            other => faults.push(field::not_supported(MATCH, other, &["Exact", "NotOlderThan", ""])),
+            other => errors.push(field::not_supported(MATCH, other, &["Exact", "NotOlderThan", ""])),
         }
     }
     if q.send_initial_events.is_some() {
-        faults.push(field::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+        errors.push(field::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
     }
-    match faults.is_empty() {
+    match errors.is_empty() {
         true => Ok(()),
-        false => Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", faults)),
+        false => Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", errors)),
     }
 }
 
@@ -190,7 +190,7 @@ impl Plan {
             Err(plinth_engine::Error::Compacted { requested, oldest }) => {
                 Err(self.expired(requested, oldest))
             }
-            Err(fault) => Err(fault.into()),
+            Err(error) => Err(error.into()),
         }
     }
 

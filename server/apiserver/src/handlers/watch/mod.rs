@@ -81,32 +81,32 @@ fn validate_options(cx: &Context) -> Result<(), ApiError> {
     const MATCH: &str = "resourceVersionMatch";
     let q = &cx.query;
     let given = q.resource_version_match.as_str();
-    let mut faults: Vec<Cause> = Vec::new();
+    let mut errors: Vec<Cause> = Vec::new();
     if q.send_initial_events.is_some() && given != "NotOlderThan" {
         let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-        faults.push(field::forbidden(MATCH, why));
+        errors.push(field::forbidden(MATCH, why));
     }
     // Without a revision upstream asks itself for the initial events, and so for NotOlderThan.
     let implied = given.is_empty() && matches!(q.resource_version.as_str(), "" | "0");
     if implied && q.continue_token.is_some() {
-        faults.push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+        errors.push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
     }
     if !given.is_empty() {
         if q.send_initial_events.is_none() {
             let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-            faults.push(field::forbidden(MATCH, why));
+            errors.push(field::forbidden(MATCH, why));
         }
         if given != "NotOlderThan" {
-            faults.push(field::not_supported(MATCH, given, &["NotOlderThan"]));
+            errors.push(field::not_supported(MATCH, given, &["NotOlderThan"]));
         }
         if q.continue_token.is_some() {
-            faults
+            errors
                 .push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
         }
     }
-    match faults.is_empty() {
+    match errors.is_empty() {
         true => Ok(()),
-        false => Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", faults)),
+        false => Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", errors)),
     }
 }
 
@@ -185,7 +185,7 @@ impl WatchStart {
             State::open(server, resource, &collection, range, selection, representation, seat)
         });
         let state =
-            opened.await.map_err(|fault| ApiError::internal(format!("storage read failed: {fault}")))??;
+            opened.await.map_err(|error| ApiError::internal(format!("storage read failed: {error}")))??;
         let revision = state.revision();
         let mut events = Reader::start(state);
         // A slow client is not cut off: its state can be read as long as its history is retained.
@@ -195,8 +195,8 @@ impl WatchStart {
 }
 
 /// The words that clients know for history that is gone.
-fn watch_error(fault: plinth_engine::Error) -> ApiError {
-    match fault {
+fn watch_error(error: plinth_engine::Error) -> ApiError {
+    match error {
         plinth_engine::Error::Compacted { requested, oldest } => {
             ApiError::expired(format!("too old resource version: {requested} ({oldest})"))
         }

@@ -208,7 +208,7 @@ impl WatchStream {
                     self.failed =
                         batch.write(|out| self.watched.representation.bookmark(revision, false, out)).err();
                 }
-                Poll::Ready(Err(fault)) => self.failed = Some(watch_error(fault)),
+                Poll::Ready(Err(error)) => self.failed = Some(watch_error(error)),
                 Poll::Pending if batch.len() > 0 => return Poll::Ready(Some(batch)),
                 Poll::Pending if self.is_last_look => return Poll::Ready(None),
                 Poll::Pending => match self.poll_alarm(cx) {
@@ -222,7 +222,7 @@ impl WatchStream {
                 return Poll::Ready(Some(batch));
             }
         }
-        // What came before the fault goes first; the fault waits for the next call.
+        // What came before the error goes first; the error waits for the next call.
         Poll::Ready(if batch.len() > 0 { Some(batch) } else { self.last_words() })
     }
 

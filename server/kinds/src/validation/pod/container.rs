@@ -8,7 +8,7 @@ use plinth_codec::{names, Value};
 use super::super::Check::{By, Each, MustBe, Name, Need, OneOf, Port};
 use super::super::{at, int, list, rule, text, validate, Check};
 use super::volume::{local_path, no_backsteps};
-use super::{env, handler, port_name_faults, security, Surroundings};
+use super::{env, handler, port_name_errors, security, Surroundings};
 use crate::validation::amounts::{self, Kind};
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, Place};
@@ -19,123 +19,123 @@ pub const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
 pub const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
 const NAMED: &[Check] = &[
-    Name("name", names::dns1123_label_faults),
+    Name("name", names::dns1123_label_errors),
     Need("image", ""),
     OneOf("terminationMessagePolicy", &["File", "FallbackToLogsOnError"]),
     By(ports),
     Each("env", env::VARIABLE),
-    By(|container, path, faults| {
+    By(|container, path, errors| {
         for (i, source) in list(container, "envFrom").iter().enumerate() {
-            env::env_from(source, format_args!("{path}envFrom"), i, faults);
+            env::env_from(source, format_args!("{path}envFrom"), i, errors);
         }
     }),
 ];
 
 /// What every container has, be it one of the pod's own, one that comes before them or one that is put into a running pod.
-pub fn common(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
-    validate(NAMED, container, path, faults);
-    mounts(container, around, path, faults);
-    devices(container, around, path, faults);
-    validate(&[OneOf("imagePullPolicy", PULL_POLICIES)], container, path, faults);
+pub fn common(container: &Value, around: &Surroundings<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
+    validate(NAMED, container, path, errors);
+    mounts(container, around, path, errors);
+    devices(container, around, path, errors);
+    validate(&[OneOf("imagePullPolicy", PULL_POLICIES)], container, path, errors);
     if let Some(resources) = at(container, "resources") {
         amounts::requirements(
             resources,
             Kind::Container,
             &around.claims,
             format_args!("{path}resources"),
-            faults,
+            errors,
         );
     }
-    resize_policy(container, around, path, faults);
-    security::container(container, around.host_users, path, faults);
+    resize_policy(container, around, path, errors);
+    security::container(container, around.host_users, path, errors);
 }
 
 /// The containers of a pod's own.
-pub fn containers(spec: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
+pub fn containers(spec: &Value, around: &Surroundings<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
     let all = list(spec, "containers");
     if all.is_empty() {
-        faults.push(field::required(format_args!("{path}containers"), ""));
+        errors.push(field::required(format_args!("{path}containers"), ""));
         return;
     }
     let (mut seen, mut host_ports) = (HashSet::new(), HashSet::new());
     for (i, container) in all.iter().enumerate() {
         let path = format_args!("{path}containers[{i}].");
-        common(container, around, path, faults);
+        common(container, around, path, errors);
         if !seen.insert(text(container, "name")) {
-            faults.push(field::duplicate(format_args!("{path}name"), text(container, "name")));
+            errors.push(field::duplicate(format_args!("{path}name"), text(container, "name")));
         }
-        handler::handlers(container, around, path, faults);
-        restart_policy(container, path, faults);
+        handler::handlers(container, around, path, errors);
+        restart_policy(container, path, errors);
     }
     for (i, container) in all.iter().enumerate() {
-        unique_host_ports(container, &mut host_ports, format_args!("{path}containers[{i}]."), faults);
+        unique_host_ports(container, &mut host_ports, format_args!("{path}containers[{i}]."), errors);
     }
 }
 
 /// The containers that run before the pod's own, and those of them that run on.
-pub fn init_containers(spec: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
+pub fn init_containers(spec: &Value, around: &Surroundings<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
     const WHY: &str = "may not be set for init containers without restartPolicy=Always";
     let mut seen: HashSet<&str> = list(spec, "containers").iter().map(|c| text(c, "name")).collect();
     for (i, container) in list(spec, "initContainers").iter().enumerate() {
         let here = format_args!("{path}initContainers[{i}].");
-        common(container, around, here, faults);
-        restart_policy(container, here, faults);
+        common(container, around, here, errors);
+        restart_policy(container, here, errors);
         let name = text(container, "name");
         if !name.is_empty() && !seen.insert(name) {
-            faults.push(field::duplicate(format_args!("{here}name"), name));
+            errors.push(field::duplicate(format_args!("{here}name"), name));
         }
         // Upstream counts them one by one and so always as the first.
-        unique_host_ports(container, &mut HashSet::new(), format_args!("{path}initContainers[0]."), faults);
+        unique_host_ports(container, &mut HashSet::new(), format_args!("{path}initContainers[0]."), errors);
         if text(container, "restartPolicy") == "Always" {
-            handler::handlers(container, around, here, faults);
+            handler::handlers(container, around, here, errors);
             continue;
         }
         for part in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
             if at(container, part).is_some() {
-                faults.push(field::forbidden(format_args!("{here}{part}"), WHY));
+                errors.push(field::forbidden(format_args!("{here}{part}"), WHY));
             }
         }
         for (j, policy) in list(container, "resizePolicy").iter().enumerate() {
             if text(policy, "restartPolicy") == "RestartContainer" {
                 let path = format_args!("{here}resizePolicy[{j}].restartPolicy");
                 let why = "must not be set to 'RestartContainer' for non-sidecar initContainers";
-                faults.push(field::invalid(path, "RestartContainer", why));
+                errors.push(field::invalid(path, "RestartContainer", why));
             }
         }
     }
 }
 
 /// An image's name has no blanks around it.
-pub fn images(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+pub fn images(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     for part in ["containers", "initContainers"] {
         for (i, container) in list(spec, part).iter().enumerate() {
             let image = text(container, "image");
             if image.trim() != image {
                 let why = "must not have leading or trailing whitespace";
-                faults.push(field::invalid(format_args!("{path}{part}[{i}].image"), image, why));
+                errors.push(field::invalid(format_args!("{path}{part}[{i}].image"), image, why));
             }
         }
     }
 }
 
-fn ports(container: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn ports(container: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, port) in list(container, "ports").iter().enumerate() {
         let path = format_args!("{path}ports[{i}].");
         let name = text(port, "name");
-        let bad = if name.is_empty() { Vec::new() } else { port_name_faults(name) };
+        let bad = if name.is_empty() { Vec::new() } else { port_name_errors(name) };
         if bad.is_empty() && !name.is_empty() && !seen.insert(name) {
-            faults.push(field::duplicate(format_args!("{path}name"), name));
+            errors.push(field::duplicate(format_args!("{path}name"), name));
         }
-        faults.extend(bad.iter().map(|why| field::invalid(format_args!("{path}name"), name, why)));
+        errors.extend(bad.iter().map(|why| field::invalid(format_args!("{path}name"), name, why)));
         match int(port, "containerPort").unwrap_or(0) {
-            0 => faults.push(field::required(format_args!("{path}containerPort"), "")),
-            _ => validate(&[Port("containerPort")], port, path, faults),
+            0 => errors.push(field::required(format_args!("{path}containerPort"), "")),
+            _ => validate(&[Port("containerPort")], port, path, errors),
         }
         if int(port, "hostPort").is_some_and(|number| number != 0) {
-            validate(&[Port("hostPort")], port, path, faults);
+            validate(&[Port("hostPort")], port, path, errors);
         }
-        validate(&[OneOf("protocol", PROTOCOLS)], port, path, faults);
+        validate(&[OneOf("protocol", PROTOCOLS)], port, path, errors);
     }
 }
 
@@ -143,13 +143,13 @@ fn unique_host_ports(
     container: &Value,
     seen: &mut HashSet<String>,
     path: Place<'_>,
-    faults: &mut Vec<Cause>,
+    errors: &mut Vec<Cause>,
 ) {
     for (i, port) in list(container, "ports").iter().enumerate() {
         let Some(number) = int(port, "hostPort").filter(|number| *number != 0) else { continue };
         let key = format!("{}/{}/{number}", text(port, "protocol"), text(port, "hostIP"));
         if !seen.insert(key.clone()) {
-            faults.push(field::duplicate(format_args!("{path}ports[{i}].hostPort"), key));
+            errors.push(field::duplicate(format_args!("{path}ports[{i}].hostPort"), key));
         }
     }
 }
@@ -159,7 +159,7 @@ fn members<'a>(holder: &'a Value, list_key: &str, key: &str) -> HashSet<&'a str>
     list(holder, list_key).iter().map(|element| text(element, key)).collect()
 }
 
-fn mounts(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn mounts(container: &Value, around: &Surroundings<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
     let mut points = HashSet::new();
     let [device_names, device_paths] =
         ["name", "devicePath"].map(|key| members(container, "volumeDevices", key));
@@ -167,16 +167,16 @@ fn mounts(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults:
         let (list_path, here) =
             (format_args!("{path}volumeMounts"), format_args!("{path}volumeMounts[{i}]."));
         let (name, point) = (text(mount, "name"), text(mount, "mountPath"));
-        validate(&[Need("name", "")], mount, here, faults);
+        validate(&[Need("name", "")], mount, here, errors);
         if around.volume(name).is_none() {
-            faults.push(field::not_found(format_args!("{here}name"), name));
+            errors.push(field::not_found(format_args!("{here}name"), name));
         }
-        validate(&[Need("mountPath", "")], mount, here, faults);
+        validate(&[Need("mountPath", "")], mount, here, errors);
         if !points.insert(point) {
-            faults.push(field::invalid(format_args!("{here}mountPath"), point, "must be unique"));
+            errors.push(field::invalid(format_args!("{here}mountPath"), point, "must be unique"));
         }
         if device_names.contains(name) {
-            faults.push(field::invalid(
+            errors.push(field::invalid(
                 format_args!("{here}name"),
                 name,
                 "must not already exist in volumeDevices",
@@ -184,32 +184,32 @@ fn mounts(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults:
         }
         if device_paths.contains(point) {
             let why = "must not already exist as a path in volumeDevices";
-            faults.push(field::invalid(format_args!("{here}mountPath"), point, why));
+            errors.push(field::invalid(format_args!("{here}mountPath"), point, why));
         }
         let (sub, expression) = (text(mount, "subPath"), text(mount, "subPathExpr"));
         // Upstream leaves the index out of these paths.
-        local_path(sub, format_args!("{list_path}.subPath"), faults);
+        local_path(sub, format_args!("{list_path}.subPath"), errors);
         if !sub.is_empty() && !expression.is_empty() {
             let why = "subPathExpr and subPath are mutually exclusive";
-            faults.push(field::invalid(format_args!("{here}subPathExpr"), expression, why));
+            errors.push(field::invalid(format_args!("{here}subPathExpr"), expression, why));
         }
-        local_path(expression, format_args!("{list_path}.subPathExpr"), faults);
-        propagation(mount, container, list_path, faults);
+        local_path(expression, format_args!("{list_path}.subPathExpr"), errors);
+        propagation(mount, container, list_path, errors);
     }
 }
 
-fn propagation(mount: &Value, container: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn propagation(mount: &Value, container: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const MODES: &[&str] = &["Bidirectional", "HostToContainer", "None"];
     let mode = at(mount, "mountPropagation").and_then(Value::as_str);
     if let Some(mode) = mode {
         let here = format_args!("{path}.mountPropagation");
         if !MODES.contains(&mode) {
-            faults.push(field::not_supported(here, mode, MODES));
+            errors.push(field::not_supported(here, mode, MODES));
         }
         let privileged = at(container, "securityContext.privileged").and_then(Value::as_bool) == Some(true);
         if mode == "Bidirectional" && !privileged {
             let why = "Bidirectional mount propagation is available only to privileged containers";
-            faults.push(field::forbidden(here, why));
+            errors.push(field::forbidden(here, why));
         }
     }
     let here = format_args!("{path}.recursiveReadOnly");
@@ -217,27 +217,27 @@ fn propagation(mount: &Value, container: &Value, path: Place<'_>, faults: &mut V
         None | Some("Disabled") => {}
         Some("Enabled" | "IfPossible") => {
             if at(mount, "readOnly").and_then(Value::as_bool) != Some(true) {
-                faults.push(field::forbidden(here, "may only be specified when readOnly is true"));
+                errors.push(field::forbidden(here, "may only be specified when readOnly is true"));
             }
             if mode.is_some_and(|mode| mode != "None") {
                 let why = "may only be specified when mountPropagation is None or not specified";
-                faults.push(field::forbidden(here, why));
+                errors.push(field::forbidden(here, why));
             }
         }
         Some(other) => {
-            faults.push(field::not_supported(here, other, &["Disabled", "Enabled", "IfPossible"]));
+            errors.push(field::not_supported(here, other, &["Disabled", "Enabled", "IfPossible"]));
         }
     }
 }
 
-fn devices(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn devices(container: &Value, around: &Surroundings<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
     let (mut names_seen, mut paths_seen) = (HashSet::new(), HashSet::new());
     let [mount_names, mount_paths] = ["name", "mountPath"].map(|key| members(container, "volumeMounts", key));
     for (i, device) in list(container, "volumeDevices").iter().enumerate() {
         let here = format_args!("{path}volumeDevices[{i}].");
         let (name, file) = (text(device, "name"), text(device, "devicePath"));
         let mut refuse = |key: &str, value: &str, why: &str| {
-            faults.push(field::invalid(format_args!("{here}{key}"), value, why));
+            errors.push(field::invalid(format_args!("{here}{key}"), value, why));
         };
         if names_seen.contains(name) {
             refuse("name", name, "must be unique");
@@ -253,13 +253,13 @@ fn devices(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults
             Some(_) => {}
             None => {
                 if name.is_empty() {
-                    faults.push(field::required(format_args!("{here}name"), ""));
+                    errors.push(field::required(format_args!("{here}name"), ""));
                 }
-                faults.push(field::not_found(format_args!("{here}name"), name));
+                errors.push(field::not_found(format_args!("{here}name"), name));
             }
         }
         let mut refuse = |key: &str, value: &str, why: &str| {
-            faults.push(field::invalid(format_args!("{here}{key}"), value, why));
+            errors.push(field::invalid(format_args!("{here}{key}"), value, why));
         };
         if paths_seen.contains(file) {
             refuse("devicePath", file, "must be unique");
@@ -277,7 +277,7 @@ fn devices(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults
             refuse("devicePath", file, "must not already exist as a path in volumeMounts");
         }
         if file.is_empty() {
-            faults.push(field::required(format_args!("{here}devicePath"), ""));
+            errors.push(field::required(format_args!("{here}devicePath"), ""));
         }
         if !name.is_empty() {
             names_seen.insert(name);
@@ -285,59 +285,59 @@ fn devices(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults
     }
 }
 
-fn resize_policy(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn resize_policy(container: &Value, around: &Surroundings<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
     let (mut seen, path) = (HashSet::new(), format_args!("{path}resizePolicy"));
     for (i, policy) in list(container, "resizePolicy").iter().enumerate() {
         let (resource, restart) = (text(policy, "resourceName"), text(policy, "restartPolicy"));
         if !seen.insert(resource) {
-            faults.push(field::duplicate(format_args!("{path}[{i}]"), resource));
+            errors.push(field::duplicate(format_args!("{path}[{i}]"), resource));
         }
         // Upstream names the list.
         let rows: [(&str, &[&str]); 2] =
             [(resource, &["cpu", "memory"]), (restart, &["NotRequired", "RestartContainer"])];
         for (given, supported) in rows {
             match given {
-                "" => faults.push(field::required(path, "")),
+                "" => errors.push(field::required(path, "")),
                 _ if !supported.contains(&given) => {
-                    faults.push(field::not_supported(path, given, supported));
+                    errors.push(field::not_supported(path, given, supported));
                 }
                 _ => {}
             }
         }
         if around.restart == "Never" && restart != "NotRequired" {
             let why = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
-            faults.push(field::invalid(path, restart, why));
+            errors.push(field::invalid(path, restart, why));
         }
     }
 }
 
-fn restart_policy(container: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn restart_policy(container: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const MOST: usize = 20;
     let rules = list(container, "restartPolicyRules");
     match at(container, "restartPolicy") {
         None if !rules.is_empty() => {
             let why = "must specify restartPolicy when restart rules are used";
-            faults.push(field::required(format_args!("{path}restartPolicy"), why));
+            errors.push(field::required(format_args!("{path}restartPolicy"), why));
         }
         None => {}
         Some(_) => {
-            validate(&[MustBe("restartPolicy", &["Always", "Never", "OnFailure"])], container, path, faults);
+            validate(&[MustBe("restartPolicy", &["Always", "Never", "OnFailure"])], container, path, errors);
         }
     }
     if rules.len() > MOST {
-        faults.push(field::too_many(format_args!("{path}restartPolicyRules"), rules.len(), MOST));
+        errors.push(field::too_many(format_args!("{path}restartPolicyRules"), rules.len(), MOST));
     }
     for (i, rule) in rules.iter().enumerate() {
         let path = format_args!("{path}restartPolicyRules[{i}].");
-        validate(&[MustBe("action", &["Restart", "RestartAllContainers"])], rule, path, faults);
+        validate(&[MustBe("action", &["Restart", "RestartAllContainers"])], rule, path, errors);
         match at(rule, "exitCodes") {
-            None => faults.push(field::required(format_args!("{path}exitCodes"), "must be specified")),
+            None => errors.push(field::required(format_args!("{path}exitCodes"), "must be specified")),
             Some(codes) => {
                 let path = format_args!("{path}exitCodes.");
-                validate(&[MustBe("operator", &["In", "NotIn"])], codes, path, faults);
+                validate(&[MustBe("operator", &["In", "NotIn"])], codes, path, errors);
                 let count = list(codes, "values").len();
                 if count > 255 {
-                    faults.push(field::too_many(format_args!("{path}values"), count, 255));
+                    errors.push(field::too_many(format_args!("{path}values"), count, 255));
                 }
             }
         }
@@ -345,18 +345,18 @@ fn restart_policy(container: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
 }
 
 /// Amounts of the pod as a whole against those of its containers.
-pub fn pod_resources(spec: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
+pub fn pod_resources(spec: &Value, around: &Surroundings<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
     let Some(resources) = at(spec, "resources") else { return };
     let here = format_args!("{path}resources");
     if around.os == Some("windows") {
-        faults.push(field::forbidden(here, "may not be set for a windows pod"));
+        errors.push(field::forbidden(here, "may not be set for a windows pod"));
         return;
     }
     if at(resources, "claims").is_some() {
         let why = "claims may not be set for Resources at pod-level";
-        faults.push(field::forbidden(format_args!("{here}.claims"), why));
+        errors.push(field::forbidden(format_args!("{here}.claims"), why));
     }
-    amounts::requirements(resources, Kind::Pod, &around.claims, here, faults);
+    amounts::requirements(resources, Kind::Pod, &around.claims, here, errors);
     for (i, container) in list(spec, "containers").iter().enumerate() {
         let limits = at(container, "resources.limits").and_then(Value::as_object);
         for (name, limit) in limits.into_iter().flat_map(plinth_codec::Map::iter) {
@@ -364,7 +364,7 @@ pub fn pod_resources(spec: &Value, around: &Surroundings<'_>, path: Place<'_>, f
             let (Some(most), Some(limit)) = (most, limit.as_str()) else { continue };
             if Quantity::parse(limit).ok() > Quantity::parse(most).ok() {
                 let why = format!("must be less than or equal to pod limits of {most}");
-                faults.push(field::invalid(
+                errors.push(field::invalid(
                     format_args!("{here}.containers[{i}][{name}].limits"),
                     limit,
                     &why,
@@ -375,15 +375,15 @@ pub fn pod_resources(spec: &Value, around: &Surroundings<'_>, path: Place<'_>, f
 }
 
 /// The claims of a pod on devices.
-pub fn resource_claims(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+pub fn resource_claims(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, claim) in list(spec, "resourceClaims").iter().enumerate() {
         let here = format_args!("{path}resourceClaims[{i}]");
         let name = text(claim, "name");
         if seen.contains(name) {
-            faults.push(field::duplicate(format_args!("{here}.name"), name));
+            errors.push(field::duplicate(format_args!("{here}.name"), name));
         } else {
-            validate(&[Name("name", names::dns1123_label_faults)], claim, format_args!("{here}."), faults);
+            validate(&[Name("name", names::dns1123_label_errors)], claim, format_args!("{here}."), errors);
         }
         if !name.is_empty() {
             seen.insert(name);
@@ -392,18 +392,18 @@ pub fn resource_claims(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         match sources.iter().filter(|key| at(claim, key).is_some()).count() {
             0 => {
                 let why = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`";
-                faults.push(field::invalid(here, claim.clone(), why));
+                errors.push(field::invalid(here, claim.clone(), why));
             }
             1 => {}
             _ => {
                 let why =
                     "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified";
-                faults.push(field::invalid(here, claim.clone(), why));
+                errors.push(field::invalid(here, claim.clone(), why));
             }
         }
         for key in sources {
             if let Some(name) = at(claim, key).and_then(Value::as_str) {
-                rule(format_args!("{here}.{key}"), name, names::dns1123_subdomain_faults, faults);
+                rule(format_args!("{here}.{key}"), name, names::dns1123_subdomain_errors, errors);
             }
         }
     }

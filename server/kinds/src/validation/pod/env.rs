@@ -9,7 +9,7 @@ use plinth_api::api_error::Cause;
 use plinth_api::field::{self, Itself, Place};
 
 /// One variable.
-pub const VARIABLE: &[Check] = &[Name("name", variable_faults), By(value_from)];
+pub const VARIABLE: &[Check] = &[Name("name", variable_errors), By(value_from)];
 
 /// What a variable can take from a pod.
 const FIELDS: &[&str] = &[
@@ -50,26 +50,26 @@ const RESOURCES: &[&str] = &[
 ];
 
 /// A key of a ConfigMap or Secret; lists what is wrong.
-pub fn config_key_faults(key: &str) -> Vec<String> {
+pub fn config_key_errors(key: &str) -> Vec<String> {
     const MOST: usize = 253;
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if key.len() > MOST {
-        faults.push(format!("must be no more than {MOST} characters"));
+        errors.push(format!("must be no more than {MOST} characters"));
     }
     let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     if key.is_empty() || !key.bytes().all(good) {
-        faults.push("a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')".into());
+        errors.push("a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')".into());
     }
     match key {
-        "." | ".." => faults.push(format!("must not be '{key}'")),
-        _ if key.starts_with("..") => faults.push("must not start with '..'".into()),
+        "." | ".." => errors.push(format!("must not be '{key}'")),
+        _ if key.starts_with("..") => errors.push("must not start with '..'".into()),
         _ => {}
     }
-    faults
+    errors
 }
 
 /// The name of a variable; lists what is wrong.
-pub fn variable_faults(name: &str) -> Vec<String> {
+pub fn variable_errors(name: &str) -> Vec<String> {
     const WHY: &str =
         "a valid environment variable name must consist only of printable ASCII characters other than '='";
     match name.contains('=') || !name.bytes().all(|b| b.is_ascii_graphic() || b == b' ') {
@@ -78,31 +78,31 @@ pub fn variable_faults(name: &str) -> Vec<String> {
     }
 }
 
-fn value_from(variable: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn value_from(variable: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let Some(source) = at(variable, "valueFrom") else { return };
     let here = format_args!("{path}valueFrom");
     if let Some(of_field) = at(source, "fieldRef") {
-        field_ref(of_field, FIELDS, format_args!("{here}.fieldRef."), faults);
+        field_ref(of_field, FIELDS, format_args!("{here}.fieldRef."), errors);
     }
     if let Some(of_resource) = at(source, "resourceFieldRef") {
-        resource_ref(of_resource, false, format_args!("{here}.resourceFieldRef."), faults);
+        resource_ref(of_resource, false, format_args!("{here}.resourceFieldRef."), errors);
     }
     for part in ["configMapKeyRef", "secretKeyRef"] {
         if let Some(key) = at(source, part) {
             let path = format_args!("{here}.{part}.");
-            rule(format_args!("{path}name"), text(key, "name"), names::dns1123_subdomain_faults, faults);
-            validate(&[Name("key", config_key_faults)], key, path, faults);
+            rule(format_args!("{path}name"), text(key, "name"), names::dns1123_subdomain_errors, errors);
+            validate(&[Name("key", config_key_errors)], key, path, errors);
         }
     }
     if let Some(file) = at(source, "fileKeyRef") {
         let path = format_args!("{here}.fileKeyRef.");
         let checks = &[
-            Name("key", variable_faults),
-            Name("volumeName", names::dns1123_label_faults),
+            Name("key", variable_errors),
+            Name("volumeName", names::dns1123_label_errors),
             Need("path", ""),
         ];
-        validate(checks, file, path, faults);
-        no_backsteps(text(file, "path"), format_args!("{path}path"), faults);
+        validate(checks, file, path, errors);
+        no_backsteps(text(file, "path"), format_args!("{path}path"), errors);
     }
     let count = source.as_object().into_iter().flat_map(Map::iter).filter(|(_, v)| !v.is_null()).count();
     let why = match count {
@@ -111,7 +111,7 @@ fn value_from(variable: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         1 => return,
         _ => "may not have more than one field specified at a time",
     };
-    faults.push(field::invalid(here, "", why));
+    errors.push(field::invalid(here, "", why));
 }
 
 /// The part before a subscript and the subscript: `metadata.labels['a']`.
@@ -121,14 +121,14 @@ fn subscripted(path: &str) -> Option<(&str, &str)> {
 }
 
 /// A reference to a field of the pod that it is in; `path` ends in a dot.
-pub fn field_ref(given: &Value, allowed: &[&str], path: Place<'_>, faults: &mut Vec<Cause>) {
+pub fn field_ref(given: &Value, allowed: &[&str], path: Place<'_>, errors: &mut Vec<Cause>) {
     let (version, name) = (text(given, "apiVersion"), text(given, "fieldPath"));
     let here = format_args!("{path}fieldPath");
     if version.is_empty() {
-        faults.push(field::required(format_args!("{path}apiVersion"), ""));
+        errors.push(field::required(format_args!("{path}apiVersion"), ""));
     }
     if name.is_empty() {
-        faults.push(field::required(here, ""));
+        errors.push(field::required(here, ""));
         return;
     }
     let subscript = subscripted(name);
@@ -140,36 +140,36 @@ pub fn field_ref(given: &Value, allowed: &[&str], path: Place<'_>, faults: &mut 
         None => Some(format!("field label not supported: {name}")),
     };
     if let Some(why) = wrong {
-        faults.push(field::invalid(here, name, &format!("error converting fieldPath: {why}")));
+        errors.push(field::invalid(here, name, &format!("error converting fieldPath: {why}")));
         return;
     }
     let name = if name == "spec.host" { "spec.nodeName" } else { name };
     let reference = Itself(path);
     match subscript {
         Some(("metadata.annotations", key)) => {
-            rule(format_args!("{reference}"), &key.to_lowercase(), names::qualified_name_faults, faults);
+            rule(format_args!("{reference}"), &key.to_lowercase(), names::qualified_name_errors, errors);
         }
-        Some((_, key)) => rule(format_args!("{reference}"), key, names::qualified_name_faults, faults),
-        None if !allowed.contains(&name) => faults.push(field::not_supported(here, name, allowed)),
+        Some((_, key)) => rule(format_args!("{reference}"), key, names::qualified_name_errors, errors),
+        None if !allowed.contains(&name) => errors.push(field::not_supported(here, name, allowed)),
         None => {}
     }
 }
 
 /// A reference to what a container asks for; in a volume the container is to be named.
-pub fn resource_ref(given: &Value, in_volume: bool, path: Place<'_>, faults: &mut Vec<Cause>) {
+pub fn resource_ref(given: &Value, in_volume: bool, path: Place<'_>, errors: &mut Vec<Cause>) {
     let name = text(given, "resource");
     let huge = name.starts_with("requests.hugepages-") || name.starts_with("limits.hugepages-");
     if in_volume && text(given, "containerName").is_empty() {
-        faults.push(field::required(format_args!("{path}containerName"), ""));
+        errors.push(field::required(format_args!("{path}containerName"), ""));
     } else if name.is_empty() {
-        faults.push(field::required(format_args!("{path}resource"), ""));
+        errors.push(field::required(format_args!("{path}resource"), ""));
     } else if !RESOURCES.contains(&name) && !huge {
-        faults.push(field::not_supported(format_args!("{path}resource"), name, RESOURCES));
+        errors.push(field::not_supported(format_args!("{path}resource"), name, RESOURCES));
     }
-    divisor(given, name, huge, path, faults);
+    divisor(given, name, huge, path, errors);
 }
 
-fn divisor(given: &Value, name: &str, huge: bool, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn divisor(given: &Value, name: &str, huge: bool, path: Place<'_>, errors: &mut Vec<Cause>) {
     const SIZES: &[&str] =
         &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
     let divisor = match at(given, "divisor") {
@@ -191,24 +191,24 @@ fn divisor(given: &Value, name: &str, huge: bool, path: Place<'_>, faults: &mut 
         _ => allowed.join(", "),
     };
     let why = format!("only divisor's values {values} are supported with the {what} resource");
-    faults.push(field::invalid(format_args!("{path}divisor"), name, &why));
+    errors.push(field::invalid(format_args!("{path}divisor"), name, &why));
 }
 
 /// Variables from a whole ConfigMap or Secret; `path` is the list's.
-pub fn env_from(source: &Value, path: Place<'_>, index: usize, faults: &mut Vec<Cause>) {
-    validate(&[Text("prefix", variable_faults)], source, format_args!("{path}[{index}]."), faults);
+pub fn env_from(source: &Value, path: Place<'_>, index: usize, errors: &mut Vec<Cause>) {
+    validate(&[Text("prefix", variable_errors)], source, format_args!("{path}[{index}]."), errors);
     let mut count = 0;
     for part in ["configMapRef", "secretRef"] {
         if let Some(named) = at(source, part) {
             count += 1;
             let path = format_args!("{path}[{index}].{part}.");
-            validate(&[Name("name", names::dns1123_subdomain_faults)], named, path, faults);
+            validate(&[Name("name", names::dns1123_subdomain_errors)], named, path, errors);
         }
     }
     // Upstream names the list.
     match count {
-        0 => faults.push(field::invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")),
+        0 => errors.push(field::invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")),
         1 => {}
-        _ => faults.push(field::invalid(path, "", "may not have more than one field specified at a time")),
+        _ => errors.push(field::invalid(path, "", "may not have more than one field specified at a time")),
     }
 }

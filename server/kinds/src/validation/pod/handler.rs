@@ -18,16 +18,16 @@ const COUNTS: &[Check] = &[
 ];
 const HTTP_GET: &[Check] = &[
     Need("path", ""),
-    By(|action, path, faults| port_or_name(at(action, "port"), format_args!("{path}port"), faults)),
+    By(|action, path, errors| port_or_name(at(action, "port"), format_args!("{path}port"), errors)),
     MustBe("scheme", &["HTTP", "HTTPS"]),
-    By(|action, path, faults| {
+    By(|action, path, errors| {
         for header in list(action, "httpHeaders") {
-            rule(format_args!("{path}httpHeaders"), text(header, "name"), header_faults, faults);
+            rule(format_args!("{path}httpHeaders"), text(header, "name"), header_errors, errors);
         }
     }),
 ];
 
-fn header_faults(name: &str) -> Vec<String> {
+fn header_errors(name: &str) -> Vec<String> {
     match !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         true => Vec::new(),
         false => vec!["a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')".into()],
@@ -35,24 +35,24 @@ fn header_faults(name: &str) -> Vec<String> {
 }
 
 /// One handler and no more; `path` ends in a dot.
-fn handler(of: &Value, kinds: &[&str], around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn handler(of: &Value, kinds: &[&str], around: &Surroundings<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
     let mut count = 0;
     for kind in kinds {
         let Some(action) = at(of, kind) else { continue };
         count += 1;
         if count > 1 {
-            forbid_more(path, kind, ONE_HANDLER, faults);
+            forbid_more(path, kind, ONE_HANDLER, errors);
             continue;
         }
         let here = format_args!("{path}{kind}.");
         match *kind {
-            "exec" => validate(&[Need("command", "")], action, here, faults),
-            "httpGet" => validate(HTTP_GET, action, here, faults),
-            "tcpSocket" => port_or_name(at(action, "port"), format_args!("{here}port"), faults),
+            "exec" => validate(&[Need("command", "")], action, here, errors),
+            "httpGet" => validate(HTTP_GET, action, here, errors),
+            "tcpSocket" => port_or_name(at(action, "port"), format_args!("{here}port"), errors),
             "grpc" => {
                 let port = int(action, "port").unwrap_or(0);
                 if !is_port(port) {
-                    faults.push(field::invalid(format_args!("{here}port"), port, PORT));
+                    errors.push(field::invalid(format_args!("{here}port"), port, PORT));
                 }
             }
             _ => {
@@ -60,44 +60,44 @@ fn handler(of: &Value, kinds: &[&str], around: &Surroundings<'_>, path: Place<'_
                 if let Some(most) = around.grace.filter(|most| !(0..=*most).contains(&seconds)) {
                     let why =
                         format!("must be non-negative and less than terminationGracePeriodSeconds ({most})");
-                    faults.push(field::invalid(format_args!("{path}{kind}"), seconds, &why));
+                    errors.push(field::invalid(format_args!("{path}{kind}"), seconds, &why));
                 }
             }
         }
     }
     if count == 0 {
-        faults.push(field::required(Itself(path), "must specify a handler type"));
+        errors.push(field::required(Itself(path), "must specify a handler type"));
     }
 }
 
 /// The probes and hooks of a container. Upstream drops signals to stop with (a gate that is off).
-pub fn handlers(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
-    lifecycle(container, around, path, faults);
+pub fn handlers(container: &Value, around: &Surroundings<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
+    lifecycle(container, around, path, errors);
     for part in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let Some(probe) = at(container, part) else { continue };
         let path = format_args!("{path}{part}.");
-        handler(probe, &["exec", "httpGet", "tcpSocket", "grpc"], around, path, faults);
-        validate(COUNTS, probe, path, faults);
+        handler(probe, &["exec", "httpGet", "tcpSocket", "grpc"], around, path, errors);
+        validate(COUNTS, probe, path, errors);
         let grace = int(probe, "terminationGracePeriodSeconds");
         let here = format_args!("{path}terminationGracePeriodSeconds");
         if let Some(grace) = grace.filter(|grace| *grace <= 0) {
-            faults.push(field::invalid(here, grace, "must be greater than 0"));
+            errors.push(field::invalid(here, grace, "must be greater than 0"));
         }
         if part == "readinessProbe" {
             if let Some(grace) = grace {
-                faults.push(field::invalid(here, grace, "must not be set for readinessProbes"));
+                errors.push(field::invalid(here, grace, "must not be set for readinessProbes"));
             }
         } else if let Some(successes) = int(probe, "successThreshold").filter(|n| *n != 1) {
-            faults.push(field::invalid(format_args!("{path}successThreshold"), successes, "must be 1"));
+            errors.push(field::invalid(format_args!("{path}successThreshold"), successes, "must be 1"));
         }
     }
 }
 
-fn lifecycle(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn lifecycle(container: &Value, around: &Surroundings<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
     for hook in ["postStart", "preStop"] {
         if let Some(action) = at(container, "lifecycle").and_then(|l| at(l, hook)) {
             let path = format_args!("{path}lifecycle.{hook}.");
-            handler(action, &["exec", "httpGet", "tcpSocket", "sleep"], around, path, faults);
+            handler(action, &["exec", "httpGet", "tcpSocket", "sleep"], around, path, errors);
         }
     }
 }

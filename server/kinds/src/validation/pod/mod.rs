@@ -18,7 +18,7 @@ use crate::faces::MIRROR;
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, Place};
 
-pub use env::config_key_faults;
+pub use env::config_key_errors;
 
 const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
 
@@ -70,11 +70,11 @@ impl<'a> Surroundings<'a> {
     }
 }
 
-fn pod(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn pod(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     let nothing = Value::object();
     let spec = object.get("spec").unwrap_or(&nothing);
-    annotations(object, format_args!("metadata.annotations"), faults);
-    of_spec(spec, text(object, "metadata.name"), format_args!("spec."), faults);
+    annotations(object, format_args!("metadata.annotations"), errors);
+    of_spec(spec, text(object, "metadata.name"), format_args!("spec."), errors);
     if text(spec, "serviceAccountName").is_empty() {
         for (i, volume) in list(spec, "volumes").iter().enumerate() {
             let path = format_args!("spec.volumes[{i}].projected");
@@ -82,64 +82,64 @@ fn pod(object: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
                 if at(source, "serviceAccountToken").is_some() {
                     let here = format_args!("{path}.sources[{j}].serviceAccountToken");
                     let why = "must not be specified when serviceAccountName is not set";
-                    faults.push(field::forbidden(here, why));
+                    errors.push(field::forbidden(here, why));
                 }
             }
         }
     }
-    container::images(spec, format_args!("spec."), faults);
+    container::images(spec, format_args!("spec."), errors);
 }
 
-fn template(template: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn template(template: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let nothing = Value::object();
-    faults.extend(plinth_api::metadata::label_faults(
+    errors.extend(plinth_api::metadata::label_errors(
         at(template, "metadata.labels"),
         format_args!("{path}labels"),
     ));
     let here = format_args!("{path}annotations");
-    faults.extend(plinth_api::metadata::annotation_faults(at(template, "metadata.annotations"), here));
-    annotations(template, here, faults);
+    errors.extend(plinth_api::metadata::annotation_errors(at(template, "metadata.annotations"), here));
+    annotations(template, here, errors);
     let spec = template.get("spec").unwrap_or(&nothing);
-    of_spec(spec, "", format_args!("{path}spec."), faults);
+    of_spec(spec, "", format_args!("{path}spec."), errors);
     if !list(spec, "ephemeralContainers").is_empty() {
         let why = "ephemeral containers not allowed in pod template";
-        faults.push(field::forbidden(format_args!("{path}spec.ephemeralContainers"), why));
+        errors.push(field::forbidden(format_args!("{path}spec.ephemeralContainers"), why));
     }
 }
 
 const SECCOMP: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
-fn annotations(object: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn annotations(object: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
     let given = object.at(&["metadata", "annotations"]);
     if let Some(value) = given.and_then(|a| a.get(MIRROR)).and_then(Value::as_str) {
         if text(object, "spec.nodeName").is_empty() {
             let why = "must set spec.nodeName if mirror pod annotation is set";
-            faults.push(field::invalid(format_args!("{path}[{MIRROR}]"), value, why));
+            errors.push(field::invalid(format_args!("{path}[{MIRROR}]"), value, why));
         }
     }
     if let Some(cost) = given.and_then(|a| a.get(COST)).and_then(Value::as_str) {
         // Upstream wants no sign but minus and no leading zeros.
         let plain = cost == "0" || !cost.trim_start_matches('-').starts_with('0') && !cost.starts_with('+');
         if !plain || cost.parse::<i32>().is_err() {
-            faults.push(field::invalid(format_args!("{path}[{COST}]"), cost, "must be a 32bit integer"));
+            errors.push(field::invalid(format_args!("{path}[{COST}]"), cost, "must be a 32bit integer"));
         }
     }
     for (key, value) in given.and_then(Value::as_object).into_iter().flat_map(|all| all.iter()) {
         let value = value.as_str().unwrap_or_default();
         if key == SECCOMP || key.starts_with(SECCOMP_OF_CONTAINER) {
             match value.strip_prefix("localhost/") {
-                Some(file) => volume::local_path(file, format_args!("{path}.{key}"), faults),
+                Some(file) => volume::local_path(file, format_args!("{path}.{key}"), errors),
                 None if ["runtime/default", "docker/default", "unconfined"].contains(&value) => {}
                 None => {
                     let why = "must be a valid seccomp profile";
-                    faults.push(field::invalid(format_args!("{path}.{key}"), value, why));
+                    errors.push(field::invalid(format_args!("{path}.{key}"), value, why));
                 }
             }
         }
     }
-    app_armor::annotation_faults(object, path, faults);
+    app_armor::annotation_errors(object, path, errors);
 }
 
 /// Checks of a spec once its containers have been looked at.
@@ -155,38 +155,38 @@ const SPEC: &[Check] = &[
     By(scheduling_gates),
     By(scheduling::spread_constraints),
     By(hostname_override),
-    Text("serviceAccountName", names::dns1123_subdomain_faults),
-    Text("nodeName", names::dns1123_subdomain_faults),
+    Text("serviceAccountName", names::dns1123_subdomain_errors),
+    Text("nodeName", names::dns1123_subdomain_errors),
     Range("activeDeadlineSeconds", 1, i32::MAX as i64),
-    Text("hostname", names::dns1123_label_faults),
-    Text("subdomain", names::dns1123_label_faults),
+    Text("hostname", names::dns1123_label_errors),
+    Text("subdomain", names::dns1123_label_errors),
     By(scheduling::tolerations),
     Each(
         "hostAliases",
         &[By(|a, p, f| super::address::legacy(text(a, "ip"), format_args!("{p}ip"), f)), By(host_names)],
     ),
-    Text("priorityClassName", names::dns1123_subdomain_faults),
-    Text("runtimeClassName", names::dns1123_subdomain_faults),
+    Text("priorityClassName", names::dns1123_subdomain_errors),
+    Text("runtimeClassName", names::dns1123_subdomain_errors),
     By(preemption_policy),
     By(overhead),
     By(operating_system),
 ];
 
-fn of_spec(spec: &Value, name: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
-    let around = Surroundings::of(spec, volume::volumes(spec, name, path, faults));
-    container::resource_claims(spec, path, faults);
-    container::containers(spec, &around, path, faults);
-    container::init_containers(spec, &around, path, faults);
-    container::pod_resources(spec, &around, path, faults);
-    validate(SPEC, spec, path, faults);
+fn of_spec(spec: &Value, name: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+    let around = Surroundings::of(spec, volume::volumes(spec, name, path, errors));
+    container::resource_claims(spec, path, errors);
+    container::containers(spec, &around, path, errors);
+    container::init_containers(spec, &around, path, errors);
+    container::pod_resources(spec, &around, path, errors);
+    validate(SPEC, spec, path, errors);
 }
 
 /// What a container that is put into a running pod has in common with others.
-pub fn ephemeral(container: &Value, around: &Surroundings<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
-    container::common(container, around, path, faults);
+pub fn ephemeral(container: &Value, around: &Surroundings<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
+    container::common(container, around, path, errors);
 }
 
-fn dns_config(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn dns_config(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const MOST_SERVERS: usize = 3;
     const MOST_PATHS: usize = 32;
     const LONGEST_SEARCH: usize = 2048;
@@ -194,19 +194,19 @@ fn dns_config(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     if text(spec, "dnsPolicy") == "None" {
         if config.is_none() {
             let why = "must provide `dnsConfig` when `dnsPolicy` is None";
-            faults.push(field::required(here, why));
+            errors.push(field::required(here, why));
             return;
         }
         if config.is_some_and(|config| list(config, "nameservers").is_empty()) {
             let why = "must provide at least one DNS nameserver when `dnsPolicy` is None";
-            faults.push(field::required(format_args!("{here}.nameservers"), why));
+            errors.push(field::required(format_args!("{here}.nameservers"), why));
             return;
         }
     }
     let Some(config) = config else { return };
     let (servers, searches) = (texts(config, "nameservers"), texts(config, "searches"));
     let mut refuse = |key: &str, why: String| {
-        faults.push(field::invalid(format_args!("{here}.{key}"), list(config, key).to_vec(), &why));
+        errors.push(field::invalid(format_args!("{here}.{key}"), list(config, key).to_vec(), &why));
     };
     if servers.len() > MOST_SERVERS {
         refuse("nameservers", format!("must not have more than {MOST_SERVERS} nameservers"));
@@ -221,98 +221,98 @@ fn dns_config(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         refuse("searches", why);
     }
     for (i, server) in servers.iter().enumerate() {
-        super::address::legacy(server, format_args!("{here}.nameservers[{i}]"), faults);
+        super::address::legacy(server, format_args!("{here}.nameservers[{i}]"), errors);
     }
     for (i, search) in searches.iter().enumerate().filter(|(_, search)| **search != ".") {
         let search = search.strip_suffix('.').unwrap_or(search);
-        rule(format_args!("{here}.searches[{i}]"), search, names::underscored_subdomain_faults, faults);
+        rule(format_args!("{here}.searches[{i}]"), search, names::underscored_subdomain_errors, errors);
     }
     for (i, option) in list(config, "options").iter().enumerate() {
         if text(option, "name").is_empty() {
-            faults.push(field::required(format_args!("{here}.options[{i}]"), "must not be empty"));
+            errors.push(field::required(format_args!("{here}.options[{i}]"), "must not be empty"));
         }
     }
 }
 
-fn readiness_gates(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn readiness_gates(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     for (i, gate) in list(spec, "readinessGates").iter().enumerate() {
         let here = format_args!("{path}readinessGates[{i}].conditionType");
-        rule(here, text(gate, "conditionType"), names::qualified_name_faults, faults);
+        rule(here, text(gate, "conditionType"), names::qualified_name_errors, errors);
     }
 }
 
-fn scheduling_gates(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn scheduling_gates(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, gate) in list(spec, "schedulingGates").iter().enumerate() {
         let (name, here) = (text(gate, "name"), format_args!("{path}schedulingGates[{i}]"));
-        rule(here, name, names::qualified_name_faults, faults);
+        rule(here, name, names::qualified_name_errors, errors);
         if !seen.insert(name) {
-            faults.push(field::duplicate(here, name));
+            errors.push(field::duplicate(here, name));
         }
     }
 }
 
-fn hostname_override(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn hostname_override(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const LONGEST: usize = 64;
     let Some(name) = at(spec, "hostnameOverride").and_then(Value::as_str) else { return };
     let here = format_args!("{path}hostnameOverride");
     for key in ["setHostnameAsFQDN", "hostNetwork"] {
         if at(spec, key).and_then(Value::as_bool) == Some(true) {
-            faults.push(field::forbidden(here, &format!("may not be specified when {key} is true")));
+            errors.push(field::forbidden(here, &format!("may not be specified when {key} is true")));
         }
     }
     if name.len() > LONGEST {
-        faults.push(field::too_long(here, LONGEST));
+        errors.push(field::too_long(here, LONGEST));
     }
-    rule(here, name, names::dns1123_subdomain_faults, faults);
+    rule(here, name, names::dns1123_subdomain_errors, errors);
 }
 
-fn host_names(alias: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn host_names(alias: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     for (i, name) in texts(alias, "hostnames").iter().enumerate() {
-        rule(format_args!("{path}hostnames[{i}]"), name, names::dns1123_subdomain_faults, faults);
+        rule(format_args!("{path}hostnames[{i}]"), name, names::dns1123_subdomain_errors, errors);
     }
 }
 
-fn preemption_policy(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn preemption_policy(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     if at(spec, "preemptionPolicy").is_some() {
         let policies = &["PreemptLowerPriority", "Never"];
-        validate(&[Check::NeedOneOf("preemptionPolicy", policies)], spec, path, faults);
+        validate(&[Check::NeedOneOf("preemptionPolicy", policies)], spec, path, errors);
     }
 }
 
-fn overhead(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn overhead(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     if let Some(overhead) = at(spec, "overhead") {
         let requirements = plinth_codec::tree!({ "limits": overhead.clone() });
         let (kind, here) = (super::amounts::Kind::Container, format_args!("{path}overhead"));
-        super::amounts::requirements(&requirements, kind, &BTreeSet::new(), here, faults);
+        super::amounts::requirements(&requirements, kind, &BTreeSet::new(), here, errors);
     }
 }
 
-fn operating_system(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn operating_system(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let Some(os) = at(spec, "os") else { return };
     match text(os, "name") {
-        "" => faults.push(field::required(format_args!("{path}os.name"), "")),
+        "" => errors.push(field::required(format_args!("{path}os.name"), "")),
         "linux" => {
             let why = "windows options cannot be set for a linux pod";
             if at(spec, "securityContext.windowsOptions").is_some() {
-                faults.push(field::forbidden(format_args!("{path}securityContext.windowsOptions"), why));
+                errors.push(field::forbidden(format_args!("{path}securityContext.windowsOptions"), why));
             }
             for part in ["initContainers", "containers"] {
                 for (i, container) in list(spec, part).iter().enumerate() {
                     if at(container, "securityContext.windowsOptions").is_some() {
                         let here = format_args!("{path}{part}[{i}].securityContext.windowsOptions");
-                        faults.push(field::forbidden(here, why));
+                        errors.push(field::forbidden(here, why));
                     }
                 }
             }
         }
-        "windows" => not_on_windows(spec, path, faults),
-        other => faults.push(field::not_supported(format_args!("{path}os"), other, &["linux", "windows"])),
+        "windows" => not_on_windows(spec, path, errors),
+        other => errors.push(field::not_supported(format_args!("{path}os"), other, &["linux", "windows"])),
     }
 }
 
 /// What a pod for Windows cannot have.
-fn not_on_windows(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn not_on_windows(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const WHY: &str = "cannot be set for a windows pod";
     const OF_POD: &[&str] = &[
         "appArmorProfile",
@@ -357,64 +357,64 @@ fn not_on_windows(spec: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         if set {
             let under =
                 if matches!(*key, "hostUsers" | "hostPID" | "hostIPC") { "" } else { "securityContext." };
-            faults.push(field::forbidden(format_args!("{path}{under}{key}"), WHY));
+            errors.push(field::forbidden(format_args!("{path}{under}{key}"), WHY));
         }
     }
     for part in ["initContainers", "containers"] {
         for (i, container) in list(spec, part).iter().enumerate() {
             let context = at(container, "securityContext");
             for key in OF_CONTAINER.iter().filter(|key| is_set(context, key)) {
-                faults.push(field::forbidden(format_args!("{path}{part}[{i}].securityContext.{key}"), WHY));
+                errors.push(field::forbidden(format_args!("{path}{part}[{i}].securityContext.{key}"), WHY));
             }
         }
     }
 }
 
 /// A port by number or by name.
-pub(super) fn port_or_name(port: Option<&Value>, path: Place<'_>, faults: &mut Vec<Cause>) {
+pub(super) fn port_or_name(port: Option<&Value>, path: Place<'_>, errors: &mut Vec<Cause>) {
     match port {
-        Some(Value::String(name)) => rule(path, name, port_name_faults, faults),
+        Some(Value::String(name)) => rule(path, name, port_name_errors, errors),
         other => {
             let number = other.and_then(Value::as_int).unwrap_or(0);
             if !super::is_port(number) {
-                faults.push(field::invalid(path, number, super::PORT));
+                errors.push(field::invalid(path, number, super::PORT));
             }
         }
     }
 }
 
 /// The name of a port as IANA has service names.
-pub(super) fn port_name_faults(name: &str) -> Vec<String> {
+pub(super) fn port_name_errors(name: &str) -> Vec<String> {
     const MOST: usize = 15;
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if name.len() > MOST {
-        faults.push(format!("must be no more than {MOST} characters"));
+        errors.push(format!("must be no more than {MOST} characters"));
     }
     if !name.bytes().all(|b| b.is_ascii_alphanumeric() && !b.is_ascii_uppercase() || b == b'-') {
-        faults.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into());
+        errors.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into());
     }
     if !name.bytes().any(|b| b.is_ascii_lowercase()) {
-        faults.push("must contain at least one letter (a-z)".into());
+        errors.push("must contain at least one letter (a-z)".into());
     }
     if name.contains("--") {
-        faults.push("must not contain consecutive hyphens".into());
+        errors.push("must not contain consecutive hyphens".into());
     }
     if name.starts_with('-') || name.ends_with('-') {
-        faults.push("must not begin or end with a hyphen".into());
+        errors.push("must not begin or end with a hyphen".into());
     }
-    faults
+    errors
 }
 
 /// What a new pod cannot have.
 pub fn validate_create(pod: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if !list(pod, "spec.ephemeralContainers").is_empty() {
-        faults.push(field::forbidden("spec.ephemeralContainers", "cannot be set on create"));
+        errors.push(field::forbidden("spec.ephemeralContainers", "cannot be set on create"));
     }
     if !text(pod, "spec.nodeName").is_empty() && !list(pod, "spec.schedulingGates").is_empty() {
         let why = "cannot be set until all schedulingGates have been cleared";
-        faults.push(field::forbidden("spec.nodeName", why));
+        errors.push(field::forbidden("spec.nodeName", why));
     }
-    faults.extend(app_armor::faults(pod));
-    faults
+    errors.extend(app_armor::errors(pod));
+    errors
 }

@@ -51,16 +51,16 @@ const SOURCES: &[Source] = &[
     Source("image", "image", &[Need("reference", ""), MustBe("pullPolicy", super::container::PULL_POLICIES)]),
 ];
 
-const PARTITION: Check = By(|source, path, faults| {
+const PARTITION: Check = By(|source, path, errors| {
     if let Some(number) = int(source, "partition").filter(|n| !(0..=255).contains(n)) {
-        faults.push(field::invalid(
+        errors.push(field::invalid(
             format_args!("{path}partition"),
             number,
             "must be between 1 and 255, inclusive",
         ));
     }
 });
-const MODE: Check = By(|source, path, faults| mode(source, path, "defaultMode", faults));
+const MODE: Check = By(|source, path, errors| mode(source, path, "defaultMode", errors));
 /// A path on the node.
 pub const HOST_PATH: &[Check] = &[
     Need("path", ""),
@@ -92,20 +92,20 @@ pub const AZURE_DISK: &[Check] = &[
     By(azure_uri),
 ];
 const STORAGE_OS: &[Check] = &[
-    Name("volumeName", names::dns1123_label_faults),
-    Check::Text("volumeNamespace", names::dns1123_label_faults),
+    Name("volumeName", names::dns1123_label_errors),
+    Check::Text("volumeNamespace", names::dns1123_label_errors),
     By(secret_name),
 ];
 /// A volume of ScaleIO.
 pub const SCALE_IO: &[Check] = &[Need("gateway", ""), Need("system", ""), Need("volumeName", "")];
 
-/// The volumes of a pod: appends their faults and gives those that containers can name. `pod` is the name of the pod, when
+/// The volumes of a pod: appends their errors and gives those that containers can name. `pod` is the name of the pod, when
 /// it has one by now.
 pub fn volumes<'a>(
     spec: &'a Value,
     pod: &str,
     path: Place<'_>,
-    faults: &mut Vec<Cause>,
+    errors: &mut Vec<Cause>,
 ) -> HashMap<&'a str, &'a Value> {
     let all = list(spec, "volumes");
     let made: HashSet<String> = all
@@ -120,96 +120,96 @@ pub fn volumes<'a>(
         sources(volume, here, &mut found);
         if !pod.is_empty() && !name.is_empty() && at(volume, "ephemeral.volumeClaimTemplate").is_some() {
             let claim = format!("{pod}-{name}");
-            for why in names::dns1123_subdomain_faults(&claim) {
+            for why in names::dns1123_subdomain_errors(&claim) {
                 let why = format!("PVC name \"{claim}\": {why}");
                 found.push(field::invalid(format_args!("{here}name"), name, &why));
             }
         }
-        validate(&[Name("name", names::dns1123_label_faults)], volume, here, &mut found);
+        validate(&[Name("name", names::dns1123_label_errors)], volume, here, &mut found);
         if good.contains_key(name) {
             found.push(field::duplicate(format_args!("{here}name"), name));
         }
         if found.is_empty() {
             good.insert(name, volume);
         }
-        faults.append(&mut found);
+        errors.append(&mut found);
         let claim = text(volume, "persistentVolumeClaim.claimName");
         if made.contains(claim) {
             let why = "must not reference a PVC that gets created for an ephemeral volume";
-            faults.push(field::invalid(format_args!("{here}persistentVolumeClaim.claimName"), claim, why));
+            errors.push(field::invalid(format_args!("{here}persistentVolumeClaim.claimName"), claim, why));
         }
     }
     good
 }
 
-fn sources(volume: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn sources(volume: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let mut named = 0;
     for Source(key, shown, checks) in SOURCES {
         let Some(source) = at(volume, key) else { continue };
         named += 1;
         if named > 1 {
-            forbid_more(path, key, MORE, faults);
+            forbid_more(path, key, MORE, errors);
             continue;
         }
-        validate(checks, source, format_args!("{path}{shown}."), faults);
+        validate(checks, source, format_args!("{path}{shown}."), errors);
     }
     let limit = text(volume, "emptyDir.sizeLimit");
     if limit.starts_with('-') {
         let why = "SizeLimit field must be a valid resource quantity";
-        faults.push(field::forbidden(format_args!("{path}emptyDir.sizeLimit"), why));
+        errors.push(field::forbidden(format_args!("{path}emptyDir.sizeLimit"), why));
     }
     if named == 0 {
-        faults.push(field::required(Itself(path), "must specify a volume type"));
+        errors.push(field::required(Itself(path), "must specify a volume type"));
     }
 }
 
-fn mode(source: &Value, path: Place<'_>, key: &str, faults: &mut Vec<Cause>) {
+fn mode(source: &Value, path: Place<'_>, key: &str, errors: &mut Vec<Cause>) {
     if let Some(mode) = int(source, key).filter(|mode| !(0..=0o777).contains(mode)) {
         let why = "must be a number between 0 and 0777 (octal), both inclusive";
-        faults.push(field::invalid(format_args!("{path}{key}"), mode, why));
+        errors.push(field::invalid(format_args!("{path}{key}"), mode, why));
     }
 }
 
 /// A path must not lead out of the volume.
-pub fn no_backsteps(given: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+pub fn no_backsteps(given: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     if given.split('/').any(|part| part == "..") {
-        faults.push(field::invalid(path, given, BACKSTEPS));
+        errors.push(field::invalid(path, given, BACKSTEPS));
     }
 }
 
-fn descending(source: &Value, path: Place<'_>, key: &str, faults: &mut Vec<Cause>) {
-    local_path(text(source, key), format_args!("{path}{key}"), faults);
+fn descending(source: &Value, path: Place<'_>, key: &str, errors: &mut Vec<Cause>) {
+    local_path(text(source, key), format_args!("{path}{key}"), errors);
 }
 
 /// A path within something: relative, and never upwards.
-pub fn local_path(given: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+pub fn local_path(given: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     if given.starts_with('/') {
-        faults.push(field::invalid(path, given, "must be a relative path"));
+        errors.push(field::invalid(path, given, "must be a relative path"));
     }
-    no_backsteps(given, path, faults);
+    no_backsteps(given, path, errors);
 }
 
 /// As [`local_path`]; what starts with two dots is the kubelet's.
-fn file_path(given: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
-    local_path(given, path, faults);
+fn file_path(given: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+    local_path(given, path, errors);
     if given.starts_with("..") && !given.starts_with("../") {
-        faults.push(field::invalid(path, given, "must not start with '..'"));
+        errors.push(field::invalid(path, given, "must not start with '..'"));
     }
 }
 
-fn key_path(item: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
-    file_path(text(item, "path"), format_args!("{path}path"), faults);
+fn key_path(item: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+    file_path(text(item, "path"), format_args!("{path}path"), errors);
 }
 
-fn absolute(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn absolute(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let given = text(source, "path");
     if !given.starts_with('/') {
-        faults.push(field::invalid(format_args!("{path}path"), given, "must be an absolute path"));
+        errors.push(field::invalid(format_args!("{path}path"), given, "must be an absolute path"));
     }
 }
 
 /// A qualified name of iSCSI, in one of its three forms; lists what is wrong.
-pub fn iscsi_name_faults(name: &str) -> Vec<String> {
+pub fn iscsi_name_errors(name: &str) -> Vec<String> {
     let matches = |pattern: &str| plinth_codec::regexp::is_match(pattern, name);
     let (known, good) = match name.get(..3) {
         Some("iqn") => (true, matches(r"iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$")),
@@ -224,95 +224,95 @@ pub fn iscsi_name_faults(name: &str) -> Vec<String> {
     }
 }
 
-fn iscsi(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
-    validate(&[Name("iqn", iscsi_name_faults)], source, path, faults);
+fn iscsi(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+    validate(&[Name("iqn", iscsi_name_errors)], source, path, errors);
     let authenticates = |key: &str| at(source, key).and_then(Value::as_bool) == Some(true);
     if (authenticates("chapAuthDiscovery") || authenticates("chapAuthSession"))
         && at(source, "secretRef").is_none()
     {
-        faults.push(field::required(format_args!("{path}secretRef"), ""));
+        errors.push(field::required(format_args!("{path}secretRef"), ""));
     }
     let initiator = text(source, "initiatorName");
     if !initiator.is_empty() {
-        rule(format_args!("{path}initiatorname"), initiator, iscsi_name_faults, faults);
+        rule(format_args!("{path}initiatorname"), initiator, iscsi_name_errors, errors);
     }
 }
 
-fn flocker(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn flocker(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let (name, uuid, here) = (text(source, "datasetName"), text(source, "datasetUUID"), Itself(path));
     if name.is_empty() && uuid.is_empty() {
-        faults.push(field::required(here, "one of datasetName and datasetUUID is required"));
+        errors.push(field::required(here, "one of datasetName and datasetUUID is required"));
     }
     if !name.is_empty() && !uuid.is_empty() {
         let why = "datasetName and datasetUUID can not be specified simultaneously";
-        faults.push(field::invalid(here, "resource", why));
+        errors.push(field::invalid(here, "resource", why));
     }
     if name.contains('/') {
-        faults.push(field::invalid(format_args!("{path}datasetName"), name, "must not contain '/'"));
+        errors.push(field::invalid(format_args!("{path}datasetName"), name, "must not contain '/'"));
     }
 }
 
-fn secret_name(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn secret_name(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     if at(source, "secretRef").is_some() && text(source, "secretRef.name").is_empty() {
-        faults.push(field::required(format_args!("{path}secretRef.name"), ""));
+        errors.push(field::required(format_args!("{path}secretRef.name"), ""));
     }
 }
 
-fn quobyte(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn quobyte(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const WHY: &str = "must be a host:port pair or multiple pairs separated by commas";
     let registry = text(source, "registry");
     if registry.is_empty() {
-        faults.push(field::required(format_args!("{path}registry"), WHY));
+        errors.push(field::required(format_args!("{path}registry"), WHY));
     } else if text(source, "tenant").len() >= 65 {
         let why = "must be a UUID and may not exceed a length of 64 characters";
-        faults.push(field::required(format_args!("{path}tenant"), why));
+        errors.push(field::required(format_args!("{path}tenant"), why));
     } else {
         for _ in registry.split(',').filter(|pair| !pair.contains(':')) {
-            faults.push(field::invalid(format_args!("{path}registry"), registry, WHY));
+            errors.push(field::invalid(format_args!("{path}registry"), registry, WHY));
         }
     }
 }
 
-fn downward(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn downward(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     for file in list(source, "items") {
         // Upstream names the volume's source and not the item.
-        downward_file(file, path, faults);
+        downward_file(file, path, errors);
     }
 }
 
-fn downward_file(file: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn downward_file(file: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const FIELDS: &[&str] =
         &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
     let here = Itself(path);
-    validate(&[Need("path", ""), By(key_path)], file, path, faults);
+    validate(&[Need("path", ""), By(key_path)], file, path, errors);
     match (at(file, "fieldRef"), at(file, "resourceFieldRef")) {
         (Some(of_field), other) => {
-            env::field_ref(of_field, FIELDS, format_args!("{path}fieldRef."), faults);
+            env::field_ref(of_field, FIELDS, format_args!("{path}fieldRef."), errors);
             if other.is_some() {
                 let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
-                faults.push(field::invalid(here, "resource", why));
+                errors.push(field::invalid(here, "resource", why));
             }
         }
         (None, Some(of_resource)) => {
-            env::resource_ref(of_resource, true, format_args!("{path}resourceFieldRef."), faults);
+            env::resource_ref(of_resource, true, format_args!("{path}resourceFieldRef."), errors);
         }
         (None, None) => {
-            faults.push(field::required(here, "one of fieldRef and resourceFieldRef is required"));
+            errors.push(field::required(here, "one of fieldRef and resourceFieldRef is required"));
         }
     }
-    mode(file, path, "mode", faults);
+    mode(file, path, "mode", errors);
 }
 
-fn fibre_channel(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn fibre_channel(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let (names, ids) = (list(source, "targetWWNs"), list(source, "wwids"));
     let here = format_args!("{path}targetWWNs");
     match (names.is_empty(), ids.is_empty()) {
         (true, true) => {
-            faults.push(field::required(here, "must specify either targetWWNs or wwids, but not both"));
+            errors.push(field::required(here, "must specify either targetWWNs or wwids, but not both"));
         }
         (false, false) => {
             let why = "targetWWNs and wwids can not be specified simultaneously";
-            faults.push(field::invalid(here, names.to_vec(), why));
+            errors.push(field::invalid(here, names.to_vec(), why));
         }
         _ => {}
     }
@@ -321,28 +321,28 @@ fn fibre_channel(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     }
     match int(source, "lun") {
         None => {
-            faults.push(field::required(
+            errors.push(field::required(
                 format_args!("{path}lun"),
                 "lun is required if targetWWNs is specified",
             ));
         }
-        Some(_) => validate(&[Range("lun", 0, 255)], source, path, faults),
+        Some(_) => validate(&[Range("lun", 0, 255)], source, path, errors),
     }
 }
 
-fn flex_options(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn flex_options(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     for (key, _) in
         at(source, "options").and_then(Value::as_object).into_iter().flat_map(plinth_codec::Map::iter)
     {
         let namespace = format!(".{}", key.split('/').next().unwrap_or_default().to_lowercase());
         if namespace.ends_with(".kubernetes.io") || namespace.ends_with(".k8s.io") {
             let why = "kubernetes.io and k8s.io namespaces are reserved";
-            faults.push(field::invalid(format_args!("{path}options[{key}]"), key.clone(), why));
+            errors.push(field::invalid(format_args!("{path}options[{key}]"), key.clone(), why));
         }
     }
 }
 
-fn azure_uri(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn azure_uri(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const MANAGED: &str =
         "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
     const BLOB: &str = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
@@ -353,12 +353,12 @@ fn azure_uri(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     };
     let uri = text(source, "diskURI");
     if !uri.starts_with(start) {
-        faults.push(field::not_supported(format_args!("{path}diskURI"), uri, &[form]));
+        errors.push(field::not_supported(format_args!("{path}diskURI"), uri, &[form]));
     }
 }
 
 /// Sources behind gates that are off (authorities and certificates of pods) are upstream's to drop.
-fn projections(projected: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn projections(projected: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let (mut paths, here) = (HashSet::new(), Itself(path));
     for (i, source) in list(projected, "sources").iter().enumerate() {
         let at_source = format_args!("{path}sources[{i}]");
@@ -367,24 +367,24 @@ fn projections(projected: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
             let Some(named) = at(source, part) else { continue };
             count += 1;
             let path = format_args!("{at_source}.{part}.");
-            validate(&[Need("name", ""), Each("items", KEY_TO_PATH)], named, path, faults);
+            validate(&[Need("name", ""), Each("items", KEY_TO_PATH)], named, path, errors);
             for item in list(named, "items") {
-                once(&mut paths, text(item, "path"), text(named, "name"), format_args!("{here}"), faults);
+                once(&mut paths, text(item, "path"), text(named, "name"), format_args!("{here}"), errors);
             }
         }
         if let Some(part) = at(source, "downwardAPI") {
             count += 1;
             for file in list(part, "items") {
-                downward_file(file, format_args!("{at_source}.downwardAPI."), faults);
-                once(&mut paths, text(file, "path"), text(file, "path"), format_args!("{here}"), faults);
+                downward_file(file, format_args!("{at_source}.downwardAPI."), errors);
+                once(&mut paths, text(file, "path"), text(file, "path"), format_args!("{here}"), errors);
             }
         }
         if let Some(token) = at(source, "serviceAccountToken") {
             count += 1;
-            account_token(token, path, format_args!("{at_source}.serviceAccountToken"), faults);
+            account_token(token, path, format_args!("{at_source}.serviceAccountToken"), errors);
         }
         if count > 1 {
-            faults.push(field::forbidden(at_source, "may not specify more than 1 volume type per source"));
+            errors.push(field::forbidden(at_source, "may not specify more than 1 volume type per source"));
         }
     }
 }
@@ -395,64 +395,64 @@ fn once<'a>(
     path: &'a str,
     shown: &str,
     here: Place<'_>,
-    faults: &mut Vec<Cause>,
+    errors: &mut Vec<Cause>,
 ) {
     if !path.is_empty() && !paths.insert(path) {
-        faults.push(field::invalid(here, shown, "conflicting duplicate paths"));
+        errors.push(field::invalid(here, shown, "conflicting duplicate paths"));
     }
 }
 
-fn account_token(token: &Value, volume: Place<'_>, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn account_token(token: &Value, volume: Place<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
     let seconds = int(token, "expirationSeconds").unwrap_or(0);
     let here = format_args!("{path}.expirationSeconds");
     if seconds < 600 {
-        faults.push(field::invalid(here, seconds, "may not specify a duration less than 10 minutes"));
+        errors.push(field::invalid(here, seconds, "may not specify a duration less than 10 minutes"));
     } else if seconds > 1 << 32 {
-        faults.push(field::invalid(here, seconds, "may not specify a duration larger than 2^32 seconds"));
+        errors.push(field::invalid(here, seconds, "may not specify a duration larger than 2^32 seconds"));
     }
     // Upstream names the volume's path and not the source's.
     let here = format_args!("{volume}path");
     match text(token, "path") {
-        "" => faults.push(field::required(here, "")),
-        given => file_path(given, here, faults),
+        "" => errors.push(field::required(here, "")),
+        given => file_path(given, here, errors),
     }
 }
 
 /// The name of a driver: a subdomain of at most 63 bytes, in any case.
-pub fn csi_driver(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
-    driver_name(text(source, "driver"), format_args!("{path}driver"), faults);
+pub fn csi_driver(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+    driver_name(text(source, "driver"), format_args!("{path}driver"), errors);
 }
 
 /// As [`csi_driver`], for a name at any path.
-pub fn driver_name(driver: &str, path: Place<'_>, faults: &mut Vec<Cause>) {
+pub fn driver_name(driver: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     const MOST: usize = 63;
     if driver.is_empty() {
-        faults.push(field::required(path, ""));
+        errors.push(field::required(path, ""));
         return;
     }
     if driver.len() > MOST {
-        faults.push(field::too_long(path, MOST));
+        errors.push(field::too_long(path, MOST));
     }
-    let why = names::dns1123_subdomain_faults(&driver.to_lowercase());
-    faults.extend(why.iter().map(|why| field::invalid(path, driver, why)));
+    let why = names::dns1123_subdomain_errors(&driver.to_lowercase());
+    errors.extend(why.iter().map(|why| field::invalid(path, driver, why)));
 }
 
-fn csi_secret(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn csi_secret(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let Some(secret) = at(source, "nodePublishSecretRef") else { return };
     match text(secret, "name") {
-        "" => faults.push(field::required(format_args!("{path}nodePublishSecretRef.name"), "")),
+        "" => errors.push(field::required(format_args!("{path}nodePublishSecretRef.name"), "")),
         // Upstream leaves the reference out of the path.
-        name => rule(format_args!("{path}name"), name, names::dns1123_subdomain_faults, faults),
+        name => rule(format_args!("{path}name"), name, names::dns1123_subdomain_errors, errors),
     }
 }
 
-fn ephemeral(source: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn ephemeral(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     match at(source, "volumeClaimTemplate") {
-        None => faults.push(field::required(format_args!("{path}volumeClaimTemplate"), "")),
+        None => errors.push(field::required(format_args!("{path}volumeClaimTemplate"), "")),
         Some(template) => {
             let nothing = Value::object();
             let spec = at(template, "spec").unwrap_or(&nothing);
-            claims::spec(spec, format_args!("{path}volumeClaimTemplate.spec."), faults);
+            claims::spec(spec, format_args!("{path}volumeClaimTemplate.spec."), errors);
         }
     }
 }

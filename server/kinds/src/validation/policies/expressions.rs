@@ -20,59 +20,59 @@ const MAX_ANNOTATIONS: usize = 20;
 const MAX_ANNOTATION_BYTES: usize = 5 * 1024;
 
 /// What is wrong with an expression, if anything.
-fn expression_fault(
+fn expression_error(
     environment: &Environment,
     path: String,
     source: &str,
     outputs: &[Output],
-    faults: &mut Vec<Cause>,
+    errors: &mut Vec<Cause>,
 ) {
     if let Err(why) = environment.compile(source, outputs) {
-        faults.push(field::invalid(path, source, &why));
+        errors.push(field::invalid(path, source, &why));
     }
 }
 
-/// Faults of the match conditions of a webhook or of the spec of a policy; `path` ends in a dot.
-fn match_conditions(owner: &Value, path: Place<'_>, params: bool, faults: &mut Vec<Cause>) {
+/// Errors of the match conditions of a webhook or of the spec of a policy; `path` ends in a dot.
+fn match_conditions(owner: &Value, path: Place<'_>, params: bool, errors: &mut Vec<Cause>) {
     let path = format_args!("{path}matchConditions");
     let conditions = list(owner, "matchConditions");
     if conditions.len() > MAX_CONDITIONS {
-        faults.push(field::too_many(path, conditions.len(), MAX_CONDITIONS));
+        errors.push(field::too_many(path, conditions.len(), MAX_CONDITIONS));
     }
     let mut seen = HashSet::new();
     for (i, condition) in conditions.iter().enumerate() {
         let path = format_args!("{path}[{i}]");
         match text(condition, "expression").trim() {
-            "" => faults.push(field::required(format_args!("{path}.expression"), "")),
+            "" => errors.push(field::required(format_args!("{path}.expression"), "")),
             source => {
                 let environment = environment(params, true);
-                expression_fault(environment, format!("{path}.expression"), source, &[Output::Bool], faults);
+                expression_error(environment, format!("{path}.expression"), source, &[Output::Bool], errors);
             }
         }
         let path = format_args!("{path}.name");
         let name = text(condition, "name");
         if name.is_empty() {
-            faults.push(field::required(path, ""));
+            errors.push(field::required(path, ""));
             continue;
         }
-        let bad = names::qualified_name_faults(name);
-        faults.extend(bad.iter().map(|why| field::invalid(path, name, why)));
+        let bad = names::qualified_name_errors(name);
+        errors.extend(bad.iter().map(|why| field::invalid(path, name, why)));
         if !seen.insert(name) {
-            faults.push(field::duplicate(path, name));
+            errors.push(field::duplicate(path, name));
         }
     }
 }
 
-/// Faults of the match conditions of a new webhook configuration.
+/// Errors of the match conditions of a new webhook configuration.
 pub fn new_webhooks(configuration: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for (i, hook) in list(configuration, "webhooks").iter().enumerate() {
-        match_conditions(hook, format_args!("webhooks[{i}]."), false, &mut faults);
+        match_conditions(hook, format_args!("webhooks[{i}]."), false, &mut errors);
     }
-    faults
+    errors
 }
 
-/// Faults of the match conditions of a changed webhook configuration: all or none are looked at.
+/// Errors of the match conditions of a changed webhook configuration: all or none are looked at.
 pub fn changed_webhooks(new: &Value, old: &Value) -> Vec<Cause> {
     let conditions = |configuration| -> Vec<&[Value]> {
         list(configuration, "webhooks").iter().map(|hook| list(hook, "matchConditions")).collect()
@@ -83,14 +83,14 @@ pub fn changed_webhooks(new: &Value, old: &Value) -> Vec<Cause> {
     }
 }
 
-/// Faults of what a new policy says in CEL.
+/// Errors of what a new policy says in CEL.
 pub fn new_policy(policy: &Value) -> Vec<Cause> {
-    policy_faults(policy, true)
+    policy_errors(policy, true)
 }
 
-/// Faults of what a changed policy says in CEL.
+/// Errors of what a changed policy says in CEL.
 pub fn changed_policy(new: &Value, old: &Value) -> Vec<Cause> {
-    policy_faults(new, conditions_changed(new, old))
+    policy_errors(new, conditions_changed(new, old))
 }
 
 /// Whether match conditions are other ones, or mean something else because of other parameters.
@@ -98,82 +98,82 @@ fn conditions_changed(new: &Value, old: &Value) -> bool {
     ["spec.paramKind", "spec.matchConditions"].iter().any(|path| at(new, path) != at(old, path))
 }
 
-fn policy_faults(policy: &Value, conditions: bool) -> Vec<Cause> {
-    let mut faults = Vec::new();
-    let Some(spec) = at(policy, "spec") else { return faults };
+fn policy_errors(policy: &Value, conditions: bool) -> Vec<Cause> {
+    let mut errors = Vec::new();
+    let Some(spec) = at(policy, "spec") else { return errors };
     let params = at(spec, "paramKind").is_some();
     if conditions {
-        match_conditions(spec, format_args!("spec."), params, &mut faults);
+        match_conditions(spec, format_args!("spec."), params, &mut errors);
     }
-    let environment = variables(spec, environment(params, true).clone(), &mut faults);
+    let environment = variables(spec, environment(params, true).clone(), &mut errors);
     let (validations, annotations) = (list(spec, "validations"), list(spec, "auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         for key in ["validations", "auditAnnotations"] {
             let why = "validations or auditAnnotations must contain at least one item";
-            faults.push(field::required(format_args!("spec.{key}"), why));
+            errors.push(field::required(format_args!("spec.{key}"), why));
         }
     }
     let silent = environment.clone().without("authorizer").without("authorizer.requestResource");
     for (i, validation) in validations.iter().enumerate() {
-        validation_faults(
+        validation_errors(
             validation,
             format_args!("spec.validations[{i}]"),
             &environment,
             &silent,
-            &mut faults,
+            &mut errors,
         );
     }
     if annotations.len() > MAX_ANNOTATIONS {
         let why = format!("must not have more than {MAX_ANNOTATIONS} auditAnnotations");
         let shown = at(spec, "auditAnnotations").cloned().unwrap_or_default();
-        faults.push(field::invalid("spec.auditAnnotations", shown, &why));
+        errors.push(field::invalid("spec.auditAnnotations", shown, &why));
     }
     let mut seen = HashSet::new();
     for (i, annotation) in annotations.iter().enumerate() {
         let path = format_args!("spec.auditAnnotations[{i}]");
-        annotation_faults(annotation, path, metadata::text(policy, "name"), &environment, &mut faults);
+        annotation_errors(annotation, path, metadata::text(policy, "name"), &environment, &mut errors);
         let key = text(annotation, "key");
         if !seen.insert(key) {
-            faults.push(field::duplicate(format_args!("{path}.key"), key));
+            errors.push(field::duplicate(format_args!("{path}.key"), key));
         }
     }
-    faults
+    errors
 }
 
-/// Faults of what a new mutating policy says in CEL, and of what it does.
+/// Errors of what a new mutating policy says in CEL, and of what it does.
 pub fn new_mutating_policy(policy: &Value) -> Vec<Cause> {
-    mutating_policy_faults(policy, true)
+    mutating_policy_errors(policy, true)
 }
 
-/// Faults of what a changed mutating policy says in CEL, and of what it does.
+/// Errors of what a changed mutating policy says in CEL, and of what it does.
 pub fn changed_mutating_policy(new: &Value, old: &Value) -> Vec<Cause> {
-    mutating_policy_faults(new, conditions_changed(new, old))
+    mutating_policy_errors(new, conditions_changed(new, old))
 }
 
-fn mutating_policy_faults(policy: &Value, conditions: bool) -> Vec<Cause> {
-    let mut faults = Vec::new();
-    let Some(spec) = at(policy, "spec") else { return faults };
+fn mutating_policy_errors(policy: &Value, conditions: bool) -> Vec<Cause> {
+    let mut errors = Vec::new();
+    let Some(spec) = at(policy, "spec") else { return errors };
     let params = at(spec, "paramKind").is_some();
     if conditions {
-        match_conditions(spec, format_args!("spec."), params, &mut faults);
+        match_conditions(spec, format_args!("spec."), params, &mut errors);
     }
-    // Naming a variable that there is not is a fault of a field here, whether or not there are others.
+    // Naming a variable that there is not is a error of a field here, whether or not there are others.
     let environment = environment(params, true).clone().composed();
-    let environment = variables(spec, environment, &mut faults).with_patches();
+    let environment = variables(spec, environment, &mut errors).with_patches();
     let mutations = list(spec, "mutations");
     if mutations.is_empty() {
-        faults.push(field::required("spec.mutations", "mutations must contain at least one item"));
+        errors.push(field::required("spec.mutations", "mutations must contain at least one item"));
     }
     for (i, mutation) in mutations.iter().enumerate() {
-        mutation_faults(mutation, format_args!("spec.mutations[{i}]"), &environment, &mut faults);
+        mutation_errors(mutation, format_args!("spec.mutations[{i}]"), &environment, &mut errors);
     }
     const POLICIES: &[&str] = &["IfNeeded", "Never"];
-    validate(&[NeedOneOf("reinvocationPolicy", POLICIES)], spec, format_args!("spec."), &mut faults);
-    faults
+    validate(&[NeedOneOf("reinvocationPolicy", POLICIES)], spec, format_args!("spec."), &mut errors);
+    errors
 }
 
 /// A mutation has the member of its type, and not that of the other one.
-fn mutation_faults(mutation: &Value, path: Place<'_>, environment: &Environment, faults: &mut Vec<Cause>) {
+fn mutation_errors(mutation: &Value, path: Place<'_>, environment: &Environment, errors: &mut Vec<Cause>) {
     const TYPES: [(&str, &str, Output); 2] = [
         ("ApplyConfiguration", "applyConfiguration", Output::Configuration),
         ("JSONPatch", "jsonPatch", Output::Patches),
@@ -181,7 +181,7 @@ fn mutation_faults(mutation: &Value, path: Place<'_>, environment: &Environment,
     let given = text(mutation, "patchType");
     if !TYPES.iter().any(|(patch_type, ..)| *patch_type == given) {
         let types: &'static [&'static str] = &["ApplyConfiguration", "JSONPatch"];
-        validate(&[NeedOneOf("patchType", types)], mutation, format_args!("{path}."), faults);
+        validate(&[NeedOneOf("patchType", types)], mutation, format_args!("{path}."), errors);
         return;
     }
     // That of its own type comes first.
@@ -191,18 +191,18 @@ fn mutation_faults(mutation: &Value, path: Place<'_>, environment: &Environment,
             match (own, found) {
                 (true, None) => {
                     let why = format!("must be specified when patchType is {given}");
-                    faults.push(field::required(at_member, &why));
+                    errors.push(field::required(at_member, &why));
                 }
                 (true, Some(found)) => {
                     let at_source = format!("{at_member}.expression");
                     match text(found, "expression").trim() {
-                        "" => faults.push(field::required(at_source, "")),
-                        source => expression_fault(environment, at_source, source, &[*output], faults),
+                        "" => errors.push(field::required(at_source, "")),
+                        source => expression_error(environment, at_source, source, &[*output], errors),
                     }
                 }
                 (false, Some(_)) => {
                     let why = format!("must not be specified when patchType is {given}");
-                    faults.push(field::invalid(at_member, format!("{{{member}}}"), &why));
+                    errors.push(field::invalid(at_member, format!("{{{member}}}"), &why));
                 }
                 (false, None) => {}
             }
@@ -211,84 +211,84 @@ fn mutation_faults(mutation: &Value, path: Place<'_>, environment: &Environment,
 }
 
 /// The variables of a policy's expressions, with those that it makes itself added.
-fn variables(spec: &Value, mut environment: Environment, faults: &mut Vec<Cause>) -> Environment {
+fn variables(spec: &Value, mut environment: Environment, errors: &mut Vec<Cause>) -> Environment {
     for (i, variable) in list(spec, "variables").iter().enumerate() {
         let path = format_args!("spec.variables[{i}]");
         let (name, source) = (text(variable, "name"), text(variable, "expression"));
         if name.trim().is_empty() {
-            faults.push(field::required(format_args!("{path}.name"), "name is not specified"));
+            errors.push(field::required(format_args!("{path}.name"), "name is not specified"));
         } else if !plinth_cel::is_identifier(name) {
-            faults.push(field::invalid(format_args!("{path}.name"), name, "must be a valid CEL identifier"));
+            errors.push(field::invalid(format_args!("{path}.name"), name, "must be a valid CEL identifier"));
         }
         if source.trim().is_empty() {
-            faults.push(field::required(format_args!("{path}.expression"), "expression is not specified"));
+            errors.push(field::required(format_args!("{path}.expression"), "expression is not specified"));
         } else if let Err(why) = environment.compose(name, source) {
-            faults.push(field::invalid(format_args!("{path}.expression"), source, &why));
+            errors.push(field::invalid(format_args!("{path}.expression"), source, &why));
         }
     }
     environment
 }
 
-fn validation_faults(
+fn validation_errors(
     validation: &Value,
     path: Place<'_>,
     environment: &Environment,
     silent: &Environment,
-    faults: &mut Vec<Cause>,
+    errors: &mut Vec<Cause>,
 ) {
     let source = text(validation, "expression");
     match source.trim() {
-        "" => faults.push(field::required(format_args!("{path}.expression"), "expression is not specified")),
-        _ => expression_fault(environment, format!("{path}.expression"), source, &[Output::Bool], faults),
+        "" => errors.push(field::required(format_args!("{path}.expression"), "expression is not specified")),
+        _ => expression_error(environment, format!("{path}.expression"), source, &[Output::Bool], errors),
     }
     let source = text(validation, "messageExpression");
     let at_source = format!("{path}.messageExpression");
     match source.trim() {
         "" if source.is_empty() => {}
-        "" => faults.push(field::invalid(at_source, source, "must be non-empty if specified")),
-        _ => expression_fault(silent, at_source, source, &[Output::Text], faults),
+        "" => errors.push(field::invalid(at_source, source, "must be non-empty if specified")),
+        _ => expression_error(silent, at_source, source, &[Output::Text], errors),
     }
     let message = text(validation, "message");
     if !message.is_empty() && message.trim().is_empty() {
-        faults.push(field::invalid(
+        errors.push(field::invalid(
             format_args!("{path}.message"),
             message,
             "must be non-empty if specified",
         ));
     } else if message.trim().contains(['\n', '\r']) {
-        faults.push(field::invalid(format_args!("{path}.message"), message, "must not contain line breaks"));
+        errors.push(field::invalid(format_args!("{path}.message"), message, "must not contain line breaks"));
     }
     const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
-    validate(&[OneOf("reason", REASONS)], validation, format_args!("{path}."), faults);
+    validate(&[OneOf("reason", REASONS)], validation, format_args!("{path}."), errors);
 }
 
-fn annotation_faults(
+fn annotation_errors(
     annotation: &Value,
     path: Place<'_>,
     policy: &str,
     environment: &Environment,
-    faults: &mut Vec<Cause>,
+    errors: &mut Vec<Cause>,
 ) {
     let key = text(annotation, "key");
     match policy {
         "" => {
             let why = "requires metadata.name be non-empty";
-            faults.push(field::invalid(format_args!("{path}.key"), key, why));
+            errors.push(field::invalid(format_args!("{path}.key"), key, why));
         }
         policy => {
             let full = format!("{policy}/{key}");
-            let bad = names::qualified_name_faults(&full);
-            faults
+            let bad = names::qualified_name_errors(&full);
+            errors
                 .extend(bad.iter().map(|why| field::invalid(format_args!("{path}.key"), full.as_str(), why)));
         }
     }
     let at_source = format!("{path}.valueExpression");
     match text(annotation, "valueExpression").trim() {
-        "" => faults.push(field::required(at_source, "valueExpression is not specified")),
+        "" => errors.push(field::required(at_source, "valueExpression is not specified")),
         source if source.len() > MAX_ANNOTATION_BYTES => {
             let why = format!("must not exceed {MAX_ANNOTATION_BYTES} bytes in length");
-            faults.push(field::required(at_source, &why));
+            errors.push(field::required(at_source, &why));
         }
-        source => expression_fault(environment, at_source, source, &[Output::Text, Output::Null], faults),
+        source => expression_error(environment, at_source, source, &[Output::Text, Output::Null], errors),
     }
 }

@@ -42,7 +42,7 @@ pub const MUTATING_POLICY: &[Check] = &[
 
 /// admissionregistration.k8s.io/v1 MutatingAdmissionPolicyBinding.
 pub const MUTATING_BINDING: &[Check] = &[
-    Check::Name("spec.policyName", names::dns1123_subdomain_faults),
+    Check::Name("spec.policyName", names::dns1123_subdomain_errors),
     In("spec.paramRef", &[By(param_ref)]),
     In("spec.matchResources", MATCH_RESOURCES),
     In("spec.matchResources", &[By(operations_with_an_object)]),
@@ -50,7 +50,7 @@ pub const MUTATING_BINDING: &[Check] = &[
 
 /// admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding.
 pub const VALIDATING_BINDING: &[Check] = &[
-    Check::Name("spec.policyName", names::dns1123_subdomain_faults),
+    Check::Name("spec.policyName", names::dns1123_subdomain_errors),
     In("spec.paramRef", &[By(param_ref)]),
     In("spec.matchResources", MATCH_RESOURCES),
     By(validation_actions),
@@ -76,27 +76,27 @@ fn texts<'v>(owner: &'v Value, key: &str) -> Vec<&'v str> {
     list(owner, key).iter().filter_map(Value::as_str).collect()
 }
 
-fn resource_names(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn resource_names(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, name) in texts(rule, "resourceNames").into_iter().enumerate() {
         let path = format_args!("{path}resourceNames[{i}]");
-        let bad = names::path_segment_faults(name);
-        faults.extend(bad.iter().map(|why| field::invalid(path, name, why)));
+        let bad = names::path_segment_errors(name);
+        errors.extend(bad.iter().map(|why| field::invalid(path, name, why)));
         if !seen.insert(name) {
-            faults.push(field::duplicate(path, name));
+            errors.push(field::duplicate(path, name));
         }
     }
 }
 
 /// A list of texts that must not be empty and in which `*` stands alone.
-fn with_wildcard(rule: &Value, path: Place<'_>, key: &str, what: &str, faults: &mut Vec<Cause>) {
+fn with_wildcard(rule: &Value, path: Place<'_>, key: &str, what: &str, errors: &mut Vec<Cause>) {
     let given = texts(rule, key);
     if given.is_empty() {
-        faults.push(field::required(format_args!("{path}{key}"), ""));
+        errors.push(field::required(format_args!("{path}{key}"), ""));
     }
     if given.len() > 1 && given.contains(&"*") {
         let why = format!("if '*' is present, must not specify other {what}");
-        faults.push(field::invalid(
+        errors.push(field::invalid(
             format_args!("{path}{key}"),
             at(rule, key).cloned().unwrap_or_default(),
             &why,
@@ -104,52 +104,52 @@ fn with_wildcard(rule: &Value, path: Place<'_>, key: &str, what: &str, faults: &
     }
 }
 
-fn operations(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn operations(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const SUPPORTED: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-    with_wildcard(rule, path, "operations", "operations", faults);
+    with_wildcard(rule, path, "operations", "operations", errors);
     for (i, operation) in texts(rule, "operations").into_iter().enumerate() {
         if !SUPPORTED.contains(&operation) {
-            faults.push(field::not_supported(format_args!("{path}operations[{i}]"), operation, &SUPPORTED));
+            errors.push(field::not_supported(format_args!("{path}operations[{i}]"), operation, &SUPPORTED));
         }
     }
 }
 
 /// A deletion has no object that could be changed.
-fn operations_with_an_object(constraints: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn operations_with_an_object(constraints: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const SUPPORTED: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
     for rule in list(constraints, "resourceRules") {
         for operation in texts(rule, "operations") {
             if !SUPPORTED.contains(&operation) {
                 let path = format_args!("{path}resourceRules.operations");
-                faults.push(field::not_supported(path, operation, &SUPPORTED));
+                errors.push(field::not_supported(path, operation, &SUPPORTED));
             }
         }
     }
 }
 
-fn groups_and_versions(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
-    with_wildcard(rule, path, "apiGroups", "API groups", faults);
-    with_wildcard(rule, path, "apiVersions", "API versions", faults);
+fn groups_and_versions(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+    with_wildcard(rule, path, "apiGroups", "API groups", errors);
+    with_wildcard(rule, path, "apiVersions", "API versions", errors);
     for (i, version) in texts(rule, "apiVersions").into_iter().enumerate() {
         if version.is_empty() {
-            faults.push(field::required(format_args!("{path}apiVersions[{i}]"), ""));
+            errors.push(field::required(format_args!("{path}apiVersions[{i}]"), ""));
         }
     }
 }
 
 /// `pods`, `pods/log`, `pods/*`, `*/scale`, `*`, `*/*`; none that another one takes in.
-fn resources(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn resources(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let given = texts(rule, "resources");
     let path = format_args!("{path}resources");
     if given.is_empty() {
-        faults.push(field::required(path, ""));
+        errors.push(field::required(path, ""));
     }
     let (mut all_of, mut of_all) = (HashSet::new(), HashSet::new());
     let mut plain = false;
     for (i, pattern) in given.iter().enumerate() {
         let path = format_args!("{path}[{i}]");
         if pattern.is_empty() {
-            faults.push(field::required(path, ""));
+            errors.push(field::required(path, ""));
             continue;
         }
         let Some((resource, subresource)) = pattern.split_once('/') else {
@@ -158,11 +158,11 @@ fn resources(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         };
         if all_of.contains(resource) {
             let why = format!("if '{resource}/*' is present, must not specify {pattern}");
-            faults.push(field::invalid(path, *pattern, &why));
+            errors.push(field::invalid(path, *pattern, &why));
         }
         if of_all.contains(subresource) {
             let why = format!("if '*/{subresource}' is present, must not specify {pattern}");
-            faults.push(field::invalid(path, *pattern, &why));
+            errors.push(field::invalid(path, *pattern, &why));
         }
         if subresource == "*" {
             all_of.insert(resource);
@@ -173,7 +173,7 @@ fn resources(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     }
     let mut all = |why: &str| {
         let shown = at(rule, "resources").cloned().unwrap_or_default();
-        faults.push(field::invalid(path, shown, why));
+        errors.push(field::invalid(path, shown, why));
     };
     if given.len() > 1 && given.contains(&"*/*") {
         all("if '*/*' is present, must not specify other resources");
@@ -183,20 +183,20 @@ fn resources(rule: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
     }
 }
 
-fn param_kind(kind: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn param_kind(kind: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let (version_path, given) = (format!("{path}apiVersion"), text(kind, "apiVersion"));
     let (group, version) = given.rsplit_once('/').unwrap_or(("", given));
-    let mut invalid = |value: &str, why: &str| faults.push(field::invalid(version_path.as_str(), value, why));
+    let mut invalid = |value: &str, why: &str| errors.push(field::invalid(version_path.as_str(), value, why));
     if given.is_empty() {
-        faults.push(field::required(version_path.as_str(), ""));
+        errors.push(field::required(version_path.as_str(), ""));
     } else if group.contains('/') {
         invalid(given, &format!("unexpected GroupVersion string: {given}"));
     } else {
-        let bad = names::dns1123_subdomain_faults(group);
+        let bad = names::dns1123_subdomain_errors(group);
         if !group.is_empty() && !bad.is_empty() {
             invalid(group, &bad.join(","));
         }
-        let bad = names::dns1035_label_faults(version);
+        let bad = names::dns1035_label_errors(version);
         if version.is_empty() {
             invalid(given, "version must be specified");
         } else if !bad.is_empty() {
@@ -204,57 +204,57 @@ fn param_kind(kind: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
         }
     }
     let kind = text(kind, "kind");
-    let bad = names::dns1035_label_faults(&kind.to_lowercase());
+    let bad = names::dns1035_label_errors(&kind.to_lowercase());
     if kind.is_empty() {
-        faults.push(field::required(format_args!("{path}kind"), ""));
+        errors.push(field::required(format_args!("{path}kind"), ""));
     } else if !bad.is_empty() {
         let why = format!("may have mixed case, but should otherwise match: {}", bad.join(","));
-        faults.push(field::invalid(format_args!("{path}kind"), kind, &why));
+        errors.push(field::invalid(format_args!("{path}kind"), kind, &why));
     }
 }
 
-fn param_ref(reference: &Value, path: Place<'_>, faults: &mut Vec<Cause>) {
+fn param_ref(reference: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const EXCLUSIVE: &str = "name and selector are mutually exclusive";
     let (name, selector) = (text(reference, "name"), at(reference, "selector"));
     if !name.is_empty() {
-        let bad = names::path_segment_faults(name);
-        faults.extend(bad.iter().map(|why| field::invalid(format_args!("{path}name"), name, why)));
+        let bad = names::path_segment_errors(name);
+        errors.extend(bad.iter().map(|why| field::invalid(format_args!("{path}name"), name, why)));
         if selector.is_some() {
-            faults.push(field::forbidden(format_args!("{path}name"), EXCLUSIVE));
+            errors.push(field::forbidden(format_args!("{path}name"), EXCLUSIVE));
         }
     }
     if selector.is_some() {
-        super::validate(&[Selector("selector")], reference, path, faults);
+        super::validate(&[Selector("selector")], reference, path, errors);
         if !name.is_empty() {
-            faults.push(field::forbidden(format_args!("{path}selector"), EXCLUSIVE));
+            errors.push(field::forbidden(format_args!("{path}selector"), EXCLUSIVE));
         }
     }
     if name.is_empty() && selector.is_none() {
         let path = Itself(path);
-        faults.push(field::required(path, "one of name or selector must be specified"));
+        errors.push(field::required(path, "one of name or selector must be specified"));
     }
-    super::validate(&[NeedOneOf("parameterNotFoundAction", &["Deny", "Allow"])], reference, path, faults);
+    super::validate(&[NeedOneOf("parameterNotFoundAction", &["Deny", "Allow"])], reference, path, errors);
 }
 
-fn validation_actions(binding: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn validation_actions(binding: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.validationActions";
     const SUPPORTED: [&str; 3] = ["Audit", "Deny", "Warn"];
     let actions = texts(binding, PATH);
     let mut seen = HashSet::new();
     for (i, action) in actions.iter().enumerate() {
         if !SUPPORTED.contains(action) {
-            faults.push(field::not_supported(format_args!("{PATH}[{i}]"), *action, &SUPPORTED));
+            errors.push(field::not_supported(format_args!("{PATH}[{i}]"), *action, &SUPPORTED));
         }
         if !seen.insert(action) {
-            faults.push(field::duplicate(format_args!("{PATH}[{i}]"), *action));
+            errors.push(field::duplicate(format_args!("{PATH}[{i}]"), *action));
         }
     }
     if seen.contains(&"Deny") && seen.contains(&"Warn") {
         let why = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
-        faults.push(field::invalid(PATH, at(binding, PATH).cloned().unwrap_or_default(), why));
+        errors.push(field::invalid(PATH, at(binding, PATH).cloned().unwrap_or_default(), why));
     }
     if seen.is_empty() {
-        faults.push(field::required(PATH, "at least one validation action is required"));
+        errors.push(field::required(PATH, "at least one validation action is required"));
     }
 }
 

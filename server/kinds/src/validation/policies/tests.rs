@@ -5,9 +5,9 @@ fn object(text: &str) -> Value {
     json::parse(text.as_bytes()).unwrap()
 }
 
-/// Path and reason of each fault.
-fn told(faults: &[Cause]) -> Vec<(&str, &str)> {
-    faults.iter().map(|f| (f.field.as_str(), f.reason.trim_start_matches("FieldValue"))).collect()
+/// Path and reason of each error.
+fn told(errors: &[Cause]) -> Vec<(&str, &str)> {
+    errors.iter().map(|f| (f.field.as_str(), f.reason.trim_start_matches("FieldValue"))).collect()
 }
 
 const MATCHING: &str = r#""matchConstraints":{"matchPolicy":"Equivalent","namespaceSelector":{},"objectSelector":{},
@@ -72,10 +72,10 @@ fn policies_by_table() {
     ];
     for (spec, expected) in rows {
         let policy = policy(&spec);
-        let mut faults = Vec::new();
-        crate::validation::validate(VALIDATING_POLICY, &policy, format_args!(""), &mut faults);
-        faults.extend(new_policy(&policy));
-        assert_eq!(told(&faults), expected, "{spec}\n{faults:?}");
+        let mut errors = Vec::new();
+        crate::validation::validate(VALIDATING_POLICY, &policy, format_args!(""), &mut errors);
+        errors.extend(new_policy(&policy));
+        assert_eq!(told(&errors), expected, "{spec}\n{errors:?}");
     }
 }
 
@@ -94,7 +94,7 @@ fn mutating_policies_by_table() {
         ))
     };
     let jsonpatch = r#"{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: 'add', path: '/a', value: variables.v}]"}}"#;
-    // spec, faults
+    // spec, errors
     let rows: Vec<(String, Vec<(&str, &str)>)> = vec![
         (apply("Object{metadata: Object.metadata{labels: {'a': 'b'}}}"), vec![]),
         (whole(jsonpatch) + r#","variables":[{"name":"v","expression":"1"}]"#, vec![]),
@@ -135,22 +135,22 @@ fn mutating_policies_by_table() {
     ];
     for (spec, expected) in rows {
         let policy = object(&format!(r#"{{"metadata":{{"name":"p"}},"spec":{{{spec}}}}}"#));
-        let mut faults = Vec::new();
-        crate::validation::validate(MUTATING_POLICY, &policy, format_args!(""), &mut faults);
-        faults.extend(new_mutating_policy(&policy));
-        assert_eq!(told(&faults), expected, "{spec}\n{faults:?}");
+        let mut errors = Vec::new();
+        crate::validation::validate(MUTATING_POLICY, &policy, format_args!(""), &mut errors);
+        errors.extend(new_mutating_policy(&policy));
+        assert_eq!(told(&errors), expected, "{spec}\n{errors:?}");
     }
     let binding = object(
         r#"{"spec":{"policyName":"p","matchResources":{"matchPolicy":"Exact","namespaceSelector":{},"objectSelector":{},"resourceRules":[{"operations":["DELETE"],"apiGroups":[""],"apiVersions":["v1"],"resources":["pods"]}]}}}"#,
     );
-    let mut faults = Vec::new();
-    crate::validation::validate(MUTATING_BINDING, &binding, format_args!(""), &mut faults);
-    assert_eq!(told(&faults), [("spec.matchResources.resourceRules.operations", "NotSupported")]);
+    let mut errors = Vec::new();
+    crate::validation::validate(MUTATING_BINDING, &binding, format_args!(""), &mut errors);
+    assert_eq!(told(&errors), [("spec.matchResources.resourceRules.operations", "NotSupported")]);
 }
 
 #[test]
 fn bindings_by_table() {
-    // spec, faults
+    // spec, errors
     let rows: [(&str, &[(&str, &str)]); 7] = [
         (r#""policyName":"p","validationActions":["Deny","Audit"]"#, &[]),
         ("", &[("spec.policyName", "Required"), ("spec.validationActions", "Required")]),
@@ -186,9 +186,9 @@ fn bindings_by_table() {
     ];
     for (spec, expected) in rows {
         let binding = object(&format!(r#"{{"spec":{{{spec}}}}}"#));
-        let mut faults = Vec::new();
-        crate::validation::validate(VALIDATING_BINDING, &binding, format_args!(""), &mut faults);
-        assert_eq!(told(&faults), expected, "{spec}");
+        let mut errors = Vec::new();
+        crate::validation::validate(VALIDATING_BINDING, &binding, format_args!(""), &mut errors);
+        assert_eq!(told(&errors), expected, "{spec}");
     }
 }
 

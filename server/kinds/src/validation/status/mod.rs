@@ -94,13 +94,13 @@ pub const JOB: &[Check] = &[
 ];
 
 /// core/v1 PersistentVolumeClaim.
-pub const PERSISTENT_VOLUME_CLAIM: &[Check] = &[By(|claim, _, faults| {
+pub const PERSISTENT_VOLUME_CLAIM: &[Check] = &[By(|claim, _, errors| {
     let given = at(claim, "status.capacity").and_then(Value::as_object);
     for (name, amount) in given.into_iter().flat_map(Map::iter) {
         let amount = amount.as_str().and_then(|amount| Quantity::parse(amount).ok());
         if let Some(amount) = amount.filter(|amount| amount.sign() < 0) {
             let path = format_args!("status.capacity[{name}]");
-            faults.push(field::invalid(path, amount.value(0), "must be a valid resource quantity"));
+            errors.push(field::invalid(path, amount.value(0), "must be a valid resource quantity"));
         }
     }
 })];
@@ -109,15 +109,15 @@ pub const PERSISTENT_VOLUME_CLAIM: &[Check] = &[By(|claim, _, faults| {
 pub const POD: &[Check] = &[By(conditions)];
 
 /// None of the parts is more than `replicas`, and none is available that is not ready.
-fn among(object: &Value, parts: &[&str], ready: &str, faults: &mut Vec<Cause>) {
+fn among(object: &Value, parts: &[&str], ready: &str, errors: &mut Vec<Cause>) {
     let count = |key: &str| int(object, &format!("status.{key}")).unwrap_or(0);
     for part in parts.iter().filter(|part| count(part) > count("replicas")) {
         let why = "cannot be greater than status.replicas";
-        faults.push(field::invalid(format_args!("status.{part}"), count(part), why));
+        errors.push(field::invalid(format_args!("status.{part}"), count(part), why));
     }
     if count("availableReplicas") > count("readyReplicas") {
         let why = format!("cannot be greater than {ready}");
-        faults.push(field::invalid("status.availableReplicas", count("availableReplicas"), &why));
+        errors.push(field::invalid("status.availableReplicas", count("availableReplicas"), &why));
     }
 }
 
@@ -132,15 +132,15 @@ pub fn collisions(new: &Value, old: &Value) -> Vec<Cause> {
     }
 }
 
-fn uncounted_pods(job: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn uncounted_pods(job: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     let mut seen = BTreeSet::new();
     for part in ["succeeded", "failed"] {
         let path = format!("status.uncountedTerminatedPods.{part}");
         for (i, uid) in super::texts(job, &path).into_iter().enumerate() {
             if uid.is_empty() {
-                faults.push(field::invalid(format_args!("{path}[{i}]"), uid, "must not be empty"));
+                errors.push(field::invalid(format_args!("{path}[{i}]"), uid, "must not be empty"));
             } else if !seen.insert(uid) {
-                faults.push(field::duplicate(format_args!("{path}[{i}]"), uid));
+                errors.push(field::duplicate(format_args!("{path}[{i}]"), uid));
             }
         }
     }
@@ -154,20 +154,20 @@ fn is_true(object: &Value, kind: &str) -> bool {
 }
 
 fn without_value(path: &str, why: &str) -> Cause {
-    let mut fault = field::invalid(path, Value::Null, "");
-    fault.message = format!("Invalid value: {why}");
-    fault
+    let mut error = field::invalid(path, Value::Null, "");
+    error.message = format!("Invalid value: {why}");
+    error
 }
 
-/// A Job that has ended has ended: what it says of that agrees and stays. Faults that the old status had are let through.
+/// A Job that has ended has ended: what it says of that agrees and stays. Errors that the old status had are let through.
 pub fn job(new: &Value, old: &Value) -> Vec<Cause> {
     const CONDITIONS: &str = "status.conditions";
     let before: Vec<Cause> = job_as_it_stands(old);
-    let mut faults: Vec<Cause> =
-        job_as_it_stands(new).into_iter().filter(|fault| !before.contains(fault)).collect();
+    let mut errors: Vec<Cause> =
+        job_as_it_stands(new).into_iter().filter(|error| !before.contains(error)).collect();
     for kind in ["Failed", "Complete", "FailureTarget"] {
         if is_true(old, kind) && !is_true(new, kind) {
-            faults.push(without_value(
+            errors.push(without_value(
                 CONDITIONS,
                 &format!("cannot disable the terminal {kind}=True condition"),
             ));
@@ -177,32 +177,32 @@ pub fn job(new: &Value, old: &Value) -> Vec<Cause> {
         let path = format!("status.{part}");
         let now = int(new, &path).unwrap_or(0);
         if now < int(old, &path).unwrap_or(0) {
-            faults.push(field::invalid(path, now, &format!("cannot decrease the {part} counter")));
+            errors.push(field::invalid(path, now, &format!("cannot decrease the {part} counter")));
         }
     }
     let ended = at(new, "status.completionTime");
     if ended.is_some() && at(old, "status.completionTime").is_some_and(|before| ended != Some(before)) {
-        faults.push(field::invalid("status.completionTime", ended.cloned().unwrap_or_default(), IMMUTABLE));
+        errors.push(field::invalid("status.completionTime", ended.cloned().unwrap_or_default(), IMMUTABLE));
     }
     let started = at(new, "status.startTime");
     let suspended = at(new, "spec.suspend").and_then(Value::as_bool) == Some(true);
     if !suspended && at(old, "status.startTime").is_some_and(|before| started != Some(before)) {
         let why = "field is immutable for unsuspended job once set";
-        faults.push(field::invalid("status.startTime", started.cloned().unwrap_or_default(), why));
+        errors.push(field::invalid("status.startTime", started.cloned().unwrap_or_default(), why));
     }
     if is_true(old, "SuccessCriteriaMet") && !is_true(new, "SuccessCriteriaMet") {
-        faults.push(without_value(CONDITIONS, "cannot disable the SuccessCriteriaMet=True condition"));
+        errors.push(without_value(CONDITIONS, "cannot disable the SuccessCriteriaMet=True condition"));
     }
     if is_true(old, "Complete") && !is_true(old, "SuccessCriteriaMet") && is_true(new, "SuccessCriteriaMet") {
         let why = "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions";
-        faults.push(without_value(CONDITIONS, why));
+        errors.push(without_value(CONDITIONS, why));
     }
-    faults
+    errors
 }
 
 fn job_as_it_stands(job: &Value) -> Vec<Cause> {
     const CONDITIONS: &str = "status.conditions";
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let [complete, failed] = ["Complete", "Failed"].map(|kind| is_true(job, kind));
     let [target, criteria] = ["FailureTarget", "SuccessCriteriaMet"].map(|kind| is_true(job, kind));
     let finished = complete || failed;
@@ -210,59 +210,59 @@ fn job_as_it_stands(job: &Value) -> Vec<Cause> {
     let (started, ended) = (time("status.startTime"), time("status.completionTime"));
     let shown = |key: &str| at(job, key).cloned().unwrap_or_default();
     if complete && failed {
-        faults.push(without_value(CONDITIONS, "cannot set Complete=True and Failed=true conditions"));
+        errors.push(without_value(CONDITIONS, "cannot set Complete=True and Failed=true conditions"));
     }
     if complete && target {
-        faults.push(without_value(CONDITIONS, "cannot set Complete=True and FailureTarget=true conditions"));
+        errors.push(without_value(CONDITIONS, "cannot set Complete=True and FailureTarget=true conditions"));
     }
     const ENDED: &str = "status.completionTime";
     if ended.is_some() && !complete {
         let why = "cannot set completionTime when there is no Complete=True condition";
-        faults.push(field::invalid(ENDED, shown(ENDED), why));
+        errors.push(field::invalid(ENDED, shown(ENDED), why));
     }
     if ended.is_none() && complete {
-        faults.push(field::required(ENDED, "completionTime is required for Complete jobs"));
+        errors.push(field::required(ENDED, "completionTime is required for Complete jobs"));
     }
     if started.zip(ended).is_some_and(|(started, ended)| ended < started) {
-        faults.push(field::invalid(ENDED, shown(ENDED), "must be equal to or after `startTime`"));
+        errors.push(field::invalid(ENDED, shown(ENDED), "must be equal to or after `startTime`"));
     }
     if failed && !target {
         let why = "cannot set Failed=True condition without the FailureTarget=true condition";
-        faults.push(without_value(CONDITIONS, why));
+        errors.push(without_value(CONDITIONS, why));
     }
     if complete && !criteria {
         let why = "cannot set Complete=True condition without the SuccessCriteriaMet=true condition";
-        faults.push(without_value(CONDITIONS, why));
+        errors.push(without_value(CONDITIONS, why));
     }
     let count = |key: &str| int(job, &format!("status.{key}")).unwrap_or(0);
     if finished && count("active") > 0 {
-        faults.push(field::invalid("status.active", count("active"), "active>0 is invalid for finished job"));
+        errors.push(field::invalid("status.active", count("active"), "active>0 is invalid for finished job"));
     }
     if finished && started.is_none() {
-        faults.push(field::required("status.startTime", "startTime is required for finished job"));
+        errors.push(field::required("status.startTime", "startTime is required for finished job"));
     }
     const UNCOUNTED: &str = "status.uncountedTerminatedPods";
     let uncounted = |part: &str| !list(job, &format!("{UNCOUNTED}.{part}")).is_empty();
     if finished && (uncounted("succeeded") || uncounted("failed")) {
-        faults.push(field::invalid(UNCOUNTED, shown(UNCOUNTED), "must be empty for finished job"));
+        errors.push(field::invalid(UNCOUNTED, shown(UNCOUNTED), "must be empty for finished job"));
     }
-    batch::status_indexes(job, &mut faults);
+    batch::status_indexes(job, &mut errors);
     if finished && count("terminating") > 0 {
         let why = "terminating>0 is invalid for finished job";
-        faults.push(field::invalid("status.terminating", count("terminating"), why));
+        errors.push(field::invalid("status.terminating", count("terminating"), why));
     }
     if at(job, "status.ready").is_some() && count("ready") > count("active") {
-        faults.push(field::invalid("status.ready", count("ready"), "cannot set more ready pods than active"));
+        errors.push(field::invalid("status.ready", count("ready"), "cannot set more ready pods than active"));
     }
     if criteria && failed {
-        faults
+        errors
             .push(without_value(CONDITIONS, "cannot set SuccessCriteriaMet=True and Failed=true conditions"));
     }
     if criteria && target {
         let why = "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions";
-        faults.push(without_value(CONDITIONS, why));
+        errors.push(without_value(CONDITIONS, why));
     }
-    faults
+    errors
 }
 
 /// A namespace that is not deleted is active, one that is deleted ends.
@@ -297,15 +297,15 @@ pub fn ingress(new: &Value, old: &Value) -> Vec<Cause> {
 fn ingress_points(new: &Value, old: &Value, has_mode: bool) -> Vec<Cause> {
     const PATH: &str = "status.loadBalancer.ingress";
     let before: BTreeSet<&str> = list(old, PATH).iter().map(|point| text(point, "ip")).collect();
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for (i, point) in list(new, PATH).iter().enumerate() {
         let (ip, name, here) = (text(point, "ip"), text(point, "hostname"), format_args!("{PATH}[{i}]"));
         if !ip.is_empty() && !before.contains(ip) {
-            address::legacy(ip, format_args!("{here}.ip"), &mut faults);
+            address::legacy(ip, format_args!("{here}.ip"), &mut errors);
         }
         match at(point, "ipMode").and_then(Value::as_str).filter(|_| has_mode) {
             None if has_mode && !ip.is_empty() => {
-                faults.push(field::required(
+                errors.push(field::required(
                     format_args!("{here}.ipMode"),
                     "must be specified when `ip` is set",
                 ));
@@ -313,51 +313,51 @@ fn ingress_points(new: &Value, old: &Value, has_mode: bool) -> Vec<Cause> {
             None => {}
             Some(_) if ip.is_empty() => {
                 let why = "may not be specified when `ip` is not set";
-                faults.push(field::forbidden(format_args!("{here}.ipMode"), why));
+                errors.push(field::forbidden(format_args!("{here}.ipMode"), why));
             }
             Some("Proxy" | "VIP") => {}
             Some(mode) => {
-                faults.push(field::not_supported(format_args!("{here}.ipMode"), mode, &["Proxy", "VIP"]));
+                errors.push(field::not_supported(format_args!("{here}.ipMode"), mode, &["Proxy", "VIP"]));
             }
         }
         if !name.is_empty() {
             let here = format_args!("{here}.hostname");
-            rule(here, name, names::dns1123_subdomain_faults, &mut faults);
+            rule(here, name, names::dns1123_subdomain_errors, &mut errors);
             if address::sloppy(name).is_some() {
-                faults.push(field::invalid(here, name, "must be a DNS name, not an IP address"));
+                errors.push(field::invalid(here, name, "must be a DNS name, not an IP address"));
             }
         }
     }
-    faults
+    errors
 }
 
-fn conditions(pod: &Value, _: Place<'_>, faults: &mut Vec<Cause>) {
+fn conditions(pod: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     for (i, condition) in list(pod, "status.conditions").iter().enumerate() {
         let (kind, here) = (text(condition, "type"), format_args!("status.conditions[{i}]"));
         if let Some(generation) = int(condition, "observedGeneration").filter(|generation| *generation < 0) {
             let why = "must be a non-negative integer";
-            faults.push(field::invalid(format_args!("{here}.observedGeneration"), generation, why));
+            errors.push(field::invalid(format_args!("{here}.observedGeneration"), generation, why));
         }
         if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
-            rule(format_args!("{here}.Type"), kind, names::qualified_name_faults, faults);
+            rule(format_args!("{here}.Type"), kind, names::qualified_name_errors, errors);
         }
     }
 }
 
 /// What a kubelet says of a pod: its class of service stays, containers that ended stay ended unless they are started again.
 pub fn pod(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let nominated = text(new, "status.nominatedNodeName");
     if !nominated.is_empty() && nominated != text(old, "status.nominatedNodeName") {
         const PATH: &str = "status.nominatedNodeName";
-        rule(format_args!("{PATH}"), nominated, names::dns1123_subdomain_faults, &mut faults);
+        rule(format_args!("{PATH}"), nominated, names::dns1123_subdomain_errors, &mut errors);
         if !text(old, "spec.nodeName").is_empty() {
             let why = "may not be set on pods that are already bound to a node";
-            faults.push(field::forbidden(PATH, why));
+            errors.push(field::forbidden(PATH, why));
         }
     }
     if let Some(generation) = int(new, "status.observedGeneration").filter(|generation| *generation < 0) {
-        faults.push(field::invalid(
+        errors.push(field::invalid(
             "status.observedGeneration",
             generation,
             "must be a non-negative integer",
@@ -365,19 +365,19 @@ pub fn pod(new: &Value, old: &Value) -> Vec<Cause> {
     }
     let class = text(new, "status.qosClass");
     if class != text(old, "status.qosClass") {
-        faults.push(field::invalid("status.qosClass", class, IMMUTABLE));
+        errors.push(field::invalid("status.qosClass", class, IMMUTABLE));
     }
-    ended_containers(new, old, &mut faults);
-    addresses(new, old, "podIPs", &mut faults);
+    ended_containers(new, old, &mut errors);
+    addresses(new, old, "podIPs", &mut errors);
     let host = list(new, "status.hostIPs").first().map(|first| text(first, "ip"));
     if let Some(first) = host.filter(|first| *first != text(new, "status.hostIP")) {
-        faults.push(field::invalid("status.hostIPs[0].ip", first, "must be equal to `hostIP`"));
+        errors.push(field::invalid("status.hostIPs[0].ip", first, "must be equal to `hostIP`"));
     }
-    addresses(new, old, "hostIPs", &mut faults);
-    faults
+    addresses(new, old, "hostIPs", &mut errors);
+    errors
 }
 
-fn ended_containers(new: &Value, old: &Value, faults: &mut Vec<Cause>) {
+fn ended_containers(new: &Value, old: &Value, errors: &mut Vec<Cause>) {
     // Containers with rules of their own may be started again whatever the pod says.
     let has_rules = |container: &Value| {
         at(container, "restartPolicy").is_some() || !list(container, "restartPolicyRules").is_empty()
@@ -394,25 +394,25 @@ fn ended_containers(new: &Value, old: &Value, faults: &mut Vec<Cause>) {
         let runs = |status: &&Value| at(status, "state.terminated").is_none();
         if now.get(text(before, "name")).is_some_and(runs) && !(failed && policy == "OnFailure") {
             let path = format_args!("status.containerStatuses[{i}].state");
-            faults.push(field::forbidden(path, "may not be transitioned to non-terminated state"));
+            errors.push(field::forbidden(path, "may not be transitioned to non-terminated state"));
         }
     }
 }
 
 /// Addresses are well formed where they are new, and one of each family.
-fn addresses(new: &Value, old: &Value, part: &str, faults: &mut Vec<Cause>) {
+fn addresses(new: &Value, old: &Value, part: &str, errors: &mut Vec<Cause>) {
     let path = format!("status.{part}");
     let before: BTreeSet<&str> = list(old, &path).iter().map(|entry| text(entry, "ip")).collect();
     let now: Vec<&str> = list(new, &path).iter().map(|entry| text(entry, "ip")).collect();
     for (i, ip) in now.iter().enumerate().filter(|(_, ip)| !before.contains(*ip)) {
-        address::legacy(ip, format_args!("{path}[{i}]"), faults);
+        address::legacy(ip, format_args!("{path}[{i}]"), errors);
     }
     if now.len() > 1 {
         let families: BTreeSet<bool> =
             now.iter().filter_map(|ip| address::sloppy(ip)).map(|ip| matches!(ip, IpAddr::V4(_))).collect();
         if families.len() != 2 || now.len() > 2 {
             let why = "may specify no more than one IP for each IP family";
-            faults.push(field::invalid(&path, at(new, &path).cloned().unwrap_or_default(), why));
+            errors.push(field::invalid(&path, at(new, &path).cloned().unwrap_or_default(), why));
         }
     }
 }

@@ -9,7 +9,7 @@ fn parse(text: &str) -> Value {
 
 #[test]
 fn counts_agree() {
-    // checks, status, paths of the faults
+    // checks, status, paths of the errors
     let rows: &[(&[Check], &str, &[&str])] = &[
         (DEPLOYMENT, r#"{"replicas":3,"readyReplicas":2,"availableReplicas":1}"#, &[]),
         (
@@ -40,14 +40,14 @@ fn counts_agree() {
         ),
     ];
     for (checks, status, paths) in rows {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         crate::validation::validate(
             checks,
             &parse(&format!(r#"{{"status":{status}}}"#)),
             format_args!(""),
-            &mut faults,
+            &mut errors,
         );
-        let found: Vec<&str> = faults.iter().map(|f| f.field.strip_prefix("status.").unwrap()).collect();
+        let found: Vec<&str> = errors.iter().map(|f| f.field.strip_prefix("status.").unwrap()).collect();
         assert_eq!(found, *paths, "{status}");
     }
 }
@@ -56,7 +56,7 @@ fn counts_agree() {
 fn what_a_status_may_become() {
     const DONE: &str = r#"{"status":{"startTime":"2020-01-01T00:00:00Z","completionTime":"2020-01-02T00:00:00Z","succeeded":1,
             "conditions":[{"type":"SuccessCriteriaMet","status":"True"},{"type":"Complete","status":"True"}]}}"#;
-    // rule, old, new, paths of the faults
+    // rule, old, new, paths of the errors
     let rows: &[(Rule, &str, &str, &[&str])] = &[
         (
             collisions,
@@ -164,8 +164,8 @@ fn what_a_status_may_become() {
         ),
     ];
     for (rule, old, new, paths) in rows {
-        let faults = rule(&parse(new), &parse(old));
-        let found: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+        let errors = rule(&parse(new), &parse(old));
+        let found: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         assert_eq!(found, *paths, "{old} -> {new}");
     }
 }

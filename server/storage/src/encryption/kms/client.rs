@@ -191,14 +191,14 @@ impl Client {
         if let Some(alive) = connection.as_ref().filter(|c| !c.is_closed()) {
             return Ok(alive.clone());
         }
-        let fault = |e| KmsError::Connect(self.socket.display().to_string(), e);
-        let stream = UnixStream::connect(&self.socket).await.map_err(fault)?;
+        let error = |e| KmsError::Connect(self.socket.display().to_string(), e);
+        let stream = UnixStream::connect(&self.socket).await.map_err(error)?;
         let (sender, driver) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
             .await
             .map_err(|e| KmsError::Transport(e.to_string()))?;
         tokio::spawn(async move {
-            if let Err(fault) = driver.await {
-                tracing::debug!(%fault, "the connection to a KMS plugin ended");
+            if let Err(error) = driver.await {
+                tracing::debug!(%error, "the connection to a KMS plugin ended");
             }
         });
         *connection = Some(sender.clone());

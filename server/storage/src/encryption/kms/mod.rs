@@ -103,11 +103,11 @@ impl Kms {
     /// # Errors
     /// When the plugin has not given a key, or has been unwell for too long.
     pub fn seal(&self, place: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<(), Why> {
-        let fault = |fault: &str| self.shared.fault(fault);
+        let error = |error: &str| self.shared.error(error);
         let current = self.shared.current.read().clone();
-        let current = current.ok_or_else(|| fault("the plugin has given no key yet"))?;
+        let current = current.ok_or_else(|| error("the plugin has given no key yet"))?;
         if current.until < Instant::now() {
-            return Err(fault("the plugin's key has expired, and it does not answer"));
+            return Err(error("the plugin's key has expired, and it does not answer"));
         }
         let response = &current.response;
         let annotations = response.annotations.iter().map(|(k, v)| (k.as_str(), v.as_slice())).collect();
@@ -116,7 +116,7 @@ impl Kms {
             .write_head(out);
         let info: [u8; INFO] = random();
         out.extend_from_slice(&info);
-        let cipher = cipher(&current.seed, &info).ok_or_else(|| fault("no cipher"))?;
+        let cipher = cipher(&current.seed, &info).ok_or_else(|| error("no cipher"))?;
         Ok(cipher.seal(place, plain, out)?)
     }
 
@@ -125,12 +125,12 @@ impl Kms {
     /// # Errors
     /// When the plugin does not give the seed, or the body is not what was encrypted.
     pub fn open(&self, place: &[u8], sealed: &Sealed<'_>) -> Result<Vec<u8>, Why> {
-        let fault = |fault: &str| self.shared.fault(fault);
-        let Some(envelope) = &sealed.envelope else { return Err(fault("no envelope")) };
+        let error = |error: &str| self.shared.error(error);
+        let Some(envelope) = &sealed.envelope else { return Err(error("no envelope")) };
         let seed = self.shared.seed(envelope)?;
         let (info, bytes) =
-            sealed.bytes.split_first_chunk::<INFO>().ok_or_else(|| fault("the value is too short"))?;
-        let cipher = cipher(&seed, info).ok_or_else(|| fault("no cipher"))?;
+            sealed.bytes.split_first_chunk::<INFO>().ok_or_else(|| error("the value is too short"))?;
+        let cipher = cipher(&seed, info).ok_or_else(|| error("no cipher"))?;
         Ok(cipher.open(place, bytes)?)
     }
 
@@ -151,8 +151,8 @@ fn cipher(seed: &Seed, info: &[u8]) -> Option<Cipher> {
 }
 
 impl Shared {
-    fn fault(&self, fault: impl std::fmt::Display) -> Why {
-        Why::Kms { name: self.name.clone(), fault: fault.to_string() }
+    fn error(&self, error: impl std::fmt::Display) -> Why {
+        Why::Kms { name: self.name.clone(), error: error.to_string() }
     }
 
     /// Asks for the plugin's health and makes a new seed when it names another key. Gives when to ask again.
@@ -161,8 +161,8 @@ impl Shared {
         self.well.store(checked.is_ok(), Ordering::Relaxed);
         match checked {
             Ok(()) => HEALTHY_PERIOD,
-            Err(fault) => {
-                tracing::warn!(provider = %self.name, %fault, "a KMS plugin is unwell");
+            Err(error) => {
+                tracing::warn!(provider = %self.name, %error, "a KMS plugin is unwell");
                 UNHEALTHY_PERIOD
             }
         }
@@ -171,12 +171,12 @@ impl Shared {
     async fn check(&self) -> Result<(), Why> {
         let until = Instant::now() + LONGEST_WRITE;
         let StatusResponse { version, healthz, key_id } =
-            self.client.status().await.map_err(|e| self.fault(e))?;
+            self.client.status().await.map_err(|e| self.error(e))?;
         if healthz != "ok" {
-            return Err(self.fault(format!("got unexpected healthz status: {healthz}")));
+            return Err(self.error(format!("got unexpected healthz status: {healthz}")));
         }
         if !matches!(version.as_str(), "v2" | "v2beta1") {
-            return Err(self.fault(format!("expected KMSv2 API version v2, got {version}")));
+            return Err(self.error(format!("expected KMSv2 API version v2, got {version}")));
         }
         let current = self.current.read().clone();
         if let Some(current) = current.filter(|c| c.response.key_id == key_id) {
@@ -185,9 +185,9 @@ impl Shared {
             return Ok(());
         }
         let seed: Seed = random();
-        let response = self.client.encrypt(&seed).await.map_err(|e| self.fault(e))?;
+        let response = self.client.encrypt(&seed).await.map_err(|e| self.error(e))?;
         if response.key_id != key_id {
-            return Err(self.fault("status and encryption name different keys"));
+            return Err(self.error("status and encryption name different keys"));
         }
         self.validate(&response)?;
         self.remember(
@@ -213,7 +213,7 @@ impl Shared {
             () if annotations > LONGEST_ANNOTATIONS => "annotations",
             () => return Ok(()),
         };
-        Err(self.fault(format!("the {what} that the plugin gave is empty or too long")))
+        Err(self.error(format!("the {what} that the plugin gave is empty or too long")))
     }
 
     fn remember(&self, fingerprint: Vec<u8>, seed: Seed) {
@@ -236,8 +236,8 @@ impl Shared {
         let asked = self.client.decrypt(envelope.seed, envelope.key_id, annotations);
         // Once per seed and start; the other tasks of this thread are taken over by others meanwhile.
         let asked = pull::elsewhere(|| tokio::task::block_in_place(|| self.runtime.block_on(asked)));
-        let plain = asked.map_err(|e| self.fault(e))?.map_err(|e| self.fault(e))?;
-        let seed: Seed = plain.try_into().map_err(|_| self.fault("the decrypted seed has a wrong length"))?;
+        let plain = asked.map_err(|e| self.error(e))?.map_err(|e| self.error(e))?;
+        let seed: Seed = plain.try_into().map_err(|_| self.error("the decrypted seed has a wrong length"))?;
         self.remember(known, seed);
         Ok(seed)
     }

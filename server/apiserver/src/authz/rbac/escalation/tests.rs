@@ -85,7 +85,7 @@ async fn writes_by_table() {
         let (user, new) = (User::new(*user, &["dev"]), parse(new));
         let old = old.map(parse);
         let written = Written { user: &user, plural, namespace, name: "", new: &new, old: old.as_ref() };
-        let found = check(&chain, written).await.err().map(|fault| fault.message);
+        let found = check(&chain, written).await.err().map(|error| error.message);
         assert_eq!(found.as_deref(), *error, "{} {plural} {new:?}", user.name);
     }
     // Erin may bind that one cluster role in that one namespace.

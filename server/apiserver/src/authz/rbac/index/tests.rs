@@ -120,6 +120,6 @@ fn nothing_stays_behind() {
 fn a_binding_counts_once_among_the_rules() {
     let mut index = sample();
     index.set_binding(key("a", "twice"), &binding("Role/pods", &["User/joe", "Group/g", "User/joe"]));
-    let (rules, faults) = index.rules_for(&User::new("joe", &["g"]), "a");
-    assert_eq!((rules.concat(), faults), (vec![rule("get core pods")], vec![]));
+    let (rules, errors) = index.rules_for(&User::new("joe", &["g"]), "a");
+    assert_eq!((rules.concat(), errors), (vec![rule("get core pods")], vec![]));
 }

@@ -1,4 +1,4 @@
-//! Faults of the server's own, told to its operator: a disk that is full, a record that cannot be read, a service that does
+//! Errors of the server's own, told to its operator: a disk that is full, a record that cannot be read, a service that does
 //! not answer. The client hears of each; the log has one line a second at the most, so that no flood of requests fills a disk.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Counts what is not told. The lock is held for a comparison.
 #[derive(Debug, Default)]
-pub struct Faults {
+pub struct ErrorLog {
     state: Mutex<State>,
     /// The log says that the disk hangs.
     disk_hangs: AtomicBool,
@@ -25,7 +25,7 @@ struct State {
     untold: u64,
 }
 
-impl Faults {
+impl ErrorLog {
     /// Takes note of a refused request: `what` it was, in a few words.
     pub fn note(&self, error: &ApiError, what: impl FnOnce() -> String) {
         // 504 says that the client's own time is over, or that it asks for what has not come yet.
@@ -67,19 +67,19 @@ mod tests {
 
     #[test]
     fn one_a_second_is_told_and_the_others_are_counted() {
-        let (faults, start) = (Faults::default(), Instant::now());
-        let turns = [0, 10, 999, 1000, 1001, 2500].map(|ms| faults.turn(start + Duration::from_millis(ms)));
+        let (errors, start) = (ErrorLog::default(), Instant::now());
+        let turns = [0, 10, 999, 1000, 1001, 2500].map(|ms| errors.turn(start + Duration::from_millis(ms)));
         assert_eq!(turns, [Some(0), None, None, Some(2), None, Some(1)]);
     }
 
     #[test]
     fn what_clients_did_wrong_is_not_told() {
-        let faults = Faults::default();
+        let errors = ErrorLog::default();
         for error in [ApiError::bad_request("no"), ApiError::timeout()] {
-            faults.note(&error, || unreachable!("told"));
+            errors.note(&error, || unreachable!("told"));
         }
-        assert!(faults.state.lock().last.is_none());
-        faults.note(&ApiError::internal("the disk is gone"), || "get pods".into());
-        assert!(faults.state.lock().last.is_some());
+        assert!(errors.state.lock().last.is_none());
+        errors.note(&ApiError::internal("the disk is gone"), || "get pods".into());
+        assert!(errors.state.lock().last.is_some());
     }
 }
