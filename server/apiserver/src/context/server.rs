@@ -20,6 +20,8 @@ use crate::outward::kubelets::Kubelets;
 use crate::published::{Discovered, Documents};
 use crate::representation::ledger::Ledger;
 use crate::service_ranges::Ranges;
+use plinth_http::chunks::BlockedThreads;
+use plinth_http::pull::ProducerPool;
 use plinth_registry::Registry;
 use plinth_storage::continue_token::ContinueTokens;
 use plinth_storage::counts::Counts;
@@ -61,6 +63,10 @@ pub struct Server {
     pub documents: Documents,
     /// Counters and latencies.
     pub metrics: Metrics,
+    /// Lists and first states of watches that are being made.
+    pub producers: Arc<ProducerPool>,
+    /// Threads that wait for clients which read backups slowly.
+    pub blocked_threads: BlockedThreads,
     /// What objects are read and converted with.
     pub presenter: Arc<Presenter>,
     /// The way to kubelets.

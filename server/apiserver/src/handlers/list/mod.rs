@@ -264,7 +264,7 @@ async fn stream(
     gzip: bool,
 ) -> Result<Body, ApiError> {
     let listing = Listing::new(plan, representation, gzip.then(Gzip::default), cx.seat.clone())?;
-    let mut chunks = Reader::start(listing);
+    let mut chunks = Reader::start(cx.server.producers.clone(), listing);
     let first = match chunks.next().await {
         Some(first) => first?,
         None => return Err(ApiError::internal("a list without a beginning")),
@@ -272,6 +272,6 @@ async fn stream(
     if chunks.is_at_end() {
         return Ok(Body::Full(first));
     }
-    chunks.keep(Some(cx.server.flow_control.request_timeout));
+    chunks.watch(Some(cx.server.flow_control.request_timeout));
     Ok(Body::Stream(Box::pin(Pulled { first: Some(first), rest: chunks })))
 }

@@ -187,9 +187,9 @@ impl WatchStart {
         let state =
             opened.await.map_err(|error| ApiError::internal(format!("storage read failed: {error}")))??;
         let revision = state.revision();
-        let mut events = Reader::start(state);
+        let mut events = Reader::start(cx.server.producers.clone(), state);
         // A slow client is not cut off: its state can be read as long as its history is retained.
-        events.keep(None);
+        events.watch(None);
         Ok((events, revision))
     }
 }
