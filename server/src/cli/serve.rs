@@ -35,6 +35,7 @@ use plinth_apiserver::error_log::ErrorLog;
 use plinth_apiserver::flags::duration;
 use plinth_apiserver::flow_control::{FlowControl, FlowControlOptions};
 use plinth_apiserver::heavy::Places;
+use plinth_apiserver::kind_handlers;
 use plinth_apiserver::listener::{self, BindError};
 use plinth_apiserver::metrics::Metrics;
 use plinth_apiserver::outward::kubelets::{KubeletOptions, Kubelets};
@@ -497,6 +498,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         tokens: ContinueTokens::new(&dir.continue_secret()?),
         counts: Counts::default(),
         admission: plugins.clone(),
+        kind_handler: kind_handlers::of,
         kubelets,
         presenter,
         producers: Arc::default(),

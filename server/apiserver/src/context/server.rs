@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
-use super::Admission;
+use super::{Admission, FindKindHandler};
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
 use crate::custom_resources::Presenter;
@@ -49,6 +49,8 @@ pub struct Server {
     pub authorizer: Arc<Authorizer>,
     /// What is filled in and refused around the object of a write.
     pub admission: Arc<dyn Admission>,
+    /// What single kinds do in the request path.
+    pub kind_handler: FindKindHandler,
     /// What is recorded of requests.
     pub audit: crate::audit::Audit,
     /// What the operator is told of.
