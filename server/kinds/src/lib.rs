@@ -145,6 +145,8 @@ pub struct Strategy {
     pub error_group: Option<&'static str>,
     /// How upstream names the resource in its storage, where that is not its plural; shown in errors.
     pub storage_name: Option<&'static str>,
+    /// The number by which rows of Tables are sorted before their names, where the key's order is not upstream's.
+    pub rows_sorted_by: Option<&'static [&'static str]>,
     /// What clients are warned of who delete such an object and do not say what becomes of its dependents.
     pub orphan_warning: Option<&'static str>,
 }
@@ -184,6 +186,7 @@ pub const BASE: Strategy = Strategy {
     expires: false,
     error_group: None,
     storage_name: None,
+    rows_sorted_by: None,
     orphan_warning: None,
 };
 

@@ -444,6 +444,7 @@ pub(super) static ROWS: &[Row] = &[
         "flowcontrol.apiserver.k8s.io",
         "flowschemas",
         Strategy {
+            rows_sorted_by: Some(&["spec", "matchingPrecedence"]),
             defaults: cluster::FLOW_SCHEMA,
             checks: check_flow::FLOW_SCHEMA,
             status_keeps: STATUS_KEEPS_METADATA,
