@@ -1,4 +1,4 @@
-//! The body of an answer that is recorded when it has been sent.
+//! A response body whose audit event is written when it has been sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame};
 use hyper::header::HeaderMap;
 
-use super::{answered_object, Recording, LARGEST_OBJECT, TRUNCATED};
+use super::{answered_object, Recording, MAX_OBJECT_BYTES, TRUNCATED};
 use plinth_api::latency::Layer;
 use plinth_http::body::{Body, BodyError};
 
-/// A body on its way; the request's last event is written when it ends, or when the client goes.
+/// A response body; the request's last event is written when it ends or its client disconnects.
 pub struct RecordedBody {
     inner: Body,
     recording: Arc<Recording>,
-    /// The bytes so far, where the answer's object is recorded and not yet too large.
+    /// The bytes so far, if the response object is recorded and not yet too large.
     kept: Option<Vec<u8>>,
     begun: Instant,
 }
@@ -40,7 +40,7 @@ impl HttpBody for RecordedBody {
         let frame = Pin::new(&mut recorded.inner).poll_frame(cx);
         if let (Poll::Ready(Some(Ok(frame))), Some(kept)) = (&frame, &mut recorded.kept) {
             let data = frame.data_ref().map_or(&[][..], |data| data);
-            if kept.len() + data.len() <= LARGEST_OBJECT {
+            if kept.len() + data.len() <= MAX_OBJECT_BYTES {
                 kept.extend_from_slice(data);
             } else {
                 recorded.kept = None;
@@ -54,7 +54,7 @@ impl HttpBody for RecordedBody {
 impl Drop for RecordedBody {
     fn drop(&mut self) {
         if let Some(kept) = self.kept.take() {
-            // A list that is recorded is JSON nearly always; the others say so by what they begin with.
+            // A recorded list is nearly always JSON; other encodings are recognized by their first byte.
             let mut headers = HeaderMap::new();
             let media = match kept.first() {
                 Some(b'k') => "application/vnd.kubernetes.protobuf",
@@ -65,7 +65,7 @@ impl Drop for RecordedBody {
             headers.insert(hyper::header::CONTENT_TYPE, hyper::header::HeaderValue::from_static(media));
             let object = answered_object(&kept, &headers);
             let mut event = self.recording.event.lock();
-            event.response_object = object.and_then(|object| event.recorded(&object));
+            event.response_object = object.and_then(|object| event.encode_object(&object));
         }
         self.recording.latencies.add(Layer::ResponseWrite, self.begun.elapsed());
         self.recording.finish_now();

@@ -1,6 +1,7 @@
-//! What is recorded of which requests: `Policy` of audit.k8s.io/v1.
+//! Audit policy: `Policy` of audit.k8s.io/v1.
 //!
-//! Rules of k8s.io/apiserver `pkg/audit/policy/checker.go`, checks of `pkg/apis/audit/validation`.
+//! Rule matching as in k8s.io/apiserver `pkg/audit/policy/checker.go`, validation as in
+//! `pkg/apis/audit/validation`.
 
 use std::path::Path;
 
@@ -9,21 +10,21 @@ use plinth_codec::{yaml, Value};
 use plinth_api::request_info::{RequestInfo, Route};
 use plinth_api::user::User;
 
-/// How much is recorded; each level has what the one before has.
+/// The audit level; each one includes the previous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Nothing.
     None,
-    /// Who, what, when, and what came of it.
+    /// Metadata of request and response.
     Metadata,
-    /// And the request's object.
+    /// Also the request object.
     Request,
-    /// And the answer's.
+    /// Also the response object.
     RequestResponse,
 }
 
 impl Level {
-    /// Its word.
+    /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
             Level::None => "None",
@@ -40,16 +41,16 @@ impl Level {
     }
 }
 
-/// A point in a request's life at which an event is recorded.
+/// A stage of a request at which an event is generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Before it goes on.
+    /// Before the request is processed.
     RequestReceived,
-    /// The head of a long answer has been sent.
+    /// The head of a long-running response has been sent.
     ResponseStarted,
-    /// The answer has been sent.
+    /// The response has been sent.
     ResponseComplete,
-    /// It made the server panic.
+    /// The request panicked.
     Panic,
 }
 
@@ -57,7 +58,7 @@ impl Stage {
     const ALL: [Stage; 4] =
         [Stage::RequestReceived, Stage::ResponseStarted, Stage::ResponseComplete, Stage::Panic];
 
-    /// Its word.
+    /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
             Stage::RequestReceived => "RequestReceived",
@@ -77,7 +78,7 @@ impl Stages {
         Stages(self.0 | 1 << stage as u8)
     }
 
-    /// Whether the stage is among them.
+    /// Whether the set contains a stage.
     pub fn has(self, stage: Stage) -> bool {
         self.0 & (1 << stage as u8) != 0
     }
@@ -89,27 +90,27 @@ impl Stages {
 
 /// What is recorded of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Depth {
-    /// How much.
+pub struct RequestAuditConfig {
+    /// The level.
     pub level: Level,
-    /// At which stages nothing is.
+    /// Stages without events.
     pub omit_stages: Stages,
-    /// Whether `managedFields` are left out of objects.
+    /// Whether `managedFields` are omitted from objects.
     pub omit_managed_fields: bool,
 }
 
-/// What is wrong with a policy file.
+/// Why a policy cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// The file cannot be read.
     #[error("failed to read file path {path:?}: {source}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// It is no policy.
+    /// The file is not a valid policy.
     #[error("audit policy: {0}")]
     Invalid(String),
 }
@@ -123,7 +124,7 @@ struct GroupResources {
 
 #[derive(Debug)]
 struct Rule {
-    depth: Depth,
+    config: RequestAuditConfig,
     users: Vec<String>,
     groups: Vec<String>,
     verbs: Vec<String>,
@@ -136,22 +137,22 @@ struct Rule {
 #[derive(Debug)]
 pub struct Policy {
     rules: Vec<Rule>,
-    otherwise: Depth,
+    default: RequestAuditConfig,
 }
 
-/// What a rule looks at.
+/// The attributes of a request that rules match.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
-    /// Who; none when that is not known.
+pub struct PolicyAttributes<'a> {
+    /// The user; none when authentication failed.
     pub user: Option<&'a User>,
-    /// For what.
+    /// The route.
     pub route: &'a Route,
     /// The verb, in lower case.
     pub verb: &'a str,
 }
 
 impl Policy {
-    /// Reads a file.
+    /// Loads a file.
     ///
     /// # Errors
     /// [`PolicyError`].
@@ -161,7 +162,7 @@ impl Policy {
         Policy::parse(&text)
     }
 
-    /// Reads a policy. Unknown fields are only warned of, as upstream does.
+    /// Parses a policy. Unknown fields are ignored, as upstream does.
     ///
     /// # Errors
     /// [`PolicyError`].
@@ -186,18 +187,19 @@ impl Policy {
         let mut rules = Vec::new();
         for (i, given) in given.iter().enumerate() {
             let mut rule = Rule::read(given, &format!("rules[{i}]"))?;
-            // The policy's stages hold for every rule; its managed fields where the rule says nothing.
-            rule.depth.omit_stages = rule.depth.omit_stages.and(everywhere);
-            rule.depth.omit_managed_fields = omits(given).unwrap_or(omit_managed_fields);
+            // Omitted stages of the policy are added to those of each rule; omitManagedFields is the default
+            // of rules.
+            rule.config.omit_stages = rule.config.omit_stages.and(everywhere);
+            rule.config.omit_managed_fields = omits(given).unwrap_or(omit_managed_fields);
             rules.push(rule);
         }
-        let otherwise = Depth { level: Level::None, omit_stages: everywhere, omit_managed_fields };
-        Ok(Policy { rules, otherwise })
+        let default = RequestAuditConfig { level: Level::None, omit_stages: everywhere, omit_managed_fields };
+        Ok(Policy { rules, default })
     }
 
-    /// What is recorded of a request: what the first rule says that matches.
-    pub fn depth(&self, asked: &Asked<'_>) -> Depth {
-        self.rules.iter().find(|rule| rule.matches(asked)).map_or(self.otherwise, |rule| rule.depth)
+    /// The configuration for a request: that of the first matching rule.
+    pub fn config(&self, attributes: &PolicyAttributes<'_>) -> RequestAuditConfig {
+        self.rules.iter().find(|rule| rule.matches(attributes)).map_or(self.default, |rule| rule.config)
     }
 }
 
@@ -279,7 +281,7 @@ impl Rule {
         }
         let omit_stages = stages(tree, &format!("{path}.omitStages"))?;
         Ok(Rule {
-            depth: Depth { level, omit_stages, omit_managed_fields: false },
+            config: RequestAuditConfig { level, omit_stages, omit_managed_fields: false },
             users: list(tree, "users"),
             groups: list(tree, "userGroups"),
             verbs: list(tree, "verbs"),
@@ -289,20 +291,20 @@ impl Rule {
         })
     }
 
-    fn matches(&self, asked: &Asked<'_>) -> bool {
+    fn matches(&self, attributes: &PolicyAttributes<'_>) -> bool {
         let has = |list: &[String], word: &str| list.iter().any(|item| item == word);
-        let of_user = match asked.user {
+        let of_user = match attributes.user {
             Some(user) => {
                 (self.users.is_empty() || has(&self.users, &user.name))
                     && (self.groups.is_empty() || user.groups.iter().any(|group| has(&self.groups, group)))
             }
             None => self.users.is_empty() && self.groups.is_empty(),
         };
-        if !of_user || !(self.verbs.is_empty() || has(&self.verbs, asked.verb)) {
+        if !of_user || !(self.verbs.is_empty() || has(&self.verbs, attributes.verb)) {
             return false;
         }
         let about_resources = !self.namespaces.is_empty() || !self.resources.is_empty();
-        match asked.route {
+        match attributes.route {
             _ if !about_resources && self.paths.is_empty() => true,
             Route::Resource(info) => {
                 about_resources
@@ -314,7 +316,7 @@ impl Rule {
     }
 }
 
-/// A path as a rule writes it, with or without a `*` at its end.
+/// Matches a path with that of a rule, which may end with `*`.
 fn is_path(rule: &str, path: &str) -> bool {
     rule == path || rule.strip_suffix('*').is_some_and(|start| path.starts_with(start))
 }
@@ -352,7 +354,7 @@ mod tests {
         Policy::parse(format!("kind: Policy\napiVersion: audit.k8s.io/v1\n{rules}").as_bytes()).unwrap()
     }
 
-    fn depth(policy: &Policy, user: &User, method: &str, uri: &str) -> Depth {
+    fn config(policy: &Policy, user: &User, method: &str, uri: &str) -> RequestAuditConfig {
         let (path, query) = uri.split_once('?').map_or((uri, None), |(p, q)| (p, Some(q)));
         let route = route(&method.parse().unwrap(), path, query).unwrap();
         let lower = method.to_ascii_lowercase();
@@ -360,10 +362,10 @@ mod tests {
             Route::Resource(info) => info.verb.as_str(),
             Route::NonResource(_) => &lower,
         };
-        policy.depth(&Asked { user: Some(user), route: &route, verb })
+        policy.config(&PolicyAttributes { user: Some(user), route: &route, verb })
     }
 
-    /// A rule, who asks for what, and whether the rule is meant.
+    /// A rule, a request, and whether the rule matches.
     #[test]
     fn a_rule_matches_what_upstreams_does() {
         let (pods, status) = ("/api/v1/namespaces/n/pods/x", "/api/v1/namespaces/n/pods/x/status");
@@ -413,7 +415,7 @@ mod tests {
         let jane = User { name: "jane".into(), groups, ..User::default() };
         for (rule, method, uri, expected) in rows {
             let policy = policy(&format!("rules: [{rule}]\n"));
-            let level = depth(&policy, &jane, method, uri).level;
+            let level = config(&policy, &jane, method, uri).level;
             assert_eq!(level == Level::Request, expected, "{rule} {method} {uri}");
         }
     }
@@ -427,11 +429,11 @@ mod tests {
              - {level: Metadata}\n",
         );
         let user = |name: &str| User { name: name.into(), ..User::default() };
-        assert_eq!(depth(&policy, &user("jane"), "GET", "/api/v1/pods/x").level, Level::None);
-        let get = depth(&policy, &user("joe"), "GET", "/api/v1/nodes/x");
+        assert_eq!(config(&policy, &user("jane"), "GET", "/api/v1/pods/x").level, Level::None);
+        let get = config(&policy, &user("joe"), "GET", "/api/v1/nodes/x");
         assert_eq!((get.level, get.omit_managed_fields), (Level::RequestResponse, false));
         assert!(get.omit_stages.has(Stage::RequestReceived) && get.omit_stages.has(Stage::Panic));
-        let create = depth(&policy, &user("joe"), "POST", "/api/v1/nodes");
+        let create = config(&policy, &user("joe"), "POST", "/api/v1/nodes");
         assert_eq!((create.level, create.omit_managed_fields), (Level::Metadata, true));
         assert!(!create.omit_stages.has(Stage::Panic));
     }

@@ -1,4 +1,4 @@
-//! A request from its first event to its last.
+//! The events of a request from the first to the last.
 
 use super::*;
 use hyper::Method;
@@ -14,7 +14,7 @@ fn audit(dir: &std::path::Path, rules: &str) -> Audit {
     Audit::start(&options, &prometheus::Registry::new()).unwrap()
 }
 
-/// The events in the log, once there are so many.
+/// The events in the log, as soon as there are `count`.
 async fn events(dir: &std::path::Path, count: usize) -> Vec<Value> {
     let read = || std::fs::read_to_string(dir.join("audit.log")).unwrap_or_default();
     let wait = async {
@@ -36,7 +36,7 @@ fn begin(audit: &Audit, method: &str, uri: &str, headers: &HeaderMap) -> Recorde
         Route::Resource(info) => info.verb.as_str(),
         Route::NonResource(_) => "get",
     };
-    audit.begin(&Came {
+    audit.begin(&ReceivedRequest {
         user: Some(&jane),
         route: &route,
         verb,
@@ -154,7 +154,7 @@ async fn a_list_in_chunks_is_recorded_whole() {
 
 #[tokio::test]
 async fn a_request_that_is_given_up_ends_once() {
-    // What it is, the stages that are written before it is given up, all of them.
+    // Kind of request, stages written before it is dropped, all stages.
     let rows: [(&str, &[Stage], &[&str]); 4] = [
         ("/api/v1/pods", &[], &["ResponseComplete"]),
         ("/api/v1/pods", &[Stage::ResponseComplete], &["ResponseComplete"]),
@@ -168,7 +168,7 @@ async fn a_request_that_is_given_up_ends_once() {
         for stage in before {
             recorder.0.as_ref().unwrap().write(*stage).await.unwrap();
         }
-        // Whoever is dropped last ends it.
+        // The last clone that is dropped ends it.
         drop(recorder.clone());
         drop(recorder);
         audit.drain().await;

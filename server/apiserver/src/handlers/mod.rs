@@ -1,7 +1,7 @@
-//! The verbs, written once for all resources.
+//! The verbs, implemented once for all resources.
 //!
-//! A mutating request goes decode -> (patch) -> default -> prepare -> validate -> transaction -> encode; the
-//! rows of [`plinth_registry`] and [`plinth_kinds`] say what differs.
+//! A mutating request is processed in the order decode -> (patch) -> default -> prepare -> validate ->
+//! transaction -> encode; [`plinth_registry`] and [`plinth_kinds`] provide what is specific to a resource.
 
 mod access_reviews;
 mod binding;
@@ -13,10 +13,10 @@ mod delete_options;
 mod eviction;
 mod get;
 pub mod list;
-mod other_part;
 mod patch;
 mod scale;
 mod tokens;
+mod unwritten_fields;
 mod update;
 mod virtual_resources;
 mod watch;
@@ -41,14 +41,14 @@ use plinth_http::request_body::RequestBody;
 /// Answers a request for a resource.
 ///
 /// # Errors
-/// Whatever goes wrong on the way, for [`crate::pipeline`] to encode.
+/// Any error of the request, to be encoded by [`crate::pipeline`].
 pub async fn dispatch(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
     let warnings = cx.warnings.clone();
-    let told = |mut error: ApiError| {
+    let with_warnings = |mut error: ApiError| {
         error.warnings = warnings.take();
         error
     };
-    let mut response = answer(cx, body).await.map_err(told)?;
+    let mut response = answer(cx, body).await.map_err(with_warnings)?;
     write::add_warnings(&mut response, &warnings.take());
     Ok(response)
 }
@@ -77,7 +77,7 @@ async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, A
         _ => true,
     };
     if !fits || !cx.resource.row.has_verb(cx.info.verb.as_str()) {
-        // What is only created has no place for a named object.
+        // A create-only resource has no route for named objects.
         let is_only_created = cx.resource.row.verbs.iter().all(|verb| verb == "create");
         return Err(match named && is_only_created {
             true => ApiError::no_such_resource(),
@@ -94,8 +94,8 @@ async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, A
             _ => Err(ApiError::method_not_allowed()),
         };
     }
-    // Each verb's own state is put on the heap once: here it would make the state of every request as large as the
-    // largest, and that is moved several times on its way into the connection's task.
+    // Each verb's future is boxed once: otherwise the state of every request would be as large as the largest
+    // one, and it is moved several times on its way into the connection's task.
     match cx.info.verb {
         Verb::Get => {
             let gzip = cx.accepts_gzip();
@@ -113,9 +113,9 @@ async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, A
     }
 }
 
-/// Whether the method has a route: HEAD is authorized as GET and served for custom resources and proxies alone, and what the path
-/// says to be a watch is one for GET alone (k8s.io/apiserver `pkg/endpoints/installer.go`; apiextensions-apiserver
-/// `pkg/apiserver/customresource_handler.go`).
+/// Whether the method has a route: HEAD is authorized as GET and served for custom resources and proxies
+/// only, and a watch requested by path must be a GET (k8s.io/apiserver `pkg/endpoints/installer.go`;
+/// apiextensions-apiserver `pkg/apiserver/customresource_handler.go`).
 fn is_routed(cx: &Context) -> bool {
     let serves_head = cx.resource.is_custom() || cx.info.subresource == "proxy";
     match cx.method {
@@ -125,8 +125,8 @@ fn is_routed(cx: &Context) -> bool {
     }
 }
 
-/// A subresource whose body is the object itself is a face of the object; the others have handlers of
-/// their own.
+/// Subresources with the object's own kind are served by the verb handlers; others have their own
+/// handlers.
 async fn subresource(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
     let Some(row) = cx.resource.row.subresource(&cx.info.subresource) else {
         return Err(if cx.resource.is_custom() { cx.not_found() } else { ApiError::no_such_resource() });
@@ -137,8 +137,8 @@ async fn subresource(cx: Box<Context>, body: RequestBody) -> Result<Response<Bod
     if connect::SUBRESOURCES.contains(&cx.info.subresource.as_str()) {
         return Box::pin(connect::connect(cx, body)).await;
     }
-    // By name, not by kind: a custom resource has `status` and `scale` alone, but its own kind, which is that of its
-    // `status`, may be called TokenRequest.
+    // By name, not by kind: a custom resource has `status` and `scale` only, but its own kind, which is that
+    // of its `status`, may be called TokenRequest.
     match cx.info.subresource.as_str() {
         "scale" => return Box::pin(scale::scale(cx, body)).await,
         "binding" => return Box::pin(binding::bind(cx, body)).await,
@@ -157,42 +157,42 @@ async fn subresource(cx: Box<Context>, body: RequestBody) -> Result<Response<Bod
     }
 }
 
-/// 501: part of the API that this version lacks, said plainly.
+/// 501: a part of the API that this version does not implement.
 fn not_served(what: &str) -> ApiError {
     let message = format!("{what:?} is not served by this version of plinth");
     ApiError::new(501, plinth_api::api_error::Reason::Unknown, message)
 }
 
-/// A name that no object can have is refused before anything is looked up.
+/// Refuses names that no object can have.
 fn check_name(name: &str) -> Result<(), ApiError> {
     match plinth_codec::names::path_segment_errors(name).first() {
-        // A slash can only come from an escape, which upstream routes nowhere.
+        // A slash can only come from an escape, which upstream does not route.
         Some(_) if name.contains('/') => Err(ApiError::no_such_resource()),
         Some(why) => Err(ApiError::bad_request(format!("Name parameter invalid: {name:?}: {why}"))),
         None => Ok(()),
     }
 }
 
-/// The path must fit the resource's scope: a namespaced object has a namespace, a cluster-scoped one has none.
+/// Checks that the path matches the resource's scope.
 fn check_scope(cx: &Context) -> Result<(), ApiError> {
     match fits_scope(&cx.resource.row, &cx.info) {
         true => Ok(()),
-        // Upstream routes a namespaced collection without a namespace, but only to read it.
+        // Upstream routes a namespaced collection without a namespace for reading only.
         false if cx.resource.row.namespaced && cx.info.name.is_empty() => Err(ApiError::method_not_allowed()),
         false => Err(ApiError::no_such_resource()),
     }
 }
 
-/// Whether the path of a request has a namespace where the resource has one.
+/// Whether the path of a request matches the scope of the resource.
 pub(crate) fn fits_scope(row: &Resource, info: &RequestInfo) -> bool {
     match row.namespaced {
         true => !info.namespace.is_empty() || (info.name.is_empty() && !info.verb.mutates()),
-        // Nothing of the cluster is served below a namespace, least of all another namespace.
+        // Cluster-scoped resources are not served below a namespace.
         false => !info.is_below_namespace,
     }
 }
 
-/// Answers with a Status that is not an error of the request path.
+/// Responds with a Status that is not an error.
 fn respond_status(
     representation: &Representation,
     code: StatusCode,

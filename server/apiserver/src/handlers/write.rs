@@ -10,7 +10,7 @@ use plinth_codec::Value;
 use plinth_engine::{Condition, Revision, Transaction};
 use tokio::sync::OnceCell;
 
-use super::other_part::{keep_other_part, put_back};
+use super::unwritten_fields::{keep_unwritten, restore_sent};
 use super::{key_namespace, respond, Context, Warnings};
 use crate::allocation;
 use crate::authz::authorized::{self, CreateGrant};
@@ -18,7 +18,7 @@ use crate::authz::rbac::{self, escalation};
 use crate::authz::Authorized;
 use crate::context::Server;
 use crate::context::{AdmissionRequest, Operation};
-use crate::heavy::BRIEF;
+use crate::large_requests::INLINE_COST;
 use crate::ownership;
 use crate::permissions::{self, Write};
 use crate::representation::{Item, Representation};
@@ -190,7 +190,7 @@ async fn create_once(
         return match cx.server.store.newest(key).await? {
             Some(_) => Err(exists()),
             None => {
-                let value = cx.present_value(value).await?;
+                let value = cx.convert_value(value).await?;
                 Ok(Created::Written(Written { value, revision: None }))
             }
         };
@@ -199,7 +199,7 @@ async fn create_once(
     let transaction = put(cx, absent, key.clone(), value.clone())?;
     match cx.server.store.commit(effects.add_to(reserved.add_to(transaction))).await? {
         Some(committed) => {
-            let value = cx.present_value(value).await?;
+            let value = cx.convert_value(value).await?;
             Ok(Created::Written(Written { value, revision: Some(committed.revision) }))
         }
         None if can_race && cx.server.store.newest(key).await?.is_none() => Ok(Created::Raced),
@@ -255,7 +255,7 @@ async fn refuse_escalation(cx: &Context, new: &Value, old: Option<&Value>) -> Re
         return Ok(());
     }
     let (plural, namespace, name) = (cx.resource.plural(), key_namespace(cx), cx.info.name.as_str());
-    let written = escalation::Written { user: &cx.user, plural, namespace, name, new, old };
+    let written = escalation::RoleWrite { user: &cx.user, plural, namespace, name, new, old };
     escalation::check(&cx.server.authorizer, written).await
 }
 
@@ -263,10 +263,10 @@ async fn refuse_escalation(cx: &Context, new: &Value, old: Option<&Value>) -> Re
 async fn custom_errors(cx: &Context, new: &Value, old: Option<&Value>) -> Result<Vec<Cause>, ApiError> {
     let Some(custom) = &cx.resource.custom else { return Ok(Vec::new()) };
     let ask = |brief| validate::errors(&cx.resource, custom, new, old, &cx.info.subresource, brief);
-    match ask(Some(BRIEF))? {
+    match ask(Some(INLINE_COST))? {
         Some(errors) => Ok(errors),
         None => {
-            let errors = Box::pin(cx.heavy.beside(&cx.server.heavy, || ask(None))).await?;
+            let errors = Box::pin(cx.slot.run_long(&cx.server.large_requests, || ask(None))).await?;
             Ok(errors.unwrap_or_default())
         }
     }
@@ -351,21 +351,21 @@ pub(super) async fn update_object(cx: &Context, update: Update<'_>) -> Result<Up
 async fn update_once(cx: &Context, update: &Update<'_>, live: Fetched) -> Result<Option<Written>, ApiError> {
     let strategy = cx.resource.strategy;
     let face = strategy.face(&cx.info.subresource);
-    let old = object::to_tree(&cx.resource, &cx.present(live.clone()).await?)?;
+    let old = object::to_tree(&cx.resource, &cx.convert_record(live.clone()).await?)?;
     let mut new = (update.transform)(Some(&old))?;
     check_preconditions(cx, update, &new, &old)?;
     object_meta::match_namespace(&cx.resource, &cx.info, &mut new)?;
     metadata::prepare_update(&mut new, &old)?;
     dedup_owners(cx, &mut new, "");
     strategy.default(&mut new);
-    let sent = keep_other_part(cx, &mut new, &old);
+    let sent = keep_unwritten(cx, &mut new, &old);
     if update.ownership == Ownership::Track {
         ownership::track(cx, Some(&old), &mut new, &metadata::now());
     }
     // Upstream's mutating plugins see the object as it was sent: its strategies reset the other part afterwards (`BeforeUpdate` in
     // k8s.io/apiserver `pkg/registry/rest/update.go`).
     let was_reset = !sent.is_empty();
-    put_back(&mut new, sent);
+    restore_sent(&mut new, sent);
     let call = AdmissionRequest::new(cx, Operation::Update, Some(&old));
     let may_have_changed = cx.server.admission.mutate(&call, &mut new).await?;
     if may_have_changed {
@@ -373,7 +373,7 @@ async fn update_once(cx: &Context, update: &Update<'_>, live: Fetched) -> Result
         strategy.default(&mut new);
     }
     if may_have_changed || was_reset {
-        keep_other_part(cx, &mut new, &old);
+        keep_unwritten(cx, &mut new, &old);
     }
     refuse_escalation(cx, &new, Some(&old)).await?;
     match face {
@@ -418,7 +418,7 @@ async fn update_once(cx: &Context, update: &Update<'_>, live: Fetched) -> Result
     let revision = live.mod_revision;
     let unchanged_value = value == live.value && !cx.server.store.is_stale(&live);
     if cx.query.is_dry_run() || (unchanged_value && !finished) {
-        let value = cx.present_value(value).await?;
+        let value = cx.convert_value(value).await?;
         return Ok(Some(Written { value, revision: Some(revision) }));
     }
     let transaction = Transaction::new().require(unchanged(&live));
@@ -429,7 +429,7 @@ async fn update_once(cx: &Context, update: &Update<'_>, live: Fetched) -> Result
     };
     let transaction = effects.add_to(reserved.add_to(transaction.having_read(live.into_record())));
     let Some(committed) = cx.server.store.commit(transaction).await? else { return Ok(None) };
-    let value = cx.present_value(value).await?;
+    let value = cx.convert_value(value).await?;
     // What has gone is answered as it was last, at the revision that it had.
     let revision = if finished { revision } else { committed.revision };
     Ok(Some(Written { value, revision: Some(revision) }))
@@ -577,7 +577,7 @@ pub async fn update(
 ///
 /// # Errors
 /// 404, what `change` refuses with, 409 when others never stop changing the object.
-pub(super) async fn amend(
+pub(super) async fn update_unchecked(
     cx: &Context,
     dry_run: bool,
     change: &(dyn Fn(&mut Value) -> Result<(), ApiError> + Send + Sync),

@@ -1,13 +1,13 @@
-//! Lists, written item by item in every encoding, so that their memory does not grow with their length.
+//! Lists, encoded item by item, so that memory does not grow with their length.
 //!
 //! | form | how |
 //! |---|---|
 //! | JSON, Tables in JSON | spliced or projected from the stored bytes |
-//! | indented JSON | the same bytes, indented as they pass |
-//! | YAML | one item's tree at a time; keys stand in goyaml's order, so the items come after `apiVersion` |
-//! | protobuf, CBOR | encoded from the stored JSON; what stands in front states the length or number of what comes behind |
+//! | indented JSON | the same bytes through an indenter |
+//! | YAML | one item's tree at a time; keys are in goyaml's order, so the items follow `apiVersion` |
+//! | protobuf, CBOR | encoded from the stored JSON; a prefix states the length or number of the items |
 //!
-//! For the last row the caller walks over the collection twice: see [`Ahead`].
+//! The last row needs two scans of the collection: see [`FirstPass`].
 
 use std::ops::Deref;
 
@@ -22,17 +22,18 @@ use super::{json, table, tree, Item, ListMeta, Representation};
 use plinth_api::api_error::ApiError;
 use plinth_storage::lengths::Lengths;
 
-/// Writes one list: [`start`](ListWriter::start), [`item`](ListWriter::item) for each, [`end`](ListWriter::end), all into
-/// a buffer that the caller empties as it likes. It holds the representation by reference or by reference count.
+/// Writes one list: [`start`](ListWriter::start), [`item`](ListWriter::item) for each,
+/// [`end`](ListWriter::end), all into a buffer that the caller may flush at any time. `R` is a reference or a
+/// reference count.
 pub struct ListWriter<R> {
     representation: R,
     form: Form,
-    /// Whether no item was written yet.
+    /// Whether no item has been written yet.
     first: bool,
-    /// Rows of a Table that wait for all others because they are not sorted by key, with what they are sorted by. Few
+    /// Rows of a Table that are not sorted by key, with their sort keys; they are written at the end. Few
     /// kinds have such rows, and few objects.
     waiting: Vec<((i64, String), Vec<u8>)>,
-    /// Holds the JSON of one item on the way to another encoding.
+    /// JSON of an item that is being transcoded.
     json: Vec<u8>,
 }
 
@@ -46,12 +47,12 @@ enum Form {
     Cbor(Option<(&'static Schema, TypeId)>),
 }
 
-/// What the bytes in front of a list say of all of its items.
+/// What the prefix of a list states about its items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// How many there are.
+    /// Number of items.
     pub items: u64,
-    /// What they take, encoded.
+    /// Their encoded length.
     pub bytes: usize,
 }
 
@@ -82,18 +83,18 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
         Ok(ListWriter { representation, form, first: true, waiting, json })
     }
 
-    /// Whether [`start`](ListWriter::start) needs the totals, and the metadata with them.
-    pub fn looks_ahead(&self) -> bool {
+    /// Whether [`start`](ListWriter::start) needs totals and metadata.
+    pub fn needs_totals(&self) -> bool {
         matches!(self.form, Form::Protobuf(..) | Form::Cbor(_))
     }
 
-    /// Whether the bytes of the items are among those totals; if not, their number is all.
+    /// Whether the prefix states the items' length; otherwise only their number.
     pub fn states_bytes(&self) -> bool {
         matches!(self.form, Form::Protobuf(..))
     }
 
-    /// Appends what stands before the items. Metadata that is known goes here, so that the list reads as upstream's;
-    /// other metadata goes to the end.
+    /// Appends the prefix of the list. Metadata that is known goes here, as upstream writes it;
+    /// otherwise it goes to the end.
     ///
     /// # Errors
     /// 500 when the encoding fails.
@@ -175,7 +176,7 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
         Ok(())
     }
 
-    /// Appends the rows that waited, sorted.
+    /// Appends the deferred rows, sorted.
     fn waiting_rows(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
         let mut rows = std::mem::take(&mut self.waiting);
         rows.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -202,7 +203,7 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
         Ok(())
     }
 
-    /// Appends what stands after the items; `late` is the metadata when it was not known at the start.
+    /// Appends what follows the items; `late` means that the metadata was not written at the start.
     ///
     /// # Errors
     /// 500 when the encoding fails.
@@ -243,7 +244,7 @@ fn json_start(r: &Representation, meta: Option<&ListMeta>, out: &mut Vec<u8>) {
     }
 }
 
-/// One item in JSON, of the version asked for; a comma before it unless it is the first.
+/// One item in JSON, in the requested version; preceded by a comma unless it is the first.
 fn json_item(r: &Representation, item: &Item<'_>, first: bool, out: &mut Vec<u8>) -> Result<(), ApiError> {
     if !first {
         out.push(b',');
@@ -284,7 +285,7 @@ fn yaml_start(r: &Representation, meta: Option<&ListMeta>, out: &mut Vec<u8>) ->
     Ok(())
 }
 
-/// The keys that goyaml sorts after the items; those of a Table come before its rows, if they are known by then.
+/// The keys that goyaml sorts after the items; those of a Table precede its rows if they are known by then.
 fn yaml_end(r: &Representation, meta: &ListMeta, late: bool, out: &mut Vec<u8>) {
     let mut tail = Map::new();
     match r.accepted.transform {
@@ -302,41 +303,41 @@ fn cbor_frame(r: &Representation, meta: &ListMeta, totals: Totals) -> Result<cbo
     Ok(cbor::ListFrame::new(&list_kind(r), &metadata, totals.items))
 }
 
-/// The kind that a list says it is.
+/// The kind of the list itself.
 fn list_kind(r: &Representation) -> GVK {
     let (kind, api_version) = tree::list_type_meta(r);
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     GVK::new(group, version, kind)
 }
 
-/// Bytes of encoded items that a first walk keeps. Shorter lists are encoded once; of longer ones what comes after
-/// these is encoded again by the second walk.
-const KEPT: usize = 4 << 20;
-/// Bytes of one piece of them.
-const PIECE: usize = 64 << 10;
+/// Bytes of encoded items that a first pass keeps. Shorter lists are encoded once; longer ones are encoded
+/// again beyond this by the second pass.
+const MAX_KEPT: usize = 4 << 20;
+/// Bytes of one of their buffers.
+const PIECE_BYTES: usize = 64 << 10;
 
-/// The first walk over a collection whose list states in front what comes behind. It encodes the items to learn their
-/// lengths, keeps the bytes as long as they are few, and of the others those lengths that nobody knows yet.
-pub struct Ahead<'l> {
+/// The first pass over a collection whose list states its length in advance. It encodes the items to measure
+/// them, keeps the first bytes, and caches the lengths of the other items.
+pub struct FirstPass<'l> {
     lengths: &'l Lengths,
     totals: Totals,
-    /// The first items, encoded, in pieces.
+    /// The first items, encoded, in buffers.
     pieces: Vec<Bytes>,
     open: Vec<u8>,
     kept: Totals,
-    /// Key of the last item that is kept.
+    /// Key of the last kept item.
     kept_until: Vec<u8>,
     full: bool,
 }
 
-impl<'l> Ahead<'l> {
-    /// A walk that begins.
-    pub fn new(lengths: &'l Lengths) -> Ahead<'l> {
+impl<'l> FirstPass<'l> {
+    /// An empty pass.
+    pub fn new(lengths: &'l Lengths) -> FirstPass<'l> {
         let (totals, pieces, open, kept, kept_until) = Default::default();
-        Ahead { lengths, totals, pieces, open, kept, kept_until, full: false }
+        FirstPass { lengths, totals, pieces, open, kept, kept_until, full: false }
     }
 
-    /// Takes the next item.
+    /// Measures the next item.
     ///
     /// # Errors
     /// As [`ListWriter::item`].
@@ -348,7 +349,7 @@ impl<'l> Ahead<'l> {
     ) -> Result<(), ApiError> {
         self.totals.items += 1;
         if self.full && matches!(list.form, Form::Cbor(_)) {
-            // The number is all that its front says.
+            // CBOR states the number only.
             return Ok(());
         }
         let owner = self.lengths.owner(key, item.revision, list.representation.key());
@@ -368,9 +369,9 @@ impl<'l> Ahead<'l> {
             return Ok(());
         }
         self.kept = self.totals;
-        if self.open.len() >= PIECE {
-            self.pieces.push(Bytes::from(std::mem::replace(&mut self.open, Vec::with_capacity(PIECE))));
-            if self.kept.bytes >= KEPT {
+        if self.open.len() >= PIECE_BYTES {
+            self.pieces.push(Bytes::from(std::mem::replace(&mut self.open, Vec::with_capacity(PIECE_BYTES))));
+            if self.kept.bytes >= MAX_KEPT {
                 self.full = true;
                 self.kept_until = key.to_vec();
                 self.open = Vec::new();
@@ -379,13 +380,13 @@ impl<'l> Ahead<'l> {
         Ok(())
     }
 
-    /// What all items come to.
+    /// Totals of all items.
     pub fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// The items that were kept, and where the second walk goes on: the key of the last of them and the totals of the
-    /// rest; none when that was all.
+    /// The kept items, and where the second pass continues: the key of the last kept item and the totals of
+    /// the rest; `None` when all items were kept.
     pub fn kept(mut self) -> (Vec<Bytes>, Option<(Vec<u8>, Totals)>) {
         if !self.full {
             self.pieces.push(Bytes::from(self.open));

@@ -7,7 +7,7 @@ use plinth_storage::stored::{Header, BODY_START};
 
 const AUDIENCE: &str = "https://issuer.example";
 
-/// A store with a service account, a pod, a Secret and a node, and the issuer over it.
+/// A store with a service account, a pod, a Secret and a node, and an issuer of tokens.
 struct World {
     accounts: Arc<ServiceAccounts>,
     store: Store,
@@ -42,7 +42,7 @@ impl World {
         world
     }
 
-    /// Stores an object; `more` are further members of its metadata, `rest` of the object.
+    /// Stores an object; `more` are additional fields of its metadata, `rest` of the object.
     async fn put(&self, kind: Kind, name: &str, uid: &str, more: &str, rest: &str) {
         let metadata = format!(r#"{{"name":"{name}","uid":"{uid}"{more}}}"#);
         let body = format!(r#"{{"metadata":{metadata}{rest}}}"#);
@@ -85,7 +85,7 @@ impl World {
         self.accounts.authenticate(token, &[AUDIENCE.to_owned()]).await
     }
 
-    /// A token with claims that the issuer would not write.
+    /// A token with claims that the issuer would not issue.
     fn sign(&self, claims: &BoundClaims) -> String {
         jwt::sign(&SigningKey::read(&self.accounts.settings.signing_key_file).unwrap(), claims).unwrap()
     }
@@ -135,9 +135,9 @@ async fn tokens_die_with_what_they_are_bound_to() {
     for (bind, kind, name) in rows {
         let world = World::new(|_| {}).await;
         let token = world.issue(bind);
-        // Nothing is followed here, so each look is at the store.
+        // No watch is running here, so the cache is cleared before each check.
         let ask = || async {
-            world.accounts.bindings.forget_all();
+            world.accounts.bindings.clear();
             world.ask(&token).await
         };
         let long_ago = r#","deletionTimestamp":"2020-01-01T00:00:00Z""#;
@@ -167,10 +167,10 @@ async fn a_change_is_seen_without_reading_again() {
     let world = World::new(|_| {}).await;
     let token = world.issue(pod);
     let follower = world.accounts.clone();
-    let following = tokio::spawn(async move { follower.follow().await });
+    let following = tokio::spawn(async move { follower.watch_bound_objects().await });
     assert!(world.ask(&token).await.unwrap().is_some());
     world.delete(Kind::Pod, "pod").await;
-    // Bounded by the test's own patience; as a rule the first look already finds it.
+    // Bounded; usually the first check already observes it.
     for _ in 0..1000 {
         if world.ask(&token).await.is_err() {
             following.abort();
@@ -215,7 +215,7 @@ async fn claims_by_table() {
         ("not a token", "abc".to_owned(), Ok(false)),
     ];
     for (what, token, outcome) in rows {
-        // Twice: a remembered token is checked like a new one.
+        // Twice: a cached token is checked like a new one.
         for _ in 0..2 {
             assert_eq!(world.ask(&token).await.map(|a| a.is_some()), outcome, "{what}");
         }
@@ -235,8 +235,8 @@ async fn tokens_of_secrets_by_table() {
     let going = r#","deletionTimestamp":"2099-01-01T00:00:00Z""#;
     let rows = [
         ("", data(&token), Ok(true)),
-        ("", String::new(), Err(TokenError::NotTheSecrets)),
-        ("", data("other"), Err(TokenError::NotTheSecrets)),
+        ("", String::new(), Err(TokenError::SecretMismatch)),
+        ("", data("other"), Err(TokenError::SecretMismatch)),
         (
             marked.as_str(),
             data(&token),
@@ -246,12 +246,12 @@ async fn tokens_of_secrets_by_table() {
     ];
     for (metadata, data, outcome) in rows {
         world.put(Kind::Secret, "secret", "any", metadata, &data).await;
-        world.accounts.bindings.forget_all();
+        world.accounts.bindings.clear();
         assert_eq!(world.ask(&token).await.map(|a| a.is_some()), outcome, "{metadata} {data}");
     }
     world.put(Kind::Secret, "secret", "any", "", &data(&token)).await;
     world.put(Kind::ServiceAccount, "sa", "uid-sa", going, "").await;
-    world.accounts.bindings.forget_all();
+    world.accounts.bindings.clear();
     assert_eq!(world.ask(&token).await.unwrap_err(), TokenError::AccountDeleted("ns/sa".into()));
     let relaxed = World::new(|settings| settings.lookup = false).await;
     let token = relaxed.accounts.issue_legacy("ns", &account, "not there").unwrap();
@@ -280,7 +280,7 @@ fn legacy_claims_must_be_complete() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lives_by_table() {
     let world = World::new(|_| {}).await;
-    // bound to a pod, audience, asked for, lives, warns
+    // bound to a pod, audience, requested lifetime, lifetime, warns
     let rows = [
         (true, AUDIENCE, 3607, EXTENDED, true),
         (true, AUDIENCE, 3600, 3600, false),
@@ -306,8 +306,8 @@ async fn lives_by_table() {
     }
 }
 
-/// What a request with a known token costs, and one with a new token. Run with
-/// `cargo test --release -p plinth-server --lib cost_of -- --ignored --nocapture`.
+/// The cost of a request with a cached token, and with a new one. Run with `cargo test --release -p
+/// plinth-server --lib cost_of -- --ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures, does not check"]
 async fn cost_of_a_token() {

@@ -1,15 +1,15 @@
-//! What each node needs: its pods, what they name, and what hangs on that.
+//! Index of the objects that each node needs: its pods, what they reference, and the volumes of their claims.
 //!
-//! Upstream keeps a general graph and walks it from the object to the node
-//! (kubernetes `plugin/pkg/auth/authorizer/node/graph.go`). Here a question goes the other way, from the node over its
-//! pods: a node has some hundred pods at most, while an object may be named by every pod of a cluster.
+//! Upstream keeps a general graph and walks it from the object to the node (kubernetes
+//! `plugin/pkg/auth/authorizer/node/graph.go`). Here the search starts at the node and visits its pods: a
+//! node has some hundred pods at most, while an object may be referenced by every pod of a cluster.
 
 use std::collections::{HashMap, HashSet};
 
 use plinth_codec::Value;
 use smol_str::SmolStr;
 
-use super::references::{self, Named};
+use super::references::{self, ReferenceKind};
 use plinth_api::api_error::ApiError;
 use plinth_registry::key;
 use plinth_storage::follow::{Change, Collection};
@@ -17,11 +17,11 @@ use plinth_storage::follow::{Change, Collection};
 /// Namespace and name.
 pub type Key = (SmolStr, SmolStr);
 
-/// What a node may want to get at.
+/// An object that a node requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// What a pod can name.
-    Named(Named),
+pub enum NodeObject {
+    /// An object that pods reference.
+    Referenced(ReferenceKind),
     /// A pod.
     Pod,
     /// A PersistentVolume.
@@ -37,15 +37,15 @@ pub enum Wanted {
 #[derive(Debug)]
 struct Pod {
     node: SmolStr,
-    /// Sorted.
-    names: Vec<(Named, SmolStr)>,
+    /// References of the pod, sorted.
+    names: Vec<(ReferenceKind, SmolStr)>,
 }
 
-/// Objects that say themselves which node they are for.
+/// Node names of objects that specify the node they are for.
 #[derive(Debug, Default)]
-struct Labelled(HashMap<Key, SmolStr>);
+struct NodeNames(HashMap<Key, SmolStr>);
 
-impl Labelled {
+impl NodeNames {
     fn set(&mut self, key: Key, node: Option<&str>) {
         match node.filter(|node| !node.is_empty()) {
             Some(node) => self.0.insert(key, node.into()),
@@ -53,30 +53,30 @@ impl Labelled {
         };
     }
 
-    fn is_for(&self, namespace: &str, name: &str, node: &str) -> bool {
+    fn matches(&self, namespace: &str, name: &str, node: &str) -> bool {
         self.0.get(&(namespace.into(), name.into())).is_some_and(|n| n == node)
     }
 }
 
-/// Pods that are bound to nodes, and what they need.
+/// Pods that are bound to nodes, and what they reference.
 #[derive(Debug, Default)]
 pub struct Graph {
     /// The pods of each node.
     nodes: HashMap<SmolStr, HashSet<Key>>,
     pods: HashMap<Key, Pod>,
-    /// The claim that a PersistentVolume is bound to, and the Secrets that it names.
+    /// By PersistentVolume: the claim that it is bound to, and the Secrets that it references.
     volumes: HashMap<SmolStr, (Key, Vec<Key>)>,
-    /// The volumes that are bound to a claim.
+    /// By claim: the volumes that are bound to it.
     claims: HashMap<Key, Vec<SmolStr>>,
-    attachments: Labelled,
-    slices: Labelled,
-    certificate_requests: Labelled,
+    attachments: NodeNames,
+    slices: NodeNames,
+    certificate_requests: NodeNames,
 }
 
-/// What changes of a resource mean.
+/// Applies a changed or deleted object.
 type Apply = fn(&mut Graph, Key, Option<&Value>);
 
-/// Group, plural and whether namespaced.
+/// Group, plural, whether namespaced, and how changes are applied.
 const RESOURCES: [(&str, &str, bool, Apply); 5] = [
     ("", "pods", true, Graph::set_pod),
     ("", "persistentvolumes", false, Graph::set_volume),
@@ -92,7 +92,7 @@ const RESOURCES: [(&str, &str, bool, Apply); 5] = [
 ];
 
 impl Collection for Graph {
-    // An object only adds to what a node may read.
+    // Objects only add to what a node may read, so unreadable ones can be ignored.
     const PASSES_OVER: bool = true;
 
     fn empty(&self) -> Graph {
@@ -150,24 +150,26 @@ impl Graph {
         self.volumes.insert(name, (claim, references::of_volume(volume)));
     }
 
-    /// Whether a node needs an object. Costs a look at each pod of the node.
-    pub fn needs(&self, node: &str, wanted: Wanted, namespace: &str, name: &str) -> bool {
-        match wanted {
-            Wanted::Pod => {
+    /// Whether a node needs an object. Visits each pod of the node.
+    pub fn needs(&self, node: &str, object: NodeObject, namespace: &str, name: &str) -> bool {
+        match object {
+            NodeObject::Pod => {
                 let pod = self.pods.get(&(namespace.into(), name.into()));
                 pod.is_some_and(|pod| pod.node == node)
             }
-            Wanted::Attachment => self.attachments.is_for(namespace, name, node),
-            Wanted::Slice => self.slices.is_for(namespace, name, node),
-            Wanted::CertificateRequest => self.certificate_requests.is_for(namespace, name, node),
-            Wanted::Named(named) => {
-                self.names_directly(node, named, namespace, name)
-                    || (named == Named::Secret
+            NodeObject::Attachment => self.attachments.matches(namespace, name, node),
+            NodeObject::Slice => self.slices.matches(namespace, name, node),
+            NodeObject::CertificateRequest => self.certificate_requests.matches(namespace, name, node),
+            NodeObject::Referenced(named) => {
+                self.references_directly(node, named, namespace, name)
+                    || (named == ReferenceKind::Secret
                         && self
                             .volumes_of(node)
                             .any(|(_, secrets)| secrets.iter().any(|(n, s)| n == namespace && s == name)))
             }
-            Wanted::Volume => namespace.is_empty() && self.volumes_of(node).any(|(volume, _)| volume == name),
+            NodeObject::Volume => {
+                namespace.is_empty() && self.volumes_of(node).any(|(volume, _)| volume == name)
+            }
         }
     }
 
@@ -176,17 +178,17 @@ impl Graph {
         keys.filter_map(|key| Some((key, self.pods.get(key)?)))
     }
 
-    fn names_directly(&self, node: &str, named: Named, namespace: &str, name: &str) -> bool {
+    fn references_directly(&self, node: &str, named: ReferenceKind, namespace: &str, name: &str) -> bool {
         let here = self.pods_of(node).filter(|((pod_namespace, _), _)| pod_namespace == namespace);
         here.into_iter().any(|(_, pod)| {
             pod.names.binary_search_by(|(w, n)| w.cmp(&named).then_with(|| n.as_str().cmp(name))).is_ok()
         })
     }
 
-    /// The volumes that are bound to the claims of a node's pods, with the Secrets that they name.
+    /// The volumes that are bound to claims of a node's pods, with the Secrets that they reference.
     fn volumes_of(&self, node: &str) -> impl Iterator<Item = (&SmolStr, &Vec<Key>)> {
         let claims = self.pods_of(node).flat_map(|((namespace, _), pod)| {
-            let claims = pod.names.iter().filter(|(named, _)| *named == Named::Claim);
+            let claims = pod.names.iter().filter(|(named, _)| *named == ReferenceKind::Claim);
             claims.map(move |(_, claim)| (namespace.clone(), claim.clone()))
         });
         let volumes = claims.filter_map(|claim| self.claims.get(&claim)).flatten();

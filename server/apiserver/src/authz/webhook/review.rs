@@ -1,4 +1,4 @@
-//! The question and the answer on the wire.
+//! Encoding and decoding of SubjectAccessReviews.
 
 use plinth_codec::selector::Operator;
 use plinth_codec::{json, tree, Map, Value};
@@ -6,18 +6,18 @@ use plinth_codec::{json, tree, Map, Value};
 use super::ReviewVersion;
 use crate::authz::{Attributes, ResourceTarget, Selectors, Target};
 
-/// `SubjectAccessReviewStatus`, as far as it decides.
+/// `SubjectAccessReviewStatus`, without `evaluationError`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// It may.
+    /// The request is allowed.
     pub allowed: bool,
-    /// Nobody else is asked: it may not.
+    /// The request is denied without running further authorizers.
     pub denied: bool,
     pub(super) reason: String,
 }
 
-/// The document that asks.
-pub(super) fn question(version: ReviewVersion, attributes: &Attributes<'_>) -> Vec<u8> {
+/// Encodes a review.
+pub(super) fn encode(version: ReviewVersion, attributes: &Attributes<'_>) -> Vec<u8> {
     let user = attributes.user;
     let mut spec = Map::new();
     match attributes.target {
@@ -51,7 +51,7 @@ pub(super) fn question(version: ReviewVersion, attributes: &Attributes<'_>) -> V
     out
 }
 
-/// The members that say something.
+/// The non-empty members.
 fn filled(members: &[(&str, &str)]) -> Map {
     let mut map = Map::new();
     for (key, text) in members.iter().filter(|(_, text)| !text.is_empty()) {
@@ -60,7 +60,7 @@ fn filled(members: &[(&str, &str)]) -> Map {
     map
 }
 
-/// `resourceAttributes`, with the members that say something.
+/// `resourceAttributes` with its non-empty members.
 pub(super) fn resource_attributes(verb: &str, target: &ResourceTarget<'_>) -> Map {
     let mut map = filled(&[
         ("group", target.group),
@@ -86,7 +86,7 @@ pub(super) fn resource_attributes(verb: &str, target: &ResourceTarget<'_>) -> Ma
             requirement(&r.field, operator, vec![r.value.clone().into()])
         })
         .collect();
-    // What the review has no word for is left out: then the question is broader.
+    // Operators that a review cannot express are omitted: the check is then broader.
     let labels: Vec<Value> = labels
         .iter()
         .filter_map(|r| {
@@ -108,8 +108,8 @@ pub(super) fn resource_attributes(verb: &str, target: &ResourceTarget<'_>) -> Ma
     map
 }
 
-/// What the service said.
-pub fn answer(document: &[u8]) -> Result<Answer, String> {
+/// Decodes the answer.
+pub fn decode(document: &[u8]) -> Result<Answer, String> {
     let review = json::parse(document).map_err(|error| format!("the answer cannot be read: {error}"))?;
     if review.str_at(&["kind"]) != Some("SubjectAccessReview") {
         return Err("the answer is no SubjectAccessReview".into());

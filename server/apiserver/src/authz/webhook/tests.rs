@@ -11,7 +11,7 @@ use super::*;
 use crate::authz::{ResourceTarget, Selectors};
 use plinth_api::user::User;
 
-/// A service on a free port that answers by the user's name, and counts.
+/// A service on a free port that answers depending on the user's name, and counts requests.
 struct Double {
     asked: Arc<AtomicUsize>,
     last: Arc<Mutex<Vec<u8>>>,
@@ -101,14 +101,14 @@ async fn answers_by_table() {
         assert_eq!(found, (verdict, reason.to_owned(), fails), "{name}");
     }
     assert_eq!(service.asked.load(Ordering::SeqCst), rows.len());
-    // A yes is kept, a no with no time to live is not.
+    // Allow decisions are cached; others, with a TTL of zero, are not.
     for (name, asked) in [("yes", 0), ("no", 1)] {
         let before = service.asked.load(Ordering::SeqCst);
         let user = User::new(name, &["g"]);
         webhook.authorize(&Attributes::resource(&user, "get", PODS)).await;
         assert_eq!(service.asked.load(Ordering::SeqCst) - before, asked, "{name}");
     }
-    // Whoever fails closed denies.
+    // `failurePolicy: Deny` denies.
     let closed = Webhook { settings: Settings { on_error: Verdict::Deny, ..settings() }, ..webhook };
     let user = User::new("whoever", &[]);
     let decision = closed.authorize(&Attributes::resource(&user, "get", PODS)).await;
@@ -122,7 +122,7 @@ async fn conditions_decide_whether_the_service_is_asked() {
     let conditions =
         [condition("request.user != 'never'"), condition("request.resourceAttributes.verb == 'get'")];
     let conditions = Conditions::compile(&conditions, "c").unwrap();
-    let webhook = Webhook::new(service.client.take().unwrap(), settings()).where_holds(conditions);
+    let webhook = Webhook::new(service.client.take().unwrap(), settings()).with_conditions(conditions);
     let rows = [
         ("yes", "get", 1, Verdict::Allow),
         ("never", "get", 0, Verdict::NoOpinion),
@@ -135,7 +135,7 @@ async fn conditions_decide_whether_the_service_is_asked() {
         assert_eq!((decision.verdict, decision.error), (verdict, None), "{name} {verb}");
         assert_eq!(service.asked.load(Ordering::SeqCst) - before, asked, "{name} {verb}");
     }
-    // One that cannot be evaluated is a failure of the webhook.
+    // A condition that cannot be evaluated is a failure of the webhook.
     let user = User::new("yes", &[]);
     let decision = webhook.authorize(&Attributes::path(&user, "get", "/x")).await;
     assert_eq!(decision.verdict, Verdict::NoOpinion);
@@ -160,7 +160,7 @@ async fn the_question_says_everything() {
             "fieldSelector":{"requirements":[{"key":"spec.nodeName","operator":"In","values":["n1"]}]},
             "labelSelector":{"requirements":[{"key":"app","operator":"In","values":["a","b"]},{"key":"c","operator":"DoesNotExist"}]}}}}"#;
     assert_eq!(asked, json::parse(expected.as_bytes()).unwrap());
-    let beta = review::question(ReviewVersion::V1Beta1, &Attributes::path(&user, "get", "/x"));
+    let beta = review::encode(ReviewVersion::V1Beta1, &Attributes::path(&user, "get", "/x"));
     let beta = json::parse(&beta).unwrap();
     assert_eq!(beta.at(&["spec", "group"]).and_then(Value::as_array).map(<[Value]>::len), Some(2));
     assert_eq!(beta.str_at(&["spec", "nonResourceAttributes", "path"]), Some("/x"));
@@ -172,9 +172,9 @@ fn a_full_cache_lets_go_of_what_ends_first() {
     let mut cache = Cache::default();
     let answer = Arc::new(Answer::default());
     let key = |n: usize| Bytes::from(n.to_string());
-    for n in 0..=CACHE {
-        cache.put(key(n), answer.clone(), Duration::from_secs(1000 + n as u64));
+    for n in 0..=MAX_CACHED {
+        cache.insert(key(n), answer.clone(), Duration::from_secs(1000 + n as u64));
     }
-    assert!(cache.answers.len() <= CACHE / 2 + 1);
-    assert!(cache.get(&key(CACHE)).is_some() && cache.get(&key(0)).is_none());
+    assert!(cache.answers.len() <= MAX_CACHED / 2 + 1);
+    assert!(cache.get(&key(MAX_CACHED)).is_some() && cache.get(&key(0)).is_none());
 }

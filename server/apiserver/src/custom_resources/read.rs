@@ -1,5 +1,5 @@
-//! Stored objects as a resource serves them. For built-in kinds that is what is stored; custom resources may have been
-//! stored under another schema or in another version.
+//! Reads stored objects in the served version. For built-in kinds that is the stored form; custom resources
+//! may have been stored under another schema or in another version.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use plinth_engine::{At, Entry, Event, EventKind, KeyRange, Range, Record, Revision, Snapshot};
 
-use super::object::{self, Reading};
-use super::Presenter;
+use super::object::{self, ReadOutcome};
+use super::Converter;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_http::pull;
 use plinth_registry::custom::CustomVersion;
@@ -18,52 +18,52 @@ use plinth_storage::heads::Filling;
 use plinth_storage::stored::Head;
 use plinth_storage::{Fetched, Store};
 
-/// Objects that a webhook is asked to convert at once.
+/// Objects per call of a conversion webhook.
 const BATCH: usize = 500;
 
-/// Whether what is stored is what the resource serves.
+/// Whether the stored value is what the resource serves.
 pub fn is_current(resource: &ResourceType, head: &Head<'_>) -> bool {
     resource.custom.as_ref().is_none_or(|custom| object::is_current(custom, head))
 }
 
-/// A record as the resource serves it.
+/// Converts a record to the served version.
 ///
 /// # Errors
-/// 500 when it cannot be read or converted.
-pub async fn one(
-    presenter: &Presenter,
+/// 500 when it cannot be decoded or converted.
+pub async fn record(
+    converter: &Converter,
     resource: &ResourceType,
     record: Fetched,
 ) -> Result<Fetched, ApiError> {
-    let value = value(presenter, resource, record.value.clone()).await?;
+    let value = value(converter, resource, record.value.clone()).await?;
     Ok(record.with_value(value))
 }
 
-/// A value in plain text as the resource serves it.
+/// Converts a decrypted value to the served version.
 ///
 /// # Errors
-/// 500 when it cannot be read or converted.
-pub async fn value(presenter: &Presenter, resource: &ResourceType, value: Bytes) -> Result<Bytes, ApiError> {
+/// 500 when it cannot be decoded or converted.
+pub async fn value(converter: &Converter, resource: &ResourceType, value: Bytes) -> Result<Bytes, ApiError> {
     let Some(custom) = &resource.custom else { return Ok(value) };
-    Ok(values(presenter, custom, vec![value]).await?.into_iter().next().unwrap_or_default())
+    Ok(values(converter, custom, vec![value]).await?.into_iter().next().unwrap_or_default())
 }
 
-/// Many records, so that a webhook is asked once.
+/// Converts many records with one call of the webhook.
 ///
 /// # Errors
-/// 500 when one cannot be read or converted.
-pub async fn all(
-    presenter: &Presenter,
+/// 500 when one cannot be decoded or converted.
+pub async fn records(
+    converter: &Converter,
     resource: &ResourceType,
     records: Vec<Fetched>,
 ) -> Result<Vec<Fetched>, ApiError> {
     let Some(custom) = &resource.custom else { return Ok(records) };
-    let made = values(presenter, custom, records.iter().map(|r| r.value.clone()).collect()).await?;
+    let made = values(converter, custom, records.iter().map(|r| r.value.clone()).collect()).await?;
     Ok(records.into_iter().zip(made).map(|(record, value)| record.with_value(value)).collect())
 }
 
 async fn values(
-    presenter: &Presenter,
+    converter: &Converter,
     custom: &CustomVersion,
     values: Vec<Bytes>,
 ) -> Result<Vec<Bytes>, ApiError> {
@@ -71,9 +71,9 @@ async fn values(
     let mut made = Vec::with_capacity(values.len());
     for value in values {
         match object::read(custom, &value)? {
-            Reading::AsStored => made.push(value),
-            Reading::Made(new) => made.push(new),
-            Reading::Remote(tree) => {
+            ReadOutcome::AsStored => made.push(value),
+            ReadOutcome::Converted(new) => made.push(new),
+            ReadOutcome::NeedsWebhook(tree) => {
                 places.push(made.len());
                 trees.push(tree);
                 made.push(value);
@@ -81,7 +81,7 @@ async fn values(
         }
     }
     if !trees.is_empty() {
-        let converted = object::convert(presenter, custom, custom.version(), trees).await?;
+        let converted = object::convert(converter, custom, custom.version(), trees).await?;
         for (place, tree) in places.into_iter().zip(converted) {
             if let Some(value) = made.get_mut(place) {
                 *value = object::finish(custom, tree)?;
@@ -91,64 +91,70 @@ async fn values(
     Ok(made)
 }
 
-/// A value as it lies in the engine, as the resource serves it. Encrypted ones that need no change stay so. What only a
-/// webhook can convert has been converted before.
+/// Converts a stored value to the served version. Encrypted ones that need no conversion stay encrypted, and
+/// those that need the webhook are returned as they are: the caller has converted them before.
 ///
 /// # Errors
-/// 500 when it cannot be read.
-pub fn now(store: &Store, resource: &ResourceType, key: &[u8], value: &Bytes) -> Result<Bytes, ApiError> {
+/// 500 when it cannot be decoded.
+pub fn without_webhook(
+    store: &Store,
+    resource: &ResourceType,
+    key: &[u8],
+    value: &Bytes,
+) -> Result<Bytes, ApiError> {
     let Some(custom) = &resource.custom else { return Ok(value.clone()) };
     if object::is_current(custom, &Head::parse(value).map_err(ApiError::internal)?) {
         return Ok(value.clone());
     }
     match object::read(custom, &store.open(key, value)?)? {
-        Reading::AsStored | Reading::Remote(_) => Ok(value.clone()),
-        Reading::Made(made) => Ok(made),
+        ReadOutcome::AsStored | ReadOutcome::NeedsWebhook(_) => Ok(value.clone()),
+        ReadOutcome::Converted(made) => Ok(made),
     }
 }
 
-/// A walk over the objects of a range at one revision, as the resource serves them. It can be stopped after any object, put
-/// aside, and gone on with by another thread. Blocks: a webhook is asked for `BATCH` objects at a time.
-pub struct Walk {
-    presenter: Arc<Presenter>,
+/// A scan over the objects of a range at one revision, in the served version. It can be stopped after any
+/// object, suspended, and resumed on another thread. Blocks: the webhook is called for `BATCH` objects at a
+/// time.
+pub struct Scan {
+    converter: Arc<Converter>,
     resource: Arc<ResourceType>,
     revision: Revision,
     source: Source,
-    /// Objects that a webhook has converted and that were not looked at yet.
+    /// Converted objects that have not been visited yet.
     converted: VecDeque<(Fetched, Bytes)>,
-    /// Objects passed so far, selected or not.
+    /// Objects scanned so far, selected or not.
     seen: u64,
-    /// Takes in what the walk passes, where that is wanted.
+    /// Collects the header index of the scanned objects, if it is wanted.
     filling: Option<Filling>,
 }
 
-/// Which objects of a walk are meant, by key and head; none for all.
-pub type Selects<'s> = Option<&'s dyn Fn(&[u8], &Head<'_>) -> bool>;
+/// Selects objects by key and header; `None` selects all.
+pub type Filter<'s> = Option<&'s dyn Fn(&[u8], &Head<'_>) -> bool>;
 
-/// Where a walk takes its objects from.
+/// The objects of a scan.
 enum Source {
-    /// All of a range.
+    /// A whole range.
     Range {
         range: KeyRange,
         cursor: Box<Range>,
     },
-    /// A few of it, which were found otherwise.
-    Picked {
+    /// The objects of some keys.
+    Keys {
         keys: std::vec::IntoIter<Bytes>,
         snapshot: Snapshot,
         record: Option<Record>,
     },
-    /// Nothing is held; the walk goes on with this range or these keys.
-    RestingRange(KeyRange),
-    RestingPicked(std::vec::IntoIter<Bytes>),
+    /// Holds no snapshot; the rest of the range, or of the keys.
+    SuspendedRange(KeyRange),
+    SuspendedKeys(std::vec::IntoIter<Bytes>),
 }
 
 impl Source {
-    /// The next object; none at the end, and none while the source rests.
+    /// The next object; `None` at the end and while suspended.
     fn next(&mut self) -> Result<Option<Entry<'_>>, plinth_engine::Error> {
         match self {
             Source::Range { cursor, .. } => cursor.next(),
-            Source::Picked { keys, snapshot, record } => {
+            Source::Keys { keys, snapshot, record } => {
                 *record = None;
                 for key in keys {
                     *record = snapshot.get(&key)?;
@@ -165,78 +171,80 @@ impl Source {
                     expires_at_ms: record.expires_at_ms,
                 }))
             }
-            Source::RestingRange(_) | Source::RestingPicked(_) => Ok(None),
+            Source::SuspendedRange(_) | Source::SuspendedKeys(_) => Ok(None),
         }
     }
 }
 
-impl Walk {
-    /// Over all objects of a range.
+impl Scan {
+    /// Scans all objects of a range.
     pub fn over(
-        presenter: Arc<Presenter>,
+        converter: Arc<Converter>,
         resource: Arc<ResourceType>,
         snapshot: &Snapshot,
         range: KeyRange,
-    ) -> Walk {
+    ) -> Scan {
         let cursor = Box::new(snapshot.range(&range));
-        Walk::new(presenter, resource, snapshot.revision(), Source::Range { range, cursor })
+        Scan::new(converter, resource, snapshot.revision(), Source::Range { range, cursor })
     }
 
-    /// Over the objects with these keys, as far as they are there.
+    /// Reads the objects of these keys, as far as they exist.
     pub fn over_keys(
-        presenter: Arc<Presenter>,
+        converter: Arc<Converter>,
         resource: Arc<ResourceType>,
         snapshot: Snapshot,
         keys: Vec<Bytes>,
-    ) -> Walk {
+    ) -> Scan {
         let revision = snapshot.revision();
-        let source = Source::Picked { keys: keys.into_iter(), snapshot, record: None };
-        Walk::new(presenter, resource, revision, source)
+        let source = Source::Keys { keys: keys.into_iter(), snapshot, record: None };
+        Scan::new(converter, resource, revision, source)
     }
 
     fn new(
-        presenter: Arc<Presenter>,
+        converter: Arc<Converter>,
         resource: Arc<ResourceType>,
         revision: Revision,
         source: Source,
-    ) -> Walk {
-        Walk { presenter, resource, revision, source, converted: VecDeque::new(), seen: 0, filling: None }
+    ) -> Scan {
+        Scan { converter, resource, revision, source, converted: VecDeque::new(), seen: 0, filling: None }
     }
 
-    /// Has the heads of all objects that the walk passes taken in.
+    /// Adds the headers of all scanned objects to the header index.
     pub fn fill(&mut self, filling: Option<Filling>) {
         self.filling = filling;
     }
 
-    /// The revision whose state is shown.
+    /// The revision that is read.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// Whether it looks at some objects alone.
-    pub fn is_picked(&self) -> bool {
-        matches!(self.source, Source::Picked { .. } | Source::RestingPicked(_))
+    /// Whether only some keys are read.
+    pub fn is_by_keys(&self) -> bool {
+        matches!(self.source, Source::Keys { .. } | Source::SuspendedKeys(_))
     }
 
-    /// How many objects the walk has passed, selected or not.
+    /// Objects scanned so far, selected or not.
     pub fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// Calls `each` with key, value and revision of the selected objects, or of all, until it says `false` or the end is
-    /// reached; true at the end. Another call goes on behind the last object. What is not selected is not decrypted.
+    /// Calls `each` with key, value and revision of the selected objects until it returns `false` or the scan
+    /// is complete; returns whether it is complete. The next call continues after the last object. Objects
+    /// that are not selected are not decrypted.
     ///
     /// # Errors
-    /// 500 when a value cannot be read or converted; 410 when the walk has rested for so long that its revision is gone.
+    /// 500 when a value cannot be decoded or converted; 410 when the revision has been compacted while the
+    /// scan was suspended.
     pub fn for_each(
         &mut self,
-        selects: Selects<'_>,
+        filter: Filter<'_>,
         mut each: impl FnMut(&[u8], &[u8], Revision) -> Result<bool, ApiError>,
     ) -> Result<bool, ApiError> {
-        self.wake_up()?;
+        self.resume()?;
         let custom = self.resource.custom.clone();
         if let Some(custom) = custom.as_deref().filter(|custom| !custom.converts_by_name()) {
-            return self.for_each_converted(custom, selects, each);
+            return self.for_each_converted(custom, filter, each);
         }
         let custom = custom.as_deref();
         while let Some(entry) = self.source.next()? {
@@ -245,20 +253,20 @@ impl Walk {
                 filling.add(entry.key, entry.value).map_err(ApiError::internal)?;
             }
             let mut current = true;
-            if selects.is_some() || custom.is_some() {
+            if filter.is_some() || custom.is_some() {
                 let head = Head::parse(entry.value).map_err(ApiError::internal)?;
                 current = custom.is_none_or(|custom| object::is_current(custom, &head));
-                if current && selects.is_some_and(|selects| !selects(entry.key, &head)) {
+                if current && filter.is_some_and(|filter| !filter(entry.key, &head)) {
                     continue;
                 }
             }
-            let mut value = self.presenter.store.open(entry.key, entry.value)?;
+            let mut value = self.converter.store.open(entry.key, entry.value)?;
             if let Some(custom) = custom.filter(|_| !current) {
-                if let Reading::Made(made) = object::read(custom, &value)? {
+                if let ReadOutcome::Converted(made) = object::read(custom, &value)? {
                     value = Cow::Owned(made.into());
                 }
                 let head = Head::parse(&value).map_err(ApiError::internal)?;
-                if selects.is_some_and(|selects| !selects(entry.key, &head)) {
+                if filter.is_some_and(|filter| !filter(entry.key, &head)) {
                     continue;
                 }
             }
@@ -267,7 +275,7 @@ impl Walk {
             }
         }
         if let Some(filling) = self.filling.take() {
-            self.presenter.heads.keep(filling);
+            self.converter.heads.keep(filling);
         }
         Ok(true)
     }
@@ -275,14 +283,14 @@ impl Walk {
     fn for_each_converted(
         &mut self,
         custom: &CustomVersion,
-        selects: Selects<'_>,
+        filter: Filter<'_>,
         mut each: impl FnMut(&[u8], &[u8], Revision) -> Result<bool, ApiError>,
     ) -> Result<bool, ApiError> {
         let handle = tokio::runtime::Handle::try_current().map_err(ApiError::internal)?;
         loop {
             while let Some((record, value)) = self.converted.pop_front() {
                 let head = Head::parse(&value).map_err(ApiError::internal)?;
-                let selected = selects.is_none_or(|selects| selects(&record.key, &head));
+                let selected = filter.is_none_or(|filter| filter(&record.key, &head));
                 if selected && !each(&record.key, &value, record.mod_revision)? {
                     return Ok(false);
                 }
@@ -290,14 +298,14 @@ impl Walk {
             let mut batch = Vec::new();
             while batch.len() < BATCH {
                 let Some(entry) = self.source.next()? else { break };
-                batch.push(self.presenter.store.fetched(entry.to_record())?);
+                batch.push(self.converter.store.fetched(entry.to_record())?);
             }
             if batch.is_empty() {
                 return Ok(true);
             }
             self.seen += batch.len() as u64;
             let plain = batch.iter().map(|r| r.value.clone()).collect();
-            let asked = pull::elsewhere(|| handle.block_on(values(&self.presenter, custom, plain)));
+            let asked = pull::elsewhere(|| handle.block_on(values(&self.converter, custom, plain)));
             let crowded = |e: pull::Crowded| {
                 ApiError::new(503, Reason::ServiceUnavailable, e.to_string()).retry_after(1)
             };
@@ -306,8 +314,9 @@ impl Walk {
         }
     }
 
-    /// Lets go of the snapshot and of all that can be read again. The walk goes on as long as its revision is retained.
-    pub fn rest(&mut self) {
+    /// Releases the snapshot and everything that can be read again. The scan can be resumed while its
+    /// revision is retained.
+    pub fn suspend(&mut self) {
         let undone = self.converted.front().map(|(record, _)| record.key.clone());
         self.seen -= self.converted.len() as u64;
         self.converted.clear();
@@ -320,40 +329,40 @@ impl Walk {
                 };
                 let passed = cursor.last_key().map(|key| range.after(key));
                 let rest = undone.map(from).or(passed).unwrap_or_else(|| range.clone());
-                self.source = Source::RestingRange(rest);
+                self.source = Source::SuspendedRange(rest);
             }
-            Source::Picked { keys, .. } => {
+            Source::Keys { keys, .. } => {
                 let keys = std::mem::take(keys);
-                self.source = Source::RestingPicked(keys);
+                self.source = Source::SuspendedKeys(keys);
             }
-            Source::RestingRange(_) | Source::RestingPicked(_) => {}
+            Source::SuspendedRange(_) | Source::SuspendedKeys(_) => {}
         }
     }
 
-    fn wake_up(&mut self) -> Result<(), ApiError> {
-        let again = |revision| self.presenter.store.engine().snapshot(At::Exact(revision));
+    fn resume(&mut self) -> Result<(), ApiError> {
+        let again = |revision| self.converter.store.engine().snapshot(At::Exact(revision));
         match &mut self.source {
-            Source::Range { .. } | Source::Picked { .. } => {}
-            Source::RestingRange(range) => {
+            Source::Range { .. } | Source::Keys { .. } => {}
+            Source::SuspendedRange(range) => {
                 let (range, cursor) = (range.clone(), Box::new(again(self.revision)?.range(range)));
                 self.source = Source::Range { range, cursor };
             }
-            Source::RestingPicked(keys) => {
+            Source::SuspendedKeys(keys) => {
                 let snapshot = again(self.revision)?;
-                self.source = Source::Picked { keys: std::mem::take(keys), snapshot, record: None };
+                self.source = Source::Keys { keys: std::mem::take(keys), snapshot, record: None };
             }
         }
         Ok(())
     }
 }
 
-/// An event with its values as the resource serves them.
-pub struct Change {
+/// An event with its values in the served version.
+pub struct ServedEvent {
     /// The event.
     pub event: Arc<Event>,
-    /// What was there before.
+    /// The value before it.
     pub previous: Option<Bytes>,
-    /// What is there now.
+    /// The value after it.
     pub current: Option<Bytes>,
 }
 
@@ -365,23 +374,29 @@ fn values_of(event: &Event) -> [Option<&Bytes>; 2] {
     [event.previous.as_ref().map(|record| &record.value), current]
 }
 
-impl Change {
-    /// Without asking a webhook.
+impl ServedEvent {
+    /// Converts the values without the webhook.
     ///
     /// # Errors
-    /// 500 when a value cannot be read.
-    pub fn now(store: &Store, resource: &ResourceType, event: &Arc<Event>) -> Result<Change, ApiError> {
-        let present = |value: Option<&Bytes>| value.map(|v| now(store, resource, &event.key, v)).transpose();
-        let [previous, current] = values_of(event).map(present);
-        Ok(Change { event: event.clone(), previous: previous?, current: current? })
+    /// 500 when a value cannot be decoded.
+    pub fn without_webhook(
+        store: &Store,
+        resource: &ResourceType,
+        event: &Arc<Event>,
+    ) -> Result<ServedEvent, ApiError> {
+        let served = |value: Option<&Bytes>| {
+            value.map(|v| without_webhook(store, resource, &event.key, v)).transpose()
+        };
+        let [previous, current] = values_of(event).map(served);
+        Ok(ServedEvent { event: event.clone(), previous: previous?, current: current? })
     }
 }
 
-/// Whether some of these events can only be shown by a webhook.
+/// Whether converting some of these events needs the webhook.
 ///
 /// # Errors
-/// 500 when a value cannot be read.
-pub fn asks_webhook<'e>(
+/// 500 when a value cannot be decoded.
+pub fn needs_webhook<'e>(
     resource: &ResourceType,
     events: impl Iterator<Item = &'e Arc<Event>>,
 ) -> Result<bool, ApiError> {
@@ -396,26 +411,26 @@ pub fn asks_webhook<'e>(
     Ok(false)
 }
 
-/// Events with their values as the resource serves them, converted by its webhook.
+/// Converts the values of events to the served version with the webhook.
 ///
 /// # Errors
-/// 500 when a value cannot be read or converted.
-pub async fn changes(
-    presenter: Arc<Presenter>,
+/// 500 when a value cannot be decoded or converted.
+pub async fn convert_events(
+    converter: Arc<Converter>,
     resource: Arc<ResourceType>,
     events: Vec<Arc<Event>>,
-) -> Result<Vec<Change>, ApiError> {
+) -> Result<Vec<ServedEvent>, ApiError> {
     let Some(custom) = &resource.custom else { return Ok(Vec::new()) };
     let mut plain = Vec::new();
     for event in &events {
         for value in values_of(event).into_iter().flatten() {
-            plain.push(Bytes::from(presenter.store.open(&event.key, value)?.into_owned()));
+            plain.push(Bytes::from(converter.store.open(&event.key, value)?.into_owned()));
         }
     }
-    let mut made = values(&presenter, custom, plain).await?.into_iter();
+    let mut made = values(&converter, custom, plain).await?.into_iter();
     let changes = events.into_iter().map(|event| {
         let [previous, current] = values_of(&event).map(|value| value.and_then(|_| made.next()));
-        Change { event, previous, current }
+        ServedEvent { event, previous, current }
     });
     Ok(changes.collect())
 }

@@ -1,10 +1,11 @@
-//! What lists of a collection come to, for encodings that state it in front of the items.
+//! Caches the encoded size of collections, for encodings that state it before the items.
 //!
-//! Protobuf states the length of a list before its first item, CBOR their number. To learn that is to walk over the collection once
-//! more and to encode what nobody has measured yet. What one list has found out is therefore kept and follows the engine's feed:
-//! each change adds what the new object takes and subtracts what the old one took. So the next list begins to write at once, at the
-//! revision up to which the account is true; since the engine publishes a commit before it acknowledges it, that revision covers every
-//! write that was acknowledged before.
+//! Protobuf states the length of a list before its first item, CBOR their number. Computing them takes an
+//! additional scan over the collection that encodes every item whose length is not cached. The result is
+//! therefore cached and updated from the engine's feed: each event adds the size of the new object and
+//! subtracts that of the old one. The next list starts to write at once, at the revision of the cached size;
+//! since the engine publishes a commit before it acknowledges it, that revision covers every acknowledged
+//! write.
 
 use std::sync::Arc;
 
@@ -17,35 +18,35 @@ use plinth_registry::key;
 use plinth_registry::ResourceType;
 use plinth_storage::Store;
 
-/// Accounts that are kept. Each is a subscription of the engine and a few words.
-const MOST: usize = 64;
-/// Changes that an account takes in at once; behind more of them a walk over the collection is the shorter way.
-const CHANGES: usize = 1000;
+/// Cached collections. Each holds a subscription of the engine and a few words.
+const MAX_ENTRIES: usize = 64;
+/// Events that an entry applies at once; beyond that a scan over the collection is faster.
+const MAX_CHANGES: usize = 1000;
 
-/// The accounts of the collections listed lately. The lock of the list is held to look for one; that of an account while it takes
-/// in what has changed.
+/// Sizes of the recently listed collections. The lock of the list is held to find an entry; that of an entry
+/// while it applies events.
 #[derive(Default)]
-pub struct Ledger {
-    /// The one used last is the last.
-    kept: Mutex<Vec<Arc<Account>>>,
+pub struct ListSizeCache {
+    /// Least recently used first.
+    entries: Mutex<Vec<Arc<CacheEntry>>>,
 }
 
-struct Account {
-    /// What all keys of the collection start with.
+struct CacheEntry {
+    /// Key prefix of the collection.
     collection: Vec<u8>,
     form: RepresentationKey,
-    /// The form tells resources apart by where they lie in memory; as long as this one is kept nothing else can lie there.
+    /// `form` identifies the resource by its address; holding it keeps the address from being reused.
     _resource: Arc<ResourceType>,
-    balance: Mutex<Balance>,
+    tracked: Mutex<TrackedTotals>,
 }
 
-struct Balance {
+struct TrackedTotals {
     feed: Subscription,
     totals: Totals,
 }
 
-impl Ledger {
-    /// What the items of a whole collection take, and the revision at which this is true; none when nobody knows. Blocks.
+impl ListSizeCache {
+    /// Size of a collection's list and the revision it is exact at; `None` when it is not cached. Blocks.
     pub fn totals(
         &self,
         store: &Store,
@@ -53,24 +54,24 @@ impl Ledger {
         representation: &Representation,
     ) -> Option<(Revision, Totals)> {
         let form = representation.key()?;
-        let account = {
-            let mut kept = self.kept.lock();
-            let is_it = |account: &Arc<Account>| account.form == form && account.collection == collection;
-            let place = kept.iter().position(is_it)?;
-            let account = kept.remove(place);
-            kept.push(account.clone());
-            account
+        let entry = {
+            let mut entries = self.entries.lock();
+            let is_it = |entry: &Arc<CacheEntry>| entry.form == form && entry.collection == collection;
+            let place = entries.iter().position(is_it)?;
+            let entry = entries.remove(place);
+            entries.push(entry.clone());
+            entry
         };
-        let mut balance = account.balance.lock();
-        if let Ok(true) = balance.catch_up(store, representation) {
-            return Some((balance.feed.position(), balance.totals));
+        let mut tracked = entry.tracked.lock();
+        if let Ok(true) = tracked.catch_up(store, representation) {
+            return Some((tracked.feed.position(), tracked.totals));
         }
-        self.kept.lock().retain(|kept| !Arc::ptr_eq(kept, &account));
+        self.entries.lock().retain(|entries| !Arc::ptr_eq(entries, &entry));
         None
     }
 
-    /// Keeps what a walk over a whole collection at that revision has found out.
-    pub fn keep(
+    /// Caches the totals of a full scan at that revision.
+    pub fn insert(
         &self,
         store: &Store,
         collection: &[u8],
@@ -79,32 +80,32 @@ impl Ledger {
         totals: Totals,
     ) {
         let subscribe = Subscribe::new(key::range(collection)).after(revision).previous(true);
-        // An engine that is being closed has no feeds.
+        // A closing engine has no feeds.
         let (Some(form), Ok(feed)) = (representation.key(), store.engine().subscribe(subscribe)) else {
             return;
         };
-        let account = Account {
+        let entry = CacheEntry {
             collection: collection.to_vec(),
             form,
             _resource: representation.resource.clone(),
-            balance: Mutex::new(Balance { feed, totals }),
+            tracked: Mutex::new(TrackedTotals { feed, totals }),
         };
-        let mut kept = self.kept.lock();
-        kept.retain(|other| other.form != form || other.collection != collection);
-        if kept.len() >= MOST {
-            kept.remove(0);
+        let mut entries = self.entries.lock();
+        entries.retain(|other| other.form != form || other.collection != collection);
+        if entries.len() >= MAX_ENTRIES {
+            entries.remove(0);
         }
-        kept.push(Arc::new(account));
+        entries.push(Arc::new(entry));
     }
 
-    /// Forgets all accounts.
-    pub fn forget(&self) {
-        self.kept.lock().clear();
+    /// Drops all entries.
+    pub fn clear(&self) {
+        self.entries.lock().clear();
     }
 }
 
-impl Balance {
-    /// Takes in what the feed has; false when that is too much, or not everything.
+impl TrackedTotals {
+    /// Applies pending events; false when there are too many, or the feed is incomplete.
     fn catch_up(&mut self, store: &Store, representation: &Representation) -> Result<bool, ApiError> {
         let wanted = store.engine().current_revision();
         let mut list = ListWriter::new(representation)?;
@@ -112,11 +113,11 @@ impl Balance {
         while let Some(feed) = self.feed.try_next()? {
             let Feed::Events(events) = feed else { continue };
             changes += events.len();
-            if changes > CHANGES {
+            if changes > MAX_CHANGES {
                 return Ok(false);
             }
             for event in events.iter() {
-                if !self.take(store, &mut list, event)? {
+                if !self.apply_event(store, &mut list, event)? {
                     return Ok(false);
                 }
             }
@@ -124,8 +125,8 @@ impl Balance {
         Ok(self.feed.position() >= wanted)
     }
 
-    /// Takes one change in; false when the old object cannot be told.
-    fn take(
+    /// Applies one event; false when the old object's size is unknown.
+    fn apply_event(
         &mut self,
         store: &Store,
         list: &mut ListWriter<&Representation>,
