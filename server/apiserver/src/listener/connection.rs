@@ -167,6 +167,28 @@ fn prepare(stream: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
+/// The HTTP server of a connection.
+fn http_builder(settings: Settings, is_http2: bool, streams: Streams) -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(streams);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER).max_buf_size(HEADER_BYTES);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(settings.streams)
+        .max_pending_accept_reset_streams(PENDING_RESETS)
+        .max_local_error_reset_streams(ERROR_RESETS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(FRAME)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_header_list_size(HEADER_BYTES as u32)
+        .keep_alive_interval(Some(Duration::from_secs(30)));
+    match is_http2 {
+        true => builder.http2_only(),
+        false => builder.http1_only(),
+    }
+}
+
 /// Shuts a connection down gracefully and polls it to its end. `own` watches this connection alone: its
 /// shutdown waits for the connection to be dropped, which happens after the connection's own end.
 async fn finish_gracefully<C: std::future::Future + Unpin>(
@@ -239,21 +261,7 @@ pub async fn serve(
         });
         Attended::new(answered, move |request| detacher.carry_on(request))
     });
-    let mut builder = auto::Builder::new(Streams(member.clone()));
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER).max_buf_size(HEADER_BYTES);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(settings.streams)
-        .max_pending_accept_reset_streams(PENDING_RESETS)
-        .max_local_error_reset_streams(ERROR_RESETS)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_frame_size(FRAME)
-        .max_send_buf_size(SEND_BUFFER)
-        .max_header_list_size(HEADER_BYTES as u32)
-        .keep_alive_interval(Some(Duration::from_secs(30)));
-    let builder = if is_http2 { builder.http2_only() } else { builder.http1_only() };
+    let builder = http_builder(settings, is_http2, Streams(member.clone()));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     // The listener waits for `watcher`; `own` shuts down this connection alone.
     let _watcher = watcher;
