@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_a_second_is_told_and_the_others_are_counted() {
+    fn one_a_second_is_logged_and_the_others_are_counted() {
         let (errors, start) = (ErrorLog::default(), Instant::now());
         let turns =
             [0, 10, 999, 1000, 1001, 2500].map(|ms| errors.take_turn(start + Duration::from_millis(ms)));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_did_wrong_is_not_told() {
+    fn client_errors_are_not_logged() {
         let errors = ErrorLog::default();
         for error in [ApiError::bad_request("no"), ApiError::timeout()] {
             errors.note(&error, || unreachable!("told"));

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn heavy_steps_leave_the_thread_to_others_and_are_few_at_once() {
+    async fn long_steps_leave_the_thread_to_others_and_are_limited() {
         let (limiter, seen) = (Arc::new(Limiter::new(2)), Arc::new(Seen::default()));
         let mut all = tokio::task::JoinSet::new();
         for n in 0..9 {

@@ -58,7 +58,7 @@ pub struct ConnectionInfo {
 /// Answers one request. Never fails: an error becomes a Status.
 pub async fn handle(
     server: Arc<Server>,
-    came: ConnectionInfo,
+    connection: ConnectionInfo,
     request: Request<RequestBody>,
 ) -> Response<Body> {
     let is_head = request.method() == Method::HEAD;
@@ -82,7 +82,7 @@ pub async fn handle(
     let _in_flight = server.metrics.in_flight(label.verb.mutates());
     let counted = server.metrics.count(label);
     let mut state = RequestState::default();
-    let origin = Origin { came: &came, audit_id: &audit_id };
+    let origin = RequestOrigin { connection: &connection, audit_id: &audit_id };
     // Boxed: a future that is passed by value takes its room in the state of both functions.
     let answer = Box::pin(answer(&server, &origin, (route, target), request, &mut state));
     let outcome = recover(answer).await;
@@ -117,8 +117,8 @@ pub async fn handle(
 }
 
 /// The connection and the audit ID of a request.
-struct Origin<'a> {
-    came: &'a ConnectionInfo,
+struct RequestOrigin<'a> {
+    connection: &'a ConnectionInfo,
     audit_id: &'a HeaderValue,
 }
 
@@ -154,7 +154,7 @@ impl Target {
 /// The steps of a request, each a function of its own; the first that fails ends it.
 async fn answer(
     server: &Arc<Server>,
-    origin: &Origin<'_>,
+    origin: &RequestOrigin<'_>,
     (route, target): (Route, Target),
     mut request: Request<RequestBody>,
     state: &mut RequestState,
@@ -164,9 +164,9 @@ async fn answer(
         Route::NonResource(path) => path,
         Route::Resource(_) => request.uri().path(),
     };
-    let (sender, notices) = identify(server, &origin.came.peer, &request, path).await;
+    let (sender, notices) = identify(server, &origin.connection.peer, &request, path).await;
     if let Ok(sender) = &sender {
-        origin.came.member.belongs_to(&sender.name);
+        origin.connection.member.belongs_to(&sender.name);
     }
     websocket::remove_tokens(request.headers_mut());
     state.audit = record(server, origin, sender.as_ref().ok().map(|user| &**user), &route, &request);
@@ -213,7 +213,7 @@ async fn answer(
 /// Audit: creates the event that the policy asks for.
 fn record(
     server: &Server,
-    origin: &Origin<'_>,
+    origin: &RequestOrigin<'_>,
     user: Option<&User>,
     route: &Route,
     request: &Request<RequestBody>,
@@ -233,7 +233,7 @@ fn record(
         name,
         uri: request.uri(),
         headers: request.headers(),
-        remote: origin.came.remote,
+        remote: origin.connection.remote,
         id: origin.audit_id,
         received: SystemTime::now(),
     })

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_private() {
+    fn created_files_are_private() {
         let dir = tempfile::tempdir().unwrap();
         create_dir_all(&dir.path().join("a/b")).unwrap();
         create_dir_all(&dir.path().join("a/b")).unwrap();

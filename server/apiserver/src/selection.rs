@@ -88,11 +88,11 @@ impl Selection {
             "metadata.name" => name,
             "metadata.namespace" => namespace,
             field => {
-                let place = match &resource.custom {
+                let index = match &resource.custom {
                     Some(custom) => custom.fields.paths.iter().position(|path| path == field),
                     None => resource.fields.iter().position(|f| f.name == field),
                 };
-                place.and_then(|i| stored.field(i)).unwrap_or_default()
+                index.and_then(|i| stored.field(i)).unwrap_or_default()
             }
         })
     }

@@ -18,13 +18,13 @@ pub struct RecordedBody {
     inner: Body,
     recording: Arc<Recording>,
     /// The bytes so far, if the response object is recorded and not yet too large.
-    kept: Option<Vec<u8>>,
+    captured: Option<Vec<u8>>,
     begun: Instant,
 }
 
 impl RecordedBody {
-    pub(super) fn new(inner: Body, recording: Arc<Recording>, kept: Option<Vec<u8>>) -> RecordedBody {
-        RecordedBody { inner, recording, kept, begun: Instant::now() }
+    pub(super) fn new(inner: Body, recording: Arc<Recording>, captured: Option<Vec<u8>>) -> RecordedBody {
+        RecordedBody { inner, recording, captured, begun: Instant::now() }
     }
 }
 
@@ -38,12 +38,12 @@ impl HttpBody for RecordedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let recorded = self.get_mut();
         let frame = Pin::new(&mut recorded.inner).poll_frame(cx);
-        if let (Poll::Ready(Some(Ok(frame))), Some(kept)) = (&frame, &mut recorded.kept) {
+        if let (Poll::Ready(Some(Ok(frame))), Some(captured)) = (&frame, &mut recorded.captured) {
             let data = frame.data_ref().map_or(&[][..], |data| data);
-            if kept.len() + data.len() <= MAX_OBJECT_BYTES {
-                kept.extend_from_slice(data);
+            if captured.len() + data.len() <= MAX_OBJECT_BYTES {
+                captured.extend_from_slice(data);
             } else {
-                recorded.kept = None;
+                recorded.captured = None;
                 recorded.recording.event.lock().annotations.insert(TRUNCATED.into(), "true".into());
             }
         }
@@ -53,17 +53,17 @@ impl HttpBody for RecordedBody {
 
 impl Drop for RecordedBody {
     fn drop(&mut self) {
-        if let Some(kept) = self.kept.take() {
+        if let Some(captured) = self.captured.take() {
             // A recorded list is nearly always JSON; other encodings are recognized by their first byte.
             let mut headers = HeaderMap::new();
-            let media = match kept.first() {
+            let media = match captured.first() {
                 Some(b'k') => "application/vnd.kubernetes.protobuf",
                 Some(0xd9) => "application/cbor",
                 Some(b'{') => "application/json",
                 _ => "application/yaml",
             };
             headers.insert(hyper::header::CONTENT_TYPE, hyper::header::HeaderValue::from_static(media));
-            let object = answered_object(&kept, &headers);
+            let object = answered_object(&captured, &headers);
             let mut event = self.recording.event.lock();
             event.response_object = object.and_then(|object| event.encode_object(&object));
         }

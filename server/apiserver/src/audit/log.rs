@@ -115,9 +115,9 @@ impl Log {
         text: Vec<u8>,
         bytes: Result<OwnedSemaphorePermit, EventLost>,
     ) -> Result<(), EventLost> {
-        let place = self.slots.clone().try_acquire_owned().map_err(|_| EventLost);
+        let slot = self.slots.clone().try_acquire_owned().map_err(|_| EventLost);
         let queued = bytes.and_then(|_bytes| {
-            let line = Message::Line { text, _bytes, _slot: place? };
+            let line = Message::Line { text, _bytes, _slot: slot? };
             self.lines.send(line).map_err(|_| EventLost)
         });
         if queued.is_err() {
@@ -268,8 +268,8 @@ impl RotatingFile {
         let mut old = backups(&self.path)?;
         // Newest first.
         old.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
-        for (place, (time, path)) in old.into_iter().enumerate() {
-            let too_many = self.limits.count.is_some_and(|most| place >= most);
+        for (index, (time, path)) in old.into_iter().enumerate() {
+            let too_many = self.limits.count.is_some_and(|most| index >= most);
             let too_old =
                 self.limits.age.is_some_and(|most| now.duration_since(time).is_ok_and(|age| age > most));
             if too_many || too_old {

@@ -305,8 +305,9 @@ impl Drop for Recording {
         if written & ENDED != 0 {
             return;
         }
-        let gone = || (200, Some(tree!({ "status": "Success", "message": "Connection closed early" })));
-        self.event.get_mut().response.get_or_insert_with(gone);
+        let disconnected =
+            || (200, Some(tree!({ "status": "Success", "message": "Connection closed early" })));
+        self.event.get_mut().response.get_or_insert_with(disconnected);
         if written & STARTED == 0 && (self.long_running || self.unauthenticated) {
             self.write_now(Stage::ResponseStarted);
         }
@@ -448,9 +449,10 @@ impl Recorder {
             let _ = recording.write(Stage::ResponseComplete).await;
             return response;
         }
-        let kept = (self.records_answer() && !recording.long_running).then(Vec::new);
+        let captured = (self.records_answer() && !recording.long_running).then(Vec::new);
         let inner = std::mem::replace(response.body_mut(), Body::empty());
-        *response.body_mut() = Body::Recorded(Box::pin(RecordedBody::new(inner, recording.clone(), kept)));
+        *response.body_mut() =
+            Body::Recorded(Box::pin(RecordedBody::new(inner, recording.clone(), captured)));
         response
     }
 

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn batches_are_full_old_or_asked_for() {
+    async fn batches_are_full_old_or_flushed() {
         let (send, mut queue) = mpsc::unbounded_channel();
         let (flush, mut flushing) = watch::channel(false);
         for text in ["a", "b", "c", "d"] {

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_said_comes_with_the_outcome() {
+    async fn notices_come_with_the_outcome() {
         add(Notice::Warning("to nobody"));
         let outcome = collect(async {
             tokio::task::yield_now().await;

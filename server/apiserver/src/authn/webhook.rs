@@ -78,8 +78,8 @@ impl Webhook {
         wanted: &[String],
     ) -> Result<Option<Authenticated>, WebhookError> {
         let key = key(token, wanted);
-        let known = self.cache.lock().get(&key).filter(|(_, until)| Instant::now() < *until).cloned();
-        let answer = match known {
+        let cached = self.cache.lock().get(&key).filter(|(_, until)| Instant::now() < *until).cloned();
+        let answer = match cached {
             Some((answer, _)) => answer,
             None => {
                 let answer = parse_review(&self.call(token, wanted).await?, wanted, &self.audiences)?;

@@ -168,8 +168,8 @@ impl CertificateAuthenticator {
         let Some(presented) = &peer.presented else { return Ok(None) };
         let generation = self.authorities.generation();
         let now = UnixTime::now().as_secs();
-        let known = presented.cache.lock().clone();
-        if let Some(cached) = known.filter(|j| j.generation == generation && now < j.until) {
+        let entry = presented.cache.lock().clone();
+        if let Some(cached) = entry.filter(|j| j.generation == generation && now < j.until) {
             return cached.outcome;
         }
         let (outcome, until) = self.verify(&presented.chain, now);

@@ -77,8 +77,8 @@ pub fn read(custom: &CustomVersion, value: &[u8]) -> Result<ReadOutcome, ApiErro
     if is_current(custom, &stored) {
         return Ok(ReadOutcome::AsStored);
     }
-    let wanted = custom.version();
-    let same_version = stored.version() == wanted.name;
+    let target = custom.version();
+    let same_version = stored.version() == target.name;
     let Some(from) = custom.definition.position(stored.version()) else {
         return Err(ApiError::internal(format!(
             "request to convert CR from an invalid group/version: {}/{}",
@@ -90,7 +90,7 @@ pub fn read(custom: &CustomVersion, value: &[u8]) -> Result<ReadOutcome, ApiErro
     let mut tree =
         json::parse(stored.body()).map_err(|e| ApiError::internal(format!("stored object: {e}")))?;
     set_type(custom, &mut tree, from);
-    normalise(custom, from, &mut tree, true)?;
+    normalize(custom, from, &mut tree, true)?;
     if let Some(compiled) = from.schema.compiled()? {
         compiled.structural.default(&mut tree);
     }
@@ -100,7 +100,7 @@ pub fn read(custom: &CustomVersion, value: &[u8]) -> Result<ReadOutcome, ApiErro
     if !custom.converts_by_name() {
         return Ok(ReadOutcome::NeedsWebhook(tree));
     }
-    set_type(custom, &mut tree, wanted);
+    set_type(custom, &mut tree, target);
     finish(custom, tree).map(ReadOutcome::Converted)
 }
 
@@ -109,7 +109,7 @@ pub fn read(custom: &CustomVersion, value: &[u8]) -> Result<ReadOutcome, ApiErro
 /// # Errors
 /// 500 when it cannot be conformed.
 pub fn finish(custom: &CustomVersion, mut tree: Value) -> Result<Bytes, ApiError> {
-    normalise(custom, custom.version(), &mut tree, false)?;
+    normalize(custom, custom.version(), &mut tree, false)?;
     encode(custom.version(), tree)
 }
 
@@ -129,7 +129,7 @@ pub async fn to_stored(
     }
     let mut tree =
         convert(converter, custom, target, vec![tree]).await?.into_iter().next().unwrap_or_default();
-    normalise(custom, target, &mut tree, false)?;
+    normalize(custom, target, &mut tree, false)?;
     encode(target, tree)
 }
 
@@ -175,7 +175,7 @@ pub fn convert_now(
             tree = waited.ok()?.ok()?.into_iter().next()?;
         }
     }
-    normalise(custom, to, &mut tree, false).ok()?;
+    normalize(custom, to, &mut tree, false).ok()?;
     Some(tree)
 }
 
@@ -187,7 +187,7 @@ fn set_type(custom: &CustomVersion, tree: &mut Value, version: &Version) {
 }
 
 /// Conforms a tree to the schema of its version.
-fn normalise(
+fn normalize(
     custom: &CustomVersion,
     version: &Version,
     tree: &mut Value,

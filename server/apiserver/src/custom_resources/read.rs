@@ -58,8 +58,8 @@ pub async fn records(
     records: Vec<Fetched>,
 ) -> Result<Vec<Fetched>, ApiError> {
     let Some(custom) = &resource.custom else { return Ok(records) };
-    let made = values(converter, custom, records.iter().map(|r| r.value.clone()).collect()).await?;
-    Ok(records.into_iter().zip(made).map(|(record, value)| record.with_value(value)).collect())
+    let served = values(converter, custom, records.iter().map(|r| r.value.clone()).collect()).await?;
+    Ok(records.into_iter().zip(served).map(|(record, value)| record.with_value(value)).collect())
 }
 
 async fn values(
@@ -67,28 +67,28 @@ async fn values(
     custom: &CustomVersion,
     values: Vec<Bytes>,
 ) -> Result<Vec<Bytes>, ApiError> {
-    let (mut places, mut trees) = (Vec::new(), Vec::new());
-    let mut made = Vec::with_capacity(values.len());
+    let (mut positions, mut trees) = (Vec::new(), Vec::new());
+    let mut served = Vec::with_capacity(values.len());
     for value in values {
         match object::read(custom, &value)? {
-            ReadOutcome::AsStored => made.push(value),
-            ReadOutcome::Converted(new) => made.push(new),
+            ReadOutcome::AsStored => served.push(value),
+            ReadOutcome::Converted(new) => served.push(new),
             ReadOutcome::NeedsWebhook(tree) => {
-                places.push(made.len());
+                positions.push(served.len());
                 trees.push(tree);
-                made.push(value);
+                served.push(value);
             }
         }
     }
     if !trees.is_empty() {
         let converted = object::convert(converter, custom, custom.version(), trees).await?;
-        for (place, tree) in places.into_iter().zip(converted) {
-            if let Some(value) = made.get_mut(place) {
+        for (position, tree) in positions.into_iter().zip(converted) {
+            if let Some(value) = served.get_mut(position) {
                 *value = object::finish(custom, tree)?;
             }
         }
     }
-    Ok(made)
+    Ok(served)
 }
 
 /// Converts a stored value to the served version. Encrypted ones that need no conversion stay encrypted, and
@@ -108,7 +108,7 @@ pub fn without_webhook(
     }
     match object::read(custom, &store.open(key, value)?)? {
         ReadOutcome::AsStored | ReadOutcome::NeedsWebhook(_) => Ok(value.clone()),
-        ReadOutcome::Converted(made) => Ok(made),
+        ReadOutcome::Converted(served) => Ok(served),
     }
 }
 
@@ -123,7 +123,7 @@ pub struct Scan {
     /// Converted objects that have not been visited yet.
     converted: VecDeque<(Fetched, Bytes)>,
     /// Objects scanned so far, selected or not.
-    seen: u64,
+    scanned: u64,
     /// Collects the header index of the scanned objects, if it is wanted.
     filling: Option<Filling>,
 }
@@ -206,7 +206,7 @@ impl Scan {
         revision: Revision,
         source: Source,
     ) -> Scan {
-        Scan { converter, resource, revision, source, converted: VecDeque::new(), seen: 0, filling: None }
+        Scan { converter, resource, revision, source, converted: VecDeque::new(), scanned: 0, filling: None }
     }
 
     /// Adds the headers of all scanned objects to the header index.
@@ -225,8 +225,8 @@ impl Scan {
     }
 
     /// Objects scanned so far, selected or not.
-    pub fn seen(&self) -> u64 {
-        self.seen
+    pub fn scanned(&self) -> u64 {
+        self.scanned
     }
 
     /// Calls `each` with key, value and revision of the selected objects until it returns `false` or the scan
@@ -248,7 +248,7 @@ impl Scan {
         }
         let custom = custom.as_deref();
         while let Some(entry) = self.source.next()? {
-            self.seen += 1;
+            self.scanned += 1;
             if let Some(filling) = &mut self.filling {
                 filling.add(entry.key, entry.value).map_err(ApiError::internal)?;
             }
@@ -262,8 +262,8 @@ impl Scan {
             }
             let mut value = self.converter.store.open(entry.key, entry.value)?;
             if let Some(custom) = custom.filter(|_| !current) {
-                if let ReadOutcome::Converted(made) = object::read(custom, &value)? {
-                    value = Cow::Owned(made.into());
+                if let ReadOutcome::Converted(served) = object::read(custom, &value)? {
+                    value = Cow::Owned(served.into());
                 }
                 let head = Head::parse(&value).map_err(ApiError::internal)?;
                 if filter.is_some_and(|filter| !filter(entry.key, &head)) {
@@ -303,14 +303,14 @@ impl Scan {
             if batch.is_empty() {
                 return Ok(true);
             }
-            self.seen += batch.len() as u64;
+            self.scanned += batch.len() as u64;
             let plain = batch.iter().map(|r| r.value.clone()).collect();
-            let asked = pull::elsewhere(|| handle.block_on(values(&self.converter, custom, plain)));
+            let result = pull::elsewhere(|| handle.block_on(values(&self.converter, custom, plain)));
             let crowded = |e: pull::Crowded| {
                 ApiError::new(503, Reason::ServiceUnavailable, e.to_string()).retry_after(1)
             };
-            let made = asked.map_err(crowded)??;
-            self.converted.extend(batch.into_iter().zip(made));
+            let served = result.map_err(crowded)??;
+            self.converted.extend(batch.into_iter().zip(served));
         }
     }
 
@@ -318,7 +318,7 @@ impl Scan {
     /// revision is retained.
     pub fn suspend(&mut self) {
         let undone = self.converted.front().map(|(record, _)| record.key.clone());
-        self.seen -= self.converted.len() as u64;
+        self.scanned -= self.converted.len() as u64;
         self.converted.clear();
         self.filling = None;
         match &mut self.source {
@@ -427,9 +427,9 @@ pub async fn convert_events(
             plain.push(Bytes::from(converter.store.open(&event.key, value)?.into_owned()));
         }
     }
-    let mut made = values(&converter, custom, plain).await?.into_iter();
+    let mut served = values(&converter, custom, plain).await?.into_iter();
     let changes = events.into_iter().map(|event| {
-        let [previous, current] = values_of(&event).map(|value| value.and_then(|_| made.next()));
+        let [previous, current] = values_of(&event).map(|value| value.and_then(|_| served.next()));
         ServedEvent { event, previous, current }
     });
     Ok(changes.collect())

@@ -30,20 +30,20 @@ pub async fn convert(
         let message = format!("conversion webhook for {from}, Kind={kind} {what}");
         ApiError::new(500, Reason::Unknown, message)
     };
-    let is_there = |t: &Value| t.str_at(&["apiVersion"]) == Some(api_version);
-    let wanted: Vec<Value> = trees.iter().filter(|t| !is_there(t)).cloned().collect();
-    if wanted.is_empty() {
+    let has_version = |t: &Value| t.str_at(&["apiVersion"]) == Some(api_version);
+    let to_convert: Vec<Value> = trees.iter().filter(|t| !has_version(t)).cloned().collect();
+    if to_convert.is_empty() {
         return Ok(trees);
     }
     let uid = uuid::Uuid::new_v4().to_string();
-    let count = wanted.len();
+    let count = to_convert.len();
     let Some(version) = webhook.review_version else {
         return Err(error("failed: no supported conversion review versions".into()));
     };
     let review = tree!({
         "kind": "ConversionReview",
         "apiVersion": format!("apiextensions.k8s.io/{version}"),
-        "request": tree!({ "uid": uid.as_str(), "desiredAPIVersion": api_version, "objects": wanted }),
+        "request": tree!({ "uid": uid.as_str(), "desiredAPIVersion": api_version, "objects": to_convert }),
     });
     let answer = converter.webhooks.call(&converter.store, &webhook.config, &review, BOUNDS).await;
     let answer = answer.map_err(|why| error(format!("failed: {why}")))?;
@@ -55,7 +55,7 @@ pub async fn convert(
     let mut converted = converted.into_iter().enumerate();
     let mut all = Vec::with_capacity(trees.len());
     for original in trees {
-        if is_there(&original) {
+        if has_version(&original) {
             all.push(original);
             continue;
         }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_believed_only_when_they_fit() {
+    fn answers_are_accepted_only_when_they_fit() {
         let rows = [
             (r#"{}"#, "expected webhook response of"),
             (r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1"}"#, "no response provided"),

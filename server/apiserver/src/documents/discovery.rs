@@ -153,8 +153,8 @@ fn tag<B>(response: &mut Response<Body>, request: &Request<B>, etag: &str) {
     if let Ok(value) = HeaderValue::try_from(etag) {
         headers.insert(ETAG, value);
     }
-    let known = request.headers().get(IF_NONE_MATCH).and_then(|v| v.to_str().ok());
-    if known.is_some_and(|known| etag::matches(known, etag)) {
+    let etags = request.headers().get(IF_NONE_MATCH).and_then(|v| v.to_str().ok());
+    if etags.is_some_and(|etags| etag::matches(etags, etag)) {
         headers.remove(CONTENT_TYPE);
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         *response.body_mut() = Body::empty();

@@ -36,7 +36,7 @@ const KEEP: &str = "public, immutable, max-age=31536000";
 /// cover everything.
 #[derive(Default)]
 pub struct OpenApiDocuments {
-    made: Mutex<HashMap<(String, Form), Generated>>,
+    generated: Mutex<HashMap<(String, Form), Generated>>,
 }
 
 /// A document and the generation of its source.
@@ -174,13 +174,15 @@ impl OpenApiDocuments {
     ) -> Result<Option<Arc<Document>>, ApiError> {
         let key = (path.to_owned(), form);
         let Some(generation) = generation(registry, path) else {
-            self.made.lock().remove(&key);
+            self.generated.lock().remove(&key);
             return Ok(None);
         };
-        if let Some((_, document)) = self.made.lock().get(&key).filter(|(made, _)| *made == generation) {
+        if let Some((_, document)) =
+            self.generated.lock().get(&key).filter(|(generated, _)| *generated == generation)
+        {
             return Ok(Some(document.clone()));
         }
-        let made = match (path, form) {
+        let generated = match (path, form) {
             ("v3", _) => Some(self.index(registry).await?),
             (_, Form::Json) => {
                 let (path, registry) = (path.to_owned(), registry.clone());
@@ -202,9 +204,9 @@ impl OpenApiDocuments {
                 Some(protobuf.await?)
             }
         };
-        Ok(made.map(|document| {
+        Ok(generated.map(|document| {
             let document = Arc::new(document);
-            self.made.lock().insert(key, (generation, document.clone()));
+            self.generated.lock().insert(key, (generation, document.clone()));
             document
         }))
     }
@@ -279,12 +281,12 @@ impl<'r> SchemaSources<'r> {
             schemas.push(match &resource.custom {
                 None => Published::builtin(&resource.row),
                 Some(custom) => {
-                    let said = CustomSchema {
+                    let custom_schema = CustomSchema {
                         schema: schema.as_ref(),
                         preserve_unknown_fields: custom.definition.preserves_unknown,
                         selectable_fields: &custom.version().selectable,
                     };
-                    Published::custom(&resource.row, said)
+                    Published::custom(&resource.row, custom_schema)
                 }
             });
         }

@@ -170,8 +170,8 @@ impl Webhooks {
 
     fn client(&self, target: &Target, host: String, bundle: &str) -> Result<Arc<Client>, AuthoritiesError> {
         let key = Key { host, name: target.name.clone(), port: target.port, bundle: bundle.to_owned() };
-        if let Some(known) = self.0.lock().get(&key) {
-            return Ok(known.clone());
+        if let Some(client) = self.0.lock().get(&key) {
+            return Ok(client.clone());
         }
         let pem = base64_text::decode(bundle).map_err(|_| AuthoritiesError::Pem)?;
         // The authorities have been validated, so the settings cannot fail.

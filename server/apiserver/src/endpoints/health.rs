@@ -70,9 +70,9 @@ pub(super) fn serve(server: &Server, segments: &[&str], query: Option<&str>) -> 
             _ => {}
         }
     }
-    let asked = if *probe == "readyz" { Probe::Readiness } else { Probe::Liveness };
-    let own = CHECKS.iter().filter(|check| asked == Probe::Readiness || !check.readiness);
-    let own = own.map(|check| (check.name.to_owned(), (check.passes)(server, asked)));
+    let kind = if *probe == "readyz" { Probe::Readiness } else { Probe::Liveness };
+    let own = CHECKS.iter().filter(|check| kind == Probe::Readiness || !check.readiness);
+    let own = own.map(|check| (check.name.to_owned(), (check.passes)(server, kind)));
     let plugins = server.store.encryption().health();
     let mut checks = own.chain(plugins).filter(|(name, _)| !excluded.contains(name));
     if let [name] = rest {

@@ -156,7 +156,7 @@ fn the_lower_precedence_wins_and_ties_go_by_name() {
 }
 
 #[test]
-fn a_schema_without_its_level_is_told_so_and_left_out() {
+fn a_schema_without_its_level_is_reported_and_left_out() {
     let mut levels = levels(100);
     let broken = tree!({
         "metadata": tree!({ "name": "broken" }),

@@ -27,7 +27,7 @@ impl InFlight {
     pub fn enter(&self, mutating: bool) -> Result<Option<OwnedSemaphorePermit>, Full> {
         match if mutating { &self.mutating } else { &self.read_only } {
             None => Ok(None),
-            Some(places) => places.clone().try_acquire_owned().map(Some).map_err(|_| Full),
+            Some(semaphore) => semaphore.clone().try_acquire_owned().map(Some).map_err(|_| Full),
         }
     }
 }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_counted_apart_and_come_back() {
+    fn permits_are_counted_apart_and_come_back() {
         let limits = InFlight::new(2, 1);
         let first = limits.enter(false).unwrap();
         let _second = limits.enter(false).unwrap();

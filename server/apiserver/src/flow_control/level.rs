@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_that_comes_too_late_goes_to_the_next() {
+    async fn a_ticket_that_comes_too_late_passes_to_the_next() {
         let level = level(1);
         let first = served(&level);
         let (late, next) = (waits(&level), waits(&level));

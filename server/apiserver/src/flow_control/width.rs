@@ -22,24 +22,24 @@ const MAX_COLLECTIONS: usize = 4096;
 /// Sizes of collections as of the last full list, by group and resource. The lock is held for a lookup.
 #[derive(Default)]
 pub struct CollectionSizes {
-    known: RwLock<HashMap<(String, String), Arc<AtomicU64>>>,
+    sizes: RwLock<HashMap<(String, String), Arc<AtomicU64>>>,
 }
 
 impl CollectionSizes {
     /// Records the number of objects in a list over all namespaces.
     pub fn record(&self, group: &str, resource: &str, count: u64) {
-        if let Some(known) = self.find(group, resource) {
-            known.store(count, Ordering::Relaxed);
+        if let Some(sizes) = self.find(group, resource) {
+            sizes.store(count, Ordering::Relaxed);
             return;
         }
-        let mut known = self.known.write();
-        if known.len() < MAX_COLLECTIONS {
-            known.insert((group.to_owned(), resource.to_owned()), Arc::new(AtomicU64::new(count)));
+        let mut sizes = self.sizes.write();
+        if sizes.len() < MAX_COLLECTIONS {
+            sizes.insert((group.to_owned(), resource.to_owned()), Arc::new(AtomicU64::new(count)));
         }
     }
 
     fn find(&self, group: &str, resource: &str) -> Option<Arc<AtomicU64>> {
-        self.known.read().get(&(group.to_owned(), resource.to_owned())).cloned()
+        self.sizes.read().get(&(group.to_owned(), resource.to_owned())).cloned()
     }
 
     /// The seats of a request, at most `max_seats`.

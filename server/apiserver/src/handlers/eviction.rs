@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_lowered_or_says_why_not() {
+    fn a_budget_is_decremented_or_explains_why_not() {
         // status of the budget (generation 2), cause of the refusal
         let rows = [
             (r#"{"observedGeneration":2,"disruptionsAllowed":2}"#, None),

@@ -57,8 +57,8 @@ impl ListSizeCache {
         let entry = {
             let mut entries = self.entries.lock();
             let is_it = |entry: &Arc<CacheEntry>| entry.form == form && entry.collection == collection;
-            let place = entries.iter().position(is_it)?;
-            let entry = entries.remove(place);
+            let index = entries.iter().position(is_it)?;
+            let entry = entries.remove(index);
             entries.push(entry.clone());
             entry
         };
@@ -107,7 +107,7 @@ impl ListSizeCache {
 impl TrackedTotals {
     /// Applies pending events; false when there are too many, or the feed is incomplete.
     fn catch_up(&mut self, store: &Store, representation: &Representation) -> Result<bool, ApiError> {
-        let wanted = store.engine().current_revision();
+        let current = store.engine().current_revision();
         let mut list = ListWriter::new(representation)?;
         let mut changes = 0;
         while let Some(feed) = self.feed.try_next()? {
@@ -122,7 +122,7 @@ impl TrackedTotals {
                 }
             }
         }
-        Ok(self.feed.position() >= wanted)
+        Ok(self.feed.position() >= current)
     }
 
     /// Applies one event; false when the old object's size is unknown.

@@ -172,13 +172,13 @@ impl Resolver {
 
     fn cached(&self, id: &[u8; 32]) -> Option<Value> {
         let cache = self.cache.lock();
-        cache.get(id).filter(|(when, _)| when.elapsed() < CACHE_TTL).map(|(_, value)| value.clone())
+        cache.get(id).filter(|(inserted, _)| inserted.elapsed() < CACHE_TTL).map(|(_, value)| value.clone())
     }
 
     fn insert(&self, id: [u8; 32], value: &Value) {
         let mut cache = self.cache.lock();
         if cache.len() >= MAX_CACHED {
-            cache.retain(|_, (when, _)| when.elapsed() < CACHE_TTL);
+            cache.retain(|_, (inserted, _)| inserted.elapsed() < CACHE_TTL);
         }
         // If all are fresh, this one is not cached.
         if cache.len() < MAX_CACHED {

@@ -176,8 +176,8 @@ impl ServiceAccounts {
         wanted: &[String],
     ) -> Result<Option<Authenticated>, TokenError> {
         let hash: [u8; 32] = Sha256::digest(token).into();
-        let known = self.verified_tokens.lock().get(&hash).cloned();
-        let verified = match known {
+        let cached = self.verified_tokens.lock().get(&hash).cloned();
+        let verified = match cached {
             Some(verified) => verified,
             None => match self.verify(token)? {
                 Some(verified) => self.cache_verified(hash, verified),

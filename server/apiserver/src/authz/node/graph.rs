@@ -179,8 +179,8 @@ impl Graph {
     }
 
     fn references_directly(&self, node: &str, named: ReferenceKind, namespace: &str, name: &str) -> bool {
-        let here = self.pods_of(node).filter(|((pod_namespace, _), _)| pod_namespace == namespace);
-        here.into_iter().any(|(_, pod)| {
+        let in_namespace = self.pods_of(node).filter(|((pod_namespace, _), _)| pod_namespace == namespace);
+        in_namespace.into_iter().any(|(_, pod)| {
             pod.names.binary_search_by(|(w, n)| w.cmp(&named).then_with(|| n.as_str().cmp(name))).is_ok()
         })
     }

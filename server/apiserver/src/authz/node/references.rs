@@ -97,9 +97,9 @@ pub fn of_pod(pod: &Value) -> Vec<(ReferenceKind, SmolStr)> {
     for claim in list(pod, &["spec", "resourceClaims"]) {
         add(ReferenceKind::ResourceClaim, claim.str_at(&["resourceClaimName"]));
         if claim.str_at(&["resourceClaimTemplateName"]).is_some() {
-            let made = list(pod, &["status", "resourceClaimStatuses"]);
-            let made = made.iter().find(|s| s.str_at(&["name"]) == claim.str_at(&["name"]));
-            add(ReferenceKind::ResourceClaim, made.and_then(|s| s.str_at(&["resourceClaimName"])));
+            let statuses = list(pod, &["status", "resourceClaimStatuses"]);
+            let statuses = statuses.iter().find(|s| s.str_at(&["name"]) == claim.str_at(&["name"]));
+            add(ReferenceKind::ResourceClaim, statuses.and_then(|s| s.str_at(&["resourceClaimName"])));
         }
     }
     const EXTENDED: &[&str] = &["status", "extendedResourceClaimStatus", "resourceClaimName"];
@@ -113,18 +113,18 @@ pub fn of_pod(pod: &Value) -> Vec<(ReferenceKind, SmolStr)> {
 pub fn of_volume(volume: &Value) -> Vec<(SmolStr, SmolStr)> {
     let Some(spec) = volume.get("spec") else { return Vec::new() };
     let claim_namespace = spec.str_at(&["claimRef", "namespace"]).unwrap_or_default();
-    let place = |given: Option<&str>, falls_back: bool| {
+    let namespace_or_default = |given: Option<&str>, falls_back: bool| {
         let given = given.filter(|namespace| !namespace.is_empty());
         SmolStr::new(given.unwrap_or(if falls_back { claim_namespace } else { "" }))
     };
     let mut out = Vec::new();
     if let Some(name) = spec.str_at(&["azureFile", "secretName"]).filter(|name| !name.is_empty()) {
-        out.push((place(spec.str_at(&["azureFile", "secretNamespace"]), true), name.into()));
+        out.push((namespace_or_default(spec.str_at(&["azureFile", "secretNamespace"]), true), name.into()));
     }
     for (path, falls_back) in PERSISTENT_SECRETS {
         let Some(reference) = spec.at(path) else { continue };
         if let Some(name) = reference.str_at(&["name"]).filter(|name| !name.is_empty()) {
-            out.push((place(reference.str_at(&["namespace"]), *falls_back), name.into()));
+            out.push((namespace_or_default(reference.str_at(&["namespace"]), *falls_back), name.into()));
         }
     }
     out

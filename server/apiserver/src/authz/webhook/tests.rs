@@ -116,7 +116,7 @@ async fn answers_by_table() {
 }
 
 #[tokio::test]
-async fn conditions_decide_whether_the_service_is_asked() {
+async fn conditions_decide_whether_the_service_is_called() {
     let mut service = service().await;
     let condition = |source: &str| plinth_codec::tree!({ "expression": source });
     let conditions =
@@ -168,7 +168,7 @@ async fn the_question_says_everything() {
 }
 
 #[test]
-fn a_full_cache_lets_go_of_what_ends_first() {
+fn a_full_cache_drops_what_expires_first() {
     let mut cache = Cache::default();
     let answer = Arc::new(Answer::default());
     let key = |n: usize| Bytes::from(n.to_string());

@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kubelet_is_asked() {
+    fn the_query_for_a_kubelet() {
         let options = parse(r#"{"stdin":true,"stdout":true,"tty":false,"command":["sh","-c","a b"]}"#);
         assert_eq!(stream_query(&options), "input=1&output=1&command=sh&command=-c&command=a+b");
         let options = parse(r#"{"follow":true,"tailLines":5}"#);

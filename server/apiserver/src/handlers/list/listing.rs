@@ -39,7 +39,7 @@ enum Stage {
     Items {
         scan: Box<Scan>,
         page: Page,
-        known: bool,
+        meta_written: bool,
     },
     /// The prefix has stated the size of the items.
     Sized(Box<SizedList>),
@@ -63,7 +63,7 @@ struct SizedList {
     /// The first items, encoded by the first pass.
     kept: VecDeque<Bytes>,
     /// The scan over the other items, their expected totals, and the totals so far.
-    others: Option<(Scan, Totals, Totals)>,
+    remaining: Option<(Scan, Totals, Totals)>,
 }
 
 impl Page {
@@ -112,7 +112,7 @@ impl ListProducer {
         let filter: Filter<'_> = if plan.selection.is_everything() { None } else { Some(&filter) };
         match &mut self.stage {
             Stage::Begin | Stage::Done => return Ok(true),
-            Stage::Items { scan, page, known } => {
+            Stage::Items { scan, page, meta_written } => {
                 let at_end = scan.for_each(filter, |key, value, revision| {
                     if !page.take(plan.limit, key) {
                         return Ok(false);
@@ -125,7 +125,7 @@ impl ListProducer {
                 }
                 plan.record_size(scan, at_end);
                 let meta = plan.meta(scan.revision(), page.has_more.then_some(&page.last[..]))?;
-                list.end(&meta, !*known, Totals::default(), buffer)?;
+                list.end(&meta, !*meta_written, Totals::default(), buffer)?;
             }
             Stage::Sized(sized) => {
                 while let Some(piece) = sized.kept.pop_front() {
@@ -134,7 +134,7 @@ impl ListProducer {
                         return Ok(false);
                     }
                 }
-                if let Some((scan, rest, written)) = &mut sized.others {
+                if let Some((scan, rest, written)) = &mut sized.remaining {
                     let at_end = scan.for_each(filter, |_, value, revision| {
                         let before = buffer.len();
                         list.item(&Item::new(value, revision)?, buffer)?;
@@ -168,12 +168,12 @@ impl ListProducer {
             && !plan.resource.is_custom();
         if is_cacheable {
             let (server, collection) = (&plan.server, &plan.collection);
-            let known = server.list_sizes.totals(&server.store, collection, representation);
+            let cached = server.list_sizes.totals(&server.store, collection, representation);
             // That revision may have been compacted by now; the latest has not.
-            let known = known.and_then(|(revision, totals)| {
+            let cached = cached.and_then(|(revision, totals)| {
                 Some((server.store.engine().snapshot(At::Exact(revision)).ok()?, totals))
             });
-            if let Some((snapshot, totals)) = known {
+            if let Some((snapshot, totals)) = cached {
                 let meta = plan.meta(snapshot.revision(), None)?;
                 list.start(Some(&meta), totals, buffer)?;
                 let scan = Scan::over(
@@ -182,9 +182,9 @@ impl ListProducer {
                     &snapshot,
                     plan.range.clone(),
                 );
-                let others = Some((scan, totals, Totals::default()));
+                let remaining = Some((scan, totals, Totals::default()));
                 self.stage =
-                    Stage::Sized(Box::new(SizedList { meta, totals, kept: VecDeque::new(), others }));
+                    Stage::Sized(Box::new(SizedList { meta, totals, kept: VecDeque::new(), remaining }));
                 return Ok(());
             }
         }
@@ -193,9 +193,10 @@ impl ListProducer {
         let mut scan = source.scan((&plan.server, &plan.resource), &plan.range, None);
         if !list.needs_totals() {
             // Without a limit there is no next page, so the metadata is known in advance.
-            let known = if plan.limit == 0 { Some(plan.meta(revision, None)?) } else { None };
-            list.start(known.as_ref(), Totals::default(), buffer)?;
-            self.stage = Stage::Items { scan: Box::new(scan), page: Page::default(), known: known.is_some() };
+            let meta = if plan.limit == 0 { Some(plan.meta(revision, None)?) } else { None };
+            list.start(meta.as_ref(), Totals::default(), buffer)?;
+            self.stage =
+                Stage::Items { scan: Box::new(scan), page: Page::default(), meta_written: meta.is_some() };
             return Ok(());
         }
         // Both passes read the same snapshot.
@@ -225,11 +226,11 @@ impl ListProducer {
             );
         }
         let (kept, rest) = first_pass.kept();
-        let others = rest.map(|(after, rest)| {
+        let remaining = rest.map(|(after, rest)| {
             let scan = source.scan((&plan.server, &plan.resource), &plan.range, Some(&after));
             (scan, rest, Totals::default())
         });
-        self.stage = Stage::Sized(Box::new(SizedList { meta, totals, kept: kept.into(), others }));
+        self.stage = Stage::Sized(Box::new(SizedList { meta, totals, kept: kept.into(), remaining }));
         Ok(())
     }
 }
@@ -265,7 +266,7 @@ impl Producer for ListProducer {
         match &mut self.stage {
             Stage::Items { scan, .. } => scan.suspend(),
             Stage::Sized(sized) => {
-                if let Some((scan, ..)) = &mut sized.others {
+                if let Some((scan, ..)) = &mut sized.remaining {
                     scan.suspend();
                 }
             }
@@ -290,7 +291,7 @@ impl Plan {
     fn record_size(&self, scan: &Scan, at_end: bool) {
         if at_end && self.covers_resource() && !scan.is_by_keys() {
             let (group, plural) = (self.resource.group(), self.resource.plural());
-            self.server.flow_control.sizes.record(group, plural, scan.seen());
+            self.server.flow_control.sizes.record(group, plural, scan.scanned());
         }
     }
 }

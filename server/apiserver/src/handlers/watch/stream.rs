@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn alarms_go_off_though_they_are_not_asked_each_time() {
+    async fn alarms_fire_though_they_are_not_polled_each_time() {
         let (stop, flag) = watch::channel(false);
         let mut alarms = Alarms::new(Instant::now() + Duration::from_secs(3600), flag);
         std::future::poll_fn(|cx| {
