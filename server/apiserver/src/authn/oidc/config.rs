@@ -254,60 +254,13 @@ impl Configuration {
     }
 }
 
+/// Appends an error to a field.
+type Report<'r> = &'r mut dyn FnMut(&str, &str);
+
 impl JwtAuthenticator {
     fn check(&self, path: &str, own_issuers: &[String], errors: &mut Vec<String>) {
-        let issuer = &self.issuer;
         let mut error = |field: &str, what: &str| errors.push(format!("{path}.{field}: {what}"));
-        if issuer.url.is_empty() {
-            error("issuer.url", "Required value");
-        } else if own_issuers.contains(&issuer.url) {
-            error(
-                "issuer.url",
-                &format!(
-                    "Invalid value: {:?}: URL must not overlap with disallowed issuers: [{}]",
-                    issuer.url,
-                    own_issuers.join(" ")
-                ),
-            );
-        }
-        for (field, url) in [("issuer.url", &issuer.url), ("issuer.discoveryURL", &issuer.discovery_url)] {
-            if !url.is_empty() {
-                if let Some(why) = url_error(url) {
-                    error(field, &format!("Invalid value: {url:?}: {why}"));
-                }
-            }
-        }
-        if !issuer.discovery_url.is_empty()
-            && issuer.url.trim_end_matches('/') == issuer.discovery_url.trim_end_matches('/')
-        {
-            error("issuer.discoveryURL", "discoveryURL must be different from URL");
-        }
-        if issuer.audiences.is_empty() {
-            error("issuer.audiences", "Required value: at least one issuer.audiences is required");
-        }
-        if issuer.audiences.iter().any(String::is_empty) {
-            error("issuer.audiences", "Required value");
-        }
-        let any = issuer.audience_match_policy == "MatchAny";
-        if issuer.audiences.len() > 1 && !any {
-            error(
-                "issuer.audienceMatchPolicy",
-                "audienceMatchPolicy must be MatchAny for multiple audiences",
-            );
-        } else if !any && !issuer.audience_match_policy.is_empty() {
-            error(
-                "issuer.audienceMatchPolicy",
-                "audienceMatchPolicy must be empty or MatchAny for single audience",
-            );
-        }
-        if !issuer.certificate_authority.is_empty() {
-            if let Err(why) = tls::authorities(issuer.certificate_authority.as_bytes()) {
-                error("issuer.certificateAuthority", &format!("Invalid value: \"<omitted>\": {why}"));
-            }
-        }
-        if !issuer.egress_selector_type.is_empty() {
-            error("issuer.egressSelectorType", "egress selectors are not supported");
-        }
+        self.issuer.check(own_issuers, &mut error);
         for rule in &self.claim_validation_rules {
             match (rule.claim.is_empty(), rule.expression.is_empty()) {
                 (true, true) => error("claimValidationRules", "claim or expression is required"),
@@ -319,27 +272,93 @@ impl JwtAuthenticator {
                 (false, true) => {}
             }
         }
-        let mappings = &self.claim_mappings;
-        let prefixed = [("username", &mappings.username, true), ("groups", &mappings.groups, false)];
-        for (name, mapping, required) in prefixed {
-            let field = format!("claimMappings.{name}");
-            match (mapping.claim.is_empty(), mapping.prefix.is_some()) {
-                (true, true) if !mapping.expression.is_empty() => error(&format!("{field}.prefix"), "prefix may not be specified when expression is set"),
-                (true, false) if !mapping.expression.is_empty() => {}
-                (true, true) => error(&format!("{field}.claim"), "non-empty claim name is required when prefix is set"),
-                (true, false) if required => error(&field, "Required value: claim or expression is required"),
-                (false, false) => error(&format!("{field}.prefix"), "Required value: prefix is required when claim is set. It can be set to an empty string to disable prefixing"),
-                (false, true) if !mapping.expression.is_empty() => error(&field, "claim and expression can't both be set"),
-                _ => {}
-            }
-        }
-        if !mappings.uid.claim.is_empty() && !mappings.uid.expression.is_empty() {
-            error("claimMappings.uid", "claim and expression can't both be set");
-        }
+        self.claim_mappings.check(&mut error);
         if let Some(bad) = self.algorithms.iter().find(|name| Algorithm::of(name).is_none()) {
             error("signing-algs", &format!("oidc: unsupported signing alg: {bad:?}"));
         }
         super::expressions::Expressions::compile(self, path, errors);
+    }
+}
+
+impl Issuer {
+    fn check(&self, own_issuers: &[String], error: Report<'_>) {
+        if self.url.is_empty() {
+            error("issuer.url", "Required value");
+        } else if own_issuers.contains(&self.url) {
+            error(
+                "issuer.url",
+                &format!(
+                    "Invalid value: {:?}: URL must not overlap with disallowed issuers: [{}]",
+                    self.url,
+                    own_issuers.join(" ")
+                ),
+            );
+        }
+        for (field, url) in [("issuer.url", &self.url), ("issuer.discoveryURL", &self.discovery_url)] {
+            if !url.is_empty() {
+                if let Some(why) = url_error(url) {
+                    error(field, &format!("Invalid value: {url:?}: {why}"));
+                }
+            }
+        }
+        if !self.discovery_url.is_empty()
+            && self.url.trim_end_matches('/') == self.discovery_url.trim_end_matches('/')
+        {
+            error("issuer.discoveryURL", "discoveryURL must be different from URL");
+        }
+        if self.audiences.is_empty() {
+            error("issuer.audiences", "Required value: at least one issuer.audiences is required");
+        }
+        if self.audiences.iter().any(String::is_empty) {
+            error("issuer.audiences", "Required value");
+        }
+        let any = self.audience_match_policy == "MatchAny";
+        if self.audiences.len() > 1 && !any {
+            error(
+                "issuer.audienceMatchPolicy",
+                "audienceMatchPolicy must be MatchAny for multiple audiences",
+            );
+        } else if !any && !self.audience_match_policy.is_empty() {
+            error(
+                "issuer.audienceMatchPolicy",
+                "audienceMatchPolicy must be empty or MatchAny for single audience",
+            );
+        }
+        if !self.certificate_authority.is_empty() {
+            if let Err(why) = tls::authorities(self.certificate_authority.as_bytes()) {
+                error("issuer.certificateAuthority", &format!("Invalid value: \"<omitted>\": {why}"));
+            }
+        }
+        if !self.egress_selector_type.is_empty() {
+            error("issuer.egressSelectorType", "egress selectors are not supported");
+        }
+    }
+}
+
+impl ClaimMappings {
+    fn check(&self, error: Report<'_>) {
+        const BOTH: &str = "claim and expression can't both be set";
+        const NO_PREFIX: &str = "Required value: prefix is required when claim is set. \
+            It can be set to an empty string to disable prefixing";
+        for (name, mapping, required) in [("username", &self.username, true), ("groups", &self.groups, false)]
+        {
+            let field = format!("claimMappings.{name}");
+            let (claim, prefix) = (format!("{field}.claim"), format!("{field}.prefix"));
+            match (mapping.claim.is_empty(), mapping.prefix.is_some()) {
+                (true, true) if !mapping.expression.is_empty() => {
+                    error(&prefix, "prefix may not be specified when expression is set");
+                }
+                (true, false) if !mapping.expression.is_empty() => {}
+                (true, true) => error(&claim, "non-empty claim name is required when prefix is set"),
+                (true, false) if required => error(&field, "Required value: claim or expression is required"),
+                (false, false) => error(&prefix, NO_PREFIX),
+                (false, true) if !mapping.expression.is_empty() => error(&field, BOTH),
+                _ => {}
+            }
+        }
+        if !self.uid.claim.is_empty() && !self.uid.expression.is_empty() {
+            error("claimMappings.uid", BOTH);
+        }
     }
 }
 
