@@ -33,7 +33,13 @@ impl ErrorLog {
             return;
         }
         if let Some(suppressed) = self.take_turn(Instant::now()) {
-            tracing::error!(code = error.code, message = %error, request = what(), suppressed, "request failed");
+            tracing::error!(
+                code = error.code,
+                message = %error,
+                request = what(),
+                suppressed,
+                "request failed"
+            );
         }
     }
 
@@ -43,7 +49,8 @@ impl ErrorLog {
         match (too_long, self.disk_hangs.swap(too_long.is_some(), Ordering::Relaxed)) {
             (Some(wait), false) => tracing::error!(
                 duration_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
-                "A write to the store does not return: writes wait, and the server is not ready. Check the disk and the kernel's log"
+                "A write to the store does not return: writes wait, and the server is not ready. Check the \
+                    disk and the kernel's log"
             ),
             (None, true) => tracing::warn!("Writes to the store return again"),
             _ => {}

@@ -24,7 +24,8 @@
 //! use plinth_apiserver::authz::ResourceTarget;
 //!
 //! // The target of an authorization check.
-//! let target = ResourceTarget { version: "v1", resource: "pods", namespace: "default", ..ResourceTarget::default() };
+//! let pods = ResourceTarget { version: "v1", resource: "pods", ..ResourceTarget::default() };
+//! let target = ResourceTarget { namespace: "default", ..pods };
 //! assert_eq!((target.group, target.subresource), ("", ""));
 //! ```
 

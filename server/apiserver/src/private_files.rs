@@ -72,14 +72,19 @@ pub fn narrow(root: &Path) -> io::Result<()> {
             match fs::set_permissions(&path, Permissions::from_mode(mode & !OTHERS)) {
                 Ok(()) if narrowed <= MAX_LOGGED => {
                     let mode = format!("{:o}", mode & 0o7777);
-                    tracing::warn!(path = %path.display(), mode, "path of the data directory was readable by others; its mode was narrowed");
+                    tracing::warn!(
+                        path = %path.display(),
+                        mode,
+                        "path of the data directory was readable by others; its mode was narrowed"
+                    );
                 }
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => tracing::warn!(
                     %error,
                     path = %path.display(),
-                    "path of the data directory is readable by others and its mode cannot be narrowed; restrict it to the server's user"
+                    "path of the data directory is readable by others and its mode cannot be narrowed; \
+                        restrict it to the server's user"
                 ),
             }
         }

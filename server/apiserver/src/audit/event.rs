@@ -225,7 +225,8 @@ impl Event {
             .map_or(("<self>".into(), "<lookup>".into()), |u| (u.name.clone(), groups(u, "<lookup>")));
         let response = self.response.as_ref().filter(|_| stage != Stage::RequestReceived);
         let line = format!(
-            "{} AUDIT: id={:?} stage={:?} ip={:?} method={:?} user={:?} groups={:?} as={:?} asgroups={:?} user-agent={:?} namespace={:?} uri={:?} response=\"{}\"\n",
+            "{} AUDIT: id={:?} stage={:?} ip={:?} method={:?} user={:?} groups={:?} as={:?} asgroups={:?} \
+                user-agent={:?} namespace={:?} uri={:?} response=\"{}\"\n",
             micro_time(self.received),
             self.audit_id,
             stage.as_str(),

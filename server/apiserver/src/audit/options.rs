@@ -32,7 +32,8 @@ pub struct AuditOptions {
     #[arg(long, default_value_t = 100, value_name = "COUNT")]
     pub audit_log_maxbackup: usize,
     /// Compress rotated log files with gzip
-    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    #[arg(long, default_value_t = false, action = ArgAction::Set,
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub audit_log_compress: bool,
     /// Strategy for writing events: blocking makes requests wait, batch buffers events and drops those that
     /// do not fit, blocking-strict also refuses requests whose first event cannot be written
@@ -48,7 +49,8 @@ pub struct AuditOptions {
     #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration)]
     pub audit_log_batch_max_wait: Duration,
     /// Enable throttling of batches; batch mode only
-    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    #[arg(long, default_value_t = false, action = ArgAction::Set,
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub audit_log_batch_throttle_enable: bool,
     /// Maximum average number of batches per second; batch mode only
     #[arg(long, default_value_t = 0.0, value_name = "RATE")]
@@ -58,7 +60,8 @@ pub struct AuditOptions {
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
     pub audit_log_batch_throttle_burst: u32,
     /// Truncate events that are too large by omitting objects
-    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    #[arg(long, default_value_t = false, action = ArgAction::Set,
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub audit_log_truncate_enabled: bool,
     /// Maximum size of an event, in bytes; larger ones are truncated
     #[arg(long, default_value_t = 102_400, value_name = "BYTES")]
@@ -90,7 +93,8 @@ pub struct AuditOptions {
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
     pub audit_webhook_batch_max_wait: Duration,
     /// Enable throttling of batches; batch mode only
-    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    #[arg(long, default_value_t = true, action = ArgAction::Set,
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub audit_webhook_batch_throttle_enable: bool,
     /// Maximum average number of batches per second; batch mode only
     #[arg(long, default_value_t = 10.0, value_name = "RATE")]
@@ -99,7 +103,8 @@ pub struct AuditOptions {
     #[arg(long, default_value_t = 15, value_name = "COUNT")]
     pub audit_webhook_batch_throttle_burst: u32,
     /// Truncate events that are too large by omitting objects
-    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    #[arg(long, default_value_t = false, action = ArgAction::Set,
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub audit_webhook_truncate_enabled: bool,
     /// Maximum size of an event, in bytes; larger ones are truncated
     #[arg(long, default_value_t = 102_400, value_name = "BYTES")]

@@ -215,7 +215,8 @@ fn stages(tree: &Value, path: &str) -> Result<Stages, PolicyError> {
             Some(stage) => stages = stages.with(stage),
             None => {
                 return Err(PolicyError::Invalid(format!(
-                    "{path}[{i}]: Invalid value: {word:?}: allowed stages are RequestReceived,ResponseStarted,ResponseComplete,Panic"
+                    "{path}[{i}]: Invalid value: {word:?}: allowed stages are \
+                        RequestReceived,ResponseStarted,ResponseComplete,Panic"
                 )));
             }
         }
@@ -257,7 +258,14 @@ impl Rule {
             if !matches!(group.as_str(), "" | "*")
                 && !plinth_codec::names::dns1123_subdomain_errors(&group).is_empty()
             {
-                return invalid("resources.group", &format!("Invalid value: {group:?}: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"));
+                return invalid(
+                    "resources.group",
+                    &format!(
+                        "Invalid value: {group:?}: a lowercase RFC 1123 \
+                    subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
+                    start and end with an alphanumeric character"
+                    ),
+                );
             }
             let one = GroupResources {
                 group,

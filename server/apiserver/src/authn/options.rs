@@ -116,7 +116,12 @@ impl AuthenticationOptions {
             && self.requestheader_client_ca_file == self.client_ca_file
             && self.requestheader_allowed_names.is_empty()
         {
-            return error("--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; --requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users".into());
+            return error(
+                "--requestheader-client-ca-file and --client-ca-file contain overlapping \
+                certificates; --requestheader-allowed-names must be specified to ensure regular client \
+                certificates cannot set authenticating proxy headers for arbitrary users"
+                    .into(),
+            );
         }
         Ok(())
     }

@@ -22,7 +22,8 @@ pub enum TokenFileError {
     },
     /// A line has too few columns.
     #[error(
-        "token file '{path}' must have at least 3 columns (token, user name, user uid), found {found} in line {line}"
+        "token file '{path}' must have at least 3 columns (token, user name, user uid), found {found} in \
+            line {line}"
     )]
     Columns {
         /// Path of the file.

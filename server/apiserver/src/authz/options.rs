@@ -22,7 +22,8 @@ pub struct AuthorizationOptions {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub authorization_mode: Vec<Mode>,
     /// File with an AuthorizationConfiguration, instead of the other authorization flags
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["authorization_mode", "authorization_webhook_config_file"])]
+    #[arg(long, value_name = "FILE",
+        conflicts_with_all = ["authorization_mode", "authorization_webhook_config_file"])]
     pub authorization_config: Option<PathBuf>,
     /// Kubeconfig of the webhook for mode Webhook
     #[arg(long, value_name = "FILE")]

@@ -74,7 +74,8 @@ pub fn converted_objects(version: &str, uid: &str, mut answer: Value) -> Result<
         (answer.str_at(&["apiVersion"]).unwrap_or_default(), answer.str_at(&["kind"]).unwrap_or_default());
     if version == "v1" && (got_version != expected || got_kind != "ConversionReview") {
         return Err(format!(
-            "expected webhook response of {expected}, Kind=ConversionReview, got {got_version}, Kind={got_kind}"
+            "expected webhook response of {expected}, Kind=ConversionReview, got {got_version}, \
+                Kind={got_kind}"
         ));
     }
     let Some(response) = answer.get_mut("response").filter(|r| r.as_object().is_some()) else {

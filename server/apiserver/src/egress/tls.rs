@@ -102,7 +102,8 @@ fn system_authorities() -> Arc<RootCertStore> {
             // Trust stores contain certificates of obsolete forms; those are skipped.
             Ok(certificates) => drop(roots.add_parsable_certificates(certificates.unwrap_or_default())),
             Err(error) => {
-                tracing::warn!(%error, "system trust store cannot be loaded; its certificate authorities are not trusted")
+                tracing::warn!(%error, "system trust store cannot be loaded; its certificate authorities \
+                    are not trusted")
             }
         }
         Arc::new(roots)

@@ -15,7 +15,8 @@ pub struct FlowControlOptions {
     pub max_mutating_requests_inflight: u32,
     /// Enable priority and fairness: FlowSchemas and PriorityLevelConfigurations divide the sum of both
     /// limits; otherwise each limit applies on its own
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true,
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set,
+        num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "BOOL")]
     pub enable_priority_and_fairness: bool,
     /// Timeout of requests that are not long-running

@@ -284,7 +284,11 @@ pub(super) async fn rules(cx: &Context, review: &Value) -> Result<Value, ApiErro
         let rules = found.rules.iter().filter(|rule| rule.paths.is_empty() != is_path);
         rules.map(PolicyRule::to_value).collect::<Vec<_>>()
     };
-    let mut status = tree!({ "resourceRules": list(false), "nonResourceRules": list(true), "incomplete": found.incomplete });
+    let mut status = tree!({
+        "resourceRules": list(false),
+        "nonResourceRules": list(true),
+        "incomplete": found.incomplete,
+    });
     if let (Some(error), Some(status)) = (found.error, status.as_object_mut()) {
         status.insert("evaluationError", error);
     }

@@ -42,7 +42,13 @@ pub(super) async fn bind(cx: Box<Context>, incoming: RequestBody) -> Result<Resp
     cx.server.admission.validate(&call, &binding).await?;
     let pods = cx.on_behalf(("", "v1", "pods"), &name, Verb::Update)?;
     write::update_unchecked(&pods, cx.query.is_dry_run(), &|pod| assign(pod, &binding)).await?;
-    let status = tree!({ "kind": "Status", "apiVersion": "v1", "metadata": Map::new(), "status": "Success", "code": 201 });
+    let status = tree!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": Map::new(),
+        "status": "Success",
+        "code": 201,
+    });
     respond_status(&representation, StatusCode::CREATED, &status)
 }
 
@@ -106,7 +112,11 @@ fn check_preconditions(pod: &Value, binding: &Value, name: &str) -> Result<(), A
     for (key, label) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
         let (given, current) = (metadata::text(binding, key), metadata::text(pod, key));
         if !given.is_empty() && given != current {
-            let why = format!("StorageError: invalid object, Code: 4, Key: /registry/pods/{namespace}/{name}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {label} in precondition: {given}, {label} in object meta: {current}");
+            let why = format!(
+                "StorageError: invalid object, Code: 4, Key: \
+                /registry/pods/{namespace}/{name}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+                failed: {label} in precondition: {given}, {label} in object meta: {current}"
+            );
             return Err(ApiError::conflict("", "pods", name, &why));
         }
     }

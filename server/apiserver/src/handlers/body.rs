@@ -359,7 +359,8 @@ fn check_version(expected: &GVK, api_version: &str) -> Result<(), ApiError> {
     let expected_version = expected.api_version();
     if api_version != expected_version {
         return Err(ApiError::bad_request(format!(
-            "the API version in the data ({api_version}) does not match the expected API version ({expected_version})"
+            "the API version in the data ({api_version}) does not match the expected API version \
+                ({expected_version})"
         )));
     }
     Ok(())

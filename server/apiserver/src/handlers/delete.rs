@@ -50,7 +50,11 @@ pub(super) async fn delete(cx: Box<Context>, incoming: RequestBody) -> Result<Re
     let options = Options::of(&cx, incoming).await?;
     let says_nothing = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
     if says_nothing && cx.resource.plural() == "jobs" && cx.resource.strategy.orphans_by_default {
-        cx.warnings.add("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
+        cx.warnings.add(
+            "child pods are preserved by default when jobs are deleted; set \
+            propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this \
+            warning",
+        );
     }
     let object_key = cx.info.object_key(&cx.resource)?;
     match delete_object(&cx, object_key, &cx.info.name, &options).await? {
@@ -220,11 +224,17 @@ pub(super) fn check_preconditions(
     let (group, kind) = (cx.resource.group(), cx.resource.row.kind.as_str());
     let (uid, version) = (metadata::text(old, "uid"), metadata::text(old, "resourceVersion"));
     if let Some(given) = options.uid.as_deref().filter(|given| *given != uid) {
-        let why = format!("the UID in the precondition ({given}) does not match the UID in record ({uid}). The object might have been deleted and then recreated");
+        let why = format!(
+            "the UID in the precondition ({given}) does not match the UID in record ({uid}). \
+            The object might have been deleted and then recreated"
+        );
         return Err(ApiError::conflict(group, kind, name, &why));
     }
     if let Some(given) = options.resource_version.as_deref().filter(|given| *given != version) {
-        let why = format!("the ResourceVersion in the precondition ({given}) does not match the ResourceVersion in record ({version}). The object might have been modified");
+        let why = format!(
+            "the ResourceVersion in the precondition ({given}) does not match the \
+            ResourceVersion in record ({version}). The object might have been modified"
+        );
         return Err(ApiError::conflict(group, kind, name, &why));
     }
     Ok(())

@@ -48,15 +48,20 @@ pub(super) async fn evict(cx: Box<Context>, incoming: RequestBody) -> Result<Res
     cx.server.admission.validate(&call, &eviction).await?;
     let pods = cx.on_behalf(("", "v1", "pods"), &cx.info.name, Verb::Delete)?;
     let status = match evict_pod(&pods, &options).await? {
-        Evicted::Deleted => {
-            tree!({ "kind": "Status", "apiVersion": "v1", "metadata": Map::new(), "status": "Success", "code": 201 })
-        }
+        Evicted::Deleted => tree!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": Map::new(),
+            "status": "Success",
+            "code": 201,
+        }),
         Evicted::SeveralBudgets => tree!({
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": Map::new(),
             "status": "Failure",
-            "message": "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            "message": "This pod has more than one PodDisruptionBudget, which the eviction subresource does \
+                not support.",
             "code": 500,
         }),
     };

@@ -177,7 +177,8 @@ async fn bind(cx: &Context, request: &Value, claims: &mut Kubernetes) -> Result<
         let account = cx.info.name.as_str();
         if found.str_at(&["spec", "serviceAccountName"]) != Some(account) {
             return Err(ApiError::bad_request(format!(
-                "cannot bind token for serviceaccount {account:?} to pod running with different serviceaccount name."
+                "cannot bind token for serviceaccount {account:?} to pod running with different \
+                    serviceaccount name."
             )));
         }
         if let Some(node) = found.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
@@ -189,7 +190,10 @@ async fn bind(cx: &Context, request: &Value, claims: &mut Kubernetes) -> Result<
     }
     let is = metadata::text(&found, "uid");
     if !uid.is_empty() && uid != is {
-        let why = format!("the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated");
+        let why = format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. \
+            The object might have been deleted and then recreated"
+        );
         return Err(ApiError::conflict(group, kind, name, &why));
     }
     let reference = Some(Reference::new(name, is));

@@ -93,7 +93,9 @@ impl Expressions {
             }
         }
         if expressions.uses_unverified_mail() {
-            let why = "claims.email_verified must be used in claimMappings.username.expression or claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when claims.email is used in claimMappings.username.expression";
+            let why = "claims.email_verified must be used in claimMappings.username.expression or \
+                claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when \
+                claims.email is used in claimMappings.username.expression";
             compiler.error("claimMappings.username.expression", &mappings.username.expression, why);
         }
         expressions

@@ -174,7 +174,8 @@ fn csi_node(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Decision {
 }
 
 fn slice(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Outcome {
-    const VERBS: &str = "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection";
+    const VERBS: &str = "only the following verbs are allowed for a ResourceSlice: get, watch, list, \
+        create, update, patch, delete, deletecollection";
     const FIELD: &str = "can only list/watch/deletecollection resourceslices with nodeName field selector";
     if !target.subresource.is_empty() {
         return Outcome::Decided(Decision::no_opinion("cannot authorize ResourceSlice subresources"));

@@ -127,7 +127,8 @@ async fn check_covered(
     let who = format!("user {} (groups={})", quoted(&user.name), quoted_list(&user.groups));
     let Ok(missing) = missing.map_err(ApiError::internal)? else {
         return Ok(Err(format!(
-            "{who} is attempting to grant RBAC permissions that are too complex to be compared with those currently held"
+            "{who} is attempting to grant RBAC permissions that are too complex to be compared with those \
+                currently held"
         )));
     };
     let Some(missing) = missing else { return Ok(Ok(())) };

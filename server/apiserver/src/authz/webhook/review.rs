@@ -45,7 +45,12 @@ pub(super) fn encode(version: ReviewVersion, attributes: &Attributes<'_>) -> Vec
         let extra = user.extra.iter().map(|(k, v)| (k.as_str().into(), texts(v).into())).collect();
         spec.insert("extra", Map::from_members(extra).0);
     }
-    let review = tree!({ "apiVersion": api_version, "kind": "SubjectAccessReview", "metadata": Map::new(), "spec": spec });
+    let review = tree!({
+        "apiVersion": api_version,
+        "kind": "SubjectAccessReview",
+        "metadata": Map::new(),
+        "spec": spec,
+    });
     let mut out = Vec::with_capacity(512);
     json::write_untyped(&review, &mut out);
     out

@@ -133,7 +133,8 @@ pub(super) async fn plan(cx: &Context, selection: Selection) -> Result<Plan, Api
                 // The token's content is not authenticated, so no new token can be issued for it
                 // (`continueExpired` in k8s.io/apiserver `pkg/storage/etcd3/errors.go`).
                 TokenError::OtherKey => ApiError::expired(
-                    "The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.",
+                    "The provided continue parameter is too old to display a consistent list result. You \
+                        must start a new list without the continue parameter.",
                 ),
             })?;
             let start = [prefix.as_bytes(), position.start.as_bytes()].concat();
@@ -222,7 +223,12 @@ impl Plan {
         match (&self.at, start) {
             (At::Exact(_), Some(start)) if self.continues => {
                 let mut error = ApiError::expired(
-                    "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+                    "The provided continue parameter is too old to display a consistent list result. You \
+                        can start a new list without the continue parameter, or use the continue token in \
+                        this response to retrieve the remainder of the results. Continuing with the \
+                        provided token results in an inconsistent list - objects that were created, \
+                        modified, or deleted between the time the first chunk was returned and now may show \
+                        up in the list.",
                 );
                 let position =
                     Position { revision: None, start: start.into_owned(), returned: self.returned };
@@ -230,7 +236,8 @@ impl Plan {
                 error
             }
             _ => ApiError::expired(format!(
-                "The resourceVersion for the provided list is too old: {requested} (oldest retained: {oldest})"
+                "The resourceVersion for the provided list is too old: {requested} (oldest retained: \
+                    {oldest})"
             )),
         }
     }
