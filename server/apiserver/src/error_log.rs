@@ -35,7 +35,7 @@ impl ErrorLog {
         if let Some(suppressed) = self.take_turn(Instant::now()) {
             tracing::error!(
                 code = error.code,
-                message = %error,
+                error = %error,
                 request = what(),
                 suppressed,
                 "request failed"

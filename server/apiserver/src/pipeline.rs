@@ -96,7 +96,7 @@ pub async fn handle(
             (refuse(&error, accept.as_ref(), pretty, http1), Some(error))
         }
         Err(panic) => {
-            tracing::error!(%panic, "a request made the server panic");
+            tracing::error!(%panic, "request handler panicked");
             state.audit.panicked(&panic).await;
             state.audit = Recorder::default();
             (panicked(), None)
@@ -443,7 +443,7 @@ fn note_decision(audit: &Recorder, decision: &Decision) {
     }
 }
 
-/// The attributes for the authorizer beside the route.
+/// The attributes for the authorizer in addition to the route.
 fn read_attributes(route: &Route, request: &Request<RequestBody>) -> RequestAttributes {
     match route {
         Route::Resource(info) => RequestAttributes::read(request.method(), Some(info), request.uri().query()),

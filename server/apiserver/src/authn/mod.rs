@@ -160,7 +160,7 @@ pub enum SetupError {
     Flag(String),
 }
 
-/// What the authenticators need beside their options.
+/// What the authenticators need in addition to their options.
 pub struct Dependencies<'a> {
     /// This server's CA: trusted unless `--client-ca-file` names others.
     pub own_ca: &'a Path,

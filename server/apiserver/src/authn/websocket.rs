@@ -1,5 +1,5 @@
 //! Bearer tokens of browsers, which can set no header of a WebSocket handshake but its subprotocols: the
-//! token is one of them, beside at least one that is negotiated (k8s.io/apiserver
+//! token is one of them, in addition to at least one that is negotiated (k8s.io/apiserver
 //! `pkg/authentication/request/websocket`).
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

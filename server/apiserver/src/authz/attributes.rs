@@ -92,7 +92,7 @@ impl Selectors {
     }
 }
 
-/// Attributes of a request beside its request info; owns what [`Attributes`] borrows.
+/// Attributes of a request in addition to its request info; owns what [`Attributes`] borrows.
 #[derive(Clone, Debug)]
 pub struct RequestAttributes {
     selectors: Option<Selectors>,

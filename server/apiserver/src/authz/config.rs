@@ -158,7 +158,7 @@ fn parse_webhook(webhook: &Value, at: &str) -> Result<AuthorizerKind, String> {
         let bad = || format!("{at}.{key}: Invalid value: {text:?}: must be a duration that is not negative");
         nanos.map(|nanos| Some(Duration::from_nanos(nanos))).ok_or_else(bad)
     };
-    // A TTL of zero means the default; caching is disabled by the flags beside it.
+    // A TTL of zero means the default; caching is disabled by separate flags.
     let ttl = |key: &str, enabled: &str, default: Duration| -> Result<Duration, String> {
         let ttl = duration(key)?.filter(|ttl| !ttl.is_zero()).unwrap_or(default);
         let enabled = webhook.get(enabled).and_then(Value::as_bool).unwrap_or(true);

@@ -16,7 +16,7 @@ use plinth_api::request_info::PathError;
 use plinth_http::body::Body;
 use plinth_registry::discovery::root;
 
-/// Paths that `/` lists beside the API.
+/// Paths that `/` lists in addition to the API.
 const ENDPOINTS: &[&str] =
     &["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
 

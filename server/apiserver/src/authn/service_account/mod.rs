@@ -124,7 +124,7 @@ struct Verified {
     to: Binding,
 }
 
-/// The object, beside its account, that a token is bound to.
+/// The object, in addition to its account, that a token is bound to.
 enum Binding {
     Nothing,
     Object(Kind, Reference),
