@@ -76,7 +76,7 @@ pub async fn handle(
     let audit_id = audit::id(request.headers());
     let accept = request.headers().get(ACCEPT).cloned();
     let pretty = representation::wants_pretty(&Accepted::JSON, request.uri().query(), request.headers());
-    let target = Target::of(server.registry(), &route);
+    let target = ServedResource::of(server.registry(), &route);
     let label = label_of(&route, request.method(), target.resource.as_deref());
     let http1 = request.version() < hyper::Version::HTTP_2;
     let _in_flight = server.metrics.in_flight(label.verb.mutates());
@@ -123,30 +123,30 @@ struct RequestOrigin<'a> {
 }
 
 /// The resource of a request, looked up once.
-struct Target {
+struct ServedResource {
     registry: Arc<Registry>,
     /// The resource; `None` for other paths and for what is not served.
     resource: Option<Arc<ResourceType>>,
 }
 
-impl Target {
-    fn of(registry: Arc<Registry>, route: &Route) -> Target {
+impl ServedResource {
+    fn of(registry: Arc<Registry>, route: &Route) -> ServedResource {
         match route {
-            Route::Resource(info) => Target::of_resource(registry, info),
-            Route::NonResource(_) => Target { registry, resource: None },
+            Route::Resource(info) => ServedResource::of_resource(registry, info),
+            Route::NonResource(_) => ServedResource { registry, resource: None },
         }
     }
 
-    fn of_resource(registry: Arc<Registry>, info: &RequestInfo) -> Target {
+    fn of_resource(registry: Arc<Registry>, info: &RequestInfo) -> ServedResource {
         let resource = registry.get(&info.group, &info.version, &info.resource).cloned();
-        Target { registry, resource }
+        ServedResource { registry, resource }
     }
 
     /// The same in the current registry, which may have changed while the request was queued.
-    fn refresh(self, current: Arc<Registry>, info: &RequestInfo) -> Target {
+    fn refresh(self, current: Arc<Registry>, info: &RequestInfo) -> ServedResource {
         match Arc::ptr_eq(&self.registry, &current) {
             true => self,
-            false => Target::of_resource(current, info),
+            false => ServedResource::of_resource(current, info),
         }
     }
 }
@@ -155,7 +155,7 @@ impl Target {
 async fn answer(
     server: &Arc<Server>,
     origin: &RequestOrigin<'_>,
-    (route, target): (Route, Target),
+    (route, target): (Route, ServedResource),
     mut request: Request<RequestBody>,
     state: &mut RequestState,
 ) -> Result<Response<Body>, ApiError> {
@@ -366,7 +366,7 @@ async fn impersonate(
 async fn serve(
     server: &Arc<Server>,
     user: Arc<User>,
-    (route, target): (Route, Target),
+    (route, target): (Route, ServedResource),
     request: Request<RequestBody>,
     seat: Seat,
     warnings: Warnings,
@@ -379,7 +379,7 @@ async fn serve(
             let (decision, info) = timed(Layer::Authorization, outcome).await;
             note_decision(&audit, &decision);
             let info = info?;
-            let Target { registry, resource } = target.refresh(server.registry(), &info);
+            let ServedResource { registry, resource } = target.refresh(server.registry(), &info);
             if is_served_nowhere(&info) {
                 return match registry.has_builtin_group(&info.group)
                     && !request.uri().path().starts_with("//")

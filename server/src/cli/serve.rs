@@ -199,9 +199,9 @@ pub enum ServeError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error("authorization: {0}")]
-    Authorization(#[from] authz::config::SetupError),
+    Authorization(#[from] authz::config::AuthorizationSetupError),
     #[error("authentication: {0}")]
-    Authentication(#[from] authn::SetupError),
+    Authentication(#[from] authn::AuthenticationSetupError),
     #[error(transparent)]
     Bind(#[from] BindError),
     #[error("cannot create the objects that every cluster has: {0}")]

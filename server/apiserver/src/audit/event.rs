@@ -10,7 +10,7 @@ use plinth_codec::Value;
 use time::macros::format_description;
 use time::OffsetDateTime;
 
-use super::policy::{Level, RequestAuditConfig, Stage};
+use super::policy::{AuditLevel, AuditStage, RequestAuditConfig};
 use plinth_api::user::User;
 
 /// Largest recorded object, in bytes; larger ones are omitted (upstream's
@@ -134,7 +134,7 @@ impl Event {
     pub fn text(
         &self,
         form: EventFormat,
-        stage: Stage,
+        stage: AuditStage,
         now: SystemTime,
         largest: Option<usize>,
     ) -> Option<Vec<u8>> {
@@ -149,7 +149,7 @@ impl Event {
         Some(self.json(form, stage, now, true)).filter(fits)
     }
 
-    fn json(&self, form: EventFormat, stage: Stage, now: SystemTime, truncated: bool) -> Vec<u8> {
+    fn json(&self, form: EventFormat, stage: AuditStage, now: SystemTime, truncated: bool) -> Vec<u8> {
         let objects = [&self.request_object, &self.response_object];
         let size: usize = objects.iter().filter_map(|o| o.as_ref().map(Vec::len)).sum();
         let mut out = Vec::with_capacity(1024 + if truncated { 0 } else { size });
@@ -178,15 +178,17 @@ impl Event {
         if let Some(object) = &self.object {
             object.write(event.key("objectRef"));
         }
-        if stage != Stage::RequestReceived {
+        if stage != AuditStage::RequestReceived {
             if let Some((code, status)) = &self.response {
                 write_status(event.key("responseStatus"), *code, status.as_ref());
             }
-            let level = if truncated { Level::Metadata } else { self.config.level };
-            if let Some(object) = self.request_object.as_ref().filter(|_| level >= Level::Request) {
+            let level = if truncated { AuditLevel::Metadata } else { self.config.level };
+            if let Some(object) = self.request_object.as_ref().filter(|_| level >= AuditLevel::Request) {
                 event.key("requestObject").extend_from_slice(object);
             }
-            if let Some(object) = self.response_object.as_ref().filter(|_| level >= Level::RequestResponse) {
+            if let Some(object) =
+                self.response_object.as_ref().filter(|_| level >= AuditLevel::RequestResponse)
+            {
                 event.key("responseObject").extend_from_slice(object);
             }
         }
@@ -208,7 +210,7 @@ impl Event {
     }
 
     /// A line of upstream's legacy format (k8s.io/apiserver `pkg/audit/format.go`).
-    fn legacy(&self, stage: Stage) -> Vec<u8> {
+    fn legacy(&self, stage: AuditStage) -> Vec<u8> {
         let list = |texts: &[String]| texts.iter().map(|t| format!("{t:?}")).collect::<Vec<_>>().join(",");
         let groups = |user: &User, none: &str| match user.groups.is_empty() {
             true => none.to_owned(),
@@ -223,7 +225,7 @@ impl Event {
             .impersonated
             .as_ref()
             .map_or(("<self>".into(), "<lookup>".into()), |u| (u.name.clone(), groups(u, "<lookup>")));
-        let response = self.response.as_ref().filter(|_| stage != Stage::RequestReceived);
+        let response = self.response.as_ref().filter(|_| stage != AuditStage::RequestReceived);
         let line = format!(
             "{} AUDIT: id={:?} stage={:?} ip={:?} method={:?} user={:?} groups={:?} as={:?} asgroups={:?} \
                 user-agent={:?} namespace={:?} uri={:?} response=\"{}\"\n",
@@ -363,7 +365,7 @@ mod tests {
     use super::*;
     use plinth_codec::tree;
 
-    fn event(level: Level) -> Event {
+    fn event(level: AuditLevel) -> Event {
         let policy = format!(
             "kind: Policy\napiVersion: audit.k8s.io/v1\nrules: [{{level: {}, omitManagedFields: true}}]",
             level.as_str()
@@ -395,13 +397,13 @@ mod tests {
         }
     }
 
-    fn line(event: &Event, stage: Stage) -> Vec<u8> {
+    fn line(event: &Event, stage: AuditStage) -> Vec<u8> {
         event.text(EventFormat::Line, stage, SystemTime::UNIX_EPOCH, None).unwrap()
     }
 
     #[test]
     fn the_older_format_is_upstreams() {
-        let mut event = event(Level::Metadata);
+        let mut event = event(AuditLevel::Metadata);
         let text = |event: &Event, stage| {
             String::from_utf8(event.text(EventFormat::Legacy, stage, SystemTime::UNIX_EPOCH, None).unwrap())
                 .unwrap()
@@ -409,7 +411,7 @@ mod tests {
         let head = r#"1970-01-01T00:00:00.000000Z AUDIT: id="id""#;
         let tail = r#"user-agent="test" namespace="n" uri="/api/v1/namespaces/n/pods?a=\"b\"""#;
         assert_eq!(
-            text(&event, Stage::RequestReceived),
+            text(&event, AuditStage::RequestReceived),
             format!(
                 r#"{head} stage="RequestReceived" ip="127.0.0.1" method="create" user="jane" groups="\"g\"" as="<self>" asgroups="<lookup>" {tail} response="<deferred>""#
             ) + "\n"
@@ -417,7 +419,7 @@ mod tests {
         event.impersonated = Some(User { name: "joe".into(), ..User::default() });
         event.user = None;
         assert_eq!(
-            text(&event, Stage::ResponseComplete),
+            text(&event, AuditStage::ResponseComplete),
             format!(
                 r#"{head} stage="ResponseComplete" ip="127.0.0.1" method="create" user="<none>" groups="<none>" as="joe" asgroups="<lookup>" {tail} response="201""#
             ) + "\n"
@@ -426,11 +428,12 @@ mod tests {
 
     #[test]
     fn large_events_lose_their_objects_and_then_are_lost() {
-        let mut event = event(Level::RequestResponse);
+        let mut event = event(AuditLevel::RequestResponse);
         event.request_object = Some(format!("{:?}", "x".repeat(2000)).into_bytes());
         event.response_object = event.request_object.clone();
-        let text =
-            |largest| event.text(EventFormat::Item, Stage::ResponseComplete, SystemTime::UNIX_EPOCH, largest);
+        let text = |largest| {
+            event.text(EventFormat::Item, AuditStage::ResponseComplete, SystemTime::UNIX_EPOCH, largest)
+        };
         assert!(text(None).unwrap().len() > 4000);
         let cut = json::parse(&text(Some(1000)).unwrap()).unwrap();
         assert_eq!((cut.get("requestObject"), cut.get("responseObject")), (None, None));
@@ -441,7 +444,7 @@ mod tests {
 
     #[test]
     fn the_line_is_upstreams() {
-        let line = line(&event(Level::Metadata), Stage::ResponseComplete);
+        let line = line(&event(AuditLevel::Metadata), AuditStage::ResponseComplete);
         let expected = r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"id","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/n/pods?a=\"b\"","verb":"create","user":{"username":"jane","groups":["g"]},"sourceIPs":["127.0.0.1"],"userAgent":"test","objectRef":{"resource":"pods","namespace":"n","apiVersion":"v1"},"responseStatus":{"metadata":{},"code":201},"requestReceivedTimestamp":"1970-01-01T00:00:00.000000Z","stageTimestamp":"1970-01-01T00:00:00.000000Z","annotations":{"authorization.k8s.io/decision":"allow"}}"#;
         assert_eq!(String::from_utf8(line).unwrap(), format!("{expected}\n"));
     }
@@ -453,17 +456,17 @@ mod tests {
             "spec": tree!({ "secret": "told" }),
         });
         for (level, request, response) in [
-            (Level::Metadata, false, false),
-            (Level::Request, true, false),
-            (Level::RequestResponse, true, true),
+            (AuditLevel::Metadata, false, false),
+            (AuditLevel::Request, true, false),
+            (AuditLevel::RequestResponse, true, true),
         ] {
             let mut event = event(level);
             event.fill_object_ref(&object);
             event.request_object = event.encode_object(&object);
             event.response_object = event.encode_object(&object);
-            for stage in [Stage::RequestReceived, Stage::ResponseComplete] {
+            for stage in [AuditStage::RequestReceived, AuditStage::ResponseComplete] {
                 let line = json::parse(&line(&event, stage)).unwrap();
-                let complete = stage == Stage::ResponseComplete;
+                let complete = stage == AuditStage::ResponseComplete;
                 assert_eq!(line.get("requestObject").is_some(), request && complete, "{level:?} {stage:?}");
                 assert_eq!(line.get("responseObject").is_some(), response && complete, "{level:?} {stage:?}");
                 assert_eq!(line.str_at(&["objectRef", "name"]), Some("x"));

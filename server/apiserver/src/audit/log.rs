@@ -36,7 +36,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct Log {
     lines: Sender<Message>,
     bytes: Arc<Semaphore>,
-    /// Limits the number of queued lines.
+    /// RotationLimits the number of queued lines.
     slots: Arc<Semaphore>,
     mode: AuditMode,
     counters: Counters,
@@ -61,7 +61,7 @@ impl Log {
     pub fn start(path: &Path, options: &AuditOptions, counters: Counters) -> io::Result<Log> {
         let file: Box<dyn Write + Send> = match path.as_os_str() == "-" {
             true => Box::new(io::stdout()),
-            false => Box::new(RotatingFile::open(path, Limits::of(options))?),
+            false => Box::new(RotatingFile::open(path, RotationLimits::of(options))?),
         };
         let (lines, queue) = mpsc::channel();
         let (lost, batching) = (counters.clone(), options.log_batching());
@@ -209,18 +209,18 @@ fn write_batches(mut batches: Batches, mut out: Box<dyn Write + Send>, lost: &Co
 
 /// When a file is rotated and how long rotated ones are kept.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct RotationLimits {
     size: u64,
     age: Option<Duration>,
     count: Option<usize>,
     compress: bool,
 }
 
-impl Limits {
-    fn of(options: &AuditOptions) -> Limits {
+impl RotationLimits {
+    fn of(options: &AuditOptions) -> RotationLimits {
         let megabytes =
             if options.audit_log_maxsize == 0 { DEFAULT_MEGABYTES } else { options.audit_log_maxsize };
-        Limits {
+        RotationLimits {
             size: megabytes.saturating_mul(1 << 20),
             age: (options.audit_log_maxage > 0)
                 .then(|| DAY.saturating_mul(u32::try_from(options.audit_log_maxage).unwrap_or(u32::MAX))),
@@ -233,13 +233,13 @@ impl Limits {
 /// A file with rotation. Owned by the writing thread.
 struct RotatingFile {
     path: PathBuf,
-    limits: Limits,
+    limits: RotationLimits,
     file: BufWriter<File>,
     written: u64,
 }
 
 impl RotatingFile {
-    fn open(path: &Path, limits: Limits) -> io::Result<RotatingFile> {
+    fn open(path: &Path, limits: RotationLimits) -> io::Result<RotatingFile> {
         let (file, written) = open(path)?;
         let file = RotatingFile { path: path.to_owned(), limits, file: BufWriter::new(file), written };
         file.clean_up();
@@ -392,7 +392,7 @@ mod tests {
         for compress in [false, true] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("audit.log");
-            let limits = Limits { size: 100, age: None, count: None, compress };
+            let limits = RotationLimits { size: 100, age: None, count: None, compress };
             let mut file = RotatingFile::open(&path, limits).unwrap();
             for n in 0..50 {
                 file.write_all(format!("line {n:03}........\n").as_bytes()).unwrap();
@@ -427,7 +427,7 @@ mod tests {
             std::fs::write(dir.path().join(format!("audit-2020-01-{day}T00-00-00.000.log")), "x").unwrap();
         }
         std::fs::write(dir.path().join("audit-other.log"), "x").unwrap();
-        let limits = |count, age| Limits { size: 100, age, count, compress: false };
+        let limits = |count, age| RotationLimits { size: 100, age, count, compress: false };
         let file = RotatingFile::open(&path, limits(Some(3), None)).unwrap();
         assert_eq!(names(dir.path()).len(), 5, "the oldest has gone: {:?}", names(dir.path()));
         let now = SystemTime::from(time::macros::datetime!(2020-01-05 12:00 UTC));

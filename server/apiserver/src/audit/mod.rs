@@ -43,9 +43,9 @@ use plinth_api::latency::{self, Latencies, Layer};
 use plinth_api::request_info::Route;
 use plinth_api::user::User;
 use plinth_http::body::Body;
-use policy::{Level, Policy, PolicyAttributes, Stage};
+use policy::{AuditLevel, AuditStage, Policy, PolicyAttributes};
 use sinks::{Counters, Sinks};
-use webhook::Webhook;
+use webhook::AuditWebhook;
 
 /// The header with a request's audit ID, in requests and responses.
 pub const HEADER: HeaderName = HeaderName::from_static("audit-id");
@@ -166,8 +166,13 @@ impl Audit {
             None => None,
             Some(kubeconfig) => {
                 let (mode, backoff) = (options.audit_webhook_mode, options.audit_webhook_initial_backoff);
-                let webhook =
-                    Webhook::start(kubeconfig, mode, backoff, options.webhook_batching(), counters.clone())?;
+                let webhook = AuditWebhook::start(
+                    kubeconfig,
+                    mode,
+                    backoff,
+                    options.webhook_batching(),
+                    counters.clone(),
+                )?;
                 Some((webhook, options.webhook_truncate()))
             }
         };
@@ -192,7 +197,7 @@ impl Audit {
         let path = request.uri.path();
         let attributes = PolicyAttributes { user: request.user, route: request.route, verb: request.verb };
         let config = policy.config(&attributes);
-        if config.level == Level::None {
+        if config.level == AuditLevel::None {
             return Recorder(None);
         }
         let agent = request.headers.get(USER_AGENT).map(|v| String::from_utf8_lossy(v.as_bytes()));
@@ -259,24 +264,24 @@ const STARTED: u8 = 1;
 const ENDED: u8 = 2;
 
 impl Recording {
-    async fn write(&self, stage: Stage) -> Result<(), sinks::EventLost> {
+    async fn write(&self, stage: AuditStage) -> Result<(), sinks::EventLost> {
         self.mark_written(stage);
         // Boxed, since most requests are not recorded.
         Box::pin(self.sinks.write(&self.event, stage)).await
     }
 
-    fn write_now(&self, stage: Stage) {
+    fn write_now(&self, stage: AuditStage) {
         self.mark_written(stage);
         self.sinks.write_now(&self.event, stage);
     }
 
     /// Marks a stage as written, even if the request is dropped while that happens.
-    fn mark_written(&self, stage: Stage) {
+    fn mark_written(&self, stage: AuditStage) {
         let written = match stage {
-            Stage::RequestReceived => 0,
-            Stage::ResponseStarted if self.unauthenticated => STARTED | ENDED,
-            Stage::ResponseStarted => STARTED,
-            Stage::ResponseComplete | Stage::Panic => ENDED,
+            AuditStage::RequestReceived => 0,
+            AuditStage::ResponseStarted if self.unauthenticated => STARTED | ENDED,
+            AuditStage::ResponseStarted => STARTED,
+            AuditStage::ResponseComplete | AuditStage::Panic => ENDED,
         };
         self.written.fetch_or(written, Ordering::Relaxed);
     }
@@ -293,7 +298,7 @@ impl Recording {
     /// Writes the last event without waiting.
     fn finish_now(&self) {
         self.annotate_latencies();
-        self.write_now(Stage::ResponseComplete);
+        self.write_now(AuditStage::ResponseComplete);
     }
 }
 
@@ -309,7 +314,7 @@ impl Drop for Recording {
             || (200, Some(tree!({ "status": "Success", "message": "Connection closed early" })));
         self.event.get_mut().response.get_or_insert_with(disconnected);
         if written & STARTED == 0 && (self.long_running || self.unauthenticated) {
-            self.write_now(Stage::ResponseStarted);
+            self.write_now(AuditStage::ResponseStarted);
         }
         if !self.unauthenticated {
             self.finish_now();
@@ -329,7 +334,7 @@ impl Recorder {
 
     /// Whether the response object is recorded; the response must then not be compressed.
     fn records_answer(&self) -> bool {
-        self.0.as_ref().is_some_and(|r| r.event.lock().config.level >= Level::RequestResponse)
+        self.0.as_ref().is_some_and(|r| r.event.lock().config.level >= AuditLevel::RequestResponse)
     }
 
     /// Adds an annotation. An existing one is kept: webhooks choose their own keys.
@@ -343,7 +348,7 @@ impl Recorder {
     pub fn annotate_content(&self, key: impl Into<Cow<'static, str>>, value: impl FnOnce() -> String) {
         if let Some(recording) = &self.0 {
             let mut event = recording.event.lock();
-            if event.config.level >= Level::Request {
+            if event.config.level >= AuditLevel::Request {
                 event.annotate(key.into(), value());
             }
         }
@@ -379,7 +384,7 @@ impl Recorder {
         let Some(recording) = &self.0 else { return };
         let mut event = recording.event.lock();
         event.fill_object_ref(object);
-        if event.config.level >= Level::Request {
+        if event.config.level >= AuditLevel::Request {
             let mut object = object.clone();
             complete(&mut object);
             event.request_object = event.encode_object(&object);
@@ -389,7 +394,7 @@ impl Recorder {
     /// Records a patch: JSON as is, YAML as JSON.
     pub fn request_patch(&self, patch: &[u8]) {
         let Some(recording) = &self.0 else { return };
-        if recording.event.lock().config.level < Level::Request {
+        if recording.event.lock().config.level < AuditLevel::Request {
             return;
         }
         let tree = json::parse(patch).ok().or_else(|| yaml::to_value(patch).ok().map(|(tree, _)| tree));
@@ -414,7 +419,7 @@ impl Recorder {
         if recording.unauthenticated {
             return Ok(());
         }
-        let written = recording.write(Stage::RequestReceived).await;
+        let written = recording.write(AuditStage::RequestReceived).await;
         written.map_err(|_| ApiError::internal("failed to store audit event"))
     }
 
@@ -424,7 +429,7 @@ impl Recorder {
         let status = error.map(ApiError::to_status);
         {
             let mut event = recording.event.lock();
-            let records = event.config.level >= Level::RequestResponse;
+            let records = event.config.level >= AuditLevel::RequestResponse;
             let mut answer = match (&status, response.body()) {
                 (Some(status), _) => Some(status.clone()),
                 (None, Body::Full(bytes)) if !bytes.is_empty() => answered_object(bytes, response.headers()),
@@ -439,14 +444,14 @@ impl Recorder {
         }
         // A strict sink counts events that it loses from here on: the request has been served.
         if recording.long_running || recording.unauthenticated {
-            let _ = recording.write(Stage::ResponseStarted).await;
+            let _ = recording.write(AuditStage::ResponseStarted).await;
         }
         if recording.unauthenticated {
             return response;
         }
         if let Body::Full(_) = response.body() {
             recording.annotate_latencies();
-            let _ = recording.write(Stage::ResponseComplete).await;
+            let _ = recording.write(AuditStage::ResponseComplete).await;
             return response;
         }
         let captured = (self.records_answer() && !recording.long_running).then(Vec::new);
@@ -465,7 +470,7 @@ impl Recorder {
             format!("APIServer panic'd: {what}"),
         );
         recording.event.lock().response = Some((500, Some(error.to_status())));
-        let _ = recording.write(Stage::Panic).await;
+        let _ = recording.write(AuditStage::Panic).await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Audit policy: `Policy` of audit.k8s.io/v1.
 //!
-//! Rule matching as in k8s.io/apiserver `pkg/audit/policy/checker.go`, validation as in
+//! AuditRule matching as in k8s.io/apiserver `pkg/audit/policy/checker.go`, validation as in
 //! `pkg/apis/audit/validation`.
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use plinth_api::user::User;
 
 /// The audit level; each one includes the previous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum AuditLevel {
     /// Nothing.
     None,
     /// Metadata of request and response.
@@ -23,19 +23,19 @@ pub enum Level {
     RequestResponse,
 }
 
-impl Level {
+impl AuditLevel {
     /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
-            Level::None => "None",
-            Level::Metadata => "Metadata",
-            Level::Request => "Request",
-            Level::RequestResponse => "RequestResponse",
+            AuditLevel::None => "None",
+            AuditLevel::Metadata => "Metadata",
+            AuditLevel::Request => "Request",
+            AuditLevel::RequestResponse => "RequestResponse",
         }
     }
 
-    fn parse(text: &str) -> Option<Level> {
-        [Level::None, Level::Metadata, Level::Request, Level::RequestResponse]
+    fn parse(text: &str) -> Option<AuditLevel> {
+        [AuditLevel::None, AuditLevel::Metadata, AuditLevel::Request, AuditLevel::RequestResponse]
             .into_iter()
             .find(|level| level.as_str() == text)
     }
@@ -43,7 +43,7 @@ impl Level {
 
 /// A stage of a request at which an event is generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum AuditStage {
     /// Before the request is processed.
     RequestReceived,
     /// The head of a long-running response has been sent.
@@ -54,17 +54,21 @@ pub enum Stage {
     Panic,
 }
 
-impl Stage {
-    const ALL: [Stage; 4] =
-        [Stage::RequestReceived, Stage::ResponseStarted, Stage::ResponseComplete, Stage::Panic];
+impl AuditStage {
+    const ALL: [AuditStage; 4] = [
+        AuditStage::RequestReceived,
+        AuditStage::ResponseStarted,
+        AuditStage::ResponseComplete,
+        AuditStage::Panic,
+    ];
 
     /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
-            Stage::RequestReceived => "RequestReceived",
-            Stage::ResponseStarted => "ResponseStarted",
-            Stage::ResponseComplete => "ResponseComplete",
-            Stage::Panic => "Panic",
+            AuditStage::RequestReceived => "RequestReceived",
+            AuditStage::ResponseStarted => "ResponseStarted",
+            AuditStage::ResponseComplete => "ResponseComplete",
+            AuditStage::Panic => "Panic",
         }
     }
 }
@@ -74,12 +78,12 @@ impl Stage {
 pub struct Stages(u8);
 
 impl Stages {
-    fn with(self, stage: Stage) -> Stages {
+    fn with(self, stage: AuditStage) -> Stages {
         Stages(self.0 | 1 << stage as u8)
     }
 
     /// Whether the set contains a stage.
-    pub fn has(self, stage: Stage) -> bool {
+    pub fn has(self, stage: AuditStage) -> bool {
         self.0 & (1 << stage as u8) != 0
     }
 
@@ -92,7 +96,7 @@ impl Stages {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestAuditConfig {
     /// The level.
-    pub level: Level,
+    pub level: AuditLevel,
     /// Stages without events.
     pub omit_stages: Stages,
     /// Whether `managedFields` are omitted from objects.
@@ -123,7 +127,7 @@ struct GroupResources {
 }
 
 #[derive(Debug)]
-struct Rule {
+struct AuditRule {
     config: RequestAuditConfig,
     users: Vec<String>,
     groups: Vec<String>,
@@ -136,7 +140,7 @@ struct Rule {
 /// A policy. Immutable.
 #[derive(Debug)]
 pub struct Policy {
-    rules: Vec<Rule>,
+    rules: Vec<AuditRule>,
     default: RequestAuditConfig,
 }
 
@@ -186,14 +190,15 @@ impl Policy {
         }
         let mut rules = Vec::new();
         for (i, given) in given.iter().enumerate() {
-            let mut rule = Rule::read(given, &format!("rules[{i}]"))?;
+            let mut rule = AuditRule::read(given, &format!("rules[{i}]"))?;
             // Omitted stages of the policy are added to those of each rule; omitManagedFields is the default
             // of rules.
             rule.config.omit_stages = rule.config.omit_stages.and(everywhere);
             rule.config.omit_managed_fields = omits(given).unwrap_or(omit_managed_fields);
             rules.push(rule);
         }
-        let default = RequestAuditConfig { level: Level::None, omit_stages: everywhere, omit_managed_fields };
+        let default =
+            RequestAuditConfig { level: AuditLevel::None, omit_stages: everywhere, omit_managed_fields };
         Ok(Policy { rules, default })
     }
 
@@ -211,7 +216,7 @@ fn list(tree: &Value, key: &str) -> Vec<String> {
 fn stages(tree: &Value, path: &str) -> Result<Stages, PolicyError> {
     let mut stages = Stages::default();
     for (i, word) in list(tree, "omitStages").iter().enumerate() {
-        match Stage::ALL.into_iter().find(|stage| stage.as_str() == word) {
+        match AuditStage::ALL.into_iter().find(|stage| stage.as_str() == word) {
             Some(stage) => stages = stages.with(stage),
             None => {
                 return Err(PolicyError::Invalid(format!(
@@ -224,12 +229,12 @@ fn stages(tree: &Value, path: &str) -> Result<Stages, PolicyError> {
     Ok(stages)
 }
 
-impl Rule {
-    fn read(tree: &Value, path: &str) -> Result<Rule, PolicyError> {
+impl AuditRule {
+    fn read(tree: &Value, path: &str) -> Result<AuditRule, PolicyError> {
         let invalid = |field: &str, what: &str| Err(PolicyError::Invalid(format!("{path}.{field}: {what}")));
         let level = match tree.str_at(&["level"]).unwrap_or_default() {
             "" => return invalid("level", "Required value"),
-            word => match Level::parse(word) {
+            word => match AuditLevel::parse(word) {
                 Some(level) => level,
                 None => {
                     let words = "\"None\", \"Metadata\", \"Request\", \"RequestResponse\"";
@@ -288,7 +293,7 @@ impl Rule {
             );
         }
         let omit_stages = stages(tree, &format!("{path}.omitStages"))?;
-        Ok(Rule {
+        Ok(AuditRule {
             config: RequestAuditConfig { level, omit_stages, omit_managed_fields: false },
             users: list(tree, "users"),
             groups: list(tree, "userGroups"),
@@ -424,7 +429,7 @@ mod tests {
         for (rule, method, uri, expected) in rows {
             let policy = policy(&format!("rules: [{rule}]\n"));
             let level = config(&policy, &jane, method, uri).level;
-            assert_eq!(level == Level::Request, expected, "{rule} {method} {uri}");
+            assert_eq!(level == AuditLevel::Request, expected, "{rule} {method} {uri}");
         }
     }
 
@@ -437,13 +442,13 @@ mod tests {
              - {level: Metadata}\n",
         );
         let user = |name: &str| User { name: name.into(), ..User::default() };
-        assert_eq!(config(&policy, &user("jane"), "GET", "/api/v1/pods/x").level, Level::None);
+        assert_eq!(config(&policy, &user("jane"), "GET", "/api/v1/pods/x").level, AuditLevel::None);
         let get = config(&policy, &user("joe"), "GET", "/api/v1/nodes/x");
-        assert_eq!((get.level, get.omit_managed_fields), (Level::RequestResponse, false));
-        assert!(get.omit_stages.has(Stage::RequestReceived) && get.omit_stages.has(Stage::Panic));
+        assert_eq!((get.level, get.omit_managed_fields), (AuditLevel::RequestResponse, false));
+        assert!(get.omit_stages.has(AuditStage::RequestReceived) && get.omit_stages.has(AuditStage::Panic));
         let create = config(&policy, &user("joe"), "POST", "/api/v1/nodes");
-        assert_eq!((create.level, create.omit_managed_fields), (Level::Metadata, true));
-        assert!(!create.omit_stages.has(Stage::Panic));
+        assert_eq!((create.level, create.omit_managed_fields), (AuditLevel::Metadata, true));
+        assert!(!create.omit_stages.has(AuditStage::Panic));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use prometheus::{IntCounter, IntCounterVec, Opts};
 use super::event::{Event, EventFormat};
 use super::log::Log;
 use super::options::Truncate;
-use super::policy::Stage;
-use super::webhook::Webhook;
+use super::policy::AuditStage;
+use super::webhook::AuditWebhook;
 
 /// An event was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub struct Sinks {
     /// The log file.
     pub log: Option<(Log, EventFormat, Truncate)>,
     /// The webhook.
-    pub webhook: Option<(Webhook, Truncate)>,
+    pub webhook: Option<(AuditWebhook, Truncate)>,
     /// The counters.
     pub counters: Counters,
 }
@@ -78,7 +78,7 @@ impl Drop for Undelivered<'_> {
 
 impl Sinks {
     /// Encodes the event of a stage, unless the policy omits it.
-    fn texts(&self, event: &Mutex<Event>, stage: Stage) -> Option<SinkEvents> {
+    fn texts(&self, event: &Mutex<Event>, stage: AuditStage) -> Option<SinkEvents> {
         let event = event.lock();
         if event.config.omit_stages.has(stage) {
             return None;
@@ -98,7 +98,7 @@ impl Sinks {
             webhook: self
                 .webhook
                 .as_ref()
-                .and_then(|(_, truncate)| text(EventFormat::Item, truncate, Webhook::NAME)),
+                .and_then(|(_, truncate)| text(EventFormat::Item, truncate, AuditWebhook::NAME)),
         })
     }
 
@@ -106,7 +106,7 @@ impl Sinks {
     ///
     /// # Errors
     /// [`EventLost`] when a sink in strict mode has lost it.
-    pub async fn write(&self, event: &Mutex<Event>, stage: Stage) -> Result<(), EventLost> {
+    pub async fn write(&self, event: &Mutex<Event>, stage: AuditStage) -> Result<(), EventLost> {
         let Some(texts) = self.texts(event, stage) else { return Ok(()) };
         let mut undelivered = Undelivered { sinks: self, texts };
         let texts = &mut undelivered.texts;
@@ -127,7 +127,7 @@ impl Sinks {
     }
 
     /// Enqueues an event without waiting, as at the end of a body. Sinks count what they lose.
-    pub fn write_now(&self, event: &Mutex<Event>, stage: Stage) {
+    pub fn write_now(&self, event: &Mutex<Event>, stage: AuditStage) {
         if let Some(mut texts) = self.texts(event, stage) {
             self.enqueue(&mut texts);
         }

@@ -155,11 +155,11 @@ async fn a_list_in_chunks_is_recorded_whole() {
 #[tokio::test]
 async fn a_request_that_is_given_up_ends_once() {
     // Kind of request, stages written before it is dropped, all stages.
-    let rows: [(&str, &[Stage], &[&str]); 4] = [
+    let rows: [(&str, &[AuditStage], &[&str]); 4] = [
         ("/api/v1/pods", &[], &["ResponseComplete"]),
-        ("/api/v1/pods", &[Stage::ResponseComplete], &["ResponseComplete"]),
+        ("/api/v1/pods", &[AuditStage::ResponseComplete], &["ResponseComplete"]),
         ("/api/v1/pods?watch=1", &[], &["ResponseStarted", "ResponseComplete"]),
-        ("/api/v1/pods?watch=1", &[Stage::ResponseStarted], &["ResponseStarted", "ResponseComplete"]),
+        ("/api/v1/pods?watch=1", &[AuditStage::ResponseStarted], &["ResponseStarted", "ResponseComplete"]),
     ];
     for (uri, before, expected) in rows {
         let dir = tempfile::tempdir().unwrap();
@@ -176,7 +176,7 @@ async fn a_request_that_is_given_up_ends_once() {
         let stages: Vec<_> = events.iter().map(|e| e.str_at(&["stage"]).unwrap()).collect();
         assert_eq!(stages, expected, "{uri} {before:?}");
         let message = events.last().unwrap().str_at(&["responseStatus", "message"]);
-        let is_given_up = !before.contains(&Stage::ResponseComplete);
+        let is_given_up = !before.contains(&AuditStage::ResponseComplete);
         assert_eq!(message, is_given_up.then_some("Connection closed early"), "{uri} {before:?}");
     }
 }

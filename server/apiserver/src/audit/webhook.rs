@@ -33,7 +33,7 @@ const LIST_START: &[u8] = br#"{"kind":"EventList","apiVersion":"audit.k8s.io/v1"
 const LIST_END: &[u8] = b"]}";
 
 /// The sending end of the queue.
-pub struct Webhook {
+pub struct AuditWebhook {
     queue: mpsc::UnboundedSender<QueuedEvent>,
     slots: Arc<Semaphore>,
     capacity: u32,
@@ -58,7 +58,7 @@ struct Sender {
     counters: Counters,
 }
 
-impl Webhook {
+impl AuditWebhook {
     /// Its name in metrics.
     pub const NAME: &'static str = "webhook";
 
@@ -72,7 +72,7 @@ impl Webhook {
         backoff: Duration,
         batching: Batching,
         counters: Counters,
-    ) -> Result<Webhook, KubeconfigError> {
+    ) -> Result<AuditWebhook, KubeconfigError> {
         let service = Service::from_kubeconfig(kubeconfig, TIMEOUT)?;
         let sender = Arc::new(Sender { service, backoff, counters });
         let (queue, events) = mpsc::unbounded_channel();
@@ -80,7 +80,7 @@ impl Webhook {
         tokio::spawn(send_batches(events, batching, flushing, sender.clone()));
         let capacity = u32::try_from(batching.buffer).unwrap_or(u32::MAX >> 4);
         let slots = Arc::new(Semaphore::new(capacity as usize));
-        Ok(Webhook {
+        Ok(AuditWebhook {
             queue,
             slots,
             capacity,
@@ -120,7 +120,7 @@ impl Webhook {
             _ => Err(EventLost),
         };
         if queued.is_err() {
-            self.sender.counters.lost(Webhook::NAME, 1);
+            self.sender.counters.lost(AuditWebhook::NAME, 1);
         }
         queued
     }
@@ -200,7 +200,7 @@ impl Sender {
             Ok(()) => Ok(()),
             Err(error) => {
                 tracing::error!(%error, events = events.len(), "audit events could not be delivered");
-                self.counters.lost(Webhook::NAME, events.len());
+                self.counters.lost(AuditWebhook::NAME, events.len());
                 Err(EventLost)
             }
         }

@@ -69,7 +69,7 @@ pub enum AuthnError {
     Oidc(#[from] oidc::OidcError),
     /// The webhook could not be called, or refused the token.
     #[error(transparent)]
-    Webhook(#[from] webhook::WebhookError),
+    Webhook(#[from] webhook::TokenWebhookError),
     /// WebSocket subprotocols with an invalid token.
     #[error(transparent)]
     WebSocket(#[from] websocket::ProtocolError),
@@ -136,7 +136,7 @@ pub struct Authenticated {
 
 /// Why the authenticators cannot be set up.
 #[derive(Debug, thiserror::Error)]
-pub enum SetupError {
+pub enum AuthenticationSetupError {
     /// A certificate file is invalid.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -186,7 +186,10 @@ impl Authenticator {
     ///
     /// # Errors
     /// When a file cannot be used, or options contradict each other.
-    pub fn new(options: &AuthenticationOptions, on: Dependencies<'_>) -> Result<Authenticator, SetupError> {
+    pub fn new(
+        options: &AuthenticationOptions,
+        on: Dependencies<'_>,
+    ) -> Result<Authenticator, AuthenticationSetupError> {
         options.check()?;
         let client_ca = options.client_ca_file.as_deref().unwrap_or(on.own_ca);
         let settings = options.service_accounts(on.own_signing_key);

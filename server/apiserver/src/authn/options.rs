@@ -8,8 +8,8 @@ use clap::{ArgAction, Args};
 use super::oidc::config::{self, Configuration};
 use super::oidc::OidcOptions;
 use super::trust::{ClusterAuthenticationInfo, TrustedProxy};
-use super::webhook::{ReviewVersion, Webhook};
-use super::{service_account, SetupError};
+use super::webhook::{TokenReviewVersion, TokenWebhook};
+use super::{service_account, AuthenticationSetupError};
 
 /// Flags of authentication.
 #[derive(Clone, Debug, Args)]
@@ -80,7 +80,7 @@ pub struct AuthenticationOptions {
     pub authentication_token_webhook_config_file: Option<PathBuf>,
     /// API version of the TokenReview sent to the webhook
     #[arg(long, value_name = "VERSION", default_value = "v1beta1")]
-    pub authentication_token_webhook_version: ReviewVersion,
+    pub authentication_token_webhook_version: TokenReviewVersion,
     /// Duration for which the webhook's responses are cached
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = crate::flags::duration)]
     pub authentication_token_webhook_cache_ttl: Duration,
@@ -94,8 +94,8 @@ const MAX_EXPIRATION: std::ops::RangeInclusive<u64> = 3600..=1 << 32;
 
 impl AuthenticationOptions {
     /// Validates the flags.
-    pub(super) fn check(&self) -> Result<(), SetupError> {
-        let error = |text: String| Err(SetupError::Flag(text));
+    pub(super) fn check(&self) -> Result<(), AuthenticationSetupError> {
+        let error = |text: String| Err(AuthenticationSetupError::Flag(text));
         let issuers = &self.service_account_issuer;
         if issuers.iter().any(String::is_empty) {
             return error("service-account-issuer should not be an empty string".into());
@@ -143,12 +143,14 @@ impl AuthenticationOptions {
     }
 
     /// OpenID Connect issuers and anonymous settings, from the file or the flags.
-    pub(super) fn configuration(&self) -> Result<Configuration, SetupError> {
+    pub(super) fn configuration(&self) -> Result<Configuration, AuthenticationSetupError> {
         let flags = config::of_flags(&self.oidc, &self.service_account_issuer)?;
         let Some(file) = &self.oidc.authentication_config else { return Ok(flags.unwrap_or_default()) };
         let mut configuration = Configuration::read(file, &self.service_account_issuer)?;
         let both = |what: &str| {
-            SetupError::Flag(format!("authentication-config file and {what} are mutually exclusive"))
+            AuthenticationSetupError::Flag(format!(
+                "authentication-config file and {what} are mutually exclusive"
+            ))
         };
         if let Some(flags) = flags {
             if !configuration.jwt.is_empty() {
@@ -163,11 +165,11 @@ impl AuthenticationOptions {
     }
 
     /// The token authentication webhook.
-    pub(super) fn webhook(&self) -> Result<Option<Webhook>, SetupError> {
+    pub(super) fn webhook(&self) -> Result<Option<TokenWebhook>, AuthenticationSetupError> {
         let Some(file) = &self.authentication_token_webhook_config_file else { return Ok(None) };
         let (version, ttl) =
             (self.authentication_token_webhook_version, self.authentication_token_webhook_cache_ttl);
-        Ok(Some(Webhook::new(file, version, ttl, self.audiences())?))
+        Ok(Some(TokenWebhook::new(file, version, ttl, self.audiences())?))
     }
 
     /// The audiences of this server: as given, or its first issuer.
@@ -179,9 +181,9 @@ impl AuthenticationOptions {
     }
 
     /// The settings of service account tokens. `own_key` signs when no flag names another key.
-    pub(super) fn service_accounts(&self, own_key: &Path) -> service_account::Settings {
+    pub(super) fn service_accounts(&self, own_key: &Path) -> service_account::ServiceAccountSettings {
         let longest = self.service_account_max_token_expiration.as_secs();
-        service_account::Settings {
+        service_account::ServiceAccountSettings {
             issuers: self.service_account_issuer.clone(),
             audiences: self.audiences(),
             signing_key_file: self

@@ -9,7 +9,7 @@ use plinth_pki::Name;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::x509::Authorities;
-use super::{AuthenticationOptions, AuthnError, Peer, SetupError};
+use super::{AuthenticationOptions, AuthenticationSetupError, AuthnError, Peer};
 use plinth_api::user::User;
 
 /// Authenticates requests of a front proxy.
@@ -34,12 +34,14 @@ impl RequestHeaders {
     ///
     /// # Errors
     /// When the authorities' file or a header name is invalid.
-    pub fn new(options: &AuthenticationOptions) -> Result<Option<RequestHeaders>, SetupError> {
+    pub fn new(options: &AuthenticationOptions) -> Result<Option<RequestHeaders>, AuthenticationSetupError> {
         let Some(file) = &options.requestheader_client_ca_file else { return Ok(None) };
         let names = |list: &[String]| {
             list.iter()
                 .map(|name| {
-                    name.trim().parse::<HeaderName>().map_err(|_| SetupError::HeaderName(name.clone()))
+                    name.trim()
+                        .parse::<HeaderName>()
+                        .map_err(|_| AuthenticationSetupError::HeaderName(name.clone()))
                 })
                 .collect::<Result<Vec<_>, _>>()
         };

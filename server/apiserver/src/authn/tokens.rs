@@ -7,7 +7,7 @@ use super::bootstrap_token::BootstrapTokens;
 use super::oidc::Issuers;
 use super::service_account::ServiceAccounts;
 use super::token_file::TokenFile;
-use super::webhook::Webhook;
+use super::webhook::TokenWebhook;
 use super::{Authenticated, AuthnError};
 use plinth_api::user::User;
 
@@ -18,7 +18,7 @@ pub struct Tokens {
     pub(super) accounts: Arc<ServiceAccounts>,
     pub(super) bootstrap: Option<BootstrapTokens>,
     pub(super) oidc: Issuers,
-    pub(super) webhook: Option<Webhook>,
+    pub(super) webhook: Option<TokenWebhook>,
 }
 
 impl Tokens {

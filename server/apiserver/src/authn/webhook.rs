@@ -21,7 +21,7 @@ const MAX_CACHED: usize = 4096;
 
 /// API version of the TokenReview.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum ReviewVersion {
+pub enum TokenReviewVersion {
     /// `authentication.k8s.io/v1`.
     #[value(name = "v1")]
     V1,
@@ -32,7 +32,7 @@ pub enum ReviewVersion {
 
 /// Why the webhook gave no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WebhookError {
+pub enum TokenWebhookError {
     /// The call failed.
     #[error("the authentication webhook failed: {0}")]
     Call(String),
@@ -45,38 +45,38 @@ pub enum WebhookError {
 pub type Answer = Option<(Arc<User>, Vec<String>)>;
 
 /// The webhook. The lock of the cache is held to look up and to insert.
-pub struct Webhook {
+pub struct TokenWebhook {
     service: Service,
-    version: ReviewVersion,
+    version: TokenReviewVersion,
     ttl: Duration,
     audiences: Vec<String>,
     cache: Mutex<HashMap<[u8; 32], (Answer, Instant)>>,
 }
 
-impl Webhook {
+impl TokenWebhook {
     /// The webhook of a kubeconfig. `audiences` are this server's own.
     ///
     /// # Errors
     /// When the kubeconfig cannot be used.
     pub fn new(
         kubeconfig: &Path,
-        version: ReviewVersion,
+        version: TokenReviewVersion,
         ttl: Duration,
         audiences: Vec<String>,
-    ) -> Result<Webhook, KubeconfigError> {
+    ) -> Result<TokenWebhook, KubeconfigError> {
         let service = Service::from_kubeconfig(kubeconfig, TIMEOUT)?;
-        Ok(Webhook { service, version, ttl, audiences, cache: Mutex::default() })
+        Ok(TokenWebhook { service, version, ttl, audiences, cache: Mutex::default() })
     }
 
     /// Authenticates a token; `None` when the webhook does not recognize it.
     ///
     /// # Errors
-    /// [`WebhookError`].
+    /// [`TokenWebhookError`].
     pub async fn authenticate(
         &self,
         token: &str,
         wanted: &[String],
-    ) -> Result<Option<Authenticated>, WebhookError> {
+    ) -> Result<Option<Authenticated>, TokenWebhookError> {
         let key = key(token, wanted);
         let cached = self.cache.lock().get(&key).filter(|(_, until)| Instant::now() < *until).cloned();
         let answer = match cached {
@@ -96,10 +96,10 @@ impl Webhook {
         Ok(answer.map(|(user, audiences)| Authenticated { user, audiences }))
     }
 
-    async fn call(&self, token: &str, wanted: &[String]) -> Result<Value, WebhookError> {
+    async fn call(&self, token: &str, wanted: &[String]) -> Result<Value, TokenWebhookError> {
         let api_version = match self.version {
-            ReviewVersion::V1 => "authentication.k8s.io/v1",
-            ReviewVersion::V1Beta1 => "authentication.k8s.io/v1beta1",
+            TokenReviewVersion::V1 => "authentication.k8s.io/v1",
+            TokenReviewVersion::V1Beta1 => "authentication.k8s.io/v1beta1",
         };
         let mut spec = Map::new();
         spec.insert("token", token);
@@ -112,9 +112,9 @@ impl Webhook {
         json::write_untyped(&review, &mut body);
         let answer = self.service.post_with_retries(body.into()).await.map_err(|error| {
             tracing::error!(%error, "authentication webhook call failed");
-            WebhookError::Call(error.to_string())
+            TokenWebhookError::Call(error.to_string())
         })?;
-        json::parse(&answer).map_err(|error| WebhookError::Call(error.to_string()))
+        json::parse(&answer).map_err(|error| TokenWebhookError::Call(error.to_string()))
     }
 }
 
@@ -129,7 +129,7 @@ fn key(token: &str, wanted: &[String]) -> [u8; 32] {
 }
 
 /// Parses the answer. A review without audiences is valid for this server's own.
-pub fn parse_review(review: &Value, wanted: &[String], own: &[String]) -> Result<Answer, WebhookError> {
+pub fn parse_review(review: &Value, wanted: &[String], own: &[String]) -> Result<Answer, TokenWebhookError> {
     let texts = |list: Option<&Value>| -> Vec<String> {
         let list = list.and_then(Value::as_array).unwrap_or_default();
         list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
@@ -143,7 +143,7 @@ pub fn parse_review(review: &Value, wanted: &[String], own: &[String]) -> Result
     }
     if status("authenticated").and_then(Value::as_bool) != Some(true) {
         return match review.str_at(&["status", "error"]).filter(|text| !text.is_empty()) {
-            Some(why) => Err(WebhookError::Refused(why.to_owned())),
+            Some(why) => Err(TokenWebhookError::Refused(why.to_owned())),
             None => Ok(None),
         };
     }

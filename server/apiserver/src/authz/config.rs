@@ -9,7 +9,7 @@ use std::time::Duration;
 use plinth_codec::{names, time, yaml, Value};
 
 use super::webhook::conditions::Conditions;
-use super::webhook::{ReviewVersion, Settings};
+use super::webhook::{AccessReviewVersion, WebhookSettings};
 use super::Verdict;
 use crate::egress::KubeconfigError;
 
@@ -21,7 +21,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why authorizers cannot be set up.
 #[derive(Debug, thiserror::Error)]
-pub enum SetupError {
+pub enum AuthorizationSetupError {
     /// A mode is given twice.
     #[error("authorization-mode {0:?} has mode specified more than once")]
     DuplicateMode(String),
@@ -58,7 +58,7 @@ pub(crate) enum AuthorizerKind {
     Rbac,
     AlwaysAllow,
     AlwaysDeny,
-    Webhook { kubeconfig: PathBuf, timeout: Duration, settings: Settings, conditions: Conditions },
+    Webhook { kubeconfig: PathBuf, timeout: Duration, settings: WebhookSettings, conditions: Conditions },
 }
 
 impl AuthorizerKind {
@@ -75,8 +75,8 @@ impl AuthorizerKind {
 }
 
 /// Loads a configuration file.
-pub fn read(path: &Path) -> Result<Vec<AuthorizerConfig>, SetupError> {
-    let error = |what: String| SetupError::Config { path: path.to_owned(), what };
+pub fn read(path: &Path) -> Result<Vec<AuthorizerConfig>, AuthorizationSetupError> {
+    let error = |what: String| AuthorizationSetupError::Config { path: path.to_owned(), what };
     let text = std::fs::read(path).map_err(|e| error(e.to_string()))?;
     let (config, _) = yaml::to_value(&text).map_err(|e| error(e.to_string()))?;
     parse(&config).map_err(error)
@@ -174,8 +174,8 @@ fn parse_webhook(webhook: &Value, at: &str) -> Result<AuthorizerKind, String> {
         other => format!("{at}.{key}: Unsupported value: {other:?}: supported values: {supported}"),
     };
     let version = match text(&["subjectAccessReviewVersion"]) {
-        "v1" => ReviewVersion::V1,
-        "v1beta1" => ReviewVersion::V1Beta1,
+        "v1" => AccessReviewVersion::V1,
+        "v1beta1" => AccessReviewVersion::V1Beta1,
         _ => return Err(one_of("subjectAccessReviewVersion", "\"v1\", \"v1beta1\"")),
     };
     let on_error = match text(&["failurePolicy"]) {
@@ -208,7 +208,7 @@ fn parse_webhook(webhook: &Value, at: &str) -> Result<AuthorizerKind, String> {
             "{at}.connectionInfo.kubeConfigFile: Invalid value: {kubeconfig:?}: must be an absolute path"
         ));
     }
-    let settings = Settings {
+    let settings = WebhookSettings {
         version,
         authorized_ttl: ttl("authorizedTTL", "cacheAuthorizedRequests", DEFAULT_AUTHORIZED_TTL)?,
         unauthorized_ttl: ttl("unauthorizedTTL", "cacheUnauthorizedRequests", DEFAULT_UNAUTHORIZED_TTL)?,
@@ -251,7 +251,7 @@ mod tests {
         let chain = parsed(&webhook(GOOD)).unwrap();
         let AuthorizerKind::Webhook { kubeconfig, timeout, settings, .. } = &chain[0].kind else { panic!() };
         assert_eq!((kubeconfig.as_path(), *timeout), (Path::new("/k"), Duration::from_secs(3)));
-        assert_eq!((settings.version, settings.on_error), (ReviewVersion::V1, Verdict::Deny));
+        assert_eq!((settings.version, settings.on_error), (AccessReviewVersion::V1, Verdict::Deny));
         assert_eq!(settings.authorized_ttl, Duration::from_secs(60));
         assert_eq!(settings.unauthorized_ttl, Duration::ZERO);
     }

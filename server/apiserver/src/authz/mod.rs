@@ -38,20 +38,20 @@ use parking_lot::RwLock;
 
 use crate::egress::Service;
 use crate::reload::WatchedFiles;
-use config::{AuthorizerConfig, AuthorizerKind, SetupError};
+use config::{AuthorizationSetupError, AuthorizerConfig, AuthorizerKind};
 use node::NodeAuthorizer;
 use plinth_api::api_error::ApiError;
 use plinth_api::user::User;
 use plinth_storage::Store;
 use rbac::rules::PolicyRule;
 use rbac::Rbac;
-use webhook::Webhook;
+use webhook::WebhookAuthorizer;
 
 /// An authorizer of the chain.
 enum Link {
     Node(Arc<NodeAuthorizer>),
     Rbac,
-    Webhook(Box<Webhook>),
+    Webhook(Box<WebhookAuthorizer>),
     AlwaysAllow,
     AlwaysDeny,
 }
@@ -73,7 +73,7 @@ impl Authorizer {
     ///
     /// # Errors
     /// When flags contradict each other or a file cannot be used.
-    pub fn new(options: &AuthorizationOptions, store: Store) -> Result<Authorizer, SetupError> {
+    pub fn new(options: &AuthorizationOptions, store: Store) -> Result<Authorizer, AuthorizationSetupError> {
         let configured = options.configured()?;
         let asks_nodes = configured.iter().any(|c| matches!(c.kind, AuthorizerKind::Node));
         let nodes = asks_nodes.then(|| Arc::new(NodeAuthorizer::new(store.clone())));
@@ -86,8 +86,8 @@ impl Authorizer {
     ///
     /// # Errors
     /// When the file cannot be used; the previous chain stays in use.
-    pub fn reload(&self, path: &Path) -> Result<(), SetupError> {
-        let error = |what: String| SetupError::Config { path: path.to_owned(), what };
+    pub fn reload(&self, path: &Path) -> Result<(), AuthorizationSetupError> {
+        let error = |what: String| AuthorizationSetupError::Config { path: path.to_owned(), what };
         let configured = config::read(path)?;
         let has = |name: &str| configured.iter().any(|c| c.kind.name() == name);
         let missing: Vec<&str> = self.at_start.iter().copied().filter(|name| !has(name)).collect();
@@ -142,8 +142,8 @@ impl Authorizer {
     }
 
     /// All rules that the authorizers can list for a user in a namespace.
-    pub async fn rules_for(&self, user: &User, namespace: &str) -> Rules {
-        let mut rules = Rules::default();
+    pub async fn rules_for(&self, user: &User, namespace: &str) -> UserRules {
+        let mut rules = UserRules::default();
         let mut errors = Vec::new();
         for link in self.links().iter() {
             match link {
@@ -191,7 +191,7 @@ impl Authorizer {
 fn links(
     configured: Vec<AuthorizerConfig>,
     nodes: Option<&Arc<NodeAuthorizer>>,
-) -> Result<Vec<Link>, SetupError> {
+) -> Result<Vec<Link>, AuthorizationSetupError> {
     let mut links = Vec::with_capacity(configured.len());
     for configured in configured {
         links.extend(match configured.kind {
@@ -201,7 +201,7 @@ fn links(
             AuthorizerKind::AlwaysDeny => Some(Link::AlwaysDeny),
             AuthorizerKind::Webhook { kubeconfig, timeout, settings, conditions } => {
                 let service = Service::from_kubeconfig(&kubeconfig, timeout)?;
-                let webhook = Webhook::new(service, settings).with_conditions(conditions);
+                let webhook = WebhookAuthorizer::new(service, settings).with_conditions(conditions);
                 Some(Link::Webhook(Box::new(webhook)))
             }
         });
@@ -236,7 +236,7 @@ const MAX_LISTED_VALUES: usize = 100_000;
 
 /// The rules of a user, as far as they can be listed.
 #[derive(Clone, Debug, Default)]
-pub struct Rules {
+pub struct UserRules {
     /// The rules.
     pub rules: Vec<PolicyRule>,
     /// Whether there may be more rules.
@@ -245,7 +245,7 @@ pub struct Rules {
     pub error: Option<String>,
 }
 
-impl Rules {
+impl UserRules {
     /// Adds rules of bindings up to the limit; returns whether all were added.
     fn extend(&mut self, bound: &[Arc<[PolicyRule]>]) -> bool {
         let mut left = MAX_LISTED_VALUES;

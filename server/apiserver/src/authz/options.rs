@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::config::{self, AuthorizerConfig, AuthorizerKind, SetupError};
+use super::config::{self, AuthorizationSetupError, AuthorizerConfig, AuthorizerKind};
 use super::webhook::conditions::Conditions;
-use super::webhook::{ReviewVersion, Settings};
+use super::webhook::{AccessReviewVersion, WebhookSettings};
 use super::Verdict;
 
 /// The authorizers without flags.
@@ -30,7 +30,7 @@ pub struct AuthorizationOptions {
     pub authorization_webhook_config_file: Option<PathBuf>,
     /// API version of the SubjectAccessReview sent to the webhook
     #[arg(long, default_value = "v1beta1", value_name = "VERSION")]
-    pub authorization_webhook_version: ReviewVersion,
+    pub authorization_webhook_version: AccessReviewVersion,
     /// Duration for which 'authorized' responses of the webhook are cached
     #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = crate::flags::duration)]
     pub authorization_webhook_cache_authorized_ttl: Duration,
@@ -45,7 +45,7 @@ impl Default for AuthorizationOptions {
             authorization_mode: Vec::new(),
             authorization_config: None,
             authorization_webhook_config_file: None,
-            authorization_webhook_version: ReviewVersion::V1Beta1,
+            authorization_webhook_version: AccessReviewVersion::V1Beta1,
             authorization_webhook_cache_authorized_ttl: Duration::from_secs(300),
             authorization_webhook_cache_unauthorized_ttl: Duration::from_secs(30),
         }
@@ -82,8 +82,8 @@ impl AuthorizationOptions {
     /// The authorizers in order, from the flags or the configuration file.
     ///
     /// # Errors
-    /// [`SetupError`].
-    pub(super) fn configured(&self) -> Result<Vec<AuthorizerConfig>, SetupError> {
+    /// [`AuthorizationSetupError`].
+    pub(super) fn configured(&self) -> Result<Vec<AuthorizerConfig>, AuthorizationSetupError> {
         if let Some(path) = &self.authorization_config {
             return config::read(path);
         }
@@ -91,7 +91,7 @@ impl AuthorizationOptions {
         let mut chosen: Vec<AuthorizerConfig> = Vec::new();
         for mode in modes {
             if modes.iter().filter(|other| *other == mode).count() > 1 {
-                return Err(SetupError::DuplicateMode(mode.name()));
+                return Err(AuthorizationSetupError::DuplicateMode(mode.name()));
             }
             let kind = match mode {
                 Mode::Node => AuthorizerKind::Node,
@@ -102,9 +102,9 @@ impl AuthorizationOptions {
                     kubeconfig: self
                         .authorization_webhook_config_file
                         .clone()
-                        .ok_or(SetupError::NoKubeconfig)?,
+                        .ok_or(AuthorizationSetupError::NoKubeconfig)?,
                     timeout: WEBHOOK_TIMEOUT,
-                    settings: Settings {
+                    settings: WebhookSettings {
                         version: self.authorization_webhook_version,
                         authorized_ttl: self.authorization_webhook_cache_authorized_ttl,
                         unauthorized_ttl: self.authorization_webhook_cache_unauthorized_ttl,
@@ -116,7 +116,7 @@ impl AuthorizationOptions {
             chosen.push(AuthorizerConfig { name: mode.name().to_lowercase(), kind });
         }
         match (&self.authorization_webhook_config_file, modes.contains(&Mode::Webhook)) {
-            (Some(_), false) => Err(SetupError::UnusedKubeconfig),
+            (Some(_), false) => Err(AuthorizationSetupError::UnusedKubeconfig),
             _ => Ok(chosen),
         }
     }

@@ -148,11 +148,11 @@ async fn what_is_written_counts_for_the_next_question() {
 fn rules_without_end_are_not_listed() {
     let rule = |values: usize| PolicyRule { names: vec!["x".into(); values], ..PolicyRule::default() };
     let role: Arc<[PolicyRule]> = vec![rule(1), rule(MAX_LISTED_VALUES / 10)].into();
-    let mut rules = Rules::default();
+    let mut rules = UserRules::default();
     assert!(rules.extend(&[role.clone(), role.clone()]));
     assert_eq!((rules.rules.len(), rules.incomplete), (4, false));
     // A role of megabytes with a thousand bindings.
-    let mut rules = Rules::default();
+    let mut rules = UserRules::default();
     assert!(!rules.extend(&vec![role; 1000]));
     assert_eq!((rules.rules.len(), rules.incomplete), (19, true));
 }

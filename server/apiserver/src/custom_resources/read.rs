@@ -119,7 +119,7 @@ pub struct Scan {
     converter: Arc<Converter>,
     resource: Arc<ResourceType>,
     revision: Revision,
-    source: Source,
+    source: ScanSource,
     /// Converted objects that have not been visited yet.
     converted: VecDeque<(Fetched, Bytes)>,
     /// Objects scanned so far, selected or not.
@@ -132,7 +132,7 @@ pub struct Scan {
 pub type Filter<'s> = Option<&'s dyn Fn(&[u8], &Head<'_>) -> bool>;
 
 /// The objects of a scan.
-enum Source {
+enum ScanSource {
     /// A whole range.
     Range {
         range: KeyRange,
@@ -149,12 +149,12 @@ enum Source {
     SuspendedKeys(std::vec::IntoIter<Bytes>),
 }
 
-impl Source {
+impl ScanSource {
     /// The next object; `None` at the end and while suspended.
     fn next(&mut self) -> Result<Option<Entry<'_>>, plinth_engine::Error> {
         match self {
-            Source::Range { cursor, .. } => cursor.next(),
-            Source::Keys { keys, snapshot, record } => {
+            ScanSource::Range { cursor, .. } => cursor.next(),
+            ScanSource::Keys { keys, snapshot, record } => {
                 *record = None;
                 for key in keys {
                     *record = snapshot.get(&key)?;
@@ -171,7 +171,7 @@ impl Source {
                     expires_at_ms: record.expires_at_ms,
                 }))
             }
-            Source::SuspendedRange(_) | Source::SuspendedKeys(_) => Ok(None),
+            ScanSource::SuspendedRange(_) | ScanSource::SuspendedKeys(_) => Ok(None),
         }
     }
 }
@@ -185,7 +185,7 @@ impl Scan {
         range: KeyRange,
     ) -> Scan {
         let cursor = Box::new(snapshot.range(&range));
-        Scan::new(converter, resource, snapshot.revision(), Source::Range { range, cursor })
+        Scan::new(converter, resource, snapshot.revision(), ScanSource::Range { range, cursor })
     }
 
     /// Reads the objects of these keys, as far as they exist.
@@ -196,7 +196,7 @@ impl Scan {
         keys: Vec<Bytes>,
     ) -> Scan {
         let revision = snapshot.revision();
-        let source = Source::Keys { keys: keys.into_iter(), snapshot, record: None };
+        let source = ScanSource::Keys { keys: keys.into_iter(), snapshot, record: None };
         Scan::new(converter, resource, revision, source)
     }
 
@@ -204,7 +204,7 @@ impl Scan {
         converter: Arc<Converter>,
         resource: Arc<ResourceType>,
         revision: Revision,
-        source: Source,
+        source: ScanSource,
     ) -> Scan {
         Scan { converter, resource, revision, source, converted: VecDeque::new(), scanned: 0, filling: None }
     }
@@ -221,7 +221,7 @@ impl Scan {
 
     /// Whether only some keys are read.
     pub fn is_by_keys(&self) -> bool {
-        matches!(self.source, Source::Keys { .. } | Source::SuspendedKeys(_))
+        matches!(self.source, ScanSource::Keys { .. } | ScanSource::SuspendedKeys(_))
     }
 
     /// Objects scanned so far, selected or not.
@@ -322,34 +322,34 @@ impl Scan {
         self.converted.clear();
         self.filling = None;
         match &mut self.source {
-            Source::Range { range, cursor } => {
+            ScanSource::Range { range, cursor } => {
                 let from = |key: Bytes| match range.end() {
                     Some(end) => KeyRange::between(key, end.clone()),
                     None => KeyRange::from(key),
                 };
                 let passed = cursor.last_key().map(|key| range.after(key));
                 let rest = undone.map(from).or(passed).unwrap_or_else(|| range.clone());
-                self.source = Source::SuspendedRange(rest);
+                self.source = ScanSource::SuspendedRange(rest);
             }
-            Source::Keys { keys, .. } => {
+            ScanSource::Keys { keys, .. } => {
                 let keys = std::mem::take(keys);
-                self.source = Source::SuspendedKeys(keys);
+                self.source = ScanSource::SuspendedKeys(keys);
             }
-            Source::SuspendedRange(_) | Source::SuspendedKeys(_) => {}
+            ScanSource::SuspendedRange(_) | ScanSource::SuspendedKeys(_) => {}
         }
     }
 
     fn resume(&mut self) -> Result<(), ApiError> {
         let again = |revision| self.converter.store.engine().snapshot(At::Exact(revision));
         match &mut self.source {
-            Source::Range { .. } | Source::Keys { .. } => {}
-            Source::SuspendedRange(range) => {
+            ScanSource::Range { .. } | ScanSource::Keys { .. } => {}
+            ScanSource::SuspendedRange(range) => {
                 let (range, cursor) = (range.clone(), Box::new(again(self.revision)?.range(range)));
-                self.source = Source::Range { range, cursor };
+                self.source = ScanSource::Range { range, cursor };
             }
-            Source::SuspendedKeys(keys) => {
+            ScanSource::SuspendedKeys(keys) => {
                 let snapshot = again(self.revision)?;
-                self.source = Source::Keys { keys: std::mem::take(keys), snapshot, record: None };
+                self.source = ScanSource::Keys { keys: std::mem::take(keys), snapshot, record: None };
             }
         }
         Ok(())

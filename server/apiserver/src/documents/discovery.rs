@@ -27,11 +27,11 @@ pub struct DiscoveryDocuments {
 #[derive(Default)]
 struct EncodedDocuments {
     generation: u64,
-    documents: HashMap<Key, Arc<Encoded>>,
+    documents: HashMap<DocumentKey, Arc<Encoded>>,
 }
 
 /// Path, encoding, transformation, indentation.
-type Key = (String, Encoding, Transform, bool);
+type DocumentKey = (String, Encoding, Transform, bool);
 
 struct Encoded {
     body: Bytes,

@@ -36,63 +36,63 @@ const KEEP: &str = "public, immutable, max-age=31536000";
 /// cover everything.
 #[derive(Default)]
 pub struct OpenApiDocuments {
-    generated: Mutex<HashMap<(String, Form), Generated>>,
+    generated: Mutex<HashMap<(String, DocumentEncoding), Generated>>,
 }
 
 /// A document and the generation of its source.
-type Generated = (u64, Arc<Document>);
+type Generated = (u64, Arc<CachedDocument>);
 
 /// The encoding of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Form {
+enum DocumentEncoding {
     Json,
     Protobuf,
 }
 
 /// The media types of a document: what clients may ask for, and form and type of the answer. Protobuf
 /// has two names; the one with `@` is not a valid media type but is what kubectl sends.
-type Offers = [(&'static str, Form, &'static str); 3];
+type Offers = [(&'static str, DocumentEncoding, &'static str); 3];
 
 const V2: Offers = [
-    ("application/json", Form::Json, "application/json"),
+    ("application/json", DocumentEncoding::Json, "application/json"),
     (
         "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
-        Form::Protobuf,
+        DocumentEncoding::Protobuf,
         "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
     ),
     (
         "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
-        Form::Protobuf,
+        DocumentEncoding::Protobuf,
         "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
     ),
 ];
 const V3: Offers = [
-    ("application/json", Form::Json, "application/json"),
+    ("application/json", DocumentEncoding::Json, "application/json"),
     (
         "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
-        Form::Protobuf,
+        DocumentEncoding::Protobuf,
         "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
     ),
     (
         "application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
-        Form::Protobuf,
+        DocumentEncoding::Protobuf,
         "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
     ),
 ];
 
 /// A cached document.
-struct Document {
+struct CachedDocument {
     /// Gzip at the best level: a seventh of the size, and what most clients accept.
     gzip: Bytes,
     /// `ETag`, of the JSON in either form; without quotes it is the `hash` parameter of the index.
     etag: String,
 }
 
-impl Document {
-    fn new(bytes: &[u8], etag: String) -> Result<Document, ApiError> {
+impl CachedDocument {
+    fn new(bytes: &[u8], etag: String) -> Result<CachedDocument, ApiError> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
         let gzip = encoder.write_all(bytes).and_then(|()| encoder.finish()).map_err(ApiError::internal)?;
-        Ok(Document { gzip: Bytes::from(gzip), etag })
+        Ok(CachedDocument { gzip: Bytes::from(gzip), etag })
     }
 
     fn plain(&self) -> Result<Vec<u8>, ApiError> {
@@ -170,8 +170,8 @@ impl OpenApiDocuments {
         &self,
         registry: &Arc<Registry>,
         path: &str,
-        form: Form,
-    ) -> Result<Option<Arc<Document>>, ApiError> {
+        form: DocumentEncoding,
+    ) -> Result<Option<Arc<CachedDocument>>, ApiError> {
         let key = (path.to_owned(), form);
         let Some(generation) = generation(registry, path) else {
             self.generated.lock().remove(&key);
@@ -184,22 +184,22 @@ impl OpenApiDocuments {
         }
         let generated = match (path, form) {
             ("v3", _) => Some(self.index(registry).await?),
-            (_, Form::Json) => {
+            (_, DocumentEncoding::Json) => {
                 let (path, registry) = (path.to_owned(), registry.clone());
                 blocking(move || {
                     let json = make(&registry, &path, &*descriptions::bundled());
-                    json.map(|json| Document::new(&json, etag::of(&json))).transpose()
+                    json.map(|json| CachedDocument::new(&json, etag::of(&json))).transpose()
                 })
                 .await?
             }
-            (_, Form::Protobuf) => {
-                let Some(json) = Box::pin(self.get(registry, path, Form::Json)).await? else {
+            (_, DocumentEncoding::Protobuf) => {
+                let Some(json) = Box::pin(self.get(registry, path, DocumentEncoding::Json)).await? else {
                     return Ok(None);
                 };
                 let convert = if path == "v2" { gnostic::v2 } else { gnostic::v3 };
                 let protobuf = blocking(move || {
                     let bytes = convert(&json.plain()?).map_err(ApiError::internal)?;
-                    Document::new(&bytes, json.etag.clone())
+                    CachedDocument::new(&bytes, json.etag.clone())
                 });
                 Some(protobuf.await?)
             }
@@ -212,18 +212,20 @@ impl OpenApiDocuments {
     }
 
     /// Generates `/openapi/v3`, which lists every document with its hash and therefore needs them all.
-    async fn index(&self, registry: &Arc<Registry>) -> Result<Document, ApiError> {
+    async fn index(&self, registry: &Arc<Registry>) -> Result<CachedDocument, ApiError> {
         // Held while documents are generated, so that the texts are decompressed once.
         let texts = blocking(|| Ok(descriptions::bundled())).await?;
         let mut documents = Vec::new();
         for path in index_paths(registry) {
-            if let Some(document) = Box::pin(self.get(registry, &format!("v3/{path}"), Form::Json)).await? {
+            if let Some(document) =
+                Box::pin(self.get(registry, &format!("v3/{path}"), DocumentEncoding::Json)).await?
+            {
                 documents.push((path, document));
             }
         }
         drop(texts);
         let json = v3::index(documents.iter().map(|(path, document)| (path.as_str(), document.hash())));
-        Document::new(&json, etag::of(&json))
+        CachedDocument::new(&json, etag::of(&json))
     }
 }
 

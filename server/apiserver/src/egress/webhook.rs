@@ -60,7 +60,7 @@ pub enum WebhookError {
 
 /// The address of a webhook.
 #[derive(Debug, PartialEq, Eq)]
-struct Target {
+struct WebhookTarget {
     /// Namespace and name of the Service whose address is resolved.
     service: Option<(String, String)>,
     /// The server name to verify, and the host to connect to without a Service.
@@ -70,10 +70,10 @@ struct Target {
     path: String,
 }
 
-impl Target {
-    fn read(config: &Value) -> Result<Target, WebhookError> {
+impl WebhookTarget {
+    fn read(config: &Value) -> Result<WebhookTarget, WebhookError> {
         if let Some(url) = config.str_at(&["url"]) {
-            return Target::of_url(url).ok_or_else(|| WebhookError::Url(url.to_owned()));
+            return WebhookTarget::of_url(url).ok_or_else(|| WebhookError::Url(url.to_owned()));
         }
         let text = |key: &str| config.str_at(&["service", key]).unwrap_or_default().to_owned();
         let (namespace, name, path) = (text("namespace"), text("name"), text("path"));
@@ -81,19 +81,19 @@ impl Target {
         let server_name = format!("{name}.{namespace}.svc");
         let port = u16::try_from(port).map_err(|_| WebhookError::Url(format!("{server_name}:{port}")))?;
         let path = if path.is_empty() { "/".to_owned() } else { path };
-        Ok(Target { service: Some((namespace, name)), name: server_name, port, path })
+        Ok(WebhookTarget { service: Some((namespace, name)), name: server_name, port, path })
     }
 
-    fn of_url(url: &str) -> Option<Target> {
+    fn of_url(url: &str) -> Option<WebhookTarget> {
         let uri: Uri = url.parse().ok()?;
         let name =
             uri.host().filter(|_| uri.scheme_str() == Some("https"))?.trim_matches(['[', ']']).to_owned();
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        Some(Target { service: None, name, port: uri.port_u16().unwrap_or(443), path })
+        Some(WebhookTarget { service: None, name, port: uri.port_u16().unwrap_or(443), path })
     }
 
     fn authority(&self) -> String {
-        let Target { name, port, .. } = self;
+        let WebhookTarget { name, port, .. } = self;
         if name.contains(':') {
             format!("[{name}]:{port}")
         } else {
@@ -119,7 +119,7 @@ impl Target {
 
 /// What a client's TLS settings and connections depend on.
 #[derive(PartialEq, Eq, Hash)]
-struct Key {
+struct ClientKey {
     host: String,
     name: String,
     port: u16,
@@ -129,7 +129,7 @@ struct Key {
 
 /// Clients of the recently called webhooks. The lock is held to look one up or insert it.
 #[derive(Default)]
-pub struct Webhooks(Mutex<HashMap<Key, Arc<Client>>>);
+pub struct Webhooks(Mutex<HashMap<ClientKey, Arc<Client>>>);
 
 impl Webhooks {
     /// Calls the webhook of a `clientConfig`; the answer may be any JSON.
@@ -143,7 +143,7 @@ impl Webhooks {
         review: &Value,
         bounds: Bounds,
     ) -> Result<Value, WebhookError> {
-        let target = Target::read(config)?;
+        let target = WebhookTarget::read(config)?;
         let separator = if target.path.contains('?') { '&' } else { '?' };
         let path = format!("{}{separator}timeout={}s", target.path, bounds.time.as_secs());
         let url = format!("https://{}{path}", target.authority());
@@ -168,8 +168,13 @@ impl Webhooks {
         json::parse(&answer).map_err(WebhookError::Answer)
     }
 
-    fn client(&self, target: &Target, host: String, bundle: &str) -> Result<Arc<Client>, AuthoritiesError> {
-        let key = Key { host, name: target.name.clone(), port: target.port, bundle: bundle.to_owned() };
+    fn client(
+        &self,
+        target: &WebhookTarget,
+        host: String,
+        bundle: &str,
+    ) -> Result<Arc<Client>, AuthoritiesError> {
+        let key = ClientKey { host, name: target.name.clone(), port: target.port, bundle: bundle.to_owned() };
         if let Some(client) = self.0.lock().get(&key) {
             return Ok(client.clone());
         }
@@ -204,7 +209,7 @@ mod tests {
 
     #[test]
     fn urls_are_https() {
-        let target = |url| Target::of_url(url).map(|target| (target.authority(), target.path));
+        let target = |url| WebhookTarget::of_url(url).map(|target| (target.authority(), target.path));
         assert_eq!(target("https://a.b:8443/x?y=z"), Some(("a.b:8443".into(), "/x?y=z".into())));
         assert_eq!(target("https://a.b"), Some(("a.b:443".into(), "/".into())));
         assert_eq!(target("https://[::1]/"), Some(("[::1]:443".into(), "/".into())));

@@ -83,7 +83,7 @@ impl Names {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Subject {
+enum FlowSubject {
     AnyUser,
     User(String),
     AnyGroup,
@@ -92,25 +92,25 @@ enum Subject {
     ServiceAccounts(String),
 }
 
-impl Subject {
-    fn read(subject: &Value) -> Option<Subject> {
+impl FlowSubject {
+    fn read(subject: &Value) -> Option<FlowSubject> {
         let text = |path: &[&str]| subject.str_at(path).map(str::to_owned);
         Some(match subject.str_at(&["kind"])? {
             "User" => match text(&["user", "name"])? {
-                name if name == "*" => Subject::AnyUser,
-                name => Subject::User(name),
+                name if name == "*" => FlowSubject::AnyUser,
+                name => FlowSubject::User(name),
             },
             "Group" => match text(&["group", "name"])? {
-                name if name == "*" => Subject::AnyGroup,
-                name => Subject::Group(name),
+                name if name == "*" => FlowSubject::AnyGroup,
+                name => FlowSubject::Group(name),
             },
             "ServiceAccount" => {
                 let namespace = text(&["serviceAccount", "namespace"])?;
                 match text(&["serviceAccount", "name"])? {
                     name if name == "*" => {
-                        Subject::ServiceAccounts(format!("system:serviceaccount:{namespace}:"))
+                        FlowSubject::ServiceAccounts(format!("system:serviceaccount:{namespace}:"))
                     }
-                    name => Subject::User(format!("system:serviceaccount:{namespace}:{name}")),
+                    name => FlowSubject::User(format!("system:serviceaccount:{namespace}:{name}")),
                 }
             }
             _ => return None,
@@ -119,10 +119,10 @@ impl Subject {
 
     fn matches(&self, user: &User) -> bool {
         match self {
-            Subject::AnyUser | Subject::AnyGroup => true,
-            Subject::User(name) => user.name == *name,
-            Subject::Group(name) => user.is_in(name),
-            Subject::ServiceAccounts(prefix) => user.name.starts_with(prefix.as_str()),
+            FlowSubject::AnyUser | FlowSubject::AnyGroup => true,
+            FlowSubject::User(name) => user.name == *name,
+            FlowSubject::Group(name) => user.is_in(name),
+            FlowSubject::ServiceAccounts(prefix) => user.name.starts_with(prefix.as_str()),
         }
     }
 }
@@ -193,19 +193,19 @@ fn is_below(rule: &str, path: &str) -> bool {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct PolicyRule {
-    subjects: Vec<Subject>,
+struct FlowSchemaRule {
+    subjects: Vec<FlowSubject>,
     resources: Vec<ResourceRule>,
     paths: Vec<PathRule>,
 }
 
-impl PolicyRule {
-    fn read(rule: &Value) -> PolicyRule {
+impl FlowSchemaRule {
+    fn read(rule: &Value) -> FlowSchemaRule {
         fn list<'v>(rule: &'v Value, key: &str) -> &'v [Value] {
             rule.get(key).and_then(Value::as_array).unwrap_or_default()
         }
-        PolicyRule {
-            subjects: list(rule, "subjects").iter().filter_map(Subject::read).collect(),
+        FlowSchemaRule {
+            subjects: list(rule, "subjects").iter().filter_map(FlowSubject::read).collect(),
             resources: list(rule, "resourceRules").iter().map(ResourceRule::read).collect(),
             paths: list(rule, "nonResourceRules").iter().map(PathRule::read).collect(),
         }
@@ -244,23 +244,23 @@ impl Distinguisher {
 
 /// The rules of a FlowSchema.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct FlowSchemaRules {
     /// What distinguishes its flows.
     pub distinguisher: Distinguisher,
-    rules: Vec<PolicyRule>,
+    rules: Vec<FlowSchemaRule>,
 }
 
-impl Rules {
+impl FlowSchemaRules {
     /// Parses the `spec` of a FlowSchema, which has been validated; absent parts match nothing.
-    pub fn read(spec: &Value) -> Rules {
+    pub fn read(spec: &Value) -> FlowSchemaRules {
         let rules = spec.get("rules").and_then(Value::as_array).unwrap_or_default();
-        Rules {
+        FlowSchemaRules {
             distinguisher: match spec.str_at(&["distinguisherMethod", "type"]) {
                 Some("ByUser") => Distinguisher::ByUser,
                 Some("ByNamespace") => Distinguisher::ByNamespace,
                 _ => Distinguisher::None,
             },
-            rules: rules.iter().map(PolicyRule::read).collect(),
+            rules: rules.iter().map(FlowSchemaRule::read).collect(),
         }
     }
 

@@ -9,8 +9,8 @@ use plinth_codec::Value;
 
 use super::allocation::{self, LevelAllocation, SeatBounds, SeatDemand};
 use super::bootstrap;
-use super::classify::{Distinguisher, RequestDigest, Rules};
-use super::level::Level;
+use super::classify::{Distinguisher, FlowSchemaRules, RequestDigest};
+use super::level::PriorityLevel;
 use super::metrics::{FlowMetrics, SchemaMetrics};
 use super::queues::Queuing;
 use super::shuffle::Dealer;
@@ -26,16 +26,16 @@ pub struct FlowSchema {
     /// What distinguishes its flows.
     pub distinguisher: Distinguisher,
     /// Its level.
-    pub level: Arc<Level>,
+    pub level: Arc<PriorityLevel>,
     /// Its metrics.
     pub metrics: SchemaMetrics,
-    rules: Rules,
+    rules: FlowSchemaRules,
     precedence: i64,
 }
 
 /// A level with its configuration and allocation.
 struct LevelState {
-    level: Arc<Level>,
+    level: Arc<PriorityLevel>,
     allocation: LevelAllocation,
     limit: u32,
     uid: HeaderValue,
@@ -141,8 +141,8 @@ impl Levels {
         let clock = self.clock;
         let state = self.levels.entry(name.to_owned()).or_insert_with(|| LevelState {
             level: Arc::new(match spec.queuing {
-                None => Level::exempt(name, clock),
-                Some(queuing) => Level::limited(name, queuing, 0, clock),
+                None => PriorityLevel::exempt(name, clock),
+                Some(queuing) => PriorityLevel::limited(name, queuing, 0, clock),
             }),
             allocation: LevelAllocation {
                 bounds: SeatBounds { nominal: 0, lower: 0, upper: 0 },
@@ -206,7 +206,7 @@ impl Levels {
         let spec = object.get("spec")?;
         let level = spec.str_at(&["priorityLevelConfiguration", "name"])?;
         let state = self.levels.get(level).filter(|state| state.configured)?;
-        let (name, rules) = (name_of(object), Rules::read(spec));
+        let (name, rules) = (name_of(object), FlowSchemaRules::read(spec));
         Some(FlowSchema {
             name: name.to_owned(),
             uid: uid_of(object),

@@ -16,15 +16,15 @@ const MAX_SEATS: u32 = 10;
 
 /// A priority level. The mutex of the queues is held for a few additions, or one pass over the queues while
 /// requests wait; never across an await. An exempt level has no lock.
-pub struct Level {
+pub struct PriorityLevel {
     name: String,
     clock: Instant,
     /// Retry-After advice for refused clients.
     pub retry: RetryAfter,
-    kind: Kind,
+    kind: LevelKind,
 }
 
-enum Kind {
+enum LevelKind {
     Exempt {
         executing: AtomicU32,
         peak: AtomicU32,
@@ -37,7 +37,7 @@ enum Kind {
     },
 }
 
-/// What a request occupies on a level, for [`Level::finish`].
+/// What a request occupies on a level, for [`PriorityLevel::finish`].
 #[derive(Debug)]
 pub enum Occupied {
     /// No seats.
@@ -46,18 +46,18 @@ pub enum Occupied {
     Seats(Ticket),
 }
 
-impl Level {
+impl PriorityLevel {
     /// A level without limits.
-    pub fn exempt(name: &str, clock: Instant) -> Level {
-        let kind = Kind::Exempt { executing: AtomicU32::new(0), peak: AtomicU32::new(0) };
-        Level { name: name.to_owned(), clock, retry: RetryAfter::default(), kind }
+    pub fn exempt(name: &str, clock: Instant) -> PriorityLevel {
+        let kind = LevelKind::Exempt { executing: AtomicU32::new(0), peak: AtomicU32::new(0) };
+        PriorityLevel { name: name.to_owned(), clock, retry: RetryAfter::default(), kind }
     }
 
     /// A level with that many seats.
-    pub fn limited(name: &str, queuing: Queuing, seats: u32, clock: Instant) -> Level {
+    pub fn limited(name: &str, queuing: Queuing, seats: u32, clock: Instant) -> PriorityLevel {
         let queues = Box::new(Mutex::new(QueueSet::new(queuing, seats, nanos(clock))));
-        let kind = Kind::Limited { queues, max_seats: AtomicU32::new(1), late: AtomicU32::new(0) };
-        Level { name: name.to_owned(), clock, retry: RetryAfter::default(), kind }
+        let kind = LevelKind::Limited { queues, max_seats: AtomicU32::new(1), late: AtomicU32::new(0) };
+        PriorityLevel { name: name.to_owned(), clock, retry: RetryAfter::default(), kind }
     }
 
     /// Its name.
@@ -67,20 +67,20 @@ impl Level {
 
     /// Whether its requests are exempt from limits.
     pub fn is_exempt(&self) -> bool {
-        matches!(self.kind, Kind::Exempt { .. })
+        matches!(self.kind, LevelKind::Exempt { .. })
     }
 
     /// Maximum seats of one request on this level.
     pub fn max_seats(&self) -> u32 {
         match &self.kind {
-            Kind::Exempt { .. } => 1,
-            Kind::Limited { max_seats, .. } => max_seats.load(Ordering::Relaxed),
+            LevelKind::Exempt { .. } => 1,
+            LevelKind::Limited { max_seats, .. } => max_seats.load(Ordering::Relaxed),
         }
     }
 
     /// Applies a new configuration of queues, and the limit of seats per request.
     pub fn configure(&self, queuing: Queuing, nominal: u32, hand: u32) {
-        let Kind::Limited { queues, max_seats, .. } = &self.kind else { return };
+        let LevelKind::Limited { queues, max_seats, .. } = &self.kind else { return };
         // Upstream's rule: 15% of the level, but a hand of such requests must still fit.
         let part = (f64::from(nominal) * 0.15).ceil() as u32;
         let fits = part.min(nominal / hand.max(1)).clamp(1, MAX_SEATS);
@@ -92,7 +92,7 @@ impl Level {
 
     /// Sets the number of seats and dispatches waiting requests.
     pub fn set_limit(&self, seats: u32) {
-        let Kind::Limited { queues, .. } = &self.kind else { return };
+        let LevelKind::Limited { queues, .. } = &self.kind else { return };
         let mut queues = queues.lock();
         queues.set_limit(seats, nanos(self.clock));
         self.wake(queues);
@@ -101,21 +101,21 @@ impl Level {
     /// The demand since the last call.
     pub fn reset_demand(&self) -> DemandStats {
         match &self.kind {
-            Kind::Exempt { executing, peak } => {
+            LevelKind::Exempt { executing, peak } => {
                 let now = executing.load(Ordering::Relaxed);
                 let peak = peak.swap(now, Ordering::Relaxed).max(now);
                 // For an exempt level only the peak is used.
                 DemandStats { average: f64::from(now), deviation: 0.0, peak }
             }
-            Kind::Limited { queues, .. } => queues.lock().reset_demand(nanos(self.clock)),
+            LevelKind::Limited { queues, .. } => queues.lock().reset_demand(nanos(self.clock)),
         }
     }
 
     /// Whether no request waits or executes.
     pub fn is_idle(&self) -> bool {
         match &self.kind {
-            Kind::Exempt { executing, .. } => executing.load(Ordering::Relaxed) == 0,
-            Kind::Limited { queues, .. } => queues.lock().is_idle(),
+            LevelKind::Exempt { executing, .. } => executing.load(Ordering::Relaxed) == 0,
+            LevelKind::Limited { queues, .. } => queues.lock().is_idle(),
         }
     }
 
@@ -123,16 +123,16 @@ impl Level {
     ///
     /// # Errors
     /// [`Rejected`] when there is no space.
-    pub fn arrive(self: &Arc<Level>, hash: u64, seats: u32) -> Result<Arrived, Rejected> {
+    pub fn arrive(self: &Arc<PriorityLevel>, hash: u64, seats: u32) -> Result<Arrived, Rejected> {
         let queues = match &self.kind {
-            Kind::Exempt { executing, peak } => {
+            LevelKind::Exempt { executing, peak } => {
                 let now = executing.fetch_add(1, Ordering::Relaxed).saturating_add(1);
                 if now > peak.load(Ordering::Relaxed) {
                     peak.fetch_max(now, Ordering::Relaxed);
                 }
                 return Ok(Arrived::Served(Occupied::Exempt));
             }
-            Kind::Limited { queues, .. } => queues,
+            LevelKind::Limited { queues, .. } => queues,
         };
         let mut ticket_slot = None;
         let mut queues = queues.lock();
@@ -157,15 +157,15 @@ impl Level {
     /// Releases the seats of a request.
     pub fn finish(&self, occupied: Occupied) {
         match (&self.kind, occupied) {
-            (Kind::Exempt { executing, .. }, _) => {
+            (LevelKind::Exempt { executing, .. }, _) => {
                 executing.fetch_sub(1, Ordering::Relaxed);
             }
-            (Kind::Limited { queues, .. }, Occupied::Seats(ticket)) => {
+            (LevelKind::Limited { queues, .. }, Occupied::Seats(ticket)) => {
                 let mut queues = queues.lock();
                 queues.finish(ticket, nanos(self.clock));
                 self.wake(queues);
             }
-            (Kind::Limited { .. }, Occupied::Exempt) => {}
+            (LevelKind::Limited { .. }, Occupied::Exempt) => {}
         }
     }
 
@@ -176,7 +176,8 @@ impl Level {
     /// # Errors
     /// When too many requests wait.
     pub fn wait_for_body(&self, occupied: &Occupied) -> Result<LateBody<'_>, Rejected> {
-        let (Kind::Limited { queues, late, .. }, Occupied::Seats(ticket)) = (&self.kind, occupied) else {
+        let (LevelKind::Limited { queues, late, .. }, Occupied::Seats(ticket)) = (&self.kind, occupied)
+        else {
             return Ok(LateBody { late: None, seats: 0 });
         };
         let (seats, limit) = (ticket.seats(), queues.lock().limit());
@@ -224,7 +225,7 @@ pub enum Arrived {
 
 /// A queued request; it leaves the queue when dropped.
 pub struct Waiter {
-    level: Arc<Level>,
+    level: Arc<PriorityLevel>,
     position: QueuePosition,
     ticket_slot: oneshot::Receiver<Ticket>,
     /// Length of its queue when it arrived, including it.
@@ -250,7 +251,7 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let Kind::Limited { queues, .. } = &self.level.kind else { return };
+        let LevelKind::Limited { queues, .. } = &self.level.kind else { return };
         if self.done {
             return;
         }
@@ -277,20 +278,20 @@ mod tests {
     use super::*;
     use crate::flow_control::shuffle::Dealer;
 
-    fn level(seats: u32) -> Arc<Level> {
+    fn level(seats: u32) -> Arc<PriorityLevel> {
         let dealer = Dealer::new(4, 2).unwrap();
         let queuing = Queuing::Queue { dealer, queues: 4, length: 100 };
-        Arc::new(Level::limited("test", queuing, seats, Instant::now()))
+        Arc::new(PriorityLevel::limited("test", queuing, seats, Instant::now()))
     }
 
-    fn served(level: &Arc<Level>) -> Occupied {
+    fn served(level: &Arc<PriorityLevel>) -> Occupied {
         match level.arrive(1, 1).unwrap() {
             Arrived::Served(seat) => seat,
             Arrived::Waits(_) => panic!("it should not have to wait"),
         }
     }
 
-    fn waits(level: &Arc<Level>) -> Waiter {
+    fn waits(level: &Arc<PriorityLevel>) -> Waiter {
         match level.arrive(1, 1).unwrap() {
             Arrived::Waits(waiter) => waiter,
             Arrived::Served(_) => panic!("it should have to wait"),
@@ -329,7 +330,7 @@ mod tests {
             late.pop();
             wait().unwrap();
         }
-        let exempt = Level::exempt("test", Instant::now());
+        let exempt = PriorityLevel::exempt("test", Instant::now());
         let late: Vec<_> = (0..100).map(|_| exempt.wait_for_body(&Occupied::Exempt).unwrap()).collect();
         assert_eq!(late.len(), 100);
     }

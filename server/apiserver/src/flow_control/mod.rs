@@ -191,7 +191,7 @@ impl FlowControl {
             Ok(Arrived::Served(occupied)) => Ok(occupied),
             Ok(Arrived::Waits(waiter)) => {
                 metrics.queue_length.observe(waiter.length as f64);
-                let counted = Waiting::count(schema, i64::from(seats));
+                let counted = WaitGuard::count(schema, i64::from(seats));
                 let limit = (self.request_timeout / 4).min(MAX_WAIT);
                 let outcome = waiter.wait(limit).await;
                 let waited = counted.since.elapsed().as_secs_f64();
@@ -216,21 +216,21 @@ fn refuse(schema: &FlowSchema, why: Rejected) -> Refused {
 }
 
 /// Counts a queued request while it lives.
-struct Waiting<'a> {
+struct WaitGuard<'a> {
     schema: &'a FlowSchema,
     seats: i64,
     since: Instant,
 }
 
-impl<'a> Waiting<'a> {
-    fn count(schema: &'a FlowSchema, seats: i64) -> Waiting<'a> {
+impl<'a> WaitGuard<'a> {
+    fn count(schema: &'a FlowSchema, seats: i64) -> WaitGuard<'a> {
         schema.metrics.waiting.inc();
         schema.metrics.waiting_seats.add(seats);
-        Waiting { schema, seats, since: Instant::now() }
+        WaitGuard { schema, seats, since: Instant::now() }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.schema.metrics.waiting.dec();
         self.schema.metrics.waiting_seats.sub(self.seats);

@@ -89,7 +89,7 @@ pub enum Arrival {
 }
 
 #[derive(Debug)]
-struct Waiting<T> {
+struct QueuedRequest<T> {
     id: u64,
     seats: u32,
     /// Virtual time of its arrival.
@@ -99,7 +99,7 @@ struct Waiting<T> {
 
 #[derive(Debug)]
 struct Queue<T> {
-    waiting: VecDeque<Waiting<T>>,
+    waiting: VecDeque<QueuedRequest<T>>,
     /// Sum over the queued requests.
     seats_waiting: u32,
     executing: u32,
@@ -222,7 +222,7 @@ impl<T> QueueSet<T> {
             return Ok(Arrival::Served(self.occupy(Some(at), seats, now)));
         }
         let id = self.arrivals;
-        let waiting = Waiting { id, seats, arrived: self.progress, token: token() };
+        let waiting = QueuedRequest { id, seats, arrived: self.progress, token: token() };
         let queue = &mut self.queues[at];
         queue.waiting.push_back(waiting);
         queue.seats_waiting += seats;

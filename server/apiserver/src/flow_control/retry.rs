@@ -16,11 +16,11 @@ const MAX_SECONDS: u64 = 32;
 pub struct RetryAfter {
     /// Start of the monotonic seconds.
     start: Instant,
-    state: Mutex<State>,
+    state: Mutex<AdviceState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct AdviceState {
     /// Seconds, and the number of refusals in each.
     past: VecDeque<(u64, u64)>,
     second: u64,
@@ -31,7 +31,7 @@ struct State {
 
 impl Default for RetryAfter {
     fn default() -> RetryAfter {
-        let state = State { past: VecDeque::new(), second: 0, refused: 0, advice: 1, raised: 0 };
+        let state = AdviceState { past: VecDeque::new(), second: 0, refused: 0, advice: 1, raised: 0 };
         RetryAfter { start: Instant::now(), state: Mutex::new(state) }
     }
 }
@@ -57,7 +57,7 @@ impl RetryAfter {
     }
 }
 
-impl State {
+impl AdviceState {
     fn advise(&mut self, now: u64) {
         let horizon = (2 * self.advice).min(MAX_SECONDS);
         while self.past.front().is_some_and(|(second, _)| now.saturating_sub(*second) > horizon) {

@@ -11,7 +11,7 @@ use plinth_codec::{tree, Map, Value};
 use plinth_engine::{At, Record, Snapshot, Transaction};
 use std::time::{Duration, SystemTime};
 
-use super::delete_options::Options;
+use super::delete_options::DeleteOptions;
 use super::{list, respond, write, Context};
 use crate::allocation;
 use crate::authz::{Attributes, ResourceTarget};
@@ -47,7 +47,7 @@ pub(super) enum Deleted {
 
 pub(super) async fn delete(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
-    let options = Options::of(&cx, incoming).await?;
+    let options = DeleteOptions::of(&cx, incoming).await?;
     let says_nothing = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
     if says_nothing && cx.resource.plural() == "jobs" && cx.resource.strategy.orphans_by_default {
         cx.warnings.add(
@@ -115,7 +115,7 @@ pub(super) async fn delete_object(
     cx: &Context,
     object_key: Vec<u8>,
     name: &str,
-    options: &Options,
+    options: &DeleteOptions,
 ) -> Result<Deleted, ApiError> {
     let (group, plural) = (cx.resource.group(), cx.resource.plural());
     if let Some(why) = (cx.resource.strategy.refuses_delete)(name) {
@@ -170,7 +170,7 @@ async fn delete_unreadable(cx: &Context, object_key: Vec<u8>, name: &str) -> Res
 async fn delete_once(
     cx: &Context,
     name: &str,
-    options: &Options,
+    options: &DeleteOptions,
     live: Fetched,
 ) -> Result<Option<Deleted>, ApiError> {
     let old = object::to_tree(&cx.resource, &cx.convert_record(live.clone()).await?)?;
@@ -218,7 +218,7 @@ async fn delete_once(
 pub(super) fn check_preconditions(
     cx: &Context,
     name: &str,
-    options: &Options,
+    options: &DeleteOptions,
     old: &Value,
 ) -> Result<(), ApiError> {
     let (group, kind) = (cx.resource.group(), cx.resource.row.kind.as_str());
@@ -241,7 +241,7 @@ pub(super) fn check_preconditions(
 }
 
 /// Applies the deletion's changes to the object; returns whether it must be kept for now.
-fn mark_deleted(cx: &Context, options: &Options, new: &mut Value) -> bool {
+fn mark_deleted(cx: &Context, options: &DeleteOptions, new: &mut Value) -> bool {
     let strategy = cx.resource.strategy;
     let was_deleting = metadata::is_deleting(new);
     if strategy.deletion == Deletion::Definition && !was_deleting {
@@ -294,7 +294,7 @@ fn mark_at(object: &mut Value, when: SystemTime, grace: Option<i64>) {
 }
 
 /// Whether a grace period is running that the request does not shorten.
-fn is_pending(options: &Options, pod: &Value) -> bool {
+fn is_pending(options: &DeleteOptions, pod: &Value) -> bool {
     let pending = pod.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int).unwrap_or(0);
     let shorter = options.grace_period_seconds.is_some_and(|requested| requested < pending);
     metadata::is_deleting(pod) && pending > 0 && !shorter
@@ -302,7 +302,7 @@ fn is_pending(options: &Options, pod: &Value) -> bool {
 
 /// Sets the grace period of a running, bound pod; returns whether it must be kept (kubernetes
 /// `pkg/registry/core/pod/strategy.go`, `CheckGracefulDelete`).
-fn mark_pod(options: &Options, pod: &mut Value, was_deleting: bool) -> bool {
+fn mark_pod(options: &DeleteOptions, pod: &mut Value, was_deleting: bool) -> bool {
     let requested = options.grace_period_seconds.map(|s| if s < 0 { 1 } else { s });
     if was_deleting {
         let pending =
@@ -352,7 +352,7 @@ fn shorten(pod: &mut Value, pending: i64, requested: i64) {
 }
 
 /// Sets the finalizers for the garbage collector (`deletionFinalizersForGarbageCollection`).
-fn set_gc_finalizers(cx: &Context, options: &Options, object: &mut Value) {
+fn set_gc_finalizers(cx: &Context, options: &DeleteOptions, object: &mut Value) {
     let strategy = cx.resource.strategy;
     if !strategy.collected {
         return;
@@ -401,7 +401,7 @@ pub(super) async fn delete_collection(
     list::validate_options(&cx)?;
     let selection = Selection::parse(&cx.resource, &cx.query, "")?;
     let plan = list::plan(&cx, selection).await?;
-    let options = Options::of(&cx, incoming).await?;
+    let options = DeleteOptions::of(&cx, incoming).await?;
     let form = write::storage(&cx)?;
     let (mut range, limit) = (plan.range.clone(), plan.limit);
     let snapshot = plan.snapshot(plan.at)?;
@@ -455,7 +455,8 @@ pub(super) async fn delete_collection(
 /// When an object cannot be deleted; 404 when the owner no longer exists, after which nothing is deleted.
 pub async fn delete_all(cx: &Context, owner: &Departing) -> Result<u64, ApiError> {
     let form = write::storage(cx)?;
-    let background = Options { propagation_policy: Some("Background".into()), ..Options::default() };
+    let background =
+        DeleteOptions { propagation_policy: Some("Background".into()), ..DeleteOptions::default() };
     let mut range = key::range(&cx.info.collection_key(&cx.resource)?);
     let mut held = 0;
     loop {
@@ -468,7 +469,7 @@ pub async fn delete_all(cx: &Context, owner: &Departing) -> Result<u64, ApiError
                 continue;
             };
             let uid = Head::parse(&record.value).map_err(ApiError::internal)?.uid().to_owned();
-            let options = Options { uid: Some(uid), ..background.clone() };
+            let options = DeleteOptions { uid: Some(uid), ..background.clone() };
             match delete_object(cx, object_key.to_vec(), name, &options).await {
                 Ok(Deleted::Gone { .. } | Deleted::Unreadable) => {}
                 Ok(Deleted::Pending { .. }) => held += 1,
@@ -495,11 +496,11 @@ pub async fn delete_one(
     uid: &str,
     revision: Option<plinth_engine::Revision>,
 ) -> Result<(), ApiError> {
-    let options = Options {
+    let options = DeleteOptions {
         propagation_policy: Some(propagation_policy.into()),
         uid: Some(uid.into()),
         resource_version: revision.map(|r| r.get().to_string()),
-        ..Options::default()
+        ..DeleteOptions::default()
     };
     delete_object(cx, cx.info.object_key(&cx.resource)?, &cx.info.name, &options).await.map(|_| ())
 }

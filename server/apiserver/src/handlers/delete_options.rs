@@ -13,7 +13,7 @@ use plinth_http::request_body::RequestBody;
 
 /// `DeleteOptions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct DeleteOptions {
     /// Grace period of a pod in seconds; a negative number counts as 1.
     pub grace_period_seconds: Option<i64>,
     /// Propagation policy: `Foreground`, `Background` or `Orphan`.
@@ -30,15 +30,15 @@ pub(crate) struct Options {
     pub ignore_store_read_error: bool,
 }
 
-impl Options {
-    /// Options from the body of a request, or from its query if there is no body.
+impl DeleteOptions {
+    /// DeleteOptions from the body of a request, or from its query if there is no body.
     ///
     /// # Errors
     /// 400 when they cannot be decoded, 422 when they are invalid.
-    pub async fn of(cx: &Context, incoming: RequestBody) -> Result<Options, ApiError> {
+    pub async fn of(cx: &Context, incoming: RequestBody) -> Result<DeleteOptions, ApiError> {
         let bytes = body::read(cx, incoming).await?;
         let options = match bytes.is_empty() {
-            true => Options {
+            true => DeleteOptions {
                 grace_period_seconds: cx.query.grace_period_seconds,
                 propagation_policy: cx.query.propagation_policy.clone(),
                 orphan_dependents: cx.query.orphan_dependents,
@@ -48,7 +48,7 @@ impl Options {
                 uid: cx.query.uid.clone(),
                 resource_version: Some(cx.query.resource_version.clone()).filter(|text| !text.is_empty()),
             },
-            false => Options::of_body(cx, &bytes)?,
+            false => DeleteOptions::of_body(cx, &bytes)?,
         };
         let errors = options.errors();
         match errors.is_empty() {
@@ -57,7 +57,7 @@ impl Options {
         }
     }
 
-    fn of_body(cx: &Context, bytes: &Bytes) -> Result<Options, ApiError> {
+    fn of_body(cx: &Context, bytes: &Bytes) -> Result<DeleteOptions, ApiError> {
         let builtin = schema::builtin();
         let root = builtin
             .kind(&GVK::new("", "v1", "DeleteOptions"))
@@ -80,15 +80,15 @@ impl Options {
             let what = body::unregistered(kind, version);
             return Err(ApiError::bad_request(what));
         }
-        Ok(Options::of_tree(&tree))
+        Ok(DeleteOptions::of_tree(&tree))
     }
 
-    /// Options from an object.
-    pub fn of_tree(tree: &Value) -> Options {
+    /// DeleteOptions from an object.
+    pub fn of_tree(tree: &Value) -> DeleteOptions {
         let text = |path: &[&str]| tree.str_at(path).map(str::to_owned);
         let dry_run = tree.at(&["dryRun"]).and_then(Value::as_array).unwrap_or_default();
         let flag = |key: &str| tree.get(key).and_then(Value::as_bool);
-        Options {
+        DeleteOptions {
             grace_period_seconds: tree.at(&["gracePeriodSeconds"]).and_then(Value::as_int),
             propagation_policy: text(&["propagationPolicy"]),
             orphan_dependents: flag("orphanDependents"),
@@ -157,7 +157,7 @@ mod tests {
             ),
         ];
         for (text, paths) in rows {
-            let options = Options::of_tree(&json::parse(text.as_bytes()).unwrap());
+            let options = DeleteOptions::of_tree(&json::parse(text.as_bytes()).unwrap());
             let errors = options.errors();
             let found: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
             assert_eq!(found, paths, "{text}");

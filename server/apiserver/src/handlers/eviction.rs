@@ -11,7 +11,7 @@ use plinth_codec::selector::LabelSelector;
 use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Map, Value};
 
-use super::delete_options::Options;
+use super::delete_options::DeleteOptions;
 use super::{body, delete, respond_status, write, Context};
 use crate::context::{AdmissionRequest, Operation};
 use plinth_api::api_error::{ApiError, Cause, Reason};
@@ -73,11 +73,11 @@ pub(super) async fn evict(cx: Box<Context>, incoming: RequestBody) -> Result<Res
 }
 
 /// The options of the deletion: those of the eviction, with the request's dry run.
-fn options(cx: &Context, eviction: &Value) -> Result<Options, ApiError> {
+fn options(cx: &Context, eviction: &Value) -> Result<DeleteOptions, ApiError> {
     if metadata::text(eviction, "name") != cx.info.name {
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
-    let mut options = eviction.get("deleteOptions").map(Options::of_tree).unwrap_or_default();
+    let mut options = eviction.get("deleteOptions").map(DeleteOptions::of_tree).unwrap_or_default();
     if options.ignore_store_read_error {
         let path = "deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential";
         let why = "can not be set for pod eviction, try after removing the option";
@@ -105,7 +105,7 @@ enum Evicted {
     SeveralBudgets,
 }
 
-async fn evict_pod(pods: &Context, options: &Options) -> Result<Evicted, ApiError> {
+async fn evict_pod(pods: &Context, options: &DeleteOptions) -> Result<Evicted, ApiError> {
     let mut attempts = 0;
     let pod = loop {
         let pod = read_pod(pods).await?;
@@ -198,7 +198,7 @@ async fn budgets_of(pods: &Context, pod: &Value) -> Result<Vec<Value>, ApiError>
 }
 
 /// Sets the reason in the pod's conditions, and deletes it.
-async fn mark_and_delete(pods: &Context, mut options: Options) -> Result<(), ApiError> {
+async fn mark_and_delete(pods: &Context, mut options: DeleteOptions) -> Result<(), ApiError> {
     if !options.is_dry_run() {
         let written = write::update_unchecked(pods, false, &|pod| {
             delete::check_preconditions(pods, &pods.info.name, &options, pod)?;

@@ -88,21 +88,21 @@ fn unknown_coding(request: &Request<RequestBody>) -> Option<Response<Body>> {
     Some(response)
 }
 
-/// Settings shared by all connections.
+/// ConnectionSettings shared by all connections.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct ConnectionSettings {
     streams: u32,
     goaway_chance: f64,
 }
 
-impl Settings {
+impl ConnectionSettings {
     /// The settings of these options.
-    pub fn new(options: &HttpOptions) -> Settings {
+    pub fn new(options: &HttpOptions) -> ConnectionSettings {
         let streams = match options.http2_max_streams_per_connection {
             0 => STREAMS,
             streams => streams,
         };
-        Settings { streams, goaway_chance: options.goaway_chance }
+        ConnectionSettings { streams, goaway_chance: options.goaway_chance }
     }
 
     /// Whether a request makes the connection send GOAWAY, so that the client reconnects.
@@ -122,8 +122,8 @@ pub struct AcceptedConnection {
     pub evicted: oneshot::Receiver<()>,
     /// The client's address.
     pub remote: IpAddr,
-    /// Settings shared by all connections.
-    pub settings: Settings,
+    /// ConnectionSettings shared by all connections.
+    pub settings: ConnectionSettings,
     /// The limiter of large request heads.
     pub heads: LargeHeads,
     /// Its entry in fair queuing.
@@ -168,7 +168,7 @@ fn prepare(stream: &TcpStream) -> std::io::Result<()> {
 }
 
 /// The HTTP server of a connection.
-fn http_builder(settings: Settings, is_http2: bool, streams: Streams) -> auto::Builder<Streams> {
+fn http_builder(settings: ConnectionSettings, is_http2: bool, streams: Streams) -> auto::Builder<Streams> {
     let mut builder = auto::Builder::new(streams);
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER).max_buf_size(HEADER_BYTES);
     builder

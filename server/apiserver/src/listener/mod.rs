@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use self::connection::{AcceptedConnection, Settings};
+use self::connection::{AcceptedConnection, ConnectionSettings};
 use crate::context::Server;
 use plinth_http::connections::Connections;
 use plinth_http::descriptors;
@@ -67,7 +67,7 @@ pub async fn serve(
     let graceful = GracefulShutdown::new();
     let most = descriptors::connections(options.max_connections);
     let connections = Connections::new(most, options.max_connections_per_client);
-    let settings = Settings::new(&options);
+    let settings = ConnectionSettings::new(&options);
     let shares = Arc::<Shares>::default();
     let heads = LargeHeads::default();
     let stopped = async move {

@@ -27,7 +27,7 @@ use plinth_storage::lengths::Lengths;
 /// reference count.
 pub struct ListWriter<R> {
     representation: R,
-    form: Form,
+    form: ListForm,
     /// Whether no item has been written yet.
     first: bool,
     /// Rows of a Table that are not sorted by key, with their sort keys; they are written at the end. Few
@@ -37,7 +37,7 @@ pub struct ListWriter<R> {
     json: Vec<u8>,
 }
 
-enum Form {
+enum ListForm {
     Json,
     Indented(Indenter),
     Yaml,
@@ -64,9 +64,9 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
     pub fn new(representation: R) -> Result<ListWriter<R>, ApiError> {
         let r = &*representation;
         let form = match (r.accepted.encoding, r.accepted.transform) {
-            (Encoding::Json, _) if r.pretty => Form::Indented(Indenter::default()),
-            (Encoding::Json, _) => Form::Json,
-            (Encoding::Yaml, _) => Form::Yaml,
+            (Encoding::Json, _) if r.pretty => ListForm::Indented(Indenter::default()),
+            (Encoding::Json, _) => ListForm::Json,
+            (Encoding::Yaml, _) => ListForm::Yaml,
             (Encoding::Protobuf | Encoding::Cbor, Transform::Table(_)) => {
                 return Err(ApiError::internal("a Table has no binary form"));
             }
@@ -75,9 +75,9 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
                 let (schema, id) = r
                     .served_type()
                     .ok_or_else(|| ApiError::internal(format!("{kind} has no protobuf form")))?;
-                Form::Protobuf(schema, id)
+                ListForm::Protobuf(schema, id)
             }
-            (Encoding::Cbor, _) => Form::Cbor(r.served_type()),
+            (Encoding::Cbor, _) => ListForm::Cbor(r.served_type()),
         };
         let (waiting, json) = Default::default();
         Ok(ListWriter { representation, form, first: true, waiting, json })
@@ -85,12 +85,12 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
 
     /// Whether [`start`](ListWriter::start) needs totals and metadata.
     pub fn needs_totals(&self) -> bool {
-        matches!(self.form, Form::Protobuf(..) | Form::Cbor(_))
+        matches!(self.form, ListForm::Protobuf(..) | ListForm::Cbor(_))
     }
 
     /// Whether the prefix states the items' length; otherwise only their number.
     pub fn states_bytes(&self) -> bool {
-        matches!(self.form, Form::Protobuf(..))
+        matches!(self.form, ListForm::Protobuf(..))
     }
 
     /// Appends the prefix of the list. Metadata that is known goes here, as upstream writes it;
@@ -106,14 +106,14 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
     ) -> Result<(), ApiError> {
         let r = &*self.representation;
         match &mut self.form {
-            Form::Json => json_start(r, meta, out),
-            Form::Indented(indenter) => {
+            ListForm::Json => json_start(r, meta, out),
+            ListForm::Indented(indenter) => {
                 self.json.clear();
                 json_start(r, meta, &mut self.json);
                 indenter.push(&self.json, out);
             }
-            Form::Yaml => yaml_start(r, meta, out)?,
-            Form::Protobuf(..) => {
+            ListForm::Yaml => yaml_start(r, meta, out)?,
+            ListForm::Protobuf(..) => {
                 let metadata = tree::list_meta(r, meta.unwrap_or(&ListMeta::default())).into();
                 let (schema, id) = tree::list_meta_type()?;
                 let mut message = Vec::new();
@@ -121,7 +121,7 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
                 let frame = ListFrame::of_total(&list_kind(r), &message, totals.bytes);
                 out.extend_from_slice(frame.head());
             }
-            Form::Cbor(_) => out.extend_from_slice(cbor_frame(r, &ListMeta::default(), totals)?.head()),
+            ListForm::Cbor(_) => out.extend_from_slice(cbor_frame(r, &ListMeta::default(), totals)?.head()),
         }
         Ok(())
     }
@@ -143,12 +143,12 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
         let first = std::mem::replace(&mut self.first, false);
         self.json.clear();
         match &mut self.form {
-            Form::Json => json_item(r, item, first, out)?,
-            Form::Indented(indenter) => {
+            ListForm::Json => json_item(r, item, first, out)?,
+            ListForm::Indented(indenter) => {
                 json_item(r, item, first, &mut self.json)?;
                 indenter.push(&self.json, out);
             }
-            Form::Yaml => {
+            ListForm::Yaml => {
                 if first {
                     out.extend_from_slice(rows_key(r));
                     out.extend_from_slice(b":\n");
@@ -156,7 +156,7 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
                 json_item(r, item, true, &mut self.json)?;
                 yaml::write_element(&text::parse(&self.json).map_err(ApiError::internal)?, out);
             }
-            Form::Protobuf(schema, id) => {
+            ListForm::Protobuf(schema, id) => {
                 let is_stored_form = r.accepted.transform == Transform::None && r.is_served_version(item);
                 let encoded = if is_stored_form {
                     let mut digits = itoa::Buffer::new();
@@ -168,7 +168,7 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
                 };
                 encoded.map_err(ApiError::internal)?;
             }
-            Form::Cbor(id) => {
+            ListForm::Cbor(id) => {
                 json_item(r, item, true, &mut self.json)?;
                 cbor::transcode_json_bare(&self.json, *id, out).map_err(ApiError::internal)?;
             }
@@ -184,11 +184,11 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
             let first = std::mem::replace(&mut self.first, false);
             let comma: &[u8] = if first { b"" } else { b"," };
             match &mut self.form {
-                Form::Indented(indenter) => {
+                ListForm::Indented(indenter) => {
                     indenter.push(comma, out);
                     indenter.push(&row, out);
                 }
-                Form::Yaml => {
+                ListForm::Yaml => {
                     if first {
                         out.extend_from_slice(b"rows:\n");
                     }
@@ -217,21 +217,21 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
         self.waiting_rows(out)?;
         let r = &*self.representation;
         match &mut self.form {
-            Form::Json => json::list_end(r, late.then_some(meta), out),
-            Form::Indented(indenter) => {
+            ListForm::Json => json::list_end(r, late.then_some(meta), out),
+            ListForm::Indented(indenter) => {
                 self.json.clear();
                 json::list_end(r, late.then_some(meta), &mut self.json);
                 indenter.push(&self.json, out);
             }
-            Form::Yaml => {
+            ListForm::Yaml => {
                 if self.first {
                     out.extend_from_slice(rows_key(r));
                     out.extend_from_slice(b": []\n");
                 }
                 yaml_end(r, meta, late, out);
             }
-            Form::Protobuf(..) => out.extend_from_slice(ListFrame::tail()),
-            Form::Cbor(_) => out.extend_from_slice(cbor_frame(r, meta, totals)?.tail()),
+            ListForm::Protobuf(..) => out.extend_from_slice(ListFrame::tail()),
+            ListForm::Cbor(_) => out.extend_from_slice(cbor_frame(r, meta, totals)?.tail()),
         }
         Ok(())
     }
@@ -348,7 +348,7 @@ impl<'l> FirstPass<'l> {
         list: &mut ListWriter<R>,
     ) -> Result<(), ApiError> {
         self.totals.items += 1;
-        if self.full && matches!(list.form, Form::Cbor(_)) {
+        if self.full && matches!(list.form, ListForm::Cbor(_)) {
             // CBOR states the number only.
             return Ok(());
         }

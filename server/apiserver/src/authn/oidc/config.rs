@@ -76,7 +76,7 @@ pub struct AnonymousCondition {
 pub struct JwtAuthenticator {
     /// The issuer.
     #[serde(default)]
-    pub issuer: Issuer,
+    pub issuer: IssuerConfig,
     /// Rules that the claims must satisfy.
     #[serde(default)]
     pub claim_validation_rules: Vec<ClaimRule>,
@@ -94,7 +94,7 @@ pub struct JwtAuthenticator {
 /// An issuer.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Issuer {
+pub struct IssuerConfig {
     /// The claim `iss`.
     #[serde(default)]
     pub url: String,
@@ -280,7 +280,7 @@ impl JwtAuthenticator {
     }
 }
 
-impl Issuer {
+impl IssuerConfig {
     fn check(&self, own_issuers: &[String], error: Report<'_>) {
         if self.url.is_empty() {
             error("issuer.url", "Required value");
@@ -416,7 +416,12 @@ pub fn of_flags(
         ClaimRule { claim: claim.to_owned(), required_value: value.to_owned(), ..ClaimRule::default() }
     });
     let jwt = JwtAuthenticator {
-        issuer: Issuer { url, certificate_authority, audiences: vec![client], ..Issuer::default() },
+        issuer: IssuerConfig {
+            url,
+            certificate_authority,
+            audiences: vec![client],
+            ..IssuerConfig::default()
+        },
         claim_validation_rules: rules.collect(),
         claim_mappings: ClaimMappings {
             username: claim(&options.oidc_username_claim, prefix),

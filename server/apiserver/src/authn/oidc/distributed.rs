@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
 use super::provider::{self, Provider};
-use super::{Claims, OidcError, Rules};
+use super::{Claims, OidcError, TokenRequirements};
 use crate::egress::client::Bounds;
 use plinth_pki::jwt;
 
@@ -39,7 +39,7 @@ const MAX_PROVIDERS: usize = 16;
 
 /// The source of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct Source {
+pub(super) struct ClaimSource {
     /// Empty for an aggregated claim.
     #[serde(default)]
     endpoint: String,
@@ -49,7 +49,7 @@ pub(super) struct Source {
 }
 
 /// Sources by claim.
-pub(super) type Sources = BTreeMap<String, Source>;
+pub(super) type Sources = BTreeMap<String, ClaimSource>;
 
 /// Reads the sources of claims.
 ///
@@ -103,7 +103,7 @@ impl Resolver {
     pub async fn expand(
         &self,
         own: &Arc<Provider>,
-        rules: &Rules,
+        rules: &TokenRequirements,
         token: &str,
         claims: &mut Claims,
     ) -> Result<(), OidcError> {
@@ -129,8 +129,13 @@ impl Resolver {
         Ok(())
     }
 
-    async fn resolve(&self, own: &Arc<Provider>, rules: &Rules, source: &Source) -> Result<Value, String> {
-        let Source { endpoint, access_token } = source;
+    async fn resolve(
+        &self,
+        own: &Arc<Provider>,
+        rules: &TokenRequirements,
+        source: &ClaimSource,
+    ) -> Result<Value, String> {
+        let ClaimSource { endpoint, access_token } = source;
         let claim = &self.claim;
         let failed = |why: String| format!("while getting distributed claim {claim:?}: {why}");
         // Never closed.

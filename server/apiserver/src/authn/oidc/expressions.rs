@@ -24,7 +24,7 @@ static USERS: LazyLock<Environment> =
 
 /// A validation rule and its error message.
 #[derive(Debug)]
-struct Rule {
+struct ValidationRule {
     expression: Expression,
     message: String,
 }
@@ -36,8 +36,8 @@ pub(super) struct Expressions {
     groups: Option<Expression>,
     uid: Option<Expression>,
     extra: Vec<(String, Expression)>,
-    claim_rules: Vec<Rule>,
-    user_rules: Vec<Rule>,
+    claim_rules: Vec<ValidationRule>,
+    user_rules: Vec<ValidationRule>,
 }
 
 impl Expressions {
@@ -229,14 +229,20 @@ impl Compiler<'_> {
         }
     }
 
-    fn rule(&mut self, environment: &Environment, field: &str, source: &str, message: &str) -> Option<Rule> {
+    fn rule(
+        &mut self,
+        environment: &Environment,
+        field: &str,
+        source: &str,
+        message: &str,
+    ) -> Option<ValidationRule> {
         let field = format!("{field}.expression");
         if !self.seen.insert(source.to_owned()) {
             self.errors.push(format!("{}.{field}: Duplicate value: {source:?}", self.path));
             return None;
         }
         let expression = self.compile(environment, &field, source, Output::Bool)?;
-        Some(Rule { expression, message: message.to_owned() })
+        Some(ValidationRule { expression, message: message.to_owned() })
     }
 }
 
@@ -279,7 +285,12 @@ fn evaluate(
     }
 }
 
-fn check(environment: &Environment, rules: &[Rule], variable: &str, value: &Value) -> Result<(), String> {
+fn check(
+    environment: &Environment,
+    rules: &[ValidationRule],
+    variable: &str,
+    value: &Value,
+) -> Result<(), String> {
     for rule in rules {
         match evaluate(environment, &rule.expression, variable, value)? {
             Value::Bool(true) => {}

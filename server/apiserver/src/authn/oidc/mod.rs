@@ -93,20 +93,20 @@ pub struct Issuers {
 struct Issuer {
     config: JwtAuthenticator,
     expressions: Expressions,
-    rules: Rules,
+    rules: TokenRequirements,
     provider: Arc<Provider>,
     /// Resolves distributed groups; `None` when groups are not mapped from a claim.
     resolver: Option<Resolver>,
 }
 
 /// Requirements on every token, including those of distributed claims.
-struct Rules {
+struct TokenRequirements {
     algorithms: Vec<Algorithm>,
     /// A token must have one of these audiences.
     audiences: Vec<String>,
 }
 
-impl Rules {
+impl TokenRequirements {
     /// Verifies a token of this issuer and returns its claims. `now` in seconds since 1970.
     ///
     /// # Errors
@@ -209,7 +209,7 @@ impl Issuer {
         let groups = config.claim_mappings.groups.claim.as_str();
         Ok(Issuer {
             expressions,
-            rules: Rules { algorithms, audiences: issuer.audiences.clone() },
+            rules: TokenRequirements { algorithms, audiences: issuer.audiences.clone() },
             provider: Arc::new(Provider::new(&issuer.url, &issuer.discovery_url, tls)),
             resolver: (!groups.is_empty()).then(|| Resolver::new(groups)),
             config,

@@ -29,28 +29,29 @@ const RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 /// Kinds of objects that a token can be bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // the API's own words
-pub enum Kind {
+pub enum BoundKind {
     ServiceAccount,
     Pod,
     Secret,
     Node,
 }
 
-impl Kind {
-    const ALL: [Kind; 4] = [Kind::ServiceAccount, Kind::Pod, Kind::Secret, Kind::Node];
+impl BoundKind {
+    const ALL: [BoundKind; 4] =
+        [BoundKind::ServiceAccount, BoundKind::Pod, BoundKind::Secret, BoundKind::Node];
 
     /// The plural resource.
     pub fn plural(self) -> &'static str {
         match self {
-            Kind::ServiceAccount => "serviceaccounts",
-            Kind::Pod => "pods",
-            Kind::Secret => "secrets",
-            Kind::Node => "nodes",
+            BoundKind::ServiceAccount => "serviceaccounts",
+            BoundKind::Pod => "pods",
+            BoundKind::Secret => "secrets",
+            BoundKind::Node => "nodes",
         }
     }
 
     fn key(self, namespace: &str, name: &str) -> Vec<u8> {
-        let namespace = if self == Kind::Node { "" } else { namespace };
+        let namespace = if self == BoundKind::Node { "" } else { namespace };
         key::object(&key::resource_prefix("", self.plural()), namespace, name)
     }
 }
@@ -81,7 +82,7 @@ enum Entry {
 }
 
 #[derive(Default)]
-struct Cache {
+struct BindingCache {
     entries: HashMap<Vec<u8>, Entry>,
     readers: u64,
 }
@@ -89,7 +90,7 @@ struct Cache {
 /// The cache. The lock is held to look up, insert and invalidate, never across a read.
 pub struct Bindings {
     store: Store,
-    cache: Mutex<Cache>,
+    cache: Mutex<BindingCache>,
 }
 
 impl Bindings {
@@ -105,7 +106,7 @@ impl Bindings {
     /// When it cannot be read.
     pub async fn get(
         &self,
-        kind: Kind,
+        kind: BoundKind,
         namespace: &str,
         name: &str,
     ) -> Result<Option<Arc<BoundObject>>, ApiError> {
@@ -165,11 +166,11 @@ impl Bindings {
     }
 
     async fn watch_once(&self) -> Result<std::convert::Infallible, plinth_engine::Error> {
-        let subscribe = |kind: Kind| {
+        let subscribe = |kind: BoundKind| {
             let prefix = key::resource_prefix("", kind.plural());
             self.store.engine().subscribe(Subscribe::new(key::range(prefix.as_bytes())))
         };
-        let [accounts, pods, secrets, nodes] = Kind::ALL.map(subscribe);
+        let [accounts, pods, secrets, nodes] = BoundKind::ALL.map(subscribe);
         let (mut accounts, mut pods, mut secrets, mut nodes) = (accounts?, pods?, secrets?, nodes?);
         // Entries read before the subscription may have changed.
         self.cache.lock().entries.clear();
@@ -195,7 +196,7 @@ impl Bindings {
 }
 
 impl BoundObject {
-    fn parse(kind: Kind, value: &[u8]) -> Result<BoundObject, ApiError> {
+    fn parse(kind: BoundKind, value: &[u8]) -> Result<BoundObject, ApiError> {
         let stored = Stored::parse(value).map_err(ApiError::internal)?;
         let mut bound = BoundObject { uid: stored.uid().to_owned(), ..BoundObject::default() };
         if stored.deleting() {
@@ -204,14 +205,14 @@ impl BoundObject {
             // An invalid time counts as long ago.
             bound.deleted_at = Some(Timestamp::parse(when).map_or(0, |when| when.seconds));
         }
-        if kind == Kind::Secret {
+        if kind == BoundKind::Secret {
             let secret = json::parse(stored.body()).map_err(ApiError::internal)?;
             bound.token = secret_text(&secret, "token").map(|token| Sha256::digest(token).into());
             let label = stored.label(super::INVALID_SINCE).filter(|label| !label.is_empty());
             bound.invalid_since = label.map(str::to_owned);
             bound.last_used = stored.label(super::last_used::LAST_USED).map(str::to_owned);
         }
-        if kind == Kind::ServiceAccount {
+        if kind == BoundKind::ServiceAccount {
             let account = json::parse(stored.body()).map_err(ApiError::internal)?;
             let listed = account.get("secrets").and_then(Value::as_array).unwrap_or_default();
             bound.secrets = listed.iter().filter_map(|s| Some(s.str_at(&["name"])?.to_owned())).collect();

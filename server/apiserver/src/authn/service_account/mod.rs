@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 
 use super::notices::{self, Notice};
 use super::Authenticated;
-use bindings::{Bindings, BoundObject, Kind};
+use bindings::{Bindings, BoundKind, BoundObject};
 use claims::{BoundClaims, LegacyClaims, MissingClaim, Reference};
 use last_used::LastUsed;
 use plinth_api::api_error::ApiError;
@@ -87,7 +87,7 @@ impl From<MissingClaim> for TokenError {
 
 /// Keys, issuers and validity of tokens.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ServiceAccountSettings {
     /// Accepted issuers; the first one issues tokens.
     pub issuers: Vec<String>,
     /// Audiences of this server.
@@ -106,7 +106,7 @@ pub struct Settings {
 
 /// Issues and verifies tokens. The lock of the verified tokens is held to look up and to insert.
 pub struct ServiceAccounts {
-    settings: Settings,
+    settings: ServiceAccountSettings,
     signing: SigningKey,
     keys: Vec<VerifyingKey>,
     bindings: Bindings,
@@ -127,7 +127,7 @@ struct Verified {
 /// The object, in addition to its account, that a token is bound to.
 enum Binding {
     Nothing,
-    Object(Kind, Reference),
+    Object(BoundKind, Reference),
     /// The Secret that contains it.
     Legacy(String),
 }
@@ -137,7 +137,7 @@ impl ServiceAccounts {
     ///
     /// # Errors
     /// [`KeyError`].
-    pub fn new(settings: Settings, store: Store) -> Result<ServiceAccounts, KeyError> {
+    pub fn new(settings: ServiceAccountSettings, store: Store) -> Result<ServiceAccounts, KeyError> {
         let signing = SigningKey::read(&settings.signing_key_file)?;
         let mut keys = Vec::new();
         for file in &settings.key_files {
@@ -157,7 +157,7 @@ impl ServiceAccounts {
     }
 
     /// The settings.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &ServiceAccountSettings {
         &self.settings
     }
 
@@ -239,10 +239,10 @@ impl ServiceAccounts {
         let user = Arc::new(claims::bound_user(&claims));
         let BoundClaims { registered, kubernetes } = claims;
         let to = match (kubernetes.secret, kubernetes.pod, kubernetes.node) {
-            (Some(secret), None, _) => Binding::Object(Kind::Secret, secret),
+            (Some(secret), None, _) => Binding::Object(BoundKind::Secret, secret),
             // The node of a pod-bound token is informational; the pod is checked.
-            (None, Some(pod), _) => Binding::Object(Kind::Pod, pod),
-            (None, None, Some(node)) => Binding::Object(Kind::Node, node),
+            (None, Some(pod), _) => Binding::Object(BoundKind::Pod, pod),
+            (None, None, Some(node)) => Binding::Object(BoundKind::Node, node),
             (None, None, None) => Binding::Nothing,
             (Some(_), Some(_), _) => {
                 return Err(TokenError::Claim("token can only be bound to one object type".into()))
@@ -283,14 +283,14 @@ impl ServiceAccounts {
         }
         let mut secret = None;
         if let Binding::Legacy(name) = &token.to {
-            let found = self.get(Kind::Secret, &token.namespace, name).await?;
+            let found = self.get(BoundKind::Secret, &token.namespace, name).await?;
             let found = found.filter(|s| s.deleted_at.is_none()).ok_or(TokenError::Invalidated)?;
             if found.token.as_ref() != Some(hash) {
                 return Err(TokenError::SecretMismatch);
             }
             secret = Some((name, found));
         }
-        let account = self.get(Kind::ServiceAccount, &token.namespace, &token.account.name).await?;
+        let account = self.get(BoundKind::ServiceAccount, &token.namespace, &token.account.name).await?;
         let account = account.ok_or_else(|| TokenError::NoAccount(token.account.name.clone()))?;
         same_uid("service account", &account, &token.account)?;
         // A legacy token is invalid once its account is being deleted, a bound one after the leeway for clock
@@ -307,8 +307,8 @@ impl ServiceAccounts {
             let bound = self.get(*kind, &token.namespace, &reference.name).await?;
             let bound = bound.ok_or(TokenError::Invalidated)?;
             let kind = match kind {
-                Kind::Pod => "pod",
-                Kind::Secret => "secret",
+                BoundKind::Pod => "pod",
+                BoundKind::Secret => "secret",
                 _ => "node",
             };
             same_uid(kind, &bound, reference)?;
@@ -347,7 +347,7 @@ impl ServiceAccounts {
 
     async fn get(
         &self,
-        kind: Kind,
+        kind: BoundKind,
         namespace: &str,
         name: &str,
     ) -> Result<Option<Arc<BoundObject>>, TokenError> {

@@ -16,12 +16,12 @@ struct World {
 }
 
 impl World {
-    async fn new(change: impl FnOnce(&mut Settings)) -> World {
+    async fn new(change: impl FnOnce(&mut ServiceAccountSettings)) -> World {
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::open(Options::new(dir.path().join("store"))).unwrap();
         let key_file = dir.path().join("sa.key");
         std::fs::write(&key_file, rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
-        let mut settings = Settings {
+        let mut settings = ServiceAccountSettings {
             issuers: vec![AUDIENCE.into()],
             audiences: vec![AUDIENCE.into()],
             signing_key_file: key_file,
@@ -34,16 +34,19 @@ impl World {
         let store = Store::new(engine.clone(), Arc::default());
         let accounts = Arc::new(ServiceAccounts::new(settings, store.clone()).unwrap());
         let world = World { accounts, store, engine, dir };
-        for (kind, name) in
-            [(Kind::ServiceAccount, "sa"), (Kind::Pod, "pod"), (Kind::Secret, "secret"), (Kind::Node, "node")]
-        {
+        for (kind, name) in [
+            (BoundKind::ServiceAccount, "sa"),
+            (BoundKind::Pod, "pod"),
+            (BoundKind::Secret, "secret"),
+            (BoundKind::Node, "node"),
+        ] {
             world.put(kind, name, &format!("uid-{name}"), "", "").await;
         }
         world
     }
 
     /// Stores an object; `more` are additional fields of its metadata, `rest` of the object.
-    async fn put(&self, kind: Kind, name: &str, uid: &str, more: &str, rest: &str) {
+    async fn put(&self, kind: BoundKind, name: &str, uid: &str, more: &str, rest: &str) {
         let metadata = format!(r#"{{"name":"{name}","uid":"{uid}"{more}}}"#);
         let body = format!(r#"{{"metadata":{metadata}{rest}}}"#);
         assert!(body.as_bytes().starts_with(BODY_START));
@@ -62,12 +65,12 @@ impl World {
         self.store.commit(Transaction::new().put(self.key(kind, name), value)).await.unwrap().unwrap();
     }
 
-    async fn delete(&self, kind: Kind, name: &str) {
+    async fn delete(&self, kind: BoundKind, name: &str) {
         self.store.commit(Transaction::new().delete(self.key(kind, name))).await.unwrap().unwrap();
     }
 
-    fn key(&self, kind: Kind, name: &str) -> Vec<u8> {
-        let namespace = if kind == Kind::Node { "" } else { "ns" };
+    fn key(&self, kind: BoundKind, name: &str) -> Vec<u8> {
+        let namespace = if kind == BoundKind::Node { "" } else { "ns" };
         key::object(&key::resource_prefix("", kind.plural()), namespace, name)
     }
 
@@ -126,11 +129,11 @@ async fn tokens_die_with_what_they_are_bound_to() {
     let node: Bind = |c| c.node = Some(Reference::new("node", "uid-node"));
     let nothing: Bind = |_| {};
     let rows = [
-        (nothing, Kind::ServiceAccount, "sa"),
-        (pod as Bind, Kind::ServiceAccount, "sa"),
-        (pod as Bind, Kind::Pod, "pod"),
-        (secret, Kind::Secret, "secret"),
-        (node, Kind::Node, "node"),
+        (nothing, BoundKind::ServiceAccount, "sa"),
+        (pod as Bind, BoundKind::ServiceAccount, "sa"),
+        (pod as Bind, BoundKind::Pod, "pod"),
+        (secret, BoundKind::Secret, "secret"),
+        (node, BoundKind::Node, "node"),
     ];
     for (bind, kind, name) in rows {
         let world = World::new(|_| {}).await;
@@ -169,7 +172,7 @@ async fn a_change_is_seen_without_reading_again() {
     let follower = world.accounts.clone();
     let following = tokio::spawn(async move { follower.watch_bound_objects().await });
     assert!(world.ask(&token).await.unwrap().is_some());
-    world.delete(Kind::Pod, "pod").await;
+    world.delete(BoundKind::Pod, "pod").await;
     // Bounded; usually the first check already observes it.
     for _ in 0..1000 {
         if world.ask(&token).await.is_err() {
@@ -245,12 +248,12 @@ async fn tokens_of_secrets_by_table() {
         (going, data(&token), Err(TokenError::Invalidated)),
     ];
     for (metadata, data, outcome) in rows {
-        world.put(Kind::Secret, "secret", "any", metadata, &data).await;
+        world.put(BoundKind::Secret, "secret", "any", metadata, &data).await;
         world.accounts.bindings.clear();
         assert_eq!(world.ask(&token).await.map(|a| a.is_some()), outcome, "{metadata} {data}");
     }
-    world.put(Kind::Secret, "secret", "any", "", &data(&token)).await;
-    world.put(Kind::ServiceAccount, "sa", "uid-sa", going, "").await;
+    world.put(BoundKind::Secret, "secret", "any", "", &data(&token)).await;
+    world.put(BoundKind::ServiceAccount, "sa", "uid-sa", going, "").await;
     world.accounts.bindings.clear();
     assert_eq!(world.ask(&token).await.unwrap_err(), TokenError::AccountDeleted("ns/sa".into()));
     let relaxed = World::new(|settings| settings.lookup = false).await;

@@ -6,7 +6,7 @@
 
 use plinth_codec::{tree, Map, Value};
 
-use super::coverage::{self, Limits};
+use super::coverage::{self, CoverageLimits};
 use super::rules::PolicyRule;
 use super::GROUP;
 
@@ -61,7 +61,8 @@ pub fn reconcile_object(live: &Value, expected: &Value) -> Reconciled {
         }
     }
     // Cannot fail without limits.
-    let missing = coverage::uncovered(&PolicyRule::all_of(live), &PolicyRule::all_of(expected), Limits::NONE);
+    let missing =
+        coverage::uncovered(&PolicyRule::all_of(live), &PolicyRule::all_of(expected), CoverageLimits::NONE);
     let missing = missing.map(|missing| missing.rules).unwrap_or_default();
     append(&mut new, &["rules"], missing.iter().map(PolicyRule::to_value).collect());
     append(&mut new, &["subjects"], lacking(live, expected, &["subjects"]));
@@ -239,7 +240,8 @@ mod tests {
         let Reconciled::Changed(new) = reconcile_object(&live, &viewer) else { panic!("not healed") };
         let rules = PolicyRule::all_of(&new);
         assert!(rules.contains(&PolicyRule::of(&own)));
-        let missing = coverage::uncovered(&rules, &PolicyRule::all_of(&viewer), Limits::NONE).unwrap();
+        let missing =
+            coverage::uncovered(&rules, &PolicyRule::all_of(&viewer), CoverageLimits::NONE).unwrap();
         assert!(missing.rules.is_empty());
         // Objects that opt out are not changed.
         let mut kept = live.clone();

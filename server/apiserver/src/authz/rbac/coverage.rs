@@ -3,7 +3,7 @@
 //! A rule stands for the product of its lists, and a request of a few kilobytes can contain one with billions
 //! of elements. So the product is not expanded: the held rules are narrowed list by list to those that allow
 //! a value, and values that lead to the same held rules are decided once. The remaining work is counted and
-//! bounded by [`Limits`].
+//! bounded by [`CoverageLimits`].
 //!
 //! Upstream: kubernetes `pkg/apis/rbac/v1/evaluation_helpers.go` and `pkg/registry/rbac/validation/rule.go`
 //! (`Covers`).
@@ -17,7 +17,7 @@ use super::rules::{PolicyRule, ALL};
 
 /// Bounds of [`uncovered`].
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct CoverageLimits {
     /// Comparisons of a value with a held rule; those of long values cost more.
     pub steps: usize,
     /// Number of uncovered permissions that are returned.
@@ -26,12 +26,14 @@ pub struct Limits {
     pub bytes: usize,
 }
 
-impl Limits {
+impl CoverageLimits {
     /// For trusted rules.
-    pub const NONE: Limits = Limits { steps: usize::MAX, permissions: usize::MAX, bytes: usize::MAX };
+    pub const NONE: CoverageLimits =
+        CoverageLimits { steps: usize::MAX, permissions: usize::MAX, bytes: usize::MAX };
 
     /// For a request: a tenth of a second at most, and an error message of bearable length.
-    pub const REQUEST: Limits = Limits { steps: 4 << 20, permissions: 4096, bytes: 256 << 10 };
+    pub const REQUEST: CoverageLimits =
+        CoverageLimits { steps: 4 << 20, permissions: 4096, bytes: 256 << 10 };
 }
 
 /// Permissions that are not covered.
@@ -54,7 +56,7 @@ pub struct TooComplex;
 pub fn uncovered<'a>(
     held: impl IntoIterator<Item = &'a PolicyRule>,
     wanted: &'a [PolicyRule],
-    limits: Limits,
+    limits: CoverageLimits,
 ) -> Result<Uncovered, TooComplex> {
     let mut out = Uncovered::default();
     match find(held, wanted, limits, &mut out) {
@@ -68,14 +70,14 @@ pub fn uncovered<'a>(
 fn find<'a>(
     held: impl IntoIterator<Item = &'a PolicyRule>,
     wanted: &'a [PolicyRule],
-    limits: Limits,
+    limits: CoverageLimits,
     out: &mut Uncovered,
 ) -> Result<(), TooComplex> {
     let mut steps = StepBudget(limits.steps);
     let held = HeldRules::index(held, &mut steps)?;
     let mut left = limits;
     for rule in wanted {
-        for levels in [Level::of_resources(rule, limits), Level::of_paths(rule, limits)] {
+        for levels in [ListLevel::of_resources(rule, limits), ListLevel::of_paths(rule, limits)] {
             let is_empty = levels.iter().any(|level| level.values.is_empty());
             // Users who may do everything skip the search, however many other rules they hold.
             if is_empty || (held.has_everything && levels.len() == RESOURCE_LEVELS) {
@@ -195,19 +197,19 @@ enum List {
 }
 
 /// One list of a wanted rule.
-struct Level<'a> {
+struct ListLevel<'a> {
     list: List,
     /// `None` means any name.
     values: Vec<Option<&'a SmolStr>>,
 }
 
-impl<'a> Level<'a> {
-    fn of_resources(rule: &'a PolicyRule, limits: Limits) -> Vec<Level<'a>> {
+impl<'a> ListLevel<'a> {
+    fn of_resources(rule: &'a PolicyRule, limits: CoverageLimits) -> Vec<ListLevel<'a>> {
         let mut levels = vec![
-            Level::of(List::Groups, &rule.groups),
-            Level::of(List::Resources, &rule.resources),
-            Level::of(List::Verbs, &rule.verbs),
-            Level::of(List::Names, &rule.names),
+            ListLevel::of(List::Groups, &rule.groups),
+            ListLevel::of(List::Resources, &rule.resources),
+            ListLevel::of(List::Verbs, &rule.verbs),
+            ListLevel::of(List::Names, &rule.names),
         ];
         if rule.names.is_empty() {
             levels[3].values.push(None);
@@ -215,19 +217,20 @@ impl<'a> Level<'a> {
         without_repetitions(levels, limits)
     }
 
-    fn of_paths(rule: &'a PolicyRule, limits: Limits) -> Vec<Level<'a>> {
-        let any_name = Level { list: List::Names, values: vec![None] };
-        let levels = vec![Level::of(List::Paths, &rule.paths), Level::of(List::Verbs, &rule.verbs), any_name];
+    fn of_paths(rule: &'a PolicyRule, limits: CoverageLimits) -> Vec<ListLevel<'a>> {
+        let any_name = ListLevel { list: List::Names, values: vec![None] };
+        let levels =
+            vec![ListLevel::of(List::Paths, &rule.paths), ListLevel::of(List::Verbs, &rule.verbs), any_name];
         without_repetitions(levels, limits)
     }
 
-    fn of(list: List, values: &'a [SmolStr]) -> Level<'a> {
-        Level { list, values: values.iter().map(Some).collect() }
+    fn of(list: List, values: &'a [SmolStr]) -> ListLevel<'a> {
+        ListLevel { list, values: values.iter().map(Some).collect() }
     }
 }
 
 /// Removes duplicates from the lists of large rules. Others keep them: upstream's messages repeat them.
-fn without_repetitions<'a>(mut levels: Vec<Level<'a>>, limits: Limits) -> Vec<Level<'a>> {
+fn without_repetitions<'a>(mut levels: Vec<ListLevel<'a>>, limits: CoverageLimits) -> Vec<ListLevel<'a>> {
     let size = levels.iter().fold(1usize, |size, level| size.saturating_mul(level.values.len()));
     if size > limits.permissions {
         for level in &mut levels {
@@ -241,14 +244,18 @@ fn without_repetitions<'a>(mut levels: Vec<Level<'a>>, limits: Limits) -> Vec<Le
 /// The search for one wanted rule.
 struct Search<'h, 's, 'a> {
     held: &'h HeldRules<'a>,
-    levels: Vec<Level<'a>>,
+    levels: Vec<ListLevel<'a>>,
     /// By level: whether a set of held rules covers all combinations of the lists from there on.
     decided: Vec<HashMap<Numbers, bool>>,
     steps: &'s mut StepBudget,
 }
 
 impl<'h, 's, 'a> Search<'h, 's, 'a> {
-    fn new(held: &'h HeldRules<'a>, levels: Vec<Level<'a>>, steps: &'s mut StepBudget) -> Search<'h, 's, 'a> {
+    fn new(
+        held: &'h HeldRules<'a>,
+        levels: Vec<ListLevel<'a>>,
+        steps: &'s mut StepBudget,
+    ) -> Search<'h, 's, 'a> {
         let decided = levels.iter().map(|_| HashMap::new()).collect();
         Search { held, levels, decided, steps }
     }
@@ -285,7 +292,7 @@ impl<'h, 's, 'a> Search<'h, 's, 'a> {
         if numbers.is_some_and(|numbers| numbers.is_empty()) {
             return Ok(Numbers::default());
         }
-        let Level { list, values } = &self.levels[level];
+        let ListLevel { list, values } = &self.levels[level];
         let value = values[at].map(SmolStr::as_str);
         // Values of megabytes take long to hash and compare.
         let cost = value.map_or(0, str::len) / BYTES_PER_STEP;
@@ -365,14 +372,14 @@ impl<'h, 's, 'a> Search<'h, 's, 'a> {
 /// Collects uncovered permissions.
 struct Collector<'o, 'a> {
     /// Remaining limits.
-    left: &'o mut Limits,
+    left: &'o mut CoverageLimits,
     /// The values of the current permission, one per list.
     permission: Vec<Option<&'a SmolStr>>,
     out: &'o mut Uncovered,
 }
 
 impl Collector<'_, '_> {
-    fn add(&mut self, levels: &[Level<'_>]) {
+    fn add(&mut self, levels: &[ListLevel<'_>]) {
         let size: usize = self.permission.iter().flatten().map(|value| value.len()).sum();
         let is_first = self.out.rules.is_empty();
         if !is_first && (self.left.permissions == 0 || self.left.bytes < size) {

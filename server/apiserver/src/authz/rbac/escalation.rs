@@ -11,7 +11,7 @@ use std::sync::Arc;
 use plinth_codec::error::{quoted, quoted_list};
 use plinth_codec::Value;
 
-use super::coverage::{self, Limits, TooComplex, Uncovered};
+use super::coverage::{self, CoverageLimits, TooComplex, Uncovered};
 use super::index::RoleKey;
 use super::rules::{self, PolicyRule};
 use super::{Rbac, GROUP};
@@ -151,7 +151,7 @@ fn missing(held: &[Arc<[PolicyRule]>], wanted: &[PolicyRule]) -> Result<Option<S
     let mut seen = HashSet::new();
     let held = held.iter().filter(|rules| seen.insert(Arc::as_ptr(rules)));
     let held = held.flat_map(|rules| rules.iter());
-    let Uncovered { rules, has_more } = coverage::uncovered(held, wanted, Limits::REQUEST)?;
+    let Uncovered { rules, has_more } = coverage::uncovered(held, wanted, CoverageLimits::REQUEST)?;
     if rules.is_empty() {
         return Ok(None);
     }

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::{Attributes, Decision, Reason, Target, Verdict};
 use crate::egress::Service;
 use conditions::Conditions;
-use review::Answer;
+use review::AccessReviewStatus;
 
 /// Cached answers.
 const MAX_CACHED: usize = 8192;
@@ -25,7 +25,7 @@ const MAX_CACHED_TEXT: usize = 10_000;
 
 /// API version of the SubjectAccessReview.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum ReviewVersion {
+pub enum AccessReviewVersion {
     /// `authorization.k8s.io/v1`.
     #[value(name = "v1")]
     V1,
@@ -34,11 +34,11 @@ pub enum ReviewVersion {
     V1Beta1,
 }
 
-/// Settings of a webhook.
+/// WebhookSettings of a webhook.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct WebhookSettings {
     /// Version of the review.
-    pub version: ReviewVersion,
+    pub version: AccessReviewVersion,
     /// Time to live of cached allow decisions; zero disables caching.
     pub authorized_ttl: Duration,
     /// Time to live of other cached decisions; zero disables caching.
@@ -48,22 +48,22 @@ pub struct Settings {
 }
 
 /// A webhook. The lock of the cache is held to look up and to insert.
-pub struct Webhook {
+pub struct WebhookAuthorizer {
     service: Service,
-    settings: Settings,
+    settings: WebhookSettings,
     conditions: Conditions,
-    cache: Mutex<Cache>,
+    cache: Mutex<DecisionCache>,
 }
 
-impl Webhook {
+impl WebhookAuthorizer {
     /// A webhook without match conditions.
-    pub fn new(service: Service, settings: Settings) -> Webhook {
-        Webhook { service, settings, conditions: Conditions::default(), cache: Mutex::default() }
+    pub fn new(service: Service, settings: WebhookSettings) -> WebhookAuthorizer {
+        WebhookAuthorizer { service, settings, conditions: Conditions::default(), cache: Mutex::default() }
     }
 
     /// Calls the webhook only if these conditions are true.
-    pub(super) fn with_conditions(self, conditions: Conditions) -> Webhook {
-        Webhook { conditions, ..self }
+    pub(super) fn with_conditions(self, conditions: Conditions) -> WebhookAuthorizer {
+        WebhookAuthorizer { conditions, ..self }
     }
 
     /// Decides from the cache or by calling the webhook, if its conditions match.
@@ -111,7 +111,7 @@ impl Webhook {
         Decision { verdict, reason: Reason::Text(answer.reason.clone().into()), error }
     }
 
-    async fn call(&self, body: &Bytes) -> Result<Answer, String> {
+    async fn call(&self, body: &Bytes) -> Result<AccessReviewStatus, String> {
         let answer = self.service.post_with_retries(body.clone()).await.map_err(|error| error.to_string())?;
         review::decode(&answer)
     }
@@ -131,17 +131,17 @@ fn texts(attributes: &Attributes<'_>) -> usize {
 
 /// Answers with their expiration. When it is full, the half that expires first is dropped.
 #[derive(Default)]
-struct Cache {
-    answers: std::collections::HashMap<Bytes, (Arc<Answer>, Instant)>,
+struct DecisionCache {
+    answers: std::collections::HashMap<Bytes, (Arc<AccessReviewStatus>, Instant)>,
 }
 
-impl Cache {
-    fn get(&self, body: &Bytes) -> Option<Arc<Answer>> {
+impl DecisionCache {
+    fn get(&self, body: &Bytes) -> Option<Arc<AccessReviewStatus>> {
         let (answer, until) = self.answers.get(body)?;
         (*until > Instant::now()).then(|| answer.clone())
     }
 
-    fn insert(&mut self, body: Bytes, answer: Arc<Answer>, ttl: Duration) {
+    fn insert(&mut self, body: Bytes, answer: Arc<AccessReviewStatus>, ttl: Duration) {
         if self.answers.len() >= MAX_CACHED {
             let mut ends: Vec<Instant> = self.answers.values().map(|(_, until)| *until).collect();
             let (_, median, _) = ends.select_nth_unstable(MAX_CACHED / 2);

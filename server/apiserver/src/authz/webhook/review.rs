@@ -3,12 +3,12 @@
 use plinth_codec::selector::Operator;
 use plinth_codec::{json, tree, Map, Value};
 
-use super::ReviewVersion;
+use super::AccessReviewVersion;
 use crate::authz::{Attributes, ResourceTarget, Selectors, Target};
 
 /// `SubjectAccessReviewStatus`, without `evaluationError`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct AccessReviewStatus {
     /// The request is allowed.
     pub allowed: bool,
     /// The request is denied without running further authorizers.
@@ -17,7 +17,7 @@ pub struct Answer {
 }
 
 /// Encodes a review.
-pub(super) fn encode(version: ReviewVersion, attributes: &Attributes<'_>) -> Vec<u8> {
+pub(super) fn encode(version: AccessReviewVersion, attributes: &Attributes<'_>) -> Vec<u8> {
     let user = attributes.user;
     let mut spec = Map::new();
     match attributes.target {
@@ -30,8 +30,8 @@ pub(super) fn encode(version: ReviewVersion, attributes: &Attributes<'_>) -> Vec
     }
     let texts = |list: &[String]| list.iter().map(|t| Value::from(t.as_str())).collect::<Vec<_>>();
     let (api_version, groups) = match version {
-        ReviewVersion::V1 => ("authorization.k8s.io/v1", "groups"),
-        ReviewVersion::V1Beta1 => ("authorization.k8s.io/v1beta1", "group"),
+        AccessReviewVersion::V1 => ("authorization.k8s.io/v1", "groups"),
+        AccessReviewVersion::V1Beta1 => ("authorization.k8s.io/v1beta1", "group"),
     };
     for (key, text) in [("user", &user.name), ("uid", &user.uid)] {
         if !text.is_empty() {
@@ -114,12 +114,12 @@ pub(super) fn resource_attributes(verb: &str, target: &ResourceTarget<'_>) -> Ma
 }
 
 /// Decodes the answer.
-pub fn decode(document: &[u8]) -> Result<Answer, String> {
+pub fn decode(document: &[u8]) -> Result<AccessReviewStatus, String> {
     let review = json::parse(document).map_err(|error| format!("the answer cannot be read: {error}"))?;
     if review.str_at(&["kind"]) != Some("SubjectAccessReview") {
         return Err("the answer is no SubjectAccessReview".into());
     }
     let flag = |key: &str| review.at(&["status", key]).and_then(Value::as_bool).unwrap_or(false);
     let reason = review.str_at(&["status", "reason"]).unwrap_or_default().to_owned();
-    Ok(Answer { allowed: flag("allowed"), denied: flag("denied"), reason })
+    Ok(AccessReviewStatus { allowed: flag("allowed"), denied: flag("denied"), reason })
 }

@@ -64,9 +64,9 @@ async fn service() -> Double {
     Double { asked, last, _dir: dir, client: Some(client) }
 }
 
-fn settings() -> Settings {
-    Settings {
-        version: ReviewVersion::V1,
+fn settings() -> WebhookSettings {
+    WebhookSettings {
+        version: AccessReviewVersion::V1,
         authorized_ttl: Duration::from_secs(300),
         unauthorized_ttl: Duration::ZERO,
         on_error: Verdict::NoOpinion,
@@ -86,7 +86,7 @@ const PODS: ResourceTarget<'static> = ResourceTarget {
 #[tokio::test]
 async fn answers_by_table() {
     let mut service = service().await;
-    let webhook = Webhook::new(service.client.take().unwrap(), settings());
+    let webhook = WebhookAuthorizer::new(service.client.take().unwrap(), settings());
     let rows = [
         ("yes", Verdict::Allow, "known", false),
         ("no", Verdict::NoOpinion, "unknown", false),
@@ -109,7 +109,8 @@ async fn answers_by_table() {
         assert_eq!(service.asked.load(Ordering::SeqCst) - before, asked, "{name}");
     }
     // `failurePolicy: Deny` denies.
-    let closed = Webhook { settings: Settings { on_error: Verdict::Deny, ..settings() }, ..webhook };
+    let closed =
+        WebhookAuthorizer { settings: WebhookSettings { on_error: Verdict::Deny, ..settings() }, ..webhook };
     let user = User::new("whoever", &[]);
     let decision = closed.authorize(&Attributes::resource(&user, "get", PODS)).await;
     assert_eq!(decision.verdict, Verdict::Deny);
@@ -122,7 +123,8 @@ async fn conditions_decide_whether_the_service_is_called() {
     let conditions =
         [condition("request.user != 'never'"), condition("request.resourceAttributes.verb == 'get'")];
     let conditions = Conditions::compile(&conditions, "c").unwrap();
-    let webhook = Webhook::new(service.client.take().unwrap(), settings()).with_conditions(conditions);
+    let webhook =
+        WebhookAuthorizer::new(service.client.take().unwrap(), settings()).with_conditions(conditions);
     let rows = [
         ("yes", "get", 1, Verdict::Allow),
         ("never", "get", 0, Verdict::NoOpinion),
@@ -140,14 +142,15 @@ async fn conditions_decide_whether_the_service_is_called() {
     let decision = webhook.authorize(&Attributes::path(&user, "get", "/x")).await;
     assert_eq!(decision.verdict, Verdict::NoOpinion);
     assert!(decision.error.is_some_and(|why| why.contains("no such key: resourceAttributes")));
-    let closed = Webhook { settings: Settings { on_error: Verdict::Deny, ..settings() }, ..webhook };
+    let closed =
+        WebhookAuthorizer { settings: WebhookSettings { on_error: Verdict::Deny, ..settings() }, ..webhook };
     assert_eq!(closed.authorize(&Attributes::path(&user, "get", "/x")).await.verdict, Verdict::Deny);
 }
 
 #[tokio::test]
 async fn the_question_says_everything() {
     let mut service = service().await;
-    let webhook = Webhook::new(service.client.take().unwrap(), settings());
+    let webhook = WebhookAuthorizer::new(service.client.take().unwrap(), settings());
     let mut user = User::new("yes", &["g", "h"]);
     user.uid = "u-1".into();
     user.extra.insert("scopes".into(), vec!["a".into()]);
@@ -160,7 +163,7 @@ async fn the_question_says_everything() {
             "fieldSelector":{"requirements":[{"key":"spec.nodeName","operator":"In","values":["n1"]}]},
             "labelSelector":{"requirements":[{"key":"app","operator":"In","values":["a","b"]},{"key":"c","operator":"DoesNotExist"}]}}}}"#;
     assert_eq!(asked, json::parse(expected.as_bytes()).unwrap());
-    let beta = review::encode(ReviewVersion::V1Beta1, &Attributes::path(&user, "get", "/x"));
+    let beta = review::encode(AccessReviewVersion::V1Beta1, &Attributes::path(&user, "get", "/x"));
     let beta = json::parse(&beta).unwrap();
     assert_eq!(beta.at(&["spec", "group"]).and_then(Value::as_array).map(<[Value]>::len), Some(2));
     assert_eq!(beta.str_at(&["spec", "nonResourceAttributes", "path"]), Some("/x"));
@@ -169,8 +172,8 @@ async fn the_question_says_everything() {
 
 #[test]
 fn a_full_cache_drops_what_expires_first() {
-    let mut cache = Cache::default();
-    let answer = Arc::new(Answer::default());
+    let mut cache = DecisionCache::default();
+    let answer = Arc::new(AccessReviewStatus::default());
     let key = |n: usize| Bytes::from(n.to_string());
     for n in 0..=MAX_CACHED {
         cache.insert(key(n), answer.clone(), Duration::from_secs(1000 + n as u64));

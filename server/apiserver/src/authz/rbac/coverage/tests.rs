@@ -61,7 +61,7 @@ fn covering_by_table() {
     for (held, wanted, missing) in rows {
         let rules = |texts: &[&str]| texts.iter().map(|text| rule(text)).collect::<Vec<_>>();
         let (held, wanted) = (rules(held), rules(wanted));
-        let found = uncovered(&held, &wanted, Limits::REQUEST).unwrap();
+        let found = uncovered(&held, &wanted, CoverageLimits::REQUEST).unwrap();
         assert!(!found.has_more);
         let mut found: Vec<String> = compacted(found.rules).iter().map(PolicyRule::compact).collect();
         found.sort_unstable();
@@ -86,7 +86,7 @@ fn product(count: usize) -> PolicyRule {
 
 #[test]
 fn products_are_not_built() {
-    const LIMITS: Limits = Limits::REQUEST;
+    const LIMITS: CoverageLimits = CoverageLimits::REQUEST;
     let wanted = [product(3000)];
     // Nothing is held: as many as are reported.
     let missing = uncovered(&[], &wanted, LIMITS).unwrap();
@@ -123,7 +123,7 @@ fn repeated_values_are_one_beyond_ordinary_sizes() {
         ..PolicyRule::default()
     };
     let found = |count: usize| {
-        let missing = uncovered(&[], &[wanted(count)], Limits::REQUEST).unwrap();
+        let missing = uncovered(&[], &[wanted(count)], CoverageLimits::REQUEST).unwrap();
         assert!(!missing.has_more);
         compacted(missing.rules).iter().map(PolicyRule::compact).collect::<Vec<_>>()
     };
@@ -150,7 +150,7 @@ fn steps_and_reported_text_are_bounded() {
         .collect();
     let by_verb = |verb: &SmolStr| PolicyRule { verbs: vec![verb.clone()], ..product(60) };
     let held: Vec<PolicyRule> = product(60).verbs.iter().map(by_verb).chain(held).collect();
-    let limits = Limits { steps: 100_000, ..Limits::REQUEST };
+    let limits = CoverageLimits { steps: 100_000, ..CoverageLimits::REQUEST };
     assert_eq!(uncovered(&held, &[product(60)], limits), Err(TooComplex));
     // What is found before the limit is reason enough to refuse.
     let missing = uncovered(&held, &[rule("get core pods"), product(60)], limits).unwrap();
@@ -161,12 +161,12 @@ fn steps_and_reported_text_are_bounded() {
         |group: &SmolStr| PolicyRule { groups: vec![group.clone()], names: long("n1"), ..product(100) };
     let held: Vec<PolicyRule> = many("g", 100).iter().map(by_group).collect();
     let wanted = [PolicyRule { names: long("n1"), ..product(100) }];
-    let steps = |steps: usize| Limits { steps, ..limits };
+    let steps = |steps: usize| CoverageLimits { steps, ..limits };
     assert_eq!(uncovered(&held, &wanted, steps(4 << 20)), Err(TooComplex));
     assert_eq!(uncovered(&held, &wanted, steps(8 << 20)), Ok(Uncovered::default()));
     // Large texts: one is reported whatever its size.
     let wanted = PolicyRule { verbs: long("v"), ..product(100) };
-    let missing = uncovered(&[], &[wanted], Limits::REQUEST).unwrap();
+    let missing = uncovered(&[], &[wanted], CoverageLimits::REQUEST).unwrap();
     assert_eq!((missing.rules.len(), missing.has_more), (1, true));
 }
 
@@ -255,7 +255,7 @@ fn random_rules_are_compared_as_upstream_compares_them() {
             .flat_map(broken_down)
             .filter(|part| !held.iter().any(|rule| covers(rule, part)))
             .collect();
-        let found = uncovered(&held, &wanted, Limits::NONE).unwrap();
+        let found = uncovered(&held, &wanted, CoverageLimits::NONE).unwrap();
         outcomes.insert(found.rules.is_empty());
         assert_eq!(found.rules, expected, "{held:?} {wanted:?}");
     }
