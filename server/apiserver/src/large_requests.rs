@@ -89,7 +89,7 @@ impl RequestSlot {
     /// Runs work that takes long, with a slot for its duration if the request has none.
     pub async fn run_long<T>(&self, limiter: &Limiter, work: impl FnOnce() -> T) -> T {
         let request = self.0.as_deref();
-        let _place = match request.is_some_and(|request| request.permit.get().is_some()) {
+        let _permit = match request.is_some_and(|request| request.permit.get().is_some()) {
             true => None,
             false => limiter.take(request.is_none_or(|request| request.exempt)).await,
         };

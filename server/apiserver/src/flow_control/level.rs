@@ -134,18 +134,18 @@ impl PriorityLevel {
             }
             LevelKind::Limited { queues, .. } => queues,
         };
-        let mut ticket_slot = None;
+        let mut ticket_receiver = None;
         let mut queues = queues.lock();
         let arrival = queues.arrive(hash, seats, nanos(self.clock), || {
             let (send, receive) = oneshot::channel();
-            ticket_slot = Some(receive);
+            ticket_receiver = Some(receive);
             send
         })?;
-        let arrived = match (arrival, ticket_slot) {
+        let arrived = match (arrival, ticket_receiver) {
             (Arrival::Served(ticket), _) => Arrived::Served(Occupied::Seats(ticket)),
-            (Arrival::Waits(position), Some(ticket_slot)) => {
+            (Arrival::Waits(position), Some(ticket_receiver)) => {
                 let length = queues.length_at(position);
-                Arrived::Waits(Waiter { level: self.clone(), position, ticket_slot, length, done: false })
+                Arrived::Waits(Waiter { level: self.clone(), position, ticket_receiver, length, done: false })
             }
             // A queue position always has a token.
             (Arrival::Waits(_), None) => return Err(Rejected::ConcurrencyLimit),
@@ -191,8 +191,8 @@ impl PriorityLevel {
     /// Wakes dispatched requests; the seats of those that are gone are passed on.
     fn wake(&self, mut queues: parking_lot::MutexGuard<'_, QueueSet<oneshot::Sender<Ticket>>>) {
         while queues.has_ready() {
-            for (ticket_slot, ticket) in queues.take_ready() {
-                if let Err(ticket) = ticket_slot.send(ticket) {
+            for (sender, ticket) in queues.take_ready() {
+                if let Err(ticket) = sender.send(ticket) {
                     queues.finish(ticket, nanos(self.clock));
                 }
             }
@@ -227,7 +227,7 @@ pub enum Arrived {
 pub struct Waiter {
     level: Arc<PriorityLevel>,
     position: QueuePosition,
-    ticket_slot: oneshot::Receiver<Ticket>,
+    ticket_receiver: oneshot::Receiver<Ticket>,
     /// Length of its queue when it arrived, including it.
     pub length: usize,
     done: bool,
@@ -239,7 +239,7 @@ impl Waiter {
     /// # Errors
     /// When that takes longer than `limit`.
     pub async fn wait(mut self, limit: Duration) -> Result<Occupied, Rejected> {
-        match tokio::time::timeout(limit, &mut self.ticket_slot).await {
+        match tokio::time::timeout(limit, &mut self.ticket_receiver).await {
             Ok(Ok(ticket)) => {
                 self.done = true;
                 Ok(Occupied::Seats(ticket))
@@ -262,8 +262,8 @@ impl Drop for Waiter {
         }
         drop(queues);
         // It has just been dispatched: the ticket is here, or returns to its sender.
-        self.ticket_slot.close();
-        if let Ok(ticket) = self.ticket_slot.try_recv() {
+        self.ticket_receiver.close();
+        if let Ok(ticket) = self.ticket_receiver.try_recv() {
             self.level.finish(Occupied::Seats(ticket));
         }
     }
