@@ -17,9 +17,9 @@ use plinth_api::conditions;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::documents::catalog;
 use plinth_apiserver::handlers::delete;
 use plinth_apiserver::handlers::internal::{self, NewObject};
-use plinth_apiserver::published::catalog;
 use plinth_registry::Registry;
 
 const RESOURCE: (&str, &str, &str) = ("apiregistration.k8s.io", "v1", "apiservices");

@@ -16,7 +16,7 @@ use plinth_api::request_info::{route, Route};
 use plinth_apiserver::authn::oidc::config::Configuration as OidcConfiguration;
 use plinth_apiserver::authn::token_file::TokenFile;
 use plinth_apiserver::authn::{impersonation, websocket};
-use plinth_apiserver::outward::kubeconfig::Kubeconfig;
+use plinth_apiserver::egress::kubeconfig::Kubeconfig;
 use plinth_apiserver::{audit, authn, authz, custom_resources};
 use plinth_pki::jwt::{self, VerifyingKey};
 use plinth_storage::continue_token::ContinueTokens;
@@ -108,7 +108,7 @@ pub fn query(input: &[u8]) {
 pub fn webhook_answers(input: &[u8]) {
     let (kind, rest) = choice(input);
     // Only a review that allows may allow.
-    if let Ok(answer) = authz::webhook::review::answer(rest) {
+    if let Ok(answer) = authz::webhook::review::decode(rest) {
         assert!(!answer.allowed || says(rest, &["status", "allowed"]));
         assert!(!answer.denied || says(rest, &["status", "denied"]));
     }
@@ -118,7 +118,8 @@ pub fn webhook_answers(input: &[u8]) {
         assert!(kind % 2 == 0 || answer.patch.is_none(), "a validating webhook patches");
     }
     let audiences = ["a".to_owned(), "b".to_owned()];
-    if let Ok(Some((user, granted))) = authn::webhook::read(&review, &audiences[..kind % 3], &audiences[1..])
+    if let Ok(Some((user, granted))) =
+        authn::webhook::parse_review(&review, &audiences[..kind % 3], &audiences[1..])
     {
         assert!(says(rest, &["status", "authenticated"]));
         assert!(granted.iter().all(|audience| audiences[..kind % 3].contains(audience)));
@@ -239,11 +240,11 @@ pub fn identity_headers(input: &[u8]) {
         let known = ["impersonate-user", "impersonate-group", "impersonate-uid"].contains(&name.as_str());
         known && headers.get_all(name).iter().any(|value| !value.is_empty())
     });
-    if let Ok(wanted) = impersonation::wanted(&headers) {
+    if let Ok(wanted) = impersonation::requested(&headers) {
         assert!(wanted.is_some() || !wishes, "impersonation is overlooked: {headers:?}");
     }
     let token = websocket::token(&headers);
-    websocket::hide(&mut headers);
+    websocket::remove_tokens(&mut headers);
     if token.is_ok() {
         assert!(
             websocket::token(&headers).is_ok_and(|token| token.is_none()),

@@ -1,4 +1,4 @@
-//! Values of command-line flags that several parts of the server have.
+//! Value parsers shared by command-line flags.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use prometheus::{
 use plinth_api::request_info::Verb;
 use smol_str::SmolStr;
 
-/// Content type of the text form.
+/// Content type of the text format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Upstream's buckets of request durations, in seconds.
@@ -19,7 +19,7 @@ const DURATIONS: &[f64] = &[
     20.0, 30.0, 45.0, 60.0,
 ];
 
-/// What metrics call a request.
+/// The labels of a request.
 pub struct RequestLabel {
     /// Verb.
     pub verb: Verb,
@@ -33,7 +33,7 @@ pub struct RequestLabel {
     pub subresource: SmolStr,
 }
 
-/// For the log: `create apps/v1/deployments/scale`.
+/// For logs: `create apps/v1/deployments/scale`.
 impl std::fmt::Display for RequestLabel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.verb.as_str())?;
@@ -48,7 +48,7 @@ impl std::fmt::Display for RequestLabel {
     }
 }
 
-/// All metrics of a server. Counters are atomics; the label maps lock briefly for themselves.
+/// All metrics of a server. Counters are atomics; the label maps have their own short locks.
 pub struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
@@ -61,10 +61,10 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A fresh set.
+    /// Registers the metrics in a new registry.
     ///
     /// # Errors
-    /// When two metrics have one name; a programming error that the tests would show.
+    /// When two metrics have one name, which is a programming error that tests would find.
     pub fn new() -> Result<Metrics, prometheus::Error> {
         let registry = Registry::new();
         let counter = |name: &str, help: &str, labels: &[&str]| {
@@ -104,12 +104,13 @@ impl Metrics {
         Ok(Metrics { registry, requests, durations, in_flight, watches, watch_events, engine, family_bytes })
     }
 
-    /// Where other parts register what they count.
+    /// The registry, for metrics of other modules.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// Counts a request when it ends. A label names what is served, or nothing, so that a client cannot make up series.
+    /// Counts a request when the guard is dropped. A label is empty or names what is served, so that clients
+    /// cannot create series.
     pub fn count(&self, label: RequestLabel) -> RequestGuard<'_> {
         RequestGuard { metrics: self, label, started: Instant::now(), code: 0 }
     }
@@ -126,7 +127,7 @@ impl Metrics {
         WatchGuard { _open: GaugeGuard::new(self.watches.with_label_values(&[group, resource])), events }
     }
 
-    /// The text form, with the engine's figures as they are now.
+    /// The text format, with the current statistics of the engine.
     pub fn render(&self, stats: &plinth_engine::Stats) -> Vec<u8> {
         for (figure, value) in figures(stats) {
             self.engine.with_label_values(&[figure]).set(i64::try_from(value).unwrap_or(i64::MAX));
@@ -137,7 +138,7 @@ impl Metrics {
             self.family_bytes.with_label_values(&[family.name, "memory"]).set(bytes(family.memory_bytes));
         }
         let mut out = Vec::with_capacity(8192);
-        // Writing to memory fails for no well-formed metric; a partial page is better than none.
+        // Writing to memory fails for no valid metric; a partial page is better than none.
         let _ = TextEncoder::new().encode(&self.registry.gather(), &mut out);
         let micros = 1e-6;
         histogram(
@@ -160,7 +161,8 @@ impl Metrics {
     }
 }
 
-/// A distribution that the engine keeps itself, as a Prometheus histogram; `unit` is what one of its values is worth.
+/// A distribution that the engine maintains itself, as a Prometheus histogram; `unit` is the value of one of
+/// its units.
 fn histogram(name: &str, help: &str, unit: f64, values: &plinth_engine::Distribution, out: &mut Vec<u8>) {
     use std::io::Write;
     // Writing to memory does not fail.
@@ -201,7 +203,7 @@ fn figures(stats: &plinth_engine::Stats) -> [(&'static str, u64); 19] {
     ]
 }
 
-/// Raises a gauge while it lives.
+/// Increments a gauge while it lives.
 pub struct GaugeGuard(IntGauge);
 
 impl GaugeGuard {
@@ -217,17 +219,18 @@ impl Drop for GaugeGuard {
     }
 }
 
-/// A request that is counted when this is dropped.
+/// Counts a request when dropped.
 pub struct RequestGuard<'a> {
     metrics: &'a Metrics,
-    /// What the request is called.
+    /// The labels of the request.
     pub label: RequestLabel,
     started: Instant,
     code: u16,
 }
 
 impl RequestGuard<'_> {
-    /// The code of the answer. A request that is given up before, because its client has left, has 0, as upstream's.
+    /// Sets the status code. A request that is abandoned because its client has disconnected has 0, as
+    /// upstream's.
     pub fn answered(mut self, code: u16) {
         self.code = code;
     }

@@ -1,4 +1,4 @@
-//! Which field manager owns which field: `metadata.managedFields`, kept by every write.
+//! Field ownership: maintains `metadata.managedFields` in every write.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ struct ServedVersions<'a> {
 }
 
 impl ServedVersions<'_> {
-    /// The resource in another version: another face of the same stored objects.
+    /// The resource in another version: another view of the same stored objects.
     fn other(&self, api_version: &str) -> Option<&ResourceType> {
         let prefix = &self.resource.storage.as_ref()?.prefix;
         let same = |r: &&std::sync::Arc<ResourceType>| {
@@ -41,13 +41,13 @@ impl Versions for ServedVersions<'_> {
         let from = self.other(object.str_at(&["apiVersion"])?)?;
         let to = self.other(api_version)?;
         if let Some(custom) = &to.custom {
-            return convert_now(&self.server.presenter, custom, custom.version(), object.clone());
+            return convert_now(&self.server.converter, custom, custom.version(), object.clone());
         }
         conversion::between(object.clone(), from, to).ok()
     }
 }
 
-/// Calls `with` with the codec's view of this write.
+/// Calls `with` with the codec's context of this write.
 fn with_context<T>(cx: &Context, now: &str, with: impl FnOnce(&apply::Context<'_>) -> T) -> T {
     let resource = &cx.resource;
     let has_status = resource.row.subresource("status").is_some();
@@ -71,13 +71,13 @@ fn with_context<T>(cx: &Context, now: &str, with: impl FnOnce(&apply::Context<'_
     })
 }
 
-/// Records who owns what after a create, update or patch. `new` is normalised and defaulted.
+/// Updates managedFields after a create, update or patch. `new` is normalized and defaulted.
 pub fn track(cx: &Context, live: Option<&Value>, new: &mut Value, now: &str) {
     with_context(cx, now, |context| apply::track_update(live, new, context));
 }
 
-/// Records who owns what of a new object that goes to a subresource and is of a built-in kind of its own, like a
-/// TokenRequest; it is not stored.
+/// Updates managedFields of a new object that is sent to a subresource and has a built-in kind of its own,
+/// like a TokenRequest; it is not stored.
 pub fn track_as(cx: &Context, (kind, root): (&GVK, TypeId), new: &mut Value, now: &str) {
     let manager = cx.field_manager();
     let (server, registry) = (&cx.server, &cx.registry);
@@ -95,40 +95,41 @@ pub fn track_as(cx: &Context, (kind, root): (&GVK, TypeId), new: &mut Value, now
     apply::track_update(None, new, &context);
 }
 
-/// Owners of the number of replicas, as Scale shows them and as the scaled object keeps them. Upstream:
+/// Owners of the number of replicas, as shown in Scale and as stored in the scaled object. Upstream:
 /// k8s.io/apimachinery `pkg/util/managedfields/scalehandler.go`.
 pub struct ScaleOwners<'a> {
     cx: &'a Context,
-    /// Each served version with the way to its replicas; `None` for one that has none.
+    /// Each served version with the path of its replicas; `None` for one without.
     paths: Vec<(&'a str, Option<Vec<PathElement>>)>,
 }
 
 impl<'a> ScaleOwners<'a> {
-    /// For writes through `/scale`; `replicas` says where a version has its number.
+    /// For writes through `/scale`; `replicas` returns the path of a version's replicas.
     pub fn new(cx: &'a Context, replicas: fn(&'a ResourceType) -> Option<Vec<&'a str>>) -> ScaleOwners<'a> {
         let prefix = cx.resource.storage.as_ref().map(|storage| &storage.prefix);
-        let is_face = |r: &&'a Arc<ResourceType>| r.storage.as_ref().map(|storage| &storage.prefix) == prefix;
+        let same_storage =
+            |r: &&'a Arc<ResourceType>| r.storage.as_ref().map(|storage| &storage.prefix) == prefix;
         let path = |r: &'a Arc<ResourceType>| {
             let steps = replicas(r).map(|steps| steps.into_iter().map(PathElement::field).collect());
             (r.api_version.as_str(), steps)
         };
-        ScaleOwners { cx, paths: cx.registry.resources.iter().filter(is_face).map(path).collect() }
+        ScaleOwners { cx, paths: cx.registry.resources.iter().filter(same_storage).map(path).collect() }
     }
 
-    /// Writes the owners of the parent's replicas down in its Scale.
+    /// Copies the owners of the parent's replicas to its Scale.
     ///
     /// # Errors
-    /// When what is stored cannot be read.
-    pub fn show(&self, parent: &Value, scale: &mut Value) -> Result<(), ApiError> {
+    /// When the stored managedFields cannot be decoded.
+    pub fn copy_to_scale(&self, parent: &Value, scale: &mut Value) -> Result<(), ApiError> {
         let managed = apply::scale::to_scale(parent.at(&["metadata", "managedFields"]), &self.paths);
         set_managed(scale, managed.map_err(ApiError::internal)?)
     }
 
-    /// Writes the owners that a write of the Scale left down in the parent.
+    /// Copies the owners of the replicas from the Scale back to the parent.
     ///
     /// # Errors
-    /// When what is stored cannot be read.
-    pub fn keep(&self, scale: &Value, parent: &mut Value) -> Result<(), ApiError> {
+    /// When the stored managedFields cannot be decoded.
+    pub fn store_in_parent(&self, scale: &Value, parent: &mut Value) -> Result<(), ApiError> {
         let managed = |object: &'_ Value| object.at(&["metadata", "managedFields"]).cloned();
         let (of_parent, of_scale) = (managed(parent), managed(scale));
         let version = self.cx.resource.api_version.as_str();
@@ -136,7 +137,7 @@ impl<'a> ScaleOwners<'a> {
         set_managed(parent, kept.map_err(ApiError::internal)?)
     }
 
-    /// Records who owns the replicas after an update or a patch of the Scale.
+    /// Updates managedFields after an update or a patch of the Scale.
     pub fn track(&self, before: &Value, after: &mut Value, (kind, root): (&GVK, TypeId), now: &str) {
         self.with(kind, root, now, |context| apply::track_update(Some(before), after, context));
     }
@@ -180,7 +181,7 @@ fn set_managed(object: &mut Value, managed: Option<Value>) -> Result<(), ApiErro
     Ok(())
 }
 
-/// Puts old times back when a write changes nothing else.
+/// Restores the old timestamps of managedFields when a write changes nothing else.
 pub fn keep_times(old: &Value, new: &mut Value) {
     apply::keep_times(old, new);
 }
@@ -188,7 +189,7 @@ pub fn keep_times(old: &Value, new: &mut Value) {
 /// Applies a configuration; `None` when nothing changes.
 ///
 /// # Errors
-/// 409 with a cause per conflict, 400 for a configuration that does not fit.
+/// 409 with a cause per conflict, 400 for a configuration that does not match the schema.
 pub fn apply(
     cx: &Context,
     live: Option<&Value>,

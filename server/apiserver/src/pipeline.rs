@@ -12,17 +12,17 @@ use plinth_codec::schema;
 use smol_str::SmolStr;
 
 use crate::audit::{self, Recorder};
-use crate::authn::remarks::{self, Remark};
+use crate::authn::notices::{self, Notice};
 use crate::authn::{impersonation, websocket, Identity, Peer};
 use crate::authz::{Decision, RequestAttributes};
 use crate::context::Warnings;
 use crate::context::{Context, Server};
+use crate::documents;
 use crate::endpoints;
-use crate::flow_control::{self, Digest, Refused, Schema, Seat};
+use crate::flow_control::{self, FlowSchema, Refused, RequestDigest, Seat};
 use crate::handlers;
-use crate::heavy::Heavy;
+use crate::large_requests::RequestSlot;
 use crate::metrics::RequestLabel;
-use crate::published;
 use crate::recovery::recover;
 use crate::representation;
 use plinth_api::api_error::ApiError;
@@ -36,27 +36,31 @@ use plinth_http::turns::Member;
 use plinth_http::upgrade::Upgrade;
 use plinth_registry::{Registry, ResourceType};
 
-/// What the steps of a request have found out so far, whatever comes of it.
+/// What the steps of a request have established so far; it survives the request's failure.
 #[derive(Default)]
-struct Told {
-    /// The flow schema that it belongs to.
-    class: Option<Arc<Schema>>,
-    /// Where it is recorded.
+struct RequestState {
+    /// The flow schema that matched.
+    flow_schema: Option<Arc<FlowSchema>>,
+    /// Its audit event; off until the request has been authenticated.
     audit: Recorder,
 }
 
-/// Where a request came from.
-pub struct Came {
-    /// What its connection's client showed in the handshake.
+/// The connection that a request arrived on.
+pub struct ConnectionInfo {
+    /// The client certificate of its handshake.
     pub peer: Peer,
-    /// The other end of its connection.
+    /// The client's address.
     pub remote: IpAddr,
-    /// Its connection, among those of its user.
+    /// The connection's entry in its user's fair-queuing state.
     pub member: Arc<Member>,
 }
 
-/// Answers one request. Never fails: what goes wrong becomes a Status.
-pub async fn handle(server: Arc<Server>, came: Came, request: Request<RequestBody>) -> Response<Body> {
+/// Answers one request. Never fails: an error becomes a Status.
+pub async fn handle(
+    server: Arc<Server>,
+    connection: ConnectionInfo,
+    request: Request<RequestBody>,
+) -> Response<Body> {
     let is_head = request.method() == Method::HEAD;
     let route = request_info::route(request.method(), request.uri().path(), request.uri().query());
     let route = match route {
@@ -72,38 +76,38 @@ pub async fn handle(server: Arc<Server>, came: Came, request: Request<RequestBod
     let audit_id = audit::id(request.headers());
     let accept = request.headers().get(ACCEPT).cloned();
     let pretty = representation::wants_pretty(&Accepted::JSON, request.uri().query(), request.headers());
-    let target = Target::of(server.registry(), &route);
+    let target = ServedResource::of(server.registry(), &route);
     let label = label_of(&route, request.method(), target.resource.as_deref());
     let http1 = request.version() < hyper::Version::HTTP_2;
     let _in_flight = server.metrics.in_flight(label.verb.mutates());
     let counted = server.metrics.count(label);
-    let mut told = Told::default();
-    let came_from = Origin { came: &came, audit_id: &audit_id };
-    // On the heap: what is handed on by value has room in the state of both.
-    let answer = Box::pin(answer(&server, &came_from, (route, target), request, &mut told));
+    let mut state = RequestState::default();
+    let origin = RequestOrigin { connection: &connection, audit_id: &audit_id };
+    // Boxed: a future that is passed by value takes its room in the state of both functions.
+    let answer = Box::pin(answer(&server, &origin, (route, target), request, &mut state));
     let outcome = recover(answer).await;
     let (mut response, error) = match outcome {
         Ok(Ok(response)) => (response, None),
         Ok(Err(error)) => {
-            // What follows from a failure of the storage is not reported beside it, request by request.
+            // Once the storage has failed, the errors that follow from it are not logged for each request.
             if server.store.engine().failure().is_none() {
                 server.error_log.note(&error, || counted.label.to_string());
             }
             (refuse(&error, accept.as_ref(), pretty, http1), Some(error))
         }
         Err(panic) => {
-            tracing::error!(%panic, "a request made the server panic");
-            told.audit.panicked(&panic).await;
-            told.audit = Recorder::default();
+            tracing::error!(%panic, "request handler panicked");
+            state.audit.panicked(&panic).await;
+            state.audit = Recorder::default();
             (panicked(), None)
         }
     };
-    if told.audit.is_on() {
-        response = told.audit.answered(response, error.as_ref()).await;
+    if state.audit.is_on() {
+        response = state.audit.answered(response, error.as_ref()).await;
     }
     response.headers_mut().insert(audit::HEADER, audit_id);
-    if let Some(class) = &told.class {
-        flow_control::mark(class, response.headers_mut());
+    if let Some(flow_schema) = &state.flow_schema {
+        flow_control::add_headers(flow_schema, response.headers_mut());
     }
     if is_head {
         drop_body(&mut response);
@@ -112,37 +116,37 @@ pub async fn handle(server: Arc<Server>, came: Came, request: Request<RequestBod
     response
 }
 
-/// Where a request came from, and what it is called.
-struct Origin<'a> {
-    came: &'a Came,
+/// The connection and the audit ID of a request.
+struct RequestOrigin<'a> {
+    connection: &'a ConnectionInfo,
     audit_id: &'a HeaderValue,
 }
 
-/// What a request is for, looked up once.
-struct Target {
+/// The resource of a request, looked up once.
+struct ServedResource {
     registry: Arc<Registry>,
     /// The resource; `None` for other paths and for what is not served.
     resource: Option<Arc<ResourceType>>,
 }
 
-impl Target {
-    fn of(registry: Arc<Registry>, route: &Route) -> Target {
+impl ServedResource {
+    fn of(registry: Arc<Registry>, route: &Route) -> ServedResource {
         match route {
-            Route::Resource(info) => Target::of_resource(registry, info),
-            Route::NonResource(_) => Target { registry, resource: None },
+            Route::Resource(info) => ServedResource::of_resource(registry, info),
+            Route::NonResource(_) => ServedResource { registry, resource: None },
         }
     }
 
-    fn of_resource(registry: Arc<Registry>, info: &RequestInfo) -> Target {
+    fn of_resource(registry: Arc<Registry>, info: &RequestInfo) -> ServedResource {
         let resource = registry.get(&info.group, &info.version, &info.resource).cloned();
-        Target { registry, resource }
+        ServedResource { registry, resource }
     }
 
-    /// The same in the registry of now: it may have changed while the request waited for its turn.
-    fn refresh(self, current: Arc<Registry>, info: &RequestInfo) -> Target {
+    /// The same in the current registry, which may have changed while the request was queued.
+    fn refresh(self, current: Arc<Registry>, info: &RequestInfo) -> ServedResource {
         match Arc::ptr_eq(&self.registry, &current) {
             true => self,
-            false => Target::of_resource(current, info),
+            false => ServedResource::of_resource(current, info),
         }
     }
 }
@@ -150,51 +154,52 @@ impl Target {
 /// The steps of a request, each a function of its own; the first that fails ends it.
 async fn answer(
     server: &Arc<Server>,
-    origin: &Origin<'_>,
-    (route, target): (Route, Target),
+    origin: &RequestOrigin<'_>,
+    (route, target): (Route, ServedResource),
     mut request: Request<RequestBody>,
-    told: &mut Told,
+    state: &mut RequestState,
 ) -> Result<Response<Body>, ApiError> {
-    let asked = Instant::now();
+    let started = Instant::now();
     let path = match &route {
         Route::NonResource(path) => path,
         Route::Resource(_) => request.uri().path(),
     };
-    let (sender, remarks) = identify(server, &origin.came.peer, &request, path).await;
+    let (sender, notices) = identify(server, &origin.connection.peer, &request, path).await;
     if let Ok(sender) = &sender {
-        origin.came.member.belongs_to(&sender.name);
+        origin.connection.member.belongs_to(&sender.name);
     }
-    websocket::hide(request.headers_mut());
-    told.audit = record(server, origin, sender.as_ref().ok().map(|user| &**user), &route, &request);
-    told.audit.took(Layer::Authentication, asked.elapsed());
+    websocket::remove_tokens(request.headers_mut());
+    state.audit = record(server, origin, sender.as_ref().ok().map(|user| &**user), &route, &request);
+    state.audit.add_latency(Layer::Authentication, started.elapsed());
     let warnings = Warnings::default();
-    for remark in remarks {
-        match remark {
-            Remark::Audit(key, value) => told.audit.annotate(key, value),
-            Remark::Warning(text) => warnings.add(text),
+    for notice in notices {
+        match notice {
+            Notice::Audit(key, value) => state.audit.annotate(key, value),
+            Notice::Warning(text) => warnings.add(text),
         }
     }
-    told.audit.received(request.headers_mut()).await?;
+    state.audit.received(request.headers_mut()).await?;
     let impersonated = impersonate(server, sender?, &route, &request);
-    let identity = told.audit.noting(impersonated).await?;
+    let identity = state.audit.measure(impersonated).await?;
     if let Some(constraint) = &identity.impersonated {
-        told.audit.impersonated(&identity.user, constraint);
+        state.audit.impersonated(&identity.user, constraint);
     }
     let user = identity.user;
-    let came = Instant::now();
-    let seat = match admit(server, &user, &route, &request, &mut told.class).await {
+    let queued = Instant::now();
+    let seat = match admit(server, &user, &route, &request, &mut state.flow_schema).await {
         Ok(seat) => seat,
         Err(refused) => return Ok(refused.response()),
     };
-    told.audit.took(Layer::QueueWait, came.elapsed());
-    let limit = match flow_control::runs_long(&route) {
+    state.audit.add_latency(Layer::QueueWait, queued.elapsed());
+    let limit = match flow_control::is_long_running(&route) {
         true => None,
         false => Some(server.flow_control.limit(request.uri().query())?),
     };
-    // On the heap: the two ways of waiting for it would each have room for its whole state.
-    let served = Box::pin(serve(server, user, (route, target), request, seat, warnings, told.audit.clone()));
-    told.audit
-        .noting(async {
+    // Boxed: each arm below would otherwise have room for its whole state.
+    let served = Box::pin(serve(server, user, (route, target), request, seat, warnings, state.audit.clone()));
+    state
+        .audit
+        .measure(async {
             match limit {
                 None => served.await,
                 Some(limit) => {
@@ -205,10 +210,10 @@ async fn answer(
         .await
 }
 
-/// Audit: what the policy wants recorded of a request.
+/// Audit: creates the event that the policy asks for.
 fn record(
     server: &Server,
-    origin: &Origin<'_>,
+    origin: &RequestOrigin<'_>,
     user: Option<&User>,
     route: &Route,
     request: &Request<RequestBody>,
@@ -216,25 +221,25 @@ fn record(
     if !server.audit.is_on() {
         return Recorder::default();
     }
-    let asked = read_attributes(route, request);
+    let request_attributes = read_attributes(route, request);
     let (verb, name) = match route {
-        Route::Resource(info) => (info.verb.authorized_as(), asked.name(info)),
+        Route::Resource(info) => (info.verb.authorized_as(), request_attributes.name(info)),
         Route::NonResource(_) => (lower_case(request.method()), ""),
     };
-    server.audit.begin(&audit::Came {
+    server.audit.begin(&audit::ReceivedRequest {
         user,
         route,
         verb,
         name,
         uri: request.uri(),
         headers: request.headers(),
-        remote: origin.came.remote,
+        remote: origin.connection.remote,
         id: origin.audit_id,
         received: SystemTime::now(),
     })
 }
 
-/// What a client hears of a panic; upstream's words.
+/// The answer after a panic, with upstream's text.
 fn panicked() -> Response<Body> {
     let text = b"This request caused apiserver to panic. Look in the logs for details.\n";
     let mut response = Response::new(Body::from(text.to_vec()));
@@ -243,17 +248,17 @@ fn panicked() -> Response<Body> {
     response
 }
 
-/// Flow control: a seat among those that are served, waited for where that is to be.
+/// Flow control: waits for a seat.
 async fn admit(
     server: &Server,
     user: &User,
     route: &Route,
     request: &Request<RequestBody>,
-    class: &mut Option<Arc<Schema>>,
+    flow_schema: &mut Option<Arc<FlowSchema>>,
 ) -> Result<Seat, Refused> {
     let (method, uri) = (request.method(), request.uri());
-    let digest = Digest::new(user, route, lower_case(method));
-    server.flow_control.admit(&digest, route, uri.query(), mutates(route, method), class).await
+    let digest = RequestDigest::new(user, route, lower_case(method));
+    server.flow_control.admit(&digest, route, uri.query(), mutates(route, method), flow_schema).await
 }
 
 /// A method as the verb of a request for no resource.
@@ -270,7 +275,7 @@ fn lower_case(method: &Method) -> &'static str {
     }
 }
 
-/// Whether a request counts as one that changes something.
+/// Whether a request counts as mutating.
 fn mutates(route: &Route, method: &Method) -> bool {
     match route {
         Route::Resource(info) => info.verb.mutates(),
@@ -278,7 +283,8 @@ fn mutates(route: &Route, method: &Method) -> bool {
     }
 }
 
-/// What metrics call a request. The names of what nobody serves are left out: each would be a series of its own, which anybody could make up.
+/// The labels of a request in metrics. Names that are not served are left out: a client could create a series
+/// with each of them.
 fn label_of(route: &Route, method: &Method, resource: Option<&ResourceType>) -> RequestLabel {
     let is_served = |info: &RequestInfo| {
         let has_part =
@@ -307,7 +313,7 @@ fn label_of(route: &Route, method: &Method, resource: Option<&ResourceType>) -> 
     }
 }
 
-/// The answer to a HEAD is a head: its length is told, its body is not sent.
+/// The answer to HEAD: the body's length without the body.
 fn drop_body(response: &mut Response<Body>) {
     if let Body::Full(bytes) = response.body() {
         let length = HeaderValue::from(bytes.len());
@@ -316,41 +322,41 @@ fn drop_body(response: &mut Response<Body>) {
     *response.body_mut() = Body::empty();
 }
 
-/// Who asks, and what is to be said of the credentials. Those that are not to be trusted are refused even where nobody needs any,
-/// as upstream does.
+/// Authenticates the sender; returns the warnings and audit annotations that its credentials produced.
+/// Invalid credentials are refused even where anonymous requests are allowed, as upstream does.
 async fn identify(
     server: &Server,
     peer: &Peer,
     request: &Request<RequestBody>,
     path: &str,
-) -> (Result<Arc<User>, ApiError>, Vec<Remark>) {
-    let asked = server.authenticator.authenticate(peer, request.headers(), path);
-    // Of certificates there is nothing to say.
-    let (user, remarks) = match request.headers().contains_key(AUTHORIZATION) {
-        true => remarks::collect(asked).await,
-        false => (asked.await, Vec::new()),
+) -> (Result<Arc<User>, ApiError>, Vec<Notice>) {
+    let authentication = server.authenticator.authenticate(peer, request.headers(), path);
+    // Certificates produce no notices.
+    let (user, notices) = match request.headers().contains_key(AUTHORIZATION) {
+        true => notices::collect(authentication).await,
+        false => (authentication.await, Vec::new()),
     };
     let user = user.map_err(|error| {
         tracing::debug!(%error, "unable to authenticate the request");
         ApiError::unauthorized()
     });
-    (user, remarks)
+    (user, notices)
 }
 
-/// As whom the request is made: as its sender, or as the user that it names and its sender may act as.
+/// The user that the request acts as: the sender, or the user of its impersonation headers.
 async fn impersonate(
     server: &Server,
     sender: Arc<User>,
     route: &Route,
     request: &Request<RequestBody>,
 ) -> Result<Identity, ApiError> {
-    let Some(wanted) = impersonation::wanted(request.headers())? else {
+    let Some(wanted) = impersonation::requested(request.headers())? else {
         return Ok(Identity { user: sender, impersonated: None });
     };
-    let asked = read_attributes(route, request);
+    let request_attributes = read_attributes(route, request);
     let attributes = match route {
-        Route::Resource(info) => asked.of_resource(&sender, info),
-        Route::NonResource(path) => asked.of_path(&sender, path),
+        Route::Resource(info) => request_attributes.of_resource(&sender, info),
+        Route::NonResource(path) => request_attributes.of_path(&sender, path),
     };
     let impersonated = Box::pin(impersonation::impersonate(&*server.authorizer, &attributes, &wanted));
     let impersonated = timed(Layer::Impersonation, impersonated).await?;
@@ -360,39 +366,39 @@ async fn impersonate(
 async fn serve(
     server: &Arc<Server>,
     user: Arc<User>,
-    (route, target): (Route, Target),
+    (route, target): (Route, ServedResource),
     request: Request<RequestBody>,
     seat: Seat,
     warnings: Warnings,
     audit: Recorder,
 ) -> Result<Response<Body>, ApiError> {
-    let asked = read_attributes(&route, &request);
+    let request_attributes = read_attributes(&route, &request);
     match route {
         Route::Resource(info) => {
-            let outcome = server.authorizer.authorize_resource(&user, info, &asked);
+            let outcome = server.authorizer.authorize_resource(&user, info, &request_attributes);
             let (decision, info) = timed(Layer::Authorization, outcome).await;
             note_decision(&audit, &decision);
             let info = info?;
-            let Target { registry, resource } = target.refresh(server.registry(), &info);
+            let ServedResource { registry, resource } = target.refresh(server.registry(), &info);
             if is_served_nowhere(&info) {
                 return match registry.has_builtin_group(&info.group)
                     && !request.uri().path().starts_with("//")
                 {
                     true => Err(ApiError::no_such_resource()),
-                    false => Ok(published::not_found_text()),
+                    false => Ok(documents::not_found_text()),
                 };
             }
             let Some(resource) = find_resource(&registry, resource, &info)? else {
-                return Ok(published::not_found_text());
+                return Ok(documents::not_found_text());
             };
             let (mut parts, body) = request.into_parts();
-            let heavy = Heavy::perhaps(seat.is_exempt());
+            let slot = RequestSlot::new(seat.is_exempt());
             let upgrade = Upgrade::take(&mut parts.extensions);
             let (method, uri, protocol) = (parts.method, parts.uri, parts.version);
             let query = Query::parse(uri.query())?;
             let raw_query = uri.query().map(str::to_owned);
             let headers = parts.headers;
-            // On the heap: it is handed on by value, and would have room in the state of each who does.
+            // Boxed: it is passed by value through several futures and would take room in each.
             let cx = Box::new(Context {
                 server: server.clone(),
                 registry,
@@ -408,13 +414,13 @@ async fn serve(
                 protocol,
                 warnings,
                 seat: Arc::new(seat),
-                heavy: heavy.clone(),
+                slot: slot.clone(),
                 audit,
             });
-            heavy.run(handlers::dispatch(cx, body)).await
+            slot.run(handlers::dispatch(cx, body)).await
         }
         Route::NonResource(path) => {
-            let outcome = server.authorizer.authorize_path(&user, path, &asked);
+            let outcome = server.authorizer.authorize_path(&user, path, &request_attributes);
             let (decision, path) = timed(Layer::Authorization, outcome).await;
             note_decision(&audit, &decision);
             endpoints::serve(server, &path?, &request).await
@@ -422,14 +428,14 @@ async fn serve(
     }
 }
 
-/// Paths that are authorized as what they would be, and that nothing is behind, as upstream's router does: empty segments,
-/// something behind a subresource, the verb `proxy`.
+/// Paths that are authorized by their would-be meaning but have no handler in upstream's router: empty
+/// segments, segments after a subresource, the verb `proxy`.
 fn is_served_nowhere(info: &RequestInfo) -> bool {
     let has_place_for_tail = info.subresource == "proxy";
     info.has_empty_segment || info.verb == Verb::Proxy || (info.has_tail() && !has_place_for_tail)
 }
 
-/// Audit: what the authorizers said.
+/// Audit: annotates the event with the authorization decision.
 fn note_decision(audit: &Recorder, decision: &Decision) {
     if audit.is_on() {
         audit.annotate(audit::DECISION, if decision.allowed() { "allow" } else { "forbid" });
@@ -437,7 +443,7 @@ fn note_decision(audit: &Recorder, decision: &Decision) {
     }
 }
 
-/// What the authorizer needs to know of a request besides its route.
+/// The attributes for the authorizer in addition to the route.
 fn read_attributes(route: &Route, request: &Request<RequestBody>) -> RequestAttributes {
     match route {
         Route::Resource(info) => RequestAttributes::read(request.method(), Some(info), request.uri().query()),
@@ -445,8 +451,8 @@ fn read_attributes(route: &Route, request: &Request<RequestBody>) -> RequestAttr
     }
 }
 
-/// The resource of a request; `None` for what upstream answers in plain text: a group that is not built in, or a path
-/// that does not fit the scope of a custom resource.
+/// The resource of a request; `None` where upstream answers in plain text: groups that are not built in, and
+/// paths that do not match the scope of a custom resource.
 fn find_resource(
     registry: &Registry,
     resource: Option<Arc<ResourceType>>,
@@ -460,7 +466,7 @@ fn find_resource(
     }
 }
 
-/// An error as a Status, in the encoding that the client accepts; indented where it wants JSON so.
+/// An error as a Status in the negotiated encoding.
 fn refuse(error: &ApiError, accept: Option<&HeaderValue>, pretty: bool, http1: bool) -> Response<Body> {
     let accepted = negotiate::accept_for_error(accept.and_then(|a| a.to_str().ok()));
     let pretty = accepted.pretty || pretty;
@@ -488,7 +494,7 @@ fn refuse(error: &ApiError, accept: Option<&HeaderValue>, pretty: bool, http1: b
     handlers::respond::add_warnings(&mut response, &error.warnings);
     let headers = response.headers_mut();
     if error.code == 413 && http1 {
-        // What is left of the body will not be read.
+        // The rest of the body is not read.
         headers.insert(hyper::header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
@@ -502,7 +508,7 @@ mod tests {
         size_of::<F>()
     }
 
-    /// The state of a request is moved into its connection's task, so what only some requests need lies on the heap.
+    /// The state of a request is moved into its connection's task, so what only some requests need is boxed.
     #[test]
     fn the_state_of_a_request_is_small() {
         let state = state_of(handle);

@@ -1,63 +1,65 @@
 //! Files and directories that only their owner can read: 0600 and 0700, whatever the umask.
 //!
-//! The program sets its umask before it has threads ([`set_umask`]), which is what RocksDB's files follow: it has no option
-//! for their mode. What is there already, from a version or a copy that left wider modes, is narrowed when a data
-//! directory is opened ([`narrow`]). A program that embeds the server keeps its own umask; then the mode of the directories
-//! above protects RocksDB's files.
+//! The program sets its umask before it starts threads ([`set_umask`]); RocksDB has no option for the mode of
+//! its files, so they depend on it. Existing files with wider modes, from an older version or a copy, are
+//! narrowed when a data directory is opened ([`narrow`]). A program that embeds the server keeps its own
+//! umask; then the mode of the parent directories protects RocksDB's files.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// The bits of a mode that let in others than the owner.
+/// Mode bits of group and others.
 const OTHERS: u32 = 0o077;
-/// Narrowed paths that are named in the log one by one.
-const MOST_NAMED: usize = 200;
-/// Directories of a data directory that may be links, to another volume.
-const PARTS: [&str; 2] = ["pki", "store"];
+/// Narrowed paths that are logged one by one.
+const MAX_LOGGED: usize = 200;
+/// Directories of a data directory that may be symbolic links, to another volume.
+const LINKED_DIRS: [&str; 2] = ["pki", "store"];
 
-/// Makes everything that the process creates from now on private to its owner. To be called before there are threads.
+/// Makes everything that the process creates from now on private to its owner. Must be called before there
+/// are threads.
 pub fn set_umask() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(OTHERS));
 }
 
-/// Makes a directory, and those above it that are missing, with mode 0700.
+/// Creates a directory and its missing parents with mode 0700.
 ///
 /// # Errors
-/// What the file system answers.
+/// Errors of the file system.
 pub fn create_dir_all(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Makes a file with mode 0600 that must not be there yet.
+/// Creates a file with mode 0600; fails if it exists.
 ///
 /// # Errors
-/// What the file system answers.
+/// Errors of the file system.
 pub fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Takes from others what they may do with a data directory and all that is in it. Directories come before what they hold, and
-/// links are not followed but those for the parts of a data directory (`PARTS`), so that nobody else can put another file in the place of one that is narrowed. A path that belongs to
-/// somebody else stays as it is, with a warning: volumes of some systems have a foreign owner at their root.
+/// Removes the permissions of group and others from a data directory and everything in it. Directories come
+/// before their content, and links are not followed except `LINKED_DIRS`, so that no other user can
+/// substitute a file for one that is narrowed. A path with another owner stays as it is, with a warning:
+/// volumes of some systems have a foreign owner at their root.
 ///
 /// # Errors
 /// When the directory cannot be read.
 pub fn narrow(root: &Path) -> io::Result<()> {
     let mut narrowed = 0;
     let mut rest = vec![root.to_owned()];
-    for part in PARTS {
+    for part in LINKED_DIRS {
         let part = root.join(part);
         if fs::symlink_metadata(&part).is_ok_and(|found| found.is_symlink()) {
-            // One that leads nowhere is for others to complain about.
+            // A dangling link is reported by whatever opens it.
             rest.extend(part.canonicalize());
         }
     }
     while let Some(path) = rest.pop() {
         let metadata = match fs::symlink_metadata(&path) {
             Ok(metadata) => metadata,
-            // RocksDB of a running server removes files while somebody looks.
+            // RocksDB of a running server removes files during this scan.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
@@ -68,16 +70,21 @@ pub fn narrow(root: &Path) -> io::Result<()> {
         if mode & OTHERS != 0 {
             narrowed += 1;
             match fs::set_permissions(&path, Permissions::from_mode(mode & !OTHERS)) {
-                Ok(()) if narrowed <= MOST_NAMED => {
+                Ok(()) if narrowed <= MAX_LOGGED => {
                     let mode = format!("{:o}", mode & 0o7777);
-                    tracing::warn!(path = %path.display(), mode, "others could read a path of the data directory; its mode was narrowed");
+                    tracing::warn!(
+                        path = %path.display(),
+                        mode,
+                        "path of the data directory was readable by others; its mode was narrowed"
+                    );
                 }
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => tracing::warn!(
                     %error,
                     path = %path.display(),
-                    "others can read a path of the data directory and its mode cannot be narrowed; restrict it to the server's user"
+                    "path of the data directory is readable by others and its mode cannot be narrowed; \
+                        restrict it to the server's user"
                 ),
             }
         }
@@ -94,8 +101,8 @@ pub fn narrow(root: &Path) -> io::Result<()> {
             }
         }
     }
-    if narrowed > MOST_NAMED {
-        let paths = narrowed - MOST_NAMED;
+    if narrowed > MAX_LOGGED {
+        let paths = narrowed - MAX_LOGGED;
         tracing::warn!(paths, "modes of further paths of the data directory were narrowed");
     }
     Ok(())
@@ -146,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_private() {
+    fn created_files_are_private() {
         let dir = tempfile::tempdir().unwrap();
         create_dir_all(&dir.path().join("a/b")).unwrap();
         create_dir_all(&dir.path().join("a/b")).unwrap();

@@ -1,7 +1,7 @@
-//! Panics stay with the request that made them.
+//! Confines a panic to the request that caused it.
 //!
-//! None is reachable that we know of; one that is would otherwise take all requests of its connection with it, and leave
-//! nothing in the audit log.
+//! No panic is known to be reachable; without this one would end all requests of its connection and leave
+//! no trace in the audit log.
 
 use std::any::Any;
 use std::future::{poll_fn, Future};
@@ -9,8 +9,8 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::pin::pin;
 use std::task::Poll;
 
-/// Runs a step to its end, or to its panic, whose text is the error. What the step shares with others is either
-/// immutable or behind locks that a panic does not poison, and the step itself is never polled again.
+/// Polls a future to its end or to its panic, whose text is the error. State shared with other requests is
+/// either immutable or behind locks that a panic does not poison, and the future is not polled after a panic.
 pub async fn recover<T>(step: impl Future<Output = T>) -> Result<T, String> {
     let mut step = pin!(step);
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| step.as_mut().poll(cx))) {

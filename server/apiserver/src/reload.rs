@@ -1,29 +1,28 @@
-//! Files that are read again when they change, without a restart: certificates, keys, configurations.
+//! Reloads files when they change, without a restart: certificates, keys, configurations.
 //!
-//! One task looks at the files once a second. It compares what `stat` says, which costs microseconds and, unlike
-//! inotify, also sees a directory of links that is swapped as a whole (how Kubernetes updates mounted Secrets) and
-//! files on network mounts.
+//! One task polls `stat` once a second. That costs microseconds and, unlike inotify, also detects a directory
+//! of links that is swapped as a whole (how Kubernetes updates mounted Secrets) and files on network mounts.
 
 use std::error::Error;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often files are looked at.
+/// Interval between polls.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What reads a file again; on an error what was read before stays.
+/// Reloads the files; on an error the loaded content stays in use.
 type Apply = Box<dyn Fn() -> Result<(), Box<dyn Error + Send + Sync>> + Send>;
 
-/// A group of files that are read together.
-pub struct Watched {
-    what: &'static str,
+/// A group of files that are reloaded together.
+pub struct WatchedFiles {
+    name: &'static str,
     files: Vec<PathBuf>,
-    seen: Vec<Option<Fingerprint>>,
+    fingerprints: Vec<Option<Fingerprint>>,
     apply: Apply,
 }
 
-/// What tells one content of a file from another without reading it.
+/// Identifies the content of a file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fingerprint {
     inode: u64,
@@ -36,47 +35,50 @@ fn fingerprint(file: &Path) -> Option<Fingerprint> {
     Some(Fingerprint { inode: stat.ino(), size: stat.size(), modified: (stat.mtime(), stat.mtime_nsec()) })
 }
 
-impl Watched {
-    /// Files that were just read, and what reads them again.
+impl WatchedFiles {
+    /// Files that have just been loaded, and the function that reloads them.
     pub fn new<E: Error + Send + Sync + 'static>(
-        what: &'static str,
+        name: &'static str,
         files: Vec<PathBuf>,
         apply: impl Fn() -> Result<(), E> + Send + 'static,
-    ) -> Watched {
-        let seen = files.iter().map(|file| fingerprint(file)).collect();
-        Watched { what, files, seen, apply: Box::new(move || Ok(apply()?)) }
+    ) -> WatchedFiles {
+        let fingerprints = files.iter().map(|file| fingerprint(file)).collect();
+        WatchedFiles { name, files, fingerprints, apply: Box::new(move || Ok(apply()?)) }
     }
 
-    /// Reads the files again when they differ from what was seen. Files that cannot be used are tried again when they
-    /// change again: a certificate is often written before its key.
-    fn look(&mut self) {
+    /// Reloads the files when they have changed. After an error they are tried again at the next
+    /// change: a certificate is often written before its key.
+    fn reload_if_changed(&mut self) {
         let now: Vec<_> = self.files.iter().map(|file| fingerprint(file)).collect();
-        if now == self.seen {
+        if now == self.fingerprints {
             return;
         }
-        self.seen = now;
+        self.fingerprints = now;
         match (self.apply)() {
-            Ok(()) => tracing::info!(what = self.what, "read again"),
+            Ok(()) => tracing::info!(files = self.name, "reloaded files"),
             Err(error) => {
-                tracing::error!(what = self.what, %error, "cannot be used; what was read before stays")
+                tracing::error!(
+                    files = self.name, %error,
+                    "files cannot be reloaded; the previous content stays in use"
+                )
             }
         }
     }
 }
 
-/// Looks at the files for ever. Each look blocks for as long as `stat` and the reading of what changed takes, on a
-/// thread that may block.
-pub async fn follow(mut watched: Vec<Watched>) {
+/// Polls the files forever. `stat` and reloading block, so each poll runs on a thread of the
+/// blocking pool.
+pub async fn watch_files(mut watched: Vec<WatchedFiles>) {
     loop {
         tokio::time::sleep(INTERVAL).await;
-        let looked = tokio::task::spawn_blocking(move || {
-            watched.iter_mut().for_each(Watched::look);
+        let checked = tokio::task::spawn_blocking(move || {
+            watched.iter_mut().for_each(WatchedFiles::reload_if_changed);
             watched
         });
-        match looked.await {
-            Ok(back) => watched = back,
+        match checked.await {
+            Ok(files) => watched = files,
             Err(error) => {
-                tracing::error!(%error, "files are no longer looked at");
+                tracing::error!(%error, "file reload task failed; files are no longer reloaded");
                 return;
             }
         }
@@ -97,13 +99,13 @@ mod tests {
         std::fs::write(&file, "1").unwrap();
         let applied = Arc::new(AtomicUsize::new(0));
         let (count, path) = (applied.clone(), file.clone());
-        let mut watched = Watched::new("a", vec![file.clone()], move || {
+        let mut watched = WatchedFiles::new("a", vec![file.clone()], move || {
             count.fetch_add(1, Ordering::SeqCst);
             std::fs::read_to_string(&path).map(|_| ())
         });
         let mut look = |expected: usize| {
-            watched.look();
-            watched.look();
+            watched.reload_if_changed();
+            watched.reload_if_changed();
             assert_eq!(applied.load(Ordering::SeqCst), expected);
         };
         look(0);
@@ -111,7 +113,7 @@ mod tests {
         look(1);
         std::fs::remove_file(&file).unwrap();
         look(2);
-        // Another file in its place, as an atomic replacement does it.
+        // Replaces the file, as an atomic update does.
         std::fs::write(dir.path().join("b"), "22").unwrap();
         std::fs::rename(dir.path().join("b"), &file).unwrap();
         look(3);

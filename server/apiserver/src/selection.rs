@@ -1,4 +1,4 @@
-//! Which objects of a collection a request is about: label and field selectors against stored headers.
+//! Selects objects of a collection: label and field selectors against stored headers.
 
 use plinth_codec::selector::{FieldSelector, LabelSelector};
 
@@ -16,10 +16,10 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Parses the selectors of a query. A name in the path of a list or watch is a field selector too.
+    /// Parses the selectors of a query. The name in the path of a list or watch is a field selector too.
     ///
     /// # Errors
-    /// 400 in upstream's words.
+    /// 400 with upstream's message.
     pub fn parse(resource: &ResourceType, query: &Query, name: &str) -> Result<Selection, ApiError> {
         let bad = |e: plinth_codec::selector::SelectorError| ApiError::bad_request(e.to_string());
         let labels = match query.label_selector.as_deref() {
@@ -46,22 +46,22 @@ impl Selection {
         Ok(Selection { labels, fields })
     }
 
-    /// Everything.
+    /// Selects every object.
     pub fn everything() -> Selection {
         Selection { labels: LabelSelector::everything(), fields: FieldSelector::everything() }
     }
 
-    /// Whether nothing is left out.
+    /// Whether every object is selected.
     pub fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
     }
 
-    /// The one name that can match, if there is just one.
+    /// The only name that can match, if there is one.
     pub fn single_name(&self) -> Option<&str> {
         self.fields.exact("metadata.name")
     }
 
-    /// Checks that nothing but the object of that name is selected, where a request was authorized for it alone.
+    /// Checks that only the object of that name is selected, where the request was authorized for it alone.
     ///
     /// # Errors
     /// 500: authorization and selection read one query differently.
@@ -74,7 +74,7 @@ impl Selection {
         }
     }
 
-    /// Whether a stored object is selected; reads the header, allocates nothing.
+    /// Whether a stored object is selected; reads the header only, does not allocate.
     pub fn matches(&self, resource: &ResourceType, object_key: &[u8], stored: &Head<'_>) -> bool {
         if !self.labels.is_everything() && !self.labels.matches_sorted(stored.labels()) {
             return false;
@@ -88,11 +88,11 @@ impl Selection {
             "metadata.name" => name,
             "metadata.namespace" => namespace,
             field => {
-                let place = match &resource.custom {
+                let index = match &resource.custom {
                     Some(custom) => custom.fields.paths.iter().position(|path| path == field),
                     None => resource.fields.iter().position(|f| f.name == field),
                 };
-                place.and_then(|i| stored.field(i)).unwrap_or_default()
+                index.and_then(|i| stored.field(i)).unwrap_or_default()
             }
         })
     }

@@ -1,4 +1,4 @@
-//! Where the cluster addresses and node ports of Services come from.
+//! The ranges of Services' cluster IPs and node ports.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -6,17 +6,17 @@ use std::ops::RangeInclusive;
 use ipnet::IpNet;
 use plinth_kinds::core::service;
 
-/// Where addresses and ports come from.
+/// The ranges that Services' addresses and ports are allocated from.
 #[derive(Clone, Debug)]
 pub struct Ranges {
-    /// Cluster addresses (`--service-cluster-ip-range`): one range, or one of each family; the first is the primary.
+    /// Cluster IPs (`--service-cluster-ip-range`): one range, or one per IP family; the first is the primary.
     pub addresses: Vec<IpNet>,
     /// Node ports (`--service-node-port-range`).
     pub node_ports: RangeInclusive<u16>,
 }
 
 impl Ranges {
-    /// The address that the Service `kubernetes` has.
+    /// The cluster IP of the Service `kubernetes`.
     pub fn first_address(&self) -> Option<IpAddr> {
         self.addresses.first().and_then(|range| nth(range, 1))
     }

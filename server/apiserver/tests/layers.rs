@@ -11,17 +11,17 @@ const ORDER: [&str; 24] = [
     "error_log",
     "recovery",
     "reload",
-    "heavy",
+    "large_requests",
     "metrics",
     "service_ranges",
-    "outward",
+    "egress",
     "flow_control",
     "audit",
     "authz",
     "authn",
     "custom_resources",
     "representation",
-    "published",
+    "documents",
     "selection",
     "context",
     "ownership",
@@ -43,12 +43,12 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The modules that a text names behind `crate::`, comments and what is only compiled for tests left out.
+/// The modules that a source file imports as `crate::MODULE`, without comments and unit tests.
 fn imported(text: &str) -> BTreeSet<&str> {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-    let behind = lines.flat_map(|line| line.split("crate::").skip(1));
-    behind
+    let paths = lines.flat_map(|line| line.split("crate::").skip(1));
+    paths
         .map(|rest| rest.split(|c: char| c != '_' && !c.is_alphanumeric()).next().unwrap_or_default())
         .collect()
 }
@@ -58,7 +58,7 @@ fn no_module_imports_one_above_it() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
     sources(&root, &mut files);
-    let mut met = BTreeSet::new();
+    let mut found = BTreeSet::new();
     for file in files {
         let relative = file.strip_prefix(&root).unwrap();
         let first = relative.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs");
@@ -66,15 +66,15 @@ fn no_module_imports_one_above_it() {
         {
             continue;
         }
-        let place = |module: &str| ORDER.iter().position(|known| *known == module);
-        let own = place(first).unwrap_or_else(|| panic!("{first} has no place in the order"));
-        met.insert(first.to_owned());
+        let rank = |module: &str| ORDER.iter().position(|known| *known == module);
+        let own = rank(first).unwrap_or_else(|| panic!("{first} is missing in the order"));
+        found.insert(first.to_owned());
         let text = fs::read_to_string(&file).unwrap();
         for module in imported(&text) {
-            // What is no module is an item of the crate's root, of which there are none.
-            let other = place(module).unwrap_or_else(|| panic!("{}: crate::{module}", relative.display()));
+            // The crate root has no items of its own, so every import names a module.
+            let other = rank(module).unwrap_or_else(|| panic!("{}: crate::{module}", relative.display()));
             assert!(other <= own, "{} is below {module} and imports it", relative.display());
         }
     }
-    assert_eq!(met.len(), ORDER.len(), "a module of the order is not there");
+    assert_eq!(found.len(), ORDER.len(), "a module of the order does not exist");
 }

@@ -19,7 +19,7 @@ use plinth_api::user::User;
 use plinth_api::user::{service_account_groups, service_account_name};
 use plinth_apiserver::authz::{aggregate, Attributes, ResourceTarget, Selectors};
 use plinth_apiserver::context::Context;
-use plinth_apiserver::heavy::BRIEF;
+use plinth_apiserver::large_requests::INLINE_COST;
 
 /// What the expressions about one request see.
 #[derive(Clone, Copy)]
@@ -69,13 +69,13 @@ impl<'c> Subject<'c> {
 pub(super) struct Asker<'c> {
     cx: &'c Context,
     known: Mutex<HashMap<Question, Answer>>,
-    /// What is left of [`BRIEF`].
+    /// What is left of [`INLINE_COST`].
     brief: AtomicU64,
 }
 
 impl<'c> Asker<'c> {
     pub fn new(cx: &'c Context) -> Asker<'c> {
-        Asker { cx, known: Mutex::default(), brief: AtomicU64::new(BRIEF) }
+        Asker { cx, known: Mutex::default(), brief: AtomicU64::new(INLINE_COST) }
     }
 
     async fn answer(&self, question: &Question) -> Answer {
@@ -160,8 +160,8 @@ pub(super) async fn evaluate<'a>(
         asker.brief.store(budget.brief().unwrap_or_default(), Ordering::Relaxed);
         if let Err(Interruption::Long) = made {
             budget.keep_brief(None);
-            let (heavy, places) = (&asker.cx.heavy, &asker.cx.server.heavy);
-            made = Box::pin(heavy.beside(places, || expression.evaluate(activation, budget))).await;
+            let (slot, limiter) = (&asker.cx.slot, &asker.cx.server.large_requests);
+            made = Box::pin(slot.run_long(limiter, || expression.evaluate(activation, budget))).await;
         }
         match made {
             Ok(outcome) => return Ok(outcome),

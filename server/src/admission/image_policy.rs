@@ -13,7 +13,7 @@ use plinth_codec::{json, tree, Value};
 use super::configuration::only;
 use super::Call;
 use plinth_api::api_error::ApiError;
-use plinth_apiserver::outward::Service;
+use plinth_apiserver::egress::Service;
 
 pub(super) const NAME: &str = "ImagePolicyWebhook";
 /// Begins the names of audit annotations.
@@ -90,7 +90,7 @@ impl ImagePolicy {
         let file = Path::new(config.str_at(&["kubeConfigFile"]).unwrap_or_default());
         let service = Service::from_kubeconfig(file, TIME).map_err(|error| error.to_string())?;
         Ok(ImagePolicy {
-            service: service.pausing(pause),
+            service: service.with_backoff(pause),
             allow: seconds("allowTTL", 300)?,
             deny: seconds("denyTTL", 30)?,
             default_allow: config.get("defaultAllow").and_then(Value::as_bool).unwrap_or(false),
@@ -104,7 +104,7 @@ impl ImagePolicy {
                 return Ok(answer.clone());
             }
         }
-        let document = self.service.post_patiently(question.clone()).await.map_err(|f| f.to_string())?;
+        let document = self.service.post_with_retries(question.clone()).await.map_err(|f| f.to_string())?;
         let answer = answer_of(&json::parse(&document).map_err(|error| error.to_string())?)?;
         let time = if answer.allowed { self.allow } else { self.deny };
         if let Some(until) = Instant::now().checked_add(time).filter(|_| !time.is_zero()) {

@@ -32,7 +32,7 @@ pub(super) async fn sign(call: &Call<'_>, csr: &Value) -> Result<(), ApiError> {
 /// A trust bundle of a signer takes the verb `attest`.
 pub(super) async fn attest(call: &Call<'_>, bundle: &Value) -> Result<(), ApiError> {
     let signer = signer(Some(bundle));
-    let is_collectors = |old| escalation::is_collectors_business(bundle, old);
+    let is_collectors = |old| escalation::changes_only_gc_fields(bundle, old);
     if signer.is_empty() || (call.operation == Operation::Update && call.old.is_some_and(is_collectors)) {
         return Ok(());
     }

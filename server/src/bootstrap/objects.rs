@@ -12,7 +12,7 @@ use super::trust::ensure_trust;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
-use plinth_apiserver::authn::Trust;
+use plinth_apiserver::authn::ClusterAuthenticationInfo;
 use plinth_apiserver::context::{end_if_over, Context, Server};
 use plinth_apiserver::handlers::internal::{ensure, update};
 
@@ -277,7 +277,12 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// Makes what every cluster has again when somebody deletes or changes it. Each round is a read per object while
 /// nothing is wrong. Roles and bindings and priority classes are looked at when the server starts, as upstream does, and
 /// after that until they are complete.
-pub async fn keep(server: Arc<Server>, listening: SocketAddr, trust: Trust, mut has_classes_and_roles: bool) {
+pub async fn keep(
+    server: Arc<Server>,
+    listening: SocketAddr,
+    trust: ClusterAuthenticationInfo,
+    mut has_classes_and_roles: bool,
+) {
     loop {
         tokio::time::sleep(PERIOD).await;
         if !has_classes_and_roles {
@@ -296,7 +301,11 @@ pub async fn keep(server: Arc<Server>, listening: SocketAddr, trust: Trust, mut 
     }
 }
 
-async fn look(server: &Arc<Server>, listening: SocketAddr, trust: &Trust) -> Result<(), ApiError> {
+async fn look(
+    server: &Arc<Server>,
+    listening: SocketAddr,
+    trust: &ClusterAuthenticationInfo,
+) -> Result<(), ApiError> {
     ensure_system_namespaces(server).await?;
     ensure_token_tracking(server).await?;
     ensure_trust(server, trust).await?;

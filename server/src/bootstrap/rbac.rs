@@ -8,7 +8,7 @@ use plinth_engine::At;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
-use plinth_apiserver::authz::rbac::bootstrap::{expected, healed, Expected, Healed};
+use plinth_apiserver::authz::rbac::bootstrap::{objects, reconcile_object, BootstrapObject, Reconciled};
 use plinth_apiserver::authz::rbac::GROUP;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::delete;
@@ -21,7 +21,7 @@ use plinth_storage::object;
 /// # Errors
 /// When they cannot be read or written.
 pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
-    let expected = expected();
+    let expected = objects();
     let keys: Vec<Vec<u8>> = expected
         .iter()
         .map(|e| key::object(&key::resource_prefix(GROUP, e.plural), e.namespace, e.name))
@@ -33,7 +33,7 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
     let records = server.store.read(read).await?;
     let mut objects = Vec::new();
     for (expected, record) in expected.into_iter().zip(records) {
-        let Expected { plural, namespace, name, object } = expected;
+        let BootstrapObject { plural, namespace, name, object } = expected;
         let cx = Context::internal(server, (GROUP, "v1", plural), namespace, name, Verb::Update)?;
         let Some(record) = record else {
             objects.push(NewObject { cx, tree: object });
@@ -48,17 +48,18 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
             }
             Err(error) => return Err(error.into()),
         };
-        match healed(&live, &object) {
-            Healed::Whole => {}
-            Healed::Changed(_) => {
+        match reconcile_object(&live, &object) {
+            Reconciled::Unchanged => {}
+            Reconciled::Changed(_) => {
                 tracing::info!(plural, namespace, name, "a bootstrap object is put right");
-                let transform = |live: Option<&Value>| match live.map(|live| healed(live, &object)) {
-                    Some(Healed::Changed(healed)) => Ok(healed),
+                let transform = |live: Option<&Value>| match live.map(|live| reconcile_object(live, &object))
+                {
+                    Some(Reconciled::Changed(healed)) => Ok(healed),
                     _ => Ok(live.cloned().unwrap_or_default()),
                 };
                 internal::update(&cx, &transform).await?;
             }
-            Healed::Other => {
+            Reconciled::Replace => {
                 tracing::info!(plural, namespace, name, "a bootstrap binding of another role is made again");
                 delete::delete_one(&cx, "Background", metadata::text(&live, "uid"), None).await?;
                 objects.push(NewObject { cx, tree: object });

@@ -11,7 +11,7 @@ use plinth_codec::{tree, Value};
 
 use super::objects::hold;
 use plinth_api::api_error::ApiError;
-use plinth_apiserver::authn::Trust;
+use plinth_apiserver::authn::ClusterAuthenticationInfo;
 use plinth_apiserver::context::Server;
 
 const NAME: &str = "extension-apiserver-authentication";
@@ -21,7 +21,7 @@ const NAMESPACE: &str = "kube-system";
 ///
 /// # Errors
 /// When a file cannot be read or the ConfigMap cannot be written.
-pub async fn ensure_trust(server: &Arc<Server>, trust: &Trust) -> Result<(), ApiError> {
+pub async fn ensure_trust(server: &Arc<Server>, trust: &ClusterAuthenticationInfo) -> Result<(), ApiError> {
     let object = tree!({
         "apiVersion": "v1",
         "kind": "ConfigMap",

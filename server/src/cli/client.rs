@@ -6,8 +6,8 @@ use std::path::Path;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, StatusCode};
 
-use plinth_apiserver::outward::connection::ConnectError;
-use plinth_apiserver::outward::kubeconfig::{Kubeconfig, KubeconfigError};
+use plinth_apiserver::egress::connection::ConnectError;
+use plinth_apiserver::egress::kubeconfig::{Kubeconfig, KubeconfigError};
 
 /// Why a running server could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ async fn get(kubeconfig: &Kubeconfig, path: &'static str, out: &mut impl Write) 
     let mut sender = kubeconfig.origin.connect().await.map_err(unreachable)?;
     let mut request = Request::new(Full::default());
     *request.uri_mut() = hyper::Uri::from_static(path);
-    kubeconfig.origin.address(&mut request);
+    kubeconfig.origin.set_headers(&mut request);
     let mut response = sender.send_request(request).await.map_err(|e| unreachable(e.into()))?;
     if response.status() != StatusCode::OK {
         let status = response.status();

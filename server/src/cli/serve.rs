@@ -30,20 +30,20 @@ use plinth_apiserver::audit::{Audit, AuditError, AuditOptions};
 use plinth_apiserver::authn::{self, AuthenticationOptions, Authenticator};
 use plinth_apiserver::authz::{self, AuthorizationOptions, Authorizer};
 use plinth_apiserver::context::{Limits, Server};
-use plinth_apiserver::custom_resources::Presenter;
+use plinth_apiserver::custom_resources::Converter;
+use plinth_apiserver::documents::{DiscoveryDocuments, OpenApiDocuments};
+use plinth_apiserver::egress::kubelets::{KubeletOptions, Kubelets};
+use plinth_apiserver::egress::Webhooks;
 use plinth_apiserver::error_log::ErrorLog;
 use plinth_apiserver::flags::duration;
 use plinth_apiserver::flow_control::{FlowControl, FlowControlOptions};
-use plinth_apiserver::heavy::Places;
 use plinth_apiserver::kind_handlers;
+use plinth_apiserver::large_requests::Limiter;
 use plinth_apiserver::listener::{self, BindError};
 use plinth_apiserver::metrics::Metrics;
-use plinth_apiserver::outward::kubelets::{KubeletOptions, Kubelets};
-use plinth_apiserver::outward::Webhooks;
 use plinth_apiserver::private_files;
-use plinth_apiserver::published::{Discovered, Documents};
-use plinth_apiserver::reload::{self, Watched};
-use plinth_apiserver::representation::ledger::Ledger;
+use plinth_apiserver::reload::{self, WatchedFiles};
+use plinth_apiserver::representation::list_size_cache::ListSizeCache;
 use plinth_apiserver::service_ranges::Ranges;
 use plinth_http::chunks::BlockedThreads;
 use plinth_http::options::HttpOptions;
@@ -202,9 +202,9 @@ pub enum ServeError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error("authorization: {0}")]
-    Authorization(#[from] authz::config::SetupError),
+    Authorization(#[from] authz::config::AuthorizationSetupError),
     #[error("authentication: {0}")]
-    Authentication(#[from] authn::SetupError),
+    Authentication(#[from] authn::AuthenticationSetupError),
     #[error(transparent)]
     Bind(#[from] BindError),
     #[error("cannot create the objects that every cluster has: {0}")]
@@ -475,7 +475,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     let store = Store::new(engine, encryption);
     let authenticator = Authenticator::new(
         &options.authentication,
-        authn::Foundation {
+        authn::Dependencies {
             own_ca: &pki.ca_cert(),
             own_signing_key: &pki.service_account_key(),
             store: store.clone(),
@@ -485,7 +485,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
             },
         },
     )?;
-    let presenter = Arc::new(Presenter {
+    let converter = Arc::new(Converter {
         store: store.clone(),
         webhooks: Arc::new(Webhooks::default()),
         heads: Arc::new(Heads::default()),
@@ -500,18 +500,18 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         admission: plugins.clone(),
         kind_handler: kind_handlers::of,
         kubelets,
-        presenter,
+        converter,
         producers: Arc::default(),
         blocked_threads: BlockedThreads::default(),
-        ledger: Ledger::default(),
+        list_sizes: ListSizeCache::default(),
         lengths: Lengths::default(),
         authenticator: Arc::new(authenticator),
         audit: Audit::start(&options.audit, metrics.registry())?,
         flow_control,
         error_log: ErrorLog::default(),
-        heavy: Places::default(),
-        discovered: Discovered::default(),
-        documents: Documents::default(),
+        large_requests: Limiter::default(),
+        discovery: DiscoveryDocuments::default(),
+        openapi: OpenApiDocuments::default(),
         metrics,
         services,
         limits: Limits {
@@ -523,12 +523,13 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         tasks: TaskTracker::new(),
     });
     let follower = server.clone();
-    server.spawn(async move { follower.authenticator.follow().await });
+    server.spawn(async move { follower.authenticator.watch_bound_objects().await });
     server.spawn(controllers::token_use::run(server.clone()));
-    let mut watched = authn::watched(&server.authenticator, &options.authentication);
-    watched.extend(authz::watched(&server.authorizer, &options.authorization));
-    watched.push(Watched::new("serving certificates", certificates.files(), move || certificates.reload()));
-    server.spawn(reload::follow(watched));
+    let mut watched = authn::watched_files(&server.authenticator, &options.authentication);
+    watched.extend(authz::watched_files(&server.authorizer, &options.authorization));
+    watched
+        .push(WatchedFiles::new("serving certificates", certificates.files(), move || certificates.reload()));
+    server.spawn(reload::watch_files(watched));
     controllers::definitions::start(&server).await?;
     let is_first_start = dir.stage() == Stage::New;
     let tolerate = |what, outcome| bootstrap::tolerate(&server, is_first_start, what, outcome);

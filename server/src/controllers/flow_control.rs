@@ -14,7 +14,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::conditions;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{end_if_over, Context, Server};
-use plinth_apiserver::flow_control::bootstrap::{self, Bootstrap, AUTO_UPDATE};
+use plinth_apiserver::flow_control::bootstrap::{self, BootstrapConfig, AUTO_UPDATE};
 use plinth_apiserver::flow_control::config::{Levels, Reference};
 use plinth_apiserver::handlers::{delete, internal};
 use plinth_registry::key;
@@ -77,8 +77,8 @@ async fn keep(server: &Arc<Server>, levels: &mut Levels) -> Result<std::convert:
 async fn take_over(server: &Arc<Server>, levels: &mut Levels) -> Result<(), ApiError> {
     let level_objects = read_all(server, "prioritylevelconfigurations").await?;
     let schemas = read_all(server, "flowschemas").await?;
-    let (config, references) = levels.digest(&level_objects, &schemas);
-    server.flow_control.put_in_place(config);
+    let (config, references) = levels.apply_objects(&level_objects, &schemas);
+    server.flow_control.set_config(config);
     for (schema, reference) in schemas.iter().zip(references) {
         tell_status(server, schema, &reference).await?;
     }
@@ -147,12 +147,12 @@ fn auto_update(object: &Value) -> Option<bool> {
 
 /// Whether the spec is the server's to keep: always for mandatory objects, else as the annotation says, else as long
 /// as nobody has changed it.
-fn keeps_spec(own: &Bootstrap, live: &Value) -> bool {
+fn keeps_spec(own: &BootstrapConfig, live: &Value) -> bool {
     let untouched = || live.at(&["metadata", "generation"]).and_then(Value::as_int) == Some(1);
     own.mandatory || auto_update(live).unwrap_or_else(untouched)
 }
 
-async fn revise(server: &Arc<Server>, own: &Bootstrap, live: &Value) -> Result<(), ApiError> {
+async fn revise(server: &Arc<Server>, own: &BootstrapConfig, live: &Value) -> Result<(), ApiError> {
     let keeps = keeps_spec(own, live);
     let wanted = own.object.get("spec").cloned().unwrap_or_default();
     let spec_differs = keeps && !covers(&wanted, live.get("spec").unwrap_or(&Value::default()));
@@ -178,7 +178,7 @@ async fn revise(server: &Arc<Server>, own: &Bootstrap, live: &Value) -> Result<(
 async fn remove_left_over(
     server: &Arc<Server>,
     resource: &str,
-    objects: &[Bootstrap],
+    objects: &[BootstrapConfig],
     present: &[Value],
 ) -> Result<(), ApiError> {
     for live in present {

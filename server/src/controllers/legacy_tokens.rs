@@ -20,7 +20,7 @@ use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::authn::service_account::last_used::{day, parse_day, LAST_USED};
 use plinth_apiserver::authn::service_account::INVALID_SINCE;
-use plinth_apiserver::authz::node::references::{of_pod, Named};
+use plinth_apiserver::authz::node::references::{of_pod, ReferenceKind};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::{delete, internal};
 
@@ -130,7 +130,7 @@ async fn look(server: &Arc<Server>, unused_for: Duration, now: OffsetDateTime) -
 async fn named_by_pods(server: &Arc<Server>, namespace: &str) -> Result<HashSet<SmolStr>, ApiError> {
     let cx = Context::internal(server, ("", "v1", "pods"), namespace, "", Verb::List)?;
     let pods = server.store.objects(&cx.resource, namespace).await?;
-    let named = pods.iter().flat_map(of_pod).filter(|(kind, _)| *kind == Named::Secret);
+    let named = pods.iter().flat_map(of_pod).filter(|(kind, _)| *kind == ReferenceKind::Secret);
     Ok(named.map(|(_, name)| name).collect())
 }
 

@@ -1,4 +1,4 @@
-//! One request's event, and its JSON (`Event` of audit.k8s.io/v1, members in upstream's order).
+//! The audit event of a request, and its JSON (`Event` of audit.k8s.io/v1, fields in upstream's order).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,57 +10,58 @@ use plinth_codec::Value;
 use time::macros::format_description;
 use time::OffsetDateTime;
 
-use super::policy::{Depth, Level, Stage};
+use super::policy::{AuditLevel, AuditStage, RequestAuditConfig};
 use plinth_api::user::User;
 
-/// Bytes of an object that is recorded; a larger one is left out (upstream's `--audit-log-truncate-max-event-size`).
-pub const LARGEST_OBJECT: usize = 10 << 20;
-/// Said of an event whose objects were left out.
+/// Largest recorded object, in bytes; larger ones are omitted (upstream's
+/// `--audit-log-truncate-max-event-size`).
+pub const MAX_OBJECT_BYTES: usize = 10 << 20;
+/// Annotation of an event whose objects were omitted.
 pub const TRUNCATED: &str = "audit.k8s.io/truncated";
 
-/// What an event looks like in a sink.
+/// The format of an event in a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// An object of its own, on a line.
+pub enum EventFormat {
+    /// A JSON object on a line.
     Line,
-    /// An item of an `EventList`, which says the kind for all.
+    /// An item of an `EventList`, without type metadata.
     Item,
-    /// One line of text, upstream's older format.
+    /// A line of text, upstream's legacy format.
     Legacy,
 }
 
-/// What is known of a request so far.
+/// The data of a request's events.
 #[derive(Debug)]
 pub struct Event {
-    /// How much is recorded.
-    pub depth: Depth,
+    /// What is recorded.
+    pub config: RequestAuditConfig,
     /// The request's ID.
     pub audit_id: String,
-    /// Path and query as they came.
+    /// Path and query as sent.
     pub request_uri: String,
     /// The verb, in lower case.
     pub verb: String,
-    /// Whose credentials they were.
+    /// The authenticated user.
     pub user: Option<User>,
-    /// Who the request is made as, where that is somebody else.
+    /// The impersonated user, if any.
     pub impersonated: Option<User>,
-    /// The constrained form of permission by which it is made as somebody else; empty for the old one.
+    /// The constrained impersonation permission; empty for the legacy one.
     pub constraint: String,
-    /// The client and the proxies before it, the client first.
+    /// Addresses of the client and of proxies, client first.
     pub source_ips: Vec<IpAddr>,
     /// `User-Agent`.
     pub user_agent: String,
-    /// What it is about.
+    /// The requested object.
     pub object: Option<ObjectRef>,
-    /// The status of the answer: code, and for failures and Status answers the Status.
+    /// The response: status code, and the Status of failures and Status responses.
     pub response: Option<(u16, Option<Value>)>,
-    /// JSON of the request's object.
+    /// JSON of the request object.
     pub request_object: Option<Vec<u8>>,
-    /// JSON of the answer's.
+    /// JSON of the response object.
     pub response_object: Option<Vec<u8>>,
-    /// When it came.
+    /// When the request was received.
     pub received: SystemTime,
-    /// What steps of the request have to say.
+    /// Annotations of the steps of the request.
     pub annotations: BTreeMap<Cow<'static, str>, String>,
 }
 
@@ -103,8 +104,8 @@ impl<'a> Members<'a> {
         json::write_string(text, self.key(key));
     }
 
-    /// Left out when it is empty.
-    fn some(&mut self, key: &str, text: &str) {
+    /// Omitted when it is empty.
+    fn nonempty(&mut self, key: &str, text: &str) {
         if !text.is_empty() {
             self.text(key, text);
         }
@@ -128,9 +129,16 @@ impl<'a> Members<'a> {
 }
 
 impl Event {
-    /// The event of a stage in that form; with `largest` without its objects where it is larger, and `None` where it still is.
-    pub fn text(&self, form: Form, stage: Stage, now: SystemTime, largest: Option<usize>) -> Option<Vec<u8>> {
-        if form == Form::Legacy {
+    /// The event of a stage in that format. If it exceeds `largest` its objects are omitted; `None` if it is
+    /// still too large.
+    pub fn text(
+        &self,
+        form: EventFormat,
+        stage: AuditStage,
+        now: SystemTime,
+        largest: Option<usize>,
+    ) -> Option<Vec<u8>> {
+        if form == EventFormat::Legacy {
             return Some(self.legacy(stage));
         }
         let fits = |text: &Vec<u8>| largest.is_none_or(|largest| text.len() <= largest);
@@ -141,16 +149,16 @@ impl Event {
         Some(self.json(form, stage, now, true)).filter(fits)
     }
 
-    fn json(&self, form: Form, stage: Stage, now: SystemTime, truncated: bool) -> Vec<u8> {
+    fn json(&self, form: EventFormat, stage: AuditStage, now: SystemTime, truncated: bool) -> Vec<u8> {
         let objects = [&self.request_object, &self.response_object];
         let size: usize = objects.iter().filter_map(|o| o.as_ref().map(Vec::len)).sum();
         let mut out = Vec::with_capacity(1024 + if truncated { 0 } else { size });
         let mut event = Members::begin(&mut out);
-        if form == Form::Line {
+        if form == EventFormat::Line {
             event.text("kind", "Event");
             event.text("apiVersion", "audit.k8s.io/v1");
         }
-        event.text("level", self.depth.level.as_str());
+        event.text("level", self.config.level.as_str());
         event.text("auditID", &self.audit_id);
         event.text("stage", stage.as_str());
         event.text("requestURI", &self.request_uri);
@@ -166,19 +174,21 @@ impl Event {
         }
         let ips: Vec<String> = self.source_ips.iter().map(ToString::to_string).collect();
         event.texts("sourceIPs", ips.iter().map(String::as_str));
-        event.some("userAgent", &self.user_agent);
+        event.nonempty("userAgent", &self.user_agent);
         if let Some(object) = &self.object {
             object.write(event.key("objectRef"));
         }
-        if stage != Stage::RequestReceived {
+        if stage != AuditStage::RequestReceived {
             if let Some((code, status)) = &self.response {
                 write_status(event.key("responseStatus"), *code, status.as_ref());
             }
-            let level = if truncated { Level::Metadata } else { self.depth.level };
-            if let Some(object) = self.request_object.as_ref().filter(|_| level >= Level::Request) {
+            let level = if truncated { AuditLevel::Metadata } else { self.config.level };
+            if let Some(object) = self.request_object.as_ref().filter(|_| level >= AuditLevel::Request) {
                 event.key("requestObject").extend_from_slice(object);
             }
-            if let Some(object) = self.response_object.as_ref().filter(|_| level >= Level::RequestResponse) {
+            if let Some(object) =
+                self.response_object.as_ref().filter(|_| level >= AuditLevel::RequestResponse)
+            {
                 event.key("responseObject").extend_from_slice(object);
             }
         }
@@ -193,14 +203,14 @@ impl Event {
             annotations.end();
         }
         event.end();
-        if form == Form::Line {
+        if form == EventFormat::Line {
             out.push(b'\n');
         }
         out
     }
 
-    /// The line of upstream's older format (k8s.io/apiserver `pkg/audit/format.go`).
-    fn legacy(&self, stage: Stage) -> Vec<u8> {
+    /// A line of upstream's legacy format (k8s.io/apiserver `pkg/audit/format.go`).
+    fn legacy(&self, stage: AuditStage) -> Vec<u8> {
         let list = |texts: &[String]| texts.iter().map(|t| format!("{t:?}")).collect::<Vec<_>>().join(",");
         let groups = |user: &User, none: &str| match user.groups.is_empty() {
             true => none.to_owned(),
@@ -215,9 +225,10 @@ impl Event {
             .impersonated
             .as_ref()
             .map_or(("<self>".into(), "<lookup>".into()), |u| (u.name.clone(), groups(u, "<lookup>")));
-        let response = self.response.as_ref().filter(|_| stage != Stage::RequestReceived);
+        let response = self.response.as_ref().filter(|_| stage != AuditStage::RequestReceived);
         let line = format!(
-            "{} AUDIT: id={:?} stage={:?} ip={:?} method={:?} user={:?} groups={:?} as={:?} asgroups={:?} user-agent={:?} namespace={:?} uri={:?} response=\"{}\"\n",
+            "{} AUDIT: id={:?} stage={:?} ip={:?} method={:?} user={:?} groups={:?} as={:?} asgroups={:?} \
+                user-agent={:?} namespace={:?} uri={:?} response=\"{}\"\n",
             micro_time(self.received),
             self.audit_id,
             stage.as_str(),
@@ -235,13 +246,13 @@ impl Event {
         line.into_bytes()
     }
 
-    /// Notes something beside the request's own data; what is noted already stays.
+    /// Adds an annotation; an existing one is kept.
     pub fn annotate(&mut self, key: Cow<'static, str>, value: String) {
         self.annotations.entry(key).or_insert(value);
     }
 
-    /// Takes note of what the request's object says about itself.
-    pub fn refer_to(&mut self, object: &Value) {
+    /// Completes the object reference from the request object.
+    pub fn fill_object_ref(&mut self, object: &Value) {
         let Some(reference) = &mut self.object else { return };
         let metadata = object.get("metadata");
         let fill = |field: &mut String, key: &str| {
@@ -256,10 +267,10 @@ impl Event {
         fill(&mut reference.resource_version, "resourceVersion");
     }
 
-    /// The JSON of an object as it is recorded; none when it is too large, which the event then says.
-    pub fn recorded(&mut self, object: &Value) -> Option<Vec<u8>> {
+    /// Encodes an object to be recorded; `None` when it is too large, which an annotation states.
+    pub fn encode_object(&mut self, object: &Value) -> Option<Vec<u8>> {
         let mut out = Vec::with_capacity(1024);
-        match self.depth.omit_managed_fields {
+        match self.config.omit_managed_fields {
             true => {
                 let mut object = object.clone();
                 without_managed_fields(&mut object);
@@ -267,7 +278,7 @@ impl Event {
             }
             false => json::write_untyped(object, &mut out),
         }
-        if out.len() > LARGEST_OBJECT {
+        if out.len() > MAX_OBJECT_BYTES {
             self.annotations.insert(TRUNCATED.into(), "true".into());
             return None;
         }
@@ -275,7 +286,7 @@ impl Event {
     }
 }
 
-/// Takes `managedFields` out of an object, of the items of a list, and of the objects in a Table's rows.
+/// Removes `managedFields` from an object, the items of a list, and the objects in a Table's rows.
 fn without_managed_fields(object: &mut Value) {
     remove_managed_fields(object);
     for (list, inner) in [("items", None), ("rows", Some("object"))] {
@@ -298,8 +309,8 @@ fn remove_managed_fields(object: &mut Value) {
 fn write_user(out: &mut Vec<u8>, user: Option<&User>) {
     let mut members = Members::begin(out);
     if let Some(user) = user {
-        members.some("username", &user.name);
-        members.some("uid", &user.uid);
+        members.nonempty("username", &user.name);
+        members.nonempty("uid", &user.uid);
         members.texts("groups", user.groups.iter().map(String::as_str));
         if !user.extra.is_empty() {
             let mut extra = Members::begin(members.key("extra"));
@@ -312,13 +323,13 @@ fn write_user(out: &mut Vec<u8>, user: Option<&User>) {
     members.end();
 }
 
-/// `metav1.Status` in the members that upstream records.
+/// `metav1.Status` with the fields that upstream records.
 fn write_status(out: &mut Vec<u8>, code: u16, status: Option<&Value>) {
     let mut members = Members::begin(out);
     members.key("metadata").extend_from_slice(b"{}");
     if let Some(status) = status {
         for key in ["status", "message", "reason"] {
-            members.some(key, status.str_at(&[key]).unwrap_or_default());
+            members.nonempty(key, status.str_at(&[key]).unwrap_or_default());
         }
         if let Some(details) = status.get("details") {
             json::write_untyped(details, members.key("details"));
@@ -331,14 +342,14 @@ fn write_status(out: &mut Vec<u8>, code: u16, status: Option<&Value>) {
 impl ObjectRef {
     fn write(&self, out: &mut Vec<u8>) {
         let mut members = Members::begin(out);
-        members.some("resource", &self.resource);
-        members.some("namespace", &self.namespace);
-        members.some("name", &self.name);
-        members.some("uid", &self.uid);
-        members.some("apiGroup", &self.group);
-        members.some("apiVersion", &self.version);
-        members.some("resourceVersion", &self.resource_version);
-        members.some("subresource", &self.subresource);
+        members.nonempty("resource", &self.resource);
+        members.nonempty("namespace", &self.namespace);
+        members.nonempty("name", &self.name);
+        members.nonempty("uid", &self.uid);
+        members.nonempty("apiGroup", &self.group);
+        members.nonempty("apiVersion", &self.version);
+        members.nonempty("resourceVersion", &self.resource_version);
+        members.nonempty("subresource", &self.subresource);
         members.end();
     }
 }
@@ -354,16 +365,16 @@ mod tests {
     use super::*;
     use plinth_codec::tree;
 
-    fn event(level: Level) -> Event {
+    fn event(level: AuditLevel) -> Event {
         let policy = format!(
             "kind: Policy\napiVersion: audit.k8s.io/v1\nrules: [{{level: {}, omitManagedFields: true}}]",
             level.as_str()
         );
         let policy = super::super::policy::Policy::parse(policy.as_bytes()).unwrap();
         let route = plinth_api::request_info::Route::NonResource("/".into());
-        let asked = super::super::policy::Asked { user: None, route: &route, verb: "get" };
+        let attributes = super::super::policy::PolicyAttributes { user: None, route: &route, verb: "get" };
         Event {
-            depth: policy.depth(&asked),
+            config: policy.config(&attributes),
             audit_id: "id".into(),
             request_uri: "/api/v1/namespaces/n/pods?a=\"b\"".into(),
             verb: "create".into(),
@@ -386,20 +397,21 @@ mod tests {
         }
     }
 
-    fn line(event: &Event, stage: Stage) -> Vec<u8> {
-        event.text(Form::Line, stage, SystemTime::UNIX_EPOCH, None).unwrap()
+    fn line(event: &Event, stage: AuditStage) -> Vec<u8> {
+        event.text(EventFormat::Line, stage, SystemTime::UNIX_EPOCH, None).unwrap()
     }
 
     #[test]
     fn the_older_format_is_upstreams() {
-        let mut event = event(Level::Metadata);
+        let mut event = event(AuditLevel::Metadata);
         let text = |event: &Event, stage| {
-            String::from_utf8(event.text(Form::Legacy, stage, SystemTime::UNIX_EPOCH, None).unwrap()).unwrap()
+            String::from_utf8(event.text(EventFormat::Legacy, stage, SystemTime::UNIX_EPOCH, None).unwrap())
+                .unwrap()
         };
         let head = r#"1970-01-01T00:00:00.000000Z AUDIT: id="id""#;
         let tail = r#"user-agent="test" namespace="n" uri="/api/v1/namespaces/n/pods?a=\"b\"""#;
         assert_eq!(
-            text(&event, Stage::RequestReceived),
+            text(&event, AuditStage::RequestReceived),
             format!(
                 r#"{head} stage="RequestReceived" ip="127.0.0.1" method="create" user="jane" groups="\"g\"" as="<self>" asgroups="<lookup>" {tail} response="<deferred>""#
             ) + "\n"
@@ -407,7 +419,7 @@ mod tests {
         event.impersonated = Some(User { name: "joe".into(), ..User::default() });
         event.user = None;
         assert_eq!(
-            text(&event, Stage::ResponseComplete),
+            text(&event, AuditStage::ResponseComplete),
             format!(
                 r#"{head} stage="ResponseComplete" ip="127.0.0.1" method="create" user="<none>" groups="<none>" as="joe" asgroups="<lookup>" {tail} response="201""#
             ) + "\n"
@@ -416,10 +428,12 @@ mod tests {
 
     #[test]
     fn large_events_lose_their_objects_and_then_are_lost() {
-        let mut event = event(Level::RequestResponse);
+        let mut event = event(AuditLevel::RequestResponse);
         event.request_object = Some(format!("{:?}", "x".repeat(2000)).into_bytes());
         event.response_object = event.request_object.clone();
-        let text = |largest| event.text(Form::Item, Stage::ResponseComplete, SystemTime::UNIX_EPOCH, largest);
+        let text = |largest| {
+            event.text(EventFormat::Item, AuditStage::ResponseComplete, SystemTime::UNIX_EPOCH, largest)
+        };
         assert!(text(None).unwrap().len() > 4000);
         let cut = json::parse(&text(Some(1000)).unwrap()).unwrap();
         assert_eq!((cut.get("requestObject"), cut.get("responseObject")), (None, None));
@@ -430,7 +444,7 @@ mod tests {
 
     #[test]
     fn the_line_is_upstreams() {
-        let line = line(&event(Level::Metadata), Stage::ResponseComplete);
+        let line = line(&event(AuditLevel::Metadata), AuditStage::ResponseComplete);
         let expected = r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"id","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/n/pods?a=\"b\"","verb":"create","user":{"username":"jane","groups":["g"]},"sourceIPs":["127.0.0.1"],"userAgent":"test","objectRef":{"resource":"pods","namespace":"n","apiVersion":"v1"},"responseStatus":{"metadata":{},"code":201},"requestReceivedTimestamp":"1970-01-01T00:00:00.000000Z","stageTimestamp":"1970-01-01T00:00:00.000000Z","annotations":{"authorization.k8s.io/decision":"allow"}}"#;
         assert_eq!(String::from_utf8(line).unwrap(), format!("{expected}\n"));
     }
@@ -442,17 +456,17 @@ mod tests {
             "spec": tree!({ "secret": "told" }),
         });
         for (level, request, response) in [
-            (Level::Metadata, false, false),
-            (Level::Request, true, false),
-            (Level::RequestResponse, true, true),
+            (AuditLevel::Metadata, false, false),
+            (AuditLevel::Request, true, false),
+            (AuditLevel::RequestResponse, true, true),
         ] {
             let mut event = event(level);
-            event.refer_to(&object);
-            event.request_object = event.recorded(&object);
-            event.response_object = event.recorded(&object);
-            for stage in [Stage::RequestReceived, Stage::ResponseComplete] {
+            event.fill_object_ref(&object);
+            event.request_object = event.encode_object(&object);
+            event.response_object = event.encode_object(&object);
+            for stage in [AuditStage::RequestReceived, AuditStage::ResponseComplete] {
                 let line = json::parse(&line(&event, stage)).unwrap();
-                let complete = stage == Stage::ResponseComplete;
+                let complete = stage == AuditStage::ResponseComplete;
                 assert_eq!(line.get("requestObject").is_some(), request && complete, "{level:?} {stage:?}");
                 assert_eq!(line.get("responseObject").is_some(), response && complete, "{level:?} {stage:?}");
                 assert_eq!(line.str_at(&["objectRef", "name"]), Some("x"));

@@ -1,9 +1,10 @@
-//! The log file: one JSON object a line, written by a thread of its own, begun anew when it is large.
+//! The audit log file: one JSON object per line, written by a separate thread, rotated by size.
 //!
-//! Events wait in a queue that is bounded in bytes, and in mode batch in number. What happens when it is full is
-//! `--audit-log-mode`'s: the requests wait, or the event is dropped and counted. The thread writes what is there and flushes it;
-//! in mode batch it makes batches as the flags say. Rotation and the names of old files are those of upstream's log
-//! backend (lumberjack): `audit-2026-11-21T22-23-01.123.log`, `.gz` when compressed.
+//! Events are queued; the queue is bounded in bytes, and in mode batch in number. When it is full,
+//! `--audit-log-mode` decides: requests wait, or the event is dropped and counted. The thread writes what is
+//! queued and flushes it; in mode batch it forms batches as the flags configure. Rotation and names of
+//! rotated files are those of upstream's log backend (lumberjack): `audit-2026-11-21T22-23-01.123.log`, `.gz`
+//! when compressed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -18,116 +19,120 @@ use time::{OffsetDateTime, PrimitiveDateTime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::options::{AuditMode, AuditOptions, Batching};
-use super::sinks::{Counters, Lost};
+use super::sinks::{Counters, EventLost};
 use super::throttle::Throttle;
 use crate::private_files;
 
-/// Bytes of events that may wait to be written.
-const QUEUE: usize = 32 << 20;
-/// How long a server that stops waits for its events to be written.
-const DRAIN: Duration = Duration::from_secs(5);
-/// The size of a log file when the options say nothing, in megabytes.
-const SIZE: u64 = 100;
+/// Bytes of queued events.
+const MAX_QUEUED_BYTES: usize = 32 << 20;
+/// How long a shutdown waits for queued events.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Default size of a log file, in megabytes.
+const DEFAULT_MEGABYTES: u64 = 100;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The end of the queue that requests have. Cheap to clone.
+/// The sending end of the queue. Cheap to clone.
 #[derive(Clone)]
 pub struct Log {
-    lines: Sender<Sent>,
-    room: Arc<Semaphore>,
-    /// How many lines may wait.
-    places: Arc<Semaphore>,
+    lines: Sender<Message>,
+    bytes: Arc<Semaphore>,
+    /// RotationLimits the number of queued lines.
+    slots: Arc<Semaphore>,
     mode: AuditMode,
     counters: Counters,
 }
 
-/// What goes through the queue.
-enum Sent {
-    /// A line, and what it takes of the queue until it is written and flushed.
-    Line { text: Vec<u8>, _room: OwnedSemaphorePermit, _place: OwnedSemaphorePermit },
-    /// From here on nothing waits for others.
-    Hurry,
+/// A queued message.
+enum Message {
+    /// A line, with its permits until it is written and flushed.
+    Line { text: Vec<u8>, _bytes: OwnedSemaphorePermit, _slot: OwnedSemaphorePermit },
+    /// From here on batches are written at once.
+    Flush,
 }
 
 impl Log {
     /// Its name in metrics.
     pub const NAME: &'static str = "log";
 
-    /// Starts the thread that writes.
+    /// Starts the writing thread.
     ///
     /// # Errors
     /// When the file cannot be opened.
     pub fn start(path: &Path, options: &AuditOptions, counters: Counters) -> io::Result<Log> {
         let file: Box<dyn Write + Send> = match path.as_os_str() == "-" {
             true => Box::new(io::stdout()),
-            false => Box::new(RotatingFile::open(path, Limits::of(options))?),
+            false => Box::new(RotatingFile::open(path, RotationLimits::of(options))?),
         };
         let (lines, queue) = mpsc::channel();
         let (lost, batching) = (counters.clone(), options.log_batching());
-        let batches = Batches { queue, batching, throttle: Throttle::new(&batching), hurry: false };
+        let batches = Batches { queue, batching, throttle: Throttle::new(&batching), flushing: false };
         std::thread::Builder::new()
             .name("audit-log".into())
             .spawn(move || write_batches(batches, file, &lost))?;
-        let places = Arc::new(Semaphore::new(batching.buffer.min(Semaphore::MAX_PERMITS)));
+        let slots = Arc::new(Semaphore::new(batching.buffer.min(Semaphore::MAX_PERMITS)));
         Ok(Log {
             lines,
-            room: Arc::new(Semaphore::new(QUEUE)),
-            places,
+            bytes: Arc::new(Semaphore::new(MAX_QUEUED_BYTES)),
+            slots,
             mode: options.audit_log_mode,
             counters,
         })
     }
 
     fn size(text: &[u8]) -> u32 {
-        u32::try_from(text.len().min(QUEUE)).unwrap_or(u32::MAX)
+        u32::try_from(text.len().min(MAX_QUEUED_BYTES)).unwrap_or(u32::MAX)
     }
 
-    /// Takes a line, if there is one; waits for room before, unless events may be dropped.
+    /// Enqueues a line, if there is one; waits for space first unless events may be dropped.
     ///
     /// # Errors
-    /// [`Lost`] when it was dropped.
-    pub async fn write(&self, line: &mut Option<Vec<u8>>) -> Result<(), Lost> {
-        let room = match line {
+    /// [`EventLost`] when it was dropped.
+    pub async fn write(&self, line: &mut Option<Vec<u8>>) -> Result<(), EventLost> {
+        let bytes = match line {
             Some(text) if self.mode != AuditMode::Batch => {
-                Some(self.room.clone().acquire_many_owned(Log::size(text)).await)
+                Some(self.bytes.clone().acquire_many_owned(Log::size(text)).await)
             }
             _ => None,
         };
-        match (line.take(), room) {
-            (Some(text), Some(room)) => self.hand_over(text, room.map_err(|_| Lost)),
+        match (line.take(), bytes) {
+            (Some(text), Some(bytes)) => self.enqueue(text, bytes.map_err(|_| EventLost)),
             (Some(text), None) => self.write_now(text),
             (None, _) => Ok(()),
         }
     }
 
-    /// Hands a line over from where nothing can be waited for, as at the end of a body.
+    /// Enqueues a line without waiting, as at the end of a body.
     ///
     /// # Errors
-    /// [`Lost`] when there is no room.
-    pub fn write_now(&self, text: Vec<u8>) -> Result<(), Lost> {
-        let room = self.room.clone().try_acquire_many_owned(Log::size(&text));
-        self.hand_over(text, room.map_err(|_| Lost))
+    /// [`EventLost`] when the queue is full.
+    pub fn write_now(&self, text: Vec<u8>) -> Result<(), EventLost> {
+        let bytes = self.bytes.clone().try_acquire_many_owned(Log::size(&text));
+        self.enqueue(text, bytes.map_err(|_| EventLost))
     }
 
-    fn hand_over(&self, text: Vec<u8>, room: Result<OwnedSemaphorePermit, Lost>) -> Result<(), Lost> {
-        let place = self.places.clone().try_acquire_owned().map_err(|_| Lost);
-        let handed = room.and_then(|_room| {
-            let line = Sent::Line { text, _room, _place: place? };
-            self.lines.send(line).map_err(|_| Lost)
+    fn enqueue(
+        &self,
+        text: Vec<u8>,
+        bytes: Result<OwnedSemaphorePermit, EventLost>,
+    ) -> Result<(), EventLost> {
+        let slot = self.slots.clone().try_acquire_owned().map_err(|_| EventLost);
+        let queued = bytes.and_then(|_bytes| {
+            let line = Message::Line { text, _bytes, _slot: slot? };
+            self.lines.send(line).map_err(|_| EventLost)
         });
-        if handed.is_err() {
+        if queued.is_err() {
             self.counters.lost(Log::NAME, 1);
         }
-        handed
+        queued
     }
 
-    /// Waits until the queue is empty and flushed, for a while at the most: then all the room is free.
+    /// Waits until the queue is written and flushed, with a timeout: then all permits are available.
     pub async fn drain(&self) {
-        // A thread that has gone has nothing to write.
-        let _ = self.lines.send(Sent::Hurry);
-        let all = self.room.acquire_many(u32::try_from(QUEUE).unwrap_or(u32::MAX));
-        if tokio::time::timeout(DRAIN, all).await.is_err() {
-            tracing::warn!("some audit events were not written in time");
+        // If the thread has ended, nothing is queued.
+        let _ = self.lines.send(Message::Flush);
+        let all = self.bytes.acquire_many(u32::try_from(MAX_QUEUED_BYTES).unwrap_or(u32::MAX));
+        if tokio::time::timeout(DRAIN_TIMEOUT, all).await.is_err() {
+            tracing::warn!("audit log was not flushed in time; queued events are lost");
         }
     }
 
@@ -137,30 +142,30 @@ impl Log {
     }
 }
 
-/// What is written and flushed together. Belongs to the writing thread.
+/// Forms batches of lines that are written and flushed together. Owned by the writing thread.
 struct Batches {
-    queue: Receiver<Sent>,
+    queue: Receiver<Message>,
     batching: Batching,
     throttle: Throttle,
-    /// Whether nothing waits for others any more.
-    hurry: bool,
+    /// Whether batches are written without waiting.
+    flushing: bool,
 }
 
 impl Batches {
-    /// The next batch: full, or as old as it may get. `None` when nothing can come any more.
-    fn next(&mut self) -> Option<Vec<Sent>> {
+    /// The next batch: full, or at its maximum age. `None` when all senders are gone.
+    fn next(&mut self) -> Option<Vec<Message>> {
         let mut batch = Vec::new();
         let mut until = None;
         loop {
             let next = match until {
                 None => self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(until) if !self.hurry => {
+                Some(until) if !self.flushing => {
                     self.queue.recv_timeout(Instant::saturating_duration_since(&until, Instant::now()))
                 }
                 Some(_) => self.queue.try_recv().map_err(|_| RecvTimeoutError::Timeout),
             };
             match next {
-                Ok(Sent::Hurry) => self.hurry = true,
+                Ok(Message::Flush) => self.flushing = true,
                 Ok(line) => {
                     batch.push(line);
                     until.get_or_insert_with(|| Instant::now() + self.batching.max_wait);
@@ -172,9 +177,9 @@ impl Batches {
                 break;
             }
         }
-        if !self.hurry {
+        if !self.flushing {
             let until = Instant::now() + self.throttle.take(Instant::now()).min(DAY);
-            // May return early, and nobody unparks it.
+            // May return early; no one unparks this thread.
             while let Some(rest) = until.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero())
             {
                 std::thread::park_timeout(rest);
@@ -184,15 +189,16 @@ impl Batches {
     }
 }
 
-/// Writes until the last sender has gone. A batch gives its room back when it has been flushed, which [`Log::drain`] goes by.
+/// Writes until the last sender is gone. A batch's permits are released after its flush, which [`Log::drain`]
+/// relies on.
 fn write_batches(mut batches: Batches, mut out: Box<dyn Write + Send>, lost: &Counters) {
     while let Some(batch) = batches.next() {
-        for sent in &batch {
-            let Sent::Line { text, .. } = sent else { continue };
-            // A line is one write below, so that rotation falls between lines.
+        for message in &batch {
+            let Message::Line { text, .. } = message else { continue };
+            // A line is a single write, so that rotation does not split it.
             if let Err(error) = out.write_all(text) {
                 lost.lost(Log::NAME, 1);
-                tracing::error!(%error, "an audit event cannot be written");
+                tracing::error!(%error, "audit event cannot be written");
             }
         }
         if let Err(error) = out.flush() {
@@ -201,19 +207,20 @@ fn write_batches(mut batches: Batches, mut out: Box<dyn Write + Send>, lost: &Co
     }
 }
 
-/// When a file is left and how long old ones stay.
+/// When a file is rotated and how long rotated ones are kept.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct RotationLimits {
     size: u64,
     age: Option<Duration>,
     count: Option<usize>,
     compress: bool,
 }
 
-impl Limits {
-    fn of(options: &AuditOptions) -> Limits {
-        let megabytes = if options.audit_log_maxsize == 0 { SIZE } else { options.audit_log_maxsize };
-        Limits {
+impl RotationLimits {
+    fn of(options: &AuditOptions) -> RotationLimits {
+        let megabytes =
+            if options.audit_log_maxsize == 0 { DEFAULT_MEGABYTES } else { options.audit_log_maxsize };
+        RotationLimits {
             size: megabytes.saturating_mul(1 << 20),
             age: (options.audit_log_maxage > 0)
                 .then(|| DAY.saturating_mul(u32::try_from(options.audit_log_maxage).unwrap_or(u32::MAX))),
@@ -223,46 +230,46 @@ impl Limits {
     }
 }
 
-/// A file that makes room for a new one when it is full. Owned by the writing thread.
+/// A file with rotation. Owned by the writing thread.
 struct RotatingFile {
     path: PathBuf,
-    limits: Limits,
+    limits: RotationLimits,
     file: BufWriter<File>,
     written: u64,
 }
 
 impl RotatingFile {
-    fn open(path: &Path, limits: Limits) -> io::Result<RotatingFile> {
+    fn open(path: &Path, limits: RotationLimits) -> io::Result<RotatingFile> {
         let (file, written) = open(path)?;
         let file = RotatingFile { path: path.to_owned(), limits, file: BufWriter::new(file), written };
-        file.tidy();
+        file.clean_up();
         Ok(file)
     }
 
-    /// Renames the file after the present time and begins a new one.
+    /// Renames the file after the current time and opens a new one.
     fn rotate(&mut self) -> io::Result<()> {
         self.file.flush()?;
         let old = backup_name(&self.path, SystemTime::now());
         std::fs::rename(&self.path, &old)?;
         let (file, written) = open(&self.path)?;
         (self.file, self.written) = (BufWriter::new(file), written);
-        self.tidy();
+        self.clean_up();
         Ok(())
     }
 
-    /// Compresses and removes what is old. A error here must not stop the log.
-    fn tidy(&self) {
-        if let Err(error) = self.try_tidy(SystemTime::now()) {
-            tracing::warn!(%error, "old audit logs cannot be put in order");
+    /// Compresses and removes rotated files. An error here must not stop the log.
+    fn clean_up(&self) {
+        if let Err(error) = self.try_clean_up(SystemTime::now()) {
+            tracing::warn!(%error, "rotated audit logs cannot be compressed or removed");
         }
     }
 
-    fn try_tidy(&self, now: SystemTime) -> io::Result<()> {
+    fn try_clean_up(&self, now: SystemTime) -> io::Result<()> {
         let mut old = backups(&self.path)?;
-        // The newest first.
+        // Newest first.
         old.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
-        for (place, (time, path)) in old.into_iter().enumerate() {
-            let too_many = self.limits.count.is_some_and(|most| place >= most);
+        for (index, (time, path)) in old.into_iter().enumerate() {
+            let too_many = self.limits.count.is_some_and(|most| index >= most);
             let too_old =
                 self.limits.age.is_some_and(|most| now.duration_since(time).is_ok_and(|age| age > most));
             if too_many || too_old {
@@ -291,8 +298,8 @@ impl Write for RotatingFile {
     }
 }
 
-/// Opens for appending; gives the size that it has. One that is made can be read by its owner alone, one that was there keeps
-/// its mode: who ships logs may have widened it.
+/// Opens a file for appending; returns its size. A new file is readable by its owner only, an existing one
+/// keeps its mode: an administrator may have widened it for a log shipper.
 fn open(path: &Path) -> io::Result<(File, u64)> {
     if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
         private_files::create_dir_all(dir)?;
@@ -302,7 +309,7 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
     Ok((file, size))
 }
 
-const STAMP: &[time::format_description::BorrowedFormatItem<'static>] =
+const TIMESTAMP: &[time::format_description::BorrowedFormatItem<'static>] =
     format_description!("[year]-[month]-[day]T[hour]-[minute]-[second].[subsecond digits:3]");
 
 /// Stem and extension, with a dot: `audit`, `.log`.
@@ -312,22 +319,22 @@ fn name_parts(path: &Path) -> (String, String) {
     (text(path.file_stem()), extension)
 }
 
-/// A free name for the file that was written until that time.
+/// An unused name for the file rotated at that time.
 fn backup_name(path: &Path, mut time: SystemTime) -> PathBuf {
     let (stem, extension) = name_parts(path);
     loop {
-        let stamp = OffsetDateTime::from(time).format(STAMP).unwrap_or_default();
+        let stamp = OffsetDateTime::from(time).format(TIMESTAMP).unwrap_or_default();
         let name = path.with_file_name(format!("{stem}-{stamp}{extension}"));
         let compressed = PathBuf::from(format!("{}.gz", name.display()));
         if !name.exists() && !compressed.exists() {
             return name;
         }
-        // Two files in one millisecond: the second is named after the next.
+        // Two rotations in one millisecond: the second gets the next millisecond.
         time += Duration::from_millis(1);
     }
 }
 
-/// The old files beside a log, and the times in their names.
+/// Rotated files with the times in their names.
 fn backups(path: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
     let (stem, extension) = name_parts(path);
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -337,7 +344,7 @@ fn backups(path: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let stamp = name.strip_suffix(".gz").unwrap_or(&name).strip_suffix(&extension);
         let stamp = stamp.and_then(|s| s.strip_prefix(&stem)).and_then(|s| s.strip_prefix('-'));
-        let Some(time) = stamp.and_then(|s| PrimitiveDateTime::parse(s, STAMP).ok()) else { continue };
+        let Some(time) = stamp.and_then(|s| PrimitiveDateTime::parse(s, TIMESTAMP).ok()) else { continue };
         found.push((SystemTime::from(time.assume_utc()), path));
     }
     Ok(found)
@@ -385,7 +392,7 @@ mod tests {
         for compress in [false, true] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("audit.log");
-            let limits = Limits { size: 100, age: None, count: None, compress };
+            let limits = RotationLimits { size: 100, age: None, count: None, compress };
             let mut file = RotatingFile::open(&path, limits).unwrap();
             for n in 0..50 {
                 file.write_all(format!("line {n:03}........\n").as_bytes()).unwrap();
@@ -420,12 +427,12 @@ mod tests {
             std::fs::write(dir.path().join(format!("audit-2020-01-{day}T00-00-00.000.log")), "x").unwrap();
         }
         std::fs::write(dir.path().join("audit-other.log"), "x").unwrap();
-        let limits = |count, age| Limits { size: 100, age, count, compress: false };
+        let limits = |count, age| RotationLimits { size: 100, age, count, compress: false };
         let file = RotatingFile::open(&path, limits(Some(3), None)).unwrap();
         assert_eq!(names(dir.path()).len(), 5, "the oldest has gone: {:?}", names(dir.path()));
         let now = SystemTime::from(time::macros::datetime!(2020-01-05 12:00 UTC));
         let by_age = RotatingFile { limits: limits(None, Some(2 * DAY)), ..file };
-        by_age.try_tidy(now).unwrap();
+        by_age.try_clean_up(now).unwrap();
         assert_eq!(names(dir.path()), ["audit-2020-01-04T00-00-00.000.log", "audit-other.log", "audit.log"]);
     }
 
@@ -434,12 +441,12 @@ mod tests {
         for (mode, drops) in [(AuditMode::Batch, true), (AuditMode::Blocking, false)] {
             let dir = tempfile::tempdir().unwrap();
             let mut log = Log::start(&dir.path().join("audit.log"), &options(mode), counters()).unwrap();
-            // Room for one line only, which somebody holds.
-            log.room = Arc::new(Semaphore::new(10));
-            let held = log.room.clone().try_acquire_many_owned(5).unwrap();
+            // Space for one line only, which is taken.
+            log.bytes = Arc::new(Semaphore::new(10));
+            let held = log.bytes.clone().try_acquire_many_owned(5).unwrap();
             let mut line = Some(b"0123456\n".to_vec());
             match drops {
-                true => assert_eq!(log.write(&mut line).await, Err(Lost)),
+                true => assert_eq!(log.write(&mut line).await, Err(EventLost)),
                 false => {
                     let waiting = tokio::time::timeout(Duration::from_millis(20), log.write(&mut line)).await;
                     assert!(waiting.is_err(), "it waits");
@@ -459,12 +466,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let options = AuditOptions { audit_log_batch_buffer_size: 2, ..options(AuditMode::Batch) };
         let mut log = Log::start(&dir.path().join("audit.log"), &options, counters()).unwrap();
-        // A queue that nobody empties.
+        // A queue without a reader.
         let (lines, queue) = mpsc::channel();
         log.lines = lines;
         let outcomes =
             [log.write_now(b"a\n".to_vec()), log.write_now(b"b\n".to_vec()), log.write_now(b"c\n".to_vec())];
-        assert_eq!(outcomes, [Ok(()), Ok(()), Err(Lost)]);
+        assert_eq!(outcomes, [Ok(()), Ok(()), Err(EventLost)]);
         assert_eq!(log.counters.lost_by(Log::NAME), 1);
         drop(queue);
     }
@@ -478,12 +485,12 @@ mod tests {
             ..options(AuditMode::Batch)
         };
         let batching = options.log_batching();
-        let mut batches = Batches { queue, throttle: Throttle::new(&batching), batching, hurry: false };
+        let mut batches = Batches { queue, throttle: Throttle::new(&batching), batching, flushing: false };
         let permit = || Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let send = |count: usize| {
             for _ in 0..count {
                 lines
-                    .send(Sent::Line { text: b"x\n".to_vec(), _room: permit(), _place: permit() })
+                    .send(Message::Line { text: b"x\n".to_vec(), _bytes: permit(), _slot: permit() })
                     .ok()
                     .unwrap();
             }
@@ -491,12 +498,12 @@ mod tests {
         let mut sizes = Vec::new();
         send(4);
         sizes.push(batches.next().unwrap().len());
-        // One is left, which would wait for an hour.
-        lines.send(Sent::Hurry).ok().unwrap();
+        // One event is left, which would wait for an hour.
+        lines.send(Message::Flush).ok().unwrap();
         sizes.push(batches.next().unwrap().len());
         send(5);
         sizes.extend([batches.next().unwrap().len(), batches.next().unwrap().len()]);
-        batches.hurry = false;
+        batches.flushing = false;
         batches.batching.max_wait = Duration::ZERO;
         send(1);
         sizes.push(batches.next().unwrap().len());

@@ -1,10 +1,11 @@
-//! Audit: who did what, when, and what came of it.
+//! Audit logging.
 //!
-//! A policy says what is recorded of which requests ([`policy`]); events are JSON (`event`) that a thread of its own writes
-//! to a file (`log`) and a task of its own sends to a service (`webhook`), or both (`sinks`). A request carries a [`Recorder`], through which its steps say what they know. Without a
-//! policy a recorder is a null pointer, and nothing is made, copied or asked.
+//! A policy configures what is recorded of which requests ([`policy`]); events are JSON (`event`), written to
+//! a file by a separate thread (`log`), sent to a webhook by a task (`webhook`), or both (`sinks`). A request
+//! carries a [`Recorder`], to which its steps add data. Without a policy a recorder is a null pointer and
+//! costs nothing.
 //!
-//! Every request has an audit ID, the client's own when it sends one.
+//! Every request has an audit ID, the client's own if it sends one.
 
 mod body;
 mod event;
@@ -34,7 +35,7 @@ pub use options::AuditOptions;
 pub use policy::PolicyError;
 
 use crate::flow_control;
-use event::{Event, Form, ObjectRef, LARGEST_OBJECT, TRUNCATED};
+use event::{Event, EventFormat, ObjectRef, MAX_OBJECT_BYTES, TRUNCATED};
 use log::Log;
 use options::LogFormat;
 use plinth_api::api_error::ApiError;
@@ -42,37 +43,37 @@ use plinth_api::latency::{self, Latencies, Layer};
 use plinth_api::request_info::Route;
 use plinth_api::user::User;
 use plinth_http::body::Body;
-use policy::{Asked, Level, Policy, Stage};
+use policy::{AuditLevel, AuditStage, Policy, PolicyAttributes};
 use sinks::{Counters, Sinks};
-use webhook::Webhook;
+use webhook::AuditWebhook;
 
-/// The header that carries a request's audit ID, both ways.
+/// The header with a request's audit ID, in requests and responses.
 pub const HEADER: HeaderName = HeaderName::from_static("audit-id");
-/// What the authorizer decided: `allow` or `forbid`.
+/// Annotation with the authorization decision: `allow` or `forbid`.
 pub const DECISION: &str = "authorization.k8s.io/decision";
-/// Why.
+/// Annotation with its reason.
 pub const REASON: &str = "authorization.k8s.io/reason";
 
-/// The ID of the token that a TokenRequest was answered with.
+/// Annotation with the ID of a token issued by a TokenRequest.
 pub const ISSUED_CREDENTIAL: &str = "authentication.kubernetes.io/issued-credential-id";
-/// Said of requests for a resource that is on its way out.
+/// Annotation of requests for a deprecated resource.
 pub const DEPRECATED: &str = "k8s.io/deprecated";
-/// The Pod Security Standard by which a pod was judged.
+/// Annotation with the Pod Security Standard that was enforced.
 pub const ENFORCED_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
-/// Why Pod Security left a request alone.
+/// Annotation with the reason of a Pod Security exemption.
 pub const EXEMPT: &str = "pod-security.kubernetes.io/exempt";
-/// In what a pod violates the standard that is audited.
+/// Annotation with violations of the audited Pod Security Standard.
 pub const AUDIT_VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
 
-/// Where a user agent is cut, in bytes; upstream's.
-const LONGEST_USER_AGENT: usize = 1024;
+/// Length at which a user agent is truncated, in bytes; upstream's.
+const MAX_USER_AGENT: usize = 1024;
 
-/// The ID of a request: what the client sent, else a new one.
+/// The audit ID of a request: the client's, or a new one.
 pub fn id(headers: &HeaderMap) -> HeaderValue {
-    /// Upstream cuts IDs in its logs here; one that is longer is not taken over.
-    const LONGEST: usize = 64;
+    /// Upstream truncates longer IDs in its logs; here they are replaced.
+    const MAX_LENGTH: usize = 64;
     match headers.get(HEADER) {
-        Some(given) if (1..=LONGEST).contains(&given.len()) && given.to_str().is_ok() => given.clone(),
+        Some(given) if (1..=MAX_LENGTH).contains(&given.len()) && given.to_str().is_ok() => given.clone(),
         _ => {
             let mut text = [0u8; uuid::fmt::Hyphenated::LENGTH];
             let text = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut text);
@@ -81,59 +82,59 @@ pub fn id(headers: &HeaderMap) -> HeaderValue {
     }
 }
 
-/// Why audit cannot start.
+/// Why audit logging cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// The policy.
+    /// The policy is invalid.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// The flags.
+    /// A flag is invalid.
     #[error(transparent)]
-    Flag(#[from] options::BadAuditFlag),
-    /// The log file.
+    Flag(#[from] options::AuditFlagError),
+    /// The log file cannot be opened.
     #[error("audit log {path}: {source}")]
     Log {
-        /// Its path.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// The kubeconfig of the service.
+    /// The webhook's kubeconfig is invalid.
     #[error("audit webhook: {0}")]
-    Webhook(#[from] crate::outward::KubeconfigError),
-    /// The counters.
+    Webhook(#[from] crate::egress::KubeconfigError),
+    /// A metric cannot be registered.
     #[error("audit metrics: {0}")]
     Metrics(#[from] prometheus::Error),
 }
 
-/// Records requests, or nothing. Immutable.
+/// Audit logging, if enabled. Immutable.
 #[derive(Default)]
 pub struct Audit(Option<(Policy, Arc<Sinks>)>);
 
-/// A request as it came, for its event.
-pub struct Came<'a> {
-    /// Whose credentials it has; none when they are not accepted.
+/// The data of a request when it is received.
+pub struct ReceivedRequest<'a> {
+    /// The authenticated user; none when authentication failed.
     pub user: Option<&'a User>,
-    /// What it is about.
+    /// Its route.
     pub route: &'a Route,
-    /// Its verb, in lower case; empty for a method that resources do not have.
+    /// Its verb in lower case; empty for a method that resources do not have.
     pub verb: &'a str,
-    /// The name of the object, also where a selector names it.
+    /// The name of the object, also if a selector specifies it.
     pub name: &'a str,
     /// Path and query.
     pub uri: &'a Uri,
     /// Its headers.
     pub headers: &'a HeaderMap,
-    /// The other end of the connection.
+    /// The client's address.
     pub remote: IpAddr,
-    /// Its ID.
+    /// Its audit ID.
     pub id: &'a HeaderValue,
-    /// When it came.
+    /// When it was received.
     pub received: SystemTime,
 }
 
 impl Audit {
-    /// Audit by these options; none without a policy, and none without a place for events.
+    /// Starts audit logging; disabled without a policy or without a sink.
     ///
     /// # Errors
     /// [`AuditError`].
@@ -155,8 +156,8 @@ impl Audit {
                 let error = |source| AuditError::Log { path: path.display().to_string(), source };
                 let log = Log::start(path, options, counters.clone()).map_err(error)?;
                 let form = match options.audit_log_format {
-                    LogFormat::Json => Form::Line,
-                    LogFormat::Legacy => Form::Legacy,
+                    LogFormat::Json => EventFormat::Line,
+                    LogFormat::Legacy => EventFormat::Legacy,
                 };
                 Some((log, form, options.log_truncate()))
             }
@@ -164,42 +165,47 @@ impl Audit {
         let webhook = match kubeconfig {
             None => None,
             Some(kubeconfig) => {
-                let (mode, pause) = (options.audit_webhook_mode, options.audit_webhook_initial_backoff);
-                let webhook =
-                    Webhook::start(kubeconfig, mode, pause, options.webhook_batching(), counters.clone())?;
+                let (mode, backoff) = (options.audit_webhook_mode, options.audit_webhook_initial_backoff);
+                let webhook = AuditWebhook::start(
+                    kubeconfig,
+                    mode,
+                    backoff,
+                    options.webhook_batching(),
+                    counters.clone(),
+                )?;
                 Some((webhook, options.webhook_truncate()))
             }
         };
         Ok(Audit(Some((policy, Arc::new(Sinks { log, webhook, counters })))))
     }
 
-    /// Waits until all events so far are on disk and delivered, for a while at the most.
+    /// Waits until all events are written and delivered, with a timeout.
     pub async fn drain(&self) {
         if let Some((_, sinks)) = &self.0 {
             sinks.drain().await;
         }
     }
 
-    /// Whether anything is recorded at all.
+    /// Whether audit logging is enabled.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The recorder of a request; one that does nothing where nothing is to be recorded.
-    pub fn begin(&self, came: &Came<'_>) -> Recorder {
+    /// The recorder of a request; disabled if the policy does not record it.
+    pub fn begin(&self, request: &ReceivedRequest<'_>) -> Recorder {
         let Some((policy, sinks)) = &self.0 else { return Recorder(None) };
-        let path = came.uri.path();
-        let asked = Asked { user: came.user, route: came.route, verb: came.verb };
-        let depth = policy.depth(&asked);
-        if depth.level == Level::None {
+        let path = request.uri.path();
+        let attributes = PolicyAttributes { user: request.user, route: request.route, verb: request.verb };
+        let config = policy.config(&attributes);
+        if config.level == AuditLevel::None {
             return Recorder(None);
         }
-        let agent = came.headers.get(USER_AGENT).map(|v| String::from_utf8_lossy(v.as_bytes()));
-        let object = match came.route {
+        let agent = request.headers.get(USER_AGENT).map(|v| String::from_utf8_lossy(v.as_bytes()));
+        let object = match request.route {
             Route::Resource(info) => Some(ObjectRef {
                 resource: info.resource.clone(),
                 namespace: info.namespace.clone(),
-                name: came.name.to_owned(),
+                name: request.name.to_owned(),
                 group: info.group.clone(),
                 version: info.version.clone(),
                 subresource: info.subresource.clone(),
@@ -208,72 +214,80 @@ impl Audit {
             Route::NonResource(_) => None,
         };
         let event = Event {
-            depth,
-            audit_id: came.id.to_str().unwrap_or_default().to_owned(),
-            request_uri: came.uri.path_and_query().map_or_else(|| path.to_owned(), ToString::to_string),
-            verb: came.verb.to_owned(),
-            user: came.user.cloned(),
+            config,
+            audit_id: request.id.to_str().unwrap_or_default().to_owned(),
+            request_uri: request.uri.path_and_query().map_or_else(|| path.to_owned(), ToString::to_string),
+            verb: request.verb.to_owned(),
+            user: request.user.cloned(),
             impersonated: None,
             constraint: String::new(),
-            source_ips: source_ips(came.headers, came.remote),
+            source_ips: source_ips(request.headers, request.remote),
             user_agent: cut_user_agent(&agent.unwrap_or_default()),
             object,
             response: None,
             request_object: None,
             response_object: None,
-            received: came.received,
+            received: request.received,
             annotations: BTreeMap::new(),
         };
-        let runs_long = flow_control::runs_long(came.route);
-        let (sinks, stranger) = (sinks.clone(), came.user.is_none());
+        let long_running = flow_control::is_long_running(request.route);
+        let (sinks, unauthenticated) = (sinks.clone(), request.user.is_none());
         let (latencies, event) = (Arc::default(), Mutex::new(event));
-        let said = AtomicU8::new(0);
-        Recorder(Some(Arc::new(Recording { sinks, runs_long, stranger, latencies, said, event })))
+        let written = AtomicU8::new(0);
+        Recorder(Some(Arc::new(Recording {
+            sinks,
+            long_running,
+            unauthenticated,
+            latencies,
+            written,
+            event,
+        })))
     }
 }
 
-/// A request that is recorded. The lock is held to note something or to write the event, never across an await.
+/// A recorded request. The lock is held to change or encode the event, never across an await.
 struct Recording {
     sinks: Arc<Sinks>,
-    runs_long: bool,
-    /// Whether its credentials are wrong. Then there is one event alone, of stage ResponseStarted, as upstream's.
-    stranger: bool,
+    long_running: bool,
+    /// Whether authentication failed. Then there is a single event, of stage ResponseStarted, as upstream's.
+    unauthenticated: bool,
     latencies: Arc<Latencies>,
-    /// What has been said of it: [`STARTED`], [`ENDED`]. Only for its own steps, which follow each other.
-    said: AtomicU8,
+    /// Which stages have been written: [`STARTED`], [`ENDED`]. Used by the request's own steps only, which
+    /// are sequential.
+    written: AtomicU8,
     event: Mutex<Event>,
 }
 
-/// That its answer has begun.
+/// ResponseStarted has been written.
 const STARTED: u8 = 1;
-/// What came of it.
+/// The last stage has been written.
 const ENDED: u8 = 2;
 
 impl Recording {
-    async fn write(&self, stage: Stage) -> Result<(), sinks::Lost> {
-        self.note(stage);
-        // On the heap, since most requests are not recorded.
+    async fn write(&self, stage: AuditStage) -> Result<(), sinks::EventLost> {
+        self.mark_written(stage);
+        // Boxed, since most requests are not recorded.
         Box::pin(self.sinks.write(&self.event, stage)).await
     }
 
-    fn write_now(&self, stage: Stage) {
-        self.note(stage);
+    fn write_now(&self, stage: AuditStage) {
+        self.mark_written(stage);
         self.sinks.write_now(&self.event, stage);
     }
 
-    /// A stage is written now, whatever becomes of the request meanwhile.
-    fn note(&self, stage: Stage) {
-        let said = match stage {
-            Stage::RequestReceived => 0,
-            Stage::ResponseStarted if self.stranger => STARTED | ENDED,
-            Stage::ResponseStarted => STARTED,
-            Stage::ResponseComplete | Stage::Panic => ENDED,
+    /// Marks a stage as written, even if the request is dropped while that happens.
+    fn mark_written(&self, stage: AuditStage) {
+        let written = match stage {
+            AuditStage::RequestReceived => 0,
+            AuditStage::ResponseStarted if self.unauthenticated => STARTED | ENDED,
+            AuditStage::ResponseStarted => STARTED,
+            AuditStage::ResponseComplete | AuditStage::Panic => ENDED,
         };
-        self.said.fetch_or(said, Ordering::Relaxed);
+        self.written.fetch_or(written, Ordering::Relaxed);
     }
 
-    /// Says where the time went, where that was much.
-    fn tell_latencies(&self) {
+    /// Annotates the latencies of a slow request.
+    fn annotate_latencies(&self) {
         let mut event = self.event.lock();
         let total = event.received.elapsed().unwrap_or_default();
         for (name, time) in self.latencies.annotations(total) {
@@ -281,79 +295,81 @@ impl Recording {
         }
     }
 
-    /// The last word, from where nothing can be waited for.
+    /// Writes the last event without waiting.
     fn finish_now(&self) {
-        self.tell_latencies();
-        self.write_now(Stage::ResponseComplete);
+        self.annotate_latencies();
+        self.write_now(AuditStage::ResponseComplete);
     }
 }
 
-/// A request that is given up, because its client has left, ends as upstream's does (k8s.io/apiserver `pkg/endpoints/filters/audit.go`).
+/// A request that is dropped because its client has disconnected ends as upstream's does (k8s.io/apiserver
+/// `pkg/endpoints/filters/audit.go`).
 impl Drop for Recording {
     fn drop(&mut self) {
-        let said = self.said.load(Ordering::Relaxed);
-        if said & ENDED != 0 {
+        let written = self.written.load(Ordering::Relaxed);
+        if written & ENDED != 0 {
             return;
         }
-        let gone = || (200, Some(tree!({ "status": "Success", "message": "Connection closed early" })));
-        self.event.get_mut().response.get_or_insert_with(gone);
-        if said & STARTED == 0 && (self.runs_long || self.stranger) {
-            self.write_now(Stage::ResponseStarted);
+        let disconnected =
+            || (200, Some(tree!({ "status": "Success", "message": "Connection closed early" })));
+        self.event.get_mut().response.get_or_insert_with(disconnected);
+        if written & STARTED == 0 && (self.long_running || self.unauthenticated) {
+            self.write_now(AuditStage::ResponseStarted);
         }
-        if !self.stranger {
+        if !self.unauthenticated {
             self.finish_now();
         }
     }
 }
 
-/// What a request's steps say of it to the audit log; does nothing where nothing is recorded. Cheap to clone.
+/// Records a request for the audit log; does nothing if the request is not recorded. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Recorder(Option<Arc<Recording>>);
 
 impl Recorder {
-    /// Whether anything is recorded.
+    /// Whether the request is recorded.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Whether the answer's object is recorded, which then must not be compressed.
+    /// Whether the response object is recorded; the response must then not be compressed.
     fn records_answer(&self) -> bool {
-        self.0.as_ref().is_some_and(|r| r.event.lock().depth.level >= Level::RequestResponse)
+        self.0.as_ref().is_some_and(|r| r.event.lock().config.level >= AuditLevel::RequestResponse)
     }
 
-    /// Notes something beside the request's own data. What is noted already stays: a webhook chooses its own keys.
+    /// Adds an annotation. An existing one is kept: webhooks choose their own keys.
     pub fn annotate(&self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
         if let Some(recording) = &self.0 {
             recording.event.lock().annotate(key.into(), value.into());
         }
     }
 
-    /// Notes something where the content of requests is recorded.
+    /// Adds an annotation if the content of requests is recorded.
     pub fn annotate_content(&self, key: impl Into<Cow<'static, str>>, value: impl FnOnce() -> String) {
         if let Some(recording) = &self.0 {
             let mut event = recording.event.lock();
-            if event.depth.level >= Level::Request {
+            if event.config.level >= AuditLevel::Request {
                 event.annotate(key.into(), value());
             }
         }
     }
 
-    /// Runs the request's steps so that what they say of the time that they take is noted.
-    pub async fn noting<F: Future>(&self, steps: F) -> F::Output {
+    /// Runs steps of the request and records their latencies.
+    pub async fn measure<F: Future>(&self, steps: F) -> F::Output {
         match &self.0 {
             Some(recording) => latency::noting(recording.latencies.clone(), steps).await,
             None => steps.await,
         }
     }
 
-    /// Notes how long a step took that was made before there was a recorder.
-    pub fn took(&self, layer: Layer, time: Duration) {
+    /// Records the latency of a step that preceded the recorder.
+    pub fn add_latency(&self, layer: Layer, time: Duration) {
         if let Some(recording) = &self.0 {
             recording.latencies.add(layer, time);
         }
     }
 
-    /// Notes that the request is made as somebody else, and by which constrained form of permission, if by one.
+    /// Records the impersonated user and the constrained permission, if any.
     pub fn impersonated(&self, user: &User, constraint: &str) {
         if let Some(recording) = &self.0 {
             let mut event = recording.event.lock();
@@ -362,36 +378,36 @@ impl Recorder {
         }
     }
 
-    /// Notes the object that the request brought, once `complete` has filled in its defaults. Costs a copy and a
-    /// serialization where its content is recorded.
+    /// Records the request object, with defaults applied by `complete`. Costs a copy and a serialization if
+    /// its content is recorded.
     pub fn request_object(&self, object: &Value, complete: impl FnOnce(&mut Value)) {
         let Some(recording) = &self.0 else { return };
         let mut event = recording.event.lock();
-        event.refer_to(object);
-        if event.depth.level >= Level::Request {
+        event.fill_object_ref(object);
+        if event.config.level >= AuditLevel::Request {
             let mut object = object.clone();
             complete(&mut object);
-            event.request_object = event.recorded(&object);
+            event.request_object = event.encode_object(&object);
         }
     }
 
-    /// Notes a patch: JSON as it is, YAML as JSON.
+    /// Records a patch: JSON as is, YAML as JSON.
     pub fn request_patch(&self, patch: &[u8]) {
         let Some(recording) = &self.0 else { return };
-        if recording.event.lock().depth.level < Level::Request {
+        if recording.event.lock().config.level < AuditLevel::Request {
             return;
         }
         let tree = json::parse(patch).ok().or_else(|| yaml::to_value(patch).ok().map(|(tree, _)| tree));
         if let Some(tree) = tree {
-            // A patch is no object: nothing is left out of it.
+            // A patch is not an object: managed fields are not removed from it.
             let mut text = Vec::with_capacity(patch.len());
             json::write_untyped(&tree, &mut text);
             recording.event.lock().request_object = Some(text);
         }
     }
 
-    /// The first event, before the request goes on. What the answer's content is recorded of is answered without
-    /// compression.
+    /// Writes the first event, before the request is processed. If the response object is recorded, the
+    /// response is not compressed.
     ///
     /// # Errors
     /// 500 in strict mode, when the event was lost.
@@ -400,51 +416,52 @@ impl Recorder {
         if self.records_answer() {
             headers.remove(ACCEPT_ENCODING);
         }
-        if recording.stranger {
+        if recording.unauthenticated {
             return Ok(());
         }
-        let written = recording.write(Stage::RequestReceived).await;
+        let written = recording.write(AuditStage::RequestReceived).await;
         written.map_err(|_| ApiError::internal("failed to store audit event"))
     }
 
-    /// The answer: what became of the request is recorded when its body has been sent.
+    /// Records the response; the last event is written when its body has been sent.
     pub async fn answered(self, mut response: Response<Body>, error: Option<&ApiError>) -> Response<Body> {
         let Some(recording) = &self.0 else { return response };
         let status = error.map(ApiError::to_status);
         {
             let mut event = recording.event.lock();
-            let records = event.depth.level >= Level::RequestResponse;
+            let records = event.config.level >= AuditLevel::RequestResponse;
             let mut answer = match (&status, response.body()) {
                 (Some(status), _) => Some(status.clone()),
                 (None, Body::Full(bytes)) if !bytes.is_empty() => answered_object(bytes, response.headers()),
                 _ => None,
             };
             if records {
-                event.response_object = answer.as_ref().and_then(|answer| event.recorded(answer));
+                event.response_object = answer.as_ref().and_then(|answer| event.encode_object(answer));
             }
             let is_status = |answer: &Value| answer.str_at(&["kind"]) == Some("Status");
             let status = answer.take().filter(is_status);
             event.response = Some((response.status().as_u16(), status));
         }
-        // What a strict sink loses from here on it has counted: the request has been served.
-        if recording.runs_long || recording.stranger {
-            let _ = recording.write(Stage::ResponseStarted).await;
+        // A strict sink counts events that it loses from here on: the request has been served.
+        if recording.long_running || recording.unauthenticated {
+            let _ = recording.write(AuditStage::ResponseStarted).await;
         }
-        if recording.stranger {
+        if recording.unauthenticated {
             return response;
         }
         if let Body::Full(_) = response.body() {
-            recording.tell_latencies();
-            let _ = recording.write(Stage::ResponseComplete).await;
+            recording.annotate_latencies();
+            let _ = recording.write(AuditStage::ResponseComplete).await;
             return response;
         }
-        let kept = (self.records_answer() && !recording.runs_long).then(Vec::new);
+        let captured = (self.records_answer() && !recording.long_running).then(Vec::new);
         let inner = std::mem::replace(response.body_mut(), Body::empty());
-        *response.body_mut() = Body::Recorded(Box::pin(RecordedBody::new(inner, recording.clone(), kept)));
+        *response.body_mut() =
+            Body::Recorded(Box::pin(RecordedBody::new(inner, recording.clone(), captured)));
         response
     }
 
-    /// The request made the server panic.
+    /// Records a panic.
     pub async fn panicked(&self, what: &str) {
         let Some(recording) = &self.0 else { return };
         let error = ApiError::new(
@@ -453,11 +470,11 @@ impl Recorder {
             format!("APIServer panic'd: {what}"),
         );
         recording.event.lock().response = Some((500, Some(error.to_status())));
-        let _ = recording.write(Stage::Panic).await;
+        let _ = recording.write(AuditStage::Panic).await;
     }
 }
 
-/// The object of an answer, whatever its encoding; none for what is no object of the API, as a version or a document.
+/// Decodes the response object, in any encoding; `None` if it is not an API object.
 fn answered_object(bytes: &[u8], headers: &HeaderMap) -> Option<Value> {
     let content_type = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let media = content_type.split(';').next().unwrap_or_default().trim();
@@ -478,13 +495,16 @@ fn answered_object(bytes: &[u8], headers: &HeaderMap) -> Option<Value> {
     object.filter(|object: &Value| object.get("kind").is_some())
 }
 
-/// The client first, then the proxies that name it (k8s.io/apimachinery `util/net.SourceIPs`).
+/// The client's address, then those of proxies (k8s.io/apimachinery `util/net.SourceIPs`).
 fn source_ips(headers: &HeaderMap, remote: IpAddr) -> Vec<IpAddr> {
-    /// A client can send as many as it likes.
-    const MOST: usize = 32;
+    /// Limits the addresses in a header, which the client controls.
+    const MAX_PROXIES: usize = 32;
     let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let mut ips: Vec<IpAddr> =
-        text("x-forwarded-for").split(',').filter_map(|ip| ip.trim().parse().ok()).take(MOST).collect();
+    let mut ips: Vec<IpAddr> = text("x-forwarded-for")
+        .split(',')
+        .filter_map(|ip| ip.trim().parse().ok())
+        .take(MAX_PROXIES)
+        .collect();
     let real: Option<IpAddr> = text("x-real-ip").trim().parse().ok();
     ips.extend(real.filter(|ip| ips.last() != Some(ip) && !ips.contains(ip)));
     if ips.last() != Some(&remote) {
@@ -494,8 +514,8 @@ fn source_ips(headers: &HeaderMap, remote: IpAddr) -> Vec<IpAddr> {
 }
 
 fn cut_user_agent(text: &str) -> String {
-    match text.get(..LONGEST_USER_AGENT) {
-        Some(start) if text.len() > LONGEST_USER_AGENT => format!("{start}...TRUNCATED"),
+    match text.get(..MAX_USER_AGENT) {
+        Some(start) if text.len() > MAX_USER_AGENT => format!("{start}...TRUNCATED"),
         _ => text.to_owned(),
     }
 }

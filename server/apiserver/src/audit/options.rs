@@ -1,5 +1,4 @@
-//! Command-line options of audit, under upstream's names and with its defaults
-//! (k8s.io/apiserver `pkg/server/options/audit.go`).
+//! Audit flags, with upstream's names and defaults (k8s.io/apiserver `pkg/server/options/audit.go`).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,102 +7,109 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use crate::flags::duration;
 
-/// What is recorded, and where.
+/// Flags of audit logging.
 #[derive(Clone, Debug, Args)]
 pub struct AuditOptions {
-    /// Policy (audit.k8s.io/v1): what is recorded of which requests. Without one nothing is
+    /// File with the audit policy (audit.k8s.io/v1); without one nothing is recorded
     #[arg(long, value_name = "FILE")]
     pub audit_policy_file: Option<PathBuf>,
-    /// File that events are appended to, one a line; - is standard output
+    /// Log file that events are appended to, one per line; - means standard output
     #[arg(long, value_name = "FILE")]
     pub audit_log_path: Option<PathBuf>,
-    /// Form of the lines: json, or legacy for one line of text each
+    /// Format of saved audits: json, or legacy for one line of text per event
     #[arg(long, default_value = "json", value_name = "FORM")]
     pub audit_log_format: LogFormat,
-    /// Version of the events
+    /// API version of events in the log
     #[arg(long, default_value = "audit.k8s.io/v1", value_name = "VERSION")]
     pub audit_log_version: Version,
-    /// Size at which a new log file is begun, in megabytes; 0 stands for 100
+    /// Maximum size of a log file before it is rotated, in megabytes; 0 means 100
     #[arg(long, default_value_t = 100, value_name = "MEGABYTES")]
     pub audit_log_maxsize: u64,
-    /// How long old log files are kept, in days; 0 for ever
+    /// Maximum number of days to retain rotated log files; 0 for no limit
     #[arg(long, default_value_t = 366, value_name = "DAYS")]
     pub audit_log_maxage: u64,
-    /// How many old log files are kept; 0 for all
+    /// Maximum number of rotated log files to retain; 0 for no limit
     #[arg(long, default_value_t = 100, value_name = "COUNT")]
     pub audit_log_maxbackup: usize,
-    /// Whether old log files are compressed with gzip
-    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    /// Compress rotated log files with gzip
+    #[arg(long, default_value_t = false, action = ArgAction::Set,
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub audit_log_compress: bool,
-    /// What happens when events come faster than they are written: blocking makes requests wait, batch drops events
-    /// and counts them, blocking-strict also refuses requests whose first event cannot be written
+    /// Strategy for writing events: blocking makes requests wait, batch buffers events and drops those that
+    /// do not fit, blocking-strict also refuses requests whose first event cannot be written
     #[arg(long, default_value = "blocking", value_name = "MODE")]
     pub audit_log_mode: AuditMode,
-    /// Mode batch: events that may wait
+    /// Size of the buffer in events; batch mode only
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     pub audit_log_batch_buffer_size: usize,
-    /// Mode batch: events that are written at a time
+    /// Maximum number of events in a batch; batch mode only
     #[arg(long, default_value_t = 1, value_name = "COUNT")]
     pub audit_log_batch_max_size: usize,
-    /// Mode batch: how long an event waits for others to be written with
+    /// Time to wait before writing a batch that is not full; batch mode only
     #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration)]
     pub audit_log_batch_max_wait: Duration,
-    /// Mode batch: whether the number of batches is limited
-    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    /// Enable throttling of batches; batch mode only
+    #[arg(long, default_value_t = false, action = ArgAction::Set,
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub audit_log_batch_throttle_enable: bool,
-    /// Mode batch: batches a second
+    /// Maximum average number of batches per second; batch mode only
     #[arg(long, default_value_t = 0.0, value_name = "RATE")]
     pub audit_log_batch_throttle_qps: f32,
-    /// Mode batch: batches at once after a quiet time
+    /// Maximum number of batches written at the same moment if throttling was not used before; batch mode
+    /// only
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
     pub audit_log_batch_throttle_burst: u32,
-    /// Whether objects are left out of events that are too large
-    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    /// Truncate events that are too large by omitting objects
+    #[arg(long, default_value_t = false, action = ArgAction::Set,
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub audit_log_truncate_enabled: bool,
-    /// Bytes from which on an event is too large
+    /// Maximum size of an event, in bytes; larger ones are truncated
     #[arg(long, default_value_t = 102_400, value_name = "BYTES")]
     pub audit_log_truncate_max_event_size: usize,
-    /// Bytes of one batch; nothing here, since a line is an event
+    /// Maximum size of a batch, in bytes; without effect here, since each event is a line of its own
     #[arg(long, default_value_t = 10_485_760, value_name = "BYTES")]
     pub audit_log_truncate_max_batch_size: usize,
-    /// Kubeconfig of a service that events are sent to
+    /// Kubeconfig of the audit webhook
     #[arg(long, value_name = "FILE")]
     pub audit_webhook_config_file: Option<PathBuf>,
-    /// Version of the events
+    /// API version of events sent to the webhook
     #[arg(long, default_value = "audit.k8s.io/v1", value_name = "VERSION")]
     pub audit_webhook_version: Version,
-    /// The pause before a failed batch is sent again; each later one is half as long again
+    /// Time to wait before retrying the first failed request; each later pause is half as long again
     #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
     pub audit_webhook_initial_backoff: Duration,
-    /// batch sends many events at a time and drops and counts what the queue cannot hold, blocking makes requests wait
-    /// until their events are delivered, blocking-strict also refuses requests whose first event cannot be
+    /// Strategy for sending events: batch buffers events and drops those that do not fit, blocking makes
+    /// requests wait until their events are delivered, blocking-strict also refuses requests whose first
+    /// event cannot be delivered
     #[arg(long, default_value = "batch", value_name = "MODE")]
     pub audit_webhook_mode: AuditMode,
-    /// Events that may wait
+    /// Size of the buffer in events; batch mode only
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     pub audit_webhook_batch_buffer_size: usize,
-    /// Events of one batch
+    /// Maximum number of events in a batch; batch mode only
     #[arg(long, default_value_t = 400, value_name = "COUNT")]
     pub audit_webhook_batch_max_size: usize,
-    /// How long an event waits for its batch to be full
+    /// Time to wait before sending a batch that is not full; batch mode only
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
     pub audit_webhook_batch_max_wait: Duration,
-    /// Whether the number of batches is limited
-    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    /// Enable throttling of batches; batch mode only
+    #[arg(long, default_value_t = true, action = ArgAction::Set,
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub audit_webhook_batch_throttle_enable: bool,
-    /// Batches a second
+    /// Maximum average number of batches per second; batch mode only
     #[arg(long, default_value_t = 10.0, value_name = "RATE")]
     pub audit_webhook_batch_throttle_qps: f32,
-    /// Batches at once after a quiet time
+    /// Maximum number of batches sent at the same moment if throttling was not used before; batch mode only
     #[arg(long, default_value_t = 15, value_name = "COUNT")]
     pub audit_webhook_batch_throttle_burst: u32,
-    /// Whether objects are left out of events that are too large
-    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    /// Truncate events that are too large by omitting objects
+    #[arg(long, default_value_t = false, action = ArgAction::Set,
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub audit_webhook_truncate_enabled: bool,
-    /// Bytes from which on an event is too large
+    /// Maximum size of an event, in bytes; larger ones are truncated
     #[arg(long, default_value_t = 102_400, value_name = "BYTES")]
     pub audit_webhook_truncate_max_event_size: usize,
-    /// Bytes of one batch
+    /// Maximum size of a batch, in bytes
     #[arg(long, default_value_t = 10_485_760, value_name = "BYTES")]
     pub audit_webhook_truncate_max_batch_size: usize,
 }
@@ -111,24 +117,24 @@ pub struct AuditOptions {
 /// `--audit-log-mode`, `--audit-webhook-mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AuditMode {
-    /// Requests wait until there is room for their events, or until these are delivered.
+    /// Requests wait until their events are queued, or delivered.
     Blocking,
-    /// Events for which there is no room are dropped and counted.
+    /// Events that do not fit into the queue are dropped and counted.
     Batch,
-    /// As blocking; a request whose first event is lost is refused.
+    /// Like blocking; a request whose first event is lost is refused.
     BlockingStrict,
 }
 
 /// `--audit-log-format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// One line of text for each event, without objects.
+    /// One line of text per event, without objects.
     Legacy,
 }
 
-/// The version of events; there is one.
+/// API version of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Version {
     /// `audit.k8s.io/v1`.
@@ -136,27 +142,27 @@ pub enum Version {
     V1,
 }
 
-/// How batches are made and how fast they go.
+/// Size and rate of batches.
 #[derive(Clone, Copy, Debug)]
 pub struct Batching {
-    /// Events that may wait or be on their way.
+    /// Events queued or in flight.
     pub buffer: usize,
     /// Events of one batch.
     pub max_size: usize,
-    /// Bytes of one batch; it may go past that by one event.
+    /// Bytes of one batch; may be exceeded by one event.
     pub max_bytes: usize,
-    /// How long a batch's first event waits.
+    /// How long the first event of a batch waits.
     pub max_wait: Duration,
-    /// Whether batches are limited.
+    /// Whether the rate of batches is limited.
     pub throttle: bool,
-    /// Batches a second.
+    /// Batches per second.
     pub qps: f32,
-    /// Batches at once after a quiet time.
+    /// Burst of batches after idle time.
     pub burst: u32,
 }
 
 impl Batching {
-    /// Batches of three that wait for ever, ten a second after the first two.
+    /// For tests: batches of three without timeout, ten per second after a burst of two.
     #[cfg(test)]
     pub const SMALL: Batching = Batching {
         buffer: 10,
@@ -168,9 +174,9 @@ impl Batching {
         burst: 2,
     };
 
-    /// Everything that is there, at once: what those modes do in which requests wait.
-    const AT_ONCE: Batching = Batching {
-        // As many lines as may wait need less than this.
+    /// Everything that is queued, at once: for the blocking modes.
+    const UNBATCHED: Batching = Batching {
+        // More than the number of lines that can be queued.
         buffer: tokio::sync::Semaphore::MAX_PERMITS,
         max_size: 1_000,
         max_bytes: usize::MAX,
@@ -180,9 +186,9 @@ impl Batching {
         burst: 0,
     };
 
-    /// Whether batches can be made so (upstream's `validateBackendBatchOptions`); `of` is what they are made for.
-    fn check(&self, of: &'static str) -> Result<(), BadAuditFlag> {
-        let bad = |what, value| Err(BadAuditFlag::Batch { of, what, value });
+    /// Validates the values (upstream's `validateBackendBatchOptions`); `of` is the sink.
+    fn check(&self, of: &'static str) -> Result<(), AuditFlagError> {
+        let bad = |what, value| Err(AuditFlagError::Batch { of, what, value });
         match self {
             Batching { buffer: 0, .. } => bad("buffer size", 0.0),
             Batching { max_size: 0, .. } => bad("max batch size", 0.0),
@@ -193,20 +199,20 @@ impl Batching {
     }
 }
 
-/// Flags of audit that make no sense, in upstream's words.
+/// Invalid audit flags, with upstream's messages.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum BadAuditFlag {
-    /// No batch can be made.
+pub enum AuditFlagError {
+    /// A batch option is not positive.
     #[error("invalid audit batch {of} {what} {value}, must be a positive number")]
     Batch {
         /// `log` or `webhook`.
         of: &'static str,
-        /// Which value.
+        /// The option.
         what: &'static str,
         /// The value.
         value: f32,
     },
-    /// No event is that small.
+    /// The maximum event size is not positive.
     #[error("invalid audit truncate {of} max event size {size}, must be a positive number")]
     EventSize {
         /// `log` or `webhook`.
@@ -214,7 +220,7 @@ pub enum BadAuditFlag {
         /// The value.
         size: usize,
     },
-    /// A batch holds less than an event.
+    /// The maximum batch size is smaller than that of an event.
     #[error(
         "invalid audit truncate {of} max batch size {batch}, must be greater than max event size ({event})"
     )]
@@ -228,37 +234,37 @@ pub enum BadAuditFlag {
     },
 }
 
-/// Whether large events lose their objects.
+/// Truncation of large events.
 #[derive(Clone, Copy, Debug)]
 pub struct Truncate {
-    /// Whether.
+    /// Whether it is enabled.
     pub enabled: bool,
-    /// From how many bytes on.
+    /// Size above which events are truncated, in bytes.
     pub max_event_size: usize,
 }
 
 impl Truncate {
-    /// The largest event; none for no limit.
+    /// The largest event; `None` for no limit.
     pub fn largest(&self) -> Option<usize> {
         self.enabled.then_some(self.max_event_size)
     }
 
-    /// Upstream checks these whether or not anything is truncated.
-    fn check(&self, of: &'static str, (event, batch): (usize, usize)) -> Result<(), BadAuditFlag> {
+    /// Upstream validates these even if truncation is disabled.
+    fn check(&self, of: &'static str, (event, batch): (usize, usize)) -> Result<(), AuditFlagError> {
         match (event, batch) {
-            (0, _) => Err(BadAuditFlag::EventSize { of, size: 0 }),
-            _ if batch < event => Err(BadAuditFlag::BatchSize { of, batch, event }),
+            (0, _) => Err(AuditFlagError::EventSize { of, size: 0 }),
+            _ if batch < event => Err(AuditFlagError::BatchSize { of, batch, event }),
             _ => Ok(()),
         }
     }
 }
 
 impl AuditOptions {
-    /// Whether the flags make sense.
+    /// Validates the flags.
     ///
     /// # Errors
-    /// The first that does not.
-    pub fn check(&self) -> Result<(), BadAuditFlag> {
+    /// The first invalid flag.
+    pub fn check(&self) -> Result<(), AuditFlagError> {
         if self.audit_log_path.is_some() {
             self.log_batching().check("log")?;
             let sizes = (self.audit_log_truncate_max_event_size, self.audit_log_truncate_max_batch_size);
@@ -275,10 +281,10 @@ impl AuditOptions {
         Ok(())
     }
 
-    /// How lines are written together.
+    /// Batching of the log.
     pub fn log_batching(&self) -> Batching {
         match self.audit_log_mode {
-            AuditMode::Blocking | AuditMode::BlockingStrict => Batching::AT_ONCE,
+            AuditMode::Blocking | AuditMode::BlockingStrict => Batching::UNBATCHED,
             AuditMode::Batch => Batching {
                 buffer: self.audit_log_batch_buffer_size,
                 max_size: self.audit_log_batch_max_size,
@@ -291,7 +297,7 @@ impl AuditOptions {
         }
     }
 
-    /// How batches for the webhook are made.
+    /// Batching of the webhook.
     pub fn webhook_batching(&self) -> Batching {
         Batching {
             buffer: self.audit_webhook_batch_buffer_size,
@@ -307,7 +313,7 @@ impl AuditOptions {
         }
     }
 
-    /// Which events the log truncates.
+    /// Truncation of the log.
     pub fn log_truncate(&self) -> Truncate {
         Truncate {
             enabled: self.audit_log_truncate_enabled,
@@ -315,7 +321,7 @@ impl AuditOptions {
         }
     }
 
-    /// Which events the webhook truncates.
+    /// Truncation of the webhook.
     pub fn webhook_truncate(&self) -> Truncate {
         Truncate {
             enabled: self.audit_webhook_truncate_enabled,
@@ -374,7 +380,7 @@ mod tests {
             (batch.buffer, batch.max_size, batch.max_wait, batch.throttle),
             (10_000, 1, Duration::ZERO, false)
         );
-        // flags, what is wrong
+        // flags, error
         let rows: &[(&[&str], Option<&str>)] = &[
             (&[], None),
             (&["--audit-log-batch-max-size=0"], None),

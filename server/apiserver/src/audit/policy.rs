@@ -1,6 +1,7 @@
-//! What is recorded of which requests: `Policy` of audit.k8s.io/v1.
+//! Audit policy: `Policy` of audit.k8s.io/v1.
 //!
-//! Rules of k8s.io/apiserver `pkg/audit/policy/checker.go`, checks of `pkg/apis/audit/validation`.
+//! AuditRule matching as in k8s.io/apiserver `pkg/audit/policy/checker.go`, validation as in
+//! `pkg/apis/audit/validation`.
 
 use std::path::Path;
 
@@ -9,61 +10,65 @@ use plinth_codec::{yaml, Value};
 use plinth_api::request_info::{RequestInfo, Route};
 use plinth_api::user::User;
 
-/// How much is recorded; each level has what the one before has.
+/// The audit level; each one includes the previous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum AuditLevel {
     /// Nothing.
     None,
-    /// Who, what, when, and what came of it.
+    /// Metadata of request and response.
     Metadata,
-    /// And the request's object.
+    /// Also the request object.
     Request,
-    /// And the answer's.
+    /// Also the response object.
     RequestResponse,
 }
 
-impl Level {
-    /// Its word.
+impl AuditLevel {
+    /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
-            Level::None => "None",
-            Level::Metadata => "Metadata",
-            Level::Request => "Request",
-            Level::RequestResponse => "RequestResponse",
+            AuditLevel::None => "None",
+            AuditLevel::Metadata => "Metadata",
+            AuditLevel::Request => "Request",
+            AuditLevel::RequestResponse => "RequestResponse",
         }
     }
 
-    fn parse(text: &str) -> Option<Level> {
-        [Level::None, Level::Metadata, Level::Request, Level::RequestResponse]
+    fn parse(text: &str) -> Option<AuditLevel> {
+        [AuditLevel::None, AuditLevel::Metadata, AuditLevel::Request, AuditLevel::RequestResponse]
             .into_iter()
             .find(|level| level.as_str() == text)
     }
 }
 
-/// A point in a request's life at which an event is recorded.
+/// A stage of a request at which an event is generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Before it goes on.
+pub enum AuditStage {
+    /// Before the request is processed.
     RequestReceived,
-    /// The head of a long answer has been sent.
+    /// The head of a long-running response has been sent.
     ResponseStarted,
-    /// The answer has been sent.
+    /// The response has been sent.
     ResponseComplete,
-    /// It made the server panic.
+    /// The request panicked.
     Panic,
 }
 
-impl Stage {
-    const ALL: [Stage; 4] =
-        [Stage::RequestReceived, Stage::ResponseStarted, Stage::ResponseComplete, Stage::Panic];
+impl AuditStage {
+    const ALL: [AuditStage; 4] = [
+        AuditStage::RequestReceived,
+        AuditStage::ResponseStarted,
+        AuditStage::ResponseComplete,
+        AuditStage::Panic,
+    ];
 
-    /// Its word.
+    /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
-            Stage::RequestReceived => "RequestReceived",
-            Stage::ResponseStarted => "ResponseStarted",
-            Stage::ResponseComplete => "ResponseComplete",
-            Stage::Panic => "Panic",
+            AuditStage::RequestReceived => "RequestReceived",
+            AuditStage::ResponseStarted => "ResponseStarted",
+            AuditStage::ResponseComplete => "ResponseComplete",
+            AuditStage::Panic => "Panic",
         }
     }
 }
@@ -73,12 +78,12 @@ impl Stage {
 pub struct Stages(u8);
 
 impl Stages {
-    fn with(self, stage: Stage) -> Stages {
+    fn with(self, stage: AuditStage) -> Stages {
         Stages(self.0 | 1 << stage as u8)
     }
 
-    /// Whether the stage is among them.
-    pub fn has(self, stage: Stage) -> bool {
+    /// Whether the set contains a stage.
+    pub fn has(self, stage: AuditStage) -> bool {
         self.0 & (1 << stage as u8) != 0
     }
 
@@ -89,27 +94,27 @@ impl Stages {
 
 /// What is recorded of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Depth {
-    /// How much.
-    pub level: Level,
-    /// At which stages nothing is.
+pub struct RequestAuditConfig {
+    /// The level.
+    pub level: AuditLevel,
+    /// Stages without events.
     pub omit_stages: Stages,
-    /// Whether `managedFields` are left out of objects.
+    /// Whether `managedFields` are omitted from objects.
     pub omit_managed_fields: bool,
 }
 
-/// What is wrong with a policy file.
+/// Why a policy cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// The file cannot be read.
     #[error("failed to read file path {path:?}: {source}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// It is no policy.
+    /// The file is not a valid policy.
     #[error("audit policy: {0}")]
     Invalid(String),
 }
@@ -122,8 +127,8 @@ struct GroupResources {
 }
 
 #[derive(Debug)]
-struct Rule {
-    depth: Depth,
+struct AuditRule {
+    config: RequestAuditConfig,
     users: Vec<String>,
     groups: Vec<String>,
     verbs: Vec<String>,
@@ -135,23 +140,23 @@ struct Rule {
 /// A policy. Immutable.
 #[derive(Debug)]
 pub struct Policy {
-    rules: Vec<Rule>,
-    otherwise: Depth,
+    rules: Vec<AuditRule>,
+    default: RequestAuditConfig,
 }
 
-/// What a rule looks at.
+/// The attributes of a request that rules match.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
-    /// Who; none when that is not known.
+pub struct PolicyAttributes<'a> {
+    /// The user; none when authentication failed.
     pub user: Option<&'a User>,
-    /// For what.
+    /// The route.
     pub route: &'a Route,
     /// The verb, in lower case.
     pub verb: &'a str,
 }
 
 impl Policy {
-    /// Reads a file.
+    /// Loads a file.
     ///
     /// # Errors
     /// [`PolicyError`].
@@ -161,7 +166,7 @@ impl Policy {
         Policy::parse(&text)
     }
 
-    /// Reads a policy. Unknown fields are only warned of, as upstream does.
+    /// Parses a policy. Unknown fields are ignored, as upstream does.
     ///
     /// # Errors
     /// [`PolicyError`].
@@ -185,19 +190,21 @@ impl Policy {
         }
         let mut rules = Vec::new();
         for (i, given) in given.iter().enumerate() {
-            let mut rule = Rule::read(given, &format!("rules[{i}]"))?;
-            // The policy's stages hold for every rule; its managed fields where the rule says nothing.
-            rule.depth.omit_stages = rule.depth.omit_stages.and(everywhere);
-            rule.depth.omit_managed_fields = omits(given).unwrap_or(omit_managed_fields);
+            let mut rule = AuditRule::read(given, &format!("rules[{i}]"))?;
+            // Omitted stages of the policy are added to those of each rule; omitManagedFields is the default
+            // of rules.
+            rule.config.omit_stages = rule.config.omit_stages.and(everywhere);
+            rule.config.omit_managed_fields = omits(given).unwrap_or(omit_managed_fields);
             rules.push(rule);
         }
-        let otherwise = Depth { level: Level::None, omit_stages: everywhere, omit_managed_fields };
-        Ok(Policy { rules, otherwise })
+        let default =
+            RequestAuditConfig { level: AuditLevel::None, omit_stages: everywhere, omit_managed_fields };
+        Ok(Policy { rules, default })
     }
 
-    /// What is recorded of a request: what the first rule says that matches.
-    pub fn depth(&self, asked: &Asked<'_>) -> Depth {
-        self.rules.iter().find(|rule| rule.matches(asked)).map_or(self.otherwise, |rule| rule.depth)
+    /// The configuration for a request: that of the first matching rule.
+    pub fn config(&self, attributes: &PolicyAttributes<'_>) -> RequestAuditConfig {
+        self.rules.iter().find(|rule| rule.matches(attributes)).map_or(self.default, |rule| rule.config)
     }
 }
 
@@ -209,11 +216,12 @@ fn list(tree: &Value, key: &str) -> Vec<String> {
 fn stages(tree: &Value, path: &str) -> Result<Stages, PolicyError> {
     let mut stages = Stages::default();
     for (i, word) in list(tree, "omitStages").iter().enumerate() {
-        match Stage::ALL.into_iter().find(|stage| stage.as_str() == word) {
+        match AuditStage::ALL.into_iter().find(|stage| stage.as_str() == word) {
             Some(stage) => stages = stages.with(stage),
             None => {
                 return Err(PolicyError::Invalid(format!(
-                    "{path}[{i}]: Invalid value: {word:?}: allowed stages are RequestReceived,ResponseStarted,ResponseComplete,Panic"
+                    "{path}[{i}]: Invalid value: {word:?}: allowed stages are \
+                        RequestReceived,ResponseStarted,ResponseComplete,Panic"
                 )));
             }
         }
@@ -221,12 +229,12 @@ fn stages(tree: &Value, path: &str) -> Result<Stages, PolicyError> {
     Ok(stages)
 }
 
-impl Rule {
-    fn read(tree: &Value, path: &str) -> Result<Rule, PolicyError> {
+impl AuditRule {
+    fn read(tree: &Value, path: &str) -> Result<AuditRule, PolicyError> {
         let invalid = |field: &str, what: &str| Err(PolicyError::Invalid(format!("{path}.{field}: {what}")));
         let level = match tree.str_at(&["level"]).unwrap_or_default() {
             "" => return invalid("level", "Required value"),
-            word => match Level::parse(word) {
+            word => match AuditLevel::parse(word) {
                 Some(level) => level,
                 None => {
                     let words = "\"None\", \"Metadata\", \"Request\", \"RequestResponse\"";
@@ -255,7 +263,14 @@ impl Rule {
             if !matches!(group.as_str(), "" | "*")
                 && !plinth_codec::names::dns1123_subdomain_errors(&group).is_empty()
             {
-                return invalid("resources.group", &format!("Invalid value: {group:?}: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"));
+                return invalid(
+                    "resources.group",
+                    &format!(
+                        "Invalid value: {group:?}: a lowercase RFC 1123 \
+                    subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
+                    start and end with an alphanumeric character"
+                    ),
+                );
             }
             let one = GroupResources {
                 group,
@@ -278,8 +293,8 @@ impl Rule {
             );
         }
         let omit_stages = stages(tree, &format!("{path}.omitStages"))?;
-        Ok(Rule {
-            depth: Depth { level, omit_stages, omit_managed_fields: false },
+        Ok(AuditRule {
+            config: RequestAuditConfig { level, omit_stages, omit_managed_fields: false },
             users: list(tree, "users"),
             groups: list(tree, "userGroups"),
             verbs: list(tree, "verbs"),
@@ -289,20 +304,20 @@ impl Rule {
         })
     }
 
-    fn matches(&self, asked: &Asked<'_>) -> bool {
+    fn matches(&self, attributes: &PolicyAttributes<'_>) -> bool {
         let has = |list: &[String], word: &str| list.iter().any(|item| item == word);
-        let of_user = match asked.user {
+        let of_user = match attributes.user {
             Some(user) => {
                 (self.users.is_empty() || has(&self.users, &user.name))
                     && (self.groups.is_empty() || user.groups.iter().any(|group| has(&self.groups, group)))
             }
             None => self.users.is_empty() && self.groups.is_empty(),
         };
-        if !of_user || !(self.verbs.is_empty() || has(&self.verbs, asked.verb)) {
+        if !of_user || !(self.verbs.is_empty() || has(&self.verbs, attributes.verb)) {
             return false;
         }
         let about_resources = !self.namespaces.is_empty() || !self.resources.is_empty();
-        match asked.route {
+        match attributes.route {
             _ if !about_resources && self.paths.is_empty() => true,
             Route::Resource(info) => {
                 about_resources
@@ -314,7 +329,7 @@ impl Rule {
     }
 }
 
-/// A path as a rule writes it, with or without a `*` at its end.
+/// Matches a path with that of a rule, which may end with `*`.
 fn is_path(rule: &str, path: &str) -> bool {
     rule == path || rule.strip_suffix('*').is_some_and(|start| path.starts_with(start))
 }
@@ -352,7 +367,7 @@ mod tests {
         Policy::parse(format!("kind: Policy\napiVersion: audit.k8s.io/v1\n{rules}").as_bytes()).unwrap()
     }
 
-    fn depth(policy: &Policy, user: &User, method: &str, uri: &str) -> Depth {
+    fn config(policy: &Policy, user: &User, method: &str, uri: &str) -> RequestAuditConfig {
         let (path, query) = uri.split_once('?').map_or((uri, None), |(p, q)| (p, Some(q)));
         let route = route(&method.parse().unwrap(), path, query).unwrap();
         let lower = method.to_ascii_lowercase();
@@ -360,10 +375,10 @@ mod tests {
             Route::Resource(info) => info.verb.as_str(),
             Route::NonResource(_) => &lower,
         };
-        policy.depth(&Asked { user: Some(user), route: &route, verb })
+        policy.config(&PolicyAttributes { user: Some(user), route: &route, verb })
     }
 
-    /// A rule, who asks for what, and whether the rule is meant.
+    /// A rule, a request, and whether the rule matches.
     #[test]
     fn a_rule_matches_what_upstreams_does() {
         let (pods, status) = ("/api/v1/namespaces/n/pods/x", "/api/v1/namespaces/n/pods/x/status");
@@ -413,8 +428,8 @@ mod tests {
         let jane = User { name: "jane".into(), groups, ..User::default() };
         for (rule, method, uri, expected) in rows {
             let policy = policy(&format!("rules: [{rule}]\n"));
-            let level = depth(&policy, &jane, method, uri).level;
-            assert_eq!(level == Level::Request, expected, "{rule} {method} {uri}");
+            let level = config(&policy, &jane, method, uri).level;
+            assert_eq!(level == AuditLevel::Request, expected, "{rule} {method} {uri}");
         }
     }
 
@@ -427,13 +442,13 @@ mod tests {
              - {level: Metadata}\n",
         );
         let user = |name: &str| User { name: name.into(), ..User::default() };
-        assert_eq!(depth(&policy, &user("jane"), "GET", "/api/v1/pods/x").level, Level::None);
-        let get = depth(&policy, &user("joe"), "GET", "/api/v1/nodes/x");
-        assert_eq!((get.level, get.omit_managed_fields), (Level::RequestResponse, false));
-        assert!(get.omit_stages.has(Stage::RequestReceived) && get.omit_stages.has(Stage::Panic));
-        let create = depth(&policy, &user("joe"), "POST", "/api/v1/nodes");
-        assert_eq!((create.level, create.omit_managed_fields), (Level::Metadata, true));
-        assert!(!create.omit_stages.has(Stage::Panic));
+        assert_eq!(config(&policy, &user("jane"), "GET", "/api/v1/pods/x").level, AuditLevel::None);
+        let get = config(&policy, &user("joe"), "GET", "/api/v1/nodes/x");
+        assert_eq!((get.level, get.omit_managed_fields), (AuditLevel::RequestResponse, false));
+        assert!(get.omit_stages.has(AuditStage::RequestReceived) && get.omit_stages.has(AuditStage::Panic));
+        let create = config(&policy, &user("joe"), "POST", "/api/v1/nodes");
+        assert_eq!((create.level, create.omit_managed_fields), (AuditLevel::Metadata, true));
+        assert!(!create.omit_stages.has(AuditStage::Panic));
     }
 
     #[test]

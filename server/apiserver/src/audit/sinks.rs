@@ -1,21 +1,21 @@
-//! Where events go: the log file, a service elsewhere, both.
+//! The sinks of events: log file and webhook.
 
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use prometheus::{IntCounter, IntCounterVec, Opts};
 
-use super::event::{Event, Form};
+use super::event::{Event, EventFormat};
 use super::log::Log;
 use super::options::Truncate;
-use super::policy::Stage;
-use super::webhook::Webhook;
+use super::policy::AuditStage;
+use super::webhook::AuditWebhook;
 
-/// The event could not be taken.
+/// An event was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost;
+pub struct EventLost;
 
-/// What is counted, under upstream's names. Cheap to clone.
+/// Counters with upstream's names. Cheap to clone.
 #[derive(Clone)]
 pub struct Counters {
     events: IntCounter,
@@ -23,10 +23,10 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counters in a registry.
+    /// Registers the counters.
     ///
     /// # Errors
-    /// When the registry has some of these names.
+    /// When a name is already registered.
     pub fn new(registry: &prometheus::Registry) -> Result<Counters, prometheus::Error> {
         let events = IntCounter::new("apiserver_audit_event_total", "Audit events.")?;
         let opts = Opts::new("apiserver_audit_error_total", "Audit events that were lost.");
@@ -36,80 +36,80 @@ impl Counters {
         Ok(Counters { events, errors })
     }
 
-    /// Counts events that a sink lost.
+    /// Counts lost events of a sink.
     pub fn lost(&self, sink: &str, events: usize) {
         self.errors.with_label_values(&[sink]).inc_by(events as u64);
     }
 
-    /// How many a sink has lost.
+    /// Number of events that a sink has lost.
     #[cfg(test)]
     pub fn lost_by(&self, sink: &str) -> u64 {
         self.errors.with_label_values(&[sink]).get()
     }
 }
 
-/// The sinks that there are, each with the form in which it wants events. Immutable.
+/// The configured sinks. Immutable.
 pub struct Sinks {
     /// The log file.
-    pub log: Option<(Log, Form, Truncate)>,
-    /// The service.
-    pub webhook: Option<(Webhook, Truncate)>,
-    /// What is counted.
+    pub log: Option<(Log, EventFormat, Truncate)>,
+    /// The webhook.
+    pub webhook: Option<(AuditWebhook, Truncate)>,
+    /// The counters.
     pub counters: Counters,
 }
 
-/// An event as each sink wants it, until it has been handed over.
-struct Texts {
+/// An event encoded for each sink, until it has been enqueued.
+struct SinkEvents {
     log: Option<Vec<u8>>,
     webhook: Option<Vec<u8>>,
 }
 
-/// What waits to be handed over. Whose client leaves meanwhile waits no longer, and hands it over all the same.
-struct Waiting<'a> {
+/// Events that are being enqueued. If the request is dropped meanwhile, they are enqueued without waiting.
+struct Undelivered<'a> {
     sinks: &'a Sinks,
-    texts: Texts,
+    texts: SinkEvents,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Undelivered<'_> {
     fn drop(&mut self) {
-        self.sinks.put(&mut self.texts);
+        self.sinks.enqueue(&mut self.texts);
     }
 }
 
 impl Sinks {
-    /// The texts for a stage, unless the policy leaves it out.
-    fn texts(&self, event: &Mutex<Event>, stage: Stage) -> Option<Texts> {
+    /// Encodes the event of a stage, unless the policy omits it.
+    fn texts(&self, event: &Mutex<Event>, stage: AuditStage) -> Option<SinkEvents> {
         let event = event.lock();
-        if event.depth.omit_stages.has(stage) {
+        if event.config.omit_stages.has(stage) {
             return None;
         }
         self.counters.events.inc();
         let now = SystemTime::now();
-        let text = |form: Form, truncate: &Truncate, sink: &str| {
+        let text = |form: EventFormat, truncate: &Truncate, sink: &str| {
             let text = event.text(form, stage, now, truncate.largest());
             if text.is_none() {
-                // Too large without its objects, too.
+                // Too large even without its objects.
                 self.counters.lost(sink, 1);
             }
             text
         };
-        Some(Texts {
+        Some(SinkEvents {
             log: self.log.as_ref().and_then(|(_, form, truncate)| text(*form, truncate, Log::NAME)),
             webhook: self
                 .webhook
                 .as_ref()
-                .and_then(|(_, truncate)| text(Form::Item, truncate, Webhook::NAME)),
+                .and_then(|(_, truncate)| text(EventFormat::Item, truncate, AuditWebhook::NAME)),
         })
     }
 
-    /// Hands an event over; waits for room, or until it is delivered, where a sink's mode says so.
+    /// Enqueues an event; waits for space or delivery, depending on the sink's mode.
     ///
     /// # Errors
-    /// [`Lost`] when a sink of which the mode is strict has lost it.
-    pub async fn write(&self, event: &Mutex<Event>, stage: Stage) -> Result<(), Lost> {
+    /// [`EventLost`] when a sink in strict mode has lost it.
+    pub async fn write(&self, event: &Mutex<Event>, stage: AuditStage) -> Result<(), EventLost> {
         let Some(texts) = self.texts(event, stage) else { return Ok(()) };
-        let mut waiting = Waiting { sinks: self, texts };
-        let texts = &mut waiting.texts;
+        let mut undelivered = Undelivered { sinks: self, texts };
+        let texts = &mut undelivered.texts;
         let mut outcome = Ok(());
         if let Some((log, ..)) = &self.log {
             let written = log.write(&mut texts.log).await;
@@ -126,14 +126,14 @@ impl Sinks {
         outcome
     }
 
-    /// Hands an event over from where nothing can be waited for, as at the end of a body. A sink counts what it loses.
-    pub fn write_now(&self, event: &Mutex<Event>, stage: Stage) {
+    /// Enqueues an event without waiting, as at the end of a body. Sinks count what they lose.
+    pub fn write_now(&self, event: &Mutex<Event>, stage: AuditStage) {
         if let Some(mut texts) = self.texts(event, stage) {
-            self.put(&mut texts);
+            self.enqueue(&mut texts);
         }
     }
 
-    fn put(&self, texts: &mut Texts) {
+    fn enqueue(&self, texts: &mut SinkEvents) {
         if let (Some((log, ..)), Some(text)) = (&self.log, texts.log.take()) {
             let _ = log.write_now(text);
         }
@@ -142,7 +142,7 @@ impl Sinks {
         }
     }
 
-    /// Waits until everything so far is written or sent, for a while at the most.
+    /// Waits until all events are written and delivered, with a timeout.
     pub async fn drain(&self) {
         let log = async {
             if let Some((log, ..)) = &self.log {

@@ -1,4 +1,4 @@
-//! A request from its first event to its last.
+//! The events of a request from the first to the last.
 
 use super::*;
 use hyper::Method;
@@ -14,7 +14,7 @@ fn audit(dir: &std::path::Path, rules: &str) -> Audit {
     Audit::start(&options, &prometheus::Registry::new()).unwrap()
 }
 
-/// The events in the log, once there are so many.
+/// The events in the log, as soon as there are `count`.
 async fn events(dir: &std::path::Path, count: usize) -> Vec<Value> {
     let read = || std::fs::read_to_string(dir.join("audit.log")).unwrap_or_default();
     let wait = async {
@@ -36,7 +36,7 @@ fn begin(audit: &Audit, method: &str, uri: &str, headers: &HeaderMap) -> Recorde
         Route::Resource(info) => info.verb.as_str(),
         Route::NonResource(_) => "get",
     };
-    audit.begin(&Came {
+    audit.begin(&ReceivedRequest {
         user: Some(&jane),
         route: &route,
         verb,
@@ -155,12 +155,12 @@ async fn a_list_in_chunks_is_recorded_whole() {
 
 #[tokio::test]
 async fn a_request_that_is_given_up_ends_once() {
-    // What it is, the stages that are written before it is given up, all of them.
-    let rows: [(&str, &[Stage], &[&str]); 4] = [
+    // Kind of request, stages written before it is dropped, all stages.
+    let rows: [(&str, &[AuditStage], &[&str]); 4] = [
         ("/api/v1/pods", &[], &["ResponseComplete"]),
-        ("/api/v1/pods", &[Stage::ResponseComplete], &["ResponseComplete"]),
+        ("/api/v1/pods", &[AuditStage::ResponseComplete], &["ResponseComplete"]),
         ("/api/v1/pods?watch=1", &[], &["ResponseStarted", "ResponseComplete"]),
-        ("/api/v1/pods?watch=1", &[Stage::ResponseStarted], &["ResponseStarted", "ResponseComplete"]),
+        ("/api/v1/pods?watch=1", &[AuditStage::ResponseStarted], &["ResponseStarted", "ResponseComplete"]),
     ];
     for (uri, before, expected) in rows {
         let dir = tempfile::tempdir().unwrap();
@@ -169,7 +169,7 @@ async fn a_request_that_is_given_up_ends_once() {
         for stage in before {
             recorder.0.as_ref().unwrap().write(*stage).await.unwrap();
         }
-        // Whoever is dropped last ends it.
+        // The last clone that is dropped ends it.
         drop(recorder.clone());
         drop(recorder);
         audit.drain().await;
@@ -177,7 +177,7 @@ async fn a_request_that_is_given_up_ends_once() {
         let stages: Vec<_> = events.iter().map(|e| e.str_at(&["stage"]).unwrap()).collect();
         assert_eq!(stages, expected, "{uri} {before:?}");
         let message = events.last().unwrap().str_at(&["responseStatus", "message"]);
-        let is_given_up = !before.contains(&Stage::ResponseComplete);
+        let is_given_up = !before.contains(&AuditStage::ResponseComplete);
         assert_eq!(message, is_given_up.then_some("Connection closed early"), "{uri} {before:?}");
     }
 }

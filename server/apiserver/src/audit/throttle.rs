@@ -1,31 +1,31 @@
-//! How fast batches of events may follow each other (client-go `util/flowcontrol`, a bucket of tokens).
+//! Rate limit of batches (client-go `util/flowcontrol`, a token bucket).
 
 use std::time::{Duration, Instant};
 
 use super::options::Batching;
 
-/// A bucket of tokens, one for each batch.
+/// A token bucket with one token per batch.
 pub struct Throttle {
-    /// Batches a second; none for no limit.
+    /// Batches per second; `None` for no limit.
     rate: Option<f64>,
-    most: f64,
+    burst: f64,
     tokens: f64,
     filled: Instant,
 }
 
 impl Throttle {
-    /// What the flags allow.
+    /// The limit that the flags configure.
     pub fn new(batching: &Batching) -> Throttle {
-        let most = f64::from(batching.burst.max(1));
+        let burst = f64::from(batching.burst.max(1));
         let rate = batching.throttle.then(|| f64::from(batching.qps).max(f64::MIN_POSITIVE));
-        Throttle { rate, most, tokens: most, filled: Instant::now() }
+        Throttle { rate, burst, tokens: burst, filled: Instant::now() }
     }
 
-    /// How long the next batch has to wait when it is asked at that time; takes its token.
+    /// Takes a token at that time; returns how long the batch must wait.
     pub fn take(&mut self, now: Instant) -> Duration {
         let Some(rate) = self.rate else { return Duration::ZERO };
         let elapsed = now.saturating_duration_since(self.filled).as_secs_f64();
-        self.tokens = (self.tokens + elapsed * rate).min(self.most) - 1.0;
+        self.tokens = (self.tokens + elapsed * rate).min(self.burst) - 1.0;
         self.filled = now;
         match self.tokens < 0.0 {
             true => Duration::try_from_secs_f64(-self.tokens / rate).unwrap_or(Duration::MAX),
@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(throttle.take(at(0)), Duration::ZERO);
         let third = throttle.take(at(0));
         assert!((99..=101).contains(&third.as_millis()), "{third:?}");
-        // After a second everything is there again, and no more.
+        // After a second the bucket is full again.
         assert_eq!(throttle.take(at(1100)), Duration::ZERO);
         assert_eq!(throttle.take(at(1100)), Duration::ZERO);
         assert!(!throttle.take(at(1100)).is_zero());

@@ -1,11 +1,11 @@
-//! `--audit-webhook-config-file`: events go to a service elsewhere, many at a time
-//! (k8s.io/apiserver `plugin/pkg/audit/webhook`, `plugin/pkg/audit/buffered`).
+//! `--audit-webhook-config-file`: sends events to a webhook in batches (k8s.io/apiserver
+//! `plugin/pkg/audit/webhook`, `plugin/pkg/audit/buffered`).
 //!
-//! Events wait in a queue that is bounded in number and in bytes; what does not fit is dropped and counted. One task makes
-//! batches of them: a batch is full, or its first event has waited for long enough. Batches are sent beside each other, no
-//! faster than the throttle allows, and each is tried five times. An event keeps its place in the queue until its batch is
-//! delivered or given up, so that a service that is away costs no more memory than the queue. In the blocking modes a
-//! request waits until its own event is delivered.
+//! Events are queued; the queue is bounded in number and in bytes, and events that do not fit are dropped and
+//! counted. A task forms batches: a batch is complete when it is full or its first event has waited long
+//! enough. Batches are sent concurrently, no faster than the throttle allows, and each is tried five times.
+//! An event keeps its permits until its batch is delivered or abandoned, so that an unreachable webhook costs
+//! no memory beyond the queue. In the blocking modes a request waits until its own event is delivered.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,81 +15,89 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, watch, OwnedSemaphorePermit, Semaphore};
 
 use super::options::{AuditMode, Batching};
-use super::sinks::{Counters, Lost};
+use super::sinks::{Counters, EventLost};
 use super::throttle::Throttle;
-use crate::outward::service::{Service, ServiceError};
-use crate::outward::KubeconfigError;
+use crate::egress::service::{Service, ServiceError};
+use crate::egress::KubeconfigError;
 
-/// Bytes of events that may wait.
-const QUEUE: usize = 32 << 20;
-/// How long one call may take; upstream's.
+/// Bytes of queued events.
+const MAX_QUEUED_BYTES: usize = 32 << 20;
+/// Timeout of a call; upstream's.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a batch is tried. Each pause is half as long again as the one before.
+/// Attempts to send a batch. Each pause is half as long again as the one before.
 const ATTEMPTS: u32 = 5;
-/// How long a server that stops waits for its events to be delivered.
-const DRAIN: Duration = Duration::from_secs(5);
-/// Around the items of an `EventList`.
-const HEAD: &[u8] = br#"{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":["#;
-const TAIL: &[u8] = b"]}";
+/// How long a shutdown waits for queued events.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Prefix and suffix of an `EventList`.
+const LIST_START: &[u8] = br#"{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":["#;
+const LIST_END: &[u8] = b"]}";
 
-/// The end of the queue that requests have.
-pub struct Webhook {
-    queue: mpsc::UnboundedSender<Waiting>,
-    places: Arc<Semaphore>,
-    all_places: u32,
-    room: Arc<Semaphore>,
-    /// True once everything is to be sent at once.
+/// The sending end of the queue.
+pub struct AuditWebhook {
+    queue: mpsc::UnboundedSender<QueuedEvent>,
+    slots: Arc<Semaphore>,
+    capacity: u32,
+    bytes: Arc<Semaphore>,
+    /// True once all batches must be sent immediately.
     flush: watch::Sender<bool>,
     mode: AuditMode,
     sender: Arc<Sender>,
 }
 
-/// An event and what it takes of the queue.
-struct Waiting {
+/// A queued event with its permits.
+struct QueuedEvent {
     text: Vec<u8>,
-    _place: OwnedSemaphorePermit,
-    _room: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
+    _bytes: OwnedSemaphorePermit,
 }
 
-/// Delivers batches.
+/// Sends batches.
 struct Sender {
     service: Service,
-    pause: Duration,
+    backoff: Duration,
     counters: Counters,
 }
 
-impl Webhook {
+impl AuditWebhook {
     /// Its name in metrics.
     pub const NAME: &'static str = "webhook";
 
-    /// The service of a kubeconfig; starts the task that sends.
+    /// Starts the sending task for the service of a kubeconfig.
     ///
     /// # Errors
     /// When the kubeconfig cannot be used.
     pub fn start(
         kubeconfig: &Path,
         mode: AuditMode,
-        pause: Duration,
+        backoff: Duration,
         batching: Batching,
         counters: Counters,
-    ) -> Result<Webhook, KubeconfigError> {
+    ) -> Result<AuditWebhook, KubeconfigError> {
         let service = Service::from_kubeconfig(kubeconfig, TIMEOUT)?;
-        let sender = Arc::new(Sender { service, pause, counters });
-        let (queue, waiting) = mpsc::unbounded_channel();
+        let sender = Arc::new(Sender { service, backoff, counters });
+        let (queue, events) = mpsc::unbounded_channel();
         let (flush, flushing) = watch::channel(false);
-        tokio::spawn(send_batches(waiting, batching, flushing, sender.clone()));
-        let all_places = u32::try_from(batching.buffer).unwrap_or(u32::MAX >> 4);
-        let places = Arc::new(Semaphore::new(all_places as usize));
-        Ok(Webhook { queue, places, all_places, room: Arc::new(Semaphore::new(QUEUE)), flush, mode, sender })
+        tokio::spawn(send_batches(events, batching, flushing, sender.clone()));
+        let capacity = u32::try_from(batching.buffer).unwrap_or(u32::MAX >> 4);
+        let slots = Arc::new(Semaphore::new(capacity as usize));
+        Ok(AuditWebhook {
+            queue,
+            slots,
+            capacity,
+            bytes: Arc::new(Semaphore::new(MAX_QUEUED_BYTES)),
+            flush,
+            mode,
+            sender,
+        })
     }
 
-    /// Takes an event, if there is one; in the blocking modes waits until it is delivered before.
+    /// Enqueues an event, if there is one; in the blocking modes delivers it instead.
     ///
     /// # Errors
-    /// [`Lost`] when there is no room, or it could not be delivered.
-    pub async fn write(&self, event: &mut Option<Vec<u8>>) -> Result<(), Lost> {
+    /// [`EventLost`] when the queue is full, or the event could not be delivered.
+    pub async fn write(&self, event: &mut Option<Vec<u8>>) -> Result<(), EventLost> {
         if let (Some(text), AuditMode::Blocking | AuditMode::BlockingStrict) = (&*event, self.mode) {
-            // On the heap: a request has no room for a call in its state.
+            // Boxed: the state of every request would have room for a call.
             let sent = Box::pin(self.sender.send(&[text])).await;
             *event = None;
             return sent;
@@ -97,22 +105,24 @@ impl Webhook {
         event.take().map_or(Ok(()), |text| self.write_now(text))
     }
 
-    /// Puts an event into the queue.
+    /// Enqueues an event without waiting.
     ///
     /// # Errors
-    /// [`Lost`] when there is no room.
-    pub fn write_now(&self, text: Vec<u8>) -> Result<(), Lost> {
-        let size = u32::try_from(text.len().min(QUEUE)).unwrap_or(u32::MAX);
-        let place = self.places.clone().try_acquire_owned();
-        let room = self.room.clone().try_acquire_many_owned(size);
-        let handed = match (place, room) {
-            (Ok(_place), Ok(_room)) => self.queue.send(Waiting { text, _place, _room }).map_err(|_| Lost),
-            _ => Err(Lost),
+    /// [`EventLost`] when the queue is full.
+    pub fn write_now(&self, text: Vec<u8>) -> Result<(), EventLost> {
+        let size = u32::try_from(text.len().min(MAX_QUEUED_BYTES)).unwrap_or(u32::MAX);
+        let slot = self.slots.clone().try_acquire_owned();
+        let bytes = self.bytes.clone().try_acquire_many_owned(size);
+        let queued = match (slot, bytes) {
+            (Ok(_slot), Ok(_bytes)) => {
+                self.queue.send(QueuedEvent { text, _slot, _bytes }).map_err(|_| EventLost)
+            }
+            _ => Err(EventLost),
         };
-        if handed.is_err() {
-            self.sender.counters.lost(Webhook::NAME, 1);
+        if queued.is_err() {
+            self.sender.counters.lost(AuditWebhook::NAME, 1);
         }
-        handed
+        queued
     }
 
     /// Whether a request is refused when its first event is lost.
@@ -120,18 +130,18 @@ impl Webhook {
         self.mode == AuditMode::BlockingStrict
     }
 
-    /// Sends what waits, and waits for that for a while: then all places are free.
+    /// Sends queued events and waits for them, with a timeout: then all permits are available.
     pub async fn drain(&self) {
         self.flush.send_replace(true);
-        if tokio::time::timeout(DRAIN, self.places.acquire_many(self.all_places)).await.is_err() {
-            tracing::warn!("some audit events were not delivered in time");
+        if tokio::time::timeout(DRAIN_TIMEOUT, self.slots.acquire_many(self.capacity)).await.is_err() {
+            tracing::warn!("audit webhook was not drained in time; queued events are lost");
         }
     }
 }
 
-/// Sends batches until the last one who could write has gone.
+/// Sends batches until the last sender is gone.
 async fn send_batches(
-    mut queue: mpsc::UnboundedReceiver<Waiting>,
+    mut queue: mpsc::UnboundedReceiver<QueuedEvent>,
     batching: Batching,
     mut flush: watch::Receiver<bool>,
     sender: Arc<Sender>,
@@ -141,19 +151,19 @@ async fn send_batches(
         tokio::time::sleep(throttle.take(Instant::now())).await;
         let sender = sender.clone();
         tokio::spawn(async move {
-            let texts: Vec<&[u8]> = batch.iter().map(|waiting| waiting.text.as_slice()).collect();
-            // What is lost has been counted.
+            let texts: Vec<&[u8]> = batch.iter().map(|event| event.text.as_slice()).collect();
+            // Lost events have been counted.
             let _ = sender.send(&texts).await;
         });
     }
 }
 
-/// The next batch: full, or as old as it may get, or asked for. `None` when nothing can come any more.
+/// The next batch: full, at its maximum age, or flushed. `None` when all senders are gone.
 async fn next_batch(
-    queue: &mut mpsc::UnboundedReceiver<Waiting>,
+    queue: &mut mpsc::UnboundedReceiver<QueuedEvent>,
     batching: &Batching,
     flush: &mut watch::Receiver<bool>,
-) -> Option<Vec<Waiting>> {
+) -> Option<Vec<QueuedEvent>> {
     let first = queue.recv().await?;
     let until = tokio::time::Instant::now() + batching.max_wait;
     let mut bytes = first.text.len();
@@ -162,7 +172,7 @@ async fn next_batch(
         let next = tokio::select! {
             biased;
             next = queue.recv() => next,
-            // The sender's end means the same.
+            // A dropped sender means flush, too.
             _ = flush.wait_for(|flush| *flush) => None,
             () = tokio::time::sleep_until(until) => None,
         };
@@ -174,37 +184,37 @@ async fn next_batch(
 }
 
 impl Sender {
-    /// Delivers events, whatever it takes within the bounds.
-    async fn send<T: AsRef<[u8]>>(&self, events: &[T]) -> Result<(), Lost> {
+    /// Sends events, with retries.
+    async fn send<T: AsRef<[u8]>>(&self, events: &[T]) -> Result<(), EventLost> {
         let size: usize = events.iter().map(|event| event.as_ref().len() + 1).sum();
-        let mut list = Vec::with_capacity(HEAD.len() + size + TAIL.len());
-        list.extend_from_slice(HEAD);
+        let mut list = Vec::with_capacity(LIST_START.len() + size + LIST_END.len());
+        list.extend_from_slice(LIST_START);
         for (i, event) in events.iter().enumerate() {
             if i > 0 {
                 list.push(b',');
             }
             list.extend_from_slice(event.as_ref());
         }
-        list.extend_from_slice(TAIL);
+        list.extend_from_slice(LIST_END);
         match self.post(list.into()).await {
             Ok(()) => Ok(()),
             Err(error) => {
                 tracing::error!(%error, events = events.len(), "audit events could not be delivered");
-                self.counters.lost(Webhook::NAME, events.len());
-                Err(Lost)
+                self.counters.lost(AuditWebhook::NAME, events.len());
+                Err(EventLost)
             }
         }
     }
 
-    /// Every error is worth another try: no answer justifies to drop events while the service may come back.
+    /// Every error is retried: no answer justifies dropping events while the service may recover.
     async fn post(&self, list: Bytes) -> Result<(), ServiceError> {
-        let mut pause = self.pause;
+        let mut backoff = self.backoff;
         for _ in 1..ATTEMPTS {
             if self.service.post(list.clone()).await.is_ok() {
                 return Ok(());
             }
-            tokio::time::sleep(pause).await;
-            pause = pause * 3 / 2;
+            tokio::time::sleep(backoff).await;
+            backoff = backoff * 3 / 2;
         }
         self.service.post(list).await.map(drop)
     }
@@ -214,13 +224,13 @@ impl Sender {
 mod tests {
     use super::*;
 
-    fn waiting(text: &str) -> Waiting {
+    fn waiting(text: &str) -> QueuedEvent {
         let permit = || Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        Waiting { text: text.into(), _place: permit(), _room: permit() }
+        QueuedEvent { text: text.into(), _slot: permit(), _bytes: permit() }
     }
 
     #[tokio::test]
-    async fn batches_are_full_old_or_asked_for() {
+    async fn batches_are_full_old_or_flushed() {
         let (send, mut queue) = mpsc::unbounded_channel();
         let (flush, mut flushing) = watch::channel(false);
         for text in ["a", "b", "c", "d"] {
@@ -228,14 +238,14 @@ mod tests {
         }
         let mut sizes = Vec::new();
         sizes.push(next_batch(&mut queue, &Batching::SMALL, &mut flushing).await.unwrap().len());
-        // One is left, which would wait for an hour.
+        // One event is left, which would wait for an hour.
         flush.send_replace(true);
         sizes.push(next_batch(&mut queue, &Batching::SMALL, &mut flushing).await.unwrap().len());
         flush.send_replace(false);
         send.send(waiting("e")).ok().unwrap();
         let impatient = Batching { max_wait: Duration::ZERO, ..Batching::SMALL };
         sizes.push(next_batch(&mut queue, &impatient, &mut flushing).await.unwrap().len());
-        // Bytes fill one as well.
+        // A batch is also limited in bytes.
         for _ in 0..2 {
             send.send(waiting("0123456789")).ok().unwrap();
         }

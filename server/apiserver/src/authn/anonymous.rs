@@ -1,30 +1,30 @@
-//! Requests without credentials (k8s.io/apiserver `pkg/authentication/request/anonymous`).
+//! Anonymous requests (k8s.io/apiserver `pkg/authentication/request/anonymous`).
 
 use std::sync::Arc;
 
 use plinth_api::user::User;
 
-/// Whether and where requests without credentials are served. Immutable.
+/// Whether, and on which paths, anonymous requests are served. Immutable.
 #[derive(Clone, Debug)]
 pub struct Anonymous {
     user: Option<Arc<User>>,
-    /// The only paths, when there are any; compared whole.
+    /// The allowed paths, compared exactly; all when empty.
     paths: Vec<String>,
 }
 
 impl Anonymous {
-    /// Everywhere or nowhere.
+    /// On all paths or on none.
     pub fn new(enabled: bool) -> Anonymous {
         Anonymous { user: enabled.then(|| Arc::new(User::anonymous())), paths: Vec::new() }
     }
 
-    /// Only at these paths; everywhere when there are none.
+    /// On these paths only; on all when empty.
     pub fn only_at(mut self, paths: Vec<String>) -> Anonymous {
         self.paths = paths;
         self
     }
 
-    /// The anonymous user, where it is served.
+    /// The anonymous user, if it is served on this path.
     pub fn authenticate(&self, path: &str) -> Option<Arc<User>> {
         let served = self.paths.is_empty() || self.paths.iter().any(|p| p == path);
         self.user.clone().filter(|_| served)

@@ -1,5 +1,5 @@
-//! Bootstrap tokens: `ID.SECRET`, kept in Secrets of `kube-system`, with which a node asks for its first certificate
-//! (kubernetes `plugin/pkg/auth/authenticator/token/bootstrap`).
+//! Bootstrap tokens: `ID.SECRET`, stored in Secrets of `kube-system`, with which a node requests its first
+//! certificate (kubernetes `plugin/pkg/auth/authenticator/token/bootstrap`).
 
 use std::sync::Arc;
 
@@ -17,23 +17,24 @@ use plinth_storage::Store;
 const NAMESPACE: &str = "kube-system";
 /// The type of the Secrets.
 const TYPE: &str = "bootstrap.kubernetes.io/token";
-/// The group of every bootstrap token, and what its other groups start with.
+/// The group of every bootstrap token, and the prefix of its other groups.
 const GROUP: &str = "system:bootstrappers";
-/// The most characters of a group behind `system:bootstrappers:`.
-const GROUP_MOST: usize = 256;
+/// Longest name of a group after `system:bootstrappers:`, in characters.
+const MAX_GROUP_LENGTH: usize = 256;
 
-/// Looks tokens up in Secrets.
+/// Authenticates tokens against their Secrets.
 pub struct BootstrapTokens {
     store: Store,
 }
 
 impl BootstrapTokens {
-    /// Over the Secrets of a store.
+    /// Reads the Secrets of this store.
     pub fn new(store: Store) -> BootstrapTokens {
         BootstrapTokens { store }
     }
 
-    /// The user of a token; `None` when it is no bootstrap token or its Secret does not allow it. Costs a read.
+    /// The user of a token; `None` when it is not a bootstrap token or its Secret does not allow it. Costs a
+    /// read.
     ///
     /// # Errors
     /// When the Secret cannot be read.
@@ -50,14 +51,14 @@ impl BootstrapTokens {
         match user(&object, id, secret, Timestamp::now()) {
             Ok(user) => Ok(Some(Arc::new(user))),
             Err(why) => {
-                tracing::info!(id, why, "the Secret of a bootstrap token does not match it");
+                tracing::info!(id, error = why, "bootstrap token does not match its Secret");
                 Ok(None)
             }
         }
     }
 }
 
-/// The parts of a token: six characters that are public and sixteen that are not, digits and small letters.
+/// ID (public) and secret of a token: six and sixteen digits and lowercase letters.
 fn split(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
     let fits = |part: &str, length: usize| {
@@ -73,7 +74,7 @@ fn user(object: &plinth_codec::Value, id: &str, secret: &str, now: Timestamp) ->
     if object.str_at(&["type"]) != Some(TYPE) {
         return Err("invalid type");
     }
-    if !same(&text("token-secret"), secret) {
+    if !constant_time_eq(&text("token-secret"), secret) {
         return Err("invalid token-secret");
     }
     if text("token-id") != id {
@@ -106,13 +107,13 @@ fn user(object: &plinth_codec::Value, id: &str, secret: &str, now: Timestamp) ->
 fn is_group(group: &str) -> bool {
     let Some(rest) = group.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix(':')) else { return false };
     let word = |b: u8| b.is_ascii_digit() || b.is_ascii_lowercase();
-    rest.len() <= GROUP_MOST
+    rest.len() <= MAX_GROUP_LENGTH
         && rest.bytes().all(|b| word(b) || matches!(b, b':' | b'-'))
         && rest.bytes().last().is_some_and(word)
 }
 
-/// Compares in a time that does not depend on where texts differ.
-fn same(a: &str, b: &str) -> bool {
+/// Compares in constant time.
+fn constant_time_eq(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |differ, (x, y)| differ | (x ^ y)) == 0
 }
 

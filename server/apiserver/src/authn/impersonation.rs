@@ -1,10 +1,11 @@
-//! Acting as another user: the headers `Impersonate-User`, `-Uid`, `-Group` and `-Extra-…`
-//! (k8s.io/apiserver `pkg/endpoints/filters/impersonation`).
+//! Impersonation: the headers `Impersonate-User`, `-Uid`, `-Group` and `-Extra-…` (k8s.io/apiserver
+//! `pkg/endpoints/filters/impersonation`).
 //!
-//! Two forms of permission count. The constrained ones are tried first, each for the users that it is meant for: a
-//! permission to do *this* request as such a user (`impersonate-on:MODE:VERB`), and one to act as that user
-//! (`impersonate:MODE`). After them comes the old verb `impersonate`, which allows every request. What is denied is
-//! told in the words of the first form that applied. Nothing is cached: the authorizer answers within microseconds.
+//! There are two forms of permission. The constrained modes are tried first, each for the users that it
+//! covers: a permission to make *this* request as such a user (`impersonate-on:MODE:VERB`), and one to act as
+//! that user (`impersonate:MODE`). The legacy verb `impersonate`, which allows every request, is tried last.
+//! A denial carries the message of the first mode that applied. Nothing is cached: the authorizer answers
+//! within microseconds.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,37 +23,38 @@ const USER: &str = "impersonate-user";
 const UID: &str = "impersonate-uid";
 const GROUP: &str = "impersonate-group";
 const EXTRA_PREFIX: &str = "impersonate-extra-";
-/// The API group of what is not a core object: UIDs, extras and the users of the constrained forms.
+/// API group of UIDs, extra values and the users of the constrained modes.
 const AUTHENTICATION: &str = "authentication.k8s.io";
-/// So many groups or extras are first asked for all at once in the constrained forms.
-const MANY: usize = 4;
+/// From this many groups or extra values on, the constrained modes first check access to all of them at once.
+const BULK_CHECK_MIN: usize = 4;
 
-/// Whom the authorizer is asked through; tests answer themselves.
-pub trait Judge: Sync {
-    /// Whether that is allowed.
+/// Checks access; a trait, so that tests can replace the authorizer.
+pub trait AccessChecker: Sync {
+    /// Returns an error unless the request is allowed.
     ///
     /// # Errors
     /// The denial.
     fn require(&self, attributes: &Attributes<'_>) -> impl Future<Output = Result<(), ApiError>> + Send;
 }
 
-impl Judge for Authorizer {
+impl AccessChecker for Authorizer {
     async fn require(&self, attributes: &Attributes<'_>) -> Result<(), ApiError> {
         Authorizer::require(self, attributes).await.map(|_| ())
     }
 }
 
-/// Whom a request wants to act as; `None` when it does not ask for it.
+/// The user that a request's headers name; `None` without such headers.
 ///
 /// # Errors
-/// 400 for anything but a user without a user, and for what is no text: to overlook it would make the request its
-/// sender's own.
-pub fn wanted(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
+/// 400 for headers without a user, and for values that are not UTF-8: ignoring them would make the request as
+/// its sender.
+pub fn requested(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
     let text = |name: &str, value: &HeaderValue| {
         let no_text = |_| ApiError::bad_request(format!("{name}: no UTF-8"));
         std::str::from_utf8(value.as_bytes()).map(str::to_owned).map_err(no_text)
     };
-    // Upstream takes the first. Where that is empty, another one that is not would be overlooked.
+    // Upstream uses the first value. If it is empty, ignoring a later one would make the request as its
+    // sender.
     let first = |name: &str| {
         let first = headers.get(name).map_or(Ok(String::new()), |value| text(name, value))?;
         match first.is_empty() && headers.get_all(name).iter().any(|value| !value.is_empty()) {
@@ -69,15 +71,16 @@ pub fn wanted(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
     }
     match (user.name.is_empty(), user == User::default()) {
         (true, true) => Ok(None),
-        (true, false) => {
-            Err(ApiError::bad_request(format!("requested {} without impersonating a user name", go(&user))))
-        }
+        (true, false) => Err(ApiError::bad_request(format!(
+            "requested {} without impersonating a user name",
+            go_syntax(&user)
+        ))),
         _ => Ok(Some(user)),
     }
 }
 
-/// The user as upstream's message shows it: Go's syntax of the value.
-fn go(user: &User) -> String {
+/// The user in Go syntax, as upstream's message shows it.
+fn go_syntax(user: &User) -> String {
     let list = |texts: &[String]| {
         let texts: Vec<String> = texts.iter().map(|t| format!("{t:?}")).collect();
         format!("[]string{{{}}}", texts.join(", "))
@@ -93,27 +96,27 @@ fn go(user: &User) -> String {
     format!("&user.DefaultInfo{{Name:{:?}, UID:{:?}, Groups:{groups}, Extra:{extra}}}", user.name, user.uid)
 }
 
-/// Whom a request goes on as.
+/// The result of impersonation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Impersonated {
     /// The user.
     pub user: Arc<User>,
-    /// The verb of the constrained permission that allowed it; empty for the old one. For audit.
+    /// The verb of the constrained permission that allowed it; empty for the legacy one. For audit.
     pub constraint: String,
 }
 
-/// The user that a request goes on as, when its sender may. `attributes` are the request's own, as its sender.
+/// Authorizes the impersonation of a user. `attributes` are those of the request with its original sender.
 ///
 /// # Errors
-/// 403 in upstream's words, 500 when the authorizer cannot say.
-pub async fn impersonate<J: Judge>(
-    judge: &J,
+/// 403 with upstream's message, 500 when the authorizer fails.
+pub async fn impersonate<J: AccessChecker>(
+    checker: &J,
     attributes: &Attributes<'_>,
     wanted: &User,
 ) -> Result<Impersonated, ApiError> {
     let mut denial = None;
     for mode in MODES.iter().filter(|mode| (mode.applies)(wanted, attributes.user)) {
-        match mode.check(judge, attributes, wanted).await {
+        match mode.check(checker, attributes, wanted).await {
             Ok(user) => {
                 let constraint = match mode.name {
                     "" => String::new(),
@@ -129,18 +132,18 @@ pub async fn impersonate<J: Judge>(
     Err(denial.unwrap_or_else(|| ApiError::internal("all impersonation modes failed")))
 }
 
-/// One form of permission.
+/// A mode of impersonation.
 struct Mode {
-    /// Its name in verbs; empty for the old form.
+    /// Its name in verbs; empty for the legacy mode.
     name: &'static str,
-    /// Whether it is for that user, asked by that sender.
+    /// Whether it covers that user and sender.
     applies: fn(wanted: &User, sender: &User) -> bool,
 }
 
 const MODES: &[Mode] = &[
     Mode {
         name: "associated-node",
-        applies: |wanted, sender| is_name_alone(wanted) && runs_on(sender, wanted),
+        applies: |wanted, sender| is_name_alone(wanted) && runs_on_node(sender, wanted),
     },
     Mode {
         name: "arbitrary-node",
@@ -163,14 +166,14 @@ fn is_name_alone(wanted: &User) -> bool {
     wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty()
 }
 
-/// The node that a user name stands for.
+/// The node name in a user name.
 fn node(name: &str) -> Option<&str> {
     let node = name.strip_prefix(user::NODE_PREFIX)?;
     names::dns1123_subdomain_errors(node).is_empty().then_some(node)
 }
 
-/// Whether the sender is a service account whose token says that it runs on the wanted node.
-fn runs_on(sender: &User, wanted: &User) -> bool {
+/// Whether the sender is a service account whose token is bound to the requested node.
+fn runs_on_node(sender: &User, wanted: &User) -> bool {
     let runs_on = sender.extra_value("authentication.kubernetes.io/node-name");
     let wanted = node(&wanted.name);
     wanted.is_some() && user::split_service_account(&sender.name).is_some() && runs_on == wanted
@@ -181,13 +184,13 @@ impl Mode {
         !self.name.is_empty()
     }
 
-    async fn check<J: Judge>(
+    async fn check<J: AccessChecker>(
         &self,
-        judge: &J,
+        checker: &J,
         attributes: &Attributes<'_>,
         wanted: &User,
     ) -> Result<User, ApiError> {
-        // The sender's extra values tell its node and pod; the question is about the account on any node.
+        // The sender's extra values contain its node and pod; the check is about the account on any node.
         let anywhere;
         let mut attributes = *attributes;
         if self.name == "associated-node" {
@@ -199,26 +202,27 @@ impl Mode {
         let verb = match self.is_constrained() {
             true => {
                 let verb = format!("impersonate-on:{}:{}", self.name, attributes.verb);
-                judge.require(&Attributes { verb: &verb, ..attributes }).await?;
+                checker.require(&Attributes { verb: &verb, ..attributes }).await?;
                 format!("impersonate:{}", self.name)
             }
             false => "impersonate".to_owned(),
         };
-        let ask = Ask { judge, sender: attributes.user, verb: &verb, mode: self };
+        let checks = AccessChecks { checker, sender: attributes.user, verb: &verb, mode: self };
         let mut user = wanted.clone();
-        ask.user_name(wanted, &mut user).await?;
+        checks.user_name(wanted, &mut user).await?;
         if !wanted.uid.is_empty() {
-            ask.resource(ResourceTarget {
-                group: AUTHENTICATION,
-                version: "v1",
-                resource: "uids",
-                name: &wanted.uid,
-                ..ResourceTarget::default()
-            })
-            .await?;
+            checks
+                .resource(ResourceTarget {
+                    group: AUTHENTICATION,
+                    version: "v1",
+                    resource: "uids",
+                    name: &wanted.uid,
+                    ..ResourceTarget::default()
+                })
+                .await?;
         }
-        ask.groups(&wanted.groups).await?;
-        ask.extra(&wanted.extra).await?;
+        checks.groups(&wanted.groups).await?;
+        checks.extra(&wanted.extra).await?;
         if user.name == user::ANONYMOUS {
             user.join(user::UNAUTHENTICATED);
         } else if !user.is_in(user::UNAUTHENTICATED) {
@@ -228,26 +232,26 @@ impl Mode {
     }
 }
 
-/// The questions of one form about one sender.
-struct Ask<'a, J> {
-    judge: &'a J,
+/// The access checks of one mode for one sender.
+struct AccessChecks<'a, J> {
+    checker: &'a J,
     sender: &'a User,
     verb: &'a str,
     mode: &'a Mode,
 }
 
-impl<J: Judge> Ask<'_, J> {
+impl<J: AccessChecker> AccessChecks<'_, J> {
     async fn resource(&self, target: ResourceTarget<'_>) -> Result<(), ApiError> {
-        self.judge.require(&Attributes::resource(self.sender, self.verb, target)).await
+        self.checker.require(&Attributes::resource(self.sender, self.verb, target)).await
     }
 
-    /// A denial that no authorizer makes.
+    /// A denial that is made here rather than by an authorizer.
     fn refuse(&self, target: ResourceTarget<'_>, why: String) -> ApiError {
         let attributes = Attributes { user: self.sender, verb: self.verb, target: Target::Resource(target) };
         denied(&attributes, &Reason::Text(why.into()))
     }
 
-    /// Where users and groups are.
+    /// The API group of users and groups.
     fn target(&self, resource: &'static str) -> ResourceTarget<'static> {
         let group = if self.mode.is_constrained() { AUTHENTICATION } else { "" };
         ResourceTarget { group, version: "v1", resource, ..ResourceTarget::default() }
@@ -283,7 +287,7 @@ impl<J: Judge> Ask<'_, J> {
                 return Err(self.refuse(target, why.into()));
             }
             let all = ResourceTarget { name: "*", ..target };
-            if groups.len() >= MANY && self.resource(all).await.is_ok() {
+            if groups.len() >= BULK_CHECK_MIN && self.resource(all).await.is_ok() {
                 return Ok(());
             }
         }
@@ -306,7 +310,7 @@ impl<J: Judge> Ask<'_, J> {
             }
             let values: usize = extra.values().map(Vec::len).sum();
             let all = ResourceTarget { subresource: "*", name: "*", ..target };
-            if values.max(extra.len()) >= MANY && self.resource(all).await.is_ok() {
+            if values.max(extra.len()) >= BULK_CHECK_MIN && self.resource(all).await.is_ok() {
                 return Ok(());
             }
         }
@@ -319,7 +323,7 @@ impl<J: Judge> Ask<'_, J> {
     }
 }
 
-/// What the constrained forms do not allow in extra keys and values.
+/// What the constrained modes refuse in extra keys and values.
 fn extra_error(extra: &BTreeMap<String, Vec<String>>) -> Option<String> {
     for (key, values) in extra {
         if key.is_empty() {
@@ -335,8 +339,8 @@ fn extra_error(extra: &BTreeMap<String, Vec<String>>) -> Option<String> {
     None
 }
 
-/// What is wrong with a key of extra values, which must be like `acme.io/foo`
-/// (k8s.io/apimachinery `pkg/util/validation`, `IsDomainPrefixedPath`).
+/// Validates a key of extra values, which must be like `acme.io/foo` (k8s.io/apimachinery
+/// `pkg/util/validation`, `IsDomainPrefixedPath`).
 pub fn domain_prefixed_path_error(field: &str, key: &str) -> Option<String> {
     const PATH: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
     let invalid = |value: &str, why: &str| Some(format!("{field}: Invalid value: {value:?}: {why}"));

@@ -1,26 +1,27 @@
-//! Who sends a request.
+//! Authentication.
 //!
-//! A chain of authenticators, in upstream's order (kubernetes `pkg/kubeapiserver/authenticator/config.go`): the
-//! first that knows the credentials decides. An authenticator that finds credentials of its kind wrong says why; when
-//! no other one accepts the request that is a 401, also where nobody would need credentials. A request without any
-//! is anonymous.
+//! A chain of authenticators, in upstream's order (kubernetes `pkg/kubeapiserver/authenticator/config.go`):
+//! the first that recognizes the credentials decides. An authenticator that finds its kind of credentials
+//! invalid returns an error; if no other one accepts the request it is answered 401, even where anonymous
+//! requests are allowed. A request without credentials is anonymous.
 //!
 //! | credentials | module |
 //! |---|---|
 //! | a front proxy's certificate and headers | [`request_header`] |
 //! | client certificate | [`x509`] |
-//! | bearer token: of a file, of a service account, of a Secret for new nodes, of an OpenID Connect issuer, of a service elsewhere | [`tokens`] |
+//! | bearer token: token file, service account, bootstrap token, OpenID Connect issuer, webhook | [`tokens`]
+//! |
 //! | bearer token among the subprotocols of a WebSocket | [`websocket`] |
 //! | none | [`anonymous`] |
 //!
-//! [`impersonation`] is the step after: a user who acts as another one.
+//! [`impersonation`] is the step after it.
 
 pub mod anonymous;
 pub mod bootstrap_token;
 pub mod impersonation;
+pub mod notices;
 pub mod oidc;
 mod options;
-pub mod remarks;
 pub mod request_header;
 pub mod service_account;
 pub mod token_file;
@@ -37,48 +38,48 @@ use std::sync::Arc;
 use hyper::header::{HeaderMap, AUTHORIZATION};
 use plinth_api::user::User;
 
-use crate::reload::Watched;
+use crate::reload::WatchedFiles;
 use plinth_http::tls::TlsError;
 use plinth_storage::Store;
 
 pub use anonymous::Anonymous;
 pub use options::AuthenticationOptions;
 pub use service_account::ServiceAccounts;
-pub use trust::{Trust, TrustedProxy};
+pub use trust::{ClusterAuthenticationInfo, TrustedProxy};
 pub use x509::{CertificateAuthenticator, Peer};
 
-/// Why credentials were not accepted. Clients hear a bare 401 and only the log says more, lest the answer helps to
-/// guess; a TokenReview says it to those who may ask for one.
+/// Why credentials were refused. Clients get a bare 401, lest the answer help an attacker; the reason is in
+/// the log, and in the status of a TokenReview.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthnError {
-    /// A client certificate that is not to be trusted or names nobody.
+    /// A client certificate that is not trusted or has no common name.
     #[error("client certificate: {0}")]
     Certificate(String),
-    /// A certificate that is not a front proxy's.
+    /// A certificate that is not the front proxy's.
     #[error("front proxy: {0}")]
     Proxy(String),
-    /// A bearer token that no authenticator knows.
+    /// A bearer token that no authenticator recognizes.
     #[error("invalid bearer token")]
     InvalidToken,
-    /// A service-account token that is wrong, has ended or was revoked.
+    /// A service account token that is invalid, expired or revoked.
     #[error(transparent)]
     ServiceAccount(#[from] service_account::TokenError),
-    /// An ID token that is wrong or cannot be checked.
+    /// An ID token that is invalid or cannot be verified.
     #[error(transparent)]
     Oidc(#[from] oidc::OidcError),
-    /// A service elsewhere could not be asked, or refuses a token.
+    /// The webhook could not be called, or refused the token.
     #[error(transparent)]
-    Webhook(#[from] webhook::WebhookError),
-    /// Subprotocols of a WebSocket that should be a token and are none.
+    Webhook(#[from] webhook::TokenWebhookError),
+    /// WebSocket subprotocols with an invalid token.
     #[error(transparent)]
     WebSocket(#[from] websocket::ProtocolError),
-    /// What credentials are checked against could not be read.
+    /// The objects needed to verify the credentials could not be read.
     #[error("{0}")]
     Storage(String),
-    /// No credentials, where anonymous requests are not served.
+    /// No credentials, and anonymous requests are not allowed.
     #[error("no credentials")]
     NoCredentials,
-    /// Several authenticators have found something wrong.
+    /// Several authenticators returned errors.
     #[error("[{}]", texts(.0))]
     Several(Vec<AuthnError>),
 }
@@ -88,13 +89,13 @@ fn texts(errors: &[AuthnError]) -> String {
 }
 
 impl AuthnError {
-    /// As a TokenReview tells it: upstream asks the tokens of its own first, which do not know this one.
+    /// The error as reported by a TokenReview: upstream tries its own tokens first, which adds their error.
     pub fn for_review(self) -> AuthnError {
-        AuthnError::together(vec![AuthnError::InvalidToken, self]).unwrap_or(AuthnError::InvalidToken)
+        AuthnError::merge(vec![AuthnError::InvalidToken, self]).unwrap_or(AuthnError::InvalidToken)
     }
 
-    /// Several as one, each once; `None` for none.
-    fn together(errors: Vec<AuthnError>) -> Option<AuthnError> {
+    /// Merges errors, without duplicates; `None` for none.
+    fn merge(errors: Vec<AuthnError>) -> Option<AuthnError> {
         let mut all: Vec<AuthnError> = Vec::new();
         for error in errors {
             let members = match error {
@@ -114,64 +115,64 @@ impl AuthnError {
     }
 }
 
-/// Who a request is from.
+/// The user of a request.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Who it is made as: what authorization and everything after it looks at.
+    /// The effective user, for authorization and everything after it.
     pub user: Arc<User>,
-    /// When the credentials are somebody else's: the constrained permission by which they act as this user, empty for the
-    /// old form. For audit.
+    /// If the sender impersonates the user: the constrained permission that allows it, empty for the
+    /// legacy verb. For audit.
     pub impersonated: Option<String>,
 }
 
-/// A user, and for which of the audiences that were asked for.
+/// A user, and for which of the requested audiences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authenticated {
-    /// Who it is.
+    /// The user.
     pub user: Arc<User>,
-    /// The audiences; none when none were asked for.
+    /// The audiences; empty when none were requested.
     pub audiences: Vec<String>,
 }
 
-/// Why the chain cannot be set up; the text is for people at start-up.
+/// Why the authenticators cannot be set up.
 #[derive(Debug, thiserror::Error)]
-pub enum SetupError {
-    /// A certificate file.
+pub enum AuthenticationSetupError {
+    /// A certificate file is invalid.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A key file.
+    /// A key file is invalid.
     #[error(transparent)]
     Key(#[from] plinth_pki::jwt::KeyError),
-    /// A token file.
+    /// The token file is invalid.
     #[error(transparent)]
     TokenFile(#[from] token_file::TokenFileError),
-    /// Issuers of ID tokens.
+    /// The OpenID Connect configuration is invalid.
     #[error(transparent)]
     Oidc(#[from] oidc::config::ConfigError),
-    /// The kubeconfig of the authentication webhook.
+    /// The kubeconfig of the authentication webhook is invalid.
     #[error(transparent)]
-    Webhook(#[from] crate::outward::KubeconfigError),
-    /// A header of the front proxy that no request can have.
+    Webhook(#[from] crate::egress::KubeconfigError),
+    /// An invalid header name of the front proxy.
     #[error("{0:?} is no name of a header")]
     HeaderName(String),
-    /// Flags that do not fit together or are out of bounds.
+    /// Flags that are contradictory or out of range.
     #[error("{0}")]
     Flag(String),
 }
 
-/// What the chain stands on, besides its options.
-pub struct Foundation<'a> {
-    /// The authority of this server: trusted unless `--client-ca-file` names others.
+/// What the authenticators need in addition to their options.
+pub struct Dependencies<'a> {
+    /// This server's CA: trusted unless `--client-ca-file` names others.
     pub own_ca: &'a Path,
-    /// The key that signs service-account tokens unless `--service-account-signing-key-file` names another.
+    /// The key that signs service account tokens unless `--service-account-signing-key-file` names another.
     pub own_signing_key: &'a Path,
-    /// Where tokens, accounts and what they are bound to lie.
+    /// Stores tokens, accounts and the objects that tokens are bound to.
     pub store: Store,
-    /// Host and port by which the server is reached.
+    /// Host and port at which clients reach the server.
     pub address: String,
 }
 
-/// The chain. Behind the server's `Arc`; each authenticator is immutable or locks for itself.
+/// The chain of authenticators. Each is immutable or has its own lock.
 pub struct Authenticator {
     proxy: Option<request_header::RequestHeaders>,
     certificates: CertificateAuthenticator,
@@ -181,11 +182,14 @@ pub struct Authenticator {
 }
 
 impl Authenticator {
-    /// The chain that the options ask for.
+    /// Sets up the authenticators.
     ///
     /// # Errors
-    /// When a file that an option names cannot be used, or options contradict each other.
-    pub fn new(options: &AuthenticationOptions, on: Foundation<'_>) -> Result<Authenticator, SetupError> {
+    /// When a file cannot be used, or options contradict each other.
+    pub fn new(
+        options: &AuthenticationOptions,
+        on: Dependencies<'_>,
+    ) -> Result<Authenticator, AuthenticationSetupError> {
         options.check()?;
         let client_ca = options.client_ca_file.as_deref().unwrap_or(on.own_ca);
         let settings = options.service_accounts(on.own_signing_key);
@@ -217,17 +221,17 @@ impl Authenticator {
         })
     }
 
-    /// Who issues and checks the tokens of service accounts.
+    /// Issues and verifies service account tokens.
     pub fn service_accounts(&self) -> &Arc<ServiceAccounts> {
         &self.tokens.accounts
     }
 
-    /// What relying parties read to check tokens.
+    /// The OpenID Connect discovery documents.
     pub fn discovery(&self) -> Option<&service_account::discovery::Documents> {
         self.discovery.as_ref()
     }
 
-    /// Who sends a request with these headers to this path over this connection.
+    /// Authenticates a request.
     ///
     /// # Errors
     /// [`AuthnError`]: the request is answered 401.
@@ -269,56 +273,59 @@ impl Authenticator {
             Ok(None) => {}
             Err(error) => errors.push(error),
         }
-        match AuthnError::together(errors) {
-            // Wrong credentials are refused even where nobody needs any, as upstream does.
+        match AuthnError::merge(errors) {
+            // Invalid credentials are refused even where anonymous requests are allowed, as upstream does.
             Some(error) => Err(error),
             None => self.anonymous.authenticate(path).ok_or(AuthnError::NoCredentials),
         }
     }
 
-    /// Who a token stands for, and for which of the audiences (of this server when there are none): a TokenReview.
+    /// Authenticates a token for some audiences (this server's own when empty): a TokenReview.
     ///
     /// # Errors
-    /// [`AuthnError`], for the review to tell.
+    /// [`AuthnError`], for the review's status.
     pub async fn review(&self, token: &str, audiences: &[String]) -> Result<Authenticated, AuthnError> {
         let audiences = if audiences.is_empty() { &self.tokens.audiences } else { audiences };
-        // What follows a space is no part of a token, there as in the header.
+        // What follows a space is not part of the token, as in the header.
         let token = token.trim().split(' ').next().unwrap_or_default();
         self.tokens.authenticate(token, audiences).await
     }
 
-    /// What runs beside the requests: it keeps what is known of bound objects fresh.
-    pub async fn follow(&self) {
-        self.tokens.accounts.follow().await;
+    /// Invalidates cached objects that tokens are bound to, until the server stops.
+    pub async fn watch_bound_objects(&self) {
+        self.tokens.accounts.watch_bound_objects().await;
     }
 }
 
-/// The files that the options name and that are read again when they change.
-pub fn watched(authenticator: &Arc<Authenticator>, options: &AuthenticationOptions) -> Vec<Watched> {
+/// The files of the options that are reloaded when they change.
+pub fn watched_files(
+    authenticator: &Arc<Authenticator>,
+    options: &AuthenticationOptions,
+) -> Vec<WatchedFiles> {
     let mut watched = Vec::new();
     if let Some(file) = options.client_ca_file.clone() {
         let authenticator = authenticator.clone();
-        watched.push(Watched::new("client authorities", vec![file.clone()], move || {
+        watched.push(WatchedFiles::new("client authorities", vec![file.clone()], move || {
             authenticator.certificates.reload(&file)
         }));
     }
     if let Some(file) = options.requestheader_client_ca_file.clone() {
         let authenticator = authenticator.clone();
-        watched.push(Watched::new("front proxy authorities", vec![file.clone()], move || {
+        watched.push(WatchedFiles::new("front proxy authorities", vec![file.clone()], move || {
             authenticator.proxy.as_ref().map_or(Ok(()), |proxy| proxy.reload(&file))
         }));
     }
     if let Some(file) = options.oidc.authentication_config.clone() {
         let (authenticator, own) = (authenticator.clone(), options.service_account_issuer.clone());
-        watched.push(Watched::new("authentication configuration", vec![file.clone()], move || {
+        watched.push(WatchedFiles::new("authentication configuration", vec![file.clone()], move || {
             authenticator.tokens.oidc.reload(&file, &own)
         }));
     }
     watched
 }
 
-/// The token of `Authorization: Bearer TOKEN`; `None` for another scheme and for an empty token. One that is no text
-/// stays wrong: it must not pass for none.
+/// The token of `Authorization: Bearer TOKEN`; `None` for another scheme and for an empty token. One that is
+/// not UTF-8 stays invalid: it must not pass for a missing one.
 fn bearer_token(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     let value = headers.get(AUTHORIZATION)?.as_bytes().trim_ascii();
     let mut parts = value.splitn(3, |byte| *byte == b' ');

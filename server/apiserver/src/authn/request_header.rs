@@ -1,5 +1,5 @@
-//! The authenticating front proxy: it shows a certificate of its own authority and says in headers who asks
-//! (k8s.io/apiserver `pkg/authentication/request/headerrequest`). Headers of anybody else mean nothing.
+//! The authenticating front proxy: it presents a certificate of its own CA and passes the user in headers
+//! (k8s.io/apiserver `pkg/authentication/request/headerrequest`). The headers of other clients are ignored.
 
 use std::sync::Arc;
 
@@ -9,42 +9,44 @@ use plinth_pki::Name;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::x509::Authorities;
-use super::{AuthenticationOptions, AuthnError, Peer, SetupError};
+use super::{AuthenticationOptions, AuthenticationSetupError, AuthnError, Peer};
 use plinth_api::user::User;
 
-/// Believes a front proxy.
+/// Authenticates requests of a front proxy.
 pub struct RequestHeaders {
     authorities: Authorities,
     allowed_names: Vec<String>,
-    headers: Names,
+    headers: HeaderNames,
 }
 
-/// Which headers say what; of names the first that is there counts.
+/// Names of the headers; the first header that is present is used.
 #[derive(Debug, Default)]
-struct Names {
+struct HeaderNames {
     user: Vec<HeaderName>,
     uid: Vec<HeaderName>,
     group: Vec<HeaderName>,
-    /// In lower case.
+    /// Lower case.
     extra_prefix: Vec<String>,
 }
 
 impl RequestHeaders {
-    /// The proxy that the options name; `None` when they name no authority for one.
+    /// The front proxy of the options; `None` without a certificate authority for it.
     ///
     /// # Errors
-    /// When the authority's file or a header name cannot be used.
-    pub fn new(options: &AuthenticationOptions) -> Result<Option<RequestHeaders>, SetupError> {
+    /// When the authorities' file or a header name is invalid.
+    pub fn new(options: &AuthenticationOptions) -> Result<Option<RequestHeaders>, AuthenticationSetupError> {
         let Some(file) = &options.requestheader_client_ca_file else { return Ok(None) };
         let names = |list: &[String]| {
             list.iter()
                 .map(|name| {
-                    name.trim().parse::<HeaderName>().map_err(|_| SetupError::HeaderName(name.clone()))
+                    name.trim()
+                        .parse::<HeaderName>()
+                        .map_err(|_| AuthenticationSetupError::HeaderName(name.clone()))
                 })
                 .collect::<Result<Vec<_>, _>>()
         };
         let prefixes = &options.requestheader_extra_headers_prefix;
-        let headers = Names {
+        let headers = HeaderNames {
             user: names(&options.requestheader_username_headers)?,
             uid: names(&options.requestheader_uid_headers)?,
             group: names(&options.requestheader_group_headers)?,
@@ -57,15 +59,15 @@ impl RequestHeaders {
         }))
     }
 
-    /// Reads the authorities again.
+    /// Reloads the authorities.
     ///
     /// # Errors
-    /// When the file cannot be used; then nothing changes.
+    /// When the file cannot be used; the previous ones stay in use.
     pub fn reload(&self, file: &std::path::Path) -> Result<(), plinth_http::tls::TlsError> {
         self.authorities.reload(file)
     }
 
-    /// Whom the proxy names; `None` when no certificate was shown or no user is named.
+    /// The user named by the proxy; `None` without a client certificate or a user name.
     ///
     /// # Errors
     /// [`AuthnError::Proxy`] for a certificate that is not the proxy's.
@@ -85,8 +87,9 @@ impl RequestHeaders {
     }
 }
 
-impl Names {
-    /// What is no text is refused: to overlook it would make the request the proxy's own, or another user's.
+impl HeaderNames {
+    /// Values that are not UTF-8 are refused: ignoring them would make the request the proxy's own, or
+    /// another user's.
     fn user(&self, headers: &HeaderMap) -> Result<Option<User>, AuthnError> {
         let text = |name: &HeaderName, value: &HeaderValue| {
             let no_text = |_| AuthnError::Proxy(format!("{name}: no UTF-8"));
@@ -115,10 +118,11 @@ impl Names {
     }
 }
 
-/// The key behind a prefix of extra headers: percent escapes stand for what a header's name cannot hold.
+/// The key in the name of an extra header: percent escapes encode characters that a header name cannot
+/// contain.
 pub(super) fn extra_key(key: &str) -> String {
     let key = key.to_ascii_lowercase();
-    // Go takes a key with a wrong escape as it stands.
+    // Go leaves a key with an invalid escape as it is.
     let well_formed = key
         .split('%')
         .skip(1)
@@ -133,8 +137,8 @@ pub(super) fn extra_key(key: &str) -> String {
 mod tests {
     use super::*;
 
-    fn names() -> Names {
-        Names {
+    fn names() -> HeaderNames {
+        HeaderNames {
             user: vec!["x-remote-user".parse().unwrap(), "x-other-user".parse().unwrap()],
             uid: vec!["x-remote-uid".parse().unwrap()],
             group: vec!["x-remote-group".parse().unwrap()],

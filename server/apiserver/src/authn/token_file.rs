@@ -1,5 +1,5 @@
-//! `--token-auth-file`: bearer tokens that stand in a file, one user a line: token, name, UID and, in quotes when there
-//! are several, groups (k8s.io/apiserver `pkg/authentication/token/tokenfile`). Read once, at start.
+//! `--token-auth-file`: static bearer tokens, one user per line: token, name, UID and, in quotes when there
+//! are several, groups (k8s.io/apiserver `pkg/authentication/token/tokenfile`). Loaded once, at start.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,40 +9,42 @@ use ring::digest::{digest, SHA256};
 
 use plinth_api::user::User;
 
-/// A token file that cannot be used.
+/// Why a token file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
-    /// Cannot be read.
+    /// It cannot be read.
     #[error("cannot read token file {path}: {source}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// A line with too little in it.
+    /// A line has too few columns.
     #[error(
-        "token file '{path}' must have at least 3 columns (token, user name, user uid), found {found} in line {line}"
+        "token file '{path}' must have at least 3 columns (token, user name, user uid), found {found} in \
+            line {line}"
     )]
     Columns {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// How many columns it has.
+        /// Number of columns.
         found: usize,
     },
-    /// A quote that does not end, or text behind one.
+    /// A quote that is not closed, or text after the closing one.
     #[error("token file '{path}': wrong quotes in line {line}")]
     Quotes {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
     },
 }
 
-/// Users by the hash of their token, so that a look-up takes as long for a good guess as for a bad one. Immutable.
+/// Users by the hash of their token, so that the time of a look-up does not reveal how much of a guess is
+/// right. Immutable.
 #[derive(Debug, Default)]
 pub struct TokenFile {
     users: HashMap<[u8; 32], Arc<User>>,
@@ -66,7 +68,7 @@ impl TokenFile {
                 return Err(TokenFileError::Columns { path: path.to_owned(), line: line_number, found });
             };
             if token.is_empty() {
-                tracing::warn!(line = line_number, "an empty token in the token file counts for nothing");
+                tracing::warn!(line = line_number, "token in the token file is empty; line ignored");
                 continue;
             }
             let groups = rest.first().filter(|groups| !groups.is_empty());
@@ -75,7 +77,7 @@ impl TokenFile {
             if users.insert(hash(token), Arc::new(user.authenticated())).is_some() {
                 tracing::warn!(
                     line = line_number,
-                    "a token stands twice in the token file; the last one counts"
+                    "token in the token file is duplicated; the last line is used"
                 );
             }
         }
@@ -94,7 +96,7 @@ fn hash(token: &str) -> [u8; 32] {
     out
 }
 
-/// The columns of a line of CSV (RFC 4180, without line breaks in quotes); `None` for wrong quotes.
+/// Splits a line of CSV (RFC 4180, without line breaks in quotes); `None` for unbalanced quotes.
 fn columns(line: &str) -> Option<Vec<String>> {
     let mut columns = Vec::new();
     let mut rest = line;

@@ -1,5 +1,5 @@
-//! Bearer tokens: each kind of token is tried in upstream's order until one knows it. What is local comes first, what
-//! asks another server last.
+//! Bearer tokens: authenticators are tried in upstream's order, local ones first, those that
+//! call another server last.
 
 use std::sync::Arc;
 
@@ -7,28 +7,28 @@ use super::bootstrap_token::BootstrapTokens;
 use super::oidc::Issuers;
 use super::service_account::ServiceAccounts;
 use super::token_file::TokenFile;
-use super::webhook::Webhook;
+use super::webhook::TokenWebhook;
 use super::{Authenticated, AuthnError};
 use plinth_api::user::User;
 
-/// The kinds of tokens that are known. Each locks for itself.
+/// Authenticators of bearer tokens.
 pub struct Tokens {
     pub(super) audiences: Vec<String>,
     pub(super) file: Option<TokenFile>,
     pub(super) accounts: Arc<ServiceAccounts>,
     pub(super) bootstrap: Option<BootstrapTokens>,
     pub(super) oidc: Issuers,
-    pub(super) webhook: Option<Webhook>,
+    pub(super) webhook: Option<TokenWebhook>,
 }
 
 impl Tokens {
-    /// Who a token stands for, and for which of the wanted audiences.
+    /// Authenticates a token for some audiences.
     ///
     /// # Errors
-    /// What the kinds say that knew the token and found it wrong, or [`AuthnError::InvalidToken`].
+    /// The errors of authenticators that recognized the token, or [`AuthnError::InvalidToken`].
     pub async fn authenticate(&self, token: &str, wanted: &[String]) -> Result<Authenticated, AuthnError> {
         let mut errors: Vec<AuthnError> = Vec::new();
-        // Kinds that know no audiences speak for this server's own.
+        // Authenticators without audiences authenticate for this server's own.
         let agnostic: Vec<String> = self.audiences.iter().filter(|a| wanted.contains(a)).cloned().collect();
         let ours = !agnostic.is_empty() || self.audiences.is_empty();
         let agnostic = |user: Arc<User>| Authenticated { user, audiences: agnostic.clone() };
@@ -61,6 +61,6 @@ impl Tokens {
                 Err(error) => errors.push(AuthnError::Webhook(error)),
             }
         }
-        Err(AuthnError::together(errors).unwrap_or(AuthnError::InvalidToken))
+        Err(AuthnError::merge(errors).unwrap_or(AuthnError::InvalidToken))
     }
 }

@@ -1,23 +1,23 @@
-//! Whom this server trusts to say who asks, as other servers are told.
+//! Authentication settings for extension API servers (ConfigMap `extension-apiserver-authentication`).
 
 use std::path::PathBuf;
 
 use plinth_codec::{json, Map, Value};
 
-/// Whom this server trusts to say who asks.
+/// How this server authenticates requests.
 #[derive(Clone, Debug)]
-pub struct Trust {
-    /// Authorities of client certificates, PEM.
+pub struct ClusterAuthenticationInfo {
+    /// Certificate authorities of client certificates, PEM.
     pub client_ca: PathBuf,
     /// The front proxy.
     pub proxy: Option<TrustedProxy>,
 }
 
-/// A front proxy: whose certificates it has, and what it says where. Lists as in the flags.
+/// Certificates and headers of a front proxy. Lists as in the flags.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)] // the flags' own words
 pub struct TrustedProxy {
-    /// Authorities of its certificates, PEM.
+    /// Certificate authorities of its certificates, PEM.
     pub ca: PathBuf,
     pub allowed_names: Vec<String>,
     pub username_headers: Vec<String>,
@@ -26,8 +26,8 @@ pub struct TrustedProxy {
     pub extra_headers_prefix: Vec<String>,
 }
 
-impl Trust {
-    /// The data of the ConfigMap that says so, with the authorities as their files are now.
+impl ClusterAuthenticationInfo {
+    /// The data of the ConfigMap, with the current content of the files.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -66,8 +66,8 @@ mod tests {
             path
         };
         let texts = |list: &[&str]| list.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>();
-        let mut trust = Trust { client_ca: file("clients"), proxy: None };
-        let text = |trust: &Trust| {
+        let mut trust = ClusterAuthenticationInfo { client_ca: file("clients"), proxy: None };
+        let text = |trust: &ClusterAuthenticationInfo| {
             let mut out = Vec::new();
             json::write_untyped(&Value::from(trust.data().unwrap()), &mut out);
             String::from_utf8(out).unwrap()

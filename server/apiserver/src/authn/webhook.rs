@@ -1,5 +1,5 @@
-//! `--authentication-token-webhook-config-file`: a service elsewhere answers a TokenReview
-//! (k8s.io/apiserver `plugin/pkg/authenticator/token/webhook`). Answers are kept for a while, both yes and no.
+//! `--authentication-token-webhook-config-file`: a webhook that answers TokenReviews (k8s.io/apiserver
+//! `plugin/pkg/authenticator/token/webhook`). Both positive and negative answers are cached.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,17 +11,17 @@ use plinth_codec::{json, tree, Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::Authenticated;
-use crate::outward::{KubeconfigError, Service};
+use crate::egress::{KubeconfigError, Service};
 use plinth_api::user::User;
 
-/// How long one question may take.
+/// Timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Answers that are kept; beyond them all are forgotten.
-const KEPT: usize = 4096;
+/// Cached answers; when the limit is reached the cache is cleared.
+const MAX_CACHED: usize = 4096;
 
-/// Which form of TokenReview the service understands.
+/// API version of the TokenReview.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum ReviewVersion {
+pub enum TokenReviewVersion {
     /// `authentication.k8s.io/v1`.
     #[value(name = "v1")]
     V1,
@@ -30,65 +30,65 @@ pub enum ReviewVersion {
     V1Beta1,
 }
 
-/// Why the service gave no answer that can be used.
+/// Why the webhook gave no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WebhookError {
-    /// It could not be asked.
+pub enum TokenWebhookError {
+    /// The call failed.
     #[error("the authentication webhook failed: {0}")]
     Call(String),
-    /// It refuses the token and says why.
+    /// It refused the token, with a reason.
     #[error("{0}")]
     Refused(String),
 }
 
-/// What the service said: nobody, or a user for some audiences.
+/// The webhook's answer: a user for some audiences, or none.
 pub type Answer = Option<(Arc<User>, Vec<String>)>;
 
-/// The service. The lock of the kept answers is held to look up and to put.
-pub struct Webhook {
+/// The webhook. The lock of the cache is held to look up and to insert.
+pub struct TokenWebhook {
     service: Service,
-    version: ReviewVersion,
+    version: TokenReviewVersion,
     ttl: Duration,
     audiences: Vec<String>,
-    kept: Mutex<HashMap<[u8; 32], (Answer, Instant)>>,
+    cache: Mutex<HashMap<[u8; 32], (Answer, Instant)>>,
 }
 
-impl Webhook {
-    /// The service of a kubeconfig. `audiences` are this server's own.
+impl TokenWebhook {
+    /// The webhook of a kubeconfig. `audiences` are this server's own.
     ///
     /// # Errors
     /// When the kubeconfig cannot be used.
     pub fn new(
         kubeconfig: &Path,
-        version: ReviewVersion,
+        version: TokenReviewVersion,
         ttl: Duration,
         audiences: Vec<String>,
-    ) -> Result<Webhook, KubeconfigError> {
+    ) -> Result<TokenWebhook, KubeconfigError> {
         let service = Service::from_kubeconfig(kubeconfig, TIMEOUT)?;
-        Ok(Webhook { service, version, ttl, audiences, kept: Mutex::default() })
+        Ok(TokenWebhook { service, version, ttl, audiences, cache: Mutex::default() })
     }
 
-    /// Who a token stands for; `None` when the service does not know it.
+    /// Authenticates a token; `None` when the webhook does not recognize it.
     ///
     /// # Errors
-    /// [`WebhookError`].
+    /// [`TokenWebhookError`].
     pub async fn authenticate(
         &self,
         token: &str,
         wanted: &[String],
-    ) -> Result<Option<Authenticated>, WebhookError> {
+    ) -> Result<Option<Authenticated>, TokenWebhookError> {
         let key = key(token, wanted);
-        let known = self.kept.lock().get(&key).filter(|(_, until)| Instant::now() < *until).cloned();
-        let answer = match known {
+        let cached = self.cache.lock().get(&key).filter(|(_, until)| Instant::now() < *until).cloned();
+        let answer = match cached {
             Some((answer, _)) => answer,
             None => {
-                let answer = read(&self.ask(token, wanted).await?, wanted, &self.audiences)?;
-                let mut kept = self.kept.lock();
-                if kept.len() >= KEPT {
-                    kept.clear();
+                let answer = parse_review(&self.call(token, wanted).await?, wanted, &self.audiences)?;
+                let mut cache = self.cache.lock();
+                if cache.len() >= MAX_CACHED {
+                    cache.clear();
                 }
                 if let Some(until) = Instant::now().checked_add(self.ttl).filter(|_| !self.ttl.is_zero()) {
-                    kept.insert(key, (answer.clone(), until));
+                    cache.insert(key, (answer.clone(), until));
                 }
                 answer
             }
@@ -96,10 +96,10 @@ impl Webhook {
         Ok(answer.map(|(user, audiences)| Authenticated { user, audiences }))
     }
 
-    async fn ask(&self, token: &str, wanted: &[String]) -> Result<Value, WebhookError> {
+    async fn call(&self, token: &str, wanted: &[String]) -> Result<Value, TokenWebhookError> {
         let api_version = match self.version {
-            ReviewVersion::V1 => "authentication.k8s.io/v1",
-            ReviewVersion::V1Beta1 => "authentication.k8s.io/v1beta1",
+            TokenReviewVersion::V1 => "authentication.k8s.io/v1",
+            TokenReviewVersion::V1Beta1 => "authentication.k8s.io/v1beta1",
         };
         let mut spec = Map::new();
         spec.insert("token", token);
@@ -108,17 +108,17 @@ impl Webhook {
         }
         let review =
             tree!({ "apiVersion": api_version, "kind": "TokenReview", "metadata": Map::new(), "spec": spec });
-        let mut question = Vec::with_capacity(2048);
-        json::write_untyped(&review, &mut question);
-        let answer = self.service.post_patiently(question.into()).await.map_err(|error| {
-            tracing::error!(%error, "the authentication webhook failed");
-            WebhookError::Call(error.to_string())
+        let mut body = Vec::with_capacity(2048);
+        json::write_untyped(&review, &mut body);
+        let answer = self.service.post_with_retries(body.into()).await.map_err(|error| {
+            tracing::error!(%error, "authentication webhook call failed");
+            TokenWebhookError::Call(error.to_string())
         })?;
-        json::parse(&answer).map_err(|error| WebhookError::Call(error.to_string()))
+        json::parse(&answer).map_err(|error| TokenWebhookError::Call(error.to_string()))
     }
 }
 
-/// The token and the audiences, hashed so that no token stays in memory.
+/// Hash of token and audiences; tokens are not kept in memory.
 fn key(token: &str, wanted: &[String]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for text in std::iter::once(token).chain(wanted.iter().map(String::as_str)) {
@@ -128,8 +128,8 @@ fn key(token: &str, wanted: &[String]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// What a review says. One that names no audience speaks for this server's own.
-pub fn read(review: &Value, wanted: &[String], own: &[String]) -> Result<Answer, WebhookError> {
+/// Parses the answer. A review without audiences is valid for this server's own.
+pub fn parse_review(review: &Value, wanted: &[String], own: &[String]) -> Result<Answer, TokenWebhookError> {
     let texts = |list: Option<&Value>| -> Vec<String> {
         let list = list.and_then(Value::as_array).unwrap_or_default();
         list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
@@ -143,7 +143,7 @@ pub fn read(review: &Value, wanted: &[String], own: &[String]) -> Result<Answer,
     }
     if status("authenticated").and_then(Value::as_bool) != Some(true) {
         return match review.str_at(&["status", "error"]).filter(|text| !text.is_empty()) {
-            Some(why) => Err(WebhookError::Refused(why.to_owned())),
+            Some(why) => Err(TokenWebhookError::Refused(why.to_owned())),
             None => Ok(None),
         };
     }
@@ -186,7 +186,7 @@ mod tests {
         for (status, wanted, expected) in rows {
             let review = json::parse(format!(r#"{{"status":{status}}}"#).as_bytes()).unwrap();
             let wanted: Vec<String> = wanted.iter().map(|a| (*a).to_owned()).collect();
-            match (read(&review, &wanted, &own), expected) {
+            match (parse_review(&review, &wanted, &own), expected) {
                 (Ok(None), Ok(None)) => {}
                 (Ok(Some((user, audiences))), Ok(Some(expected))) => {
                     assert_eq!(audiences, *expected, "{status}");

@@ -1,5 +1,6 @@
-//! Bearer tokens of browsers, which can set no header of a WebSocket but its subprotocols: the token is one of them, beside at
-//! least another one that is answered (k8s.io/apiserver `pkg/authentication/request/websocket`).
+//! Bearer tokens of browsers, which can set no header of a WebSocket handshake but its subprotocols: the
+//! token is one of them, in addition to at least one that is negotiated (k8s.io/apiserver
+//! `pkg/authentication/request/websocket`).
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
@@ -7,10 +8,10 @@ use hyper::header::{HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 
 use plinth_http::upgrade::wants_websocket;
 
-/// What stands before the token, which follows in base64url without padding.
+/// Prefix of the token, which follows in base64url without padding.
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Why subprotocols give no token.
+/// Why subprotocols contain no valid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the texts say it
 pub enum ProtocolError {
@@ -24,16 +25,16 @@ pub enum ProtocolError {
     Alone,
 }
 
-/// The subprotocols that a client offers, those of all its headers.
+/// The subprotocols that a client offers, in all its headers.
 fn offered(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
     values.flat_map(|value| value.to_str().unwrap_or_default().split(',')).map(str::trim)
 }
 
-/// The token of a WebSocket handshake; `None` where there is none, or no handshake.
+/// The token of a WebSocket handshake; `None` without one.
 ///
 /// # Errors
-/// [`ProtocolError`]: something is said about a token, but none can be read.
+/// [`ProtocolError`]: there is a token, but it is invalid.
 pub fn token(headers: &HeaderMap) -> Result<Option<String>, ProtocolError> {
     if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) || !wants_websocket(headers) {
         return Ok(None);
@@ -56,13 +57,13 @@ pub fn token(headers: &HeaderMap) -> Result<Option<String>, ProtocolError> {
     }
 }
 
-/// Takes tokens out of the subprotocols, so that nobody behind authentication sees or answers them.
-pub fn hide(headers: &mut HeaderMap) {
+/// Removes tokens from the subprotocols, so that nothing after authentication sees or echoes them.
+pub fn remove_tokens(headers: &mut HeaderMap) {
     if !offered(headers).any(|protocol| protocol.starts_with(PREFIX)) {
         return;
     }
     let others: Vec<&str> = offered(headers).filter(|protocol| !protocol.starts_with(PREFIX)).collect();
-    // Of parts of a header that was one another one can be made.
+    // Parts of a valid header value are a valid header value.
     match HeaderValue::try_from(others.join(",")) {
         Ok(value) if !value.is_empty() => drop(headers.insert(SEC_WEBSOCKET_PROTOCOL, value)),
         _ => drop(headers.remove(SEC_WEBSOCKET_PROTOCOL)),
@@ -108,7 +109,7 @@ mod tests {
         for (protocols, expected, left) in rows {
             let mut headers = handshake(&protocols);
             assert_eq!(token(&headers), expected.map(|t| t.map(str::to_owned)), "{protocols:?}");
-            hide(&mut headers);
+            remove_tokens(&mut headers);
             let shown = headers.get(SEC_WEBSOCKET_PROTOCOL).map(|value| value.to_str().unwrap());
             assert_eq!(shown, left, "{protocols:?}");
         }

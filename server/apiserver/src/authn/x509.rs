@@ -1,5 +1,5 @@
-//! Client certificates: the common name is the user, the organizations are the groups, an extension of the subject
-//! the UID (k8s.io/apiserver `pkg/authentication/request/x509`).
+//! Client certificates: the common name is the user, the organizations are the groups, an attribute of the
+//! subject is the UID (k8s.io/apiserver `pkg/authentication/request/x509`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,66 +19,70 @@ use plinth_pki::files;
 use plinth_pki::name::{self, Name};
 use plinth_pki::p521;
 
-/// Certificates that a client may show beside its own, and those of one name among them: which of them leads to an authority is
-/// found out by trying, and what there is to try grows with the sixth power of those that share a name.
-const INTERMEDIATES: usize = 8;
-const OF_ONE_NAME: usize = 2;
-/// How long a refusal holds for a connection: a certificate may begin to be valid, or a clock be put right.
-const REFUSED_FOR: u64 = 10;
+/// Intermediate certificates that a client may present, and how many of them may have the same subject: path
+/// building is by trial, and its cost grows with the sixth power of those that share a subject.
+const MAX_INTERMEDIATES: usize = 8;
+const MAX_SAME_SUBJECT: usize = 2;
+/// How long a refusal is cached for a connection, in seconds: a certificate may become valid, or a clock be
+/// corrected.
+const REFUSAL_TTL: u64 = 10;
 
-/// What a connection's client showed in its handshake. The handshake proves that it holds the key; whether the
-/// certificate is to be trusted is judged at the connection's first request and again when the authorities change or
-/// the certificate ends. Cheap to clone.
+/// The certificate that a connection's client presented in the handshake, which proves that it holds the key.
+/// The certificate is verified at the connection's first request and again when the authorities change or it
+/// expires. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
-    shown: Option<Arc<Shown>>,
+    presented: Option<Arc<PresentedChain>>,
 }
 
 #[derive(Debug)]
-struct Shown {
+struct PresentedChain {
     chain: Vec<CertificateDer<'static>>,
-    /// Held to look and to put, never while a certificate is judged.
-    judged: Mutex<Option<Judgement>>,
+    /// The lock is held to read or replace it, never during verification.
+    cache: Mutex<Option<CachedOutcome>>,
 }
 
 #[derive(Clone, Debug)]
-struct Judgement {
-    /// Which authorities judged.
+struct CachedOutcome {
+    /// Generation of the authorities.
     generation: u64,
-    /// Until when it holds: the end of the certificate, for refusals [`REFUSED_FOR`]. In seconds since 1970.
+    /// Valid until: the certificate's expiration, or [`REFUSAL_TTL`] for refusals. Seconds since 1970.
     until: u64,
     outcome: Result<Option<Arc<User>>, AuthnError>,
 }
 
 impl Peer {
-    /// A connection whose client showed this chain, the leaf first.
+    /// The certificates that a connection's client presented, leaf first.
     pub fn new(chain: Option<&[CertificateDer<'_>]>) -> Peer {
         let owned = |chain: &[CertificateDer<'_>]| chain.iter().map(|c| c.clone().into_owned()).collect();
-        let shown = chain.filter(|chain| !chain.is_empty());
-        Peer { shown: shown.map(|chain| Arc::new(Shown { chain: owned(chain), judged: Mutex::default() })) }
+        let presented = chain.filter(|chain| !chain.is_empty());
+        Peer {
+            presented: presented
+                .map(|chain| Arc::new(PresentedChain { chain: owned(chain), cache: Mutex::default() })),
+        }
     }
 
-    /// The certificates, the leaf first; none when the client showed none.
+    /// The certificates, leaf first; empty when there are none.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
-        self.shown.as_ref().map_or(&[], |shown| &shown.chain)
+        self.presented.as_ref().map_or(&[], |presented| &presented.chain)
     }
 }
 
-/// The authorities of a PEM file. The file can be read again while connections are served.
+/// Certificate authorities of a PEM file, which can be reloaded at any time.
 pub struct Authorities {
     verifier: RwLock<(u64, Arc<dyn ClientCertVerifier>)>,
 }
 
 impl Authorities {
-    /// Reads the file.
+    /// Loads the file.
     ///
     /// # Errors
-    /// When it cannot be read or holds no usable certificate.
+    /// When it cannot be read or has no valid certificate.
     pub fn read(file: &Path) -> Result<Authorities, TlsError> {
         Ok(Authorities { verifier: RwLock::new((0, verifier(file)?)) })
     }
 
-    /// Reads the file again; on an error the old authorities stay.
+    /// Reloads the file; on an error the previous authorities stay in use.
     ///
     /// # Errors
     /// As [`Authorities::read`].
@@ -89,12 +93,12 @@ impl Authorities {
         Ok(())
     }
 
-    /// Counts the reloads.
+    /// Number of reloads.
     fn generation(&self) -> u64 {
         self.verifier.read().0
     }
 
-    /// Whether the chain leads to one of the authorities, is within its time and meant for clients.
+    /// Verifies that the chain leads to one of the authorities, is valid now and meant for clients.
     ///
     /// # Errors
     /// [`AuthnError::Certificate`].
@@ -107,17 +111,17 @@ impl Authorities {
     }
 }
 
-/// Whether these are few enough to try which of them leads to an authority.
-fn check_intermediates(shown: &[CertificateDer<'_>]) -> Result<(), &'static str> {
-    if shown.len() > INTERMEDIATES {
+/// Limits the intermediates before path building.
+fn check_intermediates(presented: &[CertificateDer<'_>]) -> Result<(), &'static str> {
+    if presented.len() > MAX_INTERMEDIATES {
         return Err("x509: too many intermediate certificates");
     }
-    let mut names: Vec<&[u8]> = Vec::with_capacity(shown.len());
-    for certificate in shown {
+    let mut names: Vec<&[u8]> = Vec::with_capacity(presented.len());
+    for certificate in presented {
         let (_, parsed) =
             X509Certificate::from_der(certificate).map_err(|_| "x509: malformed certificate")?;
         let name = parsed.tbs_certificate.subject.as_raw();
-        if names.iter().filter(|other| **other == name).count() >= OF_ONE_NAME {
+        if names.iter().filter(|other| **other == name).count() >= MAX_SAME_SUBJECT {
             return Err("x509: too many intermediate certificates of one name");
         }
         names.push(name);
@@ -133,50 +137,50 @@ fn verifier(file: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), p521::provider()).build()?)
 }
 
-/// Checks client certificates against the authorities of `--client-ca-file`.
+/// Authenticates client certificates of the authorities in `--client-ca-file`.
 pub struct CertificateAuthenticator {
     authorities: Authorities,
 }
 
 impl CertificateAuthenticator {
-    /// Trusts the authorities of a PEM file.
+    /// Loads the authorities of a PEM file.
     ///
     /// # Errors
-    /// When the file cannot be read or holds no usable certificate.
+    /// When the file cannot be read or has no valid certificate.
     pub fn new(client_ca_file: &Path) -> Result<CertificateAuthenticator, TlsError> {
         Ok(CertificateAuthenticator { authorities: Authorities::read(client_ca_file)? })
     }
 
-    /// Trusts what the file says by now.
+    /// Reloads the authorities.
     ///
     /// # Errors
-    /// When it cannot be used; then nothing changes.
+    /// When the file cannot be used; the previous ones stay in use.
     pub fn reload(&self, client_ca_file: &Path) -> Result<(), TlsError> {
         self.authorities.reload(client_ca_file)
     }
 
-    /// Who the certificate of a connection belongs to; `None` without a certificate or a name in it. One signature
-    /// check per connection, then a lock and a comparison per request.
+    /// The user of a connection's certificate; `None` without a certificate or a common name. One signature
+    /// verification per connection, then a lock and a comparison per request.
     ///
     /// # Errors
     /// [`AuthnError::Certificate`].
     pub fn authenticate(&self, peer: &Peer) -> Result<Option<Arc<User>>, AuthnError> {
-        let Some(shown) = &peer.shown else { return Ok(None) };
+        let Some(presented) = &peer.presented else { return Ok(None) };
         let generation = self.authorities.generation();
         let now = UnixTime::now().as_secs();
-        let known = shown.judged.lock().clone();
-        if let Some(judgement) = known.filter(|j| j.generation == generation && now < j.until) {
-            return judgement.outcome;
+        let entry = presented.cache.lock().clone();
+        if let Some(cached) = entry.filter(|j| j.generation == generation && now < j.until) {
+            return cached.outcome;
         }
-        let (outcome, until) = self.judge(&shown.chain, now);
-        *shown.judged.lock() = Some(Judgement { generation, until, outcome: outcome.clone() });
+        let (outcome, until) = self.verify(&presented.chain, now);
+        *presented.cache.lock() = Some(CachedOutcome { generation, until, outcome: outcome.clone() });
         outcome
     }
 
-    fn judge(&self, chain: &[CertificateDer<'_>], now: u64) -> (Result<Option<Arc<User>>, AuthnError>, u64) {
+    fn verify(&self, chain: &[CertificateDer<'_>], now: u64) -> (Result<Option<Arc<User>>, AuthnError>, u64) {
         if let Err(error) = self.authorities.verify(chain) {
-            // Strangers must not make the same be found out at every request.
-            return (Err(error), now.saturating_add(REFUSED_FOR));
+            // Unauthenticated clients must not cause a verification at every request.
+            return (Err(error), now.saturating_add(REFUSAL_TTL));
         }
         let leaf = chain.first().map(AsRef::as_ref).unwrap_or_default();
         match X509Certificate::from_der(leaf) {
@@ -190,7 +194,7 @@ impl CertificateAuthenticator {
 }
 
 fn user_of(cert: &X509Certificate<'_>, der: &[u8]) -> Result<Option<Arc<User>>, AuthnError> {
-    // A subject that is not understood names nobody: what it hides may be another user or group.
+    // A subject that cannot be parsed is refused: it may name another user or group.
     let subject = Name::from_der(cert.subject().as_raw())
         .map_err(|error| AuthnError::Certificate(error.to_string()))?;
     if subject.common_name().is_empty() {
@@ -243,7 +247,8 @@ mod tests {
         params
     }
 
-    /// An authority in a file, and what it makes: intermediates of these names, the last of which signs the leaf.
+    /// A certificate authority in a file, and its chain: intermediates of these names, the last of which
+    /// signs the leaf.
     fn chain(names: &[&str]) -> (tempfile::NamedTempFile, Vec<CertificateDer<'static>>) {
         let key = KeyPair::generate().unwrap();
         let root = params("root", true);
@@ -277,11 +282,11 @@ mod tests {
             let user = authority.authenticate(&Peer::new(Some(&chain)));
             assert_eq!(user.is_ok(), *good, "{names:?}: {user:?}");
         }
-        let (file, mut shown) = chain(&["a"]);
-        shown.push(CertificateDer::from(vec![0x30, 0]));
+        let (file, mut presented) = chain(&["a"]);
+        presented.push(CertificateDer::from(vec![0x30, 0]));
         assert!(CertificateAuthenticator::new(file.path())
             .unwrap()
-            .authenticate(&Peer::new(Some(&shown)))
+            .authenticate(&Peer::new(Some(&presented)))
             .is_err());
     }
 
@@ -292,10 +297,10 @@ mod tests {
         let authority = CertificateAuthenticator::new(file.path()).unwrap();
         let peer = Peer::new(Some(&stranger));
         let error = authority.authenticate(&peer).unwrap_err();
-        let kept = peer.shown.as_ref().unwrap().judged.lock().clone().unwrap();
+        let kept = peer.presented.as_ref().unwrap().cache.lock().clone().unwrap();
         assert!(kept.until > UnixTime::now().as_secs(), "it is kept");
         assert_eq!(kept.outcome.unwrap_err(), error);
-        // Another authority judges anew.
+        // A reload discards the cached outcome.
         authority.reload(_other.path()).unwrap();
         assert!(authority.authenticate(&peer).is_ok());
     }

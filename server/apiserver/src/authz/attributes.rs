@@ -1,4 +1,4 @@
-//! What is asked of the authorizers.
+//! The attributes of an authorization check.
 
 use std::borrow::Cow;
 
@@ -11,27 +11,27 @@ use plinth_api::query::parameter;
 use plinth_api::request_info::{RequestInfo, Verb};
 use plinth_api::user::User;
 
-/// `authorizer.Attributes` of k8s.io/apiserver: who wants to do what to what. Borrows the request; cheap to copy.
+/// `authorizer.Attributes` of k8s.io/apiserver: user, verb and target. Borrows the request; cheap to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
-    /// Who asks.
+    /// The user.
     pub user: &'a User,
-    /// The verb; for paths the HTTP method in lower case.
+    /// The verb; for non-resource paths the HTTP method in lower case.
     pub verb: &'a str,
-    /// What it is done to.
+    /// The target.
     pub target: Target<'a>,
 }
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<'a> {
     /// A resource.
     Resource(ResourceTarget<'a>),
-    /// A path that is no resource.
+    /// A non-resource path.
     Path(&'a str),
 }
 
-/// A resource, a subresource, or one object of them. Empty texts stand for "none" and in a collection for "all".
+/// A resource, a subresource, or one object of them. Empty strings mean "none", and in a collection "all".
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResourceTarget<'a> {
     /// API group; empty for core.
@@ -46,11 +46,11 @@ pub struct ResourceTarget<'a> {
     pub name: &'a str,
     /// Namespace; empty for cluster-scoped requests and requests over all namespaces.
     pub namespace: &'a str,
-    /// What a list, watch or collection delete selects.
+    /// The selectors of a list, watch or collection delete.
     pub selectors: Option<&'a Selectors>,
 }
 
-/// The selectors of a request, as authorizers read them. One that cannot be read counts as none: it limits nothing.
+/// The selectors of a request, for authorizers. An invalid one is ignored: it restricts nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selectors {
     /// Requirements of the field selector.
@@ -60,7 +60,7 @@ pub struct Selectors {
 }
 
 impl<'a> ResourceTarget<'a> {
-    /// What a request is about, without its selectors.
+    /// The target of a request, without its selectors.
     pub fn of(info: &'a RequestInfo) -> ResourceTarget<'a> {
         ResourceTarget {
             group: &info.group,
@@ -75,7 +75,7 @@ impl<'a> ResourceTarget<'a> {
 }
 
 impl Selectors {
-    /// The selectors of a raw query; `None` when there are none that can be read.
+    /// The selectors of a raw query; `None` without valid ones.
     pub fn of_query(query: &str) -> Option<Selectors> {
         let fields = parameter(query, "fieldSelector").and_then(|text| FieldSelector::parse(&text).ok());
         let labels = parameter(query, "labelSelector").and_then(|text| LabelSelector::parse(&text).ok());
@@ -86,24 +86,24 @@ impl Selectors {
         (!selectors.fields.is_empty() || !selectors.labels.is_empty()).then_some(selectors)
     }
 
-    /// The value that a field must have, when the selector asks for exactly one.
+    /// The value that the selector requires a field to have, if any.
     pub fn exact_field(&self, field: &str) -> Option<&str> {
         self.fields.iter().find(|r| r.equal && r.field == field).map(|r| r.value.as_str())
     }
 }
 
-/// The attributes of a request on its way; owns what [`Attributes`] borrows.
+/// Attributes of a request in addition to its request info; owns what [`Attributes`] borrows.
 #[derive(Clone, Debug)]
 pub struct RequestAttributes {
     selectors: Option<Selectors>,
-    /// Whether a selector can stand for a name in the path.
+    /// Whether a field selector can replace a name in the path.
     narrows: bool,
     method: Cow<'static, str>,
 }
 
 impl RequestAttributes {
-    /// Reads what the request info does not hold: the selectors and the method. `info` is that of a resource. Where the path says
-    /// the verb, selectors are not asked about, as upstream does.
+    /// Reads what the request info does not contain: selectors and method. `info` is that of a resource.
+    /// Where the verb is part of the path, selectors are ignored, as upstream.
     pub fn read(method: &Method, info: Option<&RequestInfo>, query: Option<&str>) -> RequestAttributes {
         let verb = info.filter(|info| !info.verb_in_path).map(|info| info.verb);
         let selects = matches!(verb, Some(Verb::List | Verb::Watch | Verb::DeleteCollection));
@@ -119,15 +119,16 @@ impl RequestAttributes {
         }
     }
 
-    /// The attributes of a request for a resource. A list or watch that is narrowed to one name is that object
-    /// (k8s.io/apiserver `pkg/endpoints/request/requestinfo.go`), so that a rule with resource names can allow it.
+    /// The attributes of a request for a resource. A list or watch restricted to one name is authorized for
+    /// that object (k8s.io/apiserver `pkg/endpoints/request/requestinfo.go`), so that a rule with resource
+    /// names can allow it.
     pub fn of_resource<'a>(&'a self, user: &'a User, info: &'a RequestInfo) -> Attributes<'a> {
         let selectors = self.selectors.as_ref();
         let target = ResourceTarget { name: self.name(info), selectors, ..ResourceTarget::of(info) };
         Attributes { user, verb: info.verb.authorized_as(), target: Target::Resource(target) }
     }
 
-    /// The name of the object: that of the path, or the one that the field selector asks for.
+    /// The name of the object: from the path, or from the field selector.
     pub fn name<'a>(&'a self, info: &'a RequestInfo) -> &'a str {
         let selectors = self.selectors.as_ref().filter(|_| self.narrows);
         let selected = selectors.and_then(|s| s.exact_field("metadata.name"));
@@ -139,25 +140,25 @@ impl RequestAttributes {
         }
     }
 
-    /// The attributes of a request for another path.
+    /// The attributes of a request for a non-resource path.
     pub fn of_path<'a>(&'a self, user: &'a User, path: &'a str) -> Attributes<'a> {
         Attributes { user, verb: &self.method, target: Target::Path(path) }
     }
 }
 
 impl<'a> Attributes<'a> {
-    /// A question about a resource.
+    /// Attributes of a resource.
     pub fn resource(user: &'a User, verb: &'a str, target: ResourceTarget<'a>) -> Attributes<'a> {
         Attributes { user, verb, target: Target::Resource(target) }
     }
 
-    /// A question about a path that is no resource.
+    /// Attributes of a non-resource path.
     pub fn path(user: &'a User, verb: &'a str, path: &'a str) -> Attributes<'a> {
         Attributes { user, verb, target: Target::Path(path) }
     }
 
-    /// What is denied, in upstream's words
-    /// (k8s.io/apiserver `pkg/endpoints/handlers/responsewriters/errors.go`), made harmless for browsers.
+    /// Upstream's message for a denied request (k8s.io/apiserver
+    /// `pkg/endpoints/handlers/responsewriters/errors.go`), HTML-escaped.
     pub fn denial(&self) -> String {
         let (user, verb) = (quoted(&self.user.name), self.verb);
         let text = match self.target {

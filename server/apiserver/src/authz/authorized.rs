@@ -1,24 +1,24 @@
-//! What was authorized: the only thing that a handler acts on.
+//! The authorized request, the only input of a handler.
 //!
-//! [`Authorized`] is made by the [`Authorizer`] alone, when a request was allowed, and cannot be changed. Handlers read group,
-//! resource, subresource, namespace and name from it, and derive the keys of stored objects from it, so that what is
-//! acted on is what somebody was allowed to act on. To create an object takes a `CreateGrant`, which a request that was
-//! authorized for another verb gets only by asking the authorizers again.
+//! [`Authorized`] is constructed by the [`Authorizer`] alone, when a request was allowed, and is immutable.
+//! Handlers read group, resource, subresource, namespace and name from it, and derive the keys of stored
+//! objects from it, so that they act only on what was authorized. Creating an object takes a `CreateGrant`,
+//! which a request that was authorized for another verb gets only through a second authorization.
 
 use std::ops::Deref;
 
-use super::{settle, Attributes, Authorizer, Decision, RequestAttributes, ResourceTarget};
+use super::{require_allowed, Attributes, Authorizer, Decision, RequestAttributes, ResourceTarget};
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::{RequestInfo, Verb};
 use plinth_api::user::User;
 use plinth_registry::key;
 use plinth_registry::ResourceType;
 
-/// A request for a resource that was allowed. Reads as its [`RequestInfo`]; there is no way to change it.
+/// An allowed request for a resource. Dereferences to its [`RequestInfo`]; cannot be changed.
 #[derive(Clone, Debug)]
 pub struct Authorized {
     info: RequestInfo,
-    /// The name that stood for the collection in the question, from the field selector.
+    /// The name from the field selector, when the request was authorized for it instead of the collection.
     selected_name: Option<String>,
 }
 
@@ -31,8 +31,8 @@ impl Deref for Authorized {
 }
 
 impl Authorized {
-    /// What the server does of its own accord, as `system:apiserver` in `system:masters`, who may do everything before anybody is
-    /// asked (`simple::masters`).
+    /// A request of the server itself, as `system:apiserver` in `system:masters`, which is allowed everything
+    /// before any authorizer runs (`simple::masters`).
     pub(crate) fn by_server(
         resource: &ResourceType,
         subresource: &str,
@@ -55,12 +55,14 @@ impl Authorized {
         Authorized { info, selected_name: None }
     }
 
-    /// The one object that a list or watch was authorized for by its field selector, where it was: no other may be shown.
+    /// The only object that a list or watch was authorized for through its field selector, if any: no other
+    /// may be returned.
     pub(crate) fn selected_name(&self) -> Option<&str> {
         self.selected_name.as_deref()
     }
 
-    /// The namespace part of the keys of a resource's objects: that of the request, empty for cluster-scoped resources.
+    /// The namespace in the keys of a resource's objects: the request's, or empty for cluster-scoped
+    /// resources.
     pub(crate) fn key_namespace(&self, resource: &ResourceType) -> &str {
         match resource.row.namespaced {
             true => &self.info.namespace,
@@ -68,7 +70,7 @@ impl Authorized {
         }
     }
 
-    /// The key of the object that the request names.
+    /// The key of the requested object.
     ///
     /// # Errors
     /// 405 for a resource that is not stored, 500 for one that was not authorized.
@@ -79,7 +81,7 @@ impl Authorized {
         Ok(key::object(self.prefix(resource)?, self.key_namespace(resource), &self.info.name))
     }
 
-    /// What the keys of the collection that the request names start with.
+    /// The key prefix of the requested collection.
     ///
     /// # Errors
     /// 405 for a resource that is not stored, 500 for one that was not authorized.
@@ -87,12 +89,12 @@ impl Authorized {
         Ok(key::collection(self.prefix(resource)?, self.key_namespace(resource)))
     }
 
-    /// The right to create objects, where that is what the request was authorized for.
+    /// The right to create objects, if the request was authorized for it.
     pub(crate) fn grant(&self) -> Option<CreateGrant<'_>> {
         (self.info.verb == Verb::Create).then_some(CreateGrant { authorized: self })
     }
 
-    /// The prefix of a resource's keys.
+    /// The key prefix of a resource.
     fn prefix<'a>(&self, resource: &'a ResourceType) -> Result<&'a str, ApiError> {
         let form = resource.storage.as_ref().ok_or_else(ApiError::method_not_allowed)?;
         let row = &resource.row;
@@ -106,7 +108,8 @@ impl Authorized {
     }
 }
 
-/// The right to create an object: any of the collection when the request had no name, else that of this name.
+/// The right to create an object: any in the collection when the request has no name, otherwise the one with
+/// that name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CreateGrant<'a> {
     authorized: &'a Authorized,
@@ -116,7 +119,7 @@ impl CreateGrant<'_> {
     /// The key of a new object.
     ///
     /// # Errors
-    /// 400 for another name than the one that was authorized, 405 and 500 as [`Authorized::object_key`].
+    /// 400 for a name other than the authorized one, 405 and 500 as [`Authorized::object_key`].
     pub(crate) fn key(&self, resource: &ResourceType, name: &str) -> Result<Vec<u8>, ApiError> {
         let Authorized { info, .. } = self.authorized;
         if !info.name.is_empty() && info.name != name {
@@ -126,14 +129,15 @@ impl CreateGrant<'_> {
     }
 }
 
-/// 400: the object of a body is not that of the path (k8s.io/apiserver `pkg/endpoints/handlers`, `checkName`).
+/// 400: the object in the body is not the one in the path (k8s.io/apiserver `pkg/endpoints/handlers`,
+/// `checkName`).
 pub(crate) fn other_name(in_body: &str, in_path: &str) -> ApiError {
     ApiError::bad_request(format!(
         "the name of the object ({in_body}) does not match the name on the URL ({in_path})"
     ))
 }
 
-/// A path that is no resource, and was allowed.
+/// An allowed non-resource path.
 #[derive(Clone, Debug)]
 pub struct AuthorizedPath(String);
 
@@ -145,41 +149,41 @@ impl AuthorizedPath {
 }
 
 impl Authorizer {
-    /// Whether a user may make a request for a resource; if so, what was allowed.
+    /// Authorizes a request for a resource.
     pub async fn authorize_resource(
         &self,
         user: &User,
         info: RequestInfo,
-        asked: &RequestAttributes,
+        request: &RequestAttributes,
     ) -> (Decision, Result<Authorized, ApiError>) {
-        let attributes = asked.of_resource(user, &info);
+        let attributes = request.of_resource(user, &info);
         let decision = self.authorize(&attributes).await;
-        if let Err(denied) = settle(&decision, &attributes) {
+        if let Err(denied) = require_allowed(&decision, &attributes) {
             return (decision, Err(denied));
         }
-        let name = asked.name(&info);
+        let name = request.name(&info);
         let selected_name = (info.name.is_empty() && !name.is_empty()).then(|| name.to_owned());
         (decision, Ok(Authorized { info, selected_name }))
     }
 
-    /// Whether a user may make a request for a path that is no resource; if so, what was allowed.
+    /// Authorizes a request for a non-resource path.
     pub async fn authorize_path(
         &self,
         user: &User,
         path: String,
-        asked: &RequestAttributes,
+        request: &RequestAttributes,
     ) -> (Decision, Result<AuthorizedPath, ApiError>) {
-        let attributes = asked.of_path(user, &path);
+        let attributes = request.of_path(user, &path);
         let decision = self.authorize(&attributes).await;
-        let settled = settle(&decision, &attributes);
-        (decision, settled.map(|()| AuthorizedPath(path)))
+        let allowed = require_allowed(&decision, &attributes);
+        (decision, allowed.map(|()| AuthorizedPath(path)))
     }
 
-    /// Asks for `create` on what was authorized for another verb: a PUT or an apply may create only what the user may create
-    /// (k8s.io/apiserver `pkg/endpoints/handlers`, `withAuthorization`).
+    /// Authorizes `create` on what was authorized for another verb: a PUT or an apply may create only what
+    /// the user may create (k8s.io/apiserver `pkg/endpoints/handlers`, `withAuthorization`).
     ///
     /// # Errors
-    /// 403 in upstream's words; 500 when nobody could decide.
+    /// 403 with upstream's message; 500 when authorizers failed.
     pub(crate) async fn authorize_create(
         &self,
         user: &User,

@@ -1,7 +1,7 @@
-//! `AuthorizationConfiguration`: the authorizers as a file (`apiserver.config.k8s.io/v1`).
+//! `AuthorizationConfiguration`: the file that configures authorizers (`apiserver.config.k8s.io/v1`).
 //!
-//! Rules and field names are upstream's (k8s.io/apiserver `pkg/apis/apiserver`). The file is read at start, and again when it
-//! changes.
+//! Rules and field names are upstream's (k8s.io/apiserver `pkg/apis/apiserver`). The file is loaded at start
+//! and reloaded when it changes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,95 +9,95 @@ use std::time::Duration;
 use plinth_codec::{names, time, yaml, Value};
 
 use super::webhook::conditions::Conditions;
-use super::webhook::{ReviewVersion, Settings};
+use super::webhook::{AccessReviewVersion, WebhookSettings};
 use super::Verdict;
-use crate::outward::KubeconfigError;
+use crate::egress::KubeconfigError;
 
-/// What a webhook's answers are kept for when the file does not say.
-const AUTHORIZED: Duration = Duration::from_secs(300);
-const UNAUTHORIZED: Duration = Duration::from_secs(30);
-/// The longest that a webhook may take.
-const LONGEST: Duration = Duration::from_secs(30);
+/// Default times to live of a webhook's cached decisions.
+const DEFAULT_AUTHORIZED_TTL: Duration = Duration::from_secs(300);
+const DEFAULT_UNAUTHORIZED_TTL: Duration = Duration::from_secs(30);
+/// Longest allowed timeout of a webhook.
+const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why there are no authorizers.
+/// Why authorizers cannot be set up.
 #[derive(Debug, thiserror::Error)]
-pub enum SetupError {
-    /// A mode stands there twice.
+pub enum AuthorizationSetupError {
+    /// A mode is given twice.
     #[error("authorization-mode {0:?} has mode specified more than once")]
-    ModeTwice(String),
-    /// Webhook without a service.
+    DuplicateMode(String),
+    /// Mode Webhook without a kubeconfig.
     #[error("authorization-mode Webhook's authorization config file not passed")]
     NoKubeconfig,
-    /// A service without Webhook.
+    /// A kubeconfig without mode Webhook.
     #[error("cannot specify --authorization-webhook-config-file without mode Webhook")]
     UnusedKubeconfig,
-    /// The kubeconfig of a service.
+    /// The webhook's kubeconfig is invalid.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    /// The configuration file.
+    /// The configuration file is invalid.
     #[error("{path}: {what}")]
     Config {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong, with its place.
+        /// The error, with its field.
         what: String,
     },
 }
 
-/// An authorizer of the chain.
+/// The configuration of an authorizer.
 #[derive(Debug)]
-pub struct Configured {
+pub struct AuthorizerConfig {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: AuthorizerKind,
 }
 
-/// Which one.
+/// Type and settings of an authorizer.
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum AuthorizerKind {
     Node,
     Rbac,
     AlwaysAllow,
     AlwaysDeny,
-    Webhook { kubeconfig: PathBuf, timeout: Duration, settings: Settings, conditions: Conditions },
+    Webhook { kubeconfig: PathBuf, timeout: Duration, settings: WebhookSettings, conditions: Conditions },
 }
 
-impl Kind {
-    /// The word of the configuration.
+impl AuthorizerKind {
+    /// The name in the configuration.
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Kind::Node => "Node",
-            Kind::Rbac => "RBAC",
-            Kind::AlwaysAllow => "AlwaysAllow",
-            Kind::AlwaysDeny => "AlwaysDeny",
-            Kind::Webhook { .. } => "Webhook",
+            AuthorizerKind::Node => "Node",
+            AuthorizerKind::Rbac => "RBAC",
+            AuthorizerKind::AlwaysAllow => "AlwaysAllow",
+            AuthorizerKind::AlwaysDeny => "AlwaysDeny",
+            AuthorizerKind::Webhook { .. } => "Webhook",
         }
     }
 }
 
-/// Reads a configuration file.
-pub fn read(path: &Path) -> Result<Vec<Configured>, SetupError> {
-    let error = |what: String| SetupError::Config { path: path.to_owned(), what };
+/// Loads a configuration file.
+pub fn read(path: &Path) -> Result<Vec<AuthorizerConfig>, AuthorizationSetupError> {
+    let error = |what: String| AuthorizationSetupError::Config { path: path.to_owned(), what };
     let text = std::fs::read(path).map_err(|e| error(e.to_string()))?;
     let (config, _) = yaml::to_value(&text).map_err(|e| error(e.to_string()))?;
     parse(&config).map_err(error)
 }
 
-fn parse(config: &Value) -> Result<Vec<Configured>, String> {
+fn parse(config: &Value) -> Result<Vec<AuthorizerConfig>, String> {
     let text = |key: &str| config.str_at(&[key]).unwrap_or_default();
     let version = text("apiVersion").strip_prefix("apiserver.config.k8s.io/");
     if text("kind") != "AuthorizationConfiguration" || !matches!(version, Some("v1" | "v1beta1" | "v1alpha1"))
     {
         return Err("not an AuthorizationConfiguration of apiserver.config.k8s.io/v1".into());
     }
-    only(config, &["apiVersion", "kind", "authorizers"], "")?;
+    reject_unknown_fields(config, &["apiVersion", "kind", "authorizers"], "")?;
     let list = config.get("authorizers").and_then(Value::as_array).unwrap_or_default();
     if list.is_empty() {
         return Err("authorizers: Required value: at least one authorization mode must be defined".into());
     }
-    let mut out: Vec<Configured> = Vec::new();
+    let mut out: Vec<AuthorizerConfig> = Vec::new();
     for (i, entry) in list.iter().enumerate() {
         let at = format!("authorizers[{i}]");
-        only(entry, &["type", "name", "webhook"], &at)?;
+        reject_unknown_fields(entry, &["type", "name", "webhook"], &at)?;
         let text = |key: &str| entry.str_at(&[key]).unwrap_or_default();
         let (kind, name) = (text("type"), text("name"));
         let webhook = entry.get("webhook").filter(|w| !w.is_null());
@@ -107,10 +107,10 @@ fn parse(config: &Value) -> Result<Vec<Configured>, String> {
             (_, Some(_)) => {
                 return Err(format!("{at}.webhook: Invalid value: may only be specified when type=Webhook"))
             }
-            ("Node", None) => Kind::Node,
-            ("RBAC", None) => Kind::Rbac,
-            ("AlwaysAllow", None) => Kind::AlwaysAllow,
-            ("AlwaysDeny", None) => Kind::AlwaysDeny,
+            ("Node", None) => AuthorizerKind::Node,
+            ("RBAC", None) => AuthorizerKind::Rbac,
+            ("AlwaysAllow", None) => AuthorizerKind::AlwaysAllow,
+            ("AlwaysDeny", None) => AuthorizerKind::AlwaysDeny,
             ("", None) => return Err(format!("{at}.type: Required value")),
             (other, None) => return Err(format!("{at}.type: Unsupported value: {other:?}")),
         };
@@ -124,20 +124,20 @@ fn parse(config: &Value) -> Result<Vec<Configured>, String> {
             return Err(format!("{at}.name: Duplicate value: {name:?}"));
         }
         let is_same =
-            |other: &Configured| std::mem::discriminant(&other.kind) == std::mem::discriminant(&kind);
-        if !matches!(kind, Kind::Webhook { .. }) && out.iter().any(is_same) {
+            |other: &AuthorizerConfig| std::mem::discriminant(&other.kind) == std::mem::discriminant(&kind);
+        if !matches!(kind, AuthorizerKind::Webhook { .. }) && out.iter().any(is_same) {
             return Err(format!("{at}.type: Duplicate value: {:?}", text("type")));
         }
         let expected = kind.name().to_lowercase();
-        if !matches!(kind, Kind::Webhook { .. }) && name != expected {
+        if !matches!(kind, AuthorizerKind::Webhook { .. }) && name != expected {
             return Err(format!("expected name {expected} for authorizer {} instead of {name}", kind.name()));
         }
-        out.push(Configured { name: name.to_owned(), kind });
+        out.push(AuthorizerConfig { name: name.to_owned(), kind });
     }
     Ok(out)
 }
 
-fn parse_webhook(webhook: &Value, at: &str) -> Result<Kind, String> {
+fn parse_webhook(webhook: &Value, at: &str) -> Result<AuthorizerKind, String> {
     const MEMBERS: &[&str] = &[
         "authorizedTTL",
         "cacheAuthorizedRequests",
@@ -150,7 +150,7 @@ fn parse_webhook(webhook: &Value, at: &str) -> Result<Kind, String> {
         "connectionInfo",
         "matchConditions",
     ];
-    only(webhook, MEMBERS, at)?;
+    reject_unknown_fields(webhook, MEMBERS, at)?;
     let text = |path: &[&str]| webhook.str_at(path).unwrap_or_default();
     let duration = |key: &str| -> Result<Option<Duration>, String> {
         let Some(text) = webhook.str_at(&[key]) else { return Ok(None) };
@@ -158,15 +158,15 @@ fn parse_webhook(webhook: &Value, at: &str) -> Result<Kind, String> {
         let bad = || format!("{at}.{key}: Invalid value: {text:?}: must be a duration that is not negative");
         nanos.map(|nanos| Some(Duration::from_nanos(nanos))).ok_or_else(bad)
     };
-    // A time to live of zero stands for the default; not to keep answers is said by the flags beside it.
-    let ttl = |key: &str, keeps: &str, default: Duration| -> Result<Duration, String> {
+    // A TTL of zero means the default; caching is disabled by separate flags.
+    let ttl = |key: &str, enabled: &str, default: Duration| -> Result<Duration, String> {
         let ttl = duration(key)?.filter(|ttl| !ttl.is_zero()).unwrap_or(default);
-        let keeps = webhook.get(keeps).and_then(Value::as_bool).unwrap_or(true);
-        Ok(if keeps { ttl } else { Duration::ZERO })
+        let enabled = webhook.get(enabled).and_then(Value::as_bool).unwrap_or(true);
+        Ok(if enabled { ttl } else { Duration::ZERO })
     };
     let timeout =
         duration("timeout")?.filter(|t| !t.is_zero()).ok_or(format!("{at}.timeout: Required value"))?;
-    if timeout > LONGEST {
+    if timeout > MAX_TIMEOUT {
         return Err(format!("{at}.timeout: Invalid value: must be <= 30s"));
     }
     let one_of = |key: &str, supported: &str| match text(&[key]) {
@@ -174,8 +174,8 @@ fn parse_webhook(webhook: &Value, at: &str) -> Result<Kind, String> {
         other => format!("{at}.{key}: Unsupported value: {other:?}: supported values: {supported}"),
     };
     let version = match text(&["subjectAccessReviewVersion"]) {
-        "v1" => ReviewVersion::V1,
-        "v1beta1" => ReviewVersion::V1Beta1,
+        "v1" => AccessReviewVersion::V1,
+        "v1beta1" => AccessReviewVersion::V1Beta1,
         _ => return Err(one_of("subjectAccessReviewVersion", "\"v1\", \"v1beta1\"")),
     };
     let on_error = match text(&["failurePolicy"]) {
@@ -190,13 +190,13 @@ fn parse_webhook(webhook: &Value, at: &str) -> Result<Kind, String> {
         _ => return Err(one_of("matchConditionSubjectAccessReviewVersion", "\"v1\"")),
     }
     for (i, condition) in conditions.iter().enumerate() {
-        only(condition, &["expression"], &format!("{at}.matchConditions[{i}]"))?;
+        reject_unknown_fields(condition, &["expression"], &format!("{at}.matchConditions[{i}]"))?;
     }
     let conditions = Conditions::compile(conditions, &format!("{at}.matchConditions"))?;
     let kubeconfig = match text(&["connectionInfo", "type"]) {
         "KubeConfigFile" => text(&["connectionInfo", "kubeConfigFile"]),
         "" => return Err(format!("{at}.connectionInfo.type: Required value")),
-        // A server that is the control plane itself runs in no pod.
+        // `InClusterConfig` is not supported: the control plane does not run in a pod.
         other => {
             return Err(format!(
                 "{at}.connectionInfo.type: Unsupported value: {other:?}: supported values: \"KubeConfigFile\""
@@ -208,17 +208,17 @@ fn parse_webhook(webhook: &Value, at: &str) -> Result<Kind, String> {
             "{at}.connectionInfo.kubeConfigFile: Invalid value: {kubeconfig:?}: must be an absolute path"
         ));
     }
-    let settings = Settings {
+    let settings = WebhookSettings {
         version,
-        authorized_ttl: ttl("authorizedTTL", "cacheAuthorizedRequests", AUTHORIZED)?,
-        unauthorized_ttl: ttl("unauthorizedTTL", "cacheUnauthorizedRequests", UNAUTHORIZED)?,
+        authorized_ttl: ttl("authorizedTTL", "cacheAuthorizedRequests", DEFAULT_AUTHORIZED_TTL)?,
+        unauthorized_ttl: ttl("unauthorizedTTL", "cacheUnauthorizedRequests", DEFAULT_UNAUTHORIZED_TTL)?,
         on_error,
     };
-    Ok(Kind::Webhook { kubeconfig: kubeconfig.into(), timeout, settings, conditions })
+    Ok(AuthorizerKind::Webhook { kubeconfig: kubeconfig.into(), timeout, settings, conditions })
 }
 
-/// A member that nobody knows is refused: a slip must not change who may do what.
-fn only(object: &Value, known: &[&str], at: &str) -> Result<(), String> {
+/// Refuses unknown fields: a typo must not change who has access.
+fn reject_unknown_fields(object: &Value, known: &[&str], at: &str) -> Result<(), String> {
     let Some(members) = object.as_object() else { return Err(format!("{at}: must be an object")) };
     let prefix = if at.is_empty() { String::new() } else { format!("{at}.") };
     match members.keys().find(|key| !known.contains(&key.as_str())) {
@@ -231,7 +231,7 @@ fn only(object: &Value, known: &[&str], at: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn parsed(authorizers: &str) -> Result<Vec<Configured>, String> {
+    fn parsed(authorizers: &str) -> Result<Vec<AuthorizerConfig>, String> {
         let text = format!("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: {authorizers}\n");
         parse(&yaml::to_value(text.as_bytes()).unwrap().0)
     }
@@ -245,11 +245,13 @@ mod tests {
     #[test]
     fn a_file_gives_the_chain() {
         let chain = parsed("[{type: Node, name: node}, {type: RBAC, name: rbac}]").unwrap();
-        assert!(matches!(chain[0].kind, Kind::Node) && matches!(chain[1].kind, Kind::Rbac));
+        assert!(
+            matches!(chain[0].kind, AuthorizerKind::Node) && matches!(chain[1].kind, AuthorizerKind::Rbac)
+        );
         let chain = parsed(&webhook(GOOD)).unwrap();
-        let Kind::Webhook { kubeconfig, timeout, settings, .. } = &chain[0].kind else { panic!() };
+        let AuthorizerKind::Webhook { kubeconfig, timeout, settings, .. } = &chain[0].kind else { panic!() };
         assert_eq!((kubeconfig.as_path(), *timeout), (Path::new("/k"), Duration::from_secs(3)));
-        assert_eq!((settings.version, settings.on_error), (ReviewVersion::V1, Verdict::Deny));
+        assert_eq!((settings.version, settings.on_error), (AccessReviewVersion::V1, Verdict::Deny));
         assert_eq!(settings.authorized_ttl, Duration::from_secs(60));
         assert_eq!(settings.unauthorized_ttl, Duration::ZERO);
     }

@@ -1,40 +1,40 @@
-//! What authorizers answer.
+//! Decisions of authorizers.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-/// What an authorizer makes of a question.
+/// The verdict of an authorizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes on; nobody else is asked.
+    /// Allowed; no further authorizer runs.
     Allow,
-    /// It is refused; nobody else is asked.
+    /// Denied; no further authorizer runs.
     Deny,
-    /// The next authorizer is asked; when there is none, it is refused.
+    /// The next authorizer decides; after the last one the request is denied.
     NoOpinion,
 }
 
-/// An answer and why.
+/// A verdict with its reason.
 #[derive(Clone, Debug)]
 pub struct Decision {
-    /// The answer.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Why; shown in denials, reviews and the audit log.
+    /// Shown in denials, reviews and the audit log.
     pub reason: Reason,
-    /// What went wrong while it was decided, for people; a request that is not allowed is then answered 500.
+    /// An error during the decision; a request that is not allowed is then answered 500.
     pub error: Option<String>,
 }
 
-/// Why a decision came out as it did. Text is made only where it is shown.
+/// The reason of a decision. It is formatted only where it is shown.
 #[derive(Clone)]
 pub enum Reason {
-    /// Nothing to say.
+    /// No reason.
     None,
     /// A text.
     Text(Cow<'static, str>),
-    /// What knows how to say it.
-    Shown(Arc<dyn fmt::Display + Send + Sync>),
+    /// Formatted on demand.
+    Lazy(Arc<dyn fmt::Display + Send + Sync>),
 }
 
 impl fmt::Display for Reason {
@@ -42,7 +42,7 @@ impl fmt::Display for Reason {
         match self {
             Reason::None => Ok(()),
             Reason::Text(text) => f.write_str(text),
-            Reason::Shown(what) => what.fmt(f),
+            Reason::Lazy(what) => what.fmt(f),
         }
     }
 }
@@ -54,23 +54,23 @@ impl fmt::Debug for Reason {
 }
 
 impl Decision {
-    /// Yes, with no reason given.
+    /// Allows without a reason.
     pub const ALLOW: Decision = Decision { verdict: Verdict::Allow, reason: Reason::None, error: None };
-    /// The next one may decide.
+    /// No opinion, without a reason.
     pub const NO_OPINION: Decision =
         Decision { verdict: Verdict::NoOpinion, reason: Reason::None, error: None };
 
-    /// No opinion, and why.
+    /// No opinion, with a reason.
     pub fn no_opinion(reason: impl Into<Cow<'static, str>>) -> Decision {
         Decision { reason: Reason::Text(reason.into()), ..Decision::NO_OPINION }
     }
 
-    /// No, and why.
+    /// Denies with a reason.
     pub fn deny(reason: impl Into<Cow<'static, str>>) -> Decision {
         Decision { verdict: Verdict::Deny, ..Decision::no_opinion(reason) }
     }
 
-    /// Whether the request goes on.
+    /// Whether the request is allowed.
     pub fn allowed(&self) -> bool {
         self.verdict == Verdict::Allow
     }

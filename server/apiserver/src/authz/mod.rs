@@ -1,19 +1,19 @@
-//! Who may do what.
+//! Authorization.
 //!
-//! [`Attributes`] say what is asked, [`Decision`] what is answered. [`Authorizer`] asks a chain, in the order of
-//! `--authorization-mode`, until one allows or denies; `system:masters` may do everything before anybody is asked.
+//! [`Attributes`] describe a request, [`Decision`] is the outcome. [`Authorizer`] runs a chain, in the order
+//! of `--authorization-mode`, until one allows or denies; `system:masters` is allowed everything before that.
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`attributes`] | the question |
-//! | [`authorized`] | what was allowed, which is all that a handler acts on |
-//! | [`decision`] | the answer |
+//! | [`attributes`] | attributes of a request |
+//! | [`authorized`] | the authorized request, the only input of a handler |
+//! | [`decision`] | the outcome |
 //! | [`options`] | flags |
-//! | [`plinth_storage::follow`] | state in memory that follows the store |
-//! | [`node`] | kubelets: what their pods need |
+//! | [`plinth_storage::follow`] | in-memory state that follows the store |
+//! | [`node`] | kubelets: access to what their pods need |
 //! | [`rbac`] | roles and bindings |
-//! | [`webhook`] | a service elsewhere |
-//! | [`config`] | the chain as a file |
+//! | [`webhook`] | an external service |
+//! | [`config`] | the configuration file |
 //! | [`simple`] | `system:masters`, AlwaysAllow, AlwaysDeny |
 
 pub mod attributes;
@@ -36,58 +36,58 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::outward::Service;
-use crate::reload::Watched;
-use config::{Configured, Kind, SetupError};
+use crate::egress::Service;
+use crate::reload::WatchedFiles;
+use config::{AuthorizationSetupError, AuthorizerConfig, AuthorizerKind};
 use node::NodeAuthorizer;
 use plinth_api::api_error::ApiError;
 use plinth_api::user::User;
 use plinth_storage::Store;
 use rbac::rules::PolicyRule;
 use rbac::Rbac;
-use webhook::Webhook;
+use webhook::WebhookAuthorizer;
 
-/// One link of the chain.
+/// An authorizer of the chain.
 enum Link {
     Node(Arc<NodeAuthorizer>),
     Rbac,
-    Webhook(Box<Webhook>),
+    Webhook(Box<WebhookAuthorizer>),
     AlwaysAllow,
     AlwaysDeny,
 }
 
-/// The chain of authorizers. It is replaced as a whole when its file changes; the lock is held to copy a reference, and each
-/// link locks for itself.
+/// The chain of authorizers. It is replaced as a whole when its file changes; the lock is held to clone the
+/// reference, and each authorizer has its own lock.
 pub struct Authorizer {
     links: RwLock<Arc<Vec<Link>>>,
-    /// There in every mode: what roles grant limits what may be put into them.
+    /// Present in every mode: escalation checks need the user's roles.
     rbac: Rbac,
-    /// Kept when the chain is replaced; `None` when there was none at start.
+    /// Reused when the chain is replaced; `None` when mode Node was not enabled at start.
     nodes: Option<Arc<NodeAuthorizer>>,
-    /// What the chain had at start besides webhooks; these stay in it.
+    /// Authorizers other than webhooks enabled at start; a reload must keep them.
     at_start: Vec<&'static str>,
 }
 
 impl Authorizer {
-    /// The chain that the flags ask for.
+    /// Sets up the authorizers of the flags.
     ///
     /// # Errors
-    /// When the flags contradict themselves or a file that they name cannot be used.
-    pub fn new(options: &AuthorizationOptions, store: Store) -> Result<Authorizer, SetupError> {
+    /// When flags contradict each other or a file cannot be used.
+    pub fn new(options: &AuthorizationOptions, store: Store) -> Result<Authorizer, AuthorizationSetupError> {
         let configured = options.configured()?;
-        let asks_nodes = configured.iter().any(|c| matches!(c.kind, Kind::Node));
+        let asks_nodes = configured.iter().any(|c| matches!(c.kind, AuthorizerKind::Node));
         let nodes = asks_nodes.then(|| Arc::new(NodeAuthorizer::new(store.clone())));
         let at_start = configured.iter().map(|c| c.kind.name()).filter(|name| *name != "Webhook").collect();
         let links = RwLock::new(Arc::new(links(configured, nodes.as_ref())?));
         Ok(Authorizer { links, rbac: Rbac::new(store), nodes, at_start })
     }
 
-    /// Puts the chain of a changed file in place (kubernetes `pkg/kubeapiserver/authorizer/reload.go`).
+    /// Replaces the chain after its file has changed (kubernetes `pkg/kubeapiserver/authorizer/reload.go`).
     ///
     /// # Errors
-    /// When the file cannot be used; the chain stays as it is then.
-    pub fn reload(&self, path: &Path) -> Result<(), SetupError> {
-        let error = |what: String| SetupError::Config { path: path.to_owned(), what };
+    /// When the file cannot be used; the previous chain stays in use.
+    pub fn reload(&self, path: &Path) -> Result<(), AuthorizationSetupError> {
+        let error = |what: String| AuthorizationSetupError::Config { path: path.to_owned(), what };
         let configured = config::read(path)?;
         let has = |name: &str| configured.iter().any(|c| c.kind.name() == name);
         let missing: Vec<&str> = self.at_start.iter().copied().filter(|name| !has(name)).collect();
@@ -110,8 +110,8 @@ impl Authorizer {
         self.links.read().clone()
     }
 
-    /// Asks the chain (k8s.io/apiserver `pkg/authorization/union`): the first that allows or denies decides; the
-    /// reasons of those that did not are told together.
+    /// Runs the chain (k8s.io/apiserver `pkg/authorization/union`): the first authorizer that allows or
+    /// denies decides; the reasons of those without an opinion are joined.
     pub async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
         for first in [simple::masters(attributes), simple::reserved(attributes)] {
             if first.verdict != Verdict::NoOpinion {
@@ -120,7 +120,7 @@ impl Authorizer {
         }
         let (mut reasons, mut errors) = (Vec::new(), Vec::new());
         for link in self.links().iter() {
-            let decision = self.ask(link, attributes).await;
+            let decision = self.call(link, attributes).await;
             if decision.verdict != Verdict::NoOpinion {
                 return decision;
             }
@@ -131,7 +131,7 @@ impl Authorizer {
         Decision { error, ..Decision::no_opinion(reasons.join("\n")) }
     }
 
-    async fn ask(&self, link: &Link, attributes: &Attributes<'_>) -> Decision {
+    async fn call(&self, link: &Link, attributes: &Attributes<'_>) -> Decision {
         match link {
             Link::Node(nodes) => Box::pin(nodes.authorize(attributes)).await,
             Link::Rbac => self.rbac.authorize(attributes).await,
@@ -141,9 +141,9 @@ impl Authorizer {
         }
     }
 
-    /// Every rule that the chain knows to hold for a user in a namespace.
-    pub async fn rules_for(&self, user: &User, namespace: &str) -> Rules {
-        let mut rules = Rules::default();
+    /// All rules that the authorizers can list for a user in a namespace.
+    pub async fn rules_for(&self, user: &User, namespace: &str) -> UserRules {
+        let mut rules = UserRules::default();
         let mut errors = Vec::new();
         for link in self.links().iter() {
             match link {
@@ -172,33 +172,36 @@ impl Authorizer {
         rules
     }
 
-    /// Roles and bindings, whether or not they are asked.
+    /// Roles and bindings, whether or not mode RBAC is enabled.
     pub fn rbac(&self) -> &Rbac {
         &self.rbac
     }
 
-    /// Whether a request goes on.
+    /// Requires that a request is allowed.
     ///
     /// # Errors
-    /// 403 in upstream's words; 500 when nobody could decide.
+    /// 403 with upstream's message; 500 when authorizers failed.
     pub async fn require(&self, attributes: &Attributes<'_>) -> Result<Decision, ApiError> {
         let decision = self.authorize(attributes).await;
-        settle(&decision, attributes).map(|()| decision)
+        require_allowed(&decision, attributes).map(|()| decision)
     }
 }
 
-/// The links of a configuration.
-fn links(configured: Vec<Configured>, nodes: Option<&Arc<NodeAuthorizer>>) -> Result<Vec<Link>, SetupError> {
+/// The chain of a configuration.
+fn links(
+    configured: Vec<AuthorizerConfig>,
+    nodes: Option<&Arc<NodeAuthorizer>>,
+) -> Result<Vec<Link>, AuthorizationSetupError> {
     let mut links = Vec::with_capacity(configured.len());
     for configured in configured {
         links.extend(match configured.kind {
-            Kind::Node => nodes.cloned().map(Link::Node),
-            Kind::Rbac => Some(Link::Rbac),
-            Kind::AlwaysAllow => Some(Link::AlwaysAllow),
-            Kind::AlwaysDeny => Some(Link::AlwaysDeny),
-            Kind::Webhook { kubeconfig, timeout, settings, conditions } => {
+            AuthorizerKind::Node => nodes.cloned().map(Link::Node),
+            AuthorizerKind::Rbac => Some(Link::Rbac),
+            AuthorizerKind::AlwaysAllow => Some(Link::AlwaysAllow),
+            AuthorizerKind::AlwaysDeny => Some(Link::AlwaysDeny),
+            AuthorizerKind::Webhook { kubeconfig, timeout, settings, conditions } => {
                 let service = Service::from_kubeconfig(&kubeconfig, timeout)?;
-                let webhook = Webhook::new(service, settings).where_holds(conditions);
+                let webhook = WebhookAuthorizer::new(service, settings).with_conditions(conditions);
                 Some(Link::Webhook(Box::new(webhook)))
             }
         });
@@ -206,20 +209,20 @@ fn links(configured: Vec<Configured>, nodes: Option<&Arc<NodeAuthorizer>>) -> Re
     Ok(links)
 }
 
-/// The files that the options name and that are read again when they change.
-pub fn watched(authorizer: &Arc<Authorizer>, options: &AuthorizationOptions) -> Vec<Watched> {
+/// The files of the options that are reloaded when they change.
+pub fn watched_files(authorizer: &Arc<Authorizer>, options: &AuthorizationOptions) -> Vec<WatchedFiles> {
     let watch = |file: &std::path::PathBuf| {
         let (authorizer, file) = (authorizer.clone(), file.clone());
-        Watched::new("authorization configuration", vec![file.clone()], move || authorizer.reload(&file))
+        WatchedFiles::new("authorization configuration", vec![file.clone()], move || authorizer.reload(&file))
     };
     options.authorization_config.iter().map(watch).collect()
 }
 
-/// What a decision means for the request that it is about.
+/// Converts a decision to the result of its request.
 ///
 /// # Errors
-/// 403 in upstream's words; 500 when nobody could decide.
-pub fn settle(decision: &Decision, attributes: &Attributes<'_>) -> Result<(), ApiError> {
+/// 403 with upstream's message; 500 when authorizers failed.
+pub fn require_allowed(decision: &Decision, attributes: &Attributes<'_>) -> Result<(), ApiError> {
     match (&decision.error, decision.allowed()) {
         (_, true) => Ok(()),
         (Some(error), _) => Err(ApiError::internal(error)),
@@ -227,23 +230,23 @@ pub fn settle(decision: &Decision, attributes: &Attributes<'_>) -> Result<(), Ap
     }
 }
 
-/// The values of RBAC rules that are listed: some megabytes. A namespace's administrators can bind a user to one large role any
-/// number of times.
+/// Values of RBAC rules that are listed: some megabytes. A namespace's administrator can bind a user to one
+/// large role any number of times.
 const MAX_LISTED_VALUES: usize = 100_000;
 
-/// What a user may do, as far as it can be listed.
+/// The rules of a user, as far as they can be listed.
 #[derive(Clone, Debug, Default)]
-pub struct Rules {
+pub struct UserRules {
     /// The rules.
     pub rules: Vec<PolicyRule>,
-    /// Whether there may be more.
+    /// Whether there may be more rules.
     pub incomplete: bool,
-    /// What could not be resolved.
+    /// Errors of rules that could not be resolved.
     pub error: Option<String>,
 }
 
-impl Rules {
-    /// Adds the rules of bindings, as many as can be listed. Whether that was all of them.
+impl UserRules {
+    /// Adds rules of bindings up to the limit; returns whether all were added.
     fn extend(&mut self, bound: &[Arc<[PolicyRule]>]) -> bool {
         let mut left = MAX_LISTED_VALUES;
         for rule in bound.iter().flat_map(|rules| rules.iter()) {
@@ -258,7 +261,7 @@ impl Rules {
     }
 }
 
-/// The 403 of a question that was not allowed.
+/// The 403 of a denied request.
 pub fn denied(attributes: &Attributes<'_>, reason: &Reason) -> ApiError {
     let mut why = attributes.denial();
     let reason = reason.to_string();
@@ -277,16 +280,16 @@ pub fn denied(attributes: &Attributes<'_>, reason: &Reason) -> ApiError {
     error
 }
 
-/// Several errors as one text (k8s.io/apimachinery `pkg/util/errors`, `Aggregate`): one alone is itself, more stand in
-/// brackets, each once.
+/// Joins errors (k8s.io/apimachinery `pkg/util/errors`, `Aggregate`): a single one is returned as is, several
+/// in brackets without duplicates.
 pub fn aggregate<T: AsRef<str>>(errors: &[T]) -> String {
-    let mut told: Vec<&str> = Vec::with_capacity(errors.len());
+    let mut distinct: Vec<&str> = Vec::with_capacity(errors.len());
     for error in errors.iter().map(AsRef::as_ref) {
-        if !told.contains(&error) {
-            told.push(error);
+        if !distinct.contains(&error) {
+            distinct.push(error);
         }
     }
-    match told.as_slice() {
+    match distinct.as_slice() {
         [one] => (*one).to_owned(),
         many => format!("[{}]", many.join(", ")),
     }

@@ -1,12 +1,12 @@
-//! The authorizers that need no state.
+//! Authorizers without state.
 
 use super::rbac::rules::PolicyRule;
 use super::{Attributes, Decision, Target};
 
-/// The group that may do everything, whatever the mode (`user.SystemPrivilegedGroup`).
+/// The group that is allowed everything in every mode (`user.SystemPrivilegedGroup`).
 pub const MASTERS: &str = "system:masters";
 
-/// Allows everything to `system:masters`, before anything else is asked.
+/// Allows everything to `system:masters`; runs before the chain.
 pub fn masters(attributes: &Attributes<'_>) -> Decision {
     match attributes.user.is_in(MASTERS) {
         true => Decision::ALLOW,
@@ -14,11 +14,11 @@ pub fn masters(attributes: &Attributes<'_>) -> Decision {
     }
 }
 
-/// The path of the online backup: all objects, Secrets among them, and their history.
+/// Path of the online backup: all objects, including Secrets, with their history.
 pub const BACKUP: &str = "/plinth/backup";
 
-/// Refuses what no rule, webhook or mode can grant: the backup is for `system:masters`, who were let through before. It
-/// hands out more than any rule on `*` paths means to, since upstream has no path that shows objects.
+/// Denies what no rule, webhook or mode can grant: the backup is for `system:masters`, who were allowed
+/// before. It exposes more than rules on `*` paths intend, since upstream has no path that returns objects.
 pub fn reserved(attributes: &Attributes<'_>) -> Decision {
     let segments = |path: &'static str| path.split('/').filter(|segment| !segment.is_empty());
     match attributes.target {
@@ -29,10 +29,10 @@ pub fn reserved(attributes: &Attributes<'_>) -> Decision {
     }
 }
 
-/// The paths that everybody may read (`system:public-info-viewer`).
+/// Paths that everyone may read (`system:public-info-viewer`).
 pub const PUBLIC: &[&str] = &["/healthz", "/livez", "/readyz", "/version"];
 
-/// Allows what everybody may read.
+/// Allows what everyone may read.
 pub fn public(attributes: &Attributes<'_>) -> Decision {
     let under = |path: &str| {
         PUBLIC.iter().any(|p| path == *p || path.strip_prefix(*p).is_some_and(|rest| rest.starts_with('/')))
@@ -43,8 +43,8 @@ pub fn public(attributes: &Attributes<'_>) -> Decision {
     }
 }
 
-/// `AlwaysAllow`, for experiments: everything to everybody who is authenticated. Upstream switches anonymous
-/// requests off under this mode; here they may read what is public and nothing else.
+/// `AlwaysAllow`, for experiments: allows everything to authenticated users. Upstream disables anonymous
+/// requests in this mode; here they may read public paths only.
 pub fn always_allow(attributes: &Attributes<'_>) -> Decision {
     match attributes.user.is_in("system:authenticated") {
         true => Decision::ALLOW,
@@ -52,7 +52,7 @@ pub fn always_allow(attributes: &Attributes<'_>) -> Decision {
     }
 }
 
-/// `AlwaysDeny`: has no opinion, so that what it comes to is a refusal.
+/// `AlwaysDeny`: has no opinion, so that the chain denies.
 pub fn always_deny() -> Decision {
     Decision::no_opinion("Everything is forbidden.")
 }

@@ -1,7 +1,7 @@
 use super::*;
 use plinth_api::user::User;
 
-/// A chain over a store of its own; the directory goes with it.
+/// An authorizer over a store of its own; owns the store's directory.
 pub(super) struct Chain {
     authorizer: Authorizer,
     store: Store,
@@ -25,7 +25,7 @@ pub(super) fn chain(modes: &[Mode]) -> Chain {
 }
 
 impl Chain {
-    /// Stores an object as the write path would, and gives back nothing to wait for.
+    /// Stores an object as the write path would.
     pub(super) fn put(&self, group: &str, plural: &str, object: &str) {
         let object = plinth_codec::json::parse(object.as_bytes()).unwrap();
         let registry = plinth_registry::Registry::builtin();
@@ -64,7 +64,7 @@ async fn anonymous_reads_health_and_nothing_else() {
     }
 }
 
-/// The backup shows every Secret: neither a rule nor a mode lets anybody have it but `system:masters`.
+/// The backup contains every Secret: neither a rule nor a mode grants it except to `system:masters`.
 #[tokio::test]
 async fn the_backup_is_for_masters() {
     const ROLE: &str =
@@ -135,7 +135,7 @@ async fn what_is_written_counts_for_the_next_question() {
     assert!(decision.allowed());
     let reason = "RBAC: allowed by RoleBinding \"b/a\" of Role \"reader\" to User \"jane\"";
     assert_eq!(decision.reason.to_string(), reason);
-    // What has nothing to do with roles moves the store on and changes nothing.
+    // Other writes advance the revision and change nothing.
     for n in 0..300 {
         chain.put("", "configmaps", &format!(r#"{{"metadata":{{"name":"c{n}","namespace":"a"}}}}"#));
     }
@@ -148,11 +148,11 @@ async fn what_is_written_counts_for_the_next_question() {
 fn rules_without_end_are_not_listed() {
     let rule = |values: usize| PolicyRule { names: vec!["x".into(); values], ..PolicyRule::default() };
     let role: Arc<[PolicyRule]> = vec![rule(1), rule(MAX_LISTED_VALUES / 10)].into();
-    let mut rules = Rules::default();
+    let mut rules = UserRules::default();
     assert!(rules.extend(&[role.clone(), role.clone()]));
     assert_eq!((rules.rules.len(), rules.incomplete), (4, false));
     // A role of megabytes with a thousand bindings.
-    let mut rules = Rules::default();
+    let mut rules = UserRules::default();
     assert!(!rules.extend(&vec![role; 1000]));
     assert_eq!((rules.rules.len(), rules.incomplete), (19, true));
 }
@@ -173,7 +173,7 @@ async fn a_changed_file_changes_the_chain() {
     let user = User::new("u", &["system:authenticated"]);
     let may = async || chain.authorize(&Attributes::path(&user, "get", "/metrics")).await.verdict;
     assert_eq!(may().await, Verdict::NoOpinion);
-    // file, error, verdict from then on
+    // file, error, verdict afterwards
     let rows = [
         ("[{type: RBAC, name: rbac}, {type: AlwaysAllow, name: alwaysallow}]", "", Verdict::Allow),
         ("[{type: AlwaysDeny, name: alwaysdeny}]", "missing required types: [RBAC]", Verdict::Allow),
@@ -193,7 +193,7 @@ async fn a_changed_file_changes_the_chain() {
     }
 }
 
-/// Queries of parts that readers could take for different things.
+/// Queries with parts that parsers could interpret differently.
 fn query() -> impl proptest::strategy::Strategy<Value = String> {
     use proptest::prelude::*;
     let part = prop::sample::select(vec![
@@ -230,7 +230,7 @@ fn query() -> impl proptest::strategy::Strategy<Value = String> {
 }
 
 proptest::proptest! {
-    /// What authorization is asked about is what a list or watch selects.
+    /// The selectors that are authorized are those that a list or watch uses.
     #[test]
     fn authorization_and_handlers_see_the_same_selectors(raw in query()) {
         use plinth_codec::selector::{FieldSelector, LabelSelector};

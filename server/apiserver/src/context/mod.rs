@@ -15,8 +15,8 @@ use plinth_codec::negotiate::{self, Accepted, Offer, Shape};
 use plinth_codec::table::IncludeObject;
 
 use crate::authz::Authorized;
-use crate::custom_resources::{object, present};
-use crate::heavy::Heavy;
+use crate::custom_resources::{object, read};
+use crate::large_requests::RequestSlot;
 use crate::representation::{self, Representation};
 use plinth_api::api_error::ApiError;
 use plinth_api::query::Query;
@@ -64,7 +64,7 @@ pub struct Context {
     /// The place among the requests that are served. A list or watch takes it along until its state has been sent.
     pub seat: Arc<crate::flow_control::Seat>,
     /// Whether it takes long, as one whose object is large.
-    pub heavy: Heavy,
+    pub slot: RequestSlot,
 }
 
 /// Texts for `Warning` headers that come up on the way. Shared by the request's parts; the lock is held for the moment of
@@ -122,7 +122,7 @@ impl Context {
         let resource = registry.get(group, version, plural).ok_or_else(ApiError::no_such_resource)?;
         let namespace = if resource.row.namespaced { self.info.namespace.as_str() } else { "" };
         let made = Context::of_resource(&self.server, &registry, resource, (namespace, name), verb);
-        Ok(Context { heavy: self.heavy.clone(), ..made })
+        Ok(Context { slot: self.slot.clone(), ..made })
     }
 
     /// The same request of the server's own for a subresource.
@@ -156,7 +156,7 @@ impl Context {
             protocol: Version::default(),
             warnings: Warnings::default(),
             seat: Default::default(),
-            heavy: Default::default(),
+            slot: Default::default(),
             audit: Default::default(),
         }
     }
@@ -211,7 +211,7 @@ impl Context {
     pub async fn newest(&self, key: Vec<u8>) -> Result<Option<Fetched>, ApiError> {
         let record = self.server.store.newest(key).await?;
         if let Some(record) = &record {
-            self.heavy.weigh(record.value.len(), &self.server.heavy).await;
+            self.slot.acquire_for_size(record.value.len(), &self.server.large_requests).await;
         }
         Ok(record)
     }
@@ -233,16 +233,16 @@ impl Context {
     ///
     /// # Errors
     /// 500 when it cannot be read or converted.
-    pub(crate) async fn present(&self, record: Fetched) -> Result<Fetched, ApiError> {
-        present::one(&self.server.presenter, &self.resource, record).await
+    pub(crate) async fn convert_record(&self, record: Fetched) -> Result<Fetched, ApiError> {
+        read::record(&self.server.converter, &self.resource, record).await
     }
 
     /// The same for a value.
     ///
     /// # Errors
     /// 500 when it cannot be read or converted.
-    pub(crate) async fn present_value(&self, value: Bytes) -> Result<Bytes, ApiError> {
-        present::value(&self.server.presenter, &self.resource, value).await
+    pub(crate) async fn convert_value(&self, value: Bytes) -> Result<Bytes, ApiError> {
+        read::value(&self.server.converter, &self.resource, value).await
     }
 
     /// The stored form of a tree in the resource's version.
@@ -250,7 +250,7 @@ impl Context {
     /// # Errors
     /// 500 when it cannot be converted.
     pub(crate) async fn to_stored(&self, tree: plinth_codec::Value) -> Result<Bytes, ApiError> {
-        object::to_stored(&self.server.presenter, &self.resource, tree).await
+        object::to_stored(&self.server.converter, &self.resource, tree).await
     }
 
     pub(crate) fn not_found(&self) -> ApiError {

@@ -11,14 +11,14 @@ use tokio_util::task::TaskTracker;
 use super::{Admission, FindKindHandler};
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
-use crate::custom_resources::Presenter;
+use crate::custom_resources::Converter;
+use crate::documents::{DiscoveryDocuments, OpenApiDocuments};
+use crate::egress::kubelets::Kubelets;
 use crate::error_log::ErrorLog;
 use crate::flow_control::FlowControl;
-use crate::heavy::Places;
+use crate::large_requests::Limiter;
 use crate::metrics::Metrics;
-use crate::outward::kubelets::Kubelets;
-use crate::published::{Discovered, Documents};
-use crate::representation::ledger::Ledger;
+use crate::representation::list_size_cache::ListSizeCache;
 use crate::service_ranges::Ranges;
 use plinth_http::chunks::BlockedThreads;
 use plinth_http::pull::ProducerPool;
@@ -40,7 +40,7 @@ pub struct Server {
     /// Sizes of collections that are listed in pages.
     pub counts: Counts,
     /// What collections come to in encodings that state it in front.
-    pub ledger: Ledger,
+    pub list_sizes: ListSizeCache,
     /// Lengths of objects in long protobuf lists.
     pub lengths: Lengths,
     /// Who sends a request.
@@ -56,13 +56,13 @@ pub struct Server {
     /// What the operator is told of.
     pub error_log: ErrorLog,
     /// Places of requests with large bodies.
-    pub heavy: Places,
+    pub large_requests: Limiter,
     /// How many requests are served at once.
     pub flow_control: FlowControl,
     /// Discovery, made on first use.
-    pub discovered: Discovered,
+    pub discovery: DiscoveryDocuments,
     /// OpenAPI, made on first use.
-    pub documents: Documents,
+    pub openapi: OpenApiDocuments,
     /// Counters and latencies.
     pub metrics: Metrics,
     /// Lists and first states of watches that are being made.
@@ -70,7 +70,7 @@ pub struct Server {
     /// Threads that wait for clients which read backups slowly.
     pub blocked_threads: BlockedThreads,
     /// What objects are read and converted with.
-    pub presenter: Arc<Presenter>,
+    pub converter: Arc<Converter>,
     /// The way to kubelets.
     pub kubelets: Kubelets,
     /// Where the addresses and ports of Services come from.

@@ -2,30 +2,30 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`object`] | from bodies to stored objects, and from one version to another |
-//! | [`present`] | from stored objects to what is served |
-//! | [`webhook`] | conversion between versions by a server outside |
+//! | [`object`] | conversion between request bodies, stored objects and versions |
+//! | [`read`] | reads stored objects in the served version |
+//! | [`webhook`] | conversion webhooks |
 //!
-//! A request for a custom resource takes the same path as any other; where built-in kinds have a typed schema, the row
-//! has a [`CustomVersion`](plinth_registry::custom::CustomVersion) that handlers ask instead.
+//! A request for a custom resource takes the same path as any other; where built-in kinds have a typed
+//! schema, the row has a [`CustomVersion`](plinth_registry::custom::CustomVersion) that handlers use instead.
 
 pub mod object;
-pub mod present;
+pub mod read;
 pub mod webhook;
 
 use std::sync::Arc;
 
-use crate::outward::Webhooks;
+use crate::egress::Webhooks;
 use plinth_http::pull::RemoteWaits;
 use plinth_storage::heads::Heads;
 use plinth_storage::Store;
 
-/// What objects are read and converted with. Cheap to clone.
+/// Reads and converts objects. Cheap to clone.
 #[derive(Clone)]
-pub struct Presenter {
-    /// Objects.
+pub struct Converter {
+    /// Stored objects.
     pub store: Store,
-    /// The way to webhooks.
+    /// Clients of conversion webhooks.
     pub webhooks: Arc<Webhooks>,
     /// Heads of collections that are searched by selectors.
     pub heads: Arc<Heads>,

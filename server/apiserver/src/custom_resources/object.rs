@@ -1,9 +1,9 @@
-//! Objects of custom resources: from a body to a tree, from a tree to what is stored, from there to what is served.
+//! Custom resources: conforms request bodies, encodes objects for storage, and upgrades stored objects.
 //!
-//! A stored object carries the stamp of the schema that it was brought to. As long as that schema is the one of the
-//! version asked for, the bytes stored are the bytes served, as with built-in kinds. Objects that were stored under
-//! another schema or in another version are brought to the present one when they are read: conformed to and defaulted by
-//! the schema of their own version, converted, conformed again (as `crdConversionRESTOptionsGetter` of
+//! A stored object carries the stamp of the schema that it was conformed to. While that is the schema of the
+//! requested version, the stored bytes are served as they are, as with built-in kinds. Objects stored under
+//! another schema or in another version are upgraded when they are read: conformed to and defaulted by the
+//! schema of their own version, converted, conformed again (as `crdConversionRESTOptionsGetter` of
 //! k8s.io/apiextensions-apiserver does).
 
 use bytes::Bytes;
@@ -11,17 +11,17 @@ use plinth_codec::error::StrictError;
 use plinth_codec::{json, Map, Value};
 use plinth_structural::{Conform, ConformError};
 
-use super::{webhook, Presenter};
+use super::{webhook, Converter};
 use plinth_api::api_error::ApiError;
 use plinth_registry::custom::definition::{Conversion, Version};
 use plinth_registry::custom::CustomVersion;
 use plinth_registry::ResourceType;
 use plinth_storage::stored::{Head, Header, Stored, BODY_START};
 
-/// Brings a decoded object to the schema of its version and fills in defaults; gives back unknown fields.
+/// Conforms a decoded object to the schema of its version and applies defaults; returns unknown fields.
 ///
 /// # Errors
-/// What the decoder has to say of metadata of a wrong type.
+/// The decoder's error for metadata of a wrong type.
 pub fn conform(
     custom: &CustomVersion,
     tree: &mut Value,
@@ -31,15 +31,15 @@ pub fn conform(
     if custom.definition.preserves_unknown {
         return Ok(Ok(Vec::new()));
     }
-    let how = Conform { strict, drop_invalid_metadata: false };
-    let outcome = compiled.structural.conform(tree, &how);
+    let options = Conform { strict, drop_invalid_metadata: false };
+    let outcome = compiled.structural.conform(tree, &options);
     if outcome.is_ok() {
         compiled.structural.default(tree);
     }
     Ok(outcome)
 }
 
-/// What an apply has merged, with defaults, and its metadata as if decoded.
+/// Completes the result of an apply: defaults, and metadata as the decoder would produce it.
 ///
 /// # Errors
 /// 500 when the schema cannot be compiled.
@@ -51,33 +51,33 @@ pub fn complete(custom: &CustomVersion, tree: &mut Value) -> Result<(), ApiError
     Ok(())
 }
 
-/// What it takes to serve a stored value.
-pub enum Reading {
-    /// Nothing: the value is what the resource serves.
+/// How a stored value becomes the served one.
+pub enum ReadOutcome {
+    /// The stored value is what the resource serves.
     AsStored,
-    /// This value.
-    Made(Bytes),
-    /// The conversion of this tree by the webhook, then [`finish`].
-    Remote(Value),
+    /// The converted value.
+    Converted(Bytes),
+    /// The webhook must convert this tree, then [`finish`].
+    NeedsWebhook(Value),
 }
 
-/// Whether what is stored is what the resource serves, which the header tells.
+/// Whether a stored value is what the resource serves, according to its header.
 pub fn is_current(custom: &CustomVersion, head: &Head<'_>) -> bool {
     let wanted = custom.version();
     head.schema() == wanted.schema.stamp() && (head.version() == wanted.name || custom.converts_by_name())
 }
 
-/// Looks at a stored value in plain text.
+/// Converts a decrypted stored value as far as possible without the webhook.
 ///
 /// # Errors
-/// 500 when it cannot be read, or is in a version that the definition does not have.
-pub fn read(custom: &CustomVersion, value: &[u8]) -> Result<Reading, ApiError> {
+/// 500 when it cannot be decoded, or is in a version that the definition does not have.
+pub fn read(custom: &CustomVersion, value: &[u8]) -> Result<ReadOutcome, ApiError> {
     let stored = Stored::parse(value).map_err(ApiError::internal)?;
     if is_current(custom, &stored) {
-        return Ok(Reading::AsStored);
+        return Ok(ReadOutcome::AsStored);
     }
-    let wanted = custom.version();
-    let same_version = stored.version() == wanted.name;
+    let target = custom.version();
+    let same_version = stored.version() == target.name;
     let Some(from) = custom.definition.position(stored.version()) else {
         return Err(ApiError::internal(format!(
             "request to convert CR from an invalid group/version: {}/{}",
@@ -89,26 +89,26 @@ pub fn read(custom: &CustomVersion, value: &[u8]) -> Result<Reading, ApiError> {
     let mut tree =
         json::parse(stored.body()).map_err(|e| ApiError::internal(format!("stored object: {e}")))?;
     set_type(custom, &mut tree, from);
-    normalise(custom, from, &mut tree, true)?;
+    normalize(custom, from, &mut tree, true)?;
     if let Some(compiled) = from.schema.compiled()? {
         compiled.structural.default(&mut tree);
     }
     if same_version {
-        return Ok(Reading::Made(encode(from, tree)?));
+        return Ok(ReadOutcome::Converted(encode(from, tree)?));
     }
     if !custom.converts_by_name() {
-        return Ok(Reading::Remote(tree));
+        return Ok(ReadOutcome::NeedsWebhook(tree));
     }
-    set_type(custom, &mut tree, wanted);
-    finish(custom, tree).map(Reading::Made)
+    set_type(custom, &mut tree, target);
+    finish(custom, tree).map(ReadOutcome::Converted)
 }
 
-/// What a converted tree becomes.
+/// Conforms and encodes a converted tree.
 ///
 /// # Errors
-/// 500 when it cannot be brought to the schema.
+/// 500 when it cannot be conformed.
 pub fn finish(custom: &CustomVersion, mut tree: Value) -> Result<Bytes, ApiError> {
-    normalise(custom, custom.version(), &mut tree, false)?;
+    normalize(custom, custom.version(), &mut tree, false)?;
     encode(custom.version(), tree)
 }
 
@@ -117,7 +117,7 @@ pub fn finish(custom: &CustomVersion, mut tree: Value) -> Result<Bytes, ApiError
 /// # Errors
 /// 500 when it cannot be converted.
 pub async fn to_stored(
-    presenter: &Presenter,
+    converter: &Converter,
     resource: &ResourceType,
     tree: Value,
 ) -> Result<Bytes, ApiError> {
@@ -127,17 +127,17 @@ pub async fn to_stored(
         return encode(target, tree);
     }
     let mut tree =
-        convert(presenter, custom, target, vec![tree]).await?.into_iter().next().unwrap_or_default();
-    normalise(custom, target, &mut tree, false)?;
+        convert(converter, custom, target, vec![tree]).await?.into_iter().next().unwrap_or_default();
+    normalize(custom, target, &mut tree, false)?;
     encode(target, tree)
 }
 
-/// Trees of one version in another version of their definition.
+/// Converts trees of one version to another version of their definition.
 ///
 /// # Errors
 /// 500 when the webhook fails.
 pub async fn convert(
-    presenter: &Presenter,
+    converter: &Converter,
     custom: &CustomVersion,
     to: &Version,
     mut trees: Vec<Value>,
@@ -149,18 +149,18 @@ pub async fn convert(
         }
         Conversion::Webhook(webhook) => {
             let api_version = format!("{}/{}", custom.definition.group, to.name);
-            // On the heap, so that the state of every request need not have room for it.
-            Box::pin(webhook::convert(webhook, presenter, &api_version, trees)).await
+            // Boxed, so that the state of every request need not have room for it.
+            Box::pin(webhook::convert(webhook, converter, &api_version, trees)).await
         }
     }
 }
 
-/// A tree in another version, for field ownership, which cannot wait.
+/// Converts a tree to another version synchronously, for field ownership.
 ///
-/// A webhook is waited for on a thread of the runtime, whose other tasks go on elsewhere meanwhile. There are not threads without
-/// end for that, so only so many wait at once, and none is also an answer.
+/// The webhook is awaited in `block_in_place`: the runtime moves the thread's other tasks to another thread.
+/// The number of threads is bounded, so only so many conversions wait at once; `None` beyond that.
 pub fn convert_now(
-    presenter: &Presenter,
+    converter: &Converter,
     custom: &CustomVersion,
     to: &Version,
     mut tree: Value,
@@ -169,13 +169,13 @@ pub fn convert_now(
         true => set_type(custom, &mut tree, to),
         false => {
             let handle = tokio::runtime::Handle::try_current().ok()?;
-            let work = convert(presenter, custom, to, vec![tree]);
+            let work = convert(converter, custom, to, vec![tree]);
             let waited =
-                presenter.remote_waits.block_on(|| tokio::task::block_in_place(|| handle.block_on(work)));
+                converter.remote_waits.block_on(|| tokio::task::block_in_place(|| handle.block_on(work)));
             tree = waited.ok()?.ok()?.into_iter().next()?;
         }
     }
-    normalise(custom, to, &mut tree, false).ok()?;
+    normalize(custom, to, &mut tree, false).ok()?;
     Some(tree)
 }
 
@@ -187,7 +187,7 @@ fn set_type(custom: &CustomVersion, tree: &mut Value, version: &Version) {
 }
 
 /// Conforms a tree to the schema of its version.
-fn normalise(
+fn normalize(
     custom: &CustomVersion,
     version: &Version,
     tree: &mut Value,
@@ -197,14 +197,14 @@ fn normalise(
         return Ok(());
     }
     if let Some(compiled) = version.schema.compiled()? {
-        let how = Conform { strict: false, drop_invalid_metadata: lenient };
-        compiled.structural.conform(tree, &how).map_err(ApiError::internal)?;
+        let options = Conform { strict: false, drop_invalid_metadata: lenient };
+        compiled.structural.conform(tree, &options).map_err(ApiError::internal)?;
     }
     Ok(())
 }
 
-/// Header and body of a tree that is in that version and conforms to its schema. The stamp is left out where reading
-/// still has defaults to fill in: those of a status that a create has cleared.
+/// Header and body of a tree that is in that version and conforms to its schema. The stamp is omitted where
+/// reading still has to apply defaults: those of a status that a create has cleared.
 fn encode(version: &Version, tree: Value) -> Result<Bytes, ApiError> {
     let lacks_defaults = match version.schema.compiled()? {
         Some(compiled) if compiled.structural.has_defaults() => {
@@ -219,7 +219,7 @@ fn encode(version: &Version, tree: Value) -> Result<Bytes, ApiError> {
     };
     metadata.remove("resourceVersion");
     let mut body = Vec::with_capacity(2048);
-    // The metadata comes first in a stored body; the other members follow in order.
+    // A stored body starts with the metadata; the other members follow in order.
     body.extend_from_slice(&BODY_START[..BODY_START.len() - 1]);
     let metadata = Value::Object(metadata);
     json::write_untyped(&metadata, &mut body);

@@ -1,25 +1,25 @@
-//! Conversion by webhook: a ConversionReview over HTTPS, whose answer is checked before it is believed
-//! (k8s.io/apiextensions-apiserver, `pkg/apiserver/conversion/webhook_converter.go`).
+//! Conversion webhooks: sends a ConversionReview and validates the answer (k8s.io/apiextensions-apiserver,
+//! `pkg/apiserver/conversion/webhook_converter.go`).
 
 use std::time::Duration;
 
 use plinth_codec::patch::goprint;
 use plinth_codec::{tree, Map, Value};
 
-use super::Presenter;
-use crate::outward::client::Bounds;
+use super::Converter;
+use crate::egress::client::Bounds;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_registry::custom::definition::ConversionWebhook;
 
-/// What a conversion may take: upstream's time, and what the largest list of objects in flight may grow to.
+/// Limits of a call: upstream's timeout, and the largest list of objects.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: 64 << 20 };
-/// Converts trees to an `apiVersion`. Those that are in it already are not sent.
+/// Converts trees to an `apiVersion`. Those that have it already are not sent.
 ///
 /// # Errors
-/// 500 with what the webhook says, or what is wrong with its answer.
+/// 500 with the webhook's message, or the error in its answer.
 pub async fn convert(
     webhook: &ConversionWebhook,
-    presenter: &Presenter,
+    converter: &Converter,
     api_version: &str,
     trees: Vec<Value>,
 ) -> Result<Vec<Value>, ApiError> {
@@ -30,22 +30,22 @@ pub async fn convert(
         let message = format!("conversion webhook for {from}, Kind={kind} {what}");
         ApiError::new(500, Reason::Unknown, message)
     };
-    let is_there = |t: &Value| t.str_at(&["apiVersion"]) == Some(api_version);
-    let wanted: Vec<Value> = trees.iter().filter(|t| !is_there(t)).cloned().collect();
-    if wanted.is_empty() {
+    let has_version = |t: &Value| t.str_at(&["apiVersion"]) == Some(api_version);
+    let to_convert: Vec<Value> = trees.iter().filter(|t| !has_version(t)).cloned().collect();
+    if to_convert.is_empty() {
         return Ok(trees);
     }
     let uid = uuid::Uuid::new_v4().to_string();
-    let count = wanted.len();
+    let count = to_convert.len();
     let Some(version) = webhook.review_version else {
         return Err(error("failed: no supported conversion review versions".into()));
     };
     let review = tree!({
         "kind": "ConversionReview",
         "apiVersion": format!("apiextensions.k8s.io/{version}"),
-        "request": tree!({ "uid": uid.as_str(), "desiredAPIVersion": api_version, "objects": wanted }),
+        "request": tree!({ "uid": uid.as_str(), "desiredAPIVersion": api_version, "objects": to_convert }),
     });
-    let answer = presenter.webhooks.ask(&presenter.store, &webhook.config, &review, BOUNDS).await;
+    let answer = converter.webhooks.call(&converter.store, &webhook.config, &review, BOUNDS).await;
     let answer = answer.map_err(|why| error(format!("failed: {why}")))?;
     let converted =
         converted_objects(version, &uid, answer).map_err(|why| error(format!("failed: {why}")))?;
@@ -55,26 +55,27 @@ pub async fn convert(
     let mut converted = converted.into_iter().enumerate();
     let mut all = Vec::with_capacity(trees.len());
     for original in trees {
-        if is_there(&original) {
+        if has_version(&original) {
             all.push(original);
             continue;
         }
         let Some((index, new)) = converted.next() else { break };
         let at = (count > 1).then_some(index);
-        let new = checked(&original, new, api_version).map_err(|lie| error(lie.told(at)))?;
+        let new = checked(&original, new, api_version).map_err(|invalid| error(invalid.message(at)))?;
         all.push(new);
     }
     Ok(all)
 }
 
-/// The objects of an answer that is one, of that request, and a success.
+/// The converted objects of an answer, which must be valid, belong to that request, and be a success.
 pub fn converted_objects(version: &str, uid: &str, mut answer: Value) -> Result<Vec<Value>, String> {
     let expected = format!("apiextensions.k8s.io/{version}");
     let (got_version, got_kind) =
         (answer.str_at(&["apiVersion"]).unwrap_or_default(), answer.str_at(&["kind"]).unwrap_or_default());
     if version == "v1" && (got_version != expected || got_kind != "ConversionReview") {
         return Err(format!(
-            "expected webhook response of {expected}, Kind=ConversionReview, got {got_version}, Kind={got_kind}"
+            "expected webhook response of {expected}, Kind=ConversionReview, got {got_version}, \
+                Kind={got_kind}"
         ));
     }
     let Some(response) = answer.get_mut("response").filter(|r| r.as_object().is_some()) else {
@@ -98,56 +99,61 @@ pub fn converted_objects(version: &str, uid: &str, mut answer: Value) -> Result<
     }
 }
 
-/// What a webhook may not make of an object, and in which of its parts.
+/// Why a converted object is invalid, and in which part.
 #[derive(Debug)]
-pub enum Lie {
-    /// It has another type.
+pub enum InvalidConversion {
+    /// Its type has changed.
     Type(String),
-    /// It is another object.
+    /// Its identity has changed.
     Object(String),
-    /// Its metadata say something else.
+    /// Its metadata has changed.
     Metadata(String),
 }
 
-impl Lie {
-    /// In upstream's words, which name the place where there are several objects.
-    fn told(&self, at: Option<usize>) -> String {
+impl InvalidConversion {
+    /// Upstream's message, with the index where there are several objects.
+    fn message(&self, at: Option<usize>) -> String {
         match (self, at) {
-            (Lie::Type(why), None) => format!("returned invalid object at index 0: {why}"),
-            (Lie::Object(why), None) => format!("returned invalid object: {why}"),
-            (Lie::Metadata(why), None) => format!("returned invalid metadata: {why}"),
-            (Lie::Type(why) | Lie::Object(why), Some(index)) => {
+            (InvalidConversion::Type(why), None) => format!("returned invalid object at index 0: {why}"),
+            (InvalidConversion::Object(why), None) => format!("returned invalid object: {why}"),
+            (InvalidConversion::Metadata(why), None) => format!("returned invalid metadata: {why}"),
+            (InvalidConversion::Type(why) | InvalidConversion::Object(why), Some(index)) => {
                 format!("returned invalid converted object at index {index}: {why}")
             }
-            (Lie::Metadata(why), Some(index)) => {
+            (InvalidConversion::Metadata(why), Some(index)) => {
                 format!("returned invalid metadata in object at index {index}: {why}")
             }
         }
     }
 }
 
-/// A converted object with the metadata of the original; of its own only labels and annotations are kept.
-pub fn checked(original: &Value, mut new: Value, api_version: &str) -> Result<Value, Lie> {
+/// A converted object with the metadata of the original; only its labels and annotations are taken over.
+pub fn checked(original: &Value, mut new: Value, api_version: &str) -> Result<Value, InvalidConversion> {
     let text = |v: &Value, path: &[&str]| v.str_at(path).unwrap_or_default().to_owned();
     let got = text(&new, &["apiVersion"]);
     if got != api_version {
-        return Err(Lie::Type(format!("invalid groupVersion (expected {api_version}, received {got})")));
+        return Err(InvalidConversion::Type(format!(
+            "invalid groupVersion (expected {api_version}, received {got})"
+        )));
     }
     let (expected, got) = (text(original, &["kind"]), text(&new, &["kind"]));
     if expected != got {
-        return Err(Lie::Type(format!("invalid kind (expected {expected}, received {got})")));
+        return Err(InvalidConversion::Type(format!("invalid kind (expected {expected}, received {got})")));
     }
     for (key, what) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
         let (expected, got) = (text(original, &["metadata", key]), text(&new, &["metadata", key]));
         if expected != got {
-            return Err(Lie::Object(format!("must have the same {what}: {expected} != {got}")));
+            return Err(InvalidConversion::Object(format!("must have the same {what}: {expected} != {got}")));
         }
     }
     let wrong = |what: &str, found: &Value| {
-        Lie::Metadata(format!("invalid {what} of type {} in converted object", goprint::type_name(found)))
+        InvalidConversion::Metadata(format!(
+            "invalid {what} of type {} in converted object",
+            goprint::type_name(found)
+        ))
     };
     let Some(mut answered) = new.get_mut("metadata").map(std::mem::take) else {
-        return Err(Lie::Metadata("missing metadata in converted object".into()));
+        return Err(InvalidConversion::Metadata("missing metadata in converted object".into()));
     };
     if answered.as_object().is_none() {
         return Err(wrong("metadata", &answered));
@@ -165,19 +171,19 @@ pub fn checked(original: &Value, mut new: Value, api_version: &str) -> Result<Va
         if let Some((key, other)) = texts.iter().find(|(_, v)| v.as_str().is_none()) {
             let found = goprint::type_name(other);
             let why = format!("metadata.{field}[{key}] must be a string, but is {found} in converted object");
-            return Err(Lie::Metadata(why));
+            return Err(InvalidConversion::Metadata(why));
         }
         let errors = match field {
             "labels" => plinth_api::metadata::label_errors(Some(&value), format_args!("metadata.labels")),
-            // The name that upstream gives the field here.
+            // Upstream's name of the field here.
             _ => plinth_api::metadata::annotation_errors(Some(&value), format_args!("metadata.annotation")),
         };
         let errors: Vec<String> =
             errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
         match errors.as_slice() {
             [] => drop(metadata.insert(field, value)),
-            [one] => return Err(Lie::Metadata(one.clone())),
-            several => return Err(Lie::Metadata(format!("[{}]", several.join(", ")))),
+            [one] => return Err(InvalidConversion::Metadata(one.clone())),
+            several => return Err(InvalidConversion::Metadata(format!("[{}]", several.join(", ")))),
         }
     }
     if let Some(object) = new.as_object_mut() {
@@ -197,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_believed_only_when_they_fit() {
+    fn answers_are_accepted_only_when_they_fit() {
         let rows = [
             (r#"{}"#, "expected webhook response of"),
             (r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1"}"#, "no response provided"),
@@ -260,11 +266,14 @@ mod tests {
             ),
         ];
         for (answer, expected) in rows {
-            let lie = convert(answer).unwrap_err();
-            assert!(lie.told(None).starts_with(expected), "{answer}: {}", lie.told(None));
+            let error = convert(answer).unwrap_err();
+            assert!(error.message(None).starts_with(expected), "{answer}: {}", error.message(None));
         }
-        let lie = convert(r#"{"apiVersion":"g/v1","kind":"K"}"#).unwrap_err();
-        assert!(lie.told(Some(2)).starts_with("returned invalid converted object at index 2: "), "{lie:?}");
+        let error = convert(r#"{"apiVersion":"g/v1","kind":"K"}"#).unwrap_err();
+        assert!(
+            error.message(Some(2)).starts_with("returned invalid converted object at index 2: "),
+            "{error:?}"
+        );
         let good = convert(r#"{"apiVersion":"g/v2","kind":"K","metadata":{"name":"n","uid":"u","labels":{"b":"2"},"finalizers":[]},"spec":1}"#).unwrap();
         assert_eq!(good.str_at(&["metadata", "labels", "b"]), Some("2"));
         assert!(good.at(&["metadata", "labels", "a"]).is_none());

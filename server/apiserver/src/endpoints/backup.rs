@@ -1,4 +1,4 @@
-//! `/plinth/backup`: the engine's archive, written while reads and writes go on.
+//! `/plinth/backup`: the engine's archive, written concurrently with reads and writes.
 
 use std::io;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::context::Server;
 use plinth_http::body::{Body, BodyError};
 use plinth_http::chunks;
 
-/// Bytes that are collected before they are sent.
+/// Bytes per chunk.
 const CHUNK: usize = 256 << 10;
-/// Chunks that may wait for a slow client.
+/// Chunks buffered for a slow client.
 const CHUNKS_IN_FLIGHT: usize = 4;
 
-/// How long a backup may take: administrators have slow disks, too.
+/// Longest backup: the client may write to a slow disk.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Streams an archive that is consistent at one revision. An archive that breaks off is no archive: the body then
-/// ends with an error, and its checksum is missing.
+/// Streams an archive that is consistent at one revision. When it fails the body ends with an error and the
+/// archive lacks its checksum.
 pub(super) fn serve(server: &Server) -> Response<Body> {
     let (send, rest) = chunks::channel(CHUNKS_IN_FLIGHT, LONGEST, &server.blocked_threads);
     let engine = server.store.engine().clone();
@@ -29,7 +29,7 @@ pub(super) fn serve(server: &Server) -> Response<Body> {
         let outcome = engine.backup(&mut out, |_| {});
         let last = out.hand_over();
         if let Some(error) = outcome.err().map(|e| e.to_string()).or(last.err().map(|e| e.to_string())) {
-            // Nobody reading is no error: the client went away.
+            // A send that fails means that the client has disconnected.
             out.send.send(Err(BodyError(error)));
         }
     });

@@ -1,4 +1,4 @@
-//! `/livez`, `/readyz`, `/healthz`: whether the server lives and is ready, check by check.
+//! `/livez`, `/readyz`, `/healthz` with their individual checks.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use plinth_http::body::Body;
 struct Check {
     name: &'static str,
     passes: fn(&Server, Probe) -> bool,
-    /// Whether only readiness asks it.
+    /// Whether it is part of readiness only.
     readiness: bool,
 }
 
-/// What is asked.
+/// The kind of a health request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Probe {
     Readiness,
@@ -26,10 +26,11 @@ enum Probe {
 impl Probe {
     /// A write or sync that has not returned for this long fails the check of the storage.
     ///
-    /// Readiness: as upstream's check of etcd (`--etcd-readycheck-timeout`), so that clients go to another server soon.
-    /// Liveness: upstream's is as short (`--etcd-healthcheck-timeout`), but waits for another machine. Here the disk is
-    /// the process's own: one that is only slow (a full device cache, a snapshot of the volume) comes back, and a restart
-    /// would have to read the store from that very disk before it served anything.
+    /// Readiness: upstream's timeout of the etcd check (`--etcd-readycheck-timeout`), so that clients soon
+    /// use another server. Liveness: upstream's is as short (`--etcd-healthcheck-timeout`), but concerns
+    /// another machine. Here the disk is the process's own: one that is only slow (a full device cache, a
+    /// snapshot of the volume) recovers, and a restart would have to read the store from that same disk
+    /// before serving anything.
     fn longest_disk_wait(self) -> Duration {
         match self {
             Probe::Readiness => Duration::from_secs(2),
@@ -41,7 +42,7 @@ impl Probe {
 const CHECKS: &[Check] = &[
     Check { name: "ping", passes: |_, _| true, readiness: false },
     Check { name: "log", passes: |_, _| true, readiness: false },
-    // Clients and kubeadm know the storage by upstream's name.
+    // Clients and kubeadm expect upstream's name for the storage.
     Check {
         name: "etcd",
         passes: |server, probe| {
@@ -57,7 +58,7 @@ const CHECKS: &[Check] = &[
     Check { name: "shutdown", passes: |server, _| !*server.stopping.borrow(), readiness: true },
 ];
 
-/// Answers `/livez`, `/livez/CHECK` and their sisters; `?verbose` lists the checks, `?exclude=CHECK` skips one.
+/// Answers `/livez`, `/livez/CHECK` and the like; `?verbose` lists the checks, `?exclude=CHECK` skips one.
 pub(super) fn serve(server: &Server, segments: &[&str], query: Option<&str>) -> Response<Body> {
     let [probe, rest @ ..] = segments else { return super::not_found_text() };
     let mut verbose = false;
@@ -69,9 +70,9 @@ pub(super) fn serve(server: &Server, segments: &[&str], query: Option<&str>) -> 
             _ => {}
         }
     }
-    let asked = if *probe == "readyz" { Probe::Readiness } else { Probe::Liveness };
-    let own = CHECKS.iter().filter(|check| asked == Probe::Readiness || !check.readiness);
-    let own = own.map(|check| (check.name.to_owned(), (check.passes)(server, asked)));
+    let kind = if *probe == "readyz" { Probe::Readiness } else { Probe::Liveness };
+    let own = CHECKS.iter().filter(|check| kind == Probe::Readiness || !check.readiness);
+    let own = own.map(|check| (check.name.to_owned(), (check.passes)(server, kind)));
     let plugins = server.store.encryption().health();
     let mut checks = own.chain(plugins).filter(|(name, _)| !excluded.contains(name));
     if let [name] = rest {
@@ -101,7 +102,7 @@ fn plain(code: StatusCode, body: &str) -> Response<Body> {
     text(code, "text/plain; charset=utf-8", body.as_bytes().to_vec())
 }
 
-/// An answer of several checks; as upstream, browsers are told not to guess what it is.
+/// An answer of several checks; `nosniff` as upstream.
 fn answer(code: StatusCode, body: &str) -> Response<Body> {
     let mut response = plain(code, body);
     let nosniff = hyper::header::HeaderValue::from_static("nosniff");

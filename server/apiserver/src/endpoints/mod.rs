@@ -1,4 +1,4 @@
-//! Paths that are no resource: health, version, discovery, OpenAPI, metrics.
+//! Non-resource paths: health, version, discovery, OpenAPI, metrics.
 
 mod backup;
 mod health;
@@ -10,17 +10,17 @@ use plinth_codec::error::quoted;
 use crate::authn::service_account::discovery as openid_discovery;
 use crate::authz::AuthorizedPath;
 use crate::context::Server;
-use crate::published::{self, not_found_text, text};
+use crate::documents::{self, not_found_text, text};
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::PathError;
 use plinth_http::body::Body;
 use plinth_registry::discovery::root;
 
-/// Paths that `/` lists besides the API itself.
+/// Paths that `/` lists in addition to the API.
 const ENDPOINTS: &[&str] =
     &["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
 
-/// Answers a request for such a path.
+/// Answers a request for a non-resource path.
 ///
 /// # Errors
 /// 404, 405, 406.
@@ -34,7 +34,7 @@ pub async fn serve<B>(
         return Err(ApiError::method_not_allowed());
     }
     match segments.as_slice() {
-        [] => Ok(json_text(root::paths(&published::catalog(&server.registry()), ENDPOINTS))),
+        [] => Ok(json_text(root::paths(&documents::catalog(&server.registry()), ENDPOINTS))),
         ["version"] => Ok(json_text(root::version(&root::THIS))),
         ["livez" | "readyz" | "healthz"] | ["livez" | "readyz" | "healthz", _] => {
             Ok(health::serve(server, &segments, request.uri().query()))
@@ -49,34 +49,35 @@ pub async fn serve<B>(
             Ok(openid(server, "application/json", |d| &d.configuration))
         }
         ["openid", "v1", "jwks"] => Ok(openid(server, openid_discovery::KEYS_TYPE, |d| &d.keys)),
-        ["openapi", rest @ ..] => server.documents.serve(&server.registry(), rest, request).await,
+        ["openapi", rest @ ..] => server.openapi.serve(&server.registry(), rest, request).await,
         ["api"] | ["apis"] | ["api", _] | ["apis", _] | ["apis", _, _] => {
-            server.discovered.serve(&server.registry(), &segments, request)
+            server.discovery.serve(&server.registry(), &segments, request)
         }
         _ => Ok(not_found_text()),
     }
 }
 
-/// Whether a method may be used on a path. Upstream routes some paths by method, for GET alone; its other handlers answer every
-/// method as GET, and so does what nobody serves. Metrics are not reset by DELETE here, as they are upstream.
+/// Whether a method may be used on a path. Upstream routes some paths for GET alone; its other handlers
+/// answer every method like GET, and so do paths without a handler. Metrics are not reset by DELETE here, as
+/// they are upstream.
 fn is_allowed(server: &Server, method: &Method, segments: &[&str]) -> bool {
     let is_for_get_alone = match segments {
         ["version"] | [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => true,
         ["plinth", "backup"] => true,
         ["metrics"] => *method == Method::DELETE,
-        ["api", ..] => published::exists(&server.registry(), segments),
-        // Of groups upstream's aggregator answers, of all but its own.
+        ["api", ..] => documents::exists(&server.registry(), segments),
+        // Groups are answered by upstream's aggregator, except its own.
         ["apis", group] => *group == "apiregistration.k8s.io",
         ["apis", group, _] => {
             let registry = server.registry();
-            registry.has_builtin_group(group) && published::exists(&registry, segments)
+            registry.has_builtin_group(group) && documents::exists(&registry, segments)
         }
         _ => false,
     };
     *method == Method::GET || !is_for_get_alone
 }
 
-/// What relying parties read to check the tokens of service accounts.
+/// The documents with which relying parties verify service account tokens.
 fn openid(
     server: &Server,
     content_type: &'static str,
@@ -89,8 +90,8 @@ fn openid(
     response
 }
 
-/// The segments of a path; `None` for one with empty segments in it, which nothing is behind: it is not authorized as the path
-/// without them. Slashes at the end are ignored.
+/// The segments of a path; `None` for one with empty segments, which has no handler: it is not authorized as
+/// the path without them. Trailing slashes are ignored.
 fn segments(path: &str) -> Option<Vec<&str>> {
     let path = path.strip_prefix('/')?.trim_end_matches('/');
     if path.is_empty() {
@@ -100,7 +101,7 @@ fn segments(path: &str) -> Option<Vec<&str>> {
     (!segments.contains(&"")).then_some(segments)
 }
 
-/// The answer to a path that is refused before anybody is asked, in the words of Go's `net/http` and of upstream's
+/// The answer to a malformed path, before authentication, with the text of Go's `net/http` and of upstream's
 /// `WithRequestInfo`.
 pub fn refuse_path(error: PathError, uri: &Uri) -> Response<Body> {
     const PLAIN: &str = "text/plain; charset=utf-8";

@@ -1,60 +1,63 @@
-//! The flow schemas and priority levels that every server has: upstream's mandatory and suggested ones.
+//! Mandatory and suggested flow schemas and priority levels, as upstream's.
 //!
-//! Facts from k8s.io/apiserver `pkg/apis/flowcontrol/bootstrap/default.go`.
+//! Data from k8s.io/apiserver `pkg/apis/flowcontrol/bootstrap/default.go`.
 
 use plinth_codec::{tree, Map, Value};
 
-/// The annotation that says whether the server keeps the spec of an object as it should be.
+/// The annotation that enables updates of an object's spec by the server.
 pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 /// Group and version of the objects.
 pub const API_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
 
-/// Requests that find no seat: refused, or put into so many queues, hands of so many, so many in a queue.
+/// Handling of requests without a free seat: rejected, or queued with number of queues, hand size and queue
+/// length.
 #[derive(Clone, Copy, Debug)]
-enum When {
+enum LimitResponse {
     Exempt,
     Reject,
     Queue(i64, i64, i64),
 }
 
-/// Name, whether it is mandatory, nominal shares, lendable percent, what happens without a seat.
-const LEVELS: &[(&str, bool, i64, i64, When)] = &[
-    ("exempt", true, 0, 0, When::Exempt),
-    ("catch-all", true, 5, 0, When::Reject),
-    ("system", false, 30, 33, When::Queue(64, 6, 50)),
-    ("node-high", false, 40, 25, When::Queue(64, 6, 50)),
-    ("leader-election", false, 10, 0, When::Queue(16, 4, 50)),
-    ("workload-high", false, 40, 50, When::Queue(128, 6, 50)),
-    ("workload-low", false, 100, 90, When::Queue(128, 6, 50)),
-    ("global-default", false, 20, 50, When::Queue(128, 6, 50)),
+/// Name, whether mandatory, nominal shares, lendable percent, limit response.
+const LEVELS: &[(&str, bool, i64, i64, LimitResponse)] = &[
+    ("exempt", true, 0, 0, LimitResponse::Exempt),
+    ("catch-all", true, 5, 0, LimitResponse::Reject),
+    ("system", false, 30, 33, LimitResponse::Queue(64, 6, 50)),
+    ("node-high", false, 40, 25, LimitResponse::Queue(64, 6, 50)),
+    ("leader-election", false, 10, 0, LimitResponse::Queue(16, 4, 50)),
+    ("workload-high", false, 40, 50, LimitResponse::Queue(128, 6, 50)),
+    ("workload-low", false, 100, 90, LimitResponse::Queue(128, 6, 50)),
+    ("global-default", false, 20, 50, LimitResponse::Queue(128, 6, 50)),
 ];
 
 #[derive(Clone, Copy, Debug)]
-enum Who {
+enum BootstrapSubject {
     Group(&'static str),
     User(&'static str),
     /// All service accounts of kube-system.
     KubeSystem,
 }
 
-/// What a schema is about: verbs, group, resources, cluster scope; or verbs and paths.
+/// Rule of a flow schema: verbs, group, resources, cluster scope; or verbs and paths.
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum BootstrapRule {
     Resources(&'static [&'static str], &'static str, &'static [&'static str], bool),
     Paths(&'static [&'static str], &'static [&'static str]),
 }
 
-const EVERYTHING: &[What] = &[What::Resources(&["*"], "*", &["*"], true), What::Paths(&["*"], &["*"])];
-const EVERYBODY: &[Who] = &[Who::Group("system:unauthenticated"), Who::Group("system:authenticated")];
+const EVERYTHING: &[BootstrapRule] =
+    &[BootstrapRule::Resources(&["*"], "*", &["*"], true), BootstrapRule::Paths(&["*"], &["*"])];
+const ALL_USERS: &[BootstrapSubject] =
+    &[BootstrapSubject::Group("system:unauthenticated"), BootstrapSubject::Group("system:authenticated")];
 
-struct SchemaRow {
+struct FlowSchemaRow {
     name: &'static str,
     mandatory: bool,
     level: &'static str,
     precedence: i64,
     distinguisher: &'static str,
-    who: &'static [Who],
-    what: &'static [What],
+    subjects: &'static [BootstrapSubject],
+    rules: &'static [BootstrapRule],
 }
 
 const fn schema(
@@ -62,52 +65,59 @@ const fn schema(
     level: &'static str,
     precedence: i64,
     distinguisher: &'static str,
-    who: &'static [Who],
-    what: &'static [What],
-) -> SchemaRow {
-    SchemaRow { name, mandatory: false, level, precedence, distinguisher, who, what }
+    subjects: &'static [BootstrapSubject],
+    rules: &'static [BootstrapRule],
+) -> FlowSchemaRow {
+    FlowSchemaRow { name, mandatory: false, level, precedence, distinguisher, subjects, rules }
 }
 
-const SCHEMAS: &[SchemaRow] = &[
-    SchemaRow {
+const SCHEMAS: &[FlowSchemaRow] = &[
+    FlowSchemaRow {
         mandatory: true,
-        ..schema("exempt", "exempt", 1, "", &[Who::Group("system:masters")], EVERYTHING)
+        ..schema("exempt", "exempt", 1, "", &[BootstrapSubject::Group("system:masters")], EVERYTHING)
     },
-    SchemaRow { mandatory: true, ..schema("catch-all", "catch-all", 10000, "ByUser", EVERYBODY, EVERYTHING) },
+    FlowSchemaRow {
+        mandatory: true,
+        ..schema("catch-all", "catch-all", 10000, "ByUser", ALL_USERS, EVERYTHING)
+    },
     schema(
         "probes",
         "exempt",
         2,
         "",
-        EVERYBODY,
-        &[What::Paths(&["get"], &["/healthz", "/readyz", "/livez"])],
+        ALL_USERS,
+        &[BootstrapRule::Paths(&["get"], &["/healthz", "/readyz", "/livez"])],
     ),
     schema(
         "system-leader-election",
         "leader-election",
         100,
         "ByUser",
-        &[Who::User("system:kube-controller-manager"), Who::User("system:kube-scheduler"), Who::KubeSystem],
-        &[What::Resources(&["get", "create", "update"], "coordination.k8s.io", &["leases"], false)],
+        &[
+            BootstrapSubject::User("system:kube-controller-manager"),
+            BootstrapSubject::User("system:kube-scheduler"),
+            BootstrapSubject::KubeSystem,
+        ],
+        &[BootstrapRule::Resources(&["get", "create", "update"], "coordination.k8s.io", &["leases"], false)],
     ),
     schema(
         "system-node-high",
         "node-high",
         400,
         "ByUser",
-        &[Who::Group("system:nodes")],
+        &[BootstrapSubject::Group("system:nodes")],
         &[
-            What::Resources(&["*"], "", &["nodes", "nodes/status"], true),
-            What::Resources(&["*"], "coordination.k8s.io", &["leases"], false),
+            BootstrapRule::Resources(&["*"], "", &["nodes", "nodes/status"], true),
+            BootstrapRule::Resources(&["*"], "coordination.k8s.io", &["leases"], false),
         ],
     ),
-    schema("system-nodes", "system", 500, "ByUser", &[Who::Group("system:nodes")], EVERYTHING),
+    schema("system-nodes", "system", 500, "ByUser", &[BootstrapSubject::Group("system:nodes")], EVERYTHING),
     schema(
         "kube-controller-manager",
         "workload-high",
         800,
         "ByNamespace",
-        &[Who::User("system:kube-controller-manager")],
+        &[BootstrapSubject::User("system:kube-controller-manager")],
         EVERYTHING,
     ),
     schema(
@@ -115,7 +125,7 @@ const SCHEMAS: &[SchemaRow] = &[
         "workload-high",
         800,
         "ByNamespace",
-        &[Who::User("system:kube-scheduler")],
+        &[BootstrapSubject::User("system:kube-scheduler")],
         EVERYTHING,
     ),
     schema(
@@ -123,7 +133,7 @@ const SCHEMAS: &[SchemaRow] = &[
         "workload-high",
         900,
         "ByNamespace",
-        &[Who::KubeSystem],
+        &[BootstrapSubject::KubeSystem],
         EVERYTHING,
     ),
     schema(
@@ -131,33 +141,33 @@ const SCHEMAS: &[SchemaRow] = &[
         "workload-low",
         9000,
         "ByUser",
-        &[Who::Group("system:serviceaccounts")],
+        &[BootstrapSubject::Group("system:serviceaccounts")],
         EVERYTHING,
     ),
-    schema("global-default", "global-default", 9900, "ByUser", EVERYBODY, EVERYTHING),
+    schema("global-default", "global-default", 9900, "ByUser", ALL_USERS, EVERYTHING),
 ];
 
-/// An object that every server has.
-pub struct Bootstrap {
+/// A mandatory or suggested object.
+pub struct BootstrapConfig {
     /// Plural resource.
     pub resource: &'static str,
     /// Name.
     pub name: &'static str,
-    /// Whether its spec is put right whatever its annotation says.
+    /// Whether its spec is always reconciled, regardless of the annotation.
     pub mandatory: bool,
     /// The object as it is created.
     pub object: Value,
 }
 
-/// All of them: levels first, since schemas name them.
-pub fn objects() -> Vec<Bootstrap> {
-    let levels = LEVELS.iter().map(|row| Bootstrap {
+/// All objects: levels first, since schemas reference them.
+pub fn objects() -> Vec<BootstrapConfig> {
+    let levels = LEVELS.iter().map(|row| BootstrapConfig {
         resource: "prioritylevelconfigurations",
         name: row.0,
         mandatory: row.1,
         object: level(row),
     });
-    let schemas = SCHEMAS.iter().map(|row| Bootstrap {
+    let schemas = SCHEMAS.iter().map(|row| BootstrapConfig {
         resource: "flowschemas",
         name: row.name,
         mandatory: row.mandatory,
@@ -171,7 +181,7 @@ fn metadata(name: &str) -> Value {
     tree!({ "name": name, "annotations": annotations })
 }
 
-fn level(&(name, _, shares, lendable, when): &(&str, bool, i64, i64, When)) -> Value {
+fn level(&(name, _, shares, lendable, response): &(&str, bool, i64, i64, LimitResponse)) -> Value {
     let limited = |response: Value| {
         let limited = tree!({
             "nominalConcurrencyShares": shares,
@@ -180,13 +190,13 @@ fn level(&(name, _, shares, lendable, when): &(&str, bool, i64, i64, When)) -> V
         });
         tree!({ "type": "Limited", "limited": limited })
     };
-    let spec = match when {
-        When::Exempt => tree!({
+    let spec = match response {
+        LimitResponse::Exempt => tree!({
             "type": "Exempt",
             "exempt": tree!({ "nominalConcurrencyShares": shares, "lendablePercent": lendable }),
         }),
-        When::Reject => limited(tree!({ "type": "Reject" })),
-        When::Queue(queues, hand, length) => limited(tree!({
+        LimitResponse::Reject => limited(tree!({ "type": "Reject" })),
+        LimitResponse::Queue(queues, hand, length) => limited(tree!({
             "type": "Queue",
             "queuing": tree!({ "queues": queues, "handSize": hand, "queueLengthLimit": length }),
         })),
@@ -199,24 +209,24 @@ fn level(&(name, _, shares, lendable, when): &(&str, bool, i64, i64, When)) -> V
     })
 }
 
-fn flow_schema(row: &SchemaRow) -> Value {
+fn flow_schema(row: &FlowSchemaRow) -> Value {
     let names = |list: &[&str]| list.iter().map(|name| Value::from(*name)).collect::<Vec<_>>();
     let subjects: Vec<Value> = row
-        .who
+        .subjects
         .iter()
-        .map(|who| match who {
-            Who::Group(name) => tree!({ "kind": "Group", "group": tree!({ "name": *name }) }),
-            Who::User(name) => tree!({ "kind": "User", "user": tree!({ "name": *name }) }),
-            Who::KubeSystem => tree!({
+        .map(|subject| match subject {
+            BootstrapSubject::Group(name) => tree!({ "kind": "Group", "group": tree!({ "name": *name }) }),
+            BootstrapSubject::User(name) => tree!({ "kind": "User", "user": tree!({ "name": *name }) }),
+            BootstrapSubject::KubeSystem => tree!({
                 "kind": "ServiceAccount",
                 "serviceAccount": tree!({ "namespace": "kube-system", "name": "*" }),
             }),
         })
         .collect();
     let (mut resources, mut paths) = (Vec::new(), Vec::new());
-    for what in row.what {
-        match what {
-            What::Resources(verbs, group, plurals, cluster_scope) => {
+    for rule in row.rules {
+        match rule {
+            BootstrapRule::Resources(verbs, group, plurals, cluster_scope) => {
                 let mut rule = Map::new();
                 rule.insert("verbs", names(verbs));
                 rule.insert("apiGroups", names(&[*group]));
@@ -227,7 +237,7 @@ fn flow_schema(row: &SchemaRow) -> Value {
                 rule.insert("namespaces", names(&["*"]));
                 resources.push(Value::Object(rule));
             }
-            What::Paths(verbs, urls) => {
+            BootstrapRule::Paths(verbs, urls) => {
                 paths.push(tree!({ "verbs": names(verbs), "nonResourceURLs": names(urls) }));
             }
         }

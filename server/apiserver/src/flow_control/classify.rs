@@ -1,4 +1,4 @@
-//! Which flow schema a request belongs to, and which flow of it.
+//! Classifies requests into flow schemas and flows.
 //!
 //! Upstream: k8s.io/apiserver `pkg/util/flowcontrol/rule.go`.
 
@@ -7,52 +7,52 @@ use plinth_codec::Value;
 use plinth_api::request_info::{RequestInfo, Route, Verb};
 use plinth_api::user::User;
 
-/// What a request is told apart by.
+/// The attributes of a request that classification uses.
 #[derive(Clone, Copy, Debug)]
-pub struct Digest<'a> {
-    /// Who asks.
+pub struct RequestDigest<'a> {
+    /// The user.
     pub user: &'a User,
-    /// For what.
-    pub what: What<'a>,
+    /// The target.
+    pub target: RequestTarget<'a>,
 }
 
-/// What is asked for.
+/// The target of a request.
 #[derive(Clone, Copy, Debug)]
-pub enum What<'a> {
+pub enum RequestTarget<'a> {
     /// A resource.
     Resource(&'a RequestInfo),
-    /// Another path, with the verb in lower case.
+    /// A non-resource path, preceded by the verb in lower case.
     Path(&'a str, &'a str),
 }
 
-impl<'a> Digest<'a> {
-    /// The digest of a request. `verb` is that of a request for no resource.
-    pub fn new(user: &'a User, route: &'a Route, verb: &'a str) -> Digest<'a> {
-        let what = match route {
-            Route::Resource(info) => What::Resource(info),
-            Route::NonResource(path) => What::Path(verb, path),
+impl<'a> RequestDigest<'a> {
+    /// The digest of a request. `verb` is that of a non-resource request.
+    pub fn new(user: &'a User, route: &'a Route, verb: &'a str) -> RequestDigest<'a> {
+        let target = match route {
+            Route::Resource(info) => RequestTarget::Resource(info),
+            Route::NonResource(path) => RequestTarget::Path(verb, path),
         };
-        Digest { user, what }
+        RequestDigest { user, target }
     }
 
     /// Its namespace; empty for none.
     pub fn namespace(&self) -> &'a str {
-        match self.what {
-            What::Resource(info) => &info.namespace,
-            What::Path(..) => "",
+        match self.target {
+            RequestTarget::Resource(info) => &info.namespace,
+            RequestTarget::Path(..) => "",
         }
     }
 
-    /// Its verb, where it is about a resource.
+    /// Its verb, if it is a resource request.
     pub fn verb(&self) -> Option<Verb> {
-        match self.what {
-            What::Resource(info) => Some(info.verb),
-            What::Path(..) => None,
+        match self.target {
+            RequestTarget::Resource(info) => Some(info.verb),
+            RequestTarget::Path(..) => None,
         }
     }
 }
 
-/// A list of names in a rule; a lone `*` is all of them.
+/// A list of names in a rule; a single `*` matches all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Names {
     All,
@@ -83,46 +83,46 @@ impl Names {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Subject {
+enum FlowSubject {
     AnyUser,
     User(String),
     AnyGroup,
     Group(String),
-    /// All accounts of a namespace: what their user names start with.
+    /// All service accounts of a namespace, as a prefix of their user names.
     ServiceAccounts(String),
 }
 
-impl Subject {
-    fn read(subject: &Value) -> Option<Subject> {
+impl FlowSubject {
+    fn read(subject: &Value) -> Option<FlowSubject> {
         let text = |path: &[&str]| subject.str_at(path).map(str::to_owned);
         Some(match subject.str_at(&["kind"])? {
             "User" => match text(&["user", "name"])? {
-                name if name == "*" => Subject::AnyUser,
-                name => Subject::User(name),
+                name if name == "*" => FlowSubject::AnyUser,
+                name => FlowSubject::User(name),
             },
             "Group" => match text(&["group", "name"])? {
-                name if name == "*" => Subject::AnyGroup,
-                name => Subject::Group(name),
+                name if name == "*" => FlowSubject::AnyGroup,
+                name => FlowSubject::Group(name),
             },
             "ServiceAccount" => {
                 let namespace = text(&["serviceAccount", "namespace"])?;
                 match text(&["serviceAccount", "name"])? {
                     name if name == "*" => {
-                        Subject::ServiceAccounts(format!("system:serviceaccount:{namespace}:"))
+                        FlowSubject::ServiceAccounts(format!("system:serviceaccount:{namespace}:"))
                     }
-                    name => Subject::User(format!("system:serviceaccount:{namespace}:{name}")),
+                    name => FlowSubject::User(format!("system:serviceaccount:{namespace}:{name}")),
                 }
             }
             _ => return None,
         })
     }
 
-    fn is(&self, user: &User) -> bool {
+    fn matches(&self, user: &User) -> bool {
         match self {
-            Subject::AnyUser | Subject::AnyGroup => true,
-            Subject::User(name) => user.name == *name,
-            Subject::Group(name) => user.is_in(name),
-            Subject::ServiceAccounts(prefix) => user.name.starts_with(prefix.as_str()),
+            FlowSubject::AnyUser | FlowSubject::AnyGroup => true,
+            FlowSubject::User(name) => user.name == *name,
+            FlowSubject::Group(name) => user.is_in(name),
+            FlowSubject::ServiceAccounts(prefix) => user.name.starts_with(prefix.as_str()),
         }
     }
 }
@@ -185,7 +185,7 @@ impl PathRule {
     }
 }
 
-/// Whether a path is what a rule names or lies below it, with or without a `*` at the rule's end.
+/// Whether a path equals that of a rule or is below it, with or without a trailing `*` in the rule.
 fn is_below(rule: &str, path: &str) -> bool {
     let prefix = rule.strip_suffix('*').unwrap_or(rule);
     let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
@@ -193,37 +193,37 @@ fn is_below(rule: &str, path: &str) -> bool {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct PolicyRule {
-    subjects: Vec<Subject>,
+struct FlowSchemaRule {
+    subjects: Vec<FlowSubject>,
     resources: Vec<ResourceRule>,
     paths: Vec<PathRule>,
 }
 
-impl PolicyRule {
-    fn read(rule: &Value) -> PolicyRule {
+impl FlowSchemaRule {
+    fn read(rule: &Value) -> FlowSchemaRule {
         fn list<'v>(rule: &'v Value, key: &str) -> &'v [Value] {
             rule.get(key).and_then(Value::as_array).unwrap_or_default()
         }
-        PolicyRule {
-            subjects: list(rule, "subjects").iter().filter_map(Subject::read).collect(),
+        FlowSchemaRule {
+            subjects: list(rule, "subjects").iter().filter_map(FlowSubject::read).collect(),
             resources: list(rule, "resourceRules").iter().map(ResourceRule::read).collect(),
             paths: list(rule, "nonResourceRules").iter().map(PathRule::read).collect(),
         }
     }
 
-    fn matches(&self, digest: &Digest<'_>) -> bool {
-        self.subjects.iter().any(|subject| subject.is(digest.user))
-            && match digest.what {
-                What::Resource(info) => self.resources.iter().any(|rule| rule.matches(info)),
-                What::Path(verb, path) => self.paths.iter().any(|rule| rule.matches(verb, path)),
+    fn matches(&self, digest: &RequestDigest<'_>) -> bool {
+        self.subjects.iter().any(|subject| subject.matches(digest.user))
+            && match digest.target {
+                RequestTarget::Resource(info) => self.resources.iter().any(|rule| rule.matches(info)),
+                RequestTarget::Path(verb, path) => self.paths.iter().any(|rule| rule.matches(verb, path)),
             }
     }
 }
 
-/// What tells the flows of a schema apart.
+/// What distinguishes the flows of a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distinguisher {
-    /// All requests are one flow.
+    /// All requests belong to one flow.
     None,
     /// The user's name.
     ByUser,
@@ -232,8 +232,8 @@ pub enum Distinguisher {
 }
 
 impl Distinguisher {
-    /// The flow of a request.
-    pub fn of<'a>(self, digest: &Digest<'a>) -> &'a str {
+    /// The flow distinguisher of a request.
+    pub fn of<'a>(self, digest: &RequestDigest<'a>) -> &'a str {
         match self {
             Distinguisher::None => "",
             Distinguisher::ByUser => &digest.user.name,
@@ -244,28 +244,28 @@ impl Distinguisher {
 
 /// The rules of a FlowSchema.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rules {
-    /// What tells its flows apart.
+pub struct FlowSchemaRules {
+    /// What distinguishes its flows.
     pub distinguisher: Distinguisher,
-    rules: Vec<PolicyRule>,
+    rules: Vec<FlowSchemaRule>,
 }
 
-impl Rules {
-    /// Reads the `spec` of a FlowSchema. Validation has seen it; what is missing matches nothing.
-    pub fn read(spec: &Value) -> Rules {
+impl FlowSchemaRules {
+    /// Parses the `spec` of a FlowSchema, which has been validated; absent parts match nothing.
+    pub fn read(spec: &Value) -> FlowSchemaRules {
         let rules = spec.get("rules").and_then(Value::as_array).unwrap_or_default();
-        Rules {
+        FlowSchemaRules {
             distinguisher: match spec.str_at(&["distinguisherMethod", "type"]) {
                 Some("ByUser") => Distinguisher::ByUser,
                 Some("ByNamespace") => Distinguisher::ByNamespace,
                 _ => Distinguisher::None,
             },
-            rules: rules.iter().map(PolicyRule::read).collect(),
+            rules: rules.iter().map(FlowSchemaRule::read).collect(),
         }
     }
 
-    /// Whether a request belongs to the schema.
-    pub fn matches(&self, digest: &Digest<'_>) -> bool {
+    /// Whether a request matches the schema.
+    pub fn matches(&self, digest: &RequestDigest<'_>) -> bool {
         self.rules.iter().any(|rule| rule.matches(digest))
     }
 }

@@ -1,4 +1,4 @@
-//! What FlowSchema and PriorityLevelConfiguration objects say, ready for the requests.
+//! Configuration compiled from FlowSchema and PriorityLevelConfiguration objects.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,36 +7,36 @@ use std::time::Instant;
 use hyper::header::HeaderValue;
 use plinth_codec::Value;
 
-use super::allocation::{self, Bounds, Claim, Wanted};
+use super::allocation::{self, LevelAllocation, SeatBounds, SeatDemand};
 use super::bootstrap;
-use super::classify::{Digest, Distinguisher, Rules};
-use super::level::Level;
+use super::classify::{Distinguisher, FlowSchemaRules, RequestDigest};
+use super::level::PriorityLevel;
 use super::metrics::{FlowMetrics, SchemaMetrics};
 use super::queues::Queuing;
 use super::shuffle::Dealer;
 
-/// A flow schema in use.
-pub struct Schema {
+/// A compiled flow schema.
+pub struct FlowSchema {
     /// Its name.
     pub name: String,
-    /// `metadata.uid`, for the answer's header.
+    /// `metadata.uid`, for the response header.
     pub uid: HeaderValue,
     /// The UID of its level.
     pub level_uid: HeaderValue,
-    /// What tells its flows apart.
+    /// What distinguishes its flows.
     pub distinguisher: Distinguisher,
     /// Its level.
-    pub level: Arc<Level>,
-    /// What it counts.
+    pub level: Arc<PriorityLevel>,
+    /// Its metrics.
     pub metrics: SchemaMetrics,
-    rules: Rules,
+    rules: FlowSchemaRules,
     precedence: i64,
 }
 
-/// A level in use, with what it has and wants.
-struct Graded {
-    level: Arc<Level>,
-    claim: Claim,
+/// A level with its configuration and allocation.
+struct LevelState {
+    level: Arc<PriorityLevel>,
+    allocation: LevelAllocation,
     limit: u32,
     uid: HeaderValue,
     shares: u32,
@@ -44,78 +44,78 @@ struct Graded {
     borrowing: Option<u32>,
     queuing: Queuing,
     hand: u32,
-    /// Whether an object stands behind it; one without lives on until it is idle.
-    wanted: bool,
+    /// Whether it has an object; a level without one is kept until it is idle.
+    configured: bool,
 }
 
-/// The schemas in the order in which they are asked. Immutable; a change of objects makes a new one.
+/// Schemas in matching order. Immutable; replaced when objects change.
 pub struct Config {
-    schemas: Vec<Arc<Schema>>,
+    schemas: Vec<Arc<FlowSchema>>,
 }
 
 impl Config {
-    /// The schema of a request: the first that matches. Costs a few comparisons of strings for each schema before.
-    pub fn classify(&self, digest: &Digest<'_>) -> Option<&Arc<Schema>> {
-        // The last one, `catch-all`, takes what nobody wants, as upstream's does.
+    /// The first schema that matches a request. Costs a few string comparisons per schema.
+    pub fn classify(&self, digest: &RequestDigest<'_>) -> Option<&Arc<FlowSchema>> {
+        // The last one, `catch-all`, is the fallback, as upstream's.
         self.schemas.iter().find(|schema| schema.rules.matches(digest)).or(self.schemas.last())
     }
 }
 
-/// A reference of a flow schema to a level, for its status.
+/// A flow schema's reference to a level, for its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
     /// The schema.
     pub schema: String,
-    /// The level that it names.
+    /// The referenced level.
     pub level: String,
-    /// Whether there is such a level.
+    /// Whether the level exists.
     pub found: bool,
 }
 
-/// All levels, and how the server's seats are divided among them. Changed by one task only.
+/// All levels and the allocation of the server's seats. Changed by one task only.
 pub struct Levels {
     seats: u32,
     clock: Instant,
     metrics: FlowMetrics,
-    levels: HashMap<String, Graded>,
+    levels: HashMap<String, LevelState>,
 }
 
 impl Levels {
-    /// No levels yet, in a server that serves so many requests at once.
+    /// No levels yet, in a server with that many seats.
     pub fn new(seats: u32, metrics: FlowMetrics) -> Levels {
         Levels { seats, clock: Instant::now(), metrics, levels: HashMap::new() }
     }
 
-    /// Takes the objects over. Objects that make no sense are taken for absent, as upstream does; mandatory ones that
-    /// are absent are made up.
-    pub fn digest(&mut self, levels: &[Value], schemas: &[Value]) -> (Config, Vec<Reference>) {
-        let mandatory: Vec<bootstrap::Bootstrap> =
+    /// Applies the objects. Invalid objects count as absent, as upstream does; absent mandatory ones
+    /// are replaced by their defaults.
+    pub fn apply_objects(&mut self, levels: &[Value], schemas: &[Value]) -> (Config, Vec<Reference>) {
+        let mandatory: Vec<bootstrap::BootstrapConfig> =
             bootstrap::objects().into_iter().filter(|object| object.mandatory).collect();
-        let made_up = |resource: &str, given: &[Value]| -> Vec<Value> {
-            let missing = |object: &&bootstrap::Bootstrap| {
+        let defaults_for = |resource: &str, given: &[Value]| -> Vec<Value> {
+            let missing = |object: &&bootstrap::BootstrapConfig| {
                 object.resource == resource && !given.iter().any(|v| name_of(v) == object.name)
             };
             mandatory.iter().filter(missing).map(|object| object.object.clone()).collect()
         };
-        for graded in self.levels.values_mut() {
-            graded.wanted = false;
+        for state in self.levels.values_mut() {
+            state.configured = false;
         }
-        let imagined = made_up("prioritylevelconfigurations", levels);
-        for object in levels.iter().chain(&imagined) {
-            self.take_in(object);
+        let defaults = defaults_for("prioritylevelconfigurations", levels);
+        for object in levels.iter().chain(&defaults) {
+            self.apply_level(object);
         }
-        self.levels.retain(|name, graded| {
-            let stays = graded.wanted || !graded.level.is_idle();
+        self.levels.retain(|name, state| {
+            let stays = state.configured || !state.level.is_idle();
             if !stays {
-                self.metrics.forget_level(name);
+                self.metrics.remove_level(name);
             }
             stays
         });
-        self.share_out();
+        self.update_bounds();
         let mut references = Vec::new();
-        let mut found: Vec<Arc<Schema>> = Vec::new();
-        let imagined = made_up("flowschemas", schemas);
-        for (at, object) in schemas.iter().chain(&imagined).enumerate() {
+        let mut found: Vec<Arc<FlowSchema>> = Vec::new();
+        let defaults = defaults_for("flowschemas", schemas);
+        for (at, object) in schemas.iter().chain(&defaults).enumerate() {
             let schema = self.schema(object);
             if at < schemas.len() {
                 let level = object.str_at(&["spec", "priorityLevelConfiguration", "name"]);
@@ -132,21 +132,21 @@ impl Levels {
         (Config { schemas: found }, references)
     }
 
-    fn take_in(&mut self, object: &Value) {
+    fn apply_level(&mut self, object: &Value) {
         let name = name_of(object);
         let Some(spec) = LevelSpec::read(name, object) else {
-            tracing::warn!(name, "a PriorityLevelConfiguration makes no sense and is not used");
+            tracing::warn!(name, "PriorityLevelConfiguration is invalid and ignored");
             return;
         };
         let clock = self.clock;
-        let graded = self.levels.entry(name.to_owned()).or_insert_with(|| Graded {
+        let state = self.levels.entry(name.to_owned()).or_insert_with(|| LevelState {
             level: Arc::new(match spec.queuing {
-                None => Level::exempt(name, clock),
-                Some(queuing) => Level::limited(name, queuing, 0, clock),
+                None => PriorityLevel::exempt(name, clock),
+                Some(queuing) => PriorityLevel::limited(name, queuing, 0, clock),
             }),
-            claim: Claim {
-                bounds: Bounds { nominal: 0, least: 0, most: 0 },
-                wanted: Wanted::default(),
+            allocation: LevelAllocation {
+                bounds: SeatBounds { nominal: 0, lower: 0, upper: 0 },
+                demand: SeatDemand::default(),
                 exempt: spec.queuing.is_none(),
             },
             limit: 0,
@@ -156,64 +156,63 @@ impl Levels {
             borrowing: None,
             queuing: Queuing::Reject,
             hand: 1,
-            wanted: true,
+            configured: true,
         });
-        graded.wanted = true;
-        graded.uid = uid_of(object);
-        graded.shares = spec.shares;
-        graded.lendable = spec.lendable;
-        graded.borrowing = spec.borrowing;
-        graded.queuing = spec.queuing.unwrap_or(Queuing::Reject);
-        graded.hand = spec.hand;
+        state.configured = true;
+        state.uid = uid_of(object);
+        state.shares = spec.shares;
+        state.lendable = spec.lendable;
+        state.borrowing = spec.borrowing;
+        state.queuing = spec.queuing.unwrap_or(Queuing::Reject);
+        state.hand = spec.hand;
     }
 
-    /// Gives every level its bounds by shares, new levels their first seats.
-    fn share_out(&mut self) {
+    /// Computes the limits of every level by shares, and the initial seats of new levels.
+    fn update_bounds(&mut self) {
         let all: u32 = self.levels.values().map(|g| g.shares).fold(0, u32::saturating_add);
-        for graded in self.levels.values_mut() {
-            let is_new = graded.claim.bounds == Bounds { nominal: 0, least: 0, most: 0 };
-            let bounds = Bounds::new(self.seats, graded.shares, all, graded.lendable, graded.borrowing);
-            graded.claim.bounds = bounds;
+        for state in self.levels.values_mut() {
+            let is_new = state.allocation.bounds == SeatBounds { nominal: 0, lower: 0, upper: 0 };
+            let bounds = SeatBounds::new(self.seats, state.shares, all, state.lendable, state.borrowing);
+            state.allocation.bounds = bounds;
             if is_new {
-                // Until it is known what it wants, its demand is taken to be its first limit.
-                graded.limit = bounds.at_first();
+                // Without statistics its demand is assumed to be its initial limit.
+                state.limit = bounds.initial();
             }
-            graded.level.configure(graded.queuing, bounds.nominal, graded.hand);
+            state.level.configure(state.queuing, bounds.nominal, state.hand);
         }
         self.apply();
     }
 
-    /// Divides the seats anew by what was wanted since the last time. To be called every
-    /// `BORROWING_PERIOD`.
+    /// Reallocates the seats by the demand since the last call. Must be called every `BORROWING_PERIOD`.
     pub fn rebalance(&mut self) {
-        for graded in self.levels.values_mut() {
-            graded.claim.wanted.take_in(graded.level.reset_demand());
+        for state in self.levels.values_mut() {
+            state.allocation.demand.update(state.level.reset_demand());
         }
         self.apply();
     }
 
     fn apply(&mut self) {
-        let claims: Vec<Claim> = self.levels.values().map(|g| g.claim).collect();
-        let (limits, fraction) = allocation::divide(&claims);
-        for (graded, limit) in self.levels.values_mut().zip(limits) {
-            graded.limit = limit;
-            graded.level.set_limit(limit);
-            self.metrics.limits(graded.level.name(), &graded.claim, limit);
+        let levels: Vec<LevelAllocation> = self.levels.values().map(|g| g.allocation).collect();
+        let (limits, fraction) = allocation::divide(&levels);
+        for (state, limit) in self.levels.values_mut().zip(limits) {
+            state.limit = limit;
+            state.level.set_limit(limit);
+            self.metrics.set_limits(state.level.name(), &state.allocation, limit);
         }
-        self.metrics.fair_fraction(fraction);
+        self.metrics.set_fair_fraction(fraction);
     }
 
-    fn schema(&self, object: &Value) -> Option<Schema> {
+    fn schema(&self, object: &Value) -> Option<FlowSchema> {
         let spec = object.get("spec")?;
         let level = spec.str_at(&["priorityLevelConfiguration", "name"])?;
-        let graded = self.levels.get(level).filter(|graded| graded.wanted)?;
-        let (name, rules) = (name_of(object), Rules::read(spec));
-        Some(Schema {
+        let state = self.levels.get(level).filter(|state| state.configured)?;
+        let (name, rules) = (name_of(object), FlowSchemaRules::read(spec));
+        Some(FlowSchema {
             name: name.to_owned(),
             uid: uid_of(object),
-            level_uid: graded.uid.clone(),
+            level_uid: state.uid.clone(),
             distinguisher: rules.distinguisher,
-            level: graded.level.clone(),
+            level: state.level.clone(),
             metrics: self.metrics.schema(level, name),
             rules,
             precedence: spec.get("matchingPrecedence").and_then(Value::as_int).unwrap_or(1000),
@@ -235,19 +234,19 @@ struct LevelSpec {
     shares: u32,
     lendable: u32,
     borrowing: Option<u32>,
-    /// None for the exempt level.
+    /// `None` for the exempt level.
     queuing: Option<Queuing>,
     hand: u32,
 }
 
 impl LevelSpec {
-    /// `None` when the parts do not fit together (upstream's `queueSetCompleterForPL`). Absent fields have the API's
-    /// defaults.
+    /// `None` when the spec is inconsistent (upstream's `queueSetCompleterForPL`). Absent fields have the
+    /// API's defaults.
     fn read(name: &str, object: &Value) -> Option<LevelSpec> {
         let spec = object.get("spec")?;
         let exempt = spec.str_at(&["type"])? == "Exempt";
         let part = spec.get(if exempt { "exempt" } else { "limited" })?;
-        // A level cannot turn from exempt to limited, so the name decides.
+        // The type of a level is immutable, so the name decides.
         if exempt != (name == "exempt") {
             return None;
         }

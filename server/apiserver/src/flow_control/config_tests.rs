@@ -1,4 +1,4 @@
-//! The objects that every server has, digested: who belongs where, and what a bad object does.
+//! The default objects: classification of requests, and the effect of invalid objects.
 
 use plinth_codec::tree;
 
@@ -20,20 +20,20 @@ fn user(name: &str, groups: &[&str]) -> User {
     User { name: name.into(), groups, ..User::default() }
 }
 
-fn class_of(config: &Config, user: &User, method: &str, uri: &str) -> (String, String, String) {
+fn classify(config: &Config, user: &User, method: &str, uri: &str) -> (String, String, String) {
     let (path, query) = uri.split_once('?').map_or((uri, None), |(p, q)| (p, Some(q)));
     let route = route(&method.parse().unwrap(), path, query).unwrap();
     let verb = method.to_ascii_lowercase();
-    let digest = Digest::new(user, &route, &verb);
+    let digest = RequestDigest::new(user, &route, &verb);
     let schema = config.classify(&digest).unwrap();
     (schema.name.clone(), schema.level.name().to_owned(), schema.distinguisher.of(&digest).to_owned())
 }
 
-/// Who, in which groups, asks for what: schema, level, flow.
+/// User, groups, request; expected schema, level, flow.
 #[test]
 fn requests_belong_to_upstreams_schemas() {
     let mut levels = levels(600);
-    let (config, references) = levels.digest(&of("prioritylevelconfigurations"), &of("flowschemas"));
+    let (config, references) = levels.apply_objects(&of("prioritylevelconfigurations"), &of("flowschemas"));
     assert!(references.iter().all(|r| r.found), "{references:?}");
     let authenticated = "system:authenticated";
     let accounts = &["system:serviceaccounts", authenticated][..];
@@ -103,7 +103,7 @@ fn requests_belong_to_upstreams_schemas() {
         ("odd", &[], "GET", "/api/v1/pods", ["catch-all", "catch-all", "odd"]),
     ];
     for (name, groups, method, uri, expected) in rows {
-        let (schema, level, flow) = class_of(&config, &user(name, groups), method, uri);
+        let (schema, level, flow) = classify(&config, &user(name, groups), method, uri);
         assert_eq!([schema.as_str(), level.as_str(), flow.as_str()], *expected, "{name} {method} {uri}");
     }
 }
@@ -111,12 +111,12 @@ fn requests_belong_to_upstreams_schemas() {
 #[test]
 fn mandatory_objects_are_there_whatever_is_deleted() {
     let mut levels = levels(600);
-    let (config, references) = levels.digest(&[], &[]);
+    let (config, references) = levels.apply_objects(&[], &[]);
     assert!(references.is_empty());
     let admin = user("admin", &["system:masters"]);
-    assert_eq!(class_of(&config, &admin, "GET", "/api/v1/pods").1, "exempt");
+    assert_eq!(classify(&config, &admin, "GET", "/api/v1/pods").1, "exempt");
     let jane = user("jane", &["system:authenticated"]);
-    assert_eq!(class_of(&config, &jane, "GET", "/api/v1/pods").1, "catch-all");
+    assert_eq!(classify(&config, &jane, "GET", "/api/v1/pods").1, "catch-all");
     assert_eq!(levels.levels["catch-all"].limit, 600, "the only level has all the seats");
 }
 
@@ -144,43 +144,43 @@ fn schema_of(name: &str, level: &str, precedence: i64) -> Value {
 fn the_lower_precedence_wins_and_ties_go_by_name() {
     let mut levels = levels(100);
     let given = [schema_of("b", "catch-all", 7), schema_of("c", "exempt", 8), schema_of("a", "catch-all", 7)];
-    let (config, _) = levels.digest(&of("prioritylevelconfigurations"), &given);
+    let (config, _) = levels.apply_objects(&of("prioritylevelconfigurations"), &given);
     let jane = user("jane", &["system:authenticated"]);
-    assert_eq!(class_of(&config, &jane, "GET", "/api/v1/namespaces/team/pods").0, "a");
-    let elsewhere = class_of(&config, &jane, "GET", "/api/v1/namespaces/other/pods").0;
-    assert_eq!(elsewhere, "catch-all");
-    let cluster_wide = class_of(&config, &jane, "GET", "/api/v1/pods").0;
+    assert_eq!(classify(&config, &jane, "GET", "/api/v1/namespaces/team/pods").0, "a");
+    let other_namespace = classify(&config, &jane, "GET", "/api/v1/namespaces/other/pods").0;
+    assert_eq!(other_namespace, "catch-all");
+    let cluster_wide = classify(&config, &jane, "GET", "/api/v1/pods").0;
     assert_eq!(cluster_wide, "catch-all", "without clusterScope a rule holds in namespaces only");
     let uid = &config.schemas.iter().find(|s| s.name == "a").unwrap().uid;
     assert_eq!(uid, "uid-of-a");
 }
 
 #[test]
-fn a_schema_without_its_level_is_told_so_and_left_out() {
+fn a_schema_without_its_level_is_reported_and_left_out() {
     let mut levels = levels(100);
     let broken = tree!({
         "metadata": tree!({ "name": "broken" }),
         "spec": tree!({ "type": "Limited", "limited": tree!({ "limitResponse": tree!({ "type": "Queue" }) }) }),
     });
     let given = [schema_of("dangles", "nowhere", 7), schema_of("half", "broken", 8)];
-    let (config, references) = levels.digest(&[broken], &given);
+    let (config, references) = levels.apply_objects(&[broken], &given);
     let told: Vec<_> = references.iter().map(|r| (r.schema.as_str(), r.level.as_str(), r.found)).collect();
     assert_eq!(told, [("dangles", "nowhere", false), ("half", "broken", false)]);
     let jane = user("jane", &["system:authenticated"]);
-    assert_eq!(class_of(&config, &jane, "GET", "/api/v1/namespaces/team/pods").0, "catch-all");
+    assert_eq!(classify(&config, &jane, "GET", "/api/v1/namespaces/team/pods").0, "catch-all");
 }
 
 #[test]
 fn a_level_without_an_object_stays_until_it_is_idle() {
     let mut levels = levels(100);
-    let (config, _) = levels.digest(&of("prioritylevelconfigurations"), &of("flowschemas"));
+    let (config, _) = levels.apply_objects(&of("prioritylevelconfigurations"), &of("flowschemas"));
     let jane = user("jane", &["system:authenticated"]);
     let route = route(&hyper::Method::GET, "/api/v1/pods", None).unwrap();
-    let schema = config.classify(&Digest::new(&jane, &route, "get")).unwrap().clone();
+    let schema = config.classify(&RequestDigest::new(&jane, &route, "get")).unwrap().clone();
     let Ok(super::super::level::Arrived::Served(seat)) = schema.level.arrive(1, 1) else { panic!() };
-    levels.digest(&[], &[]);
+    levels.apply_objects(&[], &[]);
     assert!(levels.levels.contains_key("global-default"));
     schema.level.finish(seat);
-    levels.digest(&[], &[]);
+    levels.apply_objects(&[], &[]);
     assert!(!levels.levels.contains_key("global-default"));
 }

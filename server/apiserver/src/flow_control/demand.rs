@@ -1,10 +1,10 @@
-//! How many seats a level wanted over a period: the input of borrowing.
+//! Demand for seats over a period: the input of borrowing.
 //!
 //! Upstream: k8s.io/apiserver `pkg/util/flowcontrol/fairqueuing/integrator.go`.
 
 use super::queues::Nanos;
 
-/// Weighs how many seats were wanted with the time for which they were.
+/// Integrates the number of requested seats over time.
 #[derive(Debug)]
 pub struct Demand {
     seats: u32,
@@ -14,45 +14,45 @@ pub struct Demand {
     /// Integral of the seats, and of their squares.
     sum: f64,
     squares: f64,
-    most: u32,
+    peak: u32,
 }
 
-/// What was wanted in a period.
+/// Demand of a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Observed {
+pub struct DemandStats {
     /// Average over time.
     pub average: f64,
     /// Standard deviation over time.
     pub deviation: f64,
-    /// The most at once.
-    pub most: u32,
+    /// High watermark.
+    pub peak: u32,
 }
 
 impl Demand {
-    /// Nothing wanted so far.
+    /// No demand yet.
     pub fn new(now: Nanos) -> Demand {
-        Demand { seats: 0, since: now, time: 0.0, sum: 0.0, squares: 0.0, most: 0 }
+        Demand { seats: 0, since: now, time: 0.0, sum: 0.0, squares: 0.0, peak: 0 }
     }
 
-    /// From now on so many seats are wanted.
+    /// Sets the number of seats requested from now on.
     pub fn set(&mut self, seats: u32, now: Nanos) {
         self.integrate(now);
         self.seats = seats;
-        self.most = self.most.max(seats);
+        self.peak = self.peak.max(seats);
     }
 
-    /// What was wanted since the last reset; starts again with what is wanted now.
-    pub fn reset(&mut self, now: Nanos) -> Observed {
+    /// The demand since the last reset; starts a new period with the current value.
+    pub fn reset(&mut self, now: Nanos) -> DemandStats {
         self.integrate(now);
         let observed = match self.time > 0.0 {
             true => {
                 let average = self.sum / self.time;
                 let variance = (self.squares / self.time - average * average).max(0.0);
-                Observed { average, deviation: variance.sqrt(), most: self.most }
+                DemandStats { average, deviation: variance.sqrt(), peak: self.peak }
             }
-            false => Observed { average: 0.0, deviation: 0.0, most: self.most },
+            false => DemandStats { average: 0.0, deviation: 0.0, peak: self.peak },
         };
-        (self.time, self.sum, self.squares, self.most) = (0.0, 0.0, 0.0, self.seats);
+        (self.time, self.sum, self.squares, self.peak) = (0.0, 0.0, 0.0, self.seats);
         observed
     }
 
@@ -76,11 +76,11 @@ mod tests {
         demand.set(10, 100);
         demand.set(0, 200);
         let observed = demand.reset(400);
-        assert_eq!((observed.average, observed.most), (2.5, 10));
+        assert_eq!((observed.average, observed.peak), (2.5, 10));
         assert!((observed.deviation - 18.75f64.sqrt()).abs() < 1e-9);
-        assert_eq!(demand.reset(500), Observed::default());
+        assert_eq!(demand.reset(500), DemandStats::default());
         demand.set(3, 600);
         demand.reset(700);
-        assert_eq!(demand.reset(800).most, 3, "what is still wanted is the start of the next period");
+        assert_eq!(demand.reset(800).peak, 3, "what is still wanted is the start of the next period");
     }
 }

@@ -1,4 +1,4 @@
-//! The plain limits: so many requests at once that change something, so many that do not.
+//! Limits on concurrent mutating and non-mutating requests.
 //!
 //! Upstream: k8s.io/apiserver `pkg/server/filters/maxinflight.go`.
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Two counted limits. Nobody waits: who finds no place is refused.
+/// Two limits without queues: requests above them are refused.
 #[derive(Debug)]
 pub struct InFlight {
     read_only: Option<Arc<Semaphore>>,
@@ -14,7 +14,7 @@ pub struct InFlight {
 }
 
 impl InFlight {
-    /// Limits of so many requests; 0 for none.
+    /// Limits on concurrent requests; 0 for none.
     pub fn new(read_only: u32, mutating: u32) -> InFlight {
         let limit = |most: u32| {
             let most = usize::try_from(most).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
@@ -23,16 +23,16 @@ impl InFlight {
         InFlight { read_only: limit(read_only), mutating: limit(mutating) }
     }
 
-    /// A place, held until the permit is dropped; `Err` when all are taken. `Ok(None)` where there is no limit.
+    /// A permit, held during the request; `Err` when the limit is reached, `Ok(None)` without a limit.
     pub fn enter(&self, mutating: bool) -> Result<Option<OwnedSemaphorePermit>, Full> {
         match if mutating { &self.mutating } else { &self.read_only } {
             None => Ok(None),
-            Some(places) => places.clone().try_acquire_owned().map(Some).map_err(|_| Full),
+            Some(semaphore) => semaphore.clone().try_acquire_owned().map(Some).map_err(|_| Full),
         }
     }
 }
 
-/// All places are taken.
+/// The limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_counted_apart_and_come_back() {
+    fn permits_are_counted_apart_and_come_back() {
         let limits = InFlight::new(2, 1);
         let first = limits.enter(false).unwrap();
         let _second = limits.enter(false).unwrap();

@@ -1,4 +1,4 @@
-//! One priority level at work: its queues behind a lock, its waiting requests asleep.
+//! A priority level: its queues behind a lock, and the requests that wait in them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
@@ -7,57 +7,57 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::demand::Observed;
-use super::queues::{Arrival, Nanos, Place, QueueSet, Queuing, Rejected, Ticket};
+use super::demand::DemandStats;
+use super::queues::{Arrival, Nanos, QueuePosition, QueueSet, Queuing, Rejected, Ticket};
 use super::retry::RetryAfter;
 
-/// The most seats that one request may take, whatever its width (upstream's `MaximumListSeatsLimit`).
-const WIDEST: u32 = 10;
+/// Maximum seats of one request (upstream's `MaximumListSeatsLimit`).
+const MAX_SEATS: u32 = 10;
 
-/// A priority level. The queues' mutex is held for the time of a few additions, or of one walk over the queues while
-/// requests wait; never across an await. An exempt level has no lock at all.
-pub struct Level {
+/// A priority level. The mutex of the queues is held for a few additions, or one pass over the queues while
+/// requests wait; never across an await. An exempt level has no lock.
+pub struct PriorityLevel {
     name: String,
     clock: Instant,
-    /// When refused clients should come again.
+    /// Retry-After advice for refused clients.
     pub retry: RetryAfter,
-    kind: Kind,
+    kind: LevelKind,
 }
 
-enum Kind {
+enum LevelKind {
     Exempt {
         executing: AtomicU32,
-        most: AtomicU32,
+        peak: AtomicU32,
     },
     Limited {
         queues: Box<Mutex<QueueSet<oneshot::Sender<Ticket>>>>,
-        widest: AtomicU32,
-        /// Seats whose requests wait for bodies that are late.
+        max_seats: AtomicU32,
+        /// Seats of requests that wait for late bodies.
         late: AtomicU32,
     },
 }
 
-/// What a request occupies on a level, for [`Level::finish`].
+/// What a request occupies on a level, for [`PriorityLevel::finish`].
 #[derive(Debug)]
 pub enum Occupied {
-    /// Nothing that is counted in seats.
+    /// No seats.
     Exempt,
     /// Seats.
     Seats(Ticket),
 }
 
-impl Level {
-    /// A level whose requests are served whatever happens.
-    pub fn exempt(name: &str, clock: Instant) -> Level {
-        let kind = Kind::Exempt { executing: AtomicU32::new(0), most: AtomicU32::new(0) };
-        Level { name: name.to_owned(), clock, retry: RetryAfter::default(), kind }
+impl PriorityLevel {
+    /// A level without limits.
+    pub fn exempt(name: &str, clock: Instant) -> PriorityLevel {
+        let kind = LevelKind::Exempt { executing: AtomicU32::new(0), peak: AtomicU32::new(0) };
+        PriorityLevel { name: name.to_owned(), clock, retry: RetryAfter::default(), kind }
     }
 
-    /// A level of so many seats.
-    pub fn limited(name: &str, queuing: Queuing, seats: u32, clock: Instant) -> Level {
+    /// A level with that many seats.
+    pub fn limited(name: &str, queuing: Queuing, seats: u32, clock: Instant) -> PriorityLevel {
         let queues = Box::new(Mutex::new(QueueSet::new(queuing, seats, nanos(clock))));
-        let kind = Kind::Limited { queues, widest: AtomicU32::new(1), late: AtomicU32::new(0) };
-        Level { name: name.to_owned(), clock, retry: RetryAfter::default(), kind }
+        let kind = LevelKind::Limited { queues, max_seats: AtomicU32::new(1), late: AtomicU32::new(0) };
+        PriorityLevel { name: name.to_owned(), clock, retry: RetryAfter::default(), kind }
     }
 
     /// Its name.
@@ -65,132 +65,134 @@ impl Level {
         &self.name
     }
 
-    /// Whether its requests are served whatever happens.
+    /// Whether its requests are exempt from limits.
     pub fn is_exempt(&self) -> bool {
-        matches!(self.kind, Kind::Exempt { .. })
+        matches!(self.kind, LevelKind::Exempt { .. })
     }
 
-    /// The most seats that a request may take here.
-    pub fn widest(&self) -> u32 {
+    /// Maximum seats of one request on this level.
+    pub fn max_seats(&self) -> u32 {
         match &self.kind {
-            Kind::Exempt { .. } => 1,
-            Kind::Limited { widest, .. } => widest.load(Ordering::Relaxed),
+            LevelKind::Exempt { .. } => 1,
+            LevelKind::Limited { max_seats, .. } => max_seats.load(Ordering::Relaxed),
         }
     }
 
-    /// Takes over another way of queuing, and what a request may take of the level's nominal seats.
+    /// Applies a new configuration of queues, and the limit of seats per request.
     pub fn configure(&self, queuing: Queuing, nominal: u32, hand: u32) {
-        let Kind::Limited { queues, widest, .. } = &self.kind else { return };
-        // Upstream's rule: 15% of the level, and so that a hand of such requests still fits.
+        let LevelKind::Limited { queues, max_seats, .. } = &self.kind else { return };
+        // Upstream's rule: 15% of the level, but a hand of such requests must still fit.
         let part = (f64::from(nominal) * 0.15).ceil() as u32;
-        let fits = part.min(nominal / hand.max(1)).clamp(1, WIDEST);
-        widest.store(fits, Ordering::Relaxed);
+        let fits = part.min(nominal / hand.max(1)).clamp(1, MAX_SEATS);
+        max_seats.store(fits, Ordering::Relaxed);
         let mut queues = queues.lock();
         queues.configure(queuing, nanos(self.clock));
         self.wake(queues);
     }
 
-    /// Sets the number of seats.
+    /// Sets the number of seats and dispatches waiting requests.
     pub fn set_limit(&self, seats: u32) {
-        let Kind::Limited { queues, .. } = &self.kind else { return };
+        let LevelKind::Limited { queues, .. } = &self.kind else { return };
         let mut queues = queues.lock();
         queues.set_limit(seats, nanos(self.clock));
         self.wake(queues);
     }
 
-    /// The seats wanted since the last call.
-    pub fn reset_demand(&self) -> Observed {
+    /// The demand since the last call.
+    pub fn reset_demand(&self) -> DemandStats {
         match &self.kind {
-            Kind::Exempt { executing, most } => {
+            LevelKind::Exempt { executing, peak } => {
                 let now = executing.load(Ordering::Relaxed);
-                let most = most.swap(now, Ordering::Relaxed).max(now);
-                // Of an exempt level only the peak counts.
-                Observed { average: f64::from(now), deviation: 0.0, most }
+                let peak = peak.swap(now, Ordering::Relaxed).max(now);
+                // For an exempt level only the peak is used.
+                DemandStats { average: f64::from(now), deviation: 0.0, peak }
             }
-            Kind::Limited { queues, .. } => queues.lock().reset_demand(nanos(self.clock)),
+            LevelKind::Limited { queues, .. } => queues.lock().reset_demand(nanos(self.clock)),
         }
     }
 
-    /// Whether nobody waits and nobody is served.
+    /// Whether no request waits or executes.
     pub fn is_idle(&self) -> bool {
         match &self.kind {
-            Kind::Exempt { executing, .. } => executing.load(Ordering::Relaxed) == 0,
-            Kind::Limited { queues, .. } => queues.lock().is_idle(),
+            LevelKind::Exempt { executing, .. } => executing.load(Ordering::Relaxed) == 0,
+            LevelKind::Limited { queues, .. } => queues.lock().is_idle(),
         }
     }
 
-    /// A request of a flow arrives and wants so many seats.
+    /// Admits or enqueues a request of a flow.
     ///
     /// # Errors
-    /// [`Rejected`] when there is no room.
-    pub fn arrive(self: &Arc<Level>, hash: u64, seats: u32) -> Result<Arrived, Rejected> {
+    /// [`Rejected`] when there is no space.
+    pub fn arrive(self: &Arc<PriorityLevel>, hash: u64, seats: u32) -> Result<Arrived, Rejected> {
         let queues = match &self.kind {
-            Kind::Exempt { executing, most } => {
+            LevelKind::Exempt { executing, peak } => {
                 let now = executing.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-                if now > most.load(Ordering::Relaxed) {
-                    most.fetch_max(now, Ordering::Relaxed);
+                if now > peak.load(Ordering::Relaxed) {
+                    peak.fetch_max(now, Ordering::Relaxed);
                 }
                 return Ok(Arrived::Served(Occupied::Exempt));
             }
-            Kind::Limited { queues, .. } => queues,
+            LevelKind::Limited { queues, .. } => queues,
         };
-        let mut turn = None;
+        let mut ticket_receiver = None;
         let mut queues = queues.lock();
         let arrival = queues.arrive(hash, seats, nanos(self.clock), || {
             let (send, receive) = oneshot::channel();
-            turn = Some(receive);
+            ticket_receiver = Some(receive);
             send
         })?;
-        let arrived = match (arrival, turn) {
+        let arrived = match (arrival, ticket_receiver) {
             (Arrival::Served(ticket), _) => Arrived::Served(Occupied::Seats(ticket)),
-            (Arrival::Waits(place), Some(turn)) => {
-                let length = queues.length_at(place);
-                Arrived::Waits(Waiter { level: self.clone(), place, turn, length, done: false })
+            (Arrival::Waits(position), Some(ticket_receiver)) => {
+                let length = queues.length_at(position);
+                Arrived::Waits(Waiter { level: self.clone(), position, ticket_receiver, length, done: false })
             }
-            // A place without a token is never made.
+            // A queue position always has a token.
             (Arrival::Waits(_), None) => return Err(Rejected::ConcurrencyLimit),
         };
         self.wake(queues);
         Ok(arrived)
     }
 
-    /// A request has been served.
+    /// Releases the seats of a request.
     pub fn finish(&self, occupied: Occupied) {
         match (&self.kind, occupied) {
-            (Kind::Exempt { executing, .. }, _) => {
+            (LevelKind::Exempt { executing, .. }, _) => {
                 executing.fetch_sub(1, Ordering::Relaxed);
             }
-            (Kind::Limited { queues, .. }, Occupied::Seats(ticket)) => {
+            (LevelKind::Limited { queues, .. }, Occupied::Seats(ticket)) => {
                 let mut queues = queues.lock();
                 queues.finish(ticket, nanos(self.clock));
                 self.wake(queues);
             }
-            (Kind::Limited { .. }, Occupied::Exempt) => {}
+            (LevelKind::Limited { .. }, Occupied::Exempt) => {}
         }
     }
 
-    /// A request that is served waits for a body that is late. Half of the seats may be taken so, and one in any case: clients that send
-    /// slowly, or nothing, leave the others to those who have come with all that they want.
+    /// Called while an executing request waits for a late body. At most half of the seats, but at least one
+    /// request, may wait like this: clients that send slowly, or nothing, leave the other seats to requests
+    /// that have arrived completely.
     ///
     /// # Errors
-    /// When too many wait so.
-    pub fn wait_for_body(&self, occupied: &Occupied) -> Result<Late<'_>, Rejected> {
-        let (Kind::Limited { queues, late, .. }, Occupied::Seats(ticket)) = (&self.kind, occupied) else {
-            return Ok(Late { late: None, seats: 0 });
+    /// When too many requests wait.
+    pub fn wait_for_body(&self, occupied: &Occupied) -> Result<LateBody<'_>, Rejected> {
+        let (LevelKind::Limited { queues, late, .. }, Occupied::Seats(ticket)) = (&self.kind, occupied)
+        else {
+            return Ok(LateBody { late: None, seats: 0 });
         };
         let (seats, limit) = (ticket.seats(), queues.lock().limit());
         let more = |now: u32| now.checked_add(seats).filter(|then| now == 0 || *then <= limit / 2);
         match late.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(Late { late: Some(late), seats }),
+            Ok(_) => Ok(LateBody { late: Some(late), seats }),
             Err(_) => Err(Rejected::ConcurrencyLimit),
         }
     }
 
-    /// Wakes those whose turn has come, and gives the seats of those that have gone to the next.
+    /// Wakes dispatched requests; the seats of those that are gone are passed on.
     fn wake(&self, mut queues: parking_lot::MutexGuard<'_, QueueSet<oneshot::Sender<Ticket>>>) {
         while queues.has_ready() {
-            for (turn, ticket) in queues.take_ready() {
-                if let Err(ticket) = turn.send(ticket) {
+            for (sender, ticket) in queues.take_ready() {
+                if let Err(ticket) = sender.send(ticket) {
                     queues.finish(ticket, nanos(self.clock));
                 }
             }
@@ -198,14 +200,14 @@ impl Level {
     }
 }
 
-/// A request that waits for its body; given back when it is dropped.
+/// A request that waits for its body; released on drop.
 #[derive(Debug)]
-pub struct Late<'a> {
+pub struct LateBody<'a> {
     late: Option<&'a AtomicU32>,
     seats: u32,
 }
 
-impl Drop for Late<'_> {
+impl Drop for LateBody<'_> {
     fn drop(&mut self) {
         if let Some(late) = self.late {
             late.fetch_sub(self.seats, Ordering::Relaxed);
@@ -213,31 +215,31 @@ impl Drop for Late<'_> {
     }
 }
 
-/// What became of a request.
+/// Outcome of an arrival.
 pub enum Arrived {
-    /// It is served at once.
+    /// It executes at once.
     Served(Occupied),
-    /// It waits.
+    /// It is queued.
     Waits(Waiter),
 }
 
-/// A request that waits; it leaves its queue when it is dropped.
+/// A queued request; it leaves the queue when dropped.
 pub struct Waiter {
-    level: Arc<Level>,
-    place: Place,
-    turn: oneshot::Receiver<Ticket>,
-    /// How many waited in its queue when it came, with it.
+    level: Arc<PriorityLevel>,
+    position: QueuePosition,
+    ticket_receiver: oneshot::Receiver<Ticket>,
+    /// Length of its queue when it arrived, including it.
     pub length: usize,
     done: bool,
 }
 
 impl Waiter {
-    /// Waits until its turn comes.
+    /// Waits until the request is dispatched.
     ///
     /// # Errors
     /// When that takes longer than `limit`.
     pub async fn wait(mut self, limit: Duration) -> Result<Occupied, Rejected> {
-        match tokio::time::timeout(limit, &mut self.turn).await {
+        match tokio::time::timeout(limit, &mut self.ticket_receiver).await {
             Ok(Ok(ticket)) => {
                 self.done = true;
                 Ok(Occupied::Seats(ticket))
@@ -249,19 +251,19 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let Kind::Limited { queues, .. } = &self.level.kind else { return };
+        let LevelKind::Limited { queues, .. } = &self.level.kind else { return };
         if self.done {
             return;
         }
         let mut queues = queues.lock();
-        if queues.leave(self.place, nanos(self.level.clock)) {
+        if queues.leave(self.position, nanos(self.level.clock)) {
             self.level.wake(queues);
             return;
         }
         drop(queues);
-        // Its turn had come at the same moment: the ticket is here, or comes back to its sender.
-        self.turn.close();
-        if let Ok(ticket) = self.turn.try_recv() {
+        // It has just been dispatched: the ticket is here, or returns to its sender.
+        self.ticket_receiver.close();
+        if let Ok(ticket) = self.ticket_receiver.try_recv() {
             self.level.finish(Occupied::Seats(ticket));
         }
     }
@@ -276,20 +278,20 @@ mod tests {
     use super::*;
     use crate::flow_control::shuffle::Dealer;
 
-    fn level(seats: u32) -> Arc<Level> {
+    fn level(seats: u32) -> Arc<PriorityLevel> {
         let dealer = Dealer::new(4, 2).unwrap();
         let queuing = Queuing::Queue { dealer, queues: 4, length: 100 };
-        Arc::new(Level::limited("test", queuing, seats, Instant::now()))
+        Arc::new(PriorityLevel::limited("test", queuing, seats, Instant::now()))
     }
 
-    fn served(level: &Arc<Level>) -> Occupied {
+    fn served(level: &Arc<PriorityLevel>) -> Occupied {
         match level.arrive(1, 1).unwrap() {
             Arrived::Served(seat) => seat,
             Arrived::Waits(_) => panic!("it should not have to wait"),
         }
     }
 
-    fn waits(level: &Arc<Level>) -> Waiter {
+    fn waits(level: &Arc<PriorityLevel>) -> Waiter {
         match level.arrive(1, 1).unwrap() {
             Arrived::Waits(waiter) => waiter,
             Arrived::Served(_) => panic!("it should have to wait"),
@@ -319,26 +321,26 @@ mod tests {
 
     #[test]
     fn bodies_that_are_late_take_half_of_the_seats() {
-        for (seats, most) in [(1, 1), (3, 1), (8, 4)] {
+        for (seats, peak) in [(1, 1), (3, 1), (8, 4)] {
             let level = level(seats);
             let all: Vec<Occupied> = (0..seats).map(|_| served(&level)).collect();
             let wait = || level.wait_for_body(&all[0]);
-            let mut late: Vec<Late<'_>> = (0..most).map(|_| wait().unwrap()).collect();
+            let mut late: Vec<LateBody<'_>> = (0..peak).map(|_| wait().unwrap()).collect();
             assert_eq!(wait().unwrap_err(), Rejected::ConcurrencyLimit, "{seats} seats");
             late.pop();
             wait().unwrap();
         }
-        let exempt = Level::exempt("test", Instant::now());
+        let exempt = PriorityLevel::exempt("test", Instant::now());
         let late: Vec<_> = (0..100).map(|_| exempt.wait_for_body(&Occupied::Exempt).unwrap()).collect();
         assert_eq!(late.len(), 100);
     }
 
     #[tokio::test]
-    async fn a_turn_that_comes_too_late_goes_to_the_next() {
+    async fn a_ticket_that_comes_too_late_passes_to_the_next() {
         let level = level(1);
         let first = served(&level);
         let (late, next) = (waits(&level), waits(&level));
-        // The turn comes while nobody polls; then the waiter goes.
+        // The request is dispatched while its waiter is not polled; then the waiter is dropped.
         level.finish(first);
         drop(late);
         let next = next.wait(Duration::from_secs(60)).await.unwrap();

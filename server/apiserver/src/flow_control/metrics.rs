@@ -1,4 +1,4 @@
-//! What flow control tells Prometheus, under upstream's names (`apiserver_flowcontrol_*`).
+//! Metrics of priority and fairness, with upstream's names (`apiserver_flowcontrol_*`).
 
 use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
@@ -12,7 +12,7 @@ const DURATIONS: &[f64] = &[0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0
 const LENGTHS: &[f64] = &[0.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0];
 const SEATS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 100.0];
 
-/// All of it. Counters are atomics; the label maps are asked when the configuration changes and when a request is
+/// All metrics. Counters are atomics; label maps are accessed when the configuration changes or a request is
 /// refused, not for each request.
 pub struct FlowMetrics {
     rejected: IntCounterVec,
@@ -26,10 +26,10 @@ pub struct FlowMetrics {
     queue_length: HistogramVec,
     estimated_seats: HistogramVec,
     nominal: IntGaugeVec,
-    least: IntGaugeVec,
-    most: IntGaugeVec,
+    lower: IntGaugeVec,
+    upper: IntGaugeVec,
     current: IntGaugeVec,
-    demand_most: IntGaugeVec,
+    demand_peak: IntGaugeVec,
     demand_average: GaugeVec,
     demand_deviation: GaugeVec,
     demand_smoothed: GaugeVec,
@@ -38,10 +38,10 @@ pub struct FlowMetrics {
 }
 
 impl FlowMetrics {
-    /// A fresh set, registered.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// When a name is taken; a programming error.
+    /// When a name is already registered; a programming error.
     pub fn new(registry: &Registry) -> Result<FlowMetrics, prometheus::Error> {
         let name = |name: &str| format!("apiserver_flowcontrol_{name}");
         let counters = |what: &str, help: &str, labels: &[&str]| {
@@ -54,7 +54,7 @@ impl FlowMetrics {
             registry.register(Box::new(metric.clone()))?;
             Ok::<_, prometheus::Error>(metric)
         };
-        let figures = |what: &str, help: &str, labels: &[&str]| {
+        let gauges = |what: &str, help: &str, labels: &[&str]| {
             let metric = GaugeVec::new(Opts::new(name(what), help), labels)?;
             registry.register(Box::new(metric.clone()))?;
             Ok::<_, prometheus::Error>(metric)
@@ -101,23 +101,23 @@ impl FlowMetrics {
                 SEATS,
             )?,
             nominal: counts("nominal_limit_seats", "Seats of a level by its shares.", LEVEL)?,
-            least: counts("lower_limit_seats", "Seats that a level always has.", LEVEL)?,
-            most: counts("upper_limit_seats", "Seats that a level can have at most.", LEVEL)?,
+            lower: counts("lower_limit_seats", "Seats that a level always has.", LEVEL)?,
+            upper: counts("upper_limit_seats", "Seats that a level can have at most.", LEVEL)?,
             current: counts("current_limit_seats", "Seats that a level has now.", LEVEL)?,
-            demand_most: counts(
+            demand_peak: counts(
                 "demand_seats_high_watermark",
                 "Most seats that a level wanted at once in the last period.",
                 LEVEL,
             )?,
-            demand_average: figures("demand_seats_average", "Average of the seats wanted.", LEVEL)?,
-            demand_deviation: figures("demand_seats_stdev", "Deviation of the seats wanted.", LEVEL)?,
-            demand_smoothed: figures("demand_seats_smoothed", "Seats wanted, smoothed.", LEVEL)?,
-            target: figures("target_seats", "Seats that a level is to get.", LEVEL)?,
+            demand_average: gauges("demand_seats_average", "Average of the seats wanted.", LEVEL)?,
+            demand_deviation: gauges("demand_seats_stdev", "Deviation of the seats wanted.", LEVEL)?,
+            demand_smoothed: gauges("demand_seats_smoothed", "Seats wanted, smoothed.", LEVEL)?,
+            target: gauges("target_seats", "Seats that a level is to get.", LEVEL)?,
             fair_fraction,
         })
     }
 
-    /// The metrics of one schema on one level.
+    /// The metrics of a schema on a level.
     pub fn schema(&self, level: &str, schema: &str) -> SchemaMetrics {
         let labels = &[level, schema];
         SchemaMetrics {
@@ -135,37 +135,37 @@ impl FlowMetrics {
         }
     }
 
-    /// Tells the limits of a level.
-    pub fn limits(&self, level: &str, claim: &super::allocation::Claim, now: u32) {
+    /// Sets the limits of a level.
+    pub fn set_limits(&self, level: &str, allocation: &super::allocation::LevelAllocation, now: u32) {
         let set = |metric: &IntGaugeVec, value: u32| {
             metric.with_label_values(&[level]).set(i64::from(value));
         };
-        set(&self.nominal, claim.bounds.nominal);
-        set(&self.least, claim.bounds.least);
-        set(&self.most, claim.bounds.most);
+        set(&self.nominal, allocation.bounds.nominal);
+        set(&self.lower, allocation.bounds.lower);
+        set(&self.upper, allocation.bounds.upper);
         set(&self.current, now);
-        set(&self.demand_most, claim.wanted.most);
-        self.demand_average.with_label_values(&[level]).set(claim.wanted.average);
-        self.demand_deviation.with_label_values(&[level]).set(claim.wanted.deviation);
-        self.demand_smoothed.with_label_values(&[level]).set(claim.wanted.smoothed);
-        self.target.with_label_values(&[level]).set(claim.target());
+        set(&self.demand_peak, allocation.demand.peak);
+        self.demand_average.with_label_values(&[level]).set(allocation.demand.average);
+        self.demand_deviation.with_label_values(&[level]).set(allocation.demand.deviation);
+        self.demand_smoothed.with_label_values(&[level]).set(allocation.demand.smoothed);
+        self.target.with_label_values(&[level]).set(allocation.target());
     }
 
-    /// Tells what part of its target each level gets.
-    pub fn fair_fraction(&self, fraction: f64) {
+    /// Sets the fair fraction.
+    pub fn set_fair_fraction(&self, fraction: f64) {
         self.fair_fraction.set(fraction);
     }
 
-    /// Forgets a level that is no more.
-    pub fn forget_level(&self, level: &str) {
-        let counts = [&self.nominal, &self.least, &self.most, &self.current, &self.demand_most];
+    /// Removes the metrics of a deleted level.
+    pub fn remove_level(&self, level: &str) {
+        let counts = [&self.nominal, &self.lower, &self.upper, &self.current, &self.demand_peak];
         counts.iter().for_each(|metric| drop(metric.remove_label_values(&[level])));
-        let figures = [&self.demand_average, &self.demand_deviation, &self.demand_smoothed, &self.target];
-        figures.iter().for_each(|metric| drop(metric.remove_label_values(&[level])));
+        let gauges = [&self.demand_average, &self.demand_deviation, &self.demand_smoothed, &self.target];
+        gauges.iter().for_each(|metric| drop(metric.remove_label_values(&[level])));
     }
 }
 
-/// The metrics of the requests of one schema.
+/// The metrics of requests of one schema.
 #[allow(missing_docs)] // see the names above
 pub struct SchemaMetrics {
     pub dispatched: IntCounter,
@@ -182,7 +182,7 @@ pub struct SchemaMetrics {
 }
 
 impl SchemaMetrics {
-    /// Counts a request that was refused.
+    /// Counts a refused request.
     pub fn rejected(&self, level: &str, schema: &str, why: super::queues::Rejected) {
         self.rejected.with_label_values(&[level, schema, why.as_str()]).inc();
     }

@@ -1,13 +1,14 @@
-//! How many requests are served at once, who waits, and who is refused: API priority and fairness.
+//! API priority and fairness: limits, queues or refuses concurrent requests.
 //!
-//! A FlowSchema says which requests belong together and which flows they are (`classify`); its
-//! PriorityLevelConfiguration has a share of the server's seats (`allocation`) and queues (`queues`), in which each
-//! flow has a few places of its own (`shuffle`), so that one noisy client fills its own queues and nobody else's.
-//! A controller keeps the objects and what follows from them. With `--enable-priority-and-fairness=false` there are the
-//! two plain limits of `in_flight`.
+//! A FlowSchema classifies requests and divides them into flows (`classify`); its PriorityLevelConfiguration
+//! has a share of the server's seats (`allocation`) and queues (`queues`), of which each flow uses a few
+//! (`shuffle`), so that a flow with many requests fills its own queues and leaves the others. A controller
+//! reconciles the objects and applies changes. With `--enable-priority-and-fairness=false` there are the two
+//! limits of `in_flight`.
 //!
-//! A request costs a look at the configuration (a read lock for the time of copying an `Arc`), a few comparisons of
-//! strings, and two short turns of its level's mutex; requests of the exempt level take no lock but the first.
+//! A request costs a read lock to clone the configuration's `Arc`, a few string comparisons,
+//! and two short critical sections of its level's mutex; requests of the exempt level take only the first
+//! lock.
 
 mod allocation;
 pub mod bootstrap;
@@ -34,37 +35,37 @@ use plinth_api::api_error::ApiError;
 use plinth_api::request_info::{Route, Verb};
 use plinth_http::body::Body;
 
-pub use classify::Digest;
-pub use config::{Levels, Schema};
+pub use classify::RequestDigest;
+pub use config::{FlowSchema, Levels};
 pub use in_flight::InFlight;
 pub use options::FlowControlOptions;
-pub use width::Sizes;
+pub use width::CollectionSizes;
 
-use level::{Arrived, Late, Occupied};
+use level::{Arrived, LateBody, Occupied};
 use queues::Rejected;
 
-/// The longest that a request waits for its turn, whatever the request timeout is; upstream's.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Maximum time in queue, whatever the request timeout is; upstream's.
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 const SCHEMA_HEADER: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const LEVEL_HEADER: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
-/// Decides whether a request is served now, later or not at all. Each part locks for itself.
+/// Admits, queues or refuses requests. Each part has its own lock.
 pub struct FlowControl {
     mode: Mode,
-    /// How long a request may take that does not run long by its nature.
+    /// Timeout of requests that are not long-running.
     pub request_timeout: Duration,
-    /// How large collections are.
-    pub sizes: Sizes,
+    /// Sizes of collections.
+    pub sizes: CollectionSizes,
 }
 
 enum Mode {
     Plain(InFlight),
-    /// The lock is held to copy the `Arc`, or to put another one there.
+    /// The lock is held to clone or replace the `Arc`.
     Fair(RwLock<Arc<config::Config>>),
 }
 
-/// A request's place among those that are served; given back when it is dropped.
+/// The seats of an executing request; released on drop.
 #[derive(Default)]
 pub struct Seat(Inner);
 
@@ -72,28 +73,28 @@ pub struct Seat(Inner);
 enum Inner {
     #[default]
     Unlimited,
-    Place(#[allow(dead_code)] tokio::sync::OwnedSemaphorePermit),
+    InFlight(#[allow(dead_code)] tokio::sync::OwnedSemaphorePermit),
     Level {
-        schema: Arc<Schema>,
+        schema: Arc<FlowSchema>,
         occupied: Option<Occupied>,
         seats: i64,
         since: Instant,
     },
 }
 
-/// A request that is not served: 429.
+/// A refused request: 429.
 #[derive(Debug)]
 pub struct Refused {
-    /// Seconds after which the client should come again.
+    /// Value of Retry-After, in seconds.
     pub retry_after: u32,
 }
 
 impl FlowControl {
-    /// Flow control by these options. The levels are for the controller that keeps them; there are none where priority and fairness is
-    /// switched off.
+    /// Sets up flow control. The levels are for the controller; `None` when priority and fairness is
+    /// disabled.
     ///
     /// # Errors
-    /// When a metric's name is taken; a programming error.
+    /// When a metric is already registered; a programming error.
     pub fn new(
         options: &FlowControlOptions,
         registry: &prometheus::Registry,
@@ -104,18 +105,19 @@ impl FlowControl {
             false => (Mode::Plain(InFlight::new(read_only, mutating)), None),
             true => {
                 let mut levels = Levels::new(seats, metrics::FlowMetrics::new(registry)?);
-                let config = levels.digest(&[], &[]).0;
+                let config = levels.apply_objects(&[], &[]).0;
                 (Mode::Fair(RwLock::new(Arc::new(config))), Some(levels))
             }
         };
-        let (request_timeout, sizes) = (options.request_timeout, Sizes::default());
+        let (request_timeout, sizes) = (options.request_timeout, CollectionSizes::default());
         Ok((FlowControl { mode, request_timeout, sizes }, levels))
     }
 
-    /// How long a request may take: as long as its `timeout` parameter says, at most the server's limit.
+    /// The timeout of a request: its `timeout` parameter, at most the server's limit.
     ///
     /// # Errors
-    /// 400 when the parameter is no duration (k8s.io/apiserver `pkg/endpoints/filters/request_deadline.go`).
+    /// 400 when the parameter is not a duration (k8s.io/apiserver
+    /// `pkg/endpoints/filters/request_deadline.go`).
     pub fn limit(&self, query: Option<&str>) -> Result<Duration, ApiError> {
         let Some(query) = query.filter(|q| q.contains("timeout=")) else { return Ok(self.request_timeout) };
         let given = plinth_api::query::parameter(query, "timeout");
@@ -130,40 +132,40 @@ impl FlowControl {
         Ok(given.map_or(self.request_timeout, |given| given.min(self.request_timeout)))
     }
 
-    /// Requests are judged by that configuration from now on.
-    pub fn put_in_place(&self, config: config::Config) {
+    /// Replaces the configuration.
+    pub fn set_config(&self, config: config::Config) {
         if let Mode::Fair(current) = &self.mode {
             *current.write() = Arc::new(config);
         }
     }
 
-    /// A seat for a request, waited for where its level has queues. `class` becomes the schema of the request, whatever
-    /// comes of it.
+    /// Acquires seats for a request, waiting if its level has queues. `flow_schema` is set to the request's
+    /// schema in any case.
     ///
     /// # Errors
-    /// [`Refused`] when there is no room.
+    /// [`Refused`] when there is no space.
     pub async fn admit(
         &self,
-        digest: &Digest<'_>,
+        digest: &RequestDigest<'_>,
         route: &Route,
         query: Option<&str>,
         mutating: bool,
-        class: &mut Option<Arc<Schema>>,
+        flow_schema: &mut Option<Arc<FlowSchema>>,
     ) -> Result<Seat, Refused> {
         let is_watch = digest.verb() == Some(Verb::Watch);
         match &self.mode {
-            _ if runs_long(route) && !is_watch => Ok(Seat::default()),
+            _ if is_long_running(route) && !is_watch => Ok(Seat::default()),
             Mode::Plain(_) if is_watch => Ok(Seat::default()),
             Mode::Plain(limits) => match limits.enter(mutating) {
-                Ok(place) => Ok(Seat(place.map_or(Inner::Unlimited, Inner::Place))),
-                // Upstream's rule: an administrator must always get an answer.
+                Ok(permit) => Ok(Seat(permit.map_or(Inner::Unlimited, Inner::InFlight))),
+                // Upstream's rule: administrators always get an answer.
                 Err(_) if digest.user.is_in("system:masters") => Ok(Seat::default()),
                 Err(_) => Err(Refused { retry_after: 1 }),
             },
             Mode::Fair(current) => {
                 let config = current.read().clone();
                 let Some(schema) = config.classify(digest) else { return Ok(Seat::default()) };
-                *class = Some(schema.clone());
+                *flow_schema = Some(schema.clone());
                 self.seat_on(schema, digest, route, query).await
             }
         }
@@ -171,8 +173,8 @@ impl FlowControl {
 
     async fn seat_on(
         &self,
-        schema: &Arc<Schema>,
-        digest: &Digest<'_>,
+        schema: &Arc<FlowSchema>,
+        digest: &RequestDigest<'_>,
         route: &Route,
         query: Option<&str>,
     ) -> Result<Seat, Refused> {
@@ -181,7 +183,7 @@ impl FlowControl {
         if !level.is_exempt() {
             hash = shuffle::hash_flow(&schema.name, schema.distinguisher.of(digest));
             if let Route::Resource(info) = route {
-                seats = self.sizes.seats(info, query, level.widest());
+                seats = self.sizes.seats(info, query, level.max_seats());
             }
             metrics.estimated_seats.observe(f64::from(seats));
         }
@@ -189,8 +191,8 @@ impl FlowControl {
             Ok(Arrived::Served(occupied)) => Ok(occupied),
             Ok(Arrived::Waits(waiter)) => {
                 metrics.queue_length.observe(waiter.length as f64);
-                let counted = Waiting::count(schema, i64::from(seats));
-                let limit = (self.request_timeout / 4).min(LONGEST_WAIT);
+                let counted = WaitGuard::count(schema, i64::from(seats));
+                let limit = (self.request_timeout / 4).min(MAX_WAIT);
                 let outcome = waiter.wait(limit).await;
                 let waited = counted.since.elapsed().as_secs_f64();
                 match outcome.is_ok() {
@@ -208,27 +210,27 @@ impl FlowControl {
     }
 }
 
-fn refuse(schema: &Schema, why: Rejected) -> Refused {
+fn refuse(schema: &FlowSchema, why: Rejected) -> Refused {
     schema.metrics.rejected(schema.level.name(), &schema.name, why);
     Refused { retry_after: schema.level.retry.refused_now() }
 }
 
-/// Counts a waiting request for as long as it lives.
-struct Waiting<'a> {
-    schema: &'a Schema,
+/// Counts a queued request while it lives.
+struct WaitGuard<'a> {
+    schema: &'a FlowSchema,
     seats: i64,
     since: Instant,
 }
 
-impl<'a> Waiting<'a> {
-    fn count(schema: &'a Schema, seats: i64) -> Waiting<'a> {
+impl<'a> WaitGuard<'a> {
+    fn count(schema: &'a FlowSchema, seats: i64) -> WaitGuard<'a> {
         schema.metrics.waiting.inc();
         schema.metrics.waiting_seats.add(seats);
-        Waiting { schema, seats, since: Instant::now() }
+        WaitGuard { schema, seats, since: Instant::now() }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.schema.metrics.waiting.dec();
         self.schema.metrics.waiting_seats.sub(self.seats);
@@ -236,12 +238,12 @@ impl Drop for Waiting<'_> {
 }
 
 impl Seat {
-    /// Whether it belongs to a level whose requests are served whatever happens.
+    /// Whether its level is exempt from limits.
     pub fn is_exempt(&self) -> bool {
         matches!(&self.0, Inner::Level { schema, .. } if schema.level.is_exempt())
     }
 
-    fn take(schema: &Arc<Schema>, occupied: Occupied, seats: i64) -> Seat {
+    fn take(schema: &Arc<FlowSchema>, occupied: Occupied, seats: i64) -> Seat {
         let metrics = &schema.metrics;
         metrics.dispatched.inc();
         metrics.executing.inc();
@@ -252,11 +254,11 @@ impl Seat {
 }
 
 impl Seat {
-    /// The request's body is late: to be held until it is there.
+    /// Called when the request's body is late; the guard is held until it has arrived.
     ///
     /// # Errors
-    /// [`Refused`] when too many of its level wait for theirs.
-    pub fn wait_for_body(&self) -> Result<Option<Late<'_>>, Refused> {
+    /// [`Refused`] when too many requests of its level wait for theirs.
+    pub fn wait_for_body(&self) -> Result<Option<LateBody<'_>>, Refused> {
         match &self.0 {
             Inner::Level { schema, occupied: Some(occupied), .. } => {
                 schema.level.wait_for_body(occupied).map(Some).map_err(|why| refuse(schema, why))
@@ -278,15 +280,15 @@ impl Drop for Seat {
     }
 }
 
-/// Says in an answer's head which schema and level the request belonged to: by UID, because names tell clients what an
-/// administrator thinks of them.
-pub fn mark(class: &Schema, headers: &mut HeaderMap) {
-    headers.insert(SCHEMA_HEADER, class.uid.clone());
-    headers.insert(LEVEL_HEADER, class.level_uid.clone());
+/// Adds the schema and level of a request to the response headers: their UIDs, because the names may be
+/// confidential.
+pub fn add_headers(flow_schema: &FlowSchema, headers: &mut HeaderMap) {
+    headers.insert(SCHEMA_HEADER, flow_schema.uid.clone());
+    headers.insert(LEVEL_HEADER, flow_schema.level_uid.clone());
 }
 
 impl Refused {
-    /// The answer, in plain text as upstream's; client-go goes by code and header.
+    /// The response, in plain text as upstream's; client-go evaluates code and header only.
     pub fn response(&self) -> Response<Body> {
         let mut response =
             Response::new(Body::from(b"Too many requests, please try again later.\n".to_vec()));
@@ -299,9 +301,9 @@ impl Refused {
     }
 }
 
-/// Whether a request lasts by its nature, so that the request timeout does not hold for it (upstream's
+/// Whether a request is long-running, so that the request timeout does not apply (upstream's
 /// `BasicLongRunningRequestCheck` with kube-apiserver's verbs and subresources).
-pub fn runs_long(route: &Route) -> bool {
+pub fn is_long_running(route: &Route) -> bool {
     match route {
         Route::Resource(info) => {
             matches!(info.verb, Verb::Watch | Verb::Proxy)

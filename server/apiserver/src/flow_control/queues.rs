@@ -1,52 +1,53 @@
-//! The queues of one priority level: who is served next. A pure state machine over virtual time; the clock, the
-//! waiting and the waking are its owner's.
+//! The queues of a priority level and their dispatching order. A pure state machine over virtual time; clock,
+//! waiting and waking are up to its owner.
 //!
-//! Fair queuing as in k8s.io/apiserver `pkg/util/flowcontrol/fairqueuing/queueset`: time is measured in seat-seconds
-//! that each busy queue would have got if seats were divided evenly (`progress`). Each queue has the point of that
-//! progress at which its next request would start; the queue whose head would finish first is served first. A
-//! request is charged [`GUESS`] a seat when it starts and what it really took when it ends. A queue that was empty
-//! starts at the present, so nobody saves up service for a burst.
+//! Fair queuing as in k8s.io/apiserver `pkg/util/flowcontrol/fairqueuing/queueset`: virtual time is the
+//! seat-seconds that each busy queue would have received if seats were divided evenly (`progress`). Each
+//! queue has the virtual time at which its next request would start; the queue whose first request would
+//! finish earliest is dispatched first. A request is charged [`ESTIMATED_DURATION`] per seat when it starts
+//! and its actual duration when it ends. A queue that was idle starts at the current virtual time, so idle
+//! time does not add up to a burst.
 
 use std::collections::VecDeque;
 
 use super::demand::Demand;
 use super::shuffle::Dealer;
 
-/// What a request is taken to last before it is known, in nanoseconds.
-pub const GUESS: i128 = 3_000_000;
+/// Assumed duration of a request until it ends, in nanoseconds.
+pub const ESTIMATED_DURATION: i128 = 3_000_000;
 
-/// Nanoseconds since some beginning; the owner's clock.
+/// Nanoseconds on the owner's clock.
 pub type Nanos = u64;
 
-/// How a level treats requests for which there is no seat.
+/// How a level treats requests without a free seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queuing {
     /// They are refused.
     Reject,
-    /// They wait in one of `queues` queues of at most `length` requests each.
+    /// They are put into one of `queues` queues of at most `length` requests each.
     Queue {
-        /// Which queues a flow may use.
+        /// Assigns queues to flows.
         dealer: Dealer,
         /// Number of queues.
         queues: usize,
-        /// Most that wait in one queue.
+        /// Maximum length of a queue.
         length: usize,
     },
 }
 
-/// Why a request was not taken.
+/// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
     /// The queue of its flow is full.
     QueueFull,
     /// No seat is free, and the level has no queues.
     ConcurrencyLimit,
-    /// It waited too long.
+    /// It was in the queue for too long.
     TimeOut,
 }
 
 impl Rejected {
-    /// The word in `apiserver_flowcontrol_rejected_requests_total`.
+    /// The label in `apiserver_flowcontrol_rejected_requests_total`.
     pub fn as_str(self) -> &'static str {
         match self {
             Rejected::QueueFull => "queue-full",
@@ -56,7 +57,7 @@ impl Rejected {
     }
 }
 
-/// The seats that a request occupies while it is served.
+/// The seats of an executing request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     queue: Option<usize>,
@@ -65,44 +66,44 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Seats that it occupies.
+    /// Number of seats.
     pub fn seats(&self) -> u32 {
         self.seats
     }
 }
 
-/// A request that waits.
+/// The position of a queued request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct QueuePosition {
     queue: usize,
     id: u64,
 }
 
-/// What became of a request that arrived.
+/// Outcome of an arrival.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It is served at once.
+    /// It executes at once.
     Served(Ticket),
-    /// It waits; its token comes out of [`QueueSet::take_ready`] when its turn comes.
-    Waits(Place),
+    /// It is queued; [`QueueSet::take_ready`] returns its token when it is dispatched.
+    Waits(QueuePosition),
 }
 
 #[derive(Debug)]
-struct Waiting<T> {
+struct QueuedRequest<T> {
     id: u64,
     seats: u32,
-    /// Progress when it arrived.
+    /// Virtual time of its arrival.
     arrived: i128,
     token: T,
 }
 
 #[derive(Debug)]
 struct Queue<T> {
-    waiting: VecDeque<Waiting<T>>,
-    /// Sum over those that wait.
+    waiting: VecDeque<QueuedRequest<T>>,
+    /// Sum over the queued requests.
     seats_waiting: u32,
     executing: u32,
-    /// Progress at which the next request of this queue would start.
+    /// Virtual time at which the next request of this queue would start.
     next_start: i128,
 }
 
@@ -118,15 +119,15 @@ impl<T> Queue<T> {
     }
 }
 
-/// The queues and seats of a level. `T` is what the owner wakes a waiting request by.
+/// The queues and seats of a level. `T` is the token with which the owner wakes a queued request.
 #[derive(Debug)]
 pub struct QueueSet<T> {
     queuing: Queuing,
-    /// Seats that may be occupied at once.
+    /// Total number of seats.
     limit: u32,
-    /// May be more than configured while those over it drain.
+    /// May be more than configured until surplus queues are empty.
     queues: Vec<Queue<T>>,
-    /// Seat-nanoseconds that each busy queue would have got by now.
+    /// Virtual time: seat-nanoseconds that each busy queue would have received.
     progress: i128,
     synced: Nanos,
     busy_queues: u32,
@@ -135,14 +136,14 @@ pub struct QueueSet<T> {
     waiting: u32,
     seats_waiting: u32,
     arrivals: u64,
-    /// The queue served last; the search for the next starts behind it.
-    robin: usize,
+    /// The queue dispatched last; the search for the next starts after it.
+    last_served: usize,
     demand: Demand,
     ready: Vec<(T, Ticket)>,
 }
 
 impl<T> QueueSet<T> {
-    /// A level with that many seats, nobody in it.
+    /// An idle level with that many seats.
     pub fn new(queuing: Queuing, limit: u32, now: Nanos) -> QueueSet<T> {
         let mut set = QueueSet {
             queuing: Queuing::Reject,
@@ -156,7 +157,7 @@ impl<T> QueueSet<T> {
             waiting: 0,
             seats_waiting: 0,
             arrivals: 0,
-            robin: 0,
+            last_served: 0,
             demand: Demand::new(now),
             ready: Vec::new(),
         };
@@ -164,7 +165,7 @@ impl<T> QueueSet<T> {
         set
     }
 
-    /// Takes over another way of queuing; those that wait stay where they are.
+    /// Applies a new configuration; queued requests keep their position.
     pub fn configure(&mut self, queuing: Queuing, now: Nanos) {
         self.sync(now);
         if let Queuing::Queue { queues, .. } = queuing {
@@ -181,17 +182,17 @@ impl<T> QueueSet<T> {
         self.limit
     }
 
-    /// Sets the number of seats; a larger one lets waiting requests go on.
+    /// Sets the number of seats and dispatches requests.
     pub fn set_limit(&mut self, limit: u32, now: Nanos) {
         self.sync(now);
         self.limit = limit;
         self.dispatch(now);
     }
 
-    /// A request of a flow arrives and wants so many seats. `token` is asked for when it has to wait.
+    /// Admits or enqueues a request of a flow. `token` is called if it is enqueued.
     ///
     /// # Errors
-    /// [`Rejected`] when there is no room for it.
+    /// [`Rejected`] when there is no space.
     pub fn arrive(
         &mut self,
         hash: u64,
@@ -216,23 +217,23 @@ impl<T> QueueSet<T> {
             self.busy_queues += 1;
         }
         if self.waiting == 0 && self.fits(seats) {
-            self.queues[at].next_start += GUESS * i128::from(seats);
-            self.robin = at;
+            self.queues[at].next_start += ESTIMATED_DURATION * i128::from(seats);
+            self.last_served = at;
             return Ok(Arrival::Served(self.occupy(Some(at), seats, now)));
         }
         let id = self.arrivals;
-        let waiting = Waiting { id, seats, arrived: self.progress, token: token() };
+        let waiting = QueuedRequest { id, seats, arrived: self.progress, token: token() };
         let queue = &mut self.queues[at];
         queue.waiting.push_back(waiting);
         queue.seats_waiting += seats;
         self.waiting += 1;
         self.seats_waiting += seats;
-        self.note_demand(now);
+        self.update_demand(now);
         self.dispatch(now);
-        Ok(Arrival::Waits(Place { queue: at, id }))
+        Ok(Arrival::Waits(QueuePosition { queue: at, id }))
     }
 
-    /// The request of that ticket has been served.
+    /// Releases the seats of a request.
     pub fn finish(&mut self, ticket: Ticket, now: Nanos) {
         self.sync(now);
         self.executing -= 1;
@@ -241,68 +242,68 @@ impl<T> QueueSet<T> {
             let took = i128::from(now.saturating_sub(ticket.started));
             let queue = &mut self.queues[at];
             queue.executing -= 1;
-            queue.next_start -= (GUESS - took) * i128::from(ticket.seats);
-            bound(queue);
-            self.retire(at);
+            queue.next_start -= (ESTIMATED_DURATION - took) * i128::from(ticket.seats);
+            bound_start(queue);
+            self.remove_if_idle(at);
         }
-        self.note_demand(now);
+        self.update_demand(now);
         self.dispatch(now);
     }
 
-    /// A waiting request gives up. `false` when it waits no longer: then it has been served a ticket.
-    pub fn leave(&mut self, place: Place, now: Nanos) -> bool {
+    /// Removes a queued request. `false` when it is no longer queued: then its ticket has been issued.
+    pub fn leave(&mut self, position: QueuePosition, now: Nanos) -> bool {
         self.sync(now);
-        let Some(queue) = self.queues.get_mut(place.queue) else { return false };
-        let Some(index) = queue.waiting.iter().position(|w| w.id == place.id) else { return false };
-        let Some(gone) = queue.waiting.remove(index) else { return false };
-        queue.seats_waiting -= gone.seats;
-        bound(queue);
+        let Some(queue) = self.queues.get_mut(position.queue) else { return false };
+        let Some(index) = queue.waiting.iter().position(|w| w.id == position.id) else { return false };
+        let Some(removed) = queue.waiting.remove(index) else { return false };
+        queue.seats_waiting -= removed.seats;
+        bound_start(queue);
         self.waiting -= 1;
-        self.seats_waiting -= gone.seats;
-        self.retire(place.queue);
-        self.note_demand(now);
+        self.seats_waiting -= removed.seats;
+        self.remove_if_idle(position.queue);
+        self.update_demand(now);
         self.dispatch(now);
         true
     }
 
-    /// The waiting requests whose turn has come since the last call, in order.
+    /// Requests dispatched since the last call, in order.
     pub fn take_ready(&mut self) -> Vec<(T, Ticket)> {
         std::mem::take(&mut self.ready)
     }
 
-    /// Whether anybody's turn has come.
+    /// Whether any request has been dispatched.
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Seats that are occupied.
+    /// Occupied seats.
     #[cfg(test)]
     pub fn seats_in_use(&self) -> u32 {
         self.seats_in_use
     }
 
-    /// Requests that wait.
+    /// Queued requests.
     #[cfg(test)]
     pub fn waiting(&self) -> u32 {
         self.waiting
     }
 
-    /// How many wait in the queue of that place.
-    pub fn length_at(&self, place: Place) -> usize {
-        self.queues.get(place.queue).map_or(0, |queue| queue.waiting.len())
+    /// Length of the queue of that position.
+    pub fn length_at(&self, position: QueuePosition) -> usize {
+        self.queues.get(position.queue).map_or(0, |queue| queue.waiting.len())
     }
 
-    /// Nobody waits and nobody is served.
+    /// Whether no request is queued or executing.
     pub fn is_idle(&self) -> bool {
         self.executing == 0 && self.waiting == 0
     }
 
-    /// The seats that were wanted since the last call.
-    pub fn reset_demand(&mut self, now: Nanos) -> super::demand::Observed {
+    /// The demand since the last call.
+    pub fn reset_demand(&mut self, now: Nanos) -> super::demand::DemandStats {
         self.demand.reset(now)
     }
 
-    /// Moves progress on to the present: seats in use, or wanted where they are fewer, divided among busy queues.
+    /// Advances virtual time: seats in use, or requested if fewer, divided among busy queues.
     fn sync(&mut self, now: Nanos) {
         let passed = now.saturating_sub(self.synced);
         self.synced = self.synced.max(now);
@@ -312,11 +313,11 @@ impl<T> QueueSet<T> {
         }
     }
 
-    fn note_demand(&mut self, now: Nanos) {
+    fn update_demand(&mut self, now: Nanos) {
         self.demand.set(self.seats_in_use + self.seats_waiting, now);
     }
 
-    /// Of the flow's queues the one with the least work waiting; ties go round.
+    /// The flow's queue with the fewest waiting seats; ties are broken round-robin.
     fn shortest(&mut self, dealer: &Dealer, hash: u64) -> usize {
         let (cards, len) = dealer.deal(hash);
         let offset = (self.arrivals % len as u64) as usize;
@@ -331,7 +332,7 @@ impl<T> QueueSet<T> {
         best
     }
 
-    /// Whether so many seats are free. A request wider than the level waits until it is alone.
+    /// Whether so many seats are free. A request for more seats than the level has waits until it is alone.
     fn fits(&self, seats: u32) -> bool {
         match seats > self.limit {
             true => self.executing == 0,
@@ -345,11 +346,11 @@ impl<T> QueueSet<T> {
         if let Some(at) = queue {
             self.queues[at].executing += 1;
         }
-        self.note_demand(now);
+        self.update_demand(now);
         Ticket { queue, seats, started: now }
     }
 
-    /// Serves waiting requests as long as seats are free.
+    /// Dispatches queued requests while seats are free.
     fn dispatch(&mut self, now: Nanos) {
         while self.waiting > 0 {
             let Some(at) = self.next_queue() else { return };
@@ -361,25 +362,25 @@ impl<T> QueueSet<T> {
             let queue = &mut self.queues[at];
             let Some(head) = queue.waiting.pop_front() else { return };
             queue.seats_waiting -= seats;
-            queue.next_start += GUESS * i128::from(seats);
-            bound(queue);
+            queue.next_start += ESTIMATED_DURATION * i128::from(seats);
+            bound_start(queue);
             self.waiting -= 1;
             self.seats_waiting -= seats;
-            self.robin = at;
+            self.last_served = at;
             let ticket = self.occupy(Some(at), seats, now);
             self.ready.push((head.token, ticket));
         }
     }
 
-    /// The queue whose head would finish first, the one after the last served when several would.
+    /// The queue whose first request would finish earliest; ties are broken round-robin.
     fn next_queue(&self) -> Option<usize> {
         let count = self.queues.len();
         let mut best: Option<(i128, usize)> = None;
         for step in 1..=count {
-            let at = (self.robin + step) % count;
+            let at = (self.last_served + step) % count;
             let queue = &self.queues[at];
             let Some(head) = queue.waiting.front() else { continue };
-            let finish = queue.next_start + GUESS * i128::from(head.seats);
+            let finish = queue.next_start + ESTIMATED_DURATION * i128::from(head.seats);
             if best.is_none_or(|(least, _)| finish < least) {
                 best = Some((finish, at));
             }
@@ -387,23 +388,23 @@ impl<T> QueueSet<T> {
         best.map(|(_, at)| at)
     }
 
-    /// A queue that has become idle counts no longer, and goes when there are more than configured.
-    fn retire(&mut self, at: usize) {
+    /// Stops counting a queue that has become idle, and removes surplus idle queues.
+    fn remove_if_idle(&mut self, at: usize) {
         if self.queues[at].is_idle() {
             self.busy_queues -= 1;
         }
-        let wanted = match self.queuing {
+        let configured = match self.queuing {
             Queuing::Queue { queues, .. } => queues,
             Queuing::Reject => 0,
         };
-        while self.queues.len() > wanted && self.queues.last().is_some_and(Queue::is_idle) {
+        while self.queues.len() > configured && self.queues.last().is_some_and(Queue::is_idle) {
             self.queues.pop();
         }
     }
 }
 
-/// Service does not start before arrival: a queue that could not use its share does not keep it.
-fn bound<T>(queue: &mut Queue<T>) {
+/// A request does not start before its arrival: a queue cannot keep a share that it did not use.
+fn bound_start<T>(queue: &mut Queue<T>) {
     if let Some(head) = queue.waiting.front() {
         queue.next_start = queue.next_start.max(head.arrived);
     }

@@ -1,4 +1,4 @@
-//! The queues in virtual time: a model of clients that ask, wait and are served.
+//! The queues in virtual time: a model of clients that send requests, wait and are served.
 
 use std::collections::BinaryHeap;
 
@@ -12,7 +12,7 @@ fn queued(queues: usize, hand: usize, length: usize) -> Queuing {
     Queuing::Queue { dealer: Dealer::new(queues, hand).unwrap(), queues, length }
 }
 
-/// A kind of client: so many at once, each asking again as soon as it has its answer.
+/// A kind of client: a number of them, each sending the next request as soon as it has an answer.
 struct Clients {
     flow: &'static str,
     count: usize,
@@ -20,7 +20,7 @@ struct Clients {
     takes: Nanos,
 }
 
-/// What the clients of one flow got.
+/// Service that the clients of one flow received.
 #[derive(Clone, Debug, Default)]
 struct Got {
     served: u64,
@@ -29,47 +29,47 @@ struct Got {
     longest_wait: Nanos,
 }
 
-/// Runs the clients against a level for a while. All that happens is a function of the arguments.
+/// Simulates the clients on a level for a while. Deterministic.
 fn run(set: &mut QueueSet<(usize, Nanos)>, clients: &[Clients], until: Nanos) -> Vec<Got> {
     #[derive(PartialEq, Eq, PartialOrd, Ord)]
-    enum What {
+    enum Step {
         Ends(usize),
         Asks(usize),
     }
     let mut got = vec![Got::default(); clients.len()];
-    // Ordered by time, then by order of making; `Reverse` makes the heap give the earliest.
+    // Ordered by time, then by insertion; `Reverse` makes it a min-heap.
     let mut agenda = BinaryHeap::new();
     let mut tickets: Vec<Option<Ticket>> = Vec::new();
     let mut made = 0u64;
-    let mut at = |agenda: &mut BinaryHeap<_>, when: Nanos, what: What| {
+    let mut at = |agenda: &mut BinaryHeap<_>, when: Nanos, step: Step| {
         made += 1;
-        agenda.push(std::cmp::Reverse((when, made, what)));
+        agenda.push(std::cmp::Reverse((when, made, step)));
     };
     for (kind, clients) in clients.iter().enumerate() {
         for _ in 0..clients.count {
-            at(&mut agenda, 0, What::Asks(kind));
+            at(&mut agenda, 0, Step::Asks(kind));
         }
     }
     let mut owners: Vec<usize> = Vec::new();
-    while let Some(std::cmp::Reverse((now, _, what))) = agenda.pop() {
+    while let Some(std::cmp::Reverse((now, _, step))) = agenda.pop() {
         if now >= until {
             break;
         }
         let mut starts: Vec<(usize, Ticket)> = Vec::new();
-        match what {
-            What::Ends(slot) => {
+        match step {
+            Step::Ends(slot) => {
                 let ticket = tickets[slot].take().unwrap();
                 set.finish(ticket, now);
-                at(&mut agenda, now, What::Asks(owners[slot]));
+                at(&mut agenda, now, Step::Asks(owners[slot]));
             }
-            What::Asks(kind) => {
+            Step::Asks(kind) => {
                 let c = &clients[kind];
                 match set.arrive(hash_flow("schema", c.flow), c.seats, now, || (kind, now)) {
                     Ok(Arrival::Served(ticket)) => starts.push((kind, ticket)),
                     Ok(Arrival::Waits(_)) => {}
                     Err(_) => {
                         got[kind].rejected += 1;
-                        at(&mut agenda, now + 10 * MILLISECOND, What::Asks(kind));
+                        at(&mut agenda, now + 10 * MILLISECOND, Step::Asks(kind));
                     }
                 }
             }
@@ -84,15 +84,15 @@ fn run(set: &mut QueueSet<(usize, Nanos)>, clients: &[Clients], until: Nanos) ->
             got[kind].seat_time += c.takes * u64::from(c.seats);
             tickets.push(Some(ticket));
             owners.push(kind);
-            at(&mut agenda, now + c.takes, What::Ends(tickets.len() - 1));
+            at(&mut agenda, now + c.takes, Step::Ends(tickets.len() - 1));
         }
         assert!(set.seats_in_use() <= 10, "more seats than there are");
     }
     got
 }
 
-/// Two flows that always want more than they get share the seats evenly, whatever their numbers, the length of their
-/// requests or their widths.
+/// Two flows that always exceed their share get equal seats, whatever the number of their clients and the
+/// duration or width of their requests.
 #[test]
 fn greedy_flows_get_equal_shares() {
     let rows: &[(Clients, Clients)] = &[
@@ -121,19 +121,19 @@ fn greedy_flows_get_equal_shares() {
         let total: u64 = got.iter().map(|g| g.seat_time).sum();
         let share = got[0].seat_time as f64 / total as f64;
         assert!((0.42..0.58).contains(&share), "{name}: {share}");
-        // Nothing is left idle while somebody waits, but for what a wide request has to wait for.
+        // No seat is idle while requests wait, except what a wide request has to wait for.
         assert!(total as f64 > 0.9 * (10 * 20 * SECOND) as f64, "{name}: {total}");
     }
 }
 
-/// A flow that asks for little gets all of it at once, beside one that floods the level.
+/// A flow with little demand gets all of it at once, next to one that floods the level.
 #[test]
 fn a_modest_flow_is_not_starved_by_a_flood() {
     let clients = [
         Clients { flow: "flood", count: 3000, seats: 1, takes: 10 * MILLISECOND },
         Clients { flow: "modest", count: 2, seats: 1, takes: 10 * MILLISECOND },
     ];
-    // Hands that do not share a queue, as nearly always.
+    // Hands that do not share a queue, the usual case.
     let dealer = Dealer::new(64, 6).unwrap();
     let (flood, modest) =
         (dealer.deal(hash_flow("schema", "flood")).0, dealer.deal(hash_flow("schema", "modest")).0);
@@ -142,7 +142,7 @@ fn a_modest_flow_is_not_starved_by_a_flood() {
     let got = run(&mut set, &clients, 10 * SECOND);
     assert!(got[0].rejected > 0, "the flood finds its queues full");
     assert_eq!(got[1].rejected, 0);
-    // Served alone it would get 1,000 a second per client.
+    // Alone it would get 1,000 requests per second and client.
     assert!(got[1].longest_wait <= 40 * MILLISECOND, "{:?}", got[1]);
     assert!(got[1].served > 500, "{:?}", got[1]);
 }
@@ -154,7 +154,7 @@ fn clients_do_not_buy_shares() {
     let mut clients: Vec<Clients> =
         names.iter().map(|flow| Clients { flow, count: 5, seats: 1, takes: 10 * MILLISECOND }).collect();
     clients.push(Clients { flow: "elephant", count: 500, seats: 1, takes: 10 * MILLISECOND });
-    // One queue to a flow, so that shares can be told; none of them collide.
+    // One queue per flow, without collisions, so that shares can be measured.
     let dealer = Dealer::new(512, 1).unwrap();
     let mut hands: Vec<usize> =
         clients.iter().map(|c| dealer.deal(hash_flow("schema", c.flow)).0[0]).collect();

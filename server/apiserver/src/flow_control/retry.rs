@@ -1,27 +1,27 @@
-//! When a refused client should come back: later, the more were refused lately.
+//! Retry-After advice for refused clients: the more were refused recently, the longer.
 //!
-//! Upstream: k8s.io/apiserver `pkg/util/flowcontrol/dropped_requests_tracker.go`: doubled while many are refused, one
-//! second less when few are.
+//! Upstream: k8s.io/apiserver `pkg/util/flowcontrol/dropped_requests_tracker.go`: doubled while many are
+//! refused, one second less when few are.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
-/// Seconds that a client is told at most.
-const LONGEST: u64 = 32;
+/// Maximum advice, in seconds.
+const MAX_SECONDS: u64 = 32;
 
-/// The advice of one level. The lock is taken only when a request is refused.
+/// The advice of a level. The lock is taken only when a request is refused.
 #[derive(Debug)]
 pub struct RetryAfter {
-    /// Seconds are counted from here; the machine's clock may jump.
+    /// Start of the monotonic seconds.
     start: Instant,
-    state: Mutex<State>,
+    state: Mutex<AdviceState>,
 }
 
 #[derive(Debug)]
-struct State {
-    /// Seconds, and how many were refused in them.
+struct AdviceState {
+    /// Seconds, and the number of refusals in each.
     past: VecDeque<(u64, u64)>,
     second: u64,
     refused: u64,
@@ -31,18 +31,18 @@ struct State {
 
 impl Default for RetryAfter {
     fn default() -> RetryAfter {
-        let state = State { past: VecDeque::new(), second: 0, refused: 0, advice: 1, raised: 0 };
+        let state = AdviceState { past: VecDeque::new(), second: 0, refused: 0, advice: 1, raised: 0 };
         RetryAfter { start: Instant::now(), state: Mutex::new(state) }
     }
 }
 
 impl RetryAfter {
-    /// Counts a refusal; gives the seconds to tell the client.
+    /// Counts a refusal; returns the advice in seconds.
     pub fn refused_now(&self) -> u32 {
         self.refused(self.start.elapsed().as_secs())
     }
 
-    /// Counts a refusal in that second; gives the seconds to tell the client.
+    /// Counts a refusal in that second; returns the advice in seconds.
     fn refused(&self, second: u64) -> u32 {
         let mut state = self.state.lock();
         if second == state.second {
@@ -57,16 +57,16 @@ impl RetryAfter {
     }
 }
 
-impl State {
+impl AdviceState {
     fn advise(&mut self, now: u64) {
-        let horizon = (2 * self.advice).min(LONGEST);
+        let horizon = (2 * self.advice).min(MAX_SECONDS);
         while self.past.front().is_some_and(|(second, _)| now.saturating_sub(*second) > horizon) {
             self.past.pop_front();
         }
-        let lately = |(second, _): &&(u64, u64)| now.saturating_sub(*second) <= self.advice;
-        let refused: u64 = self.past.iter().filter(lately).map(|(_, count)| count).sum();
+        let recent = |(second, _): &&(u64, u64)| now.saturating_sub(*second) <= self.advice;
+        let refused: u64 = self.past.iter().filter(recent).map(|(_, count)| count).sum();
         if now.saturating_sub(self.raised) >= self.advice && refused >= 3 * self.advice {
-            self.advice = (2 * self.advice).min(LONGEST);
+            self.advice = (2 * self.advice).min(MAX_SECONDS);
             self.raised = now;
         } else if refused < self.advice && self.advice > 1 {
             self.advice -= 1;
@@ -88,7 +88,7 @@ mod tests {
                 last = retry.refused(second);
             }
         }
-        assert_eq!(u64::from(last), LONGEST);
+        assert_eq!(u64::from(last), MAX_SECONDS);
         for second in (400..5000).step_by(100) {
             last = retry.refused(second);
         }

@@ -1,13 +1,13 @@
-//! Shuffle sharding: which few of a level's queues a flow may use.
+//! Shuffle sharding: assigns a few of a level's queues to each flow.
 //!
-//! Two flows seldom get the same hand, so one that floods its queues leaves most others with a free one. The rule is
-//! that of k8s.io/apiserver `pkg/util/shufflesharding`.
+//! Two flows rarely have the same hand, so a flow that fills its queues leaves most others with a free one.
+//! The algorithm is that of k8s.io/apiserver `pkg/util/shufflesharding`.
 
 use sha2::{Digest, Sha256};
 
 /// The largest hand that the API allows with a usable number of queues.
 pub const LARGEST_HAND: usize = 15;
-/// Bits of a hash that a hand may use up; more would make the last cards uneven.
+/// Bits of a hash that a hand may consume; more would bias the last cards.
 const ENTROPY_BITS: f64 = 60.0;
 
 /// Deals hands of queues. Immutable.
@@ -18,14 +18,14 @@ pub struct Dealer {
 }
 
 impl Dealer {
-    /// Hands of `hand` out of `deck` queues; `None` when a hash has too little entropy for it.
+    /// Hands of `hand` out of `deck` queues; `None` when a hash has too little entropy.
     pub fn new(deck: usize, hand: usize) -> Option<Dealer> {
         let fits = (1..=LARGEST_HAND).contains(&hand) && hand <= deck && deck <= 1 << 26;
         let bits = ((deck as f64).log2() * hand as f64).ceil();
         (fits && bits <= ENTROPY_BITS).then_some(Dealer { deck: deck as u64, hand })
     }
 
-    /// The hand of a flow: distinct numbers below the deck's size; the first `len` of the array count.
+    /// The hand of a flow: distinct numbers below the deck's size, in the first `len` elements.
     pub fn deal(&self, mut hash: u64) -> ([usize; LARGEST_HAND], usize) {
         let mut remainders = [0usize; LARGEST_HAND];
         for (i, remainder) in remainders.iter_mut().enumerate().take(self.hand) {
@@ -47,7 +47,7 @@ impl Dealer {
     }
 }
 
-/// The hash of a flow: its schema's name and its distinguisher.
+/// The hash of a flow: schema name and distinguisher.
 pub fn hash_flow(schema: &str, distinguisher: &str) -> u64 {
     let mut sha = Sha256::new();
     sha.update(schema.as_bytes());

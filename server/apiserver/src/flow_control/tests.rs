@@ -1,4 +1,4 @@
-//! Admission as a whole: seats come back, floods are refused, the modest are served.
+//! Admission as a whole: seats are released, floods are refused, other flows are served.
 
 use super::*;
 use plinth_api::request_info::route;
@@ -9,14 +9,14 @@ fn options(most: u32, fair: bool) -> FlowControlOptions {
         max_requests_inflight: most,
         max_mutating_requests_inflight: most,
         enable_priority_and_fairness: fair,
-        // A quarter of it is the longest wait.
+        // The longest time in queue is a quarter of it.
         request_timeout: Duration::from_millis(4),
     }
 }
 
 async fn ask(control: &FlowControl, user: &User, uri: &str) -> Result<Seat, Refused> {
     let route = route(&hyper::Method::GET, uri, None).unwrap();
-    let digest = Digest::new(user, &route, "get");
+    let digest = RequestDigest::new(user, &route, "get");
     let mut class = None;
     control.admit(&digest, &route, None, false, &mut class).await
 }
@@ -30,7 +30,7 @@ async fn a_full_server_refuses_all_but_administrators() {
         let groups = vec!["system:masters".to_owned()];
         let admin = User { name: "admin".into(), groups, ..User::default() };
         let mut held = Vec::new();
-        // Only catch-all is there before the objects have been read: it has all the seats and no queue.
+        // Only catch-all exists before the objects have been read: it has all the seats and no queue.
         let seats = if fair { 2 } else { 1 };
         for _ in 0..seats {
             held.push(ask(&control, &jane, "/api/v1/pods").await.unwrap());

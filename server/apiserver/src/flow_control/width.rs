@@ -1,9 +1,10 @@
-//! How many seats a request takes: one, and more for lists of many objects.
+//! Estimates the seats of a request: one, and more for lists of many objects.
 //!
-//! Upstream: k8s.io/apiserver `pkg/util/flowcontrol/request/list_work_estimator.go`, by counts of objects. A watch that
-//! begins with the state costs what the list would; it gives its seats back when the state has been sent. What
-//! upstream adds for writes with many watchers it adds because each watcher has goroutines of its own; here an event
-//! is encoded once and watchers take it in their connections' tasks, so writes have no additional cost.
+//! Upstream: k8s.io/apiserver `pkg/util/flowcontrol/request/list_work_estimator.go`, by object counts. A
+//! watch that starts with the current state costs as much as the list; it releases its seats when the state
+//! has been sent. Upstream also charges writes for their watchers, because each watcher has its own
+//! goroutines; here an event is encoded once and written by the watchers' connection tasks, so writes have no
+//! additional cost.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,37 +14,37 @@ use parking_lot::RwLock;
 
 use plinth_api::request_info::{RequestInfo, Verb};
 
-/// Objects that one seat stands for.
+/// Objects per seat.
 const OBJECTS_PER_SEAT: u64 = 100;
-/// Collections whose size is known.
-const MOST: usize = 4096;
+/// Collections with a known size.
+const MAX_COLLECTIONS: usize = 4096;
 
-/// The sizes of collections as the last whole lists found them, by group and resource. The lock is held for a lookup.
+/// Sizes of collections as of the last full list, by group and resource. The lock is held for a lookup.
 #[derive(Default)]
-pub struct Sizes {
-    known: RwLock<HashMap<(String, String), Arc<AtomicU64>>>,
+pub struct CollectionSizes {
+    sizes: RwLock<HashMap<(String, String), Arc<AtomicU64>>>,
 }
 
-impl Sizes {
-    /// Takes note of how many objects a list over all namespaces walked over.
-    pub fn note(&self, group: &str, resource: &str, count: u64) {
-        if let Some(known) = self.find(group, resource) {
-            known.store(count, Ordering::Relaxed);
+impl CollectionSizes {
+    /// Records the number of objects in a list over all namespaces.
+    pub fn record(&self, group: &str, resource: &str, count: u64) {
+        if let Some(sizes) = self.find(group, resource) {
+            sizes.store(count, Ordering::Relaxed);
             return;
         }
-        let mut known = self.known.write();
-        if known.len() < MOST {
-            known.insert((group.to_owned(), resource.to_owned()), Arc::new(AtomicU64::new(count)));
+        let mut sizes = self.sizes.write();
+        if sizes.len() < MAX_COLLECTIONS {
+            sizes.insert((group.to_owned(), resource.to_owned()), Arc::new(AtomicU64::new(count)));
         }
     }
 
     fn find(&self, group: &str, resource: &str) -> Option<Arc<AtomicU64>> {
-        self.known.read().get(&(group.to_owned(), resource.to_owned())).cloned()
+        self.sizes.read().get(&(group.to_owned(), resource.to_owned())).cloned()
     }
 
-    /// The seats of a request, at most `widest`.
-    pub fn seats(&self, info: &RequestInfo, query: Option<&str>, widest: u32) -> u32 {
-        if !matches!(info.verb, Verb::List | Verb::Watch) || widest <= 1 || !info.name.is_empty() {
+    /// The seats of a request, at most `max_seats`.
+    pub fn seats(&self, info: &RequestInfo, query: Option<&str>, max_seats: u32) -> u32 {
+        if !matches!(info.verb, Verb::List | Verb::Watch) || max_seats <= 1 || !info.name.is_empty() {
             return 1;
         }
         let Some(stored) = self.find(&info.group, &info.resource) else { return 1 };
@@ -51,40 +52,40 @@ impl Sizes {
         if stored <= OBJECTS_PER_SEAT {
             return 1;
         }
-        let asked = Asked::read(query.unwrap_or_default());
-        if info.verb == Verb::Watch && !asked.state {
+        let parameters = ListParameters::read(query.unwrap_or_default());
+        if info.verb == Verb::Watch && !parameters.sends_state {
             return 1;
         }
-        let walked = match asked.limit {
-            limit if limit > 0 && !asked.selects => stored.min(limit),
+        let scanned = match parameters.limit {
+            limit if limit > 0 && !parameters.has_selector => stored.min(limit),
             _ => stored,
         };
-        let seats = walked.div_ceil(OBJECTS_PER_SEAT);
-        u32::try_from(seats).unwrap_or(widest).clamp(1, widest)
+        let seats = scanned.div_ceil(OBJECTS_PER_SEAT);
+        u32::try_from(seats).unwrap_or(max_seats).clamp(1, max_seats)
     }
 }
 
-/// What of a query decides the cost.
-struct Asked {
+/// The query parameters that determine the cost.
+struct ListParameters {
     limit: u64,
-    selects: bool,
-    /// Whether a watch begins with the state.
-    state: bool,
+    has_selector: bool,
+    /// Whether a watch starts with the current state.
+    sends_state: bool,
 }
 
-impl Asked {
-    fn read(query: &str) -> Asked {
-        let (mut limit, mut selects, mut initial, mut version) = (0, false, None, true);
+impl ListParameters {
+    fn read(query: &str) -> ListParameters {
+        let (mut limit, mut has_selector, mut initial, mut version) = (0, false, None, true);
         for (key, value) in plinth_api::query::parameters(query) {
             match &*key {
                 "limit" => limit = value.parse().unwrap_or(0),
-                "labelSelector" | "fieldSelector" => selects |= !value.is_empty(),
+                "labelSelector" | "fieldSelector" => has_selector |= !value.is_empty(),
                 "sendInitialEvents" => initial = Some(matches!(&*value, "true" | "1")),
                 "resourceVersion" => version = matches!(&*value, "" | "0"),
                 _ => {}
             }
         }
-        Asked { limit, selects, state: initial.unwrap_or(version) }
+        ListParameters { limit, has_selector, sends_state: initial.unwrap_or(version) }
     }
 }
 
@@ -95,9 +96,9 @@ mod tests {
 
     #[test]
     fn lists_take_a_seat_for_each_hundred_objects() {
-        let sizes = Sizes::default();
-        sizes.note("", "pods", 2500);
-        sizes.note("", "services", 50);
+        let sizes = CollectionSizes::default();
+        sizes.record("", "pods", 2500);
+        sizes.record("", "services", 50);
         for (method, uri, seats) in [
             ("GET", "/api/v1/pods", 10),
             ("GET", "/api/v1/pods?limit=500", 5),

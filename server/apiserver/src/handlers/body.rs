@@ -1,4 +1,4 @@
-//! Request bodies: read within bounds, decoded by content type, checked against the schema.
+//! Request bodies: read with limits, decoded by content type, checked against the schema.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -20,35 +20,37 @@ use plinth_api::api_error::{ApiError, Reason};
 use plinth_http::request_body::RequestBody;
 use plinth_registry::custom::CustomVersion;
 
-/// How long a body may take to arrive before it is late.
-const PROMPT: Duration = Duration::from_millis(500);
+/// Time after which a body counts as late.
+const LATE_AFTER: Duration = Duration::from_millis(500);
 
-/// A decoded object and what the client is to be warned of.
+/// A decoded object and warnings for the client.
 pub struct Decoded {
-    /// The object, checked and normalised, with `apiVersion` and `kind`.
+    /// The object, checked and normalized, with `apiVersion` and `kind`.
     pub tree: Value,
     /// Texts for `Warning` headers.
     pub warnings: Vec<String>,
 }
 
-/// Reads the whole body. A request keeps its seat meanwhile, so few may be late.
+/// Reads the whole body. The request keeps its seat meanwhile, so the number of late bodies is limited.
 ///
 /// # Errors
-/// 413 when it is too long, 408 when it takes too long, 429 when it is late and so are many, 400 when the client breaks off.
+/// 413 when it is too long, 408 when it takes too long, 429 when too many bodies are late, 400 when the
+/// client disconnects.
 pub async fn read(cx: &Context, body: RequestBody) -> Result<Bytes, ApiError> {
     let limit = cx.server.limits.body;
-    // Of what is stated to be too long nothing is read; but a client of HTTP/1 reads no answer before it has sent all.
+    // A body with an excessive Content-Length is not read; but an HTTP/1 client reads no response before it
+    // has sent everything.
     if cx.protocol == Version::HTTP_2 && body.size_hint().lower() > limit as u64 {
         return Err(ApiError::too_large(limit));
     }
     let mut collecting = pin!(Limited::new(body, limit).collect());
-    let collected = match tokio::time::timeout(PROMPT, &mut collecting).await {
+    let collected = match tokio::time::timeout(LATE_AFTER, &mut collecting).await {
         Err(_) => {
             let late = cx.seat.wait_for_body().map_err(|refused| {
                 let message = "too many requests wait for their bodies, please try again later";
                 ApiError::new(429, Reason::TooManyRequests, message).retry_after(refused.retry_after)
             })?;
-            let rest = cx.server.limits.body_timeout.saturating_sub(PROMPT);
+            let rest = cx.server.limits.body_timeout.saturating_sub(LATE_AFTER);
             let collected = tokio::time::timeout(rest, collecting).await;
             drop(late);
             collected
@@ -58,7 +60,7 @@ pub async fn read(cx: &Context, body: RequestBody) -> Result<Bytes, ApiError> {
     match collected {
         Ok(Ok(body)) => {
             let body = body.to_bytes();
-            cx.heavy.weigh(body.len(), &cx.server.heavy).await;
+            cx.slot.acquire_for_size(body.len(), &cx.server.large_requests).await;
             Ok(body)
         }
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(limit)),
@@ -73,14 +75,14 @@ pub async fn read(cx: &Context, body: RequestBody) -> Result<Bytes, ApiError> {
 /// 415.
 pub fn content_type(cx: &Context, accepts: Accepts) -> Result<ContentType, ApiError> {
     negotiate::content_type(cx.header(CONTENT_TYPE), accepts).map_err(|e| match accepts {
-        // Upstream refuses a patch before its handler is asked.
+        // Upstream refuses a patch before it reaches the handler.
         Accepts::Patch => ApiError::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type")
             .with_empty_details(),
         _ => ApiError::new(415, Reason::UnsupportedMediaType, e.to_string()),
     })
 }
 
-/// Which bodies the resource takes for its objects.
+/// The content types that the resource accepts for its objects.
 pub fn accepts_objects(cx: &Context) -> Accepts {
     match cx.resource.is_custom() {
         true => Accepts::CustomObject,
@@ -91,7 +93,7 @@ pub fn accepts_objects(cx: &Context) -> Accepts {
 /// Decodes the body of a create or update as an object of the resource (or of a subresource's kind).
 ///
 /// # Errors
-/// 400 for what cannot be decoded or is of another kind, 415 for another media type.
+/// 400 when it cannot be decoded or has another kind, 415 for another media type.
 pub fn decode(
     cx: &Context,
     bytes: &[u8],
@@ -110,10 +112,10 @@ pub fn decode(
         }
         None => Ok(Some(expected)),
     });
-    let json::Decoded { value: mut tree, strict } = decoded.map_err(|unread| match unread {
-        Unread::Unrecognized(what) => unrecognized(expected, bytes, &what),
-        Unread::Fault(what) => decode_error(expected, &what),
-        Unread::Refused(error) => error,
+    let json::Decoded { value: mut tree, strict } = decoded.map_err(|error| match error {
+        BodyError::Unrecognized(what) => unrecognized(expected, bytes, &what),
+        BodyError::Invalid(what) => decode_error(expected, &what),
+        BodyError::Refused(error) => error,
     })?;
     let text = |key: &str| tree.str_at(&[key]).unwrap_or_default();
     check_kind(expected, text("apiVersion"), text("kind"))?;
@@ -127,11 +129,11 @@ pub fn decode(
         }
     });
     let errors: Vec<String> = strict.iter().map(ToString::to_string).collect();
-    let warnings = judge_strict(cx, expected, errors)?;
+    let warnings = apply_field_validation(cx, expected, errors)?;
     Ok(Decoded { tree, warnings })
 }
 
-/// The encoding of a body that is an object.
+/// The encoding of an object body.
 ///
 /// # Errors
 /// 415.
@@ -142,31 +144,31 @@ pub fn object_encoding(cx: &Context, accepts: Accepts) -> Result<Encoding, ApiEr
     })
 }
 
-/// Why a body could not be read.
-pub enum Unread {
-    /// It does not even tell what it is.
+/// Why a body could not be decoded.
+pub enum BodyError {
+    /// Its type could not be determined.
     Unrecognized(String),
-    /// It is not of the type that was expected.
-    Fault(String),
-    /// Its type is not wanted here.
+    /// It does not match the expected type.
+    Invalid(String),
+    /// Its type is not accepted here.
     Refused(ApiError),
 }
 
-impl Unread {
-    /// 400 with nothing but what went wrong.
+impl BodyError {
+    /// 400 with the message alone.
     pub fn plain(self) -> ApiError {
         match self {
-            Unread::Unrecognized(what) | Unread::Fault(what) => ApiError::bad_request(what),
-            Unread::Refused(error) => error,
+            BodyError::Unrecognized(what) | BodyError::Invalid(what) => ApiError::bad_request(what),
+            BodyError::Refused(error) => error,
         }
     }
 }
 
-/// A body as a tree of that type, in whatever encoding it is. `type_of` is asked which type a protobuf message has; it
-/// gets the envelope, which alone tells.
+/// Decodes a body as a tree of that type. `type_of` determines the type of a protobuf message from its
+/// envelope.
 ///
 /// # Errors
-/// [`Unread`].
+/// [`BodyError`].
 pub fn parse<'g>(
     bytes: &[u8],
     encoding: Encoding,
@@ -174,27 +176,27 @@ pub fn parse<'g>(
     root: TypeId,
     options: &DecodeOptions,
     type_of: impl Fn(Option<&protobuf::Envelope<'_>>) -> Result<Option<&'g GVK>, ApiError>,
-) -> Result<json::Decoded, Unread> {
-    let error = |what: String| Unread::Fault(what);
+) -> Result<json::Decoded, BodyError> {
+    let error = |what: String| BodyError::Invalid(what);
     let conform = |tree| json::conform(tree, schema, root, options).map_err(|e| error(e.to_string()));
     match encoding {
         Encoding::Json => {
             json::peek_type(bytes).map_err(|e| {
-                Unread::Unrecognized(format!("couldn't get version/kind; json parse error: {e}"))
+                BodyError::Unrecognized(format!("couldn't get version/kind; json parse error: {e}"))
             })?;
             json::decode(bytes, schema, root, options).map_err(|e| error(e.to_string()))
         }
         Encoding::Yaml => {
             let (tree, mut strict) =
-                yaml::to_value(bytes).map_err(|e| Unread::Unrecognized(e.to_string()))?;
+                yaml::to_value(bytes).map_err(|e| BodyError::Unrecognized(e.to_string()))?;
             let checked = conform(tree)?;
             strict.extend(checked.strict);
             Ok(json::Decoded { value: checked.value, strict })
         }
-        Encoding::Cbor => conform(cbor::decode(bytes).map_err(|e| Unread::Unrecognized(e.to_string()))?),
+        Encoding::Cbor => conform(cbor::decode(bytes).map_err(|e| BodyError::Unrecognized(e.to_string()))?),
         Encoding::Protobuf => {
-            let envelope = protobuf::decode(bytes).map_err(|e| Unread::Unrecognized(e.to_string()))?;
-            let gvk = type_of(Some(&envelope)).map_err(Unread::Refused)?;
+            let envelope = protobuf::decode(bytes).map_err(|e| BodyError::Unrecognized(e.to_string()))?;
+            let gvk = type_of(Some(&envelope)).map_err(BodyError::Refused)?;
             let tree =
                 protobuf::decode_object(envelope.raw, gvk, schema, root).map_err(|e| error(e.to_string()))?;
             Ok(json::Decoded { value: tree, strict: Vec::new() })
@@ -202,8 +204,7 @@ pub fn parse<'g>(
     }
 }
 
-/// Decodes an object of a custom resource: no types but those of its schema, which says nothing of types until the object
-/// is validated.
+/// Decodes an object of a custom resource by its schema, which does not check types before validation.
 fn decode_custom(
     cx: &Context,
     custom: &CustomVersion,
@@ -241,11 +242,11 @@ fn decode_custom(
     let api_version = tree.str_at(&["apiVersion"]).unwrap_or_default();
     check_version(expected, api_version)?;
     let errors = duplicates.iter().filter(|_| strict).chain(&unknown).map(ToString::to_string).collect();
-    let warnings = judge_strict(cx, expected, errors)?;
+    let warnings = apply_field_validation(cx, expected, errors)?;
     Ok(Decoded { tree, warnings })
 }
 
-/// Upstream finds out the kind first; a body that does not even tell that is "unrecognized".
+/// Upstream determines the kind first; a body without one is "unrecognized".
 fn unrecognized(expected: &GVK, bytes: &[u8], what: &str) -> ApiError {
     ApiError::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {what} ({})",
@@ -254,8 +255,12 @@ fn unrecognized(expected: &GVK, bytes: &[u8], what: &str) -> ApiError {
     ))
 }
 
-/// What `fieldValidation` makes of unknown and duplicate fields: warnings, nothing, or 400.
-pub fn judge_strict(cx: &Context, expected: &GVK, errors: Vec<String>) -> Result<Vec<String>, ApiError> {
+/// Handles unknown and duplicate fields according to `fieldValidation`: warnings, nothing, or 400.
+pub fn apply_field_validation(
+    cx: &Context,
+    expected: &GVK,
+    errors: Vec<String>,
+) -> Result<Vec<String>, ApiError> {
     if errors.is_empty() {
         return Ok(errors);
     }
@@ -272,19 +277,19 @@ pub fn judge_strict(cx: &Context, expected: &GVK, errors: Vec<String>) -> Result
     }
 }
 
-/// The start of a body, for an error: as text where it looks like JSON, else in hexadecimal.
+/// The start of a body for an error message: as text if it looks like JSON, otherwise hexadecimal.
 fn summary(bytes: &[u8]) -> String {
     use std::fmt::Write;
-    const MOST: usize = 30;
-    let (start, more) = match bytes.get(..MOST) {
-        Some(start) if bytes.len() > MOST => (start, " ..."),
+    const MAX_SHOWN: usize = 30;
+    let (start, more) = match bytes.get(..MAX_SHOWN) {
+        Some(start) if bytes.len() > MAX_SHOWN => (start, " ..."),
         _ => (bytes, ""),
     };
     match start.first() {
         None => "<empty>".to_owned(),
         Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
         Some(_) => {
-            let mut text = String::with_capacity(2 * MOST + 4);
+            let mut text = String::with_capacity(2 * MAX_SHOWN + 4);
             for byte in start {
                 // Writing to a String never fails.
                 let _ = write!(text, "{byte:02x}");
@@ -301,14 +306,14 @@ fn decode_error(expected: &GVK, what: &str) -> ApiError {
     ))
 }
 
-/// What upstream's scheme says of a kind that it does not know; clients match on its first words.
+/// Upstream's message for an unknown kind; clients match on its first words.
 pub(super) fn unregistered(kind: &str, api_version: &str) -> String {
     format!(
         "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
     )
 }
 
-/// Where upstream has the types of a group that it works with: the first part of the group's name.
+/// Upstream's internal package of a group: the first part of its name.
 fn internal_package(group: &str) -> &str {
     match group.split('.').next() {
         None | Some("") => "core",
@@ -316,7 +321,7 @@ fn internal_package(group: &str) -> &str {
     }
 }
 
-/// A body without kind or apiVersion is taken for what the path says; another one is refused.
+/// A body without kind or apiVersion has those of the path; different ones are refused.
 fn check_kind(expected: &GVK, api_version: &str, kind: &str) -> Result<(), ApiError> {
     let expected_version = expected.api_version();
     let kind = if kind.is_empty() { expected.kind.as_str() } else { kind };
@@ -354,7 +359,8 @@ fn check_version(expected: &GVK, api_version: &str) -> Result<(), ApiError> {
     let expected_version = expected.api_version();
     if api_version != expected_version {
         return Err(ApiError::bad_request(format!(
-            "the API version in the data ({api_version}) does not match the expected API version ({expected_version})"
+            "the API version in the data ({api_version}) does not match the expected API version \
+                ({expected_version})"
         )));
     }
     Ok(())

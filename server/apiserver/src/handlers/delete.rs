@@ -1,5 +1,5 @@
-//! delete and deletecollection: in two phases where finalizers, grace periods or a namespace's content ask
-//! for it.
+//! delete and deletecollection: in two phases if finalizers, grace periods or the content of a namespace
+//! require it.
 //!
 //! Upstream: k8s.io/apiserver `pkg/registry/rest/delete.go` and `pkg/registry/generic/registry/store.go`.
 
@@ -11,13 +11,13 @@ use plinth_codec::{tree, Map, Value};
 use plinth_engine::{At, Record, Snapshot, Transaction};
 use std::time::{Duration, SystemTime};
 
-use super::delete_options::Options;
+use super::delete_options::DeleteOptions;
 use super::respond::respond;
 use super::write::{self, Commit, Committed};
 use super::{list, Context};
 use crate::authz::{Attributes, ResourceTarget};
 use crate::context::{AdmissionRequest, Operation, TransactionParts};
-use crate::custom_resources::present;
+use crate::custom_resources::read;
 use crate::representation::{Item, Representation};
 use crate::selection::Selection;
 use plinth_api::api_error::ApiError;
@@ -31,24 +31,24 @@ use plinth_storage::departing::Departing;
 use plinth_storage::stored::Head;
 use plinth_storage::{object, Fetched};
 
-/// How often a delete is tried again when another write came between.
+/// Attempts of a delete that conflicts with other writes.
 const ATTEMPTS: usize = 256;
-/// Objects that one step of a deletecollection reads.
+/// Objects per read of a deletecollection.
 const COLLECTION_STEP: usize = 500;
 
-/// What became of the object.
+/// The outcome of a delete.
 pub(crate) enum Deleted {
-    /// It is gone; this is its last state, and the revision of the deletion.
+    /// Deleted; its last state, and the revision of the deletion.
     Gone { last: Bytes, revision: plinth_engine::Revision },
-    /// It is gone, and nothing is known of it.
+    /// Deleted; its state is unknown.
     Unreadable,
-    /// It stays for now, marked.
-    Kept { value: Bytes, revision: plinth_engine::Revision },
+    /// Marked for deletion.
+    Pending { value: Bytes, revision: plinth_engine::Revision },
 }
 
 pub(super) async fn delete(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
-    let options = Options::of(&cx, incoming).await?;
+    let options = DeleteOptions::of(&cx, incoming).await?;
     let says_nothing = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
     if let Some(warning) = cx.resource.strategy.orphan_warning.filter(|_| says_nothing) {
         cx.warnings.add(warning);
@@ -66,7 +66,7 @@ pub(super) async fn delete(cx: Box<Context>, incoming: RequestBody) -> Result<Re
                 plinth_storage::stored::Stored::parse(&last).map_err(ApiError::internal)?.uid().to_owned();
             answer_status(&cx, &representation, &uid)
         }
-        Deleted::Kept { value, revision } => {
+        Deleted::Pending { value, revision } => {
             let mut out = Vec::with_capacity(value.len() + 128);
             representation.object(&Item::new(&value, revision)?, &mut out)?;
             let code =
@@ -76,7 +76,7 @@ pub(super) async fn delete(cx: Box<Context>, incoming: RequestBody) -> Result<Re
     }
 }
 
-/// The Status of a deletion; upstream gives it no code and puts the plural into `details.kind`.
+/// The Status of a deletion; upstream's has no code and the plural in `details.kind`.
 fn answer_status(
     cx: &Context,
     representation: &Representation,
@@ -104,15 +104,15 @@ fn answer_status(
     Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
 }
 
-/// Deletes the object of that key, which is the one that `cx` names or one of its collection.
+/// Deletes the object of that key: the one that `cx` names, or one of its collection.
 ///
 /// # Errors
-/// Everything that a delete can answer.
+/// Any error of a delete.
 pub(crate) async fn delete_object(
     cx: &Context,
     object_key: Vec<u8>,
     name: &str,
-    options: &Options,
+    options: &DeleteOptions,
 ) -> Result<Deleted, ApiError> {
     let (group, plural) = (cx.resource.group(), cx.resource.plural());
     if let Some(why) = (cx.resource.strategy.refuses_delete)(name) {
@@ -132,14 +132,15 @@ pub(crate) async fn delete_object(
     Err(ApiError::modified(cx.resource.group(), cx.resource.plural(), name))
 }
 
-/// Deletes what cannot be read: without admission, finalizers or preconditions, since nothing of it is known.
+/// Deletes an unreadable object: without admission, finalizers or preconditions, since its content is
+/// unknown.
 ///
 /// # Errors
-/// 403 without the permission of its own verb, 422 for an object that can be read, 404 for one that is not there.
+/// 403 without the permission of its own verb, 422 for a readable object, 404 for one that does not exist.
 async fn delete_unreadable(cx: &Context, object_key: Vec<u8>, name: &str) -> Result<Deleted, ApiError> {
     const VERB: &str = "unsafe-delete-ignore-read-errors";
     let (group, plural) = (cx.resource.group(), cx.resource.plural());
-    // The name is that of the path, or one of the collection.
+    // The name is from the path, or from the collection.
     let target = ResourceTarget { name, ..ResourceTarget::of(&cx.info) };
     let decision = cx.server.authorizer.authorize(&Attributes::resource(&cx.user, VERB, target)).await;
     if !decision.allowed() {
@@ -162,14 +163,14 @@ async fn delete_unreadable(cx: &Context, object_key: Vec<u8>, name: &str) -> Res
     }
 }
 
-/// One attempt; `None` when another write came between.
+/// One attempt; `None` after a conflict with another write.
 async fn delete_once(
     cx: &Context,
     name: &str,
-    options: &Options,
+    options: &DeleteOptions,
     live: Fetched,
 ) -> Result<Option<Deleted>, ApiError> {
-    let old = object::to_tree(&cx.resource, &cx.present(live.clone()).await?)?;
+    let old = object::to_tree(&cx.resource, &cx.convert_record(live.clone()).await?)?;
     let namespace = metadata::text(&old, "namespace").to_owned();
     let mut call = AdmissionRequest::new(cx, Operation::Delete, Some(&old));
     (call.name, call.namespace, call.dry_run) = (name, &namespace, options.is_dry_run());
@@ -177,7 +178,7 @@ async fn delete_once(
     check_preconditions(cx, name, options, &old)?;
     cx.server.admission.validate(&call, &Value::Null).await?;
     let mut new = old.clone();
-    let keep = mark(cx, options, &mut new);
+    let keep = mark_deleted(cx, options, &mut new);
     if let Some(metadata) = new.object_at_mut(&["metadata"]) {
         metadata.remove("resourceVersion");
     }
@@ -194,48 +195,54 @@ async fn delete_once(
         Committed::Done(done) => {
             let revision = done.committed.or(done.before).unwrap_or_default();
             Some(match keep {
-                true => Deleted::Kept { value: done.value, revision },
+                true => Deleted::Pending { value: done.value, revision },
                 false => Deleted::Gone { last: done.value, revision },
             })
         }
     })
 }
 
-/// UID and resourceVersion that the client wants to delete.
+/// Checks UID and resourceVersion preconditions.
 ///
 /// # Errors
 /// 409.
 pub(crate) fn check_preconditions(
     cx: &Context,
     name: &str,
-    options: &Options,
+    options: &DeleteOptions,
     old: &Value,
 ) -> Result<(), ApiError> {
     let (group, kind) = (cx.resource.group(), cx.resource.row.kind.as_str());
     let (uid, version) = (metadata::text(old, "uid"), metadata::text(old, "resourceVersion"));
     if let Some(given) = options.uid.as_deref().filter(|given| *given != uid) {
-        let why = format!("the UID in the precondition ({given}) does not match the UID in record ({uid}). The object might have been deleted and then recreated");
+        let why = format!(
+            "the UID in the precondition ({given}) does not match the UID in record ({uid}). \
+            The object might have been deleted and then recreated"
+        );
         return Err(ApiError::conflict(group, kind, name, &why));
     }
     if let Some(given) = options.resource_version.as_deref().filter(|given| *given != version) {
-        let why = format!("the ResourceVersion in the precondition ({given}) does not match the ResourceVersion in record ({version}). The object might have been modified");
+        let why = format!(
+            "the ResourceVersion in the precondition ({given}) does not match the \
+            ResourceVersion in record ({version}). The object might have been modified"
+        );
         return Err(ApiError::conflict(group, kind, name, &why));
     }
     Ok(())
 }
 
-/// Marks the object as deletion asks for; true when it has to stay for now.
-fn mark(cx: &Context, options: &Options, new: &mut Value) -> bool {
+/// Applies the deletion's changes to the object; returns whether it must be kept for now.
+fn mark_deleted(cx: &Context, options: &DeleteOptions, new: &mut Value) -> bool {
     let strategy = cx.resource.strategy;
     let was_deleting = metadata::is_deleting(new);
     if strategy.deletion == Deletion::Definition && !was_deleting {
-        // The first request only asks for the objects to go.
+        // The first request only starts the deletion of the objects.
         plinth_kinds::definitions::mark_deleted(new);
         return true;
     }
-    // What goes gracefully goes as it was asked to at first; only a shorter grace period is taken.
+    // A graceful deletion keeps its original options; only the grace period may be shortened.
     if !(strategy.deletion == Deletion::Pod && is_pending(options, new)) {
-        set_collector_finalizers(cx, options, new);
+        set_gc_finalizers(cx, options, new);
     }
     let waits_for_finalizers = !metadata::finalizers(new).is_empty();
     match strategy.deletion {
@@ -277,31 +284,32 @@ fn mark_at(object: &mut Value, when: SystemTime, grace: Option<i64>) {
     }
 }
 
-/// Whether a grace period runs that the request does not shorten.
-fn is_pending(options: &Options, pod: &Value) -> bool {
+/// Whether a grace period is running that the request does not shorten.
+fn is_pending(options: &DeleteOptions, pod: &Value) -> bool {
     let pending = pod.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int).unwrap_or(0);
-    let shorter = options.grace_period_seconds.is_some_and(|asked| asked < pending);
+    let shorter = options.grace_period_seconds.is_some_and(|requested| requested < pending);
     metadata::is_deleting(pod) && pending > 0 && !shorter
 }
 
-/// A bound pod that runs gets its grace period; true when it stays to use it
-/// (kubernetes `pkg/registry/core/pod/strategy.go`, `CheckGracefulDelete`).
-fn mark_pod(options: &Options, pod: &mut Value, was_deleting: bool) -> bool {
-    let asked = options.grace_period_seconds.map(|s| if s < 0 { 1 } else { s });
+/// Sets the grace period of a running, bound pod; returns whether it must be kept (kubernetes
+/// `pkg/registry/core/pod/strategy.go`, `CheckGracefulDelete`).
+fn mark_pod(options: &DeleteOptions, pod: &mut Value, was_deleting: bool) -> bool {
+    let requested = options.grace_period_seconds.map(|s| if s < 0 { 1 } else { s });
     if was_deleting {
         let pending =
             pod.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int).unwrap_or(0);
-        return match asked {
+        return match requested {
             _ if pending == 0 => false,
-            // Only a shorter grace period counts.
-            Some(asked) if asked < pending => {
-                shorten(pod, pending, asked);
-                asked > 0
+            // A grace period can only be shortened.
+            Some(requested) if requested < pending => {
+                shorten(pod, pending, requested);
+                requested > 0
             }
             _ => true,
         };
     }
-    let wanted = asked.or_else(|| pod.at(&["spec", "terminationGracePeriodSeconds"]).and_then(Value::as_int));
+    let wanted =
+        requested.or_else(|| pod.at(&["spec", "terminationGracePeriodSeconds"]).and_then(Value::as_int));
     let bound = pod.str_at(&["spec", "nodeName"]).is_some_and(|n| !n.is_empty());
     let over = matches!(pod.str_at(&["status", "phase"]), Some("Succeeded" | "Failed"));
     let grace = match wanted {
@@ -320,22 +328,22 @@ fn read_time(text: &str) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(seconds).ok()?))
 }
 
-/// Moves the end of a grace period forward, never into the past.
-fn shorten(pod: &mut Value, pending: i64, asked: i64) {
+/// Brings the end of a grace period forward, but not into the past.
+fn shorten(pod: &mut Value, pending: i64, requested: i64) {
     let Some(metadata) = pod.object_at_mut(&["metadata"]) else { return };
     let set = metadata.get("deletionTimestamp").and_then(Value::as_str).and_then(read_time);
     let now = SystemTime::now();
     let moved = set
         .and_then(|t| t.checked_sub(Duration::from_secs(pending.unsigned_abs())))
-        .and_then(|t| t.checked_add(Duration::from_secs(asked.unsigned_abs())))
+        .and_then(|t| t.checked_add(Duration::from_secs(requested.unsigned_abs())))
         .unwrap_or(now);
-    let grace = if moved < now && asked != 0 { 1 } else { asked };
+    let grace = if moved < now && requested != 0 { 1 } else { requested };
     metadata.insert("deletionTimestamp", Timestamp::from(moved.max(now)).to_rfc3339());
     metadata.insert("deletionGracePeriodSeconds", grace);
 }
 
-/// The finalizers that the garbage collector waits for (`deletionFinalizersForGarbageCollection`).
-fn set_collector_finalizers(cx: &Context, options: &Options, object: &mut Value) {
+/// Sets the finalizers for the garbage collector (`deletionFinalizersForGarbageCollection`).
+fn set_gc_finalizers(cx: &Context, options: &DeleteOptions, object: &mut Value) {
     let strategy = cx.resource.strategy;
     if !strategy.collected {
         return;
@@ -379,22 +387,23 @@ pub(super) async fn delete_collection(
     incoming: RequestBody,
 ) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::List)?;
-    // The objects are those of a list with the same options: at one revision, a page of it where there is a limit.
+    // The objects are those of a list with the same options: at one revision, and one page if there is a
+    // limit.
     list::validate_options(&cx)?;
     let selection = Selection::parse(&cx.resource, &cx.query, "")?;
     let plan = list::plan(&cx, selection).await?;
-    let options = Options::of(&cx, incoming).await?;
+    let options = DeleteOptions::of(&cx, incoming).await?;
     let form = super::storage(&cx)?;
     let (mut range, limit) = (plan.range.clone(), plan.limit);
     let snapshot = plan.snapshot(plan.at)?;
     let mut values: Vec<(Bytes, plinth_engine::Revision)> = Vec::new();
-    // The key of the last object of the page, once it is full; and whether there is another one.
-    let (mut taken, mut last, mut cut) = (0, Bytes::new(), false);
+    // The key of the last object of a full page, and whether there are more.
+    let (mut taken, mut last, mut has_more) = (0, Bytes::new(), false);
     'page: loop {
         let (found, next) = step(&cx, &snapshot, &range, &plan.selection).await?;
         for (object_key, record) in found {
-            cut = limit > 0 && taken == limit;
-            if cut {
+            has_more = limit > 0 && taken == limit;
+            if has_more {
                 break 'page;
             }
             taken += 1;
@@ -403,10 +412,10 @@ pub(super) async fn delete_collection(
                 continue;
             };
             match delete_object(&cx, object_key.to_vec(), name, &options).await {
-                // The answer shows the objects as the list found them.
-                Ok(Deleted::Gone { .. } | Deleted::Kept { .. }) => {}
+                // The response contains the objects as listed.
+                Ok(Deleted::Gone { .. } | Deleted::Pending { .. }) => {}
                 Ok(Deleted::Unreadable) => continue,
-                // Somebody else was quicker.
+                // Deleted concurrently.
                 Err(error) if error.code == 404 => {}
                 Err(error) => return Err(error),
             }
@@ -419,28 +428,31 @@ pub(super) async fn delete_collection(
     }
     let revision = snapshot.revision();
     drop(snapshot);
-    let meta = tokio::task::spawn_blocking(move || plan.meta(revision, cut.then_some(&last[..])));
+    let meta = tokio::task::spawn_blocking(move || plan.meta(revision, has_more.then_some(&last[..])));
     let meta = meta.await.map_err(ApiError::internal)??;
-    cx.heavy.weigh(values.iter().map(|(value, _)| value.len()).sum(), &cx.server.heavy).await;
+    cx.slot
+        .acquire_for_size(values.iter().map(|(value, _)| value.len()).sum(), &cx.server.large_requests)
+        .await;
     let items = values.iter().map(|(v, r)| Item::new(v, *r)).collect::<Result<Vec<_>, _>>()?;
     let mut out = Vec::with_capacity(4096);
     representation.whole_list(&meta, &items, &mut out)?;
     Ok(respond(StatusCode::OK, representation.content_type(Shape::List), out))
 }
 
-/// Deletes every object of the collection that `cx` names, which belongs to `owner`, dependents in the background; how many were
-/// held by finalizers or a grace period.
+/// Deletes all objects of the collection that `cx` names and that belongs to `owner`, with background
+/// propagation; returns how many are held by finalizers or a grace period.
 ///
 /// # Errors
-/// When an object cannot be deleted; 404 when the owner has gone, after which nothing is deleted.
+/// When an object cannot be deleted; 404 when the owner no longer exists, after which nothing is deleted.
 pub async fn delete_all(cx: &Context, owner: &Departing) -> Result<u64, ApiError> {
     let form = super::storage(cx)?;
-    let background = Options { propagation_policy: Some("Background".into()), ..Options::default() };
+    let background =
+        DeleteOptions { propagation_policy: Some("Background".into()), ..DeleteOptions::default() };
     let mut range = key::range(&cx.info.collection_key(&cx.resource)?);
     let mut held = 0;
     loop {
         let snapshot = cx.server.store.engine().snapshot(At::Latest)?;
-        // After the snapshot: what is in it was there while the owner was, and is known by its UID.
+        // After the snapshot: its objects existed while the owner did, and are identified by UID.
         owner.check(&cx.server.store).await?;
         let (found, next) = step(cx, &snapshot, &range, &Selection::everything()).await?;
         for (object_key, record) in found {
@@ -448,11 +460,11 @@ pub async fn delete_all(cx: &Context, owner: &Departing) -> Result<u64, ApiError
                 continue;
             };
             let uid = Head::parse(&record.value).map_err(ApiError::internal)?.uid().to_owned();
-            let options = Options { uid: Some(uid), ..background.clone() };
+            let options = DeleteOptions { uid: Some(uid), ..background.clone() };
             match delete_object(cx, object_key.to_vec(), name, &options).await {
                 Ok(Deleted::Gone { .. } | Deleted::Unreadable) => {}
-                Ok(Deleted::Kept { .. }) => held += 1,
-                // Somebody else was quicker, and it may be another one by now.
+                Ok(Deleted::Pending { .. }) => held += 1,
+                // Deleted concurrently, and possibly recreated.
                 Err(error) if matches!(error.code, 404 | 409) => held += u64::from(error.code == 409),
                 Err(error) => return Err(error),
             }
@@ -464,35 +476,35 @@ pub async fn delete_all(cx: &Context, owner: &Departing) -> Result<u64, ApiError
     }
 }
 
-/// Deletes the object that `cx` names, of the server's own accord, if it is still the one of that UID and, where one is
-/// given, of that revision.
+/// Deletes the object that `cx` names on behalf of the server, if it still has that UID and, if given,
+/// that revision.
 ///
 /// # Errors
-/// 404 when it is gone, 409 when it is another one, and whatever else a delete can answer.
+/// 404 when it does not exist, 409 when it is a different one, and any other error of a delete.
 pub async fn delete_one(
     cx: &Context,
     propagation_policy: &str,
     uid: &str,
     revision: Option<plinth_engine::Revision>,
 ) -> Result<(), ApiError> {
-    let options = Options {
+    let options = DeleteOptions {
         propagation_policy: Some(propagation_policy.into()),
         uid: Some(uid.into()),
         resource_version: revision.map(|r| r.get().to_string()),
-        ..Options::default()
+        ..DeleteOptions::default()
     };
     delete_object(cx, cx.info.object_key(&cx.resource)?, &cx.info.name, &options).await.map(|_| ())
 }
 
-type Found = Vec<(Bytes, Fetched)>;
+type FoundObjects = Vec<(Bytes, Fetched)>;
 
-/// The next selected objects of a collection, and where to go on.
+/// The next selected objects of a collection, and the rest of the range.
 async fn step(
     cx: &Context,
     snapshot: &Snapshot,
     range: &plinth_engine::KeyRange,
     selection: &Selection,
-) -> Result<(Found, Option<plinth_engine::KeyRange>), ApiError> {
+) -> Result<(FoundObjects, Option<plinth_engine::KeyRange>), ApiError> {
     let (snapshot, wanted) = (snapshot.clone(), range.clone());
     let found: Vec<Record> = cx
         .server
@@ -514,12 +526,12 @@ async fn step(
     let mut fetched = Vec::with_capacity(found.len());
     for record in found {
         let head = Head::parse(&record.value).map_err(ApiError::internal)?;
-        // What is in another version than the one asked for is selected when it has been converted.
-        if !present::is_current(&cx.resource, &head) || selection.matches(&cx.resource, &record.key, &head) {
+        // Objects that must be converted are selected after the conversion.
+        if !read::is_current(&cx.resource, &head) || selection.matches(&cx.resource, &record.key, &head) {
             fetched.push(cx.server.store.fetched(record)?);
         }
     }
-    for record in present::all(&cx.server.presenter, &cx.resource, fetched).await? {
+    for record in read::records(&cx.server.converter, &cx.resource, fetched).await? {
         let head = Head::parse(&record.value).map_err(ApiError::internal)?;
         if selection.matches(&cx.resource, &record.key, &head) {
             selected.push((record.key.clone(), record));

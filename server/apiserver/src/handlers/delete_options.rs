@@ -1,4 +1,4 @@
-//! `metav1.DeleteOptions`: from the body of a DELETE, from its query, or from within an Eviction.
+//! `metav1.DeleteOptions`: from the body or query of a DELETE, or from an Eviction.
 
 use bytes::Bytes;
 use plinth_codec::json::DecodeOptions;
@@ -11,44 +11,44 @@ use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
 use plinth_http::request_body::RequestBody;
 
-/// How something is to be deleted.
+/// `DeleteOptions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Options {
-    /// Seconds that a pod may take to end; a negative number counts as 1.
+pub(crate) struct DeleteOptions {
+    /// Grace period of a pod in seconds; a negative number counts as 1.
     pub grace_period_seconds: Option<i64>,
-    /// What becomes of dependents: `Foreground`, `Background` or `Orphan`.
+    /// Propagation policy: `Foreground`, `Background` or `Orphan`.
     pub propagation_policy: Option<String>,
-    /// The older form of it.
+    /// Its legacy form.
     pub orphan_dependents: Option<bool>,
-    /// Only the object of this UID.
+    /// UID precondition.
     pub uid: Option<String>,
-    /// Only the object at this resourceVersion.
+    /// resourceVersion precondition.
     pub resource_version: Option<String>,
     /// `dryRun` values.
     pub dry_run: Vec<String>,
-    /// Deletes what cannot be read, past every rule.
+    /// Deletes an unreadable object without any checks.
     pub ignore_store_read_error: bool,
 }
 
-impl Options {
-    /// Options from the body of a request, or from its query when there is no body.
+impl DeleteOptions {
+    /// DeleteOptions from the body of a request, or from its query if there is no body.
     ///
     /// # Errors
-    /// 400 for what cannot be read, 422 for what makes no sense.
-    pub async fn of(cx: &Context, incoming: RequestBody) -> Result<Options, ApiError> {
+    /// 400 when they cannot be decoded, 422 when they are invalid.
+    pub async fn of(cx: &Context, incoming: RequestBody) -> Result<DeleteOptions, ApiError> {
         let bytes = body::read(cx, incoming).await?;
         let options = match bytes.is_empty() {
-            true => Options {
+            true => DeleteOptions {
                 grace_period_seconds: cx.query.grace_period_seconds,
                 propagation_policy: cx.query.propagation_policy.clone(),
                 orphan_dependents: cx.query.orphan_dependents,
                 dry_run: cx.query.dry_run.clone(),
                 ignore_store_read_error: cx.query.ignore_store_read_error == Some(true),
-                // Preconditions, also of a collection, where the same parameter says which list is meant.
+                // Preconditions, also for a collection, where resourceVersion selects the list as well.
                 uid: cx.query.uid.clone(),
                 resource_version: Some(cx.query.resource_version.clone()).filter(|text| !text.is_empty()),
             },
-            false => Options::of_body(cx, &bytes)?,
+            false => DeleteOptions::of_body(cx, &bytes)?,
         };
         let errors = options.errors();
         match errors.is_empty() {
@@ -57,7 +57,7 @@ impl Options {
         }
     }
 
-    fn of_body(cx: &Context, bytes: &Bytes) -> Result<Options, ApiError> {
+    fn of_body(cx: &Context, bytes: &Bytes) -> Result<DeleteOptions, ApiError> {
         let builtin = schema::builtin();
         let root = builtin
             .kind(&GVK::new("", "v1", "DeleteOptions"))
@@ -65,9 +65,9 @@ impl Options {
         let encoding = body::object_encoding(cx, Accepts::Object)?;
         let read = DecodeOptions::default();
         let tree = body::parse(bytes, encoding, builtin, root, &read, |_| Ok(None))
-            .map_err(body::Unread::plain)?
+            .map_err(body::BodyError::plain)?
             .value;
-        // Recorded in the words of upstream, which names its own form of it.
+        // Audit records upstream's internal version.
         cx.audit.request_object(&tree, |tree| {
             if let Some(options) = tree.as_object_mut() {
                 options.insert("kind", "DeleteOptions");
@@ -80,15 +80,15 @@ impl Options {
             let what = body::unregistered(kind, version);
             return Err(ApiError::bad_request(what));
         }
-        Ok(Options::of_tree(&tree))
+        Ok(DeleteOptions::of_tree(&tree))
     }
 
-    /// Options as an object says them.
-    pub fn of_tree(tree: &Value) -> Options {
+    /// DeleteOptions from an object.
+    pub fn of_tree(tree: &Value) -> DeleteOptions {
         let text = |path: &[&str]| tree.str_at(path).map(str::to_owned);
         let dry_run = tree.at(&["dryRun"]).and_then(Value::as_array).unwrap_or_default();
         let flag = |key: &str| tree.get(key).and_then(Value::as_bool);
-        Options {
+        DeleteOptions {
             grace_period_seconds: tree.at(&["gracePeriodSeconds"]).and_then(Value::as_int),
             propagation_policy: text(&["propagationPolicy"]),
             orphan_dependents: flag("orphanDependents"),
@@ -99,12 +99,12 @@ impl Options {
         }
     }
 
-    /// Whether nothing is to be changed.
+    /// Whether it is a dry run.
     pub fn is_dry_run(&self) -> bool {
         !self.dry_run.is_empty()
     }
 
-    /// What makes no sense (k8s.io/apimachinery `pkg/apis/meta/v1/validation`, `ValidateDeleteOptions`).
+    /// Validates the options (k8s.io/apimachinery `pkg/apis/meta/v1/validation`, `ValidateDeleteOptions`).
     fn errors(&self) -> Vec<Cause> {
         const POLICIES: [&str; 4] = ["Foreground", "Background", "Orphan", "nil"];
         let mut errors = Vec::new();
@@ -157,7 +157,7 @@ mod tests {
             ),
         ];
         for (text, paths) in rows {
-            let options = Options::of_tree(&json::parse(text.as_bytes()).unwrap());
+            let options = DeleteOptions::of_tree(&json::parse(text.as_bytes()).unwrap());
             let errors = options.errors();
             let found: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
             assert_eq!(found, paths, "{text}");

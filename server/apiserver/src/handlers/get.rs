@@ -1,4 +1,4 @@
-//! get: one object, most recent, not older than a revision, or at an exact one.
+//! get: one object, at the latest revision, not older than a revision, or at an exact one.
 
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
@@ -6,7 +6,7 @@ use plinth_engine::{At, Engine, Revision};
 
 use super::respond::respond;
 use super::Context;
-use crate::custom_resources::present;
+use crate::custom_resources::read;
 use crate::representation::Item;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_http::body::Body;
@@ -25,38 +25,39 @@ pub(super) async fn get(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     };
     let record = record.ok_or_else(|| cx.not_found())?;
     let stored = Item::new(&record.value, record.mod_revision)?;
-    if !(representation.copies(&stored) && present::is_current(&cx.resource, &stored.stored)) {
-        cx.heavy.weigh(record.value.len(), &cx.server.heavy).await;
+    if !(representation.copies(&stored) && read::is_current(&cx.resource, &stored.stored)) {
+        cx.slot.acquire_for_size(record.value.len(), &cx.server.large_requests).await;
     }
-    let record = cx.present(record).await?;
+    let record = cx.convert_record(record).await?;
     let mut out = Vec::with_capacity(record.value.len() + 128);
     representation.object(&Item::new(&record.value, record.mod_revision)?, &mut out)?;
     Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
 }
 
-/// Which state a get reads. `resourceVersionMatch=Exact` is ours: one object as it was at a retained revision.
+/// The state that a get reads. `resourceVersionMatch=Exact` is an extension: an object at a retained
+/// revision.
 async fn read_at(cx: &Context) -> Result<At, ApiError> {
     let given = &cx.query.resource_version;
     let revision = parse_resource_version(given)
         .map_err(|_| ApiError::new(500, Reason::Unknown, not_a_revision(given)))?;
     let Some(revision) = revision.filter(|r| *r > Revision::ZERO) else { return Ok(At::Latest) };
-    wait_until_there(cx, revision).await?;
+    wait_for_revision(cx, revision).await?;
     Ok(match cx.query.resource_version_match.as_str() {
         "Exact" => At::Exact(revision),
         _ => At::Latest,
     })
 }
 
-/// What upstream says of a resourceVersion that is no number.
+/// Upstream's message for a resourceVersion that is not a number.
 pub(super) fn not_a_revision(given: &str) -> String {
     format!("resourceVersion: Invalid value: {given:?}: strconv.ParseUint: parsing {given:?}: invalid syntax")
 }
 
-/// Waits briefly for a revision that this server has not reached.
+/// Waits briefly for a revision that this server has not reached yet.
 ///
 /// # Errors
 /// 504 `Too large resource version`.
-pub(super) async fn wait_until_there(cx: &Context, revision: Revision) -> Result<(), ApiError> {
+pub(super) async fn wait_for_revision(cx: &Context, revision: Revision) -> Result<(), ApiError> {
     let engine = cx.server.store.engine();
     if engine.current_revision() >= revision {
         return Ok(());

@@ -1,7 +1,7 @@
-//! The verbs, written once for all resources.
+//! The verbs, implemented once for all resources.
 //!
-//! A mutating request goes decode -> (patch) -> default -> prepare -> validate -> transaction -> encode; the
-//! rows of [`plinth_registry`] and [`plinth_kinds`] say what differs.
+//! A mutating request is processed in the order decode -> (patch) -> default -> prepare -> validate ->
+//! transaction -> encode; [`plinth_registry`] and [`plinth_kinds`] provide what is specific to a resource.
 
 pub(crate) mod body;
 mod create;
@@ -10,10 +10,10 @@ pub(crate) mod delete_options;
 mod get;
 pub mod internal;
 pub mod list;
-mod other_part;
 mod patch;
 pub(crate) mod respond;
 mod scale;
+mod unwritten_fields;
 mod update;
 mod watch;
 pub mod write;
@@ -32,14 +32,14 @@ use plinth_http::request_body::RequestBody;
 /// Answers a request for a resource.
 ///
 /// # Errors
-/// Whatever goes wrong on the way, for [`crate::pipeline`] to encode.
+/// Any error of the request, to be encoded by [`crate::pipeline`].
 pub async fn dispatch(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
     let warnings = cx.warnings.clone();
-    let told = |mut error: ApiError| {
+    let with_warnings = |mut error: ApiError| {
         error.warnings = warnings.take();
         error
     };
-    let mut response = answer(cx, body).await.map_err(told)?;
+    let mut response = answer(cx, body).await.map_err(with_warnings)?;
     respond::add_warnings(&mut response, &warnings.take());
     Ok(response)
 }
@@ -68,7 +68,7 @@ async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, A
         _ => true,
     };
     if !fits || !cx.resource.row.has_verb(cx.info.verb.as_str()) {
-        // What is only created has no place for a named object.
+        // A create-only resource has no route for named objects.
         let is_only_created = cx.resource.row.verbs.iter().all(|verb| verb == "create");
         return Err(match named && is_only_created {
             true => ApiError::no_such_resource(),
@@ -79,8 +79,8 @@ async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, A
         let endpoint = (cx.server.kind_handler)(&cx.resource).unstored;
         return endpoint.ok_or_else(ApiError::method_not_allowed)?(cx, body).await;
     }
-    // Each verb's own state is put on the heap once: here it would make the state of every request as large as the
-    // largest, and that is moved several times on its way into the connection's task.
+    // Each verb's future is boxed once: otherwise the state of every request would be as large as the largest
+    // one, and it is moved several times on its way into the connection's task.
     match cx.info.verb {
         Verb::Get => {
             let gzip = cx.accepts_gzip();
@@ -98,9 +98,9 @@ async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, A
     }
 }
 
-/// Whether the method has a route: HEAD is authorized as GET and served for custom resources and proxies alone, and what the path
-/// says to be a watch is one for GET alone (k8s.io/apiserver `pkg/endpoints/installer.go`; apiextensions-apiserver
-/// `pkg/apiserver/customresource_handler.go`).
+/// Whether the method has a route: HEAD is authorized as GET and served for custom resources and proxies
+/// only, and a watch requested by path must be a GET (k8s.io/apiserver `pkg/endpoints/installer.go`;
+/// apiextensions-apiserver `pkg/apiserver/customresource_handler.go`).
 fn is_routed(cx: &Context) -> bool {
     let serves_head = cx.resource.is_custom() || cx.info.subresource == "proxy";
     match cx.method {
@@ -110,7 +110,8 @@ fn is_routed(cx: &Context) -> bool {
     }
 }
 
-/// A subresource whose body is the object itself is read and written as the object is; the others have endpoints of their own.
+/// Subresources with the object's own kind are served by the verb handlers; others have their own
+/// handlers.
 async fn subresource(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
     let Some(row) = cx.resource.row.subresource(&cx.info.subresource) else {
         return Err(if cx.resource.is_custom() { cx.not_found() } else { ApiError::no_such_resource() });
@@ -121,8 +122,8 @@ async fn subresource(cx: Box<Context>, body: RequestBody) -> Result<Response<Bod
     if let Some(endpoint) = (cx.server.kind_handler)(&cx.resource).subresource(&cx.info.subresource) {
         return endpoint(cx, body).await;
     }
-    // By name, not by kind: a custom resource has `status` and `scale` alone, but its own kind, which is that of its
-    // `status`, may be called Scale.
+    // By name, not by kind: a custom resource has `status` and `scale` only, but its own kind, which is that
+    // of its `status`, may be called Scale.
     if cx.info.subresource == "scale" {
         return Box::pin(scale::scale(cx, body)).await;
     }
@@ -137,37 +138,37 @@ async fn subresource(cx: Box<Context>, body: RequestBody) -> Result<Response<Bod
     }
 }
 
-/// 501: part of the API that this version lacks, said plainly.
+/// 501: a part of the API that this version does not implement.
 fn not_served(what: &str) -> ApiError {
     let message = format!("{what:?} is not served by this version of plinth");
     ApiError::new(501, plinth_api::api_error::Reason::Unknown, message)
 }
 
-/// A name that no object can have is refused before anything is looked up.
+/// Refuses names that no object can have.
 fn check_name(name: &str) -> Result<(), ApiError> {
     match plinth_codec::names::path_segment_errors(name).first() {
-        // A slash can only come from an escape, which upstream routes nowhere.
+        // A slash can only come from an escape, which upstream does not route.
         Some(_) if name.contains('/') => Err(ApiError::no_such_resource()),
         Some(why) => Err(ApiError::bad_request(format!("Name parameter invalid: {name:?}: {why}"))),
         None => Ok(()),
     }
 }
 
-/// The path must fit the resource's scope: a namespaced object has a namespace, a cluster-scoped one has none.
+/// Checks that the path matches the resource's scope.
 fn check_scope(cx: &Context) -> Result<(), ApiError> {
     match fits_scope(&cx.resource.row, &cx.info) {
         true => Ok(()),
-        // Upstream routes a namespaced collection without a namespace, but only to read it.
+        // Upstream routes a namespaced collection without a namespace for reading only.
         false if cx.resource.row.namespaced && cx.info.name.is_empty() => Err(ApiError::method_not_allowed()),
         false => Err(ApiError::no_such_resource()),
     }
 }
 
-/// Whether the path of a request has a namespace where the resource has one.
+/// Whether the path of a request matches the scope of the resource.
 pub(crate) fn fits_scope(row: &Resource, info: &RequestInfo) -> bool {
     match row.namespaced {
         true => !info.namespace.is_empty() || (info.name.is_empty() && !info.verb.mutates()),
-        // Nothing of the cluster is served below a namespace, least of all another namespace.
+        // Cluster-scoped resources are not served below a namespace.
         false => !info.is_below_namespace,
     }
 }

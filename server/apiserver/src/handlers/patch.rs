@@ -99,7 +99,7 @@ fn apply_configuration(
     live: Option<&Value>,
     target: &Target<'_>,
 ) -> Result<(Value, Vec<String>), ApiError> {
-    let warnings = body::judge_strict(cx, target.gvk, patch.duplicates.clone())?;
+    let warnings = body::apply_field_validation(cx, target.gvk, patch.duplicates.clone())?;
     let (given, name) = (metadata::text(&patch.document, "name"), cx.info.name.as_str());
     let uid = metadata::text(&patch.document, "uid");
     if live.is_none() && !uid.is_empty() {

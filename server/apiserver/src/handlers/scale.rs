@@ -1,4 +1,4 @@
-//! The scale subresource: one shape (`autoscaling/v1` Scale) over every resource that has replicas.
+//! The scale subresource: `autoscaling/v1` Scale for all resources with replicas.
 
 use hyper::{Response, StatusCode};
 use plinth_codec::json::{self, DecodeOptions};
@@ -27,9 +27,9 @@ pub(super) async fn scale(cx: Box<Context>, incoming: RequestBody) -> Result<Res
     match cx.info.verb {
         Verb::Get => {
             let record = cx.newest(cx.info.object_key(&cx.resource)?).await?;
-            let record = cx.present(record.ok_or_else(|| cx.not_found())?).await?;
+            let record = cx.convert_record(record.ok_or_else(|| cx.not_found())?).await?;
             let object = object::to_tree(&cx.resource, &record)?;
-            let scale = of(&cx.resource, &object);
+            let scale = to_scale(&cx.resource, &object);
             if !paths(&cx.resource).is_set(&object) {
                 let path = &paths(&cx.resource).spec;
                 return Err(ApiError::internal(format!(
@@ -44,43 +44,43 @@ pub(super) async fn scale(cx: Box<Context>, incoming: RequestBody) -> Result<Res
             let bytes = body::read(&cx, incoming).await?;
             let (gvk, root) = kind()?;
             let scale = body::decode(&cx, &bytes, schema::builtin(), root, &gvk)?.tree;
-            set(&cx, &representation, Change::To(&scale)).await
+            set(&cx, &representation, ScaleChange::Replace(&scale)).await
         }
         Verb::Patch => {
             let patch = patch::read(&cx, incoming).await?;
-            set(&cx, &representation, Change::By(&patch)).await
+            set(&cx, &representation, ScaleChange::Patch(&patch)).await
         }
         _ => Err(ApiError::method_not_allowed()),
     }
 }
 
-/// What Scale is, and its type.
+/// The kind of Scale and its type.
 fn kind() -> Result<(GVK, TypeId), ApiError> {
     let gvk = GVK::new("autoscaling", "v1", "Scale");
     let root = schema::builtin().kind(&gvk).ok_or_else(|| ApiError::internal("no type for Scale"))?;
     Ok((gvk, root))
 }
 
-/// How a Scale is to become another one.
+/// A change of a Scale.
 #[derive(Clone, Copy)]
-enum Change<'a> {
-    /// That one.
-    To(&'a Value),
-    /// The old one with that done to it.
-    By(&'a patch::Patch),
+enum ScaleChange<'a> {
+    /// Replace it by this one.
+    Replace(&'a Value),
+    /// Apply this patch.
+    Patch(&'a patch::Patch),
 }
 
-impl Change<'_> {
-    /// The Scale after the change, with its owners, or `None` when nothing changes.
+impl ScaleChange<'_> {
+    /// The Scale after the change, with its owners; `None` when nothing changes.
     fn make(self, cx: &Context, owners: &ScaleOwners<'_>, before: &Value) -> Result<Option<Value>, ApiError> {
         let (gvk, root) = kind()?;
         let (kind, now) = ((&gvk, root), metadata::now());
         let mut after = match self {
-            Change::To(scale) => {
+            ScaleChange::Replace(scale) => {
                 write::check_name(scale, &cx.info.name)?;
                 scale.clone()
             }
-            Change::By(patch) if patch.is_apply() => {
+            ScaleChange::Patch(patch) if patch.is_apply() => {
                 let force = cx.query.force == Some(true);
                 let Some(scale) = owners.apply(before, patch.document(), force, kind, &now)? else {
                     return Ok(None);
@@ -88,7 +88,7 @@ impl Change<'_> {
                 let decoded = json::conform(scale, schema::builtin(), root, &DecodeOptions::default());
                 return decoded.map(|d| Some(d.value)).map_err(|e| ApiError::bad_request(e.to_string()));
             }
-            Change::By(patch) => {
+            ScaleChange::Patch(patch) => {
                 let target = Target { schema: schema::builtin(), root, gvk: &gvk };
                 let (scale, warnings) = patch::apply(cx, patch, before, &target)?;
                 warnings.into_iter().for_each(|text| cx.warnings.add(text));
@@ -103,7 +103,7 @@ impl Change<'_> {
 async fn set(
     cx: &Context,
     representation: &Representation,
-    change: Change<'_>,
+    change: ScaleChange<'_>,
 ) -> Result<Response<Body>, ApiError> {
     let owners = ScaleOwners::new(cx, |resource| {
         let scales = match &resource.custom {
@@ -114,19 +114,19 @@ async fn set(
     });
     let mut transform = |live: Option<&Value>| {
         let live = live.unwrap_or(&Value::Null);
-        let mut before = of(&cx.resource, live);
-        owners.show(live, &mut before)?;
+        let mut before = to_scale(&cx.resource, live);
+        owners.copy_to_scale(live, &mut before)?;
         let Some(after) = change.make(cx, &owners, &before)? else { return Ok(live.clone()) };
         let mut new = replace_replicas(cx, live, &after)?;
-        owners.keep(&after, &mut new)?;
+        owners.store_in_parent(&after, &mut new)?;
         Ok(new)
     };
-    // The owners are written down by now, as those of the Scale.
+    // The owners have already been copied from the Scale.
     let ownership = Ownership::Applied;
     let update = Update { transform: &mut transform, uid_is_precondition: true, creates: false, ownership };
     let (Updated::Existing(written) | Updated::Created(written)) = write::update_object(cx, update).await?;
     let item = Item::new(&written.value, written.revision.unwrap_or_default())?;
-    answer(representation, &of(&cx.resource, &representation.tree(&item)?))
+    answer(representation, &to_scale(&cx.resource, &representation.tree(&item)?))
 }
 
 fn answer(representation: &Representation, scale: &Value) -> Result<Response<Body>, ApiError> {
@@ -135,11 +135,11 @@ fn answer(representation: &Representation, scale: &Value) -> Result<Response<Bod
     Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
 }
 
-/// Where an object has what Scale shows.
+/// Paths of the fields that Scale shows.
 struct Paths<'a> {
     spec: Vec<&'a str>,
     status: Vec<&'a str>,
-    /// Of a custom resource, a text; of a built-in one a selector.
+    /// A string in a custom resource, a selector in a built-in one.
     selector: Option<Vec<&'a str>>,
     is_custom: bool,
 }
@@ -162,7 +162,7 @@ fn paths(resource: &ResourceType) -> Paths<'_> {
 }
 
 impl Paths<'_> {
-    /// Whether the object says how many it wants; built-in kinds have a number for those that do not.
+    /// Whether the object has replicas; built-in kinds have a default.
     fn is_set(&self, object: &Value) -> bool {
         !self.is_custom || object.at(&self.spec).is_some()
     }
@@ -177,7 +177,7 @@ impl Paths<'_> {
 }
 
 /// The Scale of an object.
-fn of(resource: &ResourceType, object: &Value) -> Value {
+fn to_scale(resource: &ResourceType, object: &Value) -> Value {
     let paths = paths(resource);
     let mut metadata = Map::new();
     for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
@@ -205,7 +205,7 @@ fn of(resource: &ResourceType, object: &Value) -> Value {
     })
 }
 
-/// The selector as a query parameter would have it: a replication controller's is a plain map.
+/// The selector in query syntax: a replication controller's is a plain map.
 fn selector_text(selector: Option<&Value>) -> String {
     let is_selector_object =
         selector.is_some_and(|s| s.get("matchLabels").is_some() || s.get("matchExpressions").is_some());
@@ -220,7 +220,7 @@ fn selector_text(selector: Option<&Value>) -> String {
 
 fn replace_replicas(cx: &Context, live: &Value, scale: &Value) -> Result<Value, ApiError> {
     let replicas = scale.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(0);
-    // What a definition's objects may have is said with their path, by their own validation.
+    // For custom resources their own validation reports it, with their path.
     if replicas < 0 && !cx.resource.is_custom() {
         let why = "must be greater than or equal to 0";
         let cause = field::invalid("spec.replicas", replicas, why);

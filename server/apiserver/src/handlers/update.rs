@@ -1,4 +1,4 @@
-//! update: PUT of an object, or of a subresource that has the object's own kind.
+//! update: PUT of an object, or of a subresource with the object's own kind.
 
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;

@@ -1,4 +1,4 @@
-//! SubjectAccessReview and its kin: what the authorizers would answer, and every rule that holds for oneself.
+//! SubjectAccessReview and its variants: the authorizers' decision for a request, and the rules of a user.
 //!
 //! Upstream: kubernetes `pkg/registry/authorization` and `pkg/apis/authorization/validation`.
 
@@ -19,13 +19,13 @@ const GROUP: &str = "authorization.k8s.io";
 /// The status of a SubjectAccessReview, LocalSubjectAccessReview or SelfSubjectAccessReview.
 ///
 /// # Errors
-/// 422 for a review that asks nothing, or two things; 400 for a local one of another namespace.
+/// 422 for a review without or with two kinds of attributes; 400 for a local one of another namespace.
 pub(super) async fn access(cx: &Context, review: &Value) -> Result<Value, ApiError> {
     let is_self = cx.resource.row.kind == "SelfSubjectAccessReview";
     let is_local = cx.resource.row.kind == "LocalSubjectAccessReview";
     let errors = errors(review, is_self, is_local);
     if !errors.is_empty() {
-        // Upstream's reviews know their own kind no more by then.
+        // Upstream's message lacks the kind.
         return Err(ApiError::invalid(GROUP, "", "", errors));
     }
     let spec = review.get("spec").unwrap_or(&Value::Null);
@@ -39,9 +39,11 @@ pub(super) async fn access(cx: &Context, review: &Value) -> Result<Value, ApiErr
     };
     let text = |key: &str| spec.str_at(&["resourceAttributes", key]).unwrap_or_default();
     let mut ignored = Vec::new();
-    let asked = spec.get("resourceAttributes").filter(|asked| !asked.is_null());
-    let selectors = asked.and_then(|asked| selectors(asked, &mut ignored));
-    let attributes = match asked {
+    let resource_attributes =
+        spec.get("resourceAttributes").filter(|resource_attributes| !resource_attributes.is_null());
+    let selectors =
+        resource_attributes.and_then(|resource_attributes| selectors(resource_attributes, &mut ignored));
+    let attributes = match resource_attributes {
         Some(_) => {
             let version = text("version");
             let target = ResourceTarget {
@@ -77,7 +79,7 @@ pub(super) async fn access(cx: &Context, review: &Value) -> Result<Value, ApiErr
     Ok(Value::Object(status))
 }
 
-/// Whom a review is about.
+/// The user that a review is about.
 fn subject(spec: &Value) -> User {
     let text = |key: &str| spec.str_at(&[key]).unwrap_or_default().to_owned();
     let extra = spec.get("extra").and_then(Value::as_object).into_iter().flat_map(Map::iter);
@@ -91,8 +93,8 @@ fn texts(list: Option<&Value>) -> Vec<String> {
     list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// What a review asks by, in JSON as upstream's internal type has it.
-fn shown_path(attributes: Option<&Value>) -> Value {
+/// Non-resource attributes in JSON, as upstream's internal type.
+fn nonresource_value(attributes: Option<&Value>) -> Value {
     let Some(attributes) = attributes else { return Value::Null };
     let text = |key: &str| attributes.str_at(&[key]).unwrap_or_default();
     tree!({ "Path": text("path"), "Verb": text("verb") })
@@ -104,7 +106,7 @@ fn errors(review: &Value, is_self: bool, is_local: bool) -> Vec<Cause> {
     let (resource, path) = (at("resourceAttributes"), at("nonResourceAttributes"));
     if resource.is_some() && path.is_some() {
         let why = "cannot be specified in combination with resourceAttributes";
-        errors.push(field::invalid("spec.nonResourceAttributes", shown_path(path), why));
+        errors.push(field::invalid("spec.nonResourceAttributes", nonresource_value(path), why));
     }
     if resource.is_none() && path.is_none() {
         let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
@@ -137,12 +139,12 @@ fn errors(review: &Value, is_self: bool, is_local: bool) -> Vec<Cause> {
     }
     if path.is_some() {
         let why = "disallowed on this kind of request";
-        errors.push(field::invalid("spec.nonResourceAttributes", shown_path(path), why));
+        errors.push(field::invalid("spec.nonResourceAttributes", nonresource_value(path), why));
     }
     errors
 }
 
-/// A question has no metadata of its own.
+/// Reviews must have no metadata.
 fn metadata_errors(review: &Value, is_local: bool, errors: &mut Vec<Cause>) {
     let Some(metadata) = review.get("metadata").and_then(Value::as_object) else { return };
     let is_zero = |value: &Value| match value {
@@ -179,7 +181,7 @@ fn selector_errors(selector: &Value, path: &str, errors: &mut Vec<Cause>) {
         if !of_labels && key.is_empty() {
             errors.push(field::required(format!("{path}.key"), "must be specified"));
         }
-        // An operator that this server does not know is one of a newer client: it limits nothing.
+        // An unknown operator may be a newer client's: it restricts nothing.
         match requirement.str_at(&["operator"]).unwrap_or_default() {
             "In" | "NotIn" if values.is_empty() => {
                 let why = "must be specified when `operator` is 'In' or 'NotIn'";
@@ -203,11 +205,11 @@ fn selector_errors(selector: &Value, path: &str, errors: &mut Vec<Cause>) {
     }
 }
 
-/// The selectors of a review. What cannot be read is left out, which only makes the question broader, and told.
-fn selectors(asked: &Value, ignored: &mut Vec<String>) -> Option<Selectors> {
-    let part = |member: &str| asked.get(member).filter(|selector| !selector.is_null());
+/// The selectors of a review. Invalid parts are ignored, which only makes the check broader, and reported.
+fn selectors(attributes: &Value, ignored: &mut Vec<String>) -> Option<Selectors> {
+    let part = |member: &str| attributes.get(member).filter(|selector| !selector.is_null());
     let mut selectors = Selectors::default();
-    let mut tell = |member: &str, whole: bool, any: bool| {
+    let mut report = |member: &str, whole: bool, any: bool| {
         if !whole {
             let how = if any { "partially ignored" } else { "ignored" };
             ignored.push(format!("spec.resourceAttributes.{member} {how} due to parse error"));
@@ -228,7 +230,7 @@ fn selectors(asked: &Value, ignored: &mut Vec<String>) -> Option<Selectors> {
             selectors.fields = list.iter().filter_map(field_requirement).collect();
             whole = selectors.fields.len() == list.len();
         }
-        tell("fieldSelector", whole, !selectors.fields.is_empty());
+        report("fieldSelector", whole, !selectors.fields.is_empty());
     }
     if let Some(selector) = part("labelSelector") {
         let mut whole = true;
@@ -241,7 +243,7 @@ fn selectors(asked: &Value, ignored: &mut Vec<String>) -> Option<Selectors> {
             selectors.labels = list.iter().filter_map(label_requirement).collect();
             whole = selectors.labels.len() == list.len();
         }
-        tell("labelSelector", whole, !selectors.labels.is_empty());
+        report("labelSelector", whole, !selectors.labels.is_empty());
     }
     (!selectors.fields.is_empty() || !selectors.labels.is_empty()).then_some(selectors)
 }
@@ -268,7 +270,7 @@ fn label_requirement(requirement: &Value) -> Option<Requirement> {
     Requirement::new(requirement.str_at(&["key"])?, operator, texts(requirement.get("values"))).ok()
 }
 
-/// A SelfSubjectRulesReview with its answer. Upstream gives back neither spec nor metadata of the question.
+/// A SelfSubjectRulesReview with its status. Upstream returns neither spec nor metadata of the request.
 ///
 /// # Errors
 /// 400 without a namespace.
@@ -282,7 +284,11 @@ pub(super) async fn rules(cx: &Context, review: &Value) -> Result<Value, ApiErro
         let rules = found.rules.iter().filter(|rule| rule.paths.is_empty() != is_path);
         rules.map(PolicyRule::to_value).collect::<Vec<_>>()
     };
-    let mut status = tree!({ "resourceRules": list(false), "nonResourceRules": list(true), "incomplete": found.incomplete });
+    let mut status = tree!({
+        "resourceRules": list(false),
+        "nonResourceRules": list(true),
+        "incomplete": found.incomplete,
+    });
     if let (Some(error), Some(status)) = (found.error, status.as_object_mut()) {
         status.insert("evaluationError", error);
     }

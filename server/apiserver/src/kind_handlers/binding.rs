@@ -43,11 +43,17 @@ pub(super) async fn bind(cx: Box<Context>, incoming: RequestBody) -> Result<Resp
     cx.server.admission.validate(&call, &binding).await?;
     let pods = cx.on_behalf(("", "v1", "pods"), &name, Verb::Update)?;
     internal::update_unchecked(&pods, cx.query.is_dry_run(), &|pod| assign(pod, &binding)).await?;
-    let status = tree!({ "kind": "Status", "apiVersion": "v1", "metadata": Map::new(), "status": "Success", "code": 201 });
+    let status = tree!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": Map::new(),
+        "status": "Success",
+        "code": 201,
+    });
     respond_status(&representation, StatusCode::CREATED, &status)
 }
 
-/// Upstream gives these errors without a reason.
+/// Validates a binding. Upstream's errors have no reason here.
 fn check(binding: &Value) -> Result<(), ApiError> {
     let text = |key: &str| binding.str_at(&["target", key]).unwrap_or_default();
     let mut errors = Vec::new();
@@ -66,7 +72,7 @@ fn check(binding: &Value) -> Result<(), ApiError> {
     Err(ApiError::new(500, Reason::Unknown, message))
 }
 
-/// Gives a pod its node, once.
+/// Sets the node of a pod that has none.
 fn assign(pod: &mut Value, binding: &Value) -> Result<(), ApiError> {
     let name = metadata::text(pod, "name").to_owned();
     let conflict = |why: &str| Err(ApiError::conflict("", "pods/binding", &name, why));
@@ -86,7 +92,7 @@ fn assign(pod: &mut Value, binding: &Value) -> Result<(), ApiError> {
         spec.insert("nodeName", node);
     }
     if let Some(status) = pod.object_at_mut(&["status"]) {
-        // The hint has served its purpose.
+        // The nomination is obsolete.
         status.remove("nominatedNodeName");
     }
     for part in ["annotations", "labels"] {
@@ -101,13 +107,17 @@ fn assign(pod: &mut Value, binding: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// UID and resourceVersion of a binding are those that the pod must have.
+/// UID and resourceVersion of a binding are preconditions on the pod.
 fn check_preconditions(pod: &Value, binding: &Value, name: &str) -> Result<(), ApiError> {
     let namespace = metadata::text(pod, "namespace");
     for (key, label) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
         let (given, current) = (metadata::text(binding, key), metadata::text(pod, key));
         if !given.is_empty() && given != current {
-            let why = format!("StorageError: invalid object, Code: 4, Key: /registry/pods/{namespace}/{name}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {label} in precondition: {given}, {label} in object meta: {current}");
+            let why = format!(
+                "StorageError: invalid object, Code: 4, Key: \
+                /registry/pods/{namespace}/{name}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+                failed: {label} in precondition: {given}, {label} in object meta: {current}"
+            );
             return Err(ApiError::conflict("", "pods", name, &why));
         }
     }

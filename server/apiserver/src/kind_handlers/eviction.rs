@@ -1,8 +1,8 @@
 //! Eviction: POST to `pods/NAME/eviction`, a deletion that disruption budgets can refuse.
 //!
-//! Upstream: kubernetes `pkg/registry/core/pod/storage/eviction.go`. The budget's count is lowered in a write of its own before
-//! the pod goes; where the server dies between the two, the budget's controller finds the pod still there and takes the
-//! entry of `disruptedPods` out again after two minutes, as it does upstream.
+//! Upstream: kubernetes `pkg/registry/core/pod/storage/eviction.go`. The budget is decremented in a separate
+//! write before the pod is deleted; if the server crashes in between, the disruption controller finds that
+//! the pod still exists and removes the entry of `disruptedPods` after two minutes, as with upstream.
 
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
@@ -12,7 +12,7 @@ use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Map, Value};
 
 use crate::context::{AdmissionRequest, Context, Operation};
-use crate::handlers::delete_options::Options;
+use crate::handlers::delete_options::DeleteOptions;
 use crate::handlers::respond::respond_status;
 use crate::handlers::{body, delete, internal};
 use plinth_api::api_error::{ApiError, Cause, Reason};
@@ -25,10 +25,10 @@ use plinth_http::request_body::RequestBody;
 use plinth_registry::object_meta;
 use plinth_storage::object;
 
-/// How often an eviction is tried again when the pod or the budget changes meanwhile.
+/// Attempts of an eviction when pod or budget change concurrently.
 const ATTEMPTS: usize = 20;
-/// The most pods that a budget may hold as being disrupted.
-const DISRUPTED_MAX: usize = 2000;
+/// Maximum number of disrupted pods in a budget.
+const MAX_DISRUPTED_PODS: usize = 2000;
 
 pub(super) async fn evict(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
@@ -49,15 +49,20 @@ pub(super) async fn evict(cx: Box<Context>, incoming: RequestBody) -> Result<Res
     cx.server.admission.validate(&call, &eviction).await?;
     let pods = cx.on_behalf(("", "v1", "pods"), &cx.info.name, Verb::Delete)?;
     let status = match evict_pod(&pods, &options).await? {
-        Evicted::Gone => {
-            tree!({ "kind": "Status", "apiVersion": "v1", "metadata": Map::new(), "status": "Success", "code": 201 })
-        }
+        Evicted::Deleted => tree!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": Map::new(),
+            "status": "Success",
+            "code": 201,
+        }),
         Evicted::SeveralBudgets => tree!({
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": Map::new(),
             "status": "Failure",
-            "message": "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            "message": "This pod has more than one PodDisruptionBudget, which the eviction subresource does \
+                not support.",
             "code": 500,
         }),
     };
@@ -69,24 +74,24 @@ pub(super) async fn evict(cx: Box<Context>, incoming: RequestBody) -> Result<Res
 }
 
 /// The options of the deletion: those of the eviction, with the request's dry run.
-fn options(cx: &Context, eviction: &Value) -> Result<Options, ApiError> {
+fn options(cx: &Context, eviction: &Value) -> Result<DeleteOptions, ApiError> {
     if metadata::text(eviction, "name") != cx.info.name {
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
-    let mut options = eviction.get("deleteOptions").map(Options::of_tree).unwrap_or_default();
+    let mut options = eviction.get("deleteOptions").map(DeleteOptions::of_tree).unwrap_or_default();
     if options.ignore_store_read_error {
         let path = "deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential";
         let why = "can not be set for pod eviction, try after removing the option";
         let cause = field::invalid(path, true, why);
         return Err(ApiError::invalid("policy", "Eviction", &cx.info.name, vec![cause]));
     }
-    let asked = &cx.query.dry_run;
+    let requested = &cx.query.dry_run;
     if options.dry_run.is_empty() {
-        options.dry_run.clone_from(asked);
-    } else if !asked.is_empty() && *asked != options.dry_run {
+        options.dry_run.clone_from(requested);
+    } else if !requested.is_empty() && *requested != options.dry_run {
         let what = format!(
             "Non-matching dry-run options in request and content: [{}] and [{}]",
-            asked.join(" "),
+            requested.join(" "),
             options.dry_run.join(" ")
         );
         return Err(ApiError::new(500, Reason::Unknown, what));
@@ -95,29 +100,29 @@ fn options(cx: &Context, eviction: &Value) -> Result<Options, ApiError> {
 }
 
 enum Evicted {
-    /// The pod is deleted, or marked to be.
-    Gone,
-    /// More than one budget guards the pod: none can be asked.
+    /// The pod is deleted, or marked for deletion.
+    Deleted,
+    /// More than one budget selects the pod, which is not supported.
     SeveralBudgets,
 }
 
-async fn evict_pod(pods: &Context, options: &Options) -> Result<Evicted, ApiError> {
+async fn evict_pod(pods: &Context, options: &DeleteOptions) -> Result<Evicted, ApiError> {
     let mut attempts = 0;
     let pod = loop {
         let pod = read_pod(pods).await?;
-        if !needs_no_budget(&pod) {
+        if !ignores_budgets(&pod) {
             break pod;
         }
         let mut options = options.clone();
         let retry = options.resource_version.is_none();
         if retry && !is_over(&pod) {
-            // A pod that became ready meanwhile has to be guarded.
+            // A pod that has become ready is subject to its budget.
             options.resource_version = Some(metadata::text(&pod, "resourceVersion").to_owned());
         }
         attempts += 1;
         match mark_and_delete(pods, options).await {
             Err(error) if error.code == 409 && retry && attempts < ATTEMPTS => {}
-            outcome => return outcome.map(|()| Evicted::Gone),
+            outcome => return outcome.map(|()| Evicted::Deleted),
         }
     };
     let budgets = budgets_of(pods, &pod).await?;
@@ -127,22 +132,22 @@ async fn evict_pod(pods: &Context, options: &Options) -> Result<Evicted, ApiErro
         _ => return Ok(Evicted::SeveralBudgets),
     };
     let Some(budget) = budget else {
-        return mark_and_delete(pods, options.clone()).await.map(|()| Evicted::Gone);
+        return mark_and_delete(pods, options.clone()).await.map(|()| Evicted::Deleted);
     };
     let name = metadata::text(budget, "name");
-    if !is_ready(&pod) && unhealthy_may_go(budget) {
+    if !is_ready(&pod) && allows_unhealthy(budget) {
         let mut own = options.clone();
         own.resource_version = Some(metadata::text(&pod, "resourceVersion").to_owned());
         return match mark_and_delete(pods, own).await {
-            // It may be healthy by now: the client is to ask again.
+            // It may have become healthy: the client must retry.
             Err(error) if error.code == 409 && options.resource_version.is_none() => {
                 Err(still_processed(name))
             }
-            outcome => outcome.map(|()| Evicted::Gone),
+            outcome => outcome.map(|()| Evicted::Deleted),
         };
     }
-    take_one(pods, name, options.is_dry_run()).await?;
-    mark_and_delete(pods, options.clone()).await.map(|()| Evicted::Gone)
+    decrement_budget(pods, name, options.is_dry_run()).await?;
+    mark_and_delete(pods, options.clone()).await.map(|()| Evicted::Deleted)
 }
 
 async fn read_pod(pods: &Context) -> Result<Value, ApiError> {
@@ -154,13 +159,13 @@ fn phase(pod: &Value) -> &str {
     pod.str_at(&["status", "phase"]).unwrap_or_default()
 }
 
-/// A pod that has ended, or is going anyway.
+/// Whether a pod has terminated or is being deleted.
 fn is_over(pod: &Value) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed") || metadata::is_deleting(pod)
 }
 
-/// A pod that runs not yet, or no more, disrupts nobody.
-fn needs_no_budget(pod: &Value) -> bool {
+/// Whether a pod is not running yet or no longer, so that its eviction disrupts nothing.
+fn ignores_budgets(pod: &Value) -> bool {
     phase(pod) == "Pending" || is_over(pod)
 }
 
@@ -172,8 +177,9 @@ fn count(budget: &Value, key: &str) -> i64 {
     budget.at(&["status", key]).and_then(Value::as_int).unwrap_or(0)
 }
 
-/// Whether a pod that is not ready goes without counting: always, or while enough others are healthy.
-fn unhealthy_may_go(budget: &Value) -> bool {
+/// Whether the budget allows evicting unready pods without decrement: always, or while enough others are
+/// healthy.
+fn allows_unhealthy(budget: &Value) -> bool {
     let (current, desired) = (count(budget, "currentHealthy"), count(budget, "desiredHealthy"));
     budget.str_at(&["spec", "unhealthyPodEvictionPolicy"]) == Some("AlwaysAllow")
         || (current >= desired && desired > 0)
@@ -192,8 +198,8 @@ async fn budgets_of(pods: &Context, pod: &Value) -> Result<Vec<Value>, ApiError>
     Ok(all.into_iter().filter(selects).collect())
 }
 
-/// Notes why the pod goes, and deletes it.
-async fn mark_and_delete(pods: &Context, mut options: Options) -> Result<(), ApiError> {
+/// Sets the reason in the pod's conditions, and deletes it.
+async fn mark_and_delete(pods: &Context, mut options: DeleteOptions) -> Result<(), ApiError> {
     if !options.is_dry_run() {
         let written = internal::update_unchecked(pods, false, &|pod| {
             delete::check_preconditions(pods, &pods.info.name, &options, pod)?;
@@ -210,14 +216,16 @@ async fn mark_and_delete(pods: &Context, mut options: Options) -> Result<(), Api
     delete::delete_object(pods, key, &pods.info.name, &options).await.map(|_| ())
 }
 
-/// Takes one disruption out of the budget.
-async fn take_one(pods: &Context, name: &str, dry_run: bool) -> Result<(), ApiError> {
+/// Decrements the budget.
+async fn decrement_budget(pods: &Context, name: &str, dry_run: bool) -> Result<(), ApiError> {
     let resource = ("policy", "v1", "poddisruptionbudgets");
     let budgets = pods.on_behalf(resource, name, Verb::Update)?;
-    internal::update_unchecked(&budgets, dry_run, &|budget| lower(budget, &pods.info.name)).await.map(|_| ())
+    internal::update_unchecked(&budgets, dry_run, &|budget| decrement(budget, &pods.info.name))
+        .await
+        .map(|_| ())
 }
 
-fn lower(budget: &mut Value, pod: &str) -> Result<(), ApiError> {
+fn decrement(budget: &mut Value, pod: &str) -> Result<(), ApiError> {
     let name = metadata::text(budget, "name").to_owned();
     let generation = budget.at(&["metadata", "generation"]).and_then(Value::as_int).unwrap_or(0);
     let observed = count(budget, "observedGeneration");
@@ -230,7 +238,7 @@ fn lower(budget: &mut Value, pod: &str) -> Result<(), ApiError> {
         return Err(refuse("pdb disruptions allowed is negative"));
     }
     let disrupted = budget.at(&["status", "disruptedPods"]).and_then(Value::as_object).map_or(0, Map::len);
-    if disrupted > DISRUPTED_MAX {
+    if disrupted > MAX_DISRUPTED_PODS {
         return Err(refuse("DisruptedPods map too big - too many evictions not confirmed by PDB controller"));
     }
     if allowed == 0 {
@@ -248,7 +256,7 @@ fn lower(budget: &mut Value, pod: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Why a budget allows nothing at the moment.
+/// Why a budget currently allows no disruption.
 fn why_none(budget: &Value, name: &str) -> String {
     let (current, desired) = (count(budget, "currentHealthy"), count(budget, "desiredHealthy"));
     let condition = conditions::find(budget, "DisruptionAllowed");
@@ -291,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_lowered_or_says_why_not() {
+    fn a_budget_is_decremented_or_explains_why_not() {
         // status of the budget (generation 2), cause of the refusal
         let rows = [
             (r#"{"observedGeneration":2,"disruptionsAllowed":2}"#, None),
@@ -315,7 +323,7 @@ mod tests {
         for (status, cause) in rows {
             let mut budget =
                 parse(&format!(r#"{{"metadata":{{"name":"b","generation":2}},"status":{status}}}"#));
-            let refusal = lower(&mut budget, "p").err();
+            let refusal = decrement(&mut budget, "p").err();
             let found =
                 refusal.as_ref().and_then(|e| e.details.as_ref()).map(|d| d.causes[0].message.as_str());
             assert_eq!(found, cause, "{status}");
@@ -328,7 +336,7 @@ mod tests {
         let mut budget = parse(
             r#"{"metadata":{"name":"b","generation":1},"status":{"observedGeneration":1,"disruptionsAllowed":1}}"#,
         );
-        lower(&mut budget, "p").unwrap();
+        decrement(&mut budget, "p").unwrap();
         assert_eq!(count(&budget, "disruptionsAllowed"), 0);
         assert!(budget.at(&["status", "disruptedPods", "p"]).is_some());
         let condition = conditions::find(&budget, "DisruptionAllowed").unwrap();
@@ -344,9 +352,9 @@ mod tests {
             (r#"{"metadata":{"deletionTimestamp":"x"},"status":{"phase":"Running"}}"#, true),
         ];
         for (pod, free) in rows {
-            assert_eq!(needs_no_budget(&parse(pod)), free, "{pod}");
+            assert_eq!(ignores_budgets(&parse(pod)), free, "{pod}");
         }
-        // policy, current, desired, may go
+        // policy, current, desired, whether eviction is allowed
         let rows = [
             ("AlwaysAllow", 0, 2, true),
             ("IfHealthyBudget", 2, 2, true),
@@ -357,7 +365,7 @@ mod tests {
             let budget = parse(&format!(
                 r#"{{"spec":{{"unhealthyPodEvictionPolicy":"{policy}"}},"status":{{"currentHealthy":{current},"desiredHealthy":{desired}}}}}"#
             ));
-            assert_eq!(unhealthy_may_go(&budget), may, "{policy} {current} {desired}");
+            assert_eq!(allows_unhealthy(&budget), may, "{policy} {current} {desired}");
         }
     }
 }

@@ -111,7 +111,7 @@ fn check_grant(write: Write<'_>) -> Outcome<'_, ()> {
     Box::pin(async move {
         let Write { cx, new, old } = write;
         let (plural, namespace, name) = (cx.resource.plural(), key_namespace(cx), cx.info.name.as_str());
-        let written = escalation::Written { user: &cx.user, plural, namespace, name, new, old };
+        let written = escalation::RoleWrite { user: &cx.user, plural, namespace, name, new, old };
         escalation::check(&cx.server.authorizer, written).await
     })
 }

@@ -1,4 +1,4 @@
-//! TokenRequest and TokenReview: tokens of service accounts are made, and tokens of any kind are asked about.
+//! TokenRequest and TokenReview: issues service account tokens and authenticates tokens of any kind.
 //!
 //! Upstream: kubernetes `pkg/registry/core/serviceaccount/storage/token.go` and
 //! `pkg/registry/authentication/tokenreview`.
@@ -25,10 +25,10 @@ use plinth_storage::object;
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
-/// The life of a token that asks for none, the shortest and the longest that can be asked for, in seconds.
+/// Default, minimum and maximum expiration, in seconds.
 const DEFAULT_EXPIRATION: i64 = 3600;
-const LEAST_EXPIRATION: i64 = 600;
-const MOST_EXPIRATION: i64 = 1 << 32;
+const MIN_EXPIRATION: i64 = 600;
+const MAX_EXPIRATION: i64 = 1 << 32;
 
 /// POST of `serviceaccounts/NAME/token`.
 pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
@@ -44,7 +44,7 @@ pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<R
     object_meta::match_namespace(&cx.resource, &cx.info, &mut request)?;
     let call = AdmissionRequest::new(&cx, Operation::Create, None);
     cx.server.admission.mutate(&call, &mut request).await?;
-    let account = the_account(&cx, &mut request).await?;
+    let account = read_account(&cx, &mut request).await?;
     default(&cx, &mut request);
     ownership::track_as(&cx, (&gvk, root), &mut request, &metadata::now());
     if let Some(cause) = expiration_error(&request) {
@@ -55,14 +55,14 @@ pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<R
         Kubernetes { namespace: cx.info.namespace.clone(), serviceaccount: account, ..Kubernetes::default() };
     bind(&cx, &request, &mut claims).await?;
     let accounts = cx.server.authenticator.service_accounts();
-    let mut lives = expiration(&request);
-    if let Some(most) = accounts.settings().max_expiration.filter(|most| lives > *most) {
-        let warning = format!("requested expiration of {lives} seconds shortened to {most} seconds");
+    let mut lifetime = expiration(&request);
+    if let Some(most) = accounts.settings().max_expiration.filter(|most| lifetime > *most) {
+        let warning = format!("requested expiration of {lifetime} seconds shortened to {most} seconds");
         warnings.push(warning);
-        lives = most;
+        lifetime = most;
         set_spec(&mut request, "expirationSeconds", most.into());
     }
-    let issued = accounts.issue(claims, audiences(&request), lives)?;
+    let issued = accounts.issue(claims, audiences(&request), lifetime)?;
     cx.audit.annotate(audit::ISSUED_CREDENTIAL, issued.credential_id.as_str());
     let expires = time::OffsetDateTime::from_unix_timestamp(issued.expires).map_err(ApiError::internal)?;
     let expires =
@@ -77,8 +77,8 @@ pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<R
     Ok(response)
 }
 
-/// The account that the path names, as which the request's metadata is filled in.
-async fn the_account(cx: &Context, request: &mut Value) -> Result<Reference, ApiError> {
+/// The account that the path names; completes the request's metadata from it.
+async fn read_account(cx: &Context, request: &mut Value) -> Result<Reference, ApiError> {
     let (name, namespace) = (cx.info.name.as_str(), cx.info.namespace.as_str());
     let given = metadata::text(request, "name");
     if !given.is_empty() && given != name {
@@ -139,16 +139,16 @@ fn expiration(request: &Value) -> i64 {
 }
 
 fn expiration_error(request: &Value) -> Option<Cause> {
-    let lives = expiration(request);
-    let why = match lives {
-        ..LEAST_EXPIRATION => "may not specify a duration less than 10 minutes",
-        LEAST_EXPIRATION..=MOST_EXPIRATION => return None,
+    let lifetime = expiration(request);
+    let why = match lifetime {
+        ..MIN_EXPIRATION => "may not specify a duration less than 10 minutes",
+        MIN_EXPIRATION..=MAX_EXPIRATION => return None,
         _ => "may not specify a duration larger than 2^32 seconds",
     };
-    Some(field::invalid("spec.expirationSeconds", lives, why))
+    Some(field::invalid("spec.expirationSeconds", lifetime, why))
 }
 
-/// Binds the token to the pod, Secret or node that the request names.
+/// Binds the token to the pod, Secret or node in the request.
 async fn bind(cx: &Context, request: &Value, claims: &mut Kubernetes) -> Result<(), ApiError> {
     let Some(reference) = request.at(&["spec", "boundObjectRef"]).filter(|r| !r.is_null()) else {
         return Ok(());
@@ -177,11 +177,12 @@ async fn bind(cx: &Context, request: &Value, claims: &mut Kubernetes) -> Result<
         let account = cx.info.name.as_str();
         if found.str_at(&["spec", "serviceAccountName"]) != Some(account) {
             return Err(ApiError::bad_request(format!(
-                "cannot bind token for serviceaccount {account:?} to pod running with different serviceaccount name."
+                "cannot bind token for serviceaccount {account:?} to pod running with different \
+                    serviceaccount name."
             )));
         }
         if let Some(node) = found.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
-            // A node that is not there is named all the same.
+            // A node that does not exist is included, too.
             let live = read(cx, "nodes", node).await?;
             let uid = live.as_ref().map(|node| metadata::text(node, "uid")).unwrap_or_default();
             claims.node = Some(Reference::new(node, uid));
@@ -189,7 +190,10 @@ async fn bind(cx: &Context, request: &Value, claims: &mut Kubernetes) -> Result<
     }
     let is = metadata::text(&found, "uid");
     if !uid.is_empty() && uid != is {
-        let why = format!("the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated");
+        let why = format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. \
+            The object might have been deleted and then recreated"
+        );
         return Err(ApiError::conflict(group, kind, name, &why));
     }
     let reference = Some(Reference::new(name, is));

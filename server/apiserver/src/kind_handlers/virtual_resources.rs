@@ -1,6 +1,6 @@
-//! Resources that are questions, not objects: reviews, and the health of components.
+//! Resources that are not stored: reviews and component statuses.
 //!
-//! Each answer comes from what decides for real: the authorizer, the request's own user, the engine.
+//! The responses come from the actual components: the authorizer, the request's user, the engine.
 
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
@@ -32,7 +32,7 @@ pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Re
     cx.server.admission.validate(&call, &review).await?;
     let now = metadata::now();
     if resource.row.kind == "SelfSubjectReview" {
-        // Of the question nothing comes back.
+        // The request's metadata is not returned.
         if let Some(object) = review.as_object_mut() {
             object.insert("metadata", tree!({ "creationTimestamp": now.as_str() }));
         }
@@ -65,14 +65,13 @@ async fn answer(cx: &Context, review: &Value) -> Result<Value, ApiError> {
     })
 }
 
-/// GET of component statuses: the storage is the one component that a server alone has, and clients know it by
-/// upstream's name.
+/// GET of component statuses: the storage is the only component of this server, under upstream's name.
 pub(super) async fn component_statuses(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     const STORAGE: &str = "etcd-0";
     let shape = if cx.info.name.is_empty() { Shape::List } else { Shape::Object };
     let representation = cx.representation(shape)?;
     if shape == Shape::Object && cx.info.name != STORAGE {
-        // Upstream names it in the singular.
+        // Upstream's message has the singular.
         return Err(ApiError::not_found("", "componentstatus", &cx.info.name));
     }
     let healthy = cx.server.store.read(|engine| engine.snapshot(At::Latest).map(|_| ())).await.is_ok();

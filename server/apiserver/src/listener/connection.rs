@@ -1,4 +1,4 @@
-//! One connection: handshake, who is at the other end, then request after request.
+//! Serves one connection: TLS handshake, then its requests.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -31,37 +31,37 @@ use plinth_http::request_body::{self, RequestBody};
 use plinth_http::turns::{Member, Streams};
 use plinth_http::upgrade::HoldsEnd;
 
-/// How long a handshake may take.
+/// Longest TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long the head of a request may take to arrive.
+/// Longest time in which the head of a request must arrive.
 const HEADER: Duration = Duration::from_secs(32);
 /// The largest head of a request, as upstream's (`http.DefaultMaxHeaderBytes`).
 const HEADER_BYTES: usize = 1 << 20;
-/// Requests under way on one HTTP/2 connection, when the options say nothing.
+/// Concurrent HTTP/2 streams of a connection when the options do not set it.
 const STREAMS: u32 = 250;
 /// Flow-control windows of HTTP/2, in bytes: large enough for a long list on loopback.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 /// Largest HTTP/2 frame that is written, in bytes.
 const FRAME: u32 = 64 << 10;
-/// What one HTTP/2 stream may buffer for sending, in bytes.
+/// Send buffer of one HTTP/2 stream, in bytes.
 const SEND_BUFFER: usize = 256 << 10;
-/// Streams that a client opened and reset before they were looked at: more end the connection ("rapid reset").
+/// Streams reset before they were accepted: more end the connection ("rapid reset").
 const PENDING_RESETS: usize = 20;
-/// Streams that were reset because the client broke the rules: more end the connection.
+/// Streams reset because of protocol errors: more end the connection.
 const ERROR_RESETS: usize = 256;
-/// How long a client may take nothing of what waits for it, and how often a silent one is asked whether it is there.
+/// How long a client may leave sent data unacknowledged, and the interval of TCP keepalive probes.
 const STALL: Duration = Duration::from_secs(60);
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// The first byte of every TLS connection.
+/// First byte of a TLS connection.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// Go's answer to plain HTTP on a TLS port; clients show it to people.
+/// Go's answer to plain HTTP on a TLS port; clients show it to users.
 const PLAIN_HTTP: &[u8] =
     b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
-/// Answers plain HTTP and closes. What the client sent is read first: a socket that is closed with unread bytes is
-/// reset, and the answer lost.
+/// Answers plain HTTP and closes. The request is read first: closing a socket with unread data resets
+/// it, and the answer is lost.
 async fn refuse_plain_http(mut stream: TcpStream) {
     let mut request = [0u8; 4096];
     if stream.read(&mut request).await.is_err() || stream.write_all(PLAIN_HTTP).await.is_err() {
@@ -73,8 +73,8 @@ async fn refuse_plain_http(mut stream: TcpStream) {
     }
 }
 
-/// The refusal of a body that is encoded in more ways than one: hyper reads its chunks, and whoever is behind or before us might
-/// read something else (net/http answers 501 too).
+/// Refuses a body with more than one transfer coding: hyper decodes the chunks, and a proxy might decode the
+/// body differently (request smuggling; net/http answers 501 too).
 fn unknown_coding(request: &Request<RequestBody>) -> Option<Response<Body>> {
     let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
     let first = codings.next()?;
@@ -88,25 +88,25 @@ fn unknown_coding(request: &Request<RequestBody>) -> Option<Response<Body>> {
     Some(response)
 }
 
-/// What holds for all connections.
+/// ConnectionSettings shared by all connections.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct ConnectionSettings {
     streams: u32,
     goaway_chance: f64,
 }
 
-impl Settings {
+impl ConnectionSettings {
     /// The settings of these options.
-    pub fn new(options: &HttpOptions) -> Settings {
+    pub fn new(options: &HttpOptions) -> ConnectionSettings {
         let streams = match options.http2_max_streams_per_connection {
             0 => STREAMS,
             streams => streams,
         };
-        Settings { streams, goaway_chance: options.goaway_chance }
+        ConnectionSettings { streams, goaway_chance: options.goaway_chance }
     }
 
-    /// Whether a request makes its client connect anew.
-    fn sends_away(&self) -> bool {
+    /// Whether a request makes the connection send GOAWAY, so that the client reconnects.
+    fn sends_goaway(&self) -> bool {
         // A v4 UUID has 122 random bits; 53 of them make a fraction.
         const ALL: f64 = (1u64 << 53) as f64;
         let random = || (uuid::Uuid::new_v4().as_u128() & ((1 << 53) - 1)) as u64 as f64 / ALL;
@@ -114,24 +114,24 @@ impl Settings {
     }
 }
 
-/// A connection that has come.
-pub struct Guest {
-    /// Its place among the connections.
+/// An accepted connection with its resources.
+pub struct AcceptedConnection {
+    /// Its slot in the connection limits.
     pub place: Place,
-    /// Ready when it has to go because others need its half-open place.
-    pub go: oneshot::Receiver<()>,
-    /// The other end.
+    /// Ready when its half-open slot is given to another connection.
+    pub evicted: oneshot::Receiver<()>,
+    /// The client's address.
     pub remote: IpAddr,
-    /// What holds for it.
-    pub settings: Settings,
-    /// The places of large heads.
+    /// ConnectionSettings shared by all connections.
+    pub settings: ConnectionSettings,
+    /// The limiter of large request heads.
     pub heads: LargeHeads,
-    /// Whose turns it has.
+    /// Its entry in fair queuing.
     pub member: Arc<Member>,
 }
 
-/// The handshake, or nothing when there is none in time.
-async fn shake_hands(stream: TcpStream, tls: TlsAcceptor) -> Option<TlsStream<TcpStream>> {
+/// Performs the TLS handshake; `None` when it fails or takes too long.
+async fn accept_tls(stream: TcpStream, tls: TlsAcceptor) -> Option<TlsStream<TcpStream>> {
     let mut first = [0u8; 1];
     match tokio::time::timeout(HANDSHAKE, stream.peek(&mut first)).await {
         Ok(Ok(1)) if first[0] == TLS_HANDSHAKE => {}
@@ -151,8 +151,7 @@ async fn shake_hands(stream: TcpStream, tls: TlsAcceptor) -> Option<TlsStream<Tc
     }
 }
 
-/// Small answers go out at once; a client that takes nothing for a while, or that is gone, does not keep its
-/// connection.
+/// Sends small answers at once, and closes connections whose client is gone or has stopped reading.
 fn prepare(stream: &TcpStream) -> std::io::Result<()> {
     use rustix::net::sockopt;
     stream.set_nodelay(true)?;
@@ -161,82 +160,16 @@ fn prepare(stream: &TcpStream) -> std::io::Result<()> {
     {
         sockopt::set_tcp_keepidle(stream, KEEPALIVE)?;
         sockopt::set_tcp_keepintvl(stream, KEEPALIVE)?;
-        // Also for what waits in the socket because the client's window is closed (tcp(7)).
+        // Covers data that waits in the socket because the client's window is closed (tcp(7)).
         let stall = u32::try_from(STALL.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(stream, stall)?;
     }
     Ok(())
 }
 
-/// Tells a connection to end, and goes with it until it has. `own` watches this connection alone: its shutdown would wait for the
-/// connection to be dropped, which its end is not.
-async fn wind_up<C: std::future::Future + Unpin>(own: GracefulShutdown, mut connection: C) -> C::Output {
-    tokio::select! {
-        biased;
-        () = own.shutdown() => connection.await,
-        ended = &mut connection => ended,
-    }
-}
-
-/// Serves one connection to its end. `after_upgrade` goes with the connection when it is taken over.
-pub async fn serve(
-    stream: TcpStream,
-    guest: Guest,
-    tls: TlsAcceptor,
-    server: Arc<Server>,
-    watcher: Watcher,
-    after_upgrade: Watcher,
-) {
-    let Guest { mut place, go, remote, settings, heads, member } = guest;
-    if prepare(&stream).is_err() {
-        return;
-    }
-    let stream = tokio::select! {
-        stream = shake_hands(stream, tls) => stream,
-        _ = go => None,
-    };
-    let Some(stream) = stream else { return };
-    place.opened();
-    let peer = Peer::new(stream.get_ref().1.peer_certificates());
-    // As the handshake says it; a client that says nothing speaks HTTP/1.1 (RFC 9113, 3.2), as upstream has it.
-    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let holds_end = HoldsEnd(Arc::new(after_upgrade));
-    let (stream, flusher, incoming) = coalesce(stream, is_http2, heads);
-    let mut stopping = server.stopping.clone();
-    let away = Arc::new(Notify::new());
-    let (sent_away, asker) = (away.clone(), member.clone());
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (mut request, unread) = request_body::lend(request);
-        let incoming = incoming.clone();
-        incoming.whole();
-        if request.headers().contains_key(UPGRADE) {
-            request.extensions_mut().insert(holds_end.clone());
-        }
-        let came = pipeline::Came { peer: peer.clone(), remote, member: asker.clone() };
-        let (server, carrier) = (server.clone(), server.clone());
-        if request.version() == hyper::Version::HTTP_2 && settings.sends_away() {
-            sent_away.notify_one();
-        }
-        // On the heap, so that it goes when the answer begins: the task of a stream is as large as the largest state that it
-        // goes through, and that of a watch would keep the room of its request for as long as it lasts.
-        let answered = Box::pin(async move {
-            if let Some(refusal) = unknown_coding(&request) {
-                return Ok(refusal);
-            }
-            let mut response = pipeline::handle(server, came, request).await;
-            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                incoming.switched();
-            } else if let Some(unread) = unread {
-                if !unread.drain().await {
-                    incoming.cut_short();
-                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                }
-            }
-            Ok::<_, Infallible>(response)
-        });
-        Attended::new(answered, move |request| carrier.carry_on(request))
-    });
-    let mut builder = auto::Builder::new(Streams(member.clone()));
+/// The HTTP server of a connection.
+fn http_builder(settings: ConnectionSettings, is_http2: bool, streams: Streams) -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(streams);
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER).max_buf_size(HEADER_BYTES);
     builder
         .http2()
@@ -250,19 +183,97 @@ pub async fn serve(
         .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEADER_BYTES as u32)
         .keep_alive_interval(Some(Duration::from_secs(30)));
-    let builder = if is_http2 { builder.http2_only() } else { builder.http1_only() };
+    match is_http2 {
+        true => builder.http2_only(),
+        false => builder.http1_only(),
+    }
+}
+
+/// Shuts a connection down gracefully and polls it to its end. `own` watches this connection alone: its
+/// shutdown waits for the connection to be dropped, which happens after the connection's own end.
+async fn finish_gracefully<C: std::future::Future + Unpin>(
+    own: GracefulShutdown,
+    mut connection: C,
+) -> C::Output {
+    tokio::select! {
+        biased;
+        () = own.shutdown() => connection.await,
+        ended = &mut connection => ended,
+    }
+}
+
+/// Serves a connection to its end. `after_upgrade` is moved into the connection when it is upgraded.
+pub async fn serve(
+    stream: TcpStream,
+    accepted: AcceptedConnection,
+    tls: TlsAcceptor,
+    server: Arc<Server>,
+    watcher: Watcher,
+    after_upgrade: Watcher,
+) {
+    let AcceptedConnection { mut place, evicted, remote, settings, heads, member } = accepted;
+    if prepare(&stream).is_err() {
+        return;
+    }
+    let stream = tokio::select! {
+        stream = accept_tls(stream, tls) => stream,
+        _ = evicted => None,
+    };
+    let Some(stream) = stream else { return };
+    place.opened();
+    let peer = Peer::new(stream.get_ref().1.peer_certificates());
+    // ALPN decides; without it the protocol is HTTP/1.1 (RFC 9113, 3.2), as upstream.
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let holds_end = HoldsEnd(Arc::new(after_upgrade));
+    let (stream, flusher, incoming) = coalesce(stream, is_http2, heads);
+    let mut stopping = server.stopping.clone();
+    let goaway = Arc::new(Notify::new());
+    let (goaway_sender, connection_member) = (goaway.clone(), member.clone());
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (mut request, unread) = request_body::lend(request);
+        let incoming = incoming.clone();
+        incoming.whole();
+        if request.headers().contains_key(UPGRADE) {
+            request.extensions_mut().insert(holds_end.clone());
+        }
+        let info = pipeline::ConnectionInfo { peer: peer.clone(), remote, member: connection_member.clone() };
+        let (server, detacher) = (server.clone(), server.clone());
+        if request.version() == hyper::Version::HTTP_2 && settings.sends_goaway() {
+            goaway_sender.notify_one();
+        }
+        // Boxed, so that it is freed when the response starts: the task of a stream is as large as the
+        // largest state of its future, and a watch would keep the memory of its request for its whole
+        // duration.
+        let answered = Box::pin(async move {
+            if let Some(refusal) = unknown_coding(&request) {
+                return Ok(refusal);
+            }
+            let mut response = pipeline::handle(server, info, request).await;
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                incoming.switched();
+            } else if let Some(unread) = unread {
+                if !unread.drain().await {
+                    incoming.cut_short();
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+            }
+            Ok::<_, Infallible>(response)
+        });
+        Attended::new(answered, move |request| detacher.carry_on(request))
+    });
+    let builder = http_builder(settings, is_http2, Streams(member.clone()));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    // The listener waits for the watcher; the end of this connection alone is told through one of its own.
+    // The listener waits for `watcher`; `own` shuts down this connection alone.
     let _watcher = watcher;
     let own = GracefulShutdown::new();
-    // The sender's end means stop, too.
+    // A dropped sender means stop, too.
     let stopped = async move { drop(stopping.wait_for(|stop| *stop).await) };
     let until_end = async {
         let mut connection = std::pin::pin!(own.watch(connection.into_owned()));
         tokio::select! {
             ended = &mut connection => ended,
-            () = away.notified() => wind_up(own, connection).await,
-            () = stopped => wind_up(own, connection).await,
+            () = goaway.notified() => finish_gracefully(own, connection).await,
+            () = stopped => finish_gracefully(own, connection).await,
         }
     };
     if let Err(error) = drive(until_end, flusher, || member.streams()).await {

@@ -1,4 +1,4 @@
-//! Accepts connections until the server stops, then lets requests under way finish.
+//! Accepts connections until the server stops, then waits for requests in flight.
 
 mod connection;
 
@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use self::connection::{Guest, Settings};
+use self::connection::{AcceptedConnection, ConnectionSettings};
 use crate::context::Server;
 use plinth_http::connections::Connections;
 use plinth_http::descriptors;
@@ -19,14 +19,14 @@ use plinth_http::heads::LargeHeads;
 use plinth_http::options::HttpOptions;
 use plinth_http::turns::{Paced, Shares};
 
-/// How many connections may wait to be accepted.
+/// Length of the accept queue.
 const BACKLOG: u32 = 1024;
-/// How long requests under way may take to finish after the stop; watches end at once.
+/// How long requests in flight may take after the stop; watches end at once.
 const DRAIN: Duration = Duration::from_secs(10);
-/// A pause after an accept failed, for want of file descriptors as a rule.
+/// Pause after a failed accept, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The address cannot be listened on.
+/// The address cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}{}", advice(source))]
 pub struct BindError {
@@ -44,10 +44,10 @@ fn advice(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// Listens on an address.
+/// Binds a TCP address.
 ///
 /// # Errors
-/// When it is in use or not ours.
+/// When it is in use or not an address of this machine.
 pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     let error = |source| BindError { address, source };
     let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }.map_err(error)?;
@@ -56,7 +56,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     socket.listen(BACKLOG).map_err(error)
 }
 
-/// Serves connections until `stop` turns true, then waits for what is under way.
+/// Serves connections until `stop` is true, then waits for requests in flight.
 pub async fn serve(
     listener: TcpListener,
     tls: TlsAcceptor,
@@ -67,11 +67,11 @@ pub async fn serve(
     let graceful = GracefulShutdown::new();
     let most = descriptors::connections(options.max_connections);
     let connections = Connections::new(most, options.max_connections_per_client);
-    let settings = Settings::new(&options);
+    let settings = ConnectionSettings::new(&options);
     let shares = Arc::<Shares>::default();
     let heads = LargeHeads::default();
     let stopped = async move {
-        // The sender's end means stop, too.
+        // A dropped sender means stop, too.
         let _ = stop.wait_for(|stop| *stop).await;
     };
     tokio::pin!(stopped);
@@ -80,26 +80,36 @@ pub async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok((stream, address)) => (stream, address.ip()),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    tracing::warn!(%error, "connection cannot be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             },
             () = &mut stopped => break,
         };
-        let Some((place, go)) = connections.enter(remote) else {
-            // Closed as it is dropped. A warning for each would be a second flood.
-            tracing::debug!(%remote, "too many connections");
+        let Some((place, evicted)) = connections.enter(remote) else {
+            // The connection closes when it is dropped. A warning for each would be a second flood.
+            tracing::debug!(%remote, "connection refused: limit reached");
             continue;
         };
         let member = shares.enter();
-        let guest = Guest { place, go, remote, settings, heads: heads.clone(), member: member.clone() };
+        let accepted = AcceptedConnection {
+            place,
+            evicted,
+            remote,
+            settings,
+            heads: heads.clone(),
+            member: member.clone(),
+        };
         let (tls, server) = (tls.clone(), server.clone());
         let (end, after_upgrade) = (graceful.watcher(), graceful.watcher());
-        tokio::spawn(Paced::new(member, connection::serve(stream, guest, tls, server, end, after_upgrade)));
+        tokio::spawn(Paced::new(
+            member,
+            connection::serve(stream, accepted, tls, server, end, after_upgrade),
+        ));
     }
     drop(listener);
     if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
-        tracing::warn!("some requests did not finish in time");
+        tracing::warn!("requests in flight were aborted at shutdown");
     }
 }

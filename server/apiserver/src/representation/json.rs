@@ -1,4 +1,4 @@
-//! JSON, spliced from stored bytes. Hot path: no parsing, no allocation beyond the output buffer.
+//! JSON, spliced from stored bytes. Hot path: no parsing, no allocation except the output buffer.
 
 use plinth_codec::json as codec;
 use plinth_codec::negotiate::Transform;
@@ -22,7 +22,7 @@ pub(super) fn whole(r: &Representation, item: &Item<'_>, out: &mut Vec<u8>) {
     splice(&r.resource.object_start, item, item.stored.after_splice(), out);
 }
 
-/// One item of a list. A PartialObjectMetadata says what it is even there, as upstream's.
+/// One item of a list. A PartialObjectMetadata has type metadata even there, as upstream's.
 pub(super) fn item(r: &Representation, item: &Item<'_>, out: &mut Vec<u8>) {
     match r.accepted.transform {
         Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => {
@@ -57,7 +57,7 @@ fn splice(start: &[u8], item: &Item<'_>, rest: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-/// An item that had to be converted: built-in kinds drop their type metadata in lists.
+/// An item that had to be converted: built-in kinds have no type metadata in lists.
 pub(super) fn item_tree(r: &Representation, mut tree: Value, out: &mut Vec<u8>) {
     if !r.resource.is_custom() {
         if let Some(object) = tree.as_object_mut() {
@@ -111,12 +111,12 @@ pub(super) fn list_meta(r: &Representation, meta: &ListMeta, out: &mut Vec<u8>) 
     out.push(b'}');
 }
 
-/// One event and the newline that frames it.
+/// One event, terminated by a newline.
 pub(super) fn event(
     r: &Representation,
     kind: EventType,
     item: &Item<'_>,
-    heads: bool,
+    with_columns: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
     out.extend_from_slice(b"{\"type\":\"");
@@ -124,7 +124,7 @@ pub(super) fn event(
     out.extend_from_slice(b"\",\"object\":");
     match r.accepted.transform {
         Transform::Table(version) => {
-            super::table::of_one(r, version, item, heads, out)?;
+            super::table::of_one(r, version, item, with_columns, out)?;
         }
         _ => r.object(item, out)?,
     }

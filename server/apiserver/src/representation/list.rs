@@ -1,13 +1,13 @@
-//! Lists, written item by item in every encoding, so that their memory does not grow with their length.
+//! Lists, encoded item by item, so that memory does not grow with their length.
 //!
 //! | form | how |
 //! |---|---|
 //! | JSON, Tables in JSON | spliced or projected from the stored bytes |
-//! | indented JSON | the same bytes, indented as they pass |
-//! | YAML | one item's tree at a time; keys stand in goyaml's order, so the items come after `apiVersion` |
-//! | protobuf, CBOR | encoded from the stored JSON; what stands in front states the length or number of what comes behind |
+//! | indented JSON | the same bytes through an indenter |
+//! | YAML | one item's tree at a time; keys are in goyaml's order, so the items follow `apiVersion` |
+//! | protobuf, CBOR | encoded from the stored JSON; a prefix states the length or number of the items |
 //!
-//! For the last row the caller walks over the collection twice: see [`Ahead`].
+//! The last row needs two scans of the collection: see [`FirstPass`].
 
 use std::ops::Deref;
 
@@ -22,21 +22,22 @@ use super::{json, table, tree, Item, ListMeta, Representation};
 use plinth_api::api_error::ApiError;
 use plinth_storage::lengths::Lengths;
 
-/// Writes one list: [`start`](ListWriter::start), [`item`](ListWriter::item) for each, [`end`](ListWriter::end), all into
-/// a buffer that the caller empties as it likes. It holds the representation by reference or by reference count.
+/// Writes one list: [`start`](ListWriter::start), [`item`](ListWriter::item) for each,
+/// [`end`](ListWriter::end), all into a buffer that the caller may flush at any time. `R` is a reference or a
+/// reference count.
 pub struct ListWriter<R> {
     representation: R,
-    form: Form,
-    /// Whether no item was written yet.
+    form: ListForm,
+    /// Whether no item has been written yet.
     first: bool,
-    /// Rows of a Table that wait for all others because they are not sorted by key, with what they are sorted by. Few
+    /// Rows of a Table that are not sorted by key, with their sort keys; they are written at the end. Few
     /// kinds have such rows, and few objects.
     waiting: Vec<((i64, String), Vec<u8>)>,
-    /// Holds the JSON of one item on the way to another encoding.
+    /// JSON of an item that is being transcoded.
     json: Vec<u8>,
 }
 
-enum Form {
+enum ListForm {
     Json,
     Indented(Indenter),
     Yaml,
@@ -46,12 +47,12 @@ enum Form {
     Cbor(Option<(&'static Schema, TypeId)>),
 }
 
-/// What the bytes in front of a list say of all of its items.
+/// What the prefix of a list states about its items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// How many there are.
+    /// Number of items.
     pub items: u64,
-    /// What they take, encoded.
+    /// Their encoded length.
     pub bytes: usize,
 }
 
@@ -63,9 +64,9 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
     pub fn new(representation: R) -> Result<ListWriter<R>, ApiError> {
         let r = &*representation;
         let form = match (r.accepted.encoding, r.accepted.transform) {
-            (Encoding::Json, _) if r.pretty => Form::Indented(Indenter::default()),
-            (Encoding::Json, _) => Form::Json,
-            (Encoding::Yaml, _) => Form::Yaml,
+            (Encoding::Json, _) if r.pretty => ListForm::Indented(Indenter::default()),
+            (Encoding::Json, _) => ListForm::Json,
+            (Encoding::Yaml, _) => ListForm::Yaml,
             (Encoding::Protobuf | Encoding::Cbor, Transform::Table(_)) => {
                 return Err(ApiError::internal("a Table has no binary form"));
             }
@@ -74,26 +75,26 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
                 let (schema, id) = r
                     .served_type()
                     .ok_or_else(|| ApiError::internal(format!("{kind} has no protobuf form")))?;
-                Form::Protobuf(schema, id)
+                ListForm::Protobuf(schema, id)
             }
-            (Encoding::Cbor, _) => Form::Cbor(r.served_type()),
+            (Encoding::Cbor, _) => ListForm::Cbor(r.served_type()),
         };
         let (waiting, json) = Default::default();
         Ok(ListWriter { representation, form, first: true, waiting, json })
     }
 
-    /// Whether [`start`](ListWriter::start) needs the totals, and the metadata with them.
-    pub fn looks_ahead(&self) -> bool {
-        matches!(self.form, Form::Protobuf(..) | Form::Cbor(_))
+    /// Whether [`start`](ListWriter::start) needs totals and metadata.
+    pub fn needs_totals(&self) -> bool {
+        matches!(self.form, ListForm::Protobuf(..) | ListForm::Cbor(_))
     }
 
-    /// Whether the bytes of the items are among those totals; if not, their number is all.
+    /// Whether the prefix states the items' length; otherwise only their number.
     pub fn states_bytes(&self) -> bool {
-        matches!(self.form, Form::Protobuf(..))
+        matches!(self.form, ListForm::Protobuf(..))
     }
 
-    /// Appends what stands before the items. Metadata that is known goes here, so that the list reads as upstream's;
-    /// other metadata goes to the end.
+    /// Appends the prefix of the list. Metadata that is known goes here, as upstream writes it;
+    /// otherwise it goes to the end.
     ///
     /// # Errors
     /// 500 when the encoding fails.
@@ -105,14 +106,14 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
     ) -> Result<(), ApiError> {
         let r = &*self.representation;
         match &mut self.form {
-            Form::Json => json_start(r, meta, out),
-            Form::Indented(indenter) => {
+            ListForm::Json => json_start(r, meta, out),
+            ListForm::Indented(indenter) => {
                 self.json.clear();
                 json_start(r, meta, &mut self.json);
                 indenter.push(&self.json, out);
             }
-            Form::Yaml => yaml_start(r, meta, out)?,
-            Form::Protobuf(..) => {
+            ListForm::Yaml => yaml_start(r, meta, out)?,
+            ListForm::Protobuf(..) => {
                 let metadata = tree::list_meta(r, meta.unwrap_or(&ListMeta::default())).into();
                 let (schema, id) = tree::list_meta_type()?;
                 let mut message = Vec::new();
@@ -120,7 +121,7 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
                 let frame = ListFrame::of_total(&list_kind(r), &message, totals.bytes);
                 out.extend_from_slice(frame.head());
             }
-            Form::Cbor(_) => out.extend_from_slice(cbor_frame(r, &ListMeta::default(), totals)?.head()),
+            ListForm::Cbor(_) => out.extend_from_slice(cbor_frame(r, &ListMeta::default(), totals)?.head()),
         }
         Ok(())
     }
@@ -142,12 +143,12 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
         let first = std::mem::replace(&mut self.first, false);
         self.json.clear();
         match &mut self.form {
-            Form::Json => json_item(r, item, first, out)?,
-            Form::Indented(indenter) => {
+            ListForm::Json => json_item(r, item, first, out)?,
+            ListForm::Indented(indenter) => {
                 json_item(r, item, first, &mut self.json)?;
                 indenter.push(&self.json, out);
             }
-            Form::Yaml => {
+            ListForm::Yaml => {
                 if first {
                     out.extend_from_slice(rows_key(r));
                     out.extend_from_slice(b":\n");
@@ -155,7 +156,7 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
                 json_item(r, item, true, &mut self.json)?;
                 yaml::write_element(&text::parse(&self.json).map_err(ApiError::internal)?, out);
             }
-            Form::Protobuf(schema, id) => {
+            ListForm::Protobuf(schema, id) => {
                 let is_stored_form = r.accepted.transform == Transform::None && r.is_served_version(item);
                 let encoded = if is_stored_form {
                     let mut digits = itoa::Buffer::new();
@@ -167,7 +168,7 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
                 };
                 encoded.map_err(ApiError::internal)?;
             }
-            Form::Cbor(id) => {
+            ListForm::Cbor(id) => {
                 json_item(r, item, true, &mut self.json)?;
                 cbor::transcode_json_bare(&self.json, *id, out).map_err(ApiError::internal)?;
             }
@@ -175,7 +176,7 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
         Ok(())
     }
 
-    /// Appends the rows that waited, sorted.
+    /// Appends the deferred rows, sorted.
     fn waiting_rows(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
         let mut rows = std::mem::take(&mut self.waiting);
         rows.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -183,11 +184,11 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
             let first = std::mem::replace(&mut self.first, false);
             let comma: &[u8] = if first { b"" } else { b"," };
             match &mut self.form {
-                Form::Indented(indenter) => {
+                ListForm::Indented(indenter) => {
                     indenter.push(comma, out);
                     indenter.push(&row, out);
                 }
-                Form::Yaml => {
+                ListForm::Yaml => {
                     if first {
                         out.extend_from_slice(b"rows:\n");
                     }
@@ -202,7 +203,7 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
         Ok(())
     }
 
-    /// Appends what stands after the items; `late` is the metadata when it was not known at the start.
+    /// Appends what follows the items; `late` means that the metadata was not written at the start.
     ///
     /// # Errors
     /// 500 when the encoding fails.
@@ -216,21 +217,21 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
         self.waiting_rows(out)?;
         let r = &*self.representation;
         match &mut self.form {
-            Form::Json => json::list_end(r, late.then_some(meta), out),
-            Form::Indented(indenter) => {
+            ListForm::Json => json::list_end(r, late.then_some(meta), out),
+            ListForm::Indented(indenter) => {
                 self.json.clear();
                 json::list_end(r, late.then_some(meta), &mut self.json);
                 indenter.push(&self.json, out);
             }
-            Form::Yaml => {
+            ListForm::Yaml => {
                 if self.first {
                     out.extend_from_slice(rows_key(r));
                     out.extend_from_slice(b": []\n");
                 }
                 yaml_end(r, meta, late, out);
             }
-            Form::Protobuf(..) => out.extend_from_slice(ListFrame::tail()),
-            Form::Cbor(_) => out.extend_from_slice(cbor_frame(r, meta, totals)?.tail()),
+            ListForm::Protobuf(..) => out.extend_from_slice(ListFrame::tail()),
+            ListForm::Cbor(_) => out.extend_from_slice(cbor_frame(r, meta, totals)?.tail()),
         }
         Ok(())
     }
@@ -243,7 +244,7 @@ fn json_start(r: &Representation, meta: Option<&ListMeta>, out: &mut Vec<u8>) {
     }
 }
 
-/// One item in JSON, of the version asked for; a comma before it unless it is the first.
+/// One item in JSON, in the requested version; preceded by a comma unless it is the first.
 fn json_item(r: &Representation, item: &Item<'_>, first: bool, out: &mut Vec<u8>) -> Result<(), ApiError> {
     if !first {
         out.push(b',');
@@ -284,7 +285,7 @@ fn yaml_start(r: &Representation, meta: Option<&ListMeta>, out: &mut Vec<u8>) ->
     Ok(())
 }
 
-/// The keys that goyaml sorts after the items; those of a Table come before its rows, if they are known by then.
+/// The keys that goyaml sorts after the items; those of a Table precede its rows if they are known by then.
 fn yaml_end(r: &Representation, meta: &ListMeta, late: bool, out: &mut Vec<u8>) {
     let mut tail = Map::new();
     match r.accepted.transform {
@@ -302,41 +303,41 @@ fn cbor_frame(r: &Representation, meta: &ListMeta, totals: Totals) -> Result<cbo
     Ok(cbor::ListFrame::new(&list_kind(r), &metadata, totals.items))
 }
 
-/// The kind that a list says it is.
+/// The kind of the list itself.
 fn list_kind(r: &Representation) -> GVK {
     let (kind, api_version) = tree::list_type_meta(r);
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     GVK::new(group, version, kind)
 }
 
-/// Bytes of encoded items that a first walk keeps. Shorter lists are encoded once; of longer ones what comes after
-/// these is encoded again by the second walk.
-const KEPT: usize = 4 << 20;
-/// Bytes of one piece of them.
-const PIECE: usize = 64 << 10;
+/// Bytes of encoded items that a first pass keeps. Shorter lists are encoded once; longer ones are encoded
+/// again beyond this by the second pass.
+const MAX_KEPT: usize = 4 << 20;
+/// Bytes of one of their buffers.
+const PIECE_BYTES: usize = 64 << 10;
 
-/// The first walk over a collection whose list states in front what comes behind. It encodes the items to learn their
-/// lengths, keeps the bytes as long as they are few, and of the others those lengths that nobody knows yet.
-pub struct Ahead<'l> {
+/// The first pass over a collection whose list states its length in advance. It encodes the items to measure
+/// them, keeps the first bytes, and caches the lengths of the other items.
+pub struct FirstPass<'l> {
     lengths: &'l Lengths,
     totals: Totals,
-    /// The first items, encoded, in pieces.
+    /// The first items, encoded, in buffers.
     pieces: Vec<Bytes>,
     open: Vec<u8>,
     kept: Totals,
-    /// Key of the last item that is kept.
+    /// Key of the last kept item.
     kept_until: Vec<u8>,
     full: bool,
 }
 
-impl<'l> Ahead<'l> {
-    /// A walk that begins.
-    pub fn new(lengths: &'l Lengths) -> Ahead<'l> {
+impl<'l> FirstPass<'l> {
+    /// An empty pass.
+    pub fn new(lengths: &'l Lengths) -> FirstPass<'l> {
         let (totals, pieces, open, kept, kept_until) = Default::default();
-        Ahead { lengths, totals, pieces, open, kept, kept_until, full: false }
+        FirstPass { lengths, totals, pieces, open, kept, kept_until, full: false }
     }
 
-    /// Takes the next item.
+    /// Measures the next item.
     ///
     /// # Errors
     /// As [`ListWriter::item`].
@@ -347,8 +348,8 @@ impl<'l> Ahead<'l> {
         list: &mut ListWriter<R>,
     ) -> Result<(), ApiError> {
         self.totals.items += 1;
-        if self.full && matches!(list.form, Form::Cbor(_)) {
-            // The number is all that its front says.
+        if self.full && matches!(list.form, ListForm::Cbor(_)) {
+            // CBOR states the number only.
             return Ok(());
         }
         let owner = self.lengths.owner(key, item.revision, list.representation.key());
@@ -368,9 +369,9 @@ impl<'l> Ahead<'l> {
             return Ok(());
         }
         self.kept = self.totals;
-        if self.open.len() >= PIECE {
-            self.pieces.push(Bytes::from(std::mem::replace(&mut self.open, Vec::with_capacity(PIECE))));
-            if self.kept.bytes >= KEPT {
+        if self.open.len() >= PIECE_BYTES {
+            self.pieces.push(Bytes::from(std::mem::replace(&mut self.open, Vec::with_capacity(PIECE_BYTES))));
+            if self.kept.bytes >= MAX_KEPT {
                 self.full = true;
                 self.kept_until = key.to_vec();
                 self.open = Vec::new();
@@ -379,13 +380,13 @@ impl<'l> Ahead<'l> {
         Ok(())
     }
 
-    /// What all items come to.
+    /// Totals of all items.
     pub fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// The items that were kept, and where the second walk goes on: the key of the last of them and the totals of the
-    /// rest; none when that was all.
+    /// The kept items, and where the second pass continues: the key of the last kept item and the totals of
+    /// the rest; `None` when all items were kept.
     pub fn kept(mut self) -> (Vec<Bytes>, Option<(Vec<u8>, Totals)>) {
         if !self.full {
             self.pieces.push(Bytes::from(self.open));

@@ -1,12 +1,12 @@
-//! How stored objects look on the wire.
+//! The encodings of stored objects on the wire.
 //!
-//! JSON is spliced: a prefix of the kind, the revision, the stored bytes. Every other form is made from
-//! the same bytes. A [`Representation`] is chosen once per request; lists ([`ListWriter`]) and watches then call it for
-//! each item.
+//! JSON is spliced: a prefix of the kind, the revision, the stored bytes. Every other encoding is derived
+//! from the same bytes. A [`Representation`] is negotiated once per request; lists ([`ListWriter`]) and
+//! watches then use it for each item.
 
 mod json;
-pub mod ledger;
 mod list;
+pub mod list_size_cache;
 mod table;
 mod tree;
 
@@ -54,58 +54,58 @@ impl EventType {
 /// `metadata` of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListMeta {
-    /// The revision that the list shows.
+    /// The revision of the list.
     pub resource_version: String,
-    /// Where the next page starts; empty on the last.
+    /// Token of the next page; empty on the last.
     pub continue_token: String,
-    /// How many items follow after this page, where that is known.
+    /// Number of items after this page, where that is known.
     pub remaining_item_count: Option<u64>,
 }
 
-/// Whether a request's answer is to be indented, by its query and User-Agent.
+/// Whether the answer is indented, according to query and User-Agent.
 pub fn wants_pretty(accepted: &Accepted, query: Option<&str>, headers: &HeaderMap) -> bool {
-    // Few queries are worth reading for it.
+    // Avoids parsing most queries.
     let parameter = query.filter(|query| query.contains("pretty")).and_then(|q| parameter(q, "pretty"));
     let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
     negotiate::wants_pretty(accepted, parameter.as_deref(), agent)
 }
 
-/// A stored object on its way out.
+/// A stored object to be encoded.
 #[derive(Clone, Copy)]
 pub struct Item<'a> {
     /// Header and body.
     pub stored: Stored<'a>,
-    /// The resourceVersion that it carries: its own, or for a deletion that of the deletion.
+    /// Its resourceVersion: its own, or for a deletion that of the deletion.
     pub revision: Revision,
 }
 
 impl<'a> Item<'a> {
-    /// Finds the parts of a stored value.
+    /// Parses header and body of a stored value.
     ///
     /// # Errors
-    /// 500 when the value is damaged.
+    /// 500 when the value is corrupt.
     pub fn new(value: &'a [u8], revision: Revision) -> Result<Item<'a>, ApiError> {
         let stored = Stored::parse(value).map_err(ApiError::internal)?;
         Ok(Item { stored, revision })
     }
 }
 
-/// How one request's objects are written. Immutable; cheap to clone.
+/// The negotiated encoding of a request. Immutable; cheap to clone.
 #[derive(Clone)]
 pub struct Representation {
-    /// The resource in the version asked for.
+    /// The resource in the requested version.
     pub resource: Arc<ResourceType>,
     /// Encoding and transformation.
     pub accepted: Accepted,
-    /// What each row of a Table carries.
+    /// The object in each row of a Table.
     pub include: IncludeObject,
     /// Whether JSON is indented.
     pub pretty: bool,
-    /// The time that ages in a Table are counted to.
+    /// The time that ages in a Table are relative to.
     pub now: SystemTime,
 }
 
-/// The identity of a representation: watchers with equal keys get the same bytes for the same event.
+/// Identity of a representation: watchers with equal keys get the same bytes for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RepresentationKey {
     resource: usize,
@@ -113,20 +113,20 @@ pub struct RepresentationKey {
     pretty: bool,
     transform: Transform,
     include: u8,
-    /// Of a Table: whether it names its columns, and the second that ages are counted to.
-    heads: bool,
+    /// For Tables: whether column definitions are included, and the second that ages are relative to.
+    with_columns: bool,
     second: u64,
 }
 
 impl RepresentationKey {
-    /// Whether another one is the same at another second.
+    /// Whether two keys differ in the second only.
     pub fn differs_in_second(&self, other: &RepresentationKey) -> bool {
         self != other && RepresentationKey { second: other.second, ..*self } == *other
     }
 }
 
 impl Representation {
-    /// One object as it is, in JSON.
+    /// Plain JSON.
     pub fn json(resource: Arc<ResourceType>) -> Representation {
         Representation {
             resource,
@@ -137,13 +137,13 @@ impl Representation {
         }
     }
 
-    /// What makes two representations write the same bytes; `None` for Tables, whose ages change with
+    /// Identifies the bytes that this representation produces; `None` for Tables, whose ages change with
     /// the second.
     pub fn key(&self) -> Option<RepresentationKey> {
         (!self.is_table()).then(|| self.event_key(false))
     }
 
-    /// Whether objects go out as rows.
+    /// Whether objects are encoded as Table rows.
     pub fn is_table(&self) -> bool {
         matches!(self.accepted.transform, Transform::Table(_))
     }
@@ -153,8 +153,8 @@ impl Representation {
         Representation { now, ..self.clone() }
     }
 
-    /// What makes two representations write the same bytes for an event; `heads` says whether a Table names its columns.
-    pub fn event_key(&self, heads: bool) -> RepresentationKey {
+    /// Identifies the bytes of an event; `with_columns` means that a Table includes its column definitions.
+    pub fn event_key(&self, with_columns: bool) -> RepresentationKey {
         let second = self.now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         RepresentationKey {
             resource: Arc::as_ptr(&self.resource) as usize,
@@ -162,7 +162,7 @@ impl Representation {
             pretty: self.pretty,
             transform: self.accepted.transform,
             include: self.include as u8,
-            heads: heads && self.is_table(),
+            with_columns: with_columns && self.is_table(),
             second: if self.is_table() { second } else { 0 },
         }
     }
@@ -172,19 +172,19 @@ impl Representation {
         self.accepted.content_type(shape)
     }
 
-    /// Whether items go out as they are stored, without a look inside.
+    /// Whether items are spliced from the stored bytes.
     fn splices(&self) -> bool {
         self.accepted.encoding == Encoding::Json && !self.pretty && !self.is_table()
     }
 
-    /// Whether that stored body is in the version that is served.
+    /// Whether a stored body has the served version.
     fn is_served_version(&self, item: &Item<'_>) -> bool {
-        // Custom resources were brought to their version when they were read.
+        // Custom resources were converted when they were read.
         self.resource.is_custom()
             || (self.resource.is_storage_version() && item.stored.version() == self.resource.row.version)
     }
 
-    /// Whether that object goes out as it is stored, which takes no longer than copying it.
+    /// Whether an object is spliced, which takes no longer than copying it.
     pub fn copies(&self, item: &Item<'_>) -> bool {
         self.splices() && self.is_served_version(item)
     }
@@ -208,7 +208,7 @@ impl Representation {
         self.write_tree(&tree, out)
     }
 
-    /// Writes one object as protobuf or CBOR straight from the stored JSON, where that is possible.
+    /// Transcodes one object from the stored JSON to protobuf or CBOR, where that is possible.
     fn transcode(&self, item: &Item<'_>, out: &mut Vec<u8>) -> Result<bool, ApiError> {
         let r = &self.resource;
         let plain = matches!(self.accepted.transform, Transform::None);
@@ -233,7 +233,7 @@ impl Representation {
         Ok(true)
     }
 
-    /// The type of what goes out for one object, where the schema knows it.
+    /// The schema type of an encoded object, if it has one.
     fn served_type(&self) -> Option<(&'static Schema, TypeId)> {
         match self.accepted.transform {
             Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => {
@@ -245,24 +245,25 @@ impl Representation {
         }
     }
 
-    /// Writes a list of items that are all in memory.
+    /// Writes a list of items in memory.
     ///
     /// # Errors
     /// 500 when an item cannot be read or the encoding fails.
     pub fn whole_list(&self, meta: &ListMeta, items: &[Item<'_>], out: &mut Vec<u8>) -> Result<(), ApiError> {
         let mut list = ListWriter::new(self)?;
         let lengths = Lengths::default();
-        let mut ahead = Ahead::new(&lengths);
-        if list.looks_ahead() {
-            items.iter().try_for_each(|item| ahead.item(&[], item, &mut list))?;
+        let mut first_pass = FirstPass::new(&lengths);
+        if list.needs_totals() {
+            items.iter().try_for_each(|item| first_pass.item(&[], item, &mut list))?;
         }
-        let totals = ahead.totals();
+        let totals = first_pass.totals();
         list.start(Some(meta), totals, out)?;
         items.iter().try_for_each(|item| list.item(item, out))?;
         list.end(meta, false, totals, out)
     }
 
-    /// Writes one watch event with its framing; `heads` says whether a Table names its columns.
+    /// Writes one watch event with its framing; `with_columns` means that a Table includes its column
+    /// definitions.
     ///
     /// # Errors
     /// 500 when the stored bytes cannot be read or converted.
@@ -270,11 +271,11 @@ impl Representation {
         &self,
         kind: EventType,
         item: &Item<'_>,
-        heads: bool,
+        with_columns: bool,
         out: &mut Vec<u8>,
     ) -> Result<(), ApiError> {
         if self.accepted.encoding == Encoding::Json {
-            return json::event(self, kind, item, heads, out);
+            return json::event(self, kind, item, with_columns, out);
         }
         let mut body = Vec::with_capacity(item.stored.body().len() + 128);
         if self.transcode(item, &mut body)? {
@@ -307,7 +308,7 @@ impl Representation {
         tree::event(self, EventType::Error, &error.to_status(), out)
     }
 
-    /// The tree of an item in the version asked for, with type metadata and resourceVersion.
+    /// The tree of an item in the requested version, with type metadata and resourceVersion.
     pub fn tree(&self, item: &Item<'_>) -> Result<Value, ApiError> {
         object::served_tree(&self.resource, &item.stored, item.revision)
     }
@@ -323,7 +324,7 @@ impl Representation {
         })
     }
 
-    /// Writes a tree that is not stored, an object or list that says its own kind, in the form asked for.
+    /// Writes a tree that is not stored, an object or list with type metadata, in the negotiated form.
     ///
     /// # Errors
     /// 500 when the encoding has no form for it.
@@ -349,7 +350,7 @@ impl Representation {
         }
     }
 
-    /// Writes a tree that says its own kind in the negotiated encoding.
+    /// Writes a tree with type metadata in the negotiated encoding.
     ///
     /// # Errors
     /// 500 when the encoding has no form for it.
@@ -358,5 +359,5 @@ impl Representation {
     }
 }
 
-pub use list::{Ahead, ListWriter, Totals};
+pub use list::{FirstPass, ListWriter, Totals};
 pub use tree::{write as write_tree, write_document};

@@ -1,4 +1,4 @@
-//! Tables: rows from the stored bytes, written straight to JSON.
+//! Tables: rows projected from the stored bytes, written as JSON.
 
 use plinth_codec::negotiate::{Encoding, MetaVersion};
 use plinth_codec::table::{self as codec, Definition, RowObject, Writer};
@@ -8,7 +8,8 @@ use plinth_codec::{json, Value};
 use super::{json as spliced, IncludeObject, Item, ListMeta, Representation};
 use plinth_api::api_error::ApiError;
 
-/// Columns belong to the stored form: the faces of events and autoscalers show the same ones.
+/// Columns belong to the stored form: Events and HorizontalPodAutoscalers have the same ones in all their
+/// versions.
 fn definition(r: &Representation) -> &Definition {
     if let Some(custom) = &r.resource.custom {
         return &custom.columns;
@@ -21,7 +22,7 @@ fn writer(r: &Representation, version: MetaVersion) -> Writer<'_> {
     Writer::new(definition(r), version, r.now.into())
 }
 
-/// What stands before the rows. Metadata that is not known yet is left out here and comes at the end.
+/// Writes everything before the rows. Metadata that is not known yet is omitted and written at the end.
 pub(super) fn start(r: &Representation, version: MetaVersion, meta: Option<&ListMeta>, out: &mut Vec<u8>) {
     let meta = meta.cloned().unwrap_or_default();
     writer(r, version).begin(&borrowed(&meta), true, out);
@@ -35,7 +36,7 @@ fn borrowed(meta: &ListMeta) -> codec::ListMeta<'_> {
     }
 }
 
-/// What the rows of a resource are sorted by where that is not their key.
+/// Sort key of rows that are not sorted by object key.
 pub(super) fn rank(r: &Representation, item: &Item<'_>) -> Result<Option<(i64, String)>, ApiError> {
     let Some(path) = r.resource.strategy.rows_sorted_by else { return Ok(None) };
     let tree = json::parse(item.stored.body()).map_err(ApiError::internal)?;
@@ -61,7 +62,7 @@ pub(super) fn row(
             RowObject::Object(&[&whole[0]])
         }
     };
-    // A writer puts the comma itself from its second row on; the list has done so already.
+    // A writer puts the comma itself from its second row on; the list has already written it.
     writer(r, version)
         .row(item.stored.body(), &revision, object, out)
         .map_err(|_| ApiError::internal("stored object is not JSON"))
@@ -77,22 +78,22 @@ fn object(r: &Representation, item: &Item<'_>) -> Result<Vec<u8>, ApiError> {
     Ok(out)
 }
 
-/// A table of one object. `heads` says whether the columns are named.
+/// A Table of one object, with or without column definitions.
 pub(super) fn of_one(
     r: &Representation,
     version: MetaVersion,
     item: &Item<'_>,
-    heads: bool,
+    with_columns: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
     let meta = ListMeta { resource_version: item.revision.to_string(), ..ListMeta::default() };
     written(r, out, |text| {
-        writer(r, version).begin(&borrowed(&meta), heads, text);
+        writer(r, version).begin(&borrowed(&meta), with_columns, text);
         row(r, version, item, text)
     })
 }
 
-/// Ends a table whose start and rows `write` writes, and puts it into the encoding asked for.
+/// Completes a Table whose start and rows are written by `write`, and encodes it.
 fn written(
     r: &Representation,
     out: &mut Vec<u8>,
@@ -122,7 +123,7 @@ pub(super) fn of_trees(
     of_rows(r, writer(r, version), codec::ListMeta::default(), items, out)
 }
 
-/// The table of a Scale, which has columns of its own whatever it scales.
+/// The Table of a Scale, which has its own columns.
 pub(super) fn of_scale(
     r: &Representation,
     version: MetaVersion,

@@ -1,4 +1,4 @@
-//! Every form that is made from an object tree: YAML, protobuf, CBOR, indented JSON, bookmarks, errors.
+//! Encodings of object trees: YAML, protobuf, CBOR, indented JSON, bookmarks, errors.
 
 use plinth_codec::negotiate::{Encoding, MetaVersion};
 use plinth_codec::protobuf::{self, WatchEvent};
@@ -10,10 +10,10 @@ use plinth_engine::Revision;
 use super::{EventType, ListMeta, Representation};
 use plinth_api::api_error::ApiError;
 
-/// Writes a tree that says its own kind.
+/// Writes a tree with type metadata.
 ///
 /// # Errors
-/// 406-like when the encoding has no form for the kind; 500 when the tree is not of its kind.
+/// 500 when the encoding has no form for the kind, or the tree does not match its kind.
 pub fn write(
     tree: &Value,
     own: &Schema,
@@ -34,7 +34,7 @@ pub fn write(
             out.push(b'\n');
         }
         (Encoding::Yaml, Some((schema, root))) => {
-            // What JSON leaves out or puts in for a kind, YAML does too.
+            // Round trip, so that YAML omits and includes the same members as JSON.
             let mut text = Vec::with_capacity(2048);
             json::write(tree, schema, root, &mut text);
             let tree = json::parse(&text).map_err(ApiError::internal)?;
@@ -52,7 +52,7 @@ pub fn write(
     Ok(())
 }
 
-/// Writes a document whose kind is told beside it: discovery leaves `apiVersion` out here and there.
+/// Writes a document whose kind is given separately: discovery sometimes omits `apiVersion`.
 ///
 /// # Errors
 /// 500 when the encoding has no form for it.
@@ -86,7 +86,7 @@ pub(super) fn find_type<'a>(own: &'a Schema, gvk: &GVK) -> Option<(&'a Schema, T
     let in_own = own.kind(gvk).map(|root| (own, root));
     in_own.or_else(|| {
         let builtin = schema::builtin();
-        // Status, the list of metadata and the like are the same type in every group.
+        // Types such as Status and ListMeta are the same in every group.
         let common = GVK::new("", "v1", gvk.kind.clone());
         builtin.kind(gvk).or_else(|| builtin.kind(&common)).map(|root| (builtin, root))
     })
@@ -110,8 +110,8 @@ pub(super) fn list_meta_type() -> Result<(&'static Schema, TypeId), ApiError> {
     id.map(|id| (builtin, id)).ok_or_else(|| ApiError::internal("the schema has no ListMeta"))
 }
 
-/// Whether a list says that there is no next page. Lists of custom resources do, unless they are brought to another form: they have
-/// no type that could leave the member out (k8s.io/apimachinery `unstructured.UnstructuredList`).
+/// Whether a list has an empty `continue` on its last page. Lists of custom resources do, unless they are
+/// transformed: they have no type to omit the member (k8s.io/apimachinery `unstructured.UnstructuredList`).
 pub(super) fn states_continue(r: &Representation) -> bool {
     use plinth_codec::negotiate::Transform;
     r.resource.is_custom() && matches!(r.accepted.transform, Transform::None)
@@ -155,7 +155,7 @@ pub(super) fn bookmark(r: &Representation, revision: Revision, initial_events_en
     }
 }
 
-/// One watch event of an object tree, framed as the encoding wants it.
+/// One watch event of an object tree, framed for the encoding.
 pub(super) fn event(
     r: &Representation,
     kind: EventType,
@@ -168,7 +168,7 @@ pub(super) fn event(
     Ok(())
 }
 
-/// Puts the frame of a watch event around an encoded object.
+/// Frames an encoded object as a watch event.
 pub(super) fn frame(encoding: Encoding, kind: EventType, body: &[u8], out: &mut Vec<u8>) {
     match encoding {
         Encoding::Protobuf => WatchEvent::write(kind.as_str(), body, out),

@@ -8,7 +8,7 @@ use plinth_codec::Value;
 
 use super::super::Call;
 use plinth_api::api_error::ApiError;
-use plinth_apiserver::custom_resources::present;
+use plinth_apiserver::custom_resources::read;
 use plinth_registry::key;
 use plinth_registry::ResourceType;
 use plinth_storage::stored::Head;
@@ -126,6 +126,6 @@ async fn served(
     resource: &ResourceType,
     records: Vec<Fetched>,
 ) -> Result<Vec<Value>, ApiError> {
-    let records = present::all(&call.cx.server.presenter, resource, records).await?;
+    let records = read::records(&call.cx.server.converter, resource, records).await?;
     records.iter().map(|record| object::to_tree(resource, record)).collect()
 }

@@ -3,7 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `review` | the question and the answer (`AdmissionReview` v1) |
-//! | [`plinth_apiserver::outward::webhook`] | the way there and back |
+//! | [`plinth_apiserver::egress::webhook`] | the way there and back |
 //!
 //! Mutating webhooks are asked one after the other, in the order of their configurations' names; each sees what those before
 //! it made of the object. Those that ask for it (`reinvocationPolicy: IfNeeded`) are asked once more when a later one has
@@ -29,8 +29,8 @@ use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::latency::{timed, took, Layer};
 use plinth_api::metadata;
 use plinth_apiserver::context::Server;
-use plinth_apiserver::outward::client::Bounds;
-use plinth_apiserver::outward::webhook::WebhookError;
+use plinth_apiserver::egress::client::Bounds;
+use plinth_apiserver::egress::webhook::WebhookError;
 use plinth_kinds::validation::policies::environment::environment;
 use plinth_registry::conversion;
 use plinth_registry::ResourceType;
@@ -337,7 +337,7 @@ async fn ask(
 async fn post(server: &Server, invocation: &Invocation, review: &Value) -> Result<Value, String> {
     let config = invocation.hook.get("clientConfig").unwrap_or(&Value::Null);
     let bounds = Bounds { time: invocation.timeout(), answer: ANSWER };
-    server.presenter.webhooks.ask(&server.store, config, review, bounds).await.map_err(|error| match error {
+    server.converter.webhooks.call(&server.store, config, review, bounds).await.map_err(|error| match error {
         WebhookError::Url(_) | WebhookError::Authorities(_) => format!("could not get REST client: {error}"),
         error => format!("failed to call webhook: {error}"),
     })

@@ -8,7 +8,7 @@ use plinth_engine::Revision;
 use plinth_api::api_error::ApiError;
 use plinth_api::conditions;
 use plinth_api::metadata;
-use plinth_apiserver::outward::webhook::is_ca_bundle;
+use plinth_apiserver::egress::webhook::is_ca_bundle;
 use plinth_registry::custom::approval::{approval, is_protected_group, Approval};
 use plinth_registry::custom::definition::{fingerprint, spec_digest, take_schemas, Definition, Names};
 use plinth_registry::custom::naming::NameConflict;

@@ -2,10 +2,10 @@ use parking_lot::Mutex;
 
 use super::*;
 
-/// Allows what is listed: `verb group/resource[/subresource] [namespace/]name`, `*` for any name.
+/// Allows the listed permissions: `verb group/resource[/subresource] [namespace/]name`, `*` for any name.
 struct Rules(Vec<&'static str>, Mutex<Vec<String>>);
 
-impl Judge for Rules {
+impl AccessChecker for Rules {
     async fn require(&self, attributes: &Attributes<'_>) -> Result<(), ApiError> {
         let question = match attributes.target {
             Target::Path(path) => format!("{} {path}", attributes.verb),
@@ -34,16 +34,20 @@ fn sender(node: Option<&str>) -> User {
     user
 }
 
-fn ask(rules: &[&'static str], sender: &User, wanted: &User) -> (Result<Arc<User>, ApiError>, Vec<String>) {
-    let judge = Rules(rules.to_vec(), Mutex::default());
+fn checks(
+    rules: &[&'static str],
+    sender: &User,
+    wanted: &User,
+) -> (Result<Arc<User>, ApiError>, Vec<String>) {
+    let checker = Rules(rules.to_vec(), Mutex::default());
     let pods =
         ResourceTarget { version: "v1", resource: "pods", namespace: "default", ..ResourceTarget::default() };
     let attributes = Attributes::resource(sender, "list", pods);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let outcome = runtime.block_on(impersonate(&judge, &attributes, wanted));
+    let outcome = runtime.block_on(impersonate(&checker, &attributes, wanted));
     let user = outcome.map(|impersonated| {
-        // What allowed it is the last question that was asked.
-        let last = judge.1.lock().last().cloned().unwrap_or_default();
+        // The last check is the one that allowed it.
+        let last = checker.1.lock().last().cloned().unwrap_or_default();
         let verb = last.split(' ').next().unwrap_or_default();
         let expected = match verb.strip_prefix("impersonate-on:") {
             Some(rest) => format!("impersonate:{}", rest.rsplit_once(':').unwrap().0),
@@ -53,7 +57,7 @@ fn ask(rules: &[&'static str], sender: &User, wanted: &User) -> (Result<Arc<User
         assert_eq!(impersonated.constraint, expected, "{last}");
         impersonated.user
     });
-    (user, judge.1.into_inner())
+    (user, checker.1.into_inner())
 }
 
 fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
@@ -67,9 +71,9 @@ fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
 #[test]
 fn headers_by_table() {
     let user = |name: &str| User { name: name.into(), ..User::default() };
-    assert_eq!(wanted(&headers(&[])).unwrap(), None);
-    assert_eq!(wanted(&headers(&[("impersonate-user", "")])).unwrap(), None);
-    assert_eq!(wanted(&headers(&[("impersonate-user", "jane")])).unwrap(), Some(user("jane")));
+    assert_eq!(requested(&headers(&[])).unwrap(), None);
+    assert_eq!(requested(&headers(&[("impersonate-user", "")])).unwrap(), None);
+    assert_eq!(requested(&headers(&[("impersonate-user", "jane")])).unwrap(), Some(user("jane")));
     let all = headers(&[
         ("impersonate-user", "jane"),
         ("impersonate-uid", "u"),
@@ -84,7 +88,7 @@ fn headers_by_table() {
         extra: BTreeMap::from([("acme.io/scopes".into(), vec!["x".into(), "y".into()])]),
         ..user("jane")
     };
-    assert_eq!(wanted(&all).unwrap(), Some(expected));
+    assert_eq!(requested(&all).unwrap(), Some(expected));
     let rows = [
         (
             ("impersonate-group", "a"),
@@ -100,14 +104,14 @@ fn headers_by_table() {
         ),
     ];
     for (header, message) in rows {
-        let error = wanted(&headers(&[header])).unwrap_err();
+        let error = requested(&headers(&[header])).unwrap_err();
         assert_eq!((error.code, error.message.as_str()), (400, message));
     }
 }
 
 #[test]
 fn the_old_verb_allows_what_it_names() {
-    // rules, wanted, groups of the user that comes out
+    // rules, requested user, groups of the resulting user
     let jane = |groups: &[&str]| User::new("jane", groups);
     let rows: &[(&[&'static str], User, Option<&[&str]>)] = &[
         (&["impersonate /users jane"], jane(&[]), Some(&["system:authenticated"])),
@@ -155,7 +159,7 @@ fn the_old_verb_allows_what_it_names() {
         ),
     ];
     for (rules, wanted, groups) in rows {
-        let (outcome, _) = ask(rules, &sender(None), wanted);
+        let (outcome, _) = checks(rules, &sender(None), wanted);
         match groups {
             Some(groups) => {
                 let user = outcome.unwrap();
@@ -213,19 +217,19 @@ fn constrained_forms_ask_for_the_request_and_for_the_user() {
         ),
     ];
     for (rules, sender, wanted, groups) in rows {
-        let (outcome, _) = ask(rules, sender, wanted);
+        let (outcome, _) = checks(rules, sender, wanted);
         assert_eq!(outcome.unwrap().groups, *groups, "{rules:?}");
         for (i, _) in rules.iter().enumerate() {
             let mut fewer = rules.to_vec();
             fewer.remove(i);
-            assert_eq!(ask(&fewer, sender, wanted).0.unwrap_err().code, 403, "without {}", rules[i]);
+            assert_eq!(checks(&fewer, sender, wanted).0.unwrap_err().code, 403, "without {}", rules[i]);
         }
     }
 }
 
 #[test]
 fn denials_name_the_first_form_that_applied() {
-    let (outcome, asked) = ask(&[], &sender(None), &User::new("jane", &[]));
+    let (outcome, asked) = checks(&[], &sender(None), &User::new("jane", &[]));
     assert_eq!(
         outcome.unwrap_err().message,
         "pods is forbidden: User \"system:serviceaccount:kube-system:agent\" cannot impersonate-on:user-info:list resource \"pods\" in API group \"\" in the namespace \"default\""
@@ -237,7 +241,7 @@ fn denials_name_the_first_form_that_applied() {
         (&[on, "impersonate:user-info authentication.k8s.io/users jane"], User::new("jane", &["system:masters"]), "groups.authentication.k8s.io \"system:masters\" is forbidden: User \"system:serviceaccount:kube-system:agent\" cannot impersonate:user-info resource \"groups\" in API group \"authentication.k8s.io\" at the cluster scope: impersonating the system:masters group is not allowed"),
     ];
     for (rules, wanted, message) in rows {
-        assert_eq!(ask(rules, &sender(None), wanted).0.unwrap_err().message, *message);
+        assert_eq!(checks(rules, &sender(None), wanted).0.unwrap_err().message, *message);
     }
     let extra = |key: &str, value: &str| User {
         extra: BTreeMap::from([(key.to_owned(), vec![value.to_owned()])]),
@@ -255,8 +259,8 @@ fn names_are_utf8_or_refused() {
     for name in ["impersonate-user", "impersonate-uid", "impersonate-group", "impersonate-extra-scope"] {
         let mut all = headers(&[]);
         all.insert("impersonate-user", HeaderValue::from_bytes("jörg".as_bytes()).unwrap());
-        assert_eq!(wanted(&all).unwrap().unwrap().name, "jörg");
+        assert_eq!(requested(&all).unwrap().unwrap().name, "jörg");
         all.insert(name, HeaderValue::from_bytes(b"j\xf6rg").unwrap());
-        assert_eq!(wanted(&all).unwrap_err().code, 400, "{name}");
+        assert_eq!(requested(&all).unwrap_err().code, 400, "{name}");
     }
 }

@@ -1,5 +1,5 @@
-//! Whose ID tokens are trusted, and what their claims mean: the flags `--oidc-*` and the file of
-//! `--authentication-config` (k8s.io/apiserver `pkg/apis/apiserver`, AuthenticationConfiguration).
+//! Configuration of OpenID Connect issuers: the flags `--oidc-*` and the file of `--authentication-config`
+//! (k8s.io/apiserver `pkg/apis/apiserver`, AuthenticationConfiguration).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use plinth_codec::{json, yaml};
 use serde::Deserialize;
 
-use crate::outward::tls;
+use crate::egress::tls;
 use plinth_pki::jwt::Algorithm;
 
-/// A configuration that cannot be used.
+/// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -18,23 +18,23 @@ pub enum ConfigError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// The file is no AuthenticationConfiguration.
+    /// The file is not an AuthenticationConfiguration.
     #[error("{path}: {what}")]
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         what: String,
     },
-    /// Rules that are broken, each with the field.
+    /// Validation errors, each with its field.
     #[error("invalid authentication configuration: {}", .0.join(", "))]
     Invalid(Vec<String>),
 }
 
-/// The file.
+/// `AuthenticationConfiguration`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Configuration {
@@ -42,105 +42,105 @@ pub struct Configuration {
     api_version: String,
     #[serde(default)]
     kind: String,
-    /// Issuers of ID tokens.
+    /// OpenID Connect issuers.
     #[serde(default)]
     pub jwt: Vec<JwtAuthenticator>,
-    /// Requests without credentials.
+    /// Anonymous requests.
     #[serde(default)]
     pub anonymous: Option<AnonymousConfig>,
 }
 
-/// Where requests without credentials are served.
+/// Configuration of anonymous requests.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AnonymousConfig {
-    /// Whether at all.
+    /// Whether they are allowed.
     #[serde(default)]
     pub enabled: bool,
-    /// Where; everywhere when there are none.
+    /// Allowed paths; all when empty.
     #[serde(default)]
     pub conditions: Vec<AnonymousCondition>,
 }
 
-/// One path.
+/// An allowed path.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AnonymousCondition {
-    /// The path, whole.
+    /// The path, compared exactly.
     pub path: String,
 }
 
-/// An issuer and what its claims mean.
+/// An issuer with the rules for its claims.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct JwtAuthenticator {
-    /// Who issues.
+    /// The issuer.
     #[serde(default)]
-    pub issuer: Issuer,
-    /// What must be true of the claims.
+    pub issuer: IssuerConfig,
+    /// Rules that the claims must satisfy.
     #[serde(default)]
     pub claim_validation_rules: Vec<ClaimRule>,
-    /// Which claims make the user.
+    /// Claims that make up the user.
     #[serde(default)]
     pub claim_mappings: ClaimMappings,
-    /// What must be true of the user.
+    /// Rules that the user must satisfy.
     #[serde(default)]
     pub user_validation_rules: Vec<UserRule>,
-    /// Signature algorithms, which only the flags can name; all when there are none.
+    /// Signature algorithms, set by flags only; all when empty.
     #[serde(skip)]
     pub algorithms: Vec<String>,
 }
 
-/// Who issues.
+/// An issuer.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Issuer {
+pub struct IssuerConfig {
     /// The claim `iss`.
     #[serde(default)]
     pub url: String,
-    /// Where the issuer's configuration is, when not below its URL.
+    /// URL of the issuer's discovery document, when it is not below the issuer's URL.
     #[serde(default, rename = "discoveryURL")]
     pub discovery_url: String,
-    /// Authorities that the issuer's server is trusted by, PEM; the machine's when empty.
+    /// Certificate authorities of the issuer's server, PEM; the system's when empty.
     #[serde(default)]
     pub certificate_authority: String,
-    /// Audiences, of which a token must name one.
+    /// Accepted audiences; a token must have one of them.
     #[serde(default)]
     pub audiences: Vec<String>,
-    /// `MatchAny` or nothing.
+    /// `MatchAny` or empty.
     #[serde(default)]
     pub audience_match_policy: String,
-    /// Not supported: there is no proxy to choose.
+    /// Not supported: there are no egress proxies.
     #[serde(default)]
     pub egress_selector_type: String,
 }
 
-/// A claim that must have a value.
+/// A rule on the claims.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClaimRule {
-    /// The claim.
+    /// The required claim.
     #[serde(default)]
     pub claim: String,
-    /// Its value.
+    /// Its required value.
     #[serde(default)]
     pub required_value: String,
-    /// CEL.
+    /// CEL expression.
     #[serde(default)]
     pub expression: String,
-    /// What is said when the expression is false.
+    /// Error message when the expression is false.
     #[serde(default)]
     pub message: String,
 }
 
-/// Something that must be true of the user.
+/// A rule on the user.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UserRule {
-    /// CEL over `user`.
+    /// CEL expression over `user`.
     #[serde(default)]
     pub expression: String,
-    /// What is said when it is false.
+    /// Error message when it is false.
     #[serde(default)]
     pub message: String,
 }
@@ -149,15 +149,15 @@ pub struct UserRule {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExtraMapping {
-    /// Its key: a domain and a path.
+    /// Its key: a domain-prefixed path.
     #[serde(default)]
     pub key: String,
-    /// CEL over `claims`.
+    /// CEL expression over `claims`.
     #[serde(default)]
     pub value_expression: String,
 }
 
-/// Which claims make the user.
+/// Claims that make up the user.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClaimMappings {
@@ -170,32 +170,33 @@ pub struct ClaimMappings {
     /// The UID.
     #[serde(default)]
     pub uid: PrefixedClaim,
-    /// Extra values; each is a CEL expression.
+    /// Extra values, each a CEL expression.
     #[serde(default)]
     pub extra: Vec<ExtraMapping>,
 }
 
-/// A claim and what is put before its value.
+/// A claim and the prefix of its value.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PrefixedClaim {
     /// The claim.
     #[serde(default)]
     pub claim: String,
-    /// The prefix; required where a claim of a name or groups is given, empty text included.
+    /// The prefix; required where a claim is set, may be empty.
     #[serde(default)]
     pub prefix: Option<String>,
-    /// CEL.
+    /// CEL expression.
     #[serde(default)]
     pub expression: String,
 }
 
-/// The versions of the file that are understood; they do not differ in what is here.
+/// Supported versions of the file; they do not differ in the supported fields.
 const VERSIONS: [&str; 3] =
     ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"];
 
 impl Configuration {
-    /// Reads and checks the file. `own_issuers` issue service-account tokens: nobody else may speak for them.
+    /// Reads and validates the file. `own_issuers` issue service account tokens; no other issuer may have
+    /// their URL.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -231,14 +232,14 @@ impl Configuration {
         }
         let (mut issuers, mut discoveries) = (BTreeSet::new(), BTreeSet::new());
         for (i, jwt) in self.jwt.iter().enumerate() {
-            let place = format!("jwt[{i}]");
-            jwt.check(&place, own_issuers, &mut errors);
+            let path = format!("jwt[{i}]");
+            jwt.check(&path, own_issuers, &mut errors);
             if !issuers.insert(&jwt.issuer.url) {
-                errors.push(format!("{place}.issuer.url: Duplicate value: {:?}", jwt.issuer.url));
+                errors.push(format!("{path}.issuer.url: Duplicate value: {:?}", jwt.issuer.url));
             }
             let discovery = &jwt.issuer.discovery_url;
             if !discovery.is_empty() && !discoveries.insert(discovery) {
-                errors.push(format!("{place}.issuer.discoveryURL: Duplicate value: {discovery:?}"));
+                errors.push(format!("{path}.issuer.discoveryURL: Duplicate value: {discovery:?}"));
             }
         }
         if self.anonymous.as_ref().is_some_and(|a| !a.enabled && !a.conditions.is_empty()) {
@@ -253,60 +254,13 @@ impl Configuration {
     }
 }
 
+/// Appends an error to a field.
+type Report<'r> = &'r mut dyn FnMut(&str, &str);
+
 impl JwtAuthenticator {
-    fn check(&self, place: &str, own_issuers: &[String], errors: &mut Vec<String>) {
-        let issuer = &self.issuer;
-        let mut error = |field: &str, what: &str| errors.push(format!("{place}.{field}: {what}"));
-        if issuer.url.is_empty() {
-            error("issuer.url", "Required value");
-        } else if own_issuers.contains(&issuer.url) {
-            error(
-                "issuer.url",
-                &format!(
-                    "Invalid value: {:?}: URL must not overlap with disallowed issuers: [{}]",
-                    issuer.url,
-                    own_issuers.join(" ")
-                ),
-            );
-        }
-        for (field, url) in [("issuer.url", &issuer.url), ("issuer.discoveryURL", &issuer.discovery_url)] {
-            if !url.is_empty() {
-                if let Some(why) = url_error(url) {
-                    error(field, &format!("Invalid value: {url:?}: {why}"));
-                }
-            }
-        }
-        if !issuer.discovery_url.is_empty()
-            && issuer.url.trim_end_matches('/') == issuer.discovery_url.trim_end_matches('/')
-        {
-            error("issuer.discoveryURL", "discoveryURL must be different from URL");
-        }
-        if issuer.audiences.is_empty() {
-            error("issuer.audiences", "Required value: at least one issuer.audiences is required");
-        }
-        if issuer.audiences.iter().any(String::is_empty) {
-            error("issuer.audiences", "Required value");
-        }
-        let any = issuer.audience_match_policy == "MatchAny";
-        if issuer.audiences.len() > 1 && !any {
-            error(
-                "issuer.audienceMatchPolicy",
-                "audienceMatchPolicy must be MatchAny for multiple audiences",
-            );
-        } else if !any && !issuer.audience_match_policy.is_empty() {
-            error(
-                "issuer.audienceMatchPolicy",
-                "audienceMatchPolicy must be empty or MatchAny for single audience",
-            );
-        }
-        if !issuer.certificate_authority.is_empty() {
-            if let Err(why) = tls::authorities(issuer.certificate_authority.as_bytes()) {
-                error("issuer.certificateAuthority", &format!("Invalid value: \"<omitted>\": {why}"));
-            }
-        }
-        if !issuer.egress_selector_type.is_empty() {
-            error("issuer.egressSelectorType", "egress selectors are not supported");
-        }
+    fn check(&self, path: &str, own_issuers: &[String], errors: &mut Vec<String>) {
+        let mut error = |field: &str, what: &str| errors.push(format!("{path}.{field}: {what}"));
+        self.issuer.check(own_issuers, &mut error);
         for rule in &self.claim_validation_rules {
             match (rule.claim.is_empty(), rule.expression.is_empty()) {
                 (true, true) => error("claimValidationRules", "claim or expression is required"),
@@ -318,27 +272,93 @@ impl JwtAuthenticator {
                 (false, true) => {}
             }
         }
-        let mappings = &self.claim_mappings;
-        let prefixed = [("username", &mappings.username, true), ("groups", &mappings.groups, false)];
-        for (name, mapping, required) in prefixed {
-            let field = format!("claimMappings.{name}");
-            match (mapping.claim.is_empty(), mapping.prefix.is_some()) {
-                (true, true) if !mapping.expression.is_empty() => error(&format!("{field}.prefix"), "prefix may not be specified when expression is set"),
-                (true, false) if !mapping.expression.is_empty() => {}
-                (true, true) => error(&format!("{field}.claim"), "non-empty claim name is required when prefix is set"),
-                (true, false) if required => error(&field, "Required value: claim or expression is required"),
-                (false, false) => error(&format!("{field}.prefix"), "Required value: prefix is required when claim is set. It can be set to an empty string to disable prefixing"),
-                (false, true) if !mapping.expression.is_empty() => error(&field, "claim and expression can't both be set"),
-                _ => {}
-            }
-        }
-        if !mappings.uid.claim.is_empty() && !mappings.uid.expression.is_empty() {
-            error("claimMappings.uid", "claim and expression can't both be set");
-        }
+        self.claim_mappings.check(&mut error);
         if let Some(bad) = self.algorithms.iter().find(|name| Algorithm::of(name).is_none()) {
             error("signing-algs", &format!("oidc: unsupported signing alg: {bad:?}"));
         }
-        super::expressions::Expressions::compile(self, place, errors);
+        super::expressions::Expressions::compile(self, path, errors);
+    }
+}
+
+impl IssuerConfig {
+    fn check(&self, own_issuers: &[String], error: Report<'_>) {
+        if self.url.is_empty() {
+            error("issuer.url", "Required value");
+        } else if own_issuers.contains(&self.url) {
+            error(
+                "issuer.url",
+                &format!(
+                    "Invalid value: {:?}: URL must not overlap with disallowed issuers: [{}]",
+                    self.url,
+                    own_issuers.join(" ")
+                ),
+            );
+        }
+        for (field, url) in [("issuer.url", &self.url), ("issuer.discoveryURL", &self.discovery_url)] {
+            if !url.is_empty() {
+                if let Some(why) = url_error(url) {
+                    error(field, &format!("Invalid value: {url:?}: {why}"));
+                }
+            }
+        }
+        if !self.discovery_url.is_empty()
+            && self.url.trim_end_matches('/') == self.discovery_url.trim_end_matches('/')
+        {
+            error("issuer.discoveryURL", "discoveryURL must be different from URL");
+        }
+        if self.audiences.is_empty() {
+            error("issuer.audiences", "Required value: at least one issuer.audiences is required");
+        }
+        if self.audiences.iter().any(String::is_empty) {
+            error("issuer.audiences", "Required value");
+        }
+        let any = self.audience_match_policy == "MatchAny";
+        if self.audiences.len() > 1 && !any {
+            error(
+                "issuer.audienceMatchPolicy",
+                "audienceMatchPolicy must be MatchAny for multiple audiences",
+            );
+        } else if !any && !self.audience_match_policy.is_empty() {
+            error(
+                "issuer.audienceMatchPolicy",
+                "audienceMatchPolicy must be empty or MatchAny for single audience",
+            );
+        }
+        if !self.certificate_authority.is_empty() {
+            if let Err(why) = tls::authorities(self.certificate_authority.as_bytes()) {
+                error("issuer.certificateAuthority", &format!("Invalid value: \"<omitted>\": {why}"));
+            }
+        }
+        if !self.egress_selector_type.is_empty() {
+            error("issuer.egressSelectorType", "egress selectors are not supported");
+        }
+    }
+}
+
+impl ClaimMappings {
+    fn check(&self, error: Report<'_>) {
+        const BOTH: &str = "claim and expression can't both be set";
+        const NO_PREFIX: &str = "Required value: prefix is required when claim is set. \
+            It can be set to an empty string to disable prefixing";
+        for (name, mapping, required) in [("username", &self.username, true), ("groups", &self.groups, false)]
+        {
+            let field = format!("claimMappings.{name}");
+            let (claim, prefix) = (format!("{field}.claim"), format!("{field}.prefix"));
+            match (mapping.claim.is_empty(), mapping.prefix.is_some()) {
+                (true, true) if !mapping.expression.is_empty() => {
+                    error(&prefix, "prefix may not be specified when expression is set");
+                }
+                (true, false) if !mapping.expression.is_empty() => {}
+                (true, true) => error(&claim, "non-empty claim name is required when prefix is set"),
+                (true, false) if required => error(&field, "Required value: claim or expression is required"),
+                (false, false) => error(&prefix, NO_PREFIX),
+                (false, true) if !mapping.expression.is_empty() => error(&field, BOTH),
+                _ => {}
+            }
+        }
+        if !self.uid.claim.is_empty() && !self.uid.expression.is_empty() {
+            error("claimMappings.uid", BOTH);
+        }
     }
 }
 
@@ -356,7 +376,7 @@ fn url_error(url: &str) -> Option<&'static str> {
     url.contains('#').then_some("URL must not contain a fragment")
 }
 
-/// The configuration that the flags stand for; `None` without an issuer.
+/// The configuration given by flags; `None` without an issuer.
 ///
 /// # Errors
 /// [`ConfigError`].
@@ -379,7 +399,7 @@ pub fn of_flags(
             std::fs::read_to_string(path).map_err(|source| ConfigError::Io { path: path.clone(), source })?
         }
     };
-    // Names of several issuers must not meet: without a prefix of one's own the issuer is the prefix.
+    // User names of several issuers must not collide: the default prefix is the issuer.
     let prefix = match options.oidc_username_prefix.as_str() {
         "-" => String::new(),
         "" if options.oidc_username_claim != "email" => format!("{url}#"),
@@ -396,7 +416,12 @@ pub fn of_flags(
         ClaimRule { claim: claim.to_owned(), required_value: value.to_owned(), ..ClaimRule::default() }
     });
     let jwt = JwtAuthenticator {
-        issuer: Issuer { url, certificate_authority, audiences: vec![client], ..Issuer::default() },
+        issuer: IssuerConfig {
+            url,
+            certificate_authority,
+            audiences: vec![client],
+            ..IssuerConfig::default()
+        },
         claim_validation_rules: rules.collect(),
         claim_mappings: ClaimMappings {
             username: claim(&options.oidc_username_claim, prefix),

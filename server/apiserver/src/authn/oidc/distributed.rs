@@ -1,13 +1,14 @@
-//! Claims that a token does not hold but says where to ask for (OpenID Connect Core 1.0, 5.6.2.2, as k8s.io/apiserver
-//! `plugin/pkg/authenticator/token/oidc` follows it): the claim of the groups alone. Aggregated claims are passed over.
+//! Distributed claims: claims that are fetched from an endpoint named by the token (OpenID Connect Core 1.0,
+//! 5.6.2.2, as k8s.io/apiserver `plugin/pkg/authenticator/token/oidc` implements it), for the groups claim
+//! only. Aggregated claims are ignored.
 //!
 //! ```json
 //! {"_claim_names": {"groups": "a"}, "_claim_sources": {"a": {"endpoint": "https://…", "access_token": "…"}}}
 //! ```
 //!
-//! What the endpoint answers is a token of its own, of an issuer that must meet what this authenticator asks of all of its tokens:
-//! algorithms, audience, time. Who may say where the claim is, is the issuer that signed the first token; nothing is asked before
-//! its signature is checked.
+//! The endpoint returns a token of its own, whose issuer must meet this authenticator's requirements for all
+//! tokens: algorithms, audience, time. The endpoint is taken from the issuer's signed token; nothing is
+//! fetched before its signature is verified.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,36 +22,36 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
 use super::provider::{self, Provider};
-use super::{Claims, OidcError, Rules};
-use crate::outward::client::Bounds;
+use super::{Claims, OidcError, TokenRequirements};
+use crate::egress::client::Bounds;
 use plinth_pki::jwt;
 
-/// What an endpoint's answer may take; it is a token.
+/// Limits of an endpoint's answer, which is a token.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: jwt::LONGEST };
-/// Questions at once, over all tokens: authentication comes before flow control.
-const QUESTIONS: usize = 16;
-/// How long an answer counts: upstream remembers whom a token stands for that long.
-const KEPT_FOR: Duration = Duration::from_secs(10);
-/// Answers that are kept, of [`jwt::LONGEST`] at the most.
-const KEPT: usize = 256;
-/// Issuers of answers whose keys are kept.
-const PROVIDERS: usize = 16;
+/// Concurrent fetches, over all tokens: authentication precedes flow control.
+const MAX_IN_FLIGHT: usize = 16;
+/// How long a claim is cached, as long as upstream caches the user of a token.
+const CACHE_TTL: Duration = Duration::from_secs(10);
+/// Cached claims, each of at most [`jwt::LONGEST`].
+const MAX_CACHED: usize = 256;
+/// Issuers whose keys are cached.
+const MAX_PROVIDERS: usize = 16;
 
-/// Where a claim is.
+/// The source of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct Source {
+pub(super) struct ClaimSource {
     /// Empty for an aggregated claim.
     #[serde(default)]
     endpoint: String,
-    /// What to show there; may be empty.
+    /// Bearer token for the endpoint; may be empty.
     #[serde(default)]
     access_token: String,
 }
 
-/// The claims that stand elsewhere, and where.
-pub(super) type Sources = BTreeMap<String, Source>;
+/// Sources by claim.
+pub(super) type Sources = BTreeMap<String, ClaimSource>;
 
-/// Reads where claims are.
+/// Reads the sources of claims.
 ///
 /// # Errors
 /// When a claim has no source.
@@ -73,36 +74,36 @@ pub(super) fn sources(claims: &Claims) -> Result<Sources, OidcError> {
     names.into_iter().map(find).collect()
 }
 
-/// Asks for a claim that stands elsewhere. The locks are held to look and to put, never across a question.
+/// Resolves a distributed claim. The locks are held to look up and to insert, never across a fetch.
 pub(super) struct Resolver {
     claim: String,
-    places: Semaphore,
-    /// Servers of the issuers of answers, by issuer.
+    in_flight: Semaphore,
+    /// Issuers of fetched tokens, by URL.
     providers: Mutex<BTreeMap<String, Arc<Provider>>>,
-    /// Answers, by the hash of the token that sent us there.
-    known: Mutex<HashMap<[u8; 32], (Instant, Value)>>,
+    /// Fetched claims, by the hash of the token that named the endpoint.
+    cache: Mutex<HashMap<[u8; 32], (Instant, Value)>>,
 }
 
 impl Resolver {
-    /// For this claim.
+    /// Resolves this claim.
     pub fn new(claim: &str) -> Resolver {
         Resolver {
             claim: claim.to_owned(),
-            places: Semaphore::new(QUESTIONS),
+            in_flight: Semaphore::new(MAX_IN_FLIGHT),
             providers: Mutex::default(),
-            known: Mutex::default(),
+            cache: Mutex::default(),
         }
     }
 
-    /// Puts the claim among the claims of a token of `own`'s, when it stands elsewhere. A token is asked for once in
-    /// [`KEPT_FOR`].
+    /// Adds the claim to the claims of a token of `own` if it is distributed. It is fetched at most once per
+    /// [`CACHE_TTL`] and token.
     ///
     /// # Errors
     /// [`OidcError::Distributed`].
     pub async fn expand(
         &self,
         own: &Arc<Provider>,
-        rules: &Rules,
+        rules: &TokenRequirements,
         token: &str,
         claims: &mut Claims,
     ) -> Result<(), OidcError> {
@@ -113,14 +114,14 @@ impl Resolver {
             return Ok(());
         };
         let id: [u8; 32] = Sha256::digest(token).into();
-        let value = match self.kept(&id) {
+        let value = match self.cached(&id) {
             Some(value) => value,
             None => {
-                let asked = tokio::time::timeout(BOUNDS.time, self.ask(own, rules, &source)).await;
-                let late =
+                let resolved = tokio::time::timeout(BOUNDS.time, self.resolve(own, rules, &source)).await;
+                let timeout =
                     || format!("while getting distributed claim {:?}: context deadline exceeded", self.claim);
-                let value = asked.unwrap_or_else(|_| Err(late())).map_err(OidcError::Distributed)?;
-                self.keep(id, &value);
+                let value = resolved.unwrap_or_else(|_| Err(timeout())).map_err(OidcError::Distributed)?;
+                self.insert(id, &value);
                 value
             }
         };
@@ -128,12 +129,17 @@ impl Resolver {
         Ok(())
     }
 
-    async fn ask(&self, own: &Arc<Provider>, rules: &Rules, source: &Source) -> Result<Value, String> {
-        let Source { endpoint, access_token } = source;
+    async fn resolve(
+        &self,
+        own: &Arc<Provider>,
+        rules: &TokenRequirements,
+        source: &ClaimSource,
+    ) -> Result<Value, String> {
+        let ClaimSource { endpoint, access_token } = source;
         let claim = &self.claim;
         let failed = |why: String| format!("while getting distributed claim {claim:?}: {why}");
         // Never closed.
-        let _place = self.places.acquire().await.map_err(|why| failed(why.to_string()))?;
+        let _permit = self.in_flight.acquire().await.map_err(|why| failed(why.to_string()))?;
         let credentials = match access_token.as_str() {
             "" => None,
             token => {
@@ -156,32 +162,32 @@ impl Resolver {
         })
     }
 
-    /// The server of an issuer. Whom this one names it by is who trusts the authenticator's own.
+    /// The provider of an issuer. It uses the TLS settings of the authenticator's own issuer.
     fn provider(&self, own: &Arc<Provider>, issuer: &str) -> Arc<Provider> {
         if own.issuer() == issuer {
             return own.clone();
         }
         let mut providers = self.providers.lock();
-        if !providers.contains_key(issuer) && providers.len() >= PROVIDERS {
+        if !providers.contains_key(issuer) && providers.len() >= MAX_PROVIDERS {
             providers.clear();
         }
         let new = || Arc::new(Provider::new(issuer, "", own.tls().clone()));
         providers.entry(issuer.to_owned()).or_insert_with(new).clone()
     }
 
-    fn kept(&self, id: &[u8; 32]) -> Option<Value> {
-        let known = self.known.lock();
-        known.get(id).filter(|(when, _)| when.elapsed() < KEPT_FOR).map(|(_, value)| value.clone())
+    fn cached(&self, id: &[u8; 32]) -> Option<Value> {
+        let cache = self.cache.lock();
+        cache.get(id).filter(|(inserted, _)| inserted.elapsed() < CACHE_TTL).map(|(_, value)| value.clone())
     }
 
-    fn keep(&self, id: [u8; 32], value: &Value) {
-        let mut known = self.known.lock();
-        if known.len() >= KEPT {
-            known.retain(|_, (when, _)| when.elapsed() < KEPT_FOR);
+    fn insert(&self, id: [u8; 32], value: &Value) {
+        let mut cache = self.cache.lock();
+        if cache.len() >= MAX_CACHED {
+            cache.retain(|_, (inserted, _)| inserted.elapsed() < CACHE_TTL);
         }
-        // Where all are young, the newest is asked for again.
-        if known.len() < KEPT {
-            known.insert(id, (Instant::now(), value.clone()));
+        // If all are fresh, this one is not cached.
+        if cache.len() < MAX_CACHED {
+            cache.insert(id, (Instant::now(), value.clone()));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! CEL of a JWT authenticator: what claims become, and what must be true of claims and user
+//! CEL expressions of a JWT authenticator: claim mappings, and validation rules for claims and user
 //! (k8s.io/apiserver `pkg/authentication/cel`, `plugin/pkg/authenticator/token/oidc`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,9 +22,9 @@ static CLAIMS: LazyLock<Environment> =
 static USERS: LazyLock<Environment> =
     LazyLock::new(|| Environment::default().with("user", VariableType::of_schema(USER)));
 
-/// Something that must be true, and what is said when it is not.
+/// A validation rule and its error message.
 #[derive(Debug)]
-struct Rule {
+struct ValidationRule {
     expression: Expression,
     message: String,
 }
@@ -36,15 +36,15 @@ pub(super) struct Expressions {
     groups: Option<Expression>,
     uid: Option<Expression>,
     extra: Vec<(String, Expression)>,
-    claim_rules: Vec<Rule>,
-    user_rules: Vec<Rule>,
+    claim_rules: Vec<ValidationRule>,
+    user_rules: Vec<ValidationRule>,
 }
 
 impl Expressions {
-    /// Compiles what the configuration says in CEL, and tells its errors, each with its field below `place`.
-    pub fn compile(jwt: &JwtAuthenticator, place: &str, errors: &mut Vec<String>) -> Expressions {
-        let mut compiler = Compiler { place, errors, seen: BTreeSet::new() };
-        let mut made = Expressions::default();
+    /// Compiles the configuration's expressions and appends errors, each with its field below `path`.
+    pub fn compile(jwt: &JwtAuthenticator, path: &str, errors: &mut Vec<String>) -> Expressions {
+        let mut compiler = Compiler { path, errors, seen: BTreeSet::new() };
+        let mut expressions = Expressions::default();
         for (i, rule) in jwt.claim_validation_rules.iter().enumerate() {
             if rule.expression.is_empty() || !rule.claim.is_empty() {
                 continue;
@@ -54,7 +54,7 @@ impl Expressions {
                 let why = "may not be specified when expression is set";
                 compiler.error(&format!("{field}.requiredValue"), &rule.required_value, why);
             }
-            made.claim_rules.extend(compiler.rule(&CLAIMS, &field, &rule.expression, &rule.message));
+            expressions.claim_rules.extend(compiler.rule(&CLAIMS, &field, &rule.expression, &rule.message));
         }
         let mappings = &jwt.claim_mappings;
         let mut mapped = |name: &str, mapping: &PrefixedClaim| {
@@ -62,9 +62,9 @@ impl Expressions {
                 Some(mapping.expression.as_str()).filter(|s| !s.is_empty() && mapping.claim.is_empty());
             compiler.compile(&CLAIMS, &format!("claimMappings.{name}.expression"), source?, Output::Any)
         };
-        made.username = mapped("username", &mappings.username);
-        made.groups = mapped("groups", &mappings.groups);
-        made.uid = mapped("uid", &mappings.uid);
+        expressions.username = mapped("username", &mappings.username);
+        expressions.groups = mapped("groups", &mappings.groups);
+        expressions.uid = mapped("uid", &mappings.uid);
         let mut keys = BTreeSet::new();
         for (i, mapping) in mappings.extra.iter().enumerate() {
             let field = format!("claimMappings.extra[{i}]");
@@ -72,15 +72,15 @@ impl Expressions {
                 compiler.error(&format!("{field}.key"), &mapping.key, why);
             }
             if !keys.insert(&mapping.key) {
-                compiler.errors.push(format!("{place}.{field}.key: Duplicate value: {:?}", mapping.key));
+                compiler.errors.push(format!("{path}.{field}.key: Duplicate value: {:?}", mapping.key));
                 continue;
             }
             let field = format!("{field}.valueExpression");
             match mapping.value_expression.as_str() {
-                "" => compiler.errors.push(format!("{place}.{field}: Required value")),
+                "" => compiler.errors.push(format!("{path}.{field}: Required value")),
                 source => {
                     let compiled = compiler.compile(&CLAIMS, &field, source, Output::Any);
-                    made.extra.extend(compiled.map(|expression| (mapping.key.clone(), expression)));
+                    expressions.extra.extend(compiled.map(|expression| (mapping.key.clone(), expression)));
                 }
             }
         }
@@ -88,18 +88,20 @@ impl Expressions {
         for (i, rule) in jwt.user_validation_rules.iter().enumerate() {
             let field = format!("userValidationRules[{i}]");
             match rule.expression.as_str() {
-                "" => compiler.errors.push(format!("{place}.{field}.expression: Required value")),
-                source => made.user_rules.extend(compiler.rule(&USERS, &field, source, &rule.message)),
+                "" => compiler.errors.push(format!("{path}.{field}.expression: Required value")),
+                source => expressions.user_rules.extend(compiler.rule(&USERS, &field, source, &rule.message)),
             }
         }
-        if made.uses_unverified_mail() {
-            let why = "claims.email_verified must be used in claimMappings.username.expression or claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when claims.email is used in claimMappings.username.expression";
+        if expressions.uses_unverified_mail() {
+            let why = "claims.email_verified must be used in claimMappings.username.expression or \
+                claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when \
+                claims.email is used in claimMappings.username.expression";
             compiler.error("claimMappings.username.expression", &mappings.username.expression, why);
         }
-        made
+        expressions
     }
 
-    /// Whether a name is made of an address that nobody has to have verified.
+    /// Whether the user name is derived from an e-mail address without checking that it is verified.
     fn uses_unverified_mail(&self) -> bool {
         let of_extra = self.extra.iter().map(|(_, expression)| expression);
         let of_rules = self.claim_rules.iter().map(|rule| &rule.expression);
@@ -108,14 +110,14 @@ impl Expressions {
             && !all.any(|e| e.selects("claims.email_verified"))
     }
 
-    /// The name, where an expression makes it.
+    /// The user name, if an expression defines it.
     ///
     /// # Errors
-    /// When it makes none.
+    /// When the result is not a non-empty string.
     pub fn username(&self, claims: &Value) -> Result<Option<String>, OidcError> {
         let Some(expression) = &self.username else { return Ok(None) };
         let failed = |why: &str| claim_error("error evaluating username claim expression", why);
-        match made(&CLAIMS, expression, "claims", claims).map_err(|why| failed(&why))? {
+        match evaluate(&CLAIMS, expression, "claims", claims).map_err(|why| failed(&why))? {
             Value::String(name) if name.is_empty() => {
                 Err(OidcError::Claims("empty username via CEL expression is not allowed".to_owned()))
             }
@@ -124,37 +126,37 @@ impl Expressions {
         }
     }
 
-    /// The groups, where an expression makes them.
+    /// The groups, if an expression defines them.
     ///
     /// # Errors
-    /// When it makes something else.
+    /// When the result is not strings.
     pub fn groups(&self, claims: &Value) -> Result<Option<Vec<String>>, OidcError> {
         let Some(expression) = &self.groups else { return Ok(None) };
-        let value = made(&CLAIMS, expression, "claims", claims);
+        let value = evaluate(&CLAIMS, expression, "claims", claims);
         let groups = value.and_then(|value| texts(&value));
         groups.map(Some).map_err(|why| claim_error("error evaluating group claim expression", &why))
     }
 
-    /// The UID, where an expression makes it.
+    /// The UID, if an expression defines it.
     ///
     /// # Errors
-    /// When it makes none.
+    /// When the result is not a string.
     pub fn uid(&self, claims: &Value) -> Result<Option<String>, OidcError> {
         let Some(expression) = &self.uid else { return Ok(None) };
         let failed = |why: &str| claim_error("error evaluating uid claim expression", why);
-        match made(&CLAIMS, expression, "claims", claims).map_err(|why| failed(&why))? {
+        match evaluate(&CLAIMS, expression, "claims", claims).map_err(|why| failed(&why))? {
             Value::String(uid) => Ok(Some(uid.to_string())),
             _ => Err(failed("uid claim expression must return a string")),
         }
     }
 
-    /// Adds extra values; empty ones are left out.
+    /// Adds extra values; empty ones are omitted.
     ///
     /// # Errors
-    /// When an expression makes something else than texts.
+    /// When a result is not strings.
     pub fn extra(&self, claims: &Value, extra: &mut BTreeMap<String, Vec<String>>) -> Result<(), OidcError> {
         for (key, expression) in &self.extra {
-            let values = made(&CLAIMS, expression, "claims", claims).and_then(|value| texts(&value));
+            let values = evaluate(&CLAIMS, expression, "claims", claims).and_then(|value| texts(&value));
             let values = values.map_err(|why| {
                 let what = format!("error evaluating extra claim expression: {}", expression.source());
                 claim_error(&what, &why)
@@ -166,19 +168,19 @@ impl Expressions {
         Ok(())
     }
 
-    /// Checks the claims.
+    /// Validates the claims.
     ///
     /// # Errors
-    /// The first rule that is not true.
+    /// The first rule that is not satisfied.
     pub fn check_claims(&self, claims: &Value) -> Result<(), OidcError> {
         check(&CLAIMS, &self.claim_rules, "claims", claims)
             .map_err(|why| claim_error("error evaluating claim validation expression", &why))
     }
 
-    /// Checks the user.
+    /// Validates the user.
     ///
     /// # Errors
-    /// The first rule that is not true.
+    /// The first rule that is not satisfied.
     pub fn check_user(&self, user: &User) -> Result<(), OidcError> {
         if self.user_rules.is_empty() {
             return Ok(());
@@ -200,15 +202,15 @@ impl Expressions {
 }
 
 struct Compiler<'c> {
-    place: &'c str,
+    path: &'c str,
     errors: &'c mut Vec<String>,
-    /// Rules so far.
+    /// Rules compiled so far.
     seen: BTreeSet<String>,
 }
 
 impl Compiler<'_> {
     fn error(&mut self, field: &str, value: &str, why: &str) {
-        self.errors.push(format!("{}.{field}: Invalid value: {value:?}: {why}", self.place));
+        self.errors.push(format!("{}.{field}: Invalid value: {value:?}: {why}", self.path));
     }
 
     fn compile(
@@ -227,18 +229,24 @@ impl Compiler<'_> {
         }
     }
 
-    fn rule(&mut self, environment: &Environment, field: &str, source: &str, message: &str) -> Option<Rule> {
+    fn rule(
+        &mut self,
+        environment: &Environment,
+        field: &str,
+        source: &str,
+        message: &str,
+    ) -> Option<ValidationRule> {
         let field = format!("{field}.expression");
         if !self.seen.insert(source.to_owned()) {
-            self.errors.push(format!("{}.{field}: Duplicate value: {source:?}", self.place));
+            self.errors.push(format!("{}.{field}: Duplicate value: {source:?}", self.path));
             return None;
         }
         let expression = self.compile(environment, &field, source, Output::Bool)?;
-        Some(Rule { expression, message: message.to_owned() })
+        Some(ValidationRule { expression, message: message.to_owned() })
     }
 }
 
-/// What is wrong with the key of an extra value: it is a domain and a path, in lower case, and nobody else's.
+/// Validates the key of an extra value: a domain-prefixed path in lower case, without reserved domains.
 fn key_error(key: &str) -> Option<&'static str> {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     let path = key.split_once('/').map_or("", |(_, path)| path);
@@ -263,7 +271,7 @@ fn claim_error(what: &str, why: &str) -> OidcError {
     OidcError::Claims(format!("{what}: {why}"))
 }
 
-fn made(
+fn evaluate(
     environment: &Environment,
     expression: &Expression,
     variable: &str,
@@ -272,14 +280,19 @@ fn made(
     let activation = Activation::new(environment).with(variable, value);
     match expression.evaluate(&activation, &mut Budget::default()) {
         Ok(outcome) => outcome,
-        // These environments have no authorizers to ask.
+        // These environments have no authorizer.
         Err(_) => Err(OUT_OF_BUDGET.to_owned()),
     }
 }
 
-fn check(environment: &Environment, rules: &[Rule], variable: &str, value: &Value) -> Result<(), String> {
+fn check(
+    environment: &Environment,
+    rules: &[ValidationRule],
+    variable: &str,
+    value: &Value,
+) -> Result<(), String> {
     for rule in rules {
-        match made(environment, &rule.expression, variable, value)? {
+        match evaluate(environment, &rule.expression, variable, value)? {
             Value::Bool(true) => {}
             _ => {
                 return Err(format!(
@@ -293,7 +306,7 @@ fn check(environment: &Environment, rules: &[Rule], variable: &str, value: &Valu
     Ok(())
 }
 
-/// A text or a list of texts; what is empty or null is nothing.
+/// A string or a list of strings; empty ones and null are ignored.
 fn texts(value: &Value) -> Result<Vec<String>, String> {
     const WHY: &str = "expression must return a string or a list of strings";
     let text = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(|| WHY.to_owned());

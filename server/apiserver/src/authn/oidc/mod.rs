@@ -1,7 +1,7 @@
 //! ID tokens of OpenID Connect issuers (k8s.io/apiserver `plugin/pkg/authenticator/token/oidc`).
 //!
-//! An issuer's keys are fetched when its first token comes and again when a token names a key that is not known, at
-//! most every ten seconds; a server that cannot be reached makes tokens invalid, never the start fail.
+//! An issuer's keys are fetched when its first token arrives and again when a token has an unknown key ID, at
+//! most every ten seconds. An unreachable issuer makes tokens invalid; it does not fail the start.
 
 pub mod config;
 mod distributed;
@@ -18,7 +18,7 @@ use rustls::ClientConfig;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::outward::tls::{self, AuthoritiesError, Trust};
+use crate::egress::tls::{self, AuthoritiesError, ServerTrust};
 use config::{ConfigError, Configuration, JwtAuthenticator, PrefixedClaim};
 use distributed::Resolver;
 use expressions::Expressions;
@@ -26,40 +26,40 @@ use plinth_api::user::{self, User};
 use plinth_pki::jwt::{self, Algorithm, JwtError, Registered};
 use provider::Provider;
 
-/// Google's issuer, which its tokens name with and without the scheme.
+/// Google's tokens have the issuer with or without the scheme.
 const GOOGLE: (&str, &str) = ("accounts.google.com", "https://accounts.google.com");
 
-/// Flags of one issuer; more of them need a file.
+/// Flags of one issuer; several issuers need a file.
 #[derive(Clone, Debug, Args)]
 pub struct OidcOptions {
-    /// Issuer of ID tokens, https
+    /// URL of the OpenID Connect issuer; https only
     #[arg(long, value_name = "URL")]
     pub oidc_issuer_url: Option<String>,
-    /// The client that its tokens must be meant for
+    /// Client ID that ID tokens must be issued for
     #[arg(long, value_name = "ID")]
     pub oidc_client_id: Option<String>,
-    /// Authorities of the issuer's server, PEM; the machine's when not given
+    /// Certificate authorities of the issuer's server, PEM; default: the system's
     #[arg(long, value_name = "FILE")]
     pub oidc_ca_file: Option<PathBuf>,
-    /// Claim that is the user's name
+    /// Claim used as the user name
     #[arg(long, value_name = "CLAIM", default_value = "sub")]
     pub oidc_username_claim: String,
-    /// What is put before names; the issuer's URL and # when not given, - for nothing
+    /// Prefix of user names; default: the issuer's URL and #; "-" for no prefix
     #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]
     pub oidc_username_prefix: String,
-    /// Claim that is the user's groups
+    /// Claim used as the user's groups
     #[arg(long, value_name = "CLAIM")]
     pub oidc_groups_claim: Option<String>,
-    /// What is put before groups
+    /// Prefix of groups
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub oidc_groups_prefix: String,
-    /// CLAIM=VALUE that tokens must have
+    /// CLAIM=VALUE pairs that ID tokens must contain
     #[arg(long, value_name = "PAIR", value_delimiter = ',')]
     pub oidc_required_claim: Vec<String>,
-    /// Signature algorithms
+    /// Accepted signature algorithms (JOSE)
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "RS256")]
     pub oidc_signing_algs: Vec<String>,
-    /// File with an AuthenticationConfiguration, read again when it changes
+    /// File with an AuthenticationConfiguration; reloaded when it changes
     #[arg(long, value_name = "FILE")]
     pub authentication_config: Option<PathBuf>,
 }
@@ -80,33 +80,34 @@ pub enum OidcError {
     Distributed(String),
 }
 
-/// What a token says, by claim.
+/// The claims of a token.
 type Claims = BTreeMap<String, Value>;
 
-/// The issuers. The list is replaced as a whole when its file changes; the lock is held to look and to put.
+/// The configured issuers. The list is replaced as a whole when its file changes; the lock is held to read or
+/// replace it.
 pub struct Issuers {
     list: RwLock<Arc<[Arc<Issuer>]>>,
 }
 
-/// One issuer, and what its claims mean.
+/// An issuer with the rules for its claims.
 struct Issuer {
     config: JwtAuthenticator,
     expressions: Expressions,
-    rules: Rules,
+    rules: TokenRequirements,
     provider: Arc<Provider>,
-    /// Asks for groups that stand elsewhere; none when groups are no claim.
+    /// Resolves distributed groups; `None` when groups are not mapped from a claim.
     resolver: Option<Resolver>,
 }
 
-/// What every token must meet, those of distributed claims too.
-struct Rules {
+/// Requirements on every token, including those of distributed claims.
+struct TokenRequirements {
     algorithms: Vec<Algorithm>,
-    /// A token must be meant for one of them.
+    /// A token must have one of these audiences.
     audiences: Vec<String>,
 }
 
-impl Rules {
-    /// The claims of a token of this issuer's. `now` in seconds since 1970.
+impl TokenRequirements {
+    /// Verifies a token of this issuer and returns its claims. `now` in seconds since 1970.
     ///
     /// # Errors
     /// [`OidcError`].
@@ -116,8 +117,8 @@ impl Rules {
         Ok(claims)
     }
 
-    /// Audience and time, as go-oidc reads them: the end counts to the second, the beginning with a minute of grace, and nothing
-    /// is made of when the token was issued.
+    /// Checks audience and validity as go-oidc does: `exp` without leeway, `nbf` with a minute of leeway;
+    /// `iat` is ignored.
     fn check(&self, claims: &Claims, now: i64) -> Result<(), OidcError> {
         let registered = serde_json::to_value(claims).and_then(serde_json::from_value);
         let Registered { aud, exp, nbf, .. } =
@@ -126,7 +127,7 @@ impl Rules {
         if !aud.iter().any(|audience| self.audiences.contains(audience)) {
             return Err(OidcError::Audience { wanted: self.audiences.clone(), tokens: aud });
         }
-        // A token without an end has ended long ago.
+        // A token without `exp` is expired.
         if exp.unwrap_or(0) < now {
             return Err(OidcError::Jwt(JwtError::Expired));
         }
@@ -135,7 +136,7 @@ impl Rules {
     }
 }
 
-/// Who says to have issued a token; nothing is checked.
+/// The issuer claim of a token, unverified.
 fn untrusted_issuer(token: &str) -> Result<String, JwtError> {
     #[derive(Deserialize)]
     struct Claims {
@@ -147,10 +148,10 @@ fn untrusted_issuer(token: &str) -> Result<String, JwtError> {
 }
 
 impl Issuers {
-    /// The issuers of a configuration; nothing is fetched yet.
+    /// The issuers of a configuration; fetches nothing.
     ///
     /// # Errors
-    /// When an authority cannot be used.
+    /// When a certificate authority cannot be used.
     pub fn new(configuration: &Configuration) -> Result<Issuers, ConfigError> {
         Ok(Issuers { list: RwLock::new(Issuers::list(configuration)?) })
     }
@@ -159,7 +160,7 @@ impl Issuers {
         configuration.jwt.iter().map(|jwt| Issuer::new(jwt.clone()).map(Arc::new)).collect()
     }
 
-    /// Reads the file again; on an error the old issuers stay.
+    /// Reloads the file; on an error the previous issuers stay in use.
     ///
     /// # Errors
     /// As [`Configuration::read`].
@@ -169,7 +170,7 @@ impl Issuers {
         Ok(())
     }
 
-    /// Who a token stands for; `None` for tokens of other issuers.
+    /// The user of a token; `None` for tokens of other issuers.
     ///
     /// # Errors
     /// [`OidcError`].
@@ -186,29 +187,29 @@ impl Issuers {
     }
 }
 
-/// TLS settings that trust the authorities of a PEM text, or the machine's.
+/// TLS settings that trust the authorities of a PEM text, or the system's.
 fn trust(authorities: &str) -> Result<Arc<ClientConfig>, AuthoritiesError> {
     let roots = tls::authorities_or_system(authorities.as_bytes())?;
-    tls::config(Trust::Authorities(roots), None).map_err(|_| AuthoritiesError::Certificate)
+    tls::config(ServerTrust::Authorities(roots), None).map_err(|_| AuthoritiesError::Certificate)
 }
 
 impl Issuer {
     fn new(config: JwtAuthenticator) -> Result<Issuer, ConfigError> {
         let invalid =
             |why: AuthoritiesError| ConfigError::Invalid(vec![format!("issuer.certificateAuthority: {why}")]);
-        // The flags name some; a file names none and may use all, as upstream.
+        // Flags restrict the algorithms; a file allows all, as upstream.
         let algorithms = match config.algorithms.is_empty() {
             true => Algorithm::ALL.to_vec(),
             false => config.algorithms.iter().filter_map(|name| Algorithm::of(name)).collect(),
         };
-        // Errors were told when the configuration was checked.
+        // Errors were reported when the configuration was validated.
         let expressions = Expressions::compile(&config, "", &mut Vec::new());
         let issuer = &config.issuer;
         let tls = trust(&issuer.certificate_authority).map_err(invalid)?;
         let groups = config.claim_mappings.groups.claim.as_str();
         Ok(Issuer {
             expressions,
-            rules: Rules { algorithms, audiences: issuer.audiences.clone() },
+            rules: TokenRequirements { algorithms, audiences: issuer.audiences.clone() },
             provider: Arc::new(Provider::new(&issuer.url, &issuer.discovery_url, tls)),
             resolver: (!groups.is_empty()).then(|| Resolver::new(groups)),
             config,
@@ -223,7 +224,7 @@ impl Issuer {
         self.user(&claims)
     }
 
-    /// Who the claims stand for, once they are known to be true.
+    /// Maps verified claims to the user.
     fn user(&self, claims: &Claims) -> Result<User, OidcError> {
         let error = |what: String| Err(OidcError::Claims(what));
         for rule in self.config.claim_validation_rules.iter().filter(|rule| !rule.claim.is_empty()) {
@@ -281,14 +282,14 @@ impl Issuer {
     }
 }
 
-/// The claims as expressions see them.
+/// The claims as CEL input.
 fn to_tree(claims: &Claims) -> Result<plinth_codec::Value, OidcError> {
     let error = |what: String| OidcError::Claims(format!("parse claims: {what}"));
     let text = serde_json::to_vec(claims).map_err(|e| error(e.to_string()))?;
     plinth_codec::json::parse(&text).map_err(|e| error(e.to_string()))
 }
 
-/// Groups are a list of texts, or one text.
+/// Maps the groups claim, a string or a list of strings.
 fn groups(mapping: &PrefixedClaim, claims: &Claims) -> Result<Vec<String>, OidcError> {
     if mapping.claim.is_empty() {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! The server of an issuer: where its keys are, and what they say of a token.
+//! An issuer's server: fetches its keys and verifies token signatures.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,25 +14,25 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Claims, OidcError};
-use crate::outward::client::{Bounds, Client, Origin};
+use crate::egress::client::{Bounds, Client, Origin};
 use plinth_pki::jwt::{self, Algorithm, JwtError, VerifyingKey};
 
-/// The least time between two fetches of an issuer's keys.
-const FETCH_PAUSE: Duration = Duration::from_secs(10);
-/// Keys that are kept of an issuer.
-const KEYS: usize = 256;
-/// What an issuer's configuration or its keys may take.
+/// Minimum time between two fetches of an issuer's keys.
+const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(10);
+/// Keys cached per issuer.
+const MAX_KEYS: usize = 256;
+/// Limits of fetching an issuer's configuration or keys.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: 1 << 20 };
 
-/// The server of one issuer. Its keys are behind a lock that is held to look and to put, never across a fetch.
+/// The server of one issuer. The lock of the keys is held to look up and to insert, never across a fetch.
 pub(super) struct Provider {
     /// The claim `iss`.
     issuer: String,
-    /// Where its configuration is, when not below its URL; else empty.
+    /// URL of its discovery document when not below its own URL; otherwise empty.
     discovery_url: String,
     tls: Arc<ClientConfig>,
     keys: Mutex<Keys>,
-    /// Held across a fetch, so that there is one at a time.
+    /// Held across a fetch, so that there is only one at a time.
     fetching: tokio::sync::Mutex<()>,
 }
 
@@ -44,7 +44,7 @@ struct Keys {
 }
 
 impl Provider {
-    /// Nothing is fetched yet.
+    /// Fetches nothing yet.
     pub fn new(issuer: &str, discovery_url: &str, tls: Arc<ClientConfig>) -> Provider {
         Provider {
             issuer: issuer.to_owned(),
@@ -55,17 +55,18 @@ impl Provider {
         }
     }
 
-    /// The claim `iss` of its tokens.
+    /// The issuer's URL (claim `iss`).
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// Whom its server is trusted by, and others that it names.
+    /// TLS settings for the issuer's server and the URLs that it names.
     pub fn tls(&self) -> &Arc<ClientConfig> {
         &self.tls
     }
 
-    /// The claims of a token that is signed by one of these algorithms and a key of the issuer. Nothing else is checked.
+    /// Verifies a token's signature, by one of these algorithms and a key of the issuer, and returns its
+    /// claims. Nothing else is checked.
     ///
     /// # Errors
     /// [`OidcError`].
@@ -79,44 +80,48 @@ impl Provider {
         let mut keys = self.keys.lock().keys.clone();
         let mut claims = jwt::verify(token, keys.iter().filter(fits));
         if matches!(claims, Err(JwtError::NoKey | JwtError::Signature)) {
-            // The issuer may have changed its keys.
+            // The issuer may have rotated its keys.
             keys = self.fetch().await?;
             claims = jwt::verify(token, keys.iter().filter(fits));
         }
         Ok(claims?)
     }
 
-    /// Fetches the keys, unless that was done a moment ago.
+    /// Fetches the keys, unless that was done recently.
     async fn fetch(&self) -> Result<Arc<[VerifyingKey]>, OidcError> {
         let _one = self.fetching.lock().await;
         let issuer = &self.issuer;
         {
-            let known = self.keys.lock();
-            if known.fetched.is_some_and(|when| when.elapsed() < FETCH_PAUSE) {
-                return match &known.error {
-                    Some(why) if known.keys.is_empty() => {
+            let state = self.keys.lock();
+            if state.fetched.is_some_and(|when| when.elapsed() < MIN_FETCH_INTERVAL) {
+                return match &state.error {
+                    Some(why) if state.keys.is_empty() => {
                         Err(OidcError::Keys { issuer: issuer.clone(), why: why.clone() })
                     }
-                    _ => Ok(known.keys.clone()),
+                    _ => Ok(state.keys.clone()),
                 };
             }
         }
         let fetched = self.fetch_now().await;
-        let mut known = self.keys.lock();
-        known.fetched = Some(Instant::now());
+        let mut state = self.keys.lock();
+        state.fetched = Some(Instant::now());
         match fetched {
             Ok(keys) => {
-                known.error = None;
-                known.keys = keys;
-                Ok(known.keys.clone())
+                state.error = None;
+                state.keys = keys;
+                Ok(state.keys.clone())
             }
             Err(why) => {
-                tracing::error!(issuer, why, "the keys of an issuer cannot be had");
-                known.error = Some(why.clone());
-                // Keys that were good a moment ago stay good.
-                match known.keys.is_empty() {
+                tracing::error!(
+                    issuer,
+                    error = why,
+                    "keys of the OpenID Connect issuer could not be fetched"
+                );
+                state.error = Some(why.clone());
+                // Keys that have been fetched before stay in use.
+                match state.keys.is_empty() {
                     true => Err(OidcError::Keys { issuer: issuer.clone(), why }),
-                    false => Ok(known.keys.clone()),
+                    false => Ok(state.keys.clone()),
                 }
             }
         }
@@ -148,16 +153,17 @@ impl Provider {
         let text = get(&discovery.jwks_uri, &self.tls, None, BOUNDS).await?;
         let set: KeySet =
             serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", discovery.jwks_uri))?;
-        // A key of a kind that is not known does not spoil the others.
-        let keys = set.keys.into_iter().take(KEYS).filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
+        // Keys of unsupported types are skipped.
+        let keys =
+            set.keys.into_iter().take(MAX_KEYS).filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
         Ok(keys.filter_map(|jwk| VerifyingKey::from_jwk(&jwk)).collect())
     }
 }
 
-/// What is behind a URL that an issuer names; https alone, and redirects are not followed.
+/// GETs an https URL named by an issuer; redirects are not followed.
 ///
 /// # Errors
-/// What went wrong.
+/// A message in Go's words.
 pub(super) async fn get(
     url: &str,
     tls: &Arc<ClientConfig>,

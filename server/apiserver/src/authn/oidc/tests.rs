@@ -11,7 +11,7 @@ fn write(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// An authority, as the configuration wants one that need not be the system's.
+/// A certificate authority for the configuration.
 fn authority() -> String {
     let key = rcgen::KeyPair::generate().unwrap();
     rcgen::CertificateParams::default().self_signed(&key).unwrap().pem()
@@ -26,7 +26,7 @@ fn jwt(issuer: &str, rest: &str) -> String {
     file(&format!("jwt:\n- issuer:\n    {issuer}\n    certificateAuthority: |\n{ca}  {rest}\n"))
 }
 
-/// Who the claims stand for at that time, once their token's signature is found good.
+/// The user of the claims at that time, after the signature has been verified.
 fn user(issuer: &Issuer, claims: Value, now: i64) -> Result<User, OidcError> {
     let claims = serde_json::from_value(claims).unwrap();
     issuer.rules.check(&claims, now)?;
@@ -180,7 +180,7 @@ fn claims_by_table() {
     assert_eq!(made.credential_id(), Some("JTI=j"));
     assert_eq!(ask(json!({ "groups": "a" })).unwrap().groups, ["g:a", "system:authenticated"]);
     assert_eq!(ask(json!({ "groups": null })).unwrap().groups, ["system:authenticated"]);
-    // At the edge of its time, and issued by a clock that is ahead.
+    // At the edge of its validity, and issued by a clock that is fast.
     for good in [json!({ "exp": 1000 }), json!({ "nbf": 1060 }), json!({ "iat": 5000 })] {
         assert!(ask(good.clone()).is_ok(), "{good}");
     }
@@ -270,7 +270,7 @@ async fn tokens_of_others_are_left_to_others() {
     let key = jwt::SigningKey::from_pkcs8(&rcgen::KeyPair::generate().unwrap().serialize_der()).unwrap();
     let other = jwt::sign(&key, &json!({ "iss": "https://other.example" })).unwrap();
     assert_eq!(issuers.authenticate(&other).await, Ok(None));
-    // ES256 is none of the algorithms: the keys are not even fetched.
+    // ES256 is not allowed: the keys are not even fetched.
     let ours = jwt::sign(&key, &json!({ "iss": ISSUER })).unwrap();
     assert_eq!(issuers.authenticate(&ours).await, Err(OidcError::Jwt(JwtError::Signature)));
 }

@@ -1,11 +1,11 @@
-//! Whether the objects that tokens are bound to are still there.
+//! Caches the objects that service account tokens are bound to.
 //!
-//! A token is worth something only as long as its account, pod, Secret or node is the one that it names. To look that
-//! up costs a read per object and request, from disk at worst; so what was read is kept, and a task that follows the
-//! changes of those four resources forgets what changes. A token is dead as soon as that task has seen the deletion:
-//! it runs behind a commit by the time that it takes to wake it.
+//! A token is valid only while its account, pod, Secret or node exists with the same UID. Looking that up
+//! costs a read per object and request, from disk at worst; so the result is cached, and a task that watches
+//! those four resources invalidates what changes. A deletion takes effect once that task has received it: it
+//! lags behind the commit by the time that it takes to wake it.
 //!
-//! Only objects that tokens in use are bound to are kept, at most `MOST`.
+//! Only objects that tokens in use are bound to are cached, at most `MAX_ENTRIES`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,191 +21,198 @@ use plinth_registry::key;
 use plinth_storage::stored::Stored;
 use plinth_storage::Store;
 
-/// Objects that are kept; beyond them all are forgotten and read again.
-const MOST: usize = 16 << 10;
-/// A pause before the changes are followed again after a error.
-const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+/// Cached objects; when the limit is reached the cache is cleared.
+const MAX_ENTRIES: usize = 16 << 10;
+/// Pause before watching again after an error.
+const RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// What a token can be bound to.
+/// Kinds of objects that a token can be bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // the API's own words
-pub enum Kind {
+pub enum BoundKind {
     ServiceAccount,
     Pod,
     Secret,
     Node,
 }
 
-impl Kind {
-    const ALL: [Kind; 4] = [Kind::ServiceAccount, Kind::Pod, Kind::Secret, Kind::Node];
+impl BoundKind {
+    const ALL: [BoundKind; 4] =
+        [BoundKind::ServiceAccount, BoundKind::Pod, BoundKind::Secret, BoundKind::Node];
 
     /// The plural resource.
     pub fn plural(self) -> &'static str {
         match self {
-            Kind::ServiceAccount => "serviceaccounts",
-            Kind::Pod => "pods",
-            Kind::Secret => "secrets",
-            Kind::Node => "nodes",
+            BoundKind::ServiceAccount => "serviceaccounts",
+            BoundKind::Pod => "pods",
+            BoundKind::Secret => "secrets",
+            BoundKind::Node => "nodes",
         }
     }
 
     fn key(self, namespace: &str, name: &str) -> Vec<u8> {
-        let namespace = if self == Kind::Node { "" } else { namespace };
+        let namespace = if self == BoundKind::Node { "" } else { namespace };
         key::object(&key::resource_prefix("", self.plural()), namespace, name)
     }
 }
 
-/// What matters of an object.
+/// The fields of an object that matter here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bound {
+pub struct BoundObject {
     /// `metadata.uid`.
     pub uid: String,
     /// `metadata.deletionTimestamp` in seconds since 1970.
     pub deleted_at: Option<i64>,
-    /// Of a Secret: the hash of the token in it.
+    /// Of a Secret: the hash of its token.
     pub token: Option<[u8; 32]>,
-    /// Of a Secret: when its token was switched off.
+    /// Of a Secret: the date on which its token was marked invalid.
     pub invalid_since: Option<String>,
-    /// Of a Secret: on which day its token was last used.
+    /// Of a Secret: the date on which its token was last used.
     pub last_used: Option<String>,
-    /// Of an account: the Secrets that it lists.
+    /// Of a service account: its listed Secrets.
     pub secrets: Vec<String>,
 }
 
-/// One object that is asked for.
+/// State of a cache entry.
 #[derive(Clone, Debug)]
 enum Entry {
-    /// It is being read; `u64` is the reader that may put the outcome.
-    Reading(u64),
-    Known(Option<Arc<Bound>>),
+    /// Being read; the number identifies the reader that may insert the result.
+    Loading(u64),
+    Loaded(Option<Arc<BoundObject>>),
 }
 
 #[derive(Default)]
-struct Known {
+struct BindingCache {
     entries: HashMap<Vec<u8>, Entry>,
     readers: u64,
 }
 
-/// The objects that tokens are bound to. The lock is held to look up, to put and to forget, never across a read.
+/// The cache. The lock is held to look up, insert and invalidate, never across a read.
 pub struct Bindings {
     store: Store,
-    known: Mutex<Known>,
+    cache: Mutex<BindingCache>,
 }
 
 impl Bindings {
-    /// Over the objects of a store. [`Bindings::follow`] must run beside it.
+    /// Caches objects of a store. [`Bindings::watch`] must run concurrently.
     pub fn new(store: Store) -> Bindings {
-        Bindings { store, known: Mutex::default() }
+        Bindings { store, cache: Mutex::default() }
     }
 
-    /// An object as it is now; `None` when it is not there. Costs a lock and a look-up, and a read the first time
-    /// and after a change.
+    /// The current state of an object; `None` when it does not exist. Costs a lock and a look-up, and a read
+    /// the first time and after a change.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub async fn get(&self, kind: Kind, namespace: &str, name: &str) -> Result<Option<Arc<Bound>>, ApiError> {
+    pub async fn get(
+        &self,
+        kind: BoundKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<BoundObject>>, ApiError> {
         let key = kind.key(namespace, name);
         let reader = {
-            let mut known = self.known.lock();
-            if let Some(Entry::Known(bound)) = known.entries.get(&key) {
+            let mut cache = self.cache.lock();
+            if let Some(Entry::Loaded(bound)) = cache.entries.get(&key) {
                 return Ok(bound.clone());
             }
-            if known.entries.len() >= MOST {
-                known.entries.clear();
+            if cache.entries.len() >= MAX_ENTRIES {
+                cache.entries.clear();
             }
-            known.readers += 1;
-            let reader = known.readers;
-            known.entries.insert(key.clone(), Entry::Reading(reader));
+            cache.readers += 1;
+            let reader = cache.readers;
+            cache.entries.insert(key.clone(), Entry::Loading(reader));
             reader
         };
-        // The entry was there before the read: a change after it takes the entry away, and nothing stale is put.
+        // The entry was inserted before the read: a change after that removes it, so no stale result is
+        // inserted.
         let read = match self.store.newest(key.clone()).await {
-            Ok(record) => record.map(|record| Bound::parse(kind, &record.value)).transpose(),
+            Ok(record) => record.map(|record| BoundObject::parse(kind, &record.value)).transpose(),
             Err(error) => Err(error),
         };
-        let mut known = self.known.lock();
-        let ours = matches!(known.entries.get(&key), Some(Entry::Reading(r)) if *r == reader);
+        let mut cache = self.cache.lock();
+        let ours = matches!(cache.entries.get(&key), Some(Entry::Loading(r)) if *r == reader);
         match read {
             Ok(bound) => {
                 let bound = bound.map(Arc::new);
                 if ours {
-                    known.entries.insert(key, Entry::Known(bound.clone()));
+                    cache.entries.insert(key, Entry::Loaded(bound.clone()));
                 }
                 Ok(bound)
             }
             Err(error) => {
                 if ours {
-                    known.entries.remove(&key);
+                    cache.entries.remove(&key);
                 }
                 Err(error)
             }
         }
     }
 
-    /// Forgets everything, as if it had changed.
+    /// Clears the cache, as if everything had changed.
     #[cfg(test)]
-    pub(super) fn forget_all(&self) {
-        self.known.lock().entries.clear();
+    pub(super) fn clear(&self) {
+        self.cache.lock().entries.clear();
     }
 
-    /// Forgets what changes, for ever.
-    pub async fn follow(&self) {
+    /// Invalidates entries that change, forever.
+    pub async fn watch(&self) {
         loop {
-            let Err(error) = self.follow_once().await;
-            self.known.lock().entries.clear();
-            tracing::warn!(%error, "the objects that tokens are bound to are followed again");
-            tokio::time::sleep(RETRY).await;
+            let Err(error) = self.watch_once().await;
+            self.cache.lock().entries.clear();
+            tracing::warn!(%error, "watch of the objects that tokens are bound to failed; restarting it");
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
-    async fn follow_once(&self) -> Result<std::convert::Infallible, plinth_engine::Error> {
-        let subscribe = |kind: Kind| {
+    async fn watch_once(&self) -> Result<std::convert::Infallible, plinth_engine::Error> {
+        let subscribe = |kind: BoundKind| {
             let prefix = key::resource_prefix("", kind.plural());
             self.store.engine().subscribe(Subscribe::new(key::range(prefix.as_bytes())))
         };
-        let [accounts, pods, secrets, nodes] = Kind::ALL.map(subscribe);
+        let [accounts, pods, secrets, nodes] = BoundKind::ALL.map(subscribe);
         let (mut accounts, mut pods, mut secrets, mut nodes) = (accounts?, pods?, secrets?, nodes?);
-        // What was read before the subscriptions began may have changed unseen.
-        self.known.lock().entries.clear();
+        // Entries read before the subscription may have changed.
+        self.cache.lock().entries.clear();
         loop {
             tokio::select! {
-                changed = self.forget(&mut accounts) => changed?,
-                changed = self.forget(&mut pods) => changed?,
-                changed = self.forget(&mut secrets) => changed?,
-                changed = self.forget(&mut nodes) => changed?,
+                changed = self.invalidate(&mut accounts) => changed?,
+                changed = self.invalidate(&mut pods) => changed?,
+                changed = self.invalidate(&mut secrets) => changed?,
+                changed = self.invalidate(&mut nodes) => changed?,
             }
         }
     }
 
-    async fn forget(&self, feed: &mut Subscription) -> Result<(), plinth_engine::Error> {
+    async fn invalidate(&self, feed: &mut Subscription) -> Result<(), plinth_engine::Error> {
         if let Feed::Events(events) = feed.next().await? {
-            let mut known = self.known.lock();
+            let mut cache = self.cache.lock();
             for event in events.iter() {
-                known.entries.remove(event.key.as_ref());
+                cache.entries.remove(event.key.as_ref());
             }
         }
         Ok(())
     }
 }
 
-impl Bound {
-    fn parse(kind: Kind, value: &[u8]) -> Result<Bound, ApiError> {
+impl BoundObject {
+    fn parse(kind: BoundKind, value: &[u8]) -> Result<BoundObject, ApiError> {
         let stored = Stored::parse(value).map_err(ApiError::internal)?;
-        let mut bound = Bound { uid: stored.uid().to_owned(), ..Bound::default() };
+        let mut bound = BoundObject { uid: stored.uid().to_owned(), ..BoundObject::default() };
         if stored.deleting() {
             let metadata = json::parse(stored.metadata()).map_err(ApiError::internal)?;
             let when = metadata.str_at(&["deletionTimestamp"]).unwrap_or_default();
-            // A time that cannot be read is long ago.
+            // An invalid time counts as long ago.
             bound.deleted_at = Some(Timestamp::parse(when).map_or(0, |when| when.seconds));
         }
-        if kind == Kind::Secret {
+        if kind == BoundKind::Secret {
             let secret = json::parse(stored.body()).map_err(ApiError::internal)?;
             bound.token = secret_text(&secret, "token").map(|token| Sha256::digest(token).into());
             let label = stored.label(super::INVALID_SINCE).filter(|label| !label.is_empty());
             bound.invalid_since = label.map(str::to_owned);
             bound.last_used = stored.label(super::last_used::LAST_USED).map(str::to_owned);
         }
-        if kind == Kind::ServiceAccount {
+        if kind == BoundKind::ServiceAccount {
             let account = json::parse(stored.body()).map_err(ApiError::internal)?;
             let listed = account.get("secrets").and_then(Value::as_array).unwrap_or_default();
             bound.secrets = listed.iter().filter_map(|s| Some(s.str_at(&["name"])?.to_owned())).collect();

@@ -1,11 +1,11 @@
-//! What service-account tokens say (kubernetes `pkg/serviceaccount/claims.go` and `legacy.go`).
+//! Claims of service account tokens (kubernetes `pkg/serviceaccount/claims.go` and `legacy.go`).
 
 use serde::{Deserialize, Serialize};
 
 use plinth_api::user::{self, User};
 use plinth_pki::jwt::Registered;
 
-/// The issuer of tokens that lie in Secrets.
+/// The issuer of tokens in Secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 
 /// All claims of a bound token.
@@ -14,7 +14,7 @@ pub struct BoundClaims {
     /// Issuer, audience, times.
     #[serde(flatten)]
     pub registered: Registered,
-    /// The account and what its token is bound to.
+    /// The account and the objects that the token is bound to.
     #[serde(rename = "kubernetes.io", default)]
     pub kubernetes: Kubernetes,
 }
@@ -37,7 +37,7 @@ pub struct Kubernetes {
     /// The account.
     #[serde(default)]
     pub serviceaccount: Reference,
-    /// From when on the use of a token that lives on is worth a notice, in seconds since 1970.
+    /// Time from which the use of an extended token is reported, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warnafter: Option<i64>,
 }
@@ -48,7 +48,7 @@ pub struct Reference {
     /// Name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// UID; empty for a node that was not there when the token was made.
+    /// UID; empty for a node that did not exist when the token was issued.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
 }
@@ -60,7 +60,7 @@ impl Reference {
     }
 }
 
-/// All claims of a token that lies in a Secret. It has no end and no audience.
+/// All claims of a token in a Secret. It has no expiration and no audience.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LegacyClaims {
     /// Issuer and subject.
@@ -80,7 +80,7 @@ pub struct LegacyClaims {
     pub account_uid: String,
 }
 
-/// A claim without which a legacy token means nothing.
+/// A required claim of a legacy token is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MissingClaim(&'static str);
@@ -98,10 +98,10 @@ impl LegacyClaims {
         }
     }
 
-    /// Whether the claims are all there and fit together.
+    /// Checks that the claims are complete and consistent.
     ///
     /// # Errors
-    /// [`MissingClaim`], in upstream's words.
+    /// [`MissingClaim`] with upstream's message.
     pub fn check(&self) -> Result<(), MissingClaim> {
         let needed = [
             (&self.registered.sub, "sub claim is missing"),
@@ -121,7 +121,7 @@ impl LegacyClaims {
     }
 }
 
-/// The user that a bound token stands for (k8s.io/apiserver `pkg/authentication/serviceaccount`).
+/// The user of a bound token (k8s.io/apiserver `pkg/authentication/serviceaccount`).
 pub fn bound_user(claims: &BoundClaims) -> User {
     const PREFIX: &str = "authentication.kubernetes.io";
     let kubernetes = &claims.kubernetes;
@@ -145,7 +145,7 @@ pub fn bound_user(claims: &BoundClaims) -> User {
     user
 }
 
-/// The user that an account stands for.
+/// The user of a service account.
 pub fn account_user(namespace: &str, account: &Reference) -> User {
     User {
         name: user::service_account_name(namespace, &account.name),

@@ -1,20 +1,20 @@
-//! What relying parties read to check tokens by themselves: the issuer's configuration and its keys (OpenID Connect
-//! Discovery 1.0; kubernetes `pkg/serviceaccount/openidmetadata.go`).
+//! OpenID Connect discovery documents, with which relying parties verify service account tokens (OpenID
+//! Connect Discovery 1.0; kubernetes `pkg/serviceaccount/openidmetadata.go`).
 
 use serde_json::json;
 
 use super::ServiceAccounts;
 
-/// Where the configuration is.
+/// Path of the configuration.
 pub const CONFIGURATION: &str = "/.well-known/openid-configuration";
-/// Where the keys are.
+/// Path of the keys.
 pub const KEYS: &str = "/openid/v1/jwks";
 /// The media type of the keys.
 pub const KEYS_TYPE: &str = "application/jwk-set+json";
-/// How long both may be kept.
+/// Cache-Control of both.
 pub const CACHE_CONTROL: &str = "public, max-age=3600";
 
-/// Both documents. `None` when the issuer cannot have a discovery document: it is not an https URL without a query.
+/// Both documents.
 pub struct Documents {
     /// The configuration, JSON.
     pub configuration: Vec<u8>,
@@ -22,7 +22,8 @@ pub struct Documents {
     pub keys: Vec<u8>,
 }
 
-/// Makes the documents; once, since keys do not change while the server runs. `address` is where the server is reached.
+/// Generates the documents; `None` when the issuer is not an https URL without a query. Keys do not change
+/// while the server runs. `address` is the server's.
 pub fn documents(accounts: &ServiceAccounts, jwks_uri: Option<&str>, address: &str) -> Option<Documents> {
     let issuer = accounts.settings().issuers.first()?;
     let fits = |url: &str| url.starts_with("https://") && !url.contains(['?', '#']);

@@ -1,7 +1,7 @@
-//! The label that says on which day the token of a Secret was last used, which tells administrators, and the controller that
-//! cleans up, who can do without (kubernetes `pkg/serviceaccount/legacy.go`).
+//! Records the date on which the token of a Secret was last used, in a label for administrators and the
+//! legacy token cleaner (kubernetes `pkg/serviceaccount/legacy.go`).
 //!
-//! Requests do not wait for it: they put the Secret's name down, and a controller writes the labels.
+//! Requests do not wait for it: they queue the Secret's name, and a controller writes the labels.
 
 use std::collections::BTreeMap;
 
@@ -12,54 +12,54 @@ use tokio::sync::Notify;
 
 /// The label.
 pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
-/// Secrets that may wait for their label; beyond them it is written at a later use.
-const MOST: usize = 1024;
+/// Queued Secrets; beyond that the label is written at a later use.
+const MAX_PENDING: usize = 1024;
 
-/// A day as labels have it.
+/// A date in the label's format.
 pub fn day(date: Date) -> String {
     date.format(format_description!("[year]-[month]-[day]")).unwrap_or_default()
 }
 
-/// A day that a label has.
+/// Parses the label.
 pub fn parse_day(text: &str) -> Option<Date> {
     Date::parse(text, format_description!("[year]-[month]-[day]")).ok()
 }
 
-/// Whether a label is to be written: it names neither this day nor, since clocks differ, the next.
+/// Whether the label must be written: it is neither today nor, since clocks differ, tomorrow.
 pub fn is_due(label: Option<&str>, today: Date) -> bool {
     let tomorrow = today.saturating_add(Duration::DAY);
     label != Some(&day(today)) && label != Some(&day(tomorrow))
 }
 
-/// The Secrets whose tokens were used. The lock is held to put and to take one.
+/// Secrets whose labels must be written. The lock is held to insert or remove one.
 #[derive(Debug, Default)]
 pub struct LastUsed {
     /// By namespace and name; the value is the UID.
-    waiting: Mutex<BTreeMap<(String, String), String>>,
-    came: Notify,
+    pending: Mutex<BTreeMap<(String, String), String>>,
+    added: Notify,
 }
 
 impl LastUsed {
-    /// The token of a Secret was used.
-    pub fn note(&self, namespace: &str, name: &str, uid: &str, label: Option<&str>) {
+    /// Records the use of a Secret's token.
+    pub fn record(&self, namespace: &str, name: &str, uid: &str, label: Option<&str>) {
         if !is_due(label, OffsetDateTime::now_utc().date()) {
             return;
         }
-        let mut waiting = self.waiting.lock();
-        if waiting.len() < MOST {
-            waiting.insert((namespace.to_owned(), name.to_owned()), uid.to_owned());
-            drop(waiting);
-            self.came.notify_one();
+        let mut pending = self.pending.lock();
+        if pending.len() < MAX_PENDING {
+            pending.insert((namespace.to_owned(), name.to_owned()), uid.to_owned());
+            drop(pending);
+            self.added.notify_one();
         }
     }
 
     /// Waits for the next Secret: its namespace, name and UID.
     pub async fn next(&self) -> (String, String, String) {
         loop {
-            if let Some(((namespace, name), uid)) = self.waiting.lock().pop_first() {
+            if let Some(((namespace, name), uid)) = self.pending.lock().pop_first() {
                 return (namespace, name, uid);
             }
-            self.came.notified().await;
+            self.added.notified().await;
         }
     }
 }
@@ -90,10 +90,10 @@ mod tests {
     #[test]
     fn each_secret_waits_once_and_not_without_bounds() {
         let used = LastUsed::default();
-        for number in 0..2 * MOST {
-            used.note("n", &number.to_string(), "u", None);
-            used.note("n", &number.to_string(), "u", None);
+        for number in 0..2 * MAX_PENDING {
+            used.record("n", &number.to_string(), "u", None);
+            used.record("n", &number.to_string(), "u", None);
         }
-        assert_eq!(used.waiting.lock().len(), MOST);
+        assert_eq!(used.pending.lock().len(), MAX_PENDING);
     }
 }

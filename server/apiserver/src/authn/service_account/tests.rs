@@ -7,7 +7,7 @@ use plinth_storage::stored::{Header, BODY_START};
 
 const AUDIENCE: &str = "https://issuer.example";
 
-/// A store with a service account, a pod, a Secret and a node, and the issuer over it.
+/// A store with a service account, a pod, a Secret and a node, and an issuer of tokens.
 struct World {
     accounts: Arc<ServiceAccounts>,
     store: Store,
@@ -16,12 +16,12 @@ struct World {
 }
 
 impl World {
-    async fn new(change: impl FnOnce(&mut Settings)) -> World {
+    async fn new(change: impl FnOnce(&mut ServiceAccountSettings)) -> World {
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::open(Options::new(dir.path().join("store"))).unwrap();
         let key_file = dir.path().join("sa.key");
         std::fs::write(&key_file, rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
-        let mut settings = Settings {
+        let mut settings = ServiceAccountSettings {
             issuers: vec![AUDIENCE.into()],
             audiences: vec![AUDIENCE.into()],
             signing_key_file: key_file,
@@ -34,16 +34,19 @@ impl World {
         let store = Store::new(engine.clone(), Arc::default());
         let accounts = Arc::new(ServiceAccounts::new(settings, store.clone()).unwrap());
         let world = World { accounts, store, engine, dir };
-        for (kind, name) in
-            [(Kind::ServiceAccount, "sa"), (Kind::Pod, "pod"), (Kind::Secret, "secret"), (Kind::Node, "node")]
-        {
+        for (kind, name) in [
+            (BoundKind::ServiceAccount, "sa"),
+            (BoundKind::Pod, "pod"),
+            (BoundKind::Secret, "secret"),
+            (BoundKind::Node, "node"),
+        ] {
             world.put(kind, name, &format!("uid-{name}"), "", "").await;
         }
         world
     }
 
-    /// Stores an object; `more` are further members of its metadata, `rest` of the object.
-    async fn put(&self, kind: Kind, name: &str, uid: &str, more: &str, rest: &str) {
+    /// Stores an object; `more` are additional fields of its metadata, `rest` of the object.
+    async fn put(&self, kind: BoundKind, name: &str, uid: &str, more: &str, rest: &str) {
         let metadata = format!(r#"{{"name":"{name}","uid":"{uid}"{more}}}"#);
         let body = format!(r#"{{"metadata":{metadata}{rest}}}"#);
         assert!(body.as_bytes().starts_with(BODY_START));
@@ -62,12 +65,12 @@ impl World {
         self.store.commit(Transaction::new().put(self.key(kind, name), value)).await.unwrap().unwrap();
     }
 
-    async fn delete(&self, kind: Kind, name: &str) {
+    async fn delete(&self, kind: BoundKind, name: &str) {
         self.store.commit(Transaction::new().delete(self.key(kind, name))).await.unwrap().unwrap();
     }
 
-    fn key(&self, kind: Kind, name: &str) -> Vec<u8> {
-        let namespace = if kind == Kind::Node { "" } else { "ns" };
+    fn key(&self, kind: BoundKind, name: &str) -> Vec<u8> {
+        let namespace = if kind == BoundKind::Node { "" } else { "ns" };
         key::object(&key::resource_prefix("", kind.plural()), namespace, name)
     }
 
@@ -85,7 +88,7 @@ impl World {
         self.accounts.authenticate(token, &[AUDIENCE.to_owned()]).await
     }
 
-    /// A token with claims that the issuer would not write.
+    /// A token with claims that the issuer would not issue.
     fn sign(&self, claims: &BoundClaims) -> String {
         jwt::sign(&SigningKey::read(&self.accounts.settings.signing_key_file).unwrap(), claims).unwrap()
     }
@@ -126,18 +129,18 @@ async fn tokens_die_with_what_they_are_bound_to() {
     let node: Bind = |c| c.node = Some(Reference::new("node", "uid-node"));
     let nothing: Bind = |_| {};
     let rows = [
-        (nothing, Kind::ServiceAccount, "sa"),
-        (pod as Bind, Kind::ServiceAccount, "sa"),
-        (pod as Bind, Kind::Pod, "pod"),
-        (secret, Kind::Secret, "secret"),
-        (node, Kind::Node, "node"),
+        (nothing, BoundKind::ServiceAccount, "sa"),
+        (pod as Bind, BoundKind::ServiceAccount, "sa"),
+        (pod as Bind, BoundKind::Pod, "pod"),
+        (secret, BoundKind::Secret, "secret"),
+        (node, BoundKind::Node, "node"),
     ];
     for (bind, kind, name) in rows {
         let world = World::new(|_| {}).await;
         let token = world.issue(bind);
-        // Nothing is followed here, so each look is at the store.
+        // No watch is running here, so the cache is cleared before each check.
         let ask = || async {
-            world.accounts.bindings.forget_all();
+            world.accounts.bindings.clear();
             world.ask(&token).await
         };
         let long_ago = r#","deletionTimestamp":"2020-01-01T00:00:00Z""#;
@@ -167,10 +170,10 @@ async fn a_change_is_seen_without_reading_again() {
     let world = World::new(|_| {}).await;
     let token = world.issue(pod);
     let follower = world.accounts.clone();
-    let following = tokio::spawn(async move { follower.follow().await });
+    let following = tokio::spawn(async move { follower.watch_bound_objects().await });
     assert!(world.ask(&token).await.unwrap().is_some());
-    world.delete(Kind::Pod, "pod").await;
-    // Bounded by the test's own patience; as a rule the first look already finds it.
+    world.delete(BoundKind::Pod, "pod").await;
+    // Bounded; usually the first check already observes it.
     for _ in 0..1000 {
         if world.ask(&token).await.is_err() {
             following.abort();
@@ -215,7 +218,7 @@ async fn claims_by_table() {
         ("not a token", "abc".to_owned(), Ok(false)),
     ];
     for (what, token, outcome) in rows {
-        // Twice: a remembered token is checked like a new one.
+        // Twice: a cached token is checked like a new one.
         for _ in 0..2 {
             assert_eq!(world.ask(&token).await.map(|a| a.is_some()), outcome, "{what}");
         }
@@ -235,8 +238,8 @@ async fn tokens_of_secrets_by_table() {
     let going = r#","deletionTimestamp":"2099-01-01T00:00:00Z""#;
     let rows = [
         ("", data(&token), Ok(true)),
-        ("", String::new(), Err(TokenError::NotTheSecrets)),
-        ("", data("other"), Err(TokenError::NotTheSecrets)),
+        ("", String::new(), Err(TokenError::SecretMismatch)),
+        ("", data("other"), Err(TokenError::SecretMismatch)),
         (
             marked.as_str(),
             data(&token),
@@ -245,13 +248,13 @@ async fn tokens_of_secrets_by_table() {
         (going, data(&token), Err(TokenError::Invalidated)),
     ];
     for (metadata, data, outcome) in rows {
-        world.put(Kind::Secret, "secret", "any", metadata, &data).await;
-        world.accounts.bindings.forget_all();
+        world.put(BoundKind::Secret, "secret", "any", metadata, &data).await;
+        world.accounts.bindings.clear();
         assert_eq!(world.ask(&token).await.map(|a| a.is_some()), outcome, "{metadata} {data}");
     }
-    world.put(Kind::Secret, "secret", "any", "", &data(&token)).await;
-    world.put(Kind::ServiceAccount, "sa", "uid-sa", going, "").await;
-    world.accounts.bindings.forget_all();
+    world.put(BoundKind::Secret, "secret", "any", "", &data(&token)).await;
+    world.put(BoundKind::ServiceAccount, "sa", "uid-sa", going, "").await;
+    world.accounts.bindings.clear();
     assert_eq!(world.ask(&token).await.unwrap_err(), TokenError::AccountDeleted("ns/sa".into()));
     let relaxed = World::new(|settings| settings.lookup = false).await;
     let token = relaxed.accounts.issue_legacy("ns", &account, "not there").unwrap();
@@ -280,7 +283,7 @@ fn legacy_claims_must_be_complete() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lives_by_table() {
     let world = World::new(|_| {}).await;
-    // bound to a pod, audience, asked for, lives, warns
+    // bound to a pod, audience, requested lifetime, lifetime, warns
     let rows = [
         (true, AUDIENCE, 3607, EXTENDED, true),
         (true, AUDIENCE, 3600, 3600, false),
@@ -306,8 +309,8 @@ async fn lives_by_table() {
     }
 }
 
-/// What a request with a known token costs, and one with a new token. Run with
-/// `cargo test --release -p plinth-server --lib cost_of -- --ignored --nocapture`.
+/// The cost of a request with a cached token, and with a new one. Run with `cargo test --release -p
+/// plinth-server --lib cost_of -- --ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures, does not check"]
 async fn cost_of_a_token() {

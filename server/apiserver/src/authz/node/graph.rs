@@ -1,27 +1,27 @@
-//! What each node needs: its pods, what they name, and what hangs on that.
+//! Index of the objects that each node needs: its pods, what they reference, and the volumes of their claims.
 //!
-//! Upstream keeps a general graph and walks it from the object to the node
-//! (kubernetes `plugin/pkg/auth/authorizer/node/graph.go`). Here a question goes the other way, from the node over its
-//! pods: a node has some hundred pods at most, while an object may be named by every pod of a cluster.
+//! Upstream keeps a general graph and walks it from the object to the node (kubernetes
+//! `plugin/pkg/auth/authorizer/node/graph.go`). Here the search starts at the node and visits its pods: a
+//! node has some hundred pods at most, while an object may be referenced by every pod of a cluster.
 
 use std::collections::{HashMap, HashSet};
 
 use plinth_codec::Value;
 use smol_str::SmolStr;
 
-use super::references::{self, Named};
+use super::references::{self, ReferenceKind};
 use plinth_api::api_error::ApiError;
 use plinth_registry::key;
 use plinth_storage::follow::{Change, Collection};
 
 /// Namespace and name.
-pub type Key = (SmolStr, SmolStr);
+pub type ObjectKey = (SmolStr, SmolStr);
 
-/// What a node may want to get at.
+/// An object that a node requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// What a pod can name.
-    Named(Named),
+pub enum NodeObject {
+    /// An object that pods reference.
+    Referenced(ReferenceKind),
     /// A pod.
     Pod,
     /// A PersistentVolume.
@@ -37,46 +37,46 @@ pub enum Wanted {
 #[derive(Debug)]
 struct Pod {
     node: SmolStr,
-    /// Sorted.
-    names: Vec<(Named, SmolStr)>,
+    /// References of the pod, sorted.
+    names: Vec<(ReferenceKind, SmolStr)>,
 }
 
-/// Objects that say themselves which node they are for.
+/// Node names of objects that specify the node they are for.
 #[derive(Debug, Default)]
-struct Labelled(HashMap<Key, SmolStr>);
+struct NodeNames(HashMap<ObjectKey, SmolStr>);
 
-impl Labelled {
-    fn set(&mut self, key: Key, node: Option<&str>) {
+impl NodeNames {
+    fn set(&mut self, key: ObjectKey, node: Option<&str>) {
         match node.filter(|node| !node.is_empty()) {
             Some(node) => self.0.insert(key, node.into()),
             None => self.0.remove(&key),
         };
     }
 
-    fn is_for(&self, namespace: &str, name: &str, node: &str) -> bool {
+    fn matches(&self, namespace: &str, name: &str, node: &str) -> bool {
         self.0.get(&(namespace.into(), name.into())).is_some_and(|n| n == node)
     }
 }
 
-/// Pods that are bound to nodes, and what they need.
+/// Pods that are bound to nodes, and what they reference.
 #[derive(Debug, Default)]
 pub struct Graph {
     /// The pods of each node.
-    nodes: HashMap<SmolStr, HashSet<Key>>,
-    pods: HashMap<Key, Pod>,
-    /// The claim that a PersistentVolume is bound to, and the Secrets that it names.
-    volumes: HashMap<SmolStr, (Key, Vec<Key>)>,
-    /// The volumes that are bound to a claim.
-    claims: HashMap<Key, Vec<SmolStr>>,
-    attachments: Labelled,
-    slices: Labelled,
-    certificate_requests: Labelled,
+    nodes: HashMap<SmolStr, HashSet<ObjectKey>>,
+    pods: HashMap<ObjectKey, Pod>,
+    /// By PersistentVolume: the claim that it is bound to, and the Secrets that it references.
+    volumes: HashMap<SmolStr, (ObjectKey, Vec<ObjectKey>)>,
+    /// By claim: the volumes that are bound to it.
+    claims: HashMap<ObjectKey, Vec<SmolStr>>,
+    attachments: NodeNames,
+    slices: NodeNames,
+    certificate_requests: NodeNames,
 }
 
-/// What changes of a resource mean.
-type Apply = fn(&mut Graph, Key, Option<&Value>);
+/// Applies a changed or deleted object.
+type Apply = fn(&mut Graph, ObjectKey, Option<&Value>);
 
-/// Group, plural and whether namespaced.
+/// Group, plural, whether namespaced, and how changes are applied.
 const RESOURCES: [(&str, &str, bool, Apply); 5] = [
     ("", "pods", true, Graph::set_pod),
     ("", "persistentvolumes", false, Graph::set_volume),
@@ -92,7 +92,7 @@ const RESOURCES: [(&str, &str, bool, Apply); 5] = [
 ];
 
 impl Collection for Graph {
-    // An object only adds to what a node may read.
+    // Objects only add to what a node may read, so unreadable ones can be ignored.
     const PASSES_OVER: bool = true;
 
     fn empty(&self) -> Graph {
@@ -116,7 +116,7 @@ impl Collection for Graph {
 }
 
 impl Graph {
-    fn set_pod(&mut self, key: Key, pod: Option<&Value>) {
+    fn set_pod(&mut self, key: ObjectKey, pod: Option<&Value>) {
         let old = self.pods.remove(&key);
         let node = pod.and_then(|pod| pod.str_at(&["spec", "nodeName"])).filter(|node| !node.is_empty());
         if let Some(old) = old.filter(|old| Some(old.node.as_str()) != node) {
@@ -133,7 +133,7 @@ impl Graph {
         self.pods.insert(key, Pod { node, names: references::of_pod(pod) });
     }
 
-    fn set_volume(&mut self, (_, name): Key, volume: Option<&Value>) {
+    fn set_volume(&mut self, (_, name): ObjectKey, volume: Option<&Value>) {
         if let Some((claim, _)) = self.volumes.remove(&name) {
             if let Some(volumes) = self.claims.get_mut(&claim) {
                 volumes.retain(|volume| *volume != name);
@@ -150,43 +150,45 @@ impl Graph {
         self.volumes.insert(name, (claim, references::of_volume(volume)));
     }
 
-    /// Whether a node needs an object. Costs a look at each pod of the node.
-    pub fn needs(&self, node: &str, wanted: Wanted, namespace: &str, name: &str) -> bool {
-        match wanted {
-            Wanted::Pod => {
+    /// Whether a node needs an object. Visits each pod of the node.
+    pub fn needs(&self, node: &str, object: NodeObject, namespace: &str, name: &str) -> bool {
+        match object {
+            NodeObject::Pod => {
                 let pod = self.pods.get(&(namespace.into(), name.into()));
                 pod.is_some_and(|pod| pod.node == node)
             }
-            Wanted::Attachment => self.attachments.is_for(namespace, name, node),
-            Wanted::Slice => self.slices.is_for(namespace, name, node),
-            Wanted::CertificateRequest => self.certificate_requests.is_for(namespace, name, node),
-            Wanted::Named(named) => {
-                self.names_directly(node, named, namespace, name)
-                    || (named == Named::Secret
+            NodeObject::Attachment => self.attachments.matches(namespace, name, node),
+            NodeObject::Slice => self.slices.matches(namespace, name, node),
+            NodeObject::CertificateRequest => self.certificate_requests.matches(namespace, name, node),
+            NodeObject::Referenced(named) => {
+                self.references_directly(node, named, namespace, name)
+                    || (named == ReferenceKind::Secret
                         && self
                             .volumes_of(node)
                             .any(|(_, secrets)| secrets.iter().any(|(n, s)| n == namespace && s == name)))
             }
-            Wanted::Volume => namespace.is_empty() && self.volumes_of(node).any(|(volume, _)| volume == name),
+            NodeObject::Volume => {
+                namespace.is_empty() && self.volumes_of(node).any(|(volume, _)| volume == name)
+            }
         }
     }
 
-    fn pods_of(&self, node: &str) -> impl Iterator<Item = (&Key, &Pod)> {
+    fn pods_of(&self, node: &str) -> impl Iterator<Item = (&ObjectKey, &Pod)> {
         let keys = self.nodes.get(node).into_iter().flatten();
         keys.filter_map(|key| Some((key, self.pods.get(key)?)))
     }
 
-    fn names_directly(&self, node: &str, named: Named, namespace: &str, name: &str) -> bool {
-        let here = self.pods_of(node).filter(|((pod_namespace, _), _)| pod_namespace == namespace);
-        here.into_iter().any(|(_, pod)| {
+    fn references_directly(&self, node: &str, named: ReferenceKind, namespace: &str, name: &str) -> bool {
+        let in_namespace = self.pods_of(node).filter(|((pod_namespace, _), _)| pod_namespace == namespace);
+        in_namespace.into_iter().any(|(_, pod)| {
             pod.names.binary_search_by(|(w, n)| w.cmp(&named).then_with(|| n.as_str().cmp(name))).is_ok()
         })
     }
 
-    /// The volumes that are bound to the claims of a node's pods, with the Secrets that they name.
-    fn volumes_of(&self, node: &str) -> impl Iterator<Item = (&SmolStr, &Vec<Key>)> {
+    /// The volumes that are bound to claims of a node's pods, with the Secrets that they reference.
+    fn volumes_of(&self, node: &str) -> impl Iterator<Item = (&SmolStr, &Vec<ObjectKey>)> {
         let claims = self.pods_of(node).flat_map(|((namespace, _), pod)| {
-            let claims = pod.names.iter().filter(|(named, _)| *named == Named::Claim);
+            let claims = pod.names.iter().filter(|(named, _)| *named == ReferenceKind::Claim);
             claims.map(move |(_, claim)| (namespace.clone(), claim.clone()))
         });
         let volumes = claims.filter_map(|claim| self.claims.get(&claim)).flatten();

@@ -1,12 +1,12 @@
-//! The Node authorizer: a kubelet reads what its own pods need, and writes what is its own.
+//! The Node authorizer: a kubelet may read what its pods need, and write its own objects.
 //!
-//! Upstream: kubernetes `plugin/pkg/auth/authorizer/node`. What a write may say is checked at admission
+//! Upstream: kubernetes `plugin/pkg/auth/authorizer/node`. The content of writes is checked at admission
 //! (`NodeRestriction`), where the object is known.
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`graph`] | pods, and what hangs on them, by node |
-//! | [`references`] | what a pod or a volume names |
+//! | [`graph`] | pods and the objects they reference, by node |
+//! | [`references`] | references of a pod or a volume |
 
 pub mod graph;
 pub mod references;
@@ -16,52 +16,52 @@ use std::sync::OnceLock;
 use super::rbac::bootstrap;
 use super::rbac::rules::PolicyRule;
 use super::{Attributes, Decision, ResourceTarget, Target};
-use graph::{Graph, Wanted};
+use graph::{Graph, NodeObject};
 use plinth_api::user::User;
 use plinth_storage::follow::Followed;
 use plinth_storage::Store;
-use references::Named;
+use references::ReferenceKind;
 
-/// What a node's user name starts with, and the group that it is in.
-const NODE: (&str, &str) = ("system:node:", "system:nodes");
-/// Where the leases of nodes are.
-const LEASES: &str = "kube-node-lease";
+/// Prefix of a node's user name, and its group.
+const USER_PREFIX_AND_GROUP: (&str, &str) = ("system:node:", "system:nodes");
+/// Namespace of the nodes' leases.
+const LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// The node that a user is: `Some` of an empty text when it is one that does not say which.
+/// The node name of a user; `Some("")` for a node user without a node name.
 pub fn identity(user: &User) -> Option<&str> {
-    user.name.strip_prefix(NODE.0).filter(|_| user.is_in(NODE.1))
+    user.name.strip_prefix(USER_PREFIX_AND_GROUP.0).filter(|_| user.is_in(USER_PREFIX_AND_GROUP.1))
 }
 
-/// The Node authorizer. What it knows of pods is read at the first question of a node: a cluster without kubelets pays
+/// The Node authorizer. Its graph is loaded at the first request of a node: a cluster without kubelets pays
 /// nothing for it.
 pub struct NodeAuthorizer {
     graph: Followed<Graph>,
 }
 
-/// An answer that needs no graph, or the object that the graph is asked for.
-enum Answer {
-    Is(Decision),
-    AsksFor(Wanted),
+/// A decision, or the object that must be looked up in the graph.
+enum Outcome {
+    Decided(Decision),
+    NeedsGraph(NodeObject),
 }
 
 impl NodeAuthorizer {
-    /// An authorizer over the pods in that store.
+    /// Loads pods from that store.
     pub fn new(store: Store) -> NodeAuthorizer {
         NodeAuthorizer { graph: Followed::new(store, Graph::default()) }
     }
 
-    /// Decides about requests of nodes; has no opinion about others.
+    /// Decides about requests of nodes; no opinion about others.
     pub async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
         let Some(node) = identity(attributes.user) else { return Decision::NO_OPINION };
         if node.is_empty() {
             return Decision::no_opinion(format!("unknown node for user {:?}", attributes.user.name));
         }
         let Target::Resource(target) = attributes.target else { return by_rules(attributes) };
-        match answer(node, attributes, &target) {
-            Answer::Is(decision) => decision,
-            Answer::AsksFor(_) if target.name.is_empty() => Decision::no_opinion("No Object name found"),
-            Answer::AsksFor(wanted) => {
-                let needs = |graph: &Graph| graph.needs(node, wanted, target.namespace, target.name);
+        match decide(node, attributes, &target) {
+            Outcome::Decided(decision) => decision,
+            Outcome::NeedsGraph(_) if target.name.is_empty() => Decision::no_opinion("No Object name found"),
+            Outcome::NeedsGraph(object) => {
+                let needs = |graph: &Graph| graph.needs(node, object, target.namespace, target.name);
                 match self.graph.look(needs).await {
                     Ok(true) => Decision::ALLOW,
                     Ok(false) => unrelated(node),
@@ -76,12 +76,12 @@ fn unrelated(node: &str) -> Decision {
     Decision::no_opinion(format!("no relationship found between node '{node}' and this object"))
 }
 
-/// What every node may do: the rules of the cluster role `system:node`.
+/// Applies the rules of the cluster role `system:node`, which every node has.
 fn by_rules(attributes: &Attributes<'_>) -> Decision {
     static RULES: OnceLock<Vec<PolicyRule>> = OnceLock::new();
     let rules = RULES.get_or_init(|| {
         let role =
-            bootstrap::expected().into_iter().find(|e| e.name == "system:node" && e.plural == "clusterroles");
+            bootstrap::objects().into_iter().find(|e| e.name == "system:node" && e.plural == "clusterroles");
         role.map(|role| PolicyRule::all_of(&role.object)).unwrap_or_default()
     });
     match rules.iter().any(|rule| rule.allows(attributes.verb, &attributes.target)) {
@@ -90,54 +90,54 @@ fn by_rules(attributes: &Attributes<'_>) -> Decision {
     }
 }
 
-fn answer(node: &str, attributes: &Attributes<'_>, target: &ResourceTarget<'_>) -> Answer {
+fn decide(node: &str, attributes: &Attributes<'_>, target: &ResourceTarget<'_>) -> Outcome {
     let verb = attributes.verb;
-    let no = |reason: &'static str| Answer::Is(Decision::no_opinion(reason));
-    let get = |wanted: Wanted| match verb {
-        "get" if target.subresource.is_empty() => Answer::AsksFor(wanted),
+    let no = |reason: &'static str| Outcome::Decided(Decision::no_opinion(reason));
+    let get = |object: NodeObject| match verb {
+        "get" if target.subresource.is_empty() => Outcome::NeedsGraph(object),
         "get" => no("cannot get subresource"),
         _ => no("can only get individual resources of this type"),
     };
-    let read = |named: Named| match verb {
+    let read = |named: ReferenceKind| match verb {
         "get" | "list" | "watch" if !target.subresource.is_empty() => no("cannot read subresource"),
         "get" | "list" | "watch" if target.namespace.is_empty() => {
             no("can only read namespaced object of this type")
         }
-        "get" | "list" | "watch" => Answer::AsksFor(Wanted::Named(named)),
+        "get" | "list" | "watch" => Outcome::NeedsGraph(NodeObject::Referenced(named)),
         _ => no("can only read resources of this type"),
     };
     match (target.group, target.resource) {
-        ("", "secrets") => read(Named::Secret),
-        ("", "configmaps") => read(Named::ConfigMap),
+        ("", "secrets") => read(ReferenceKind::Secret),
+        ("", "configmaps") => read(ReferenceKind::ConfigMap),
         ("", "persistentvolumeclaims") if target.subresource == "status" => match verb {
-            "update" | "patch" => Answer::AsksFor(Wanted::Named(Named::Claim)),
+            "update" | "patch" => Outcome::NeedsGraph(NodeObject::Referenced(ReferenceKind::Claim)),
             _ => no("can only get/update/patch this type"),
         },
-        ("", "persistentvolumeclaims") => get(Wanted::Named(Named::Claim)),
-        ("", "persistentvolumes") => get(Wanted::Volume),
-        ("resource.k8s.io", "resourceclaims") => get(Wanted::Named(Named::ResourceClaim)),
-        ("storage.k8s.io", "volumeattachments") => get(Wanted::Attachment),
+        ("", "persistentvolumeclaims") => get(NodeObject::Referenced(ReferenceKind::Claim)),
+        ("", "persistentvolumes") => get(NodeObject::Volume),
+        ("resource.k8s.io", "resourceclaims") => get(NodeObject::Referenced(ReferenceKind::ResourceClaim)),
+        ("storage.k8s.io", "volumeattachments") => get(NodeObject::Attachment),
         ("", "serviceaccounts") => match (verb, target.subresource) {
-            ("get", "") => read(Named::ServiceAccount),
+            ("get", "") => read(ReferenceKind::ServiceAccount),
             ("create", _) if target.name.is_empty() => {
                 no("can only create tokens for individual service accounts")
             }
-            ("create", "token") => Answer::AsksFor(Wanted::Named(Named::ServiceAccount)),
+            ("create", "token") => Outcome::NeedsGraph(NodeObject::Referenced(ReferenceKind::ServiceAccount)),
             ("create", _) => no("can only create token subresource of serviceaccount"),
             _ => no("can only create tokens for individual service accounts"),
         },
-        ("coordination.k8s.io", "leases") => Answer::Is(lease(node, verb, target)),
-        ("storage.k8s.io", "csinodes") => Answer::Is(csi_node(node, verb, target)),
+        ("coordination.k8s.io", "leases") => Outcome::Decided(lease(node, verb, target)),
+        ("storage.k8s.io", "csinodes") => Outcome::Decided(csi_node(node, verb, target)),
         ("resource.k8s.io", "resourceslices") => slice(node, verb, target),
-        ("", "nodes") => Answer::Is(own_node(node, verb, target)),
+        ("", "nodes") => Outcome::Decided(own_node(node, verb, target)),
         ("", "pods") => pod(node, verb, target),
         ("certificates.k8s.io", "podcertificaterequests") => certificate_request(node, verb, target),
-        _ => Answer::Is(by_rules(attributes)),
+        _ => Outcome::Decided(by_rules(attributes)),
     }
 }
 
-/// Whether a collection is narrowed to what is of that node.
-fn selects(target: &ResourceTarget<'_>, field: &str, node: &str) -> bool {
+/// Whether the field selector restricts a collection to that node.
+fn selects_node(target: &ResourceTarget<'_>, field: &str, node: &str) -> bool {
     let fields = target.selectors.map(|selectors| selectors.fields.as_slice()).unwrap_or_default();
     fields.iter().any(|r| r.equal && r.field == field && r.value == node)
 }
@@ -147,10 +147,12 @@ fn lease(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Decision {
         "get" | "create" | "update" | "patch" | "delete" => {}
         _ => return Decision::no_opinion("can only get, create, update, patch, or delete a node lease"),
     }
-    if target.namespace != LEASES {
-        return Decision::no_opinion(format!("can only access leases in the {LEASES:?} system namespace"));
+    if target.namespace != LEASE_NAMESPACE {
+        return Decision::no_opinion(format!(
+            "can only access leases in the {LEASE_NAMESPACE:?} system namespace"
+        ));
     }
-    // The name of a new one is known at admission.
+    // The name of a new lease is checked at admission.
     match verb == "create" || target.name == node {
         true => Decision::ALLOW,
         false => Decision::no_opinion("can only access node lease with the same name as the requesting node"),
@@ -171,16 +173,19 @@ fn csi_node(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Decision {
     }
 }
 
-fn slice(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
-    const VERBS: &str = "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection";
+fn slice(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Outcome {
+    const VERBS: &str = "only the following verbs are allowed for a ResourceSlice: get, watch, list, \
+        create, update, patch, delete, deletecollection";
     const FIELD: &str = "can only list/watch/deletecollection resourceslices with nodeName field selector";
     if !target.subresource.is_empty() {
-        return Answer::Is(Decision::no_opinion("cannot authorize ResourceSlice subresources"));
+        return Outcome::Decided(Decision::no_opinion("cannot authorize ResourceSlice subresources"));
     }
-    Answer::Is(match verb {
+    Outcome::Decided(match verb {
         "create" => Decision::ALLOW,
-        "get" | "update" | "patch" | "delete" => return Answer::AsksFor(Wanted::Slice),
-        "watch" | "list" | "deletecollection" if selects(target, "spec.nodeName", node) => Decision::ALLOW,
+        "get" | "update" | "patch" | "delete" => return Outcome::NeedsGraph(NodeObject::Slice),
+        "watch" | "list" | "deletecollection" if selects_node(target, "spec.nodeName", node) => {
+            Decision::ALLOW
+        }
         "watch" | "list" | "deletecollection" => Decision::no_opinion(FIELD),
         _ => Decision::no_opinion(VERBS),
     })
@@ -202,11 +207,11 @@ fn own_node(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Decision {
     }
 }
 
-fn pod(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
-    Answer::Is(match (target.subresource, verb) {
-        ("", "get") => return Answer::AsksFor(Wanted::Pod),
-        ("", "list" | "watch") if selects(target, "spec.nodeName", node) => Decision::ALLOW,
-        ("", "list" | "watch") if !target.name.is_empty() => return Answer::AsksFor(Wanted::Pod),
+fn pod(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Outcome {
+    Outcome::Decided(match (target.subresource, verb) {
+        ("", "get") => return Outcome::NeedsGraph(NodeObject::Pod),
+        ("", "list" | "watch") if selects_node(target, "spec.nodeName", node) => Decision::ALLOW,
+        ("", "list" | "watch") if !target.name.is_empty() => return Outcome::NeedsGraph(NodeObject::Pod),
         ("", "list" | "watch") => {
             Decision::no_opinion("can only list/watch pods with spec.nodeName field selector")
         }
@@ -217,16 +222,16 @@ fn pod(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
     })
 }
 
-fn certificate_request(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
+fn certificate_request(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Outcome {
     const STATUS: &str = "nodes may not access the status subresource of PodCertificateRequests";
     const FIELD: &str = "can only list/watch podcertificaterequests with nodeName field selector";
     if !target.subresource.is_empty() {
-        return Answer::Is(Decision::no_opinion(STATUS));
+        return Outcome::Decided(Decision::no_opinion(STATUS));
     }
-    Answer::Is(match verb {
+    Outcome::Decided(match verb {
         "create" => Decision::ALLOW,
-        "get" => return Answer::AsksFor(Wanted::CertificateRequest),
-        "list" | "watch" if selects(target, "spec.nodeName", node) => Decision::ALLOW,
+        "get" => return Outcome::NeedsGraph(NodeObject::CertificateRequest),
+        "list" | "watch" if selects_node(target, "spec.nodeName", node) => Decision::ALLOW,
         "list" | "watch" => Decision::no_opinion(FIELD),
         _ => Decision::no_opinion(format!("nodes may not {verb} podcertificaterequests")),
     })

@@ -1,13 +1,13 @@
-//! What a pod or a volume names: the objects that a kubelet needs to run it.
+//! References of a pod or a volume: the objects that a kubelet needs to run it.
 //!
 //! Upstream: kubernetes `pkg/api/v1/pod/util.go` and `pkg/api/v1/persistentvolume/util.go`.
 
 use plinth_codec::Value;
 use smol_str::{format_smolstr, SmolStr};
 
-/// What can be read because a pod names it.
+/// Kind of an object that may be read because a pod references it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Named {
+pub enum ReferenceKind {
     /// A Secret.
     Secret,
     /// A ConfigMap.
@@ -20,7 +20,7 @@ pub enum Named {
     ServiceAccount,
 }
 
-/// Names of Secrets in a volume of a pod, each as the path of the name.
+/// Paths of Secret names in a volume of a pod.
 const VOLUME_SECRETS: &[&[&str]] = &[
     &["azureFile", "secretName"],
     &["cephfs", "secretRef", "name"],
@@ -34,8 +34,8 @@ const VOLUME_SECRETS: &[&[&str]] = &[
     &["storageos", "secretRef", "name"],
 ];
 
-/// References to Secrets in a PersistentVolume that its node reads, and whether one without a namespace is in the
-/// claim's.
+/// References to Secrets in a PersistentVolume that its node reads, and whether one without a namespace is in
+/// the namespace of the claim.
 const PERSISTENT_SECRETS: &[(&[&str], bool)] = &[
     (&["cephfs", "secretRef"], true),
     (&["cinder", "secretRef"], false),
@@ -49,82 +49,82 @@ const PERSISTENT_SECRETS: &[(&[&str], bool)] = &[
     (&["storageos", "secretRef"], false),
 ];
 
-/// A pod of a node itself, not of the API.
+/// Annotation of a mirror pod: created by a kubelet from a file, not through the API.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Everything that a pod names in its namespace, sorted, each once. A mirror pod names nothing that counts: a node must not
-/// get at objects by a pod that it has made itself.
-pub fn of_pod(pod: &Value) -> Vec<(Named, SmolStr)> {
+/// The objects that a pod references in its namespace, sorted, without duplicates. References of mirror pods
+/// are ignored: a node must not gain access to objects through a pod that it has created itself.
+pub fn of_pod(pod: &Value) -> Vec<(ReferenceKind, SmolStr)> {
     if pod.at(&["metadata", "annotations", MIRROR]).is_some() {
         return Vec::new();
     }
     let mut out = Vec::new();
-    let mut add = |what: Named, name: Option<&str>| {
+    let mut add = |what: ReferenceKind, name: Option<&str>| {
         out.extend(name.filter(|name| !name.is_empty()).map(|name| (what, SmolStr::new(name))));
     };
-    add(Named::ServiceAccount, pod.str_at(&["spec", "serviceAccountName"]));
+    add(ReferenceKind::ServiceAccount, pod.str_at(&["spec", "serviceAccountName"]));
     for secret in list(pod, &["spec", "imagePullSecrets"]) {
-        add(Named::Secret, secret.str_at(&["name"]));
+        add(ReferenceKind::Secret, secret.str_at(&["name"]));
     }
     for containers in ["initContainers", "containers", "ephemeralContainers"] {
         for container in list(pod, &["spec", containers]) {
             for from in list(container, &["envFrom"]) {
-                add(Named::Secret, from.str_at(&["secretRef", "name"]));
-                add(Named::ConfigMap, from.str_at(&["configMapRef", "name"]));
+                add(ReferenceKind::Secret, from.str_at(&["secretRef", "name"]));
+                add(ReferenceKind::ConfigMap, from.str_at(&["configMapRef", "name"]));
             }
             for variable in list(container, &["env"]) {
-                add(Named::Secret, variable.str_at(&["valueFrom", "secretKeyRef", "name"]));
-                add(Named::ConfigMap, variable.str_at(&["valueFrom", "configMapKeyRef", "name"]));
+                add(ReferenceKind::Secret, variable.str_at(&["valueFrom", "secretKeyRef", "name"]));
+                add(ReferenceKind::ConfigMap, variable.str_at(&["valueFrom", "configMapKeyRef", "name"]));
             }
         }
     }
     let pod_name = pod.str_at(&["metadata", "name"]).unwrap_or_default();
     for volume in list(pod, &["spec", "volumes"]) {
         for path in VOLUME_SECRETS {
-            add(Named::Secret, volume.str_at(path));
+            add(ReferenceKind::Secret, volume.str_at(path));
         }
-        add(Named::ConfigMap, volume.str_at(&["configMap", "name"]));
+        add(ReferenceKind::ConfigMap, volume.str_at(&["configMap", "name"]));
         for source in list(volume, &["projected", "sources"]) {
-            add(Named::Secret, source.str_at(&["secret", "name"]));
-            add(Named::ConfigMap, source.str_at(&["configMap", "name"]));
+            add(ReferenceKind::Secret, source.str_at(&["secret", "name"]));
+            add(ReferenceKind::ConfigMap, source.str_at(&["configMap", "name"]));
         }
-        add(Named::Claim, volume.str_at(&["persistentVolumeClaim", "claimName"]));
+        add(ReferenceKind::Claim, volume.str_at(&["persistentVolumeClaim", "claimName"]));
         if volume.get("ephemeral").is_some_and(|e| !e.is_null()) {
             let name = volume.str_at(&["name"]).unwrap_or_default();
-            add(Named::Claim, Some(&format_smolstr!("{pod_name}-{name}")));
+            add(ReferenceKind::Claim, Some(&format_smolstr!("{pod_name}-{name}")));
         }
     }
     for claim in list(pod, &["spec", "resourceClaims"]) {
-        add(Named::ResourceClaim, claim.str_at(&["resourceClaimName"]));
+        add(ReferenceKind::ResourceClaim, claim.str_at(&["resourceClaimName"]));
         if claim.str_at(&["resourceClaimTemplateName"]).is_some() {
-            let made = list(pod, &["status", "resourceClaimStatuses"]);
-            let made = made.iter().find(|s| s.str_at(&["name"]) == claim.str_at(&["name"]));
-            add(Named::ResourceClaim, made.and_then(|s| s.str_at(&["resourceClaimName"])));
+            let statuses = list(pod, &["status", "resourceClaimStatuses"]);
+            let statuses = statuses.iter().find(|s| s.str_at(&["name"]) == claim.str_at(&["name"]));
+            add(ReferenceKind::ResourceClaim, statuses.and_then(|s| s.str_at(&["resourceClaimName"])));
         }
     }
     const EXTENDED: &[&str] = &["status", "extendedResourceClaimStatus", "resourceClaimName"];
-    add(Named::ResourceClaim, pod.str_at(EXTENDED));
+    add(ReferenceKind::ResourceClaim, pod.str_at(EXTENDED));
     out.sort_unstable();
     out.dedup();
     out
 }
 
-/// The Secrets that a PersistentVolume names for its node: namespace and name.
+/// The Secrets that a PersistentVolume references for its node: namespace and name.
 pub fn of_volume(volume: &Value) -> Vec<(SmolStr, SmolStr)> {
     let Some(spec) = volume.get("spec") else { return Vec::new() };
     let claim_namespace = spec.str_at(&["claimRef", "namespace"]).unwrap_or_default();
-    let place = |given: Option<&str>, falls_back: bool| {
+    let namespace_or_default = |given: Option<&str>, falls_back: bool| {
         let given = given.filter(|namespace| !namespace.is_empty());
         SmolStr::new(given.unwrap_or(if falls_back { claim_namespace } else { "" }))
     };
     let mut out = Vec::new();
     if let Some(name) = spec.str_at(&["azureFile", "secretName"]).filter(|name| !name.is_empty()) {
-        out.push((place(spec.str_at(&["azureFile", "secretNamespace"]), true), name.into()));
+        out.push((namespace_or_default(spec.str_at(&["azureFile", "secretNamespace"]), true), name.into()));
     }
     for (path, falls_back) in PERSISTENT_SECRETS {
         let Some(reference) = spec.at(path) else { continue };
         if let Some(name) = reference.str_at(&["name"]).filter(|name| !name.is_empty()) {
-            out.push((place(reference.str_at(&["namespace"]), *falls_back), name.into()));
+            out.push((namespace_or_default(reference.str_at(&["namespace"]), *falls_back), name.into()));
         }
     }
     out
@@ -134,7 +134,7 @@ fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
     object.at(path).and_then(Value::as_array).unwrap_or_default()
 }
 
-/// Volume types that lead to an object of the API, and what upstream calls it.
+/// Volume types that reference an API object, and upstream's name of the object.
 const VOLUMES_OF_OBJECTS: &[(&str, &str)] = &[
     ("configMap", "configmaps (via configmap volumes)"),
     ("secret", "secrets (via secret volumes)"),
@@ -144,7 +144,7 @@ const VOLUMES_OF_OBJECTS: &[(&str, &str)] = &[
     ("ephemeral", "persistentvolumeclaims (via ephemeral volumes)"),
     ("azureFile", "secrets (via azureFile volumes)"),
 ];
-/// Volume types that lead to none.
+/// Volume types that reference none.
 const PLAIN_VOLUMES: &[&str] = &[
     "awsElasticBlockStore",
     "azureDisk",
@@ -169,7 +169,7 @@ const PLAIN_VOLUMES: &[&str] = &[
     "storageos",
     "vsphereVolume",
 ];
-/// Sources of a projected volume that lead to an object.
+/// Sources of a projected volume that reference an object.
 const PROJECTED_OBJECTS: &[(&str, &str)] = &[
     ("configMap", "configmaps (via projected volumes)"),
     ("secret", "secrets (via projected volumes)"),
@@ -178,21 +178,22 @@ const PROJECTED_OBJECTS: &[(&str, &str)] = &[
     ("podCertificate", "podcertificates"),
 ];
 
-/// The first object of the API that a pod leads to, in upstream's words (`HasAPIObjectReference`); mirror pods, too.
+/// The first API object that a pod references, with upstream's name (`HasAPIObjectReference`); for mirror
+/// pods, too.
 ///
 /// # Errors
-/// A volume of a type that is not known: nobody can say what it leads to.
+/// A volume of an unknown type.
 pub fn first_of_pod(pod: &Value) -> Result<Option<&'static str>, String> {
     let mut plain = pod.clone();
     if let Some(annotations) = plain.object_at_mut(&["metadata", "annotations"]) {
         annotations.remove(MIRROR);
     }
     let names = of_pod(&plain);
-    let has = |what: Named| names.iter().any(|(named, _)| *named == what);
+    let has = |what: ReferenceKind| names.iter().any(|(named, _)| *named == what);
     let rows = [
-        (Named::ServiceAccount, "serviceaccounts"),
-        (Named::Secret, "secrets"),
-        (Named::ConfigMap, "configmaps"),
+        (ReferenceKind::ServiceAccount, "serviceaccounts"),
+        (ReferenceKind::Secret, "secrets"),
+        (ReferenceKind::ConfigMap, "configmaps"),
     ];
     if let Some((_, what)) = rows.into_iter().find(|(named, _)| has(*named)) {
         return Ok(Some(what));

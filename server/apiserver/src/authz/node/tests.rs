@@ -2,8 +2,8 @@ use super::*;
 use crate::authz::tests::{chain, Chain};
 use crate::authz::{Mode, Selectors};
 
-/// Node `n1` runs `a/web`, which names one of everything; node `n2` runs `a/other`, which names nothing; `a/waiting` is bound to
-/// no node; `a/mirror` is a mirror pod of `n1` that names a secret.
+/// Node `n1` runs `a/web`, which references one of everything; node `n2` runs `a/other`, which references
+/// nothing; `a/waiting` is not bound to a node; `a/mirror` is a mirror pod of `n1` that references a Secret.
 fn world() -> Chain {
     let chain = chain(&[Mode::Node]);
     chain.put("", "pods", r#"{"metadata":{"name":"web","namespace":"a"},"spec":{"nodeName":"n1","serviceAccountName":"runner",
@@ -31,7 +31,7 @@ fn world() -> Chain {
     chain
 }
 
-/// `GROUP/RESOURCE[/SUBRESOURCE] [NAMESPACE/]NAME`, the group `core` for none; `-` stands for no name.
+/// `GROUP/RESOURCE[/SUBRESOURCE] [NAMESPACE/]NAME`, the group `core` for none; `-` means no name.
 async fn decide(
     chain: &Chain,
     node: &str,
@@ -104,7 +104,7 @@ async fn what_a_nodes_pods_need() {
     for what in not_needed {
         assert!(!decide(&chain, "n1", "get", what, None).await.allowed(), "{what}");
     }
-    // What goes takes its rights along.
+    // Deleted objects no longer grant access.
     chain.delete("core/persistentvolumes/pv");
     assert!(!decide(&chain, "n1", "get", "core/secrets vault/stage", None).await.allowed());
     chain.delete("core/pods/a/web");
@@ -120,7 +120,7 @@ async fn requests_by_table() {
     let others = Selectors::of_query("fieldSelector=spec.nodeName%3Dn2");
     const SLICES: &str = "can only list/watch/deletecollection resourceslices with nodeName field selector";
     const PODS: &str = "can only list/watch pods with spec.nodeName field selector";
-    // verb, what, selectors, the reason of a refusal (`None` when it is allowed)
+    // verb, target, selectors, the reason of a refusal (`None` when it is allowed)
     let rows = [
         ("list", "core/secrets a/pull", None, None),
         ("watch", "core/configmaps a/vol-config", None, None),

@@ -1,26 +1,26 @@
-//! The roles and bindings that every cluster has: made at the first start, put right at every start.
+//! Default roles and bindings: created at the first start, reconciled at every start.
 //!
-//! They are rows of `bootstrap.table`. What is missing from a role or binding that is there is added, what somebody added
-//! stays (k8s.io/component-helpers `auth/rbac/reconciliation`); an object whose annotation
-//! `rbac.authorization.kubernetes.io/autoupdate` is `false` is left alone.
+//! They are rows of `bootstrap.table`. What an existing role or binding lacks is added, additions
+//! are kept (k8s.io/component-helpers `auth/rbac/reconciliation`); an object whose annotation
+//! `rbac.authorization.kubernetes.io/autoupdate` is `false` is not changed.
 
 use plinth_codec::{tree, Map, Value};
 
-use super::coverage::{self, Limits};
+use super::coverage::{self, CoverageLimits};
 use super::rules::PolicyRule;
 use super::GROUP;
 
 const TABLE: &str = include_str!("bootstrap.table");
 /// The label of every bootstrap object.
 const LABEL: (&str, &str) = ("kubernetes.io/bootstrapping", "rbac-defaults");
-/// Whether an object is put right at start.
+/// The annotation that enables reconciliation.
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
-/// What the table calls the core group.
+/// The core group's name in the table.
 const CORE: &str = "core";
 
-/// An object that every cluster has.
+/// A default role or binding.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Expected {
+pub struct BootstrapObject {
     /// Plural resource.
     pub plural: &'static str,
     /// Namespace; empty for cluster-scoped ones.
@@ -31,37 +31,38 @@ pub struct Expected {
     pub object: Value,
 }
 
-/// What a live object needs.
+/// The result of a reconciliation.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Healed {
-    /// Nothing.
-    Whole,
-    /// To become this.
+pub enum Reconciled {
+    /// The live object needs no change.
+    Unchanged,
+    /// The live object becomes this.
     Changed(Value),
-    /// To be replaced: it binds another role, and that cannot be changed.
-    Other,
+    /// The live binding must be replaced: its roleRef differs, which is immutable.
+    Replace,
 }
 
-/// What `live` needs to have at least what is expected.
-pub fn healed(live: &Value, expected: &Value) -> Healed {
+/// Reconciles `live` so that it has at least what is expected.
+pub fn reconcile_object(live: &Value, expected: &Value) -> Reconciled {
     if live.str_at(&["metadata", "annotations", AUTO_UPDATE]) == Some("false") {
-        return Healed::Whole;
+        return Reconciled::Unchanged;
     }
     if live.get("roleRef") != expected.get("roleRef") {
-        return Healed::Other;
+        return Reconciled::Replace;
     }
     let mut new = live.clone();
     for member in ["annotations", "labels"] {
         let wanted = expected.at(&["metadata", member]).and_then(Value::as_object);
-        let Some(held) = new.object_at_mut(&["metadata", member]) else { continue };
+        let Some(existing) = new.object_at_mut(&["metadata", member]) else { continue };
         for (key, value) in
             wanted.into_iter().flat_map(Map::iter).filter(|(key, _)| live_lacks(live, member, key))
         {
-            held.insert(key.clone(), value.clone());
+            existing.insert(key.clone(), value.clone());
         }
     }
-    // Without limits it cannot fail.
-    let missing = coverage::uncovered(&PolicyRule::all_of(live), &PolicyRule::all_of(expected), Limits::NONE);
+    // Cannot fail without limits.
+    let missing =
+        coverage::uncovered(&PolicyRule::all_of(live), &PolicyRule::all_of(expected), CoverageLimits::NONE);
     let missing = missing.map(|missing| missing.rules).unwrap_or_default();
     append(&mut new, &["rules"], missing.iter().map(PolicyRule::to_value).collect());
     append(&mut new, &["subjects"], lacking(live, expected, &["subjects"]));
@@ -73,8 +74,8 @@ pub fn healed(live: &Value, expected: &Value) -> Healed {
         }
     }
     match new == *live {
-        true => Healed::Whole,
-        false => Healed::Changed(new),
+        true => Reconciled::Unchanged,
+        false => Reconciled::Changed(new),
     }
 }
 
@@ -85,8 +86,8 @@ fn live_lacks(live: &Value, member: &str, key: &str) -> bool {
 /// The elements of a list that the live object lacks.
 fn lacking(live: &Value, expected: &Value, path: &[&str]) -> Vec<Value> {
     let list = |object: &Value| object.at(path).and_then(Value::as_array).unwrap_or_default().to_vec();
-    let held = list(live);
-    list(expected).into_iter().filter(|element| !held.contains(element)).collect()
+    let existing = list(live);
+    list(expected).into_iter().filter(|element| !existing.contains(element)).collect()
 }
 
 fn append(object: &mut Value, path: &[&str], elements: Vec<Value>) {
@@ -101,9 +102,9 @@ fn append(object: &mut Value, path: &[&str], elements: Vec<Value>) {
     }
 }
 
-/// The rows of the table as objects.
-pub fn expected() -> Vec<Expected> {
-    let mut out: Vec<Expected> = Vec::new();
+/// The objects of the table.
+pub fn objects() -> Vec<BootstrapObject> {
+    let mut out: Vec<BootstrapObject> = Vec::new();
     for line in TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let mut words = line.split_ascii_whitespace();
         if line.starts_with(' ') {
@@ -139,7 +140,7 @@ pub fn expected() -> Vec<Expected> {
             Some(role_kind) => bind(&mut object, role_kind, words),
             None => gather(&mut object, words),
         }
-        out.push(Expected { plural, namespace, name, object });
+        out.push(BootstrapObject { plural, namespace, name, object });
     }
     out
 }
@@ -150,7 +151,7 @@ fn label(object: &mut Value, (key, value): (&'static str, &'static str)) {
     }
 }
 
-/// The rest of a role's row: labels, and what it aggregates.
+/// Parses the rest of a role's row: labels, and the aggregation rule.
 fn gather(object: &mut Value, words: std::str::SplitAsciiWhitespace<'static>) {
     let mut aggregates = false;
     for word in words {
@@ -167,7 +168,7 @@ fn gather(object: &mut Value, words: std::str::SplitAsciiWhitespace<'static>) {
     }
 }
 
-/// The rest of a binding's row: the role and the subjects.
+/// Parses the rest of a binding's row: role and subjects.
 fn bind(object: &mut Value, role_kind: &str, mut words: std::str::SplitAsciiWhitespace<'static>) {
     let role = words.next().unwrap_or_default();
     let subjects: Vec<Value> = words.filter_map(subject).collect();
@@ -211,59 +212,60 @@ mod tests {
 
     #[test]
     fn every_row_is_a_valid_object() {
-        let expected = expected();
+        let expected = objects();
         assert_eq!(expected.len(), 133);
-        for Expected { plural, name, object, .. } in &expected {
+        for BootstrapObject { plural, name, object, .. } in &expected {
             let strategy = plinth_kinds::of(GROUP, plural);
             assert_eq!(strategy.errors(object), [], "{plural} {name}");
-            assert_eq!(healed(object, object), Healed::Whole, "{plural} {name}");
+            assert_eq!(reconcile_object(object, object), Reconciled::Unchanged, "{plural} {name}");
         }
         let bound = expected.iter().filter_map(|e| {
             let role = e.object.str_at(&["roleRef", "name"])?;
             Some((role, if e.namespace.is_empty() { "clusterroles" } else { "roles" }, e.namespace))
         });
         for (role, plural, namespace) in bound {
-            let is_it = |e: &Expected| (e.name, e.plural, e.namespace) == (role, plural, namespace);
+            let is_it = |e: &BootstrapObject| (e.name, e.plural, e.namespace) == (role, plural, namespace);
             assert!(expected.iter().any(is_it), "{plural} {role} is bound and not there");
         }
     }
 
     #[test]
     fn what_is_missing_is_added_and_the_rest_stays() {
-        let find = |name: &str| expected().into_iter().find(|e| e.name == name).unwrap().object;
+        let find = |name: &str| objects().into_iter().find(|e| e.name == name).unwrap().object;
         let viewer = find("system:public-info-viewer");
         let Value::Object(mut map) = viewer.clone() else { panic!() };
         let own = tree!({ "verbs": tree!(["get"]), "nonResourceURLs": tree!(["/own"]) });
         map.insert("rules", vec![own.clone()]);
         let live = Value::Object(map);
-        let Healed::Changed(new) = healed(&live, &viewer) else { panic!("not healed") };
+        let Reconciled::Changed(new) = reconcile_object(&live, &viewer) else { panic!("not healed") };
         let rules = PolicyRule::all_of(&new);
         assert!(rules.contains(&PolicyRule::of(&own)));
-        let missing = coverage::uncovered(&rules, &PolicyRule::all_of(&viewer), Limits::NONE).unwrap();
+        let missing =
+            coverage::uncovered(&rules, &PolicyRule::all_of(&viewer), CoverageLimits::NONE).unwrap();
         assert!(missing.rules.is_empty());
-        // Who says so is left alone.
+        // Objects that opt out are not changed.
         let mut kept = live.clone();
         kept.object_at_mut(&["metadata", "annotations"]).unwrap().insert(AUTO_UPDATE, "false");
-        assert_eq!(healed(&kept, &viewer), Healed::Whole);
+        assert_eq!(reconcile_object(&kept, &viewer), Reconciled::Unchanged);
 
-        let binding = expected().into_iter().find(|e| e.plural == "clusterrolebindings").unwrap().object;
+        let binding = objects().into_iter().find(|e| e.plural == "clusterrolebindings").unwrap().object;
         let mut other = binding.clone();
         other.object_at_mut(&["roleRef"]).unwrap().insert("name", "other");
-        assert_eq!(healed(&other, &binding), Healed::Other);
+        assert_eq!(reconcile_object(&other, &binding), Reconciled::Replace);
         let mut emptied = binding.clone();
         emptied.as_object_mut().unwrap().remove("subjects");
-        assert_eq!(healed(&emptied, &binding), Healed::Changed(binding.clone()));
+        assert_eq!(reconcile_object(&emptied, &binding), Reconciled::Changed(binding.clone()));
 
         let admin = find("admin");
         let mut other = admin.clone();
         other.as_object_mut().unwrap().remove("aggregationRule");
-        assert_eq!(healed(&other, &admin), Healed::Changed(admin.clone()));
+        assert_eq!(reconcile_object(&other, &admin), Reconciled::Changed(admin.clone()));
         let cluster_admin = find("cluster-admin");
         let mut other = cluster_admin.clone();
         other
             .as_object_mut()
             .unwrap()
             .insert("aggregationRule", admin.get("aggregationRule").unwrap().clone());
-        assert_eq!(healed(&other, &cluster_admin), Healed::Changed(cluster_admin));
+        assert_eq!(reconcile_object(&other, &cluster_admin), Reconciled::Changed(cluster_admin));
     }
 }

@@ -1,10 +1,12 @@
-//! Which permissions of some rules are missing from others.
+//! Computes which permissions of some rules are not covered by others.
 //!
-//! A rule stands for the product of its lists, and a request of a few kilobytes can hold one with billions of elements. So the
-//! product is never built: the held rules are narrowed list by list to those that allow a value, and the values that lead to the
-//! same held rules are decided once. What is left of the work is counted and bounded by [`Limits`].
+//! A rule stands for the product of its lists, and a request of a few kilobytes can contain one with billions
+//! of elements. So the product is not expanded: the held rules are narrowed list by list to those that allow
+//! a value, and values that lead to the same held rules are decided once. The remaining work is counted and
+//! bounded by [`CoverageLimits`].
 //!
-//! Upstream: kubernetes `pkg/apis/rbac/v1/evaluation_helpers.go` and `pkg/registry/rbac/validation/rule.go` (`Covers`).
+//! Upstream: kubernetes `pkg/apis/rbac/v1/evaluation_helpers.go` and `pkg/registry/rbac/validation/rule.go`
+//! (`Covers`).
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -13,50 +15,52 @@ use smol_str::SmolStr;
 
 use super::rules::{PolicyRule, ALL};
 
-/// How far [`uncovered`] goes.
+/// Bounds of [`uncovered`].
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Comparisons of a value with a held rule; those of long values count more.
+pub struct CoverageLimits {
+    /// Comparisons of a value with a held rule; those of long values cost more.
     pub steps: usize,
-    /// Missing permissions that are returned.
+    /// Number of uncovered permissions that are returned.
     pub permissions: usize,
-    /// Bytes of text in the missing permissions that are returned; one is returned whatever its size.
+    /// Bytes of the uncovered permissions that are returned; one is returned whatever its size.
     pub bytes: usize,
 }
 
-impl Limits {
-    /// For rules that no client sent.
-    pub const NONE: Limits = Limits { steps: usize::MAX, permissions: usize::MAX, bytes: usize::MAX };
+impl CoverageLimits {
+    /// For trusted rules.
+    pub const NONE: CoverageLimits =
+        CoverageLimits { steps: usize::MAX, permissions: usize::MAX, bytes: usize::MAX };
 
-    /// For a request: a tenth of a second at the most, and an error message that fits into a terminal's history.
-    pub const OF_A_REQUEST: Limits = Limits { steps: 4 << 20, permissions: 4096, bytes: 256 << 10 };
+    /// For a request: a tenth of a second at most, and an error message of bearable length.
+    pub const REQUEST: CoverageLimits =
+        CoverageLimits { steps: 4 << 20, permissions: 4096, bytes: 256 << 10 };
 }
 
-/// Permissions that are missing.
+/// Permissions that are not covered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uncovered {
-    /// Rules of one verb on one thing each, in upstream's order.
+    /// Rules of one verb on one target each, in upstream's order.
     pub rules: Vec<PolicyRule>,
-    /// Whether there are more than the limits let through.
+    /// Whether there are more than the limits allow.
     pub has_more: bool,
 }
 
-/// The comparison takes more steps than its limit.
+/// The comparison exceeds its step limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooComplex;
 
-/// The permissions in `wanted` that no rule of `held` covers; none when all are covered.
+/// The permissions in `wanted` that no rule of `held` covers; empty when all are covered.
 ///
 /// # Errors
-/// When that takes too many steps.
+/// When it takes too many steps.
 pub fn uncovered<'a>(
     held: impl IntoIterator<Item = &'a PolicyRule>,
     wanted: &'a [PolicyRule],
-    limits: Limits,
+    limits: CoverageLimits,
 ) -> Result<Uncovered, TooComplex> {
     let mut out = Uncovered::default();
     match find(held, wanted, limits, &mut out) {
-        // What was found is reason enough to refuse.
+        // What was found is sufficient to refuse.
         Err(TooComplex) if !out.rules.is_empty() => out.has_more = true,
         outcome => outcome?,
     }
@@ -66,16 +70,16 @@ pub fn uncovered<'a>(
 fn find<'a>(
     held: impl IntoIterator<Item = &'a PolicyRule>,
     wanted: &'a [PolicyRule],
-    limits: Limits,
+    limits: CoverageLimits,
     out: &mut Uncovered,
 ) -> Result<(), TooComplex> {
-    let mut steps = Steps(limits.steps);
-    let held = Held::index(held, &mut steps)?;
+    let mut steps = StepBudget(limits.steps);
+    let held = HeldRules::index(held, &mut steps)?;
     let mut left = limits;
     for rule in wanted {
-        for levels in [Level::of_resources(rule, limits), Level::of_paths(rule, limits)] {
+        for levels in [ListLevel::of_resources(rule, limits), ListLevel::of_paths(rule, limits)] {
             let is_empty = levels.iter().any(|level| level.values.is_empty());
-            // Who may do everything gets around the count, however many other rules they hold.
+            // Users who may do everything skip the search, however many other rules they hold.
             if is_empty || (held.has_everything && levels.len() == RESOURCE_LEVELS) {
                 continue;
             }
@@ -84,7 +88,7 @@ fn find<'a>(
                 continue;
             }
             let permission = Vec::with_capacity(RESOURCE_LEVELS);
-            search.collect(0, None, &mut Collecting { left: &mut left, permission, out })?;
+            search.collect(0, None, &mut Collector { left: &mut left, permission, out })?;
             if out.has_more {
                 return Ok(());
             }
@@ -93,31 +97,31 @@ fn find<'a>(
     Ok(())
 }
 
-/// Values of so many bytes are hashed and compared in the time of one more step.
-const BYTES_OF_A_STEP: usize = 64;
+/// Bytes of a value that are hashed and compared in the time of one more step.
+const BYTES_PER_STEP: usize = 64;
 
-/// What is left of the steps.
-struct Steps(usize);
+/// The remaining steps.
+struct StepBudget(usize);
 
-impl Steps {
+impl StepBudget {
     fn take(&mut self, steps: usize) -> Result<(), TooComplex> {
         self.0 = self.0.checked_sub(steps).ok_or(TooComplex)?;
         Ok(())
     }
 }
 
-/// The numbers of held rules, ascending.
+/// Indices of held rules, ascending.
 type Numbers = Rc<[u32]>;
 
-/// The held rules that allow values of one of their lists.
+/// The held rules by the values of one of their lists.
 #[derive(Default)]
-struct Allowing<'a> {
-    /// Those that allow every value.
+struct RulesByValue<'a> {
+    /// Rules that allow every value.
     all: Vec<u32>,
     by_value: HashMap<&'a str, Vec<u32>>,
 }
 
-impl<'a> Allowing<'a> {
+impl<'a> RulesByValue<'a> {
     fn add(&mut self, values: &'a [SmolStr], number: u32, has_wildcard: bool) {
         for value in values {
             let list = match has_wildcard && value == ALL {
@@ -135,36 +139,36 @@ impl<'a> Allowing<'a> {
     }
 }
 
-/// The held rules by what they allow.
+/// Index of the held rules.
 #[derive(Default)]
-struct Held<'a> {
-    verbs: Allowing<'a>,
-    groups: Allowing<'a>,
-    resources: Allowing<'a>,
-    /// A rule without names allows all; a name is never a wildcard.
-    names: Allowing<'a>,
-    paths: Allowing<'a>,
-    /// Beginnings of paths, from paths with `*` at their end.
+struct HeldRules<'a> {
+    verbs: RulesByValue<'a>,
+    groups: RulesByValue<'a>,
+    resources: RulesByValue<'a>,
+    /// A rule without names allows all; `*` is not a wildcard in names.
+    names: RulesByValue<'a>,
+    paths: RulesByValue<'a>,
+    /// Path prefixes, from paths that end with `*`.
     path_prefixes: Vec<(&'a str, u32)>,
-    /// Whether one of them alone allows every verb on every resource.
+    /// Whether a single rule allows every verb on every resource.
     has_everything: bool,
 }
 
-impl<'a> Held<'a> {
+impl<'a> HeldRules<'a> {
     fn index(
         rules: impl IntoIterator<Item = &'a PolicyRule>,
-        steps: &mut Steps,
-    ) -> Result<Held<'a>, TooComplex> {
+        steps: &mut StepBudget,
+    ) -> Result<HeldRules<'a>, TooComplex> {
         let rules: Vec<&PolicyRule> = rules.into_iter().collect();
         let all = |list: &[SmolStr]| list.iter().any(|value| value == ALL);
         let everything = |rule: &&PolicyRule| {
             rule.names.is_empty() && all(&rule.verbs) && all(&rule.groups) && all(&rule.resources)
         };
-        let mut held = Held { has_everything: rules.iter().any(everything), ..Held::default() };
-        // Rules on paths are few, and those on resources are not needed then.
+        let mut held = HeldRules { has_everything: rules.iter().any(everything), ..HeldRules::default() };
+        // Rules on paths are few; those on resources are not needed in that case.
         let needed = rules.into_iter().filter(|rule| !held.has_everything || !rule.paths.is_empty());
         for (number, rule) in (0u32..).zip(needed.collect::<Vec<_>>()) {
-            steps.take(rule.len() + rule.bytes() / BYTES_OF_A_STEP)?;
+            steps.take(rule.len() + rule.bytes() / BYTES_PER_STEP)?;
             held.verbs.add(&rule.verbs, number, true);
             held.groups.add(&rule.groups, number, true);
             held.resources.add(&rule.resources, number, true);
@@ -180,7 +184,7 @@ impl<'a> Held<'a> {
     }
 }
 
-/// How many lists make up a permission on a resource.
+/// Number of lists that make up a permission on a resource.
 const RESOURCE_LEVELS: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,19 +197,19 @@ enum List {
 }
 
 /// One list of a wanted rule.
-struct Level<'a> {
+struct ListLevel<'a> {
     list: List,
-    /// `None`: whatever the name.
+    /// `None` means any name.
     values: Vec<Option<&'a SmolStr>>,
 }
 
-impl<'a> Level<'a> {
-    fn of_resources(rule: &'a PolicyRule, limits: Limits) -> Vec<Level<'a>> {
+impl<'a> ListLevel<'a> {
+    fn of_resources(rule: &'a PolicyRule, limits: CoverageLimits) -> Vec<ListLevel<'a>> {
         let mut levels = vec![
-            Level::of(List::Groups, &rule.groups),
-            Level::of(List::Resources, &rule.resources),
-            Level::of(List::Verbs, &rule.verbs),
-            Level::of(List::Names, &rule.names),
+            ListLevel::of(List::Groups, &rule.groups),
+            ListLevel::of(List::Resources, &rule.resources),
+            ListLevel::of(List::Verbs, &rule.verbs),
+            ListLevel::of(List::Names, &rule.names),
         ];
         if rule.names.is_empty() {
             levels[3].values.push(None);
@@ -213,19 +217,20 @@ impl<'a> Level<'a> {
         without_repetitions(levels, limits)
     }
 
-    fn of_paths(rule: &'a PolicyRule, limits: Limits) -> Vec<Level<'a>> {
-        let any_name = Level { list: List::Names, values: vec![None] };
-        let levels = vec![Level::of(List::Paths, &rule.paths), Level::of(List::Verbs, &rule.verbs), any_name];
+    fn of_paths(rule: &'a PolicyRule, limits: CoverageLimits) -> Vec<ListLevel<'a>> {
+        let any_name = ListLevel { list: List::Names, values: vec![None] };
+        let levels =
+            vec![ListLevel::of(List::Paths, &rule.paths), ListLevel::of(List::Verbs, &rule.verbs), any_name];
         without_repetitions(levels, limits)
     }
 
-    fn of(list: List, values: &'a [SmolStr]) -> Level<'a> {
-        Level { list, values: values.iter().map(Some).collect() }
+    fn of(list: List, values: &'a [SmolStr]) -> ListLevel<'a> {
+        ListLevel { list, values: values.iter().map(Some).collect() }
     }
 }
 
-/// Takes repeated values out. Rules of ordinary size keep theirs: upstream's messages repeat them.
-fn without_repetitions<'a>(mut levels: Vec<Level<'a>>, limits: Limits) -> Vec<Level<'a>> {
+/// Removes duplicates from the lists of large rules. Others keep them: upstream's messages repeat them.
+fn without_repetitions<'a>(mut levels: Vec<ListLevel<'a>>, limits: CoverageLimits) -> Vec<ListLevel<'a>> {
     let size = levels.iter().fold(1usize, |size, level| size.saturating_mul(level.values.len()));
     if size > limits.permissions {
         for level in &mut levels {
@@ -238,20 +243,25 @@ fn without_repetitions<'a>(mut levels: Vec<Level<'a>>, limits: Limits) -> Vec<Le
 
 /// The search for one wanted rule.
 struct Search<'h, 's, 'a> {
-    held: &'h Held<'a>,
-    levels: Vec<Level<'a>>,
-    /// By level: whether held rules cover all that the lists from there on stand for.
+    held: &'h HeldRules<'a>,
+    levels: Vec<ListLevel<'a>>,
+    /// By level: whether a set of held rules covers all combinations of the lists from there on.
     decided: Vec<HashMap<Numbers, bool>>,
-    steps: &'s mut Steps,
+    steps: &'s mut StepBudget,
 }
 
 impl<'h, 's, 'a> Search<'h, 's, 'a> {
-    fn new(held: &'h Held<'a>, levels: Vec<Level<'a>>, steps: &'s mut Steps) -> Search<'h, 's, 'a> {
+    fn new(
+        held: &'h HeldRules<'a>,
+        levels: Vec<ListLevel<'a>>,
+        steps: &'s mut StepBudget,
+    ) -> Search<'h, 's, 'a> {
         let decided = levels.iter().map(|_| HashMap::new()).collect();
         Search { held, levels, decided, steps }
     }
 
-    /// Whether the held rules of these numbers cover all of the lists from `level` on. `None`: all held rules.
+    /// Whether the held rules of these indices cover all combinations of the lists from `level` on. `None`:
+    /// all held rules.
     fn covers(&mut self, level: usize, numbers: Option<&Numbers>) -> Result<bool, TooComplex> {
         if let Some(numbers) = numbers {
             if numbers.is_empty() || level == self.levels.len() {
@@ -276,19 +286,19 @@ impl<'h, 's, 'a> Search<'h, 's, 'a> {
         Ok(covers)
     }
 
-    /// Those of the held rules that allow a value of a list, too.
+    /// The subset of held rules that also allow a value of a list.
     fn narrow(&mut self, level: usize, at: usize, numbers: Option<&Numbers>) -> Result<Numbers, TooComplex> {
         self.steps.take(1)?;
         if numbers.is_some_and(|numbers| numbers.is_empty()) {
             return Ok(Numbers::default());
         }
-        let Level { list, values } = &self.levels[level];
+        let ListLevel { list, values } = &self.levels[level];
         let value = values[at].map(SmolStr::as_str);
-        // Texts of megabytes take long to be hashed and compared.
-        let cost = value.map_or(0, str::len) / BYTES_OF_A_STEP;
+        // Values of megabytes take long to hash and compare.
+        let cost = value.map_or(0, str::len) / BYTES_PER_STEP;
         self.steps.take(cost)?;
         let held = self.held;
-        let allowing = match list {
+        let by_value = match list {
             List::Verbs => &held.verbs,
             List::Groups => &held.groups,
             List::Resources => &held.resources,
@@ -297,7 +307,7 @@ impl<'h, 's, 'a> Search<'h, 's, 'a> {
         };
         let subresource = value.and_then(|value| value.split_once('/')).map(|(_, subresource)| subresource);
         let of_every_resource = match (list, subresource) {
-            (List::Resources, Some(subresource)) => allowing.of(&format!("{ALL}/{subresource}")),
+            (List::Resources, Some(subresource)) => by_value.of(&format!("{ALL}/{subresource}")),
             _ => &[],
         };
         let prefixed: Vec<u32> = match (list, value) {
@@ -308,8 +318,8 @@ impl<'h, 's, 'a> Search<'h, 's, 'a> {
             }
             _ => Vec::new(),
         };
-        let of_value = value.map_or(&[][..], |value| allowing.of(value));
-        let lists = [&allowing.all, of_value, of_every_resource, &prefixed];
+        let of_value = value.map_or(&[][..], |value| by_value.of(value));
+        let lists = [&by_value.all, of_value, of_every_resource, &prefixed];
         let size: usize = lists.iter().map(|list| list.len()).sum();
         let mut narrowed: Vec<u32> = match numbers {
             Some(numbers) if numbers.len() <= size => {
@@ -332,26 +342,26 @@ impl<'h, 's, 'a> Search<'h, 's, 'a> {
         Ok(narrowed.into())
     }
 
-    /// Appends the permissions that are missing.
+    /// Appends the uncovered permissions.
     fn collect(
         &mut self,
         level: usize,
         numbers: Option<&Numbers>,
-        collecting: &mut Collecting<'_, 'a>,
+        collector: &mut Collector<'_, 'a>,
     ) -> Result<(), TooComplex> {
-        if collecting.out.has_more || self.covers(level, numbers)? {
+        if collector.out.has_more || self.covers(level, numbers)? {
             return Ok(());
         }
         if level == self.levels.len() {
-            collecting.add(&self.levels);
+            collector.add(&self.levels);
             return Ok(());
         }
         for at in 0..self.levels[level].values.len() {
             let narrowed = self.narrow(level, at, numbers)?;
-            collecting.permission.push(self.levels[level].values[at]);
-            self.collect(level + 1, Some(&narrowed), collecting)?;
-            collecting.permission.pop();
-            if collecting.out.has_more {
+            collector.permission.push(self.levels[level].values[at]);
+            self.collect(level + 1, Some(&narrowed), collector)?;
+            collector.permission.pop();
+            if collector.out.has_more {
                 break;
             }
         }
@@ -359,17 +369,17 @@ impl<'h, 's, 'a> Search<'h, 's, 'a> {
     }
 }
 
-/// The missing permissions while they are collected.
-struct Collecting<'o, 'a> {
-    /// How many more are returned.
-    left: &'o mut Limits,
-    /// A value of each list down to where the search is.
+/// Collects uncovered permissions.
+struct Collector<'o, 'a> {
+    /// Remaining limits.
+    left: &'o mut CoverageLimits,
+    /// The values of the current permission, one per list.
     permission: Vec<Option<&'a SmolStr>>,
     out: &'o mut Uncovered,
 }
 
-impl Collecting<'_, '_> {
-    fn add(&mut self, levels: &[Level<'_>]) {
+impl Collector<'_, '_> {
+    fn add(&mut self, levels: &[ListLevel<'_>]) {
         let size: usize = self.permission.iter().flatten().map(|value| value.len()).sum();
         let is_first = self.out.rules.is_empty();
         if !is_first && (self.left.permissions == 0 || self.left.bytes < size) {
@@ -394,273 +404,4 @@ impl Collecting<'_, '_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::rules::{compacted, path_covers_path};
-    use super::*;
-
-    /// `verbs groups resources [names]` or `verbs urls paths`, lists with commas; `core` is the core group.
-    fn rule(text: &str) -> PolicyRule {
-        super::super::bootstrap::rule(text.split_ascii_whitespace())
-    }
-
-    #[test]
-    fn covering_by_table() {
-        // held rules, wanted rules, what is missing in its short form
-        let rows: &[(&[&str], &[&str], &[&str])] = &[
-            (&["get core pods"], &["get core pods"], &[]),
-            (&["get,list core pods"], &["get core pods"], &[]),
-            (
-                &["get core pods"],
-                &["get,list,watch core pods"],
-                &[r#"{APIGroups:[""], Resources:["pods"], Verbs:["list" "watch"]}"#],
-            ),
-            (&["* * *"], &["* * *", "get core,apps pods,deployments/scale a,b"], &[]),
-            (&["get core pods", "list core pods"], &["get,list core pods"], &[]),
-            (&["get * pods"], &["get core,apps pods"], &[]),
-            (
-                &["get core pods"],
-                &["get * pods"],
-                &[r#"{APIGroups:["*"], Resources:["pods"], Verbs:["get"]}"#],
-            ),
-            (&["get core *"], &["get core pods/log,pods"], &[]),
-            (&["get apps */scale"], &["get apps deployments/scale"], &[]),
-            (
-                &["get apps */scale"],
-                &["get apps deployments"],
-                &[r#"{APIGroups:["apps"], Resources:["deployments"], Verbs:["get"]}"#],
-            ),
-            (&["get core pods"], &["get core pods a"], &[]),
-            (
-                &["get core pods a"],
-                &["get core pods"],
-                &[r#"{APIGroups:[""], Resources:["pods"], Verbs:["get"]}"#],
-            ),
-            (&["get core pods a,b"], &["get core pods b"], &[]),
-            (
-                &["get core pods a"],
-                &["get,list core pods a,b"],
-                &[
-                    r#"{APIGroups:[""], Resources:["pods"], ResourceNames:["a"], Verbs:["list"]}"#,
-                    r#"{APIGroups:[""], Resources:["pods"], ResourceNames:["b"], Verbs:["get" "list"]}"#,
-                ],
-            ),
-            (&["get urls /api/*"], &["get urls /api/v1,/api/*"], &[]),
-            (&["get urls *"], &["get urls /x*"], &[]),
-            (
-                &["get urls /api/*"],
-                &["get,post urls /api/v1,/x"],
-                &[
-                    r#"{NonResourceURLs:["/api/v1"], Verbs:["post"]}"#,
-                    r#"{NonResourceURLs:["/x"], Verbs:["get"]}"#,
-                    r#"{NonResourceURLs:["/x"], Verbs:["post"]}"#,
-                ],
-            ),
-            (&["* * *"], &["get urls /"], &[r#"{NonResourceURLs:["/"], Verbs:["get"]}"#]),
-            (&["* urls *"], &["get core pods"], &[r#"{APIGroups:[""], Resources:["pods"], Verbs:["get"]}"#]),
-            (&[], &[], &[]),
-        ];
-        for (held, wanted, missing) in rows {
-            let rules = |texts: &[&str]| texts.iter().map(|text| rule(text)).collect::<Vec<_>>();
-            let (held, wanted) = (rules(held), rules(wanted));
-            let found = uncovered(&held, &wanted, Limits::OF_A_REQUEST).unwrap();
-            assert!(!found.has_more);
-            let mut found: Vec<String> = compacted(found.rules).iter().map(PolicyRule::compact).collect();
-            found.sort_unstable();
-            assert_eq!(found, *missing, "{held:?} {wanted:?}");
-        }
-    }
-
-    fn many(prefix: &str, count: usize) -> Vec<SmolStr> {
-        (0..count).map(|i| smol_str::format_smolstr!("{prefix}{i}")).collect()
-    }
-
-    /// A rule that stands for `count` to the power of four permissions.
-    fn product(count: usize) -> PolicyRule {
-        PolicyRule {
-            verbs: many("v", count),
-            groups: many("g", count),
-            resources: many("r", count),
-            names: many("n", count),
-            paths: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn products_are_not_built() {
-        const LIMITS: Limits = Limits::OF_A_REQUEST;
-        let wanted = [product(3000)];
-        // Nothing is held: as many as are reported.
-        let missing = uncovered(&[], &wanted, LIMITS).unwrap();
-        assert_eq!((missing.rules.len(), missing.has_more), (LIMITS.permissions, true));
-        // All is held, by one rule, by one for each value of one list, or by somebody who may do everything.
-        for held in [vec![product(3000)], vec![rule("* * *")]] {
-            assert_eq!(uncovered(&held, &wanted, LIMITS), Ok(Uncovered::default()));
-        }
-        let by_group: Vec<PolicyRule> = product(300)
-            .groups
-            .iter()
-            .map(|group| PolicyRule { groups: vec![group.clone()], ..product(300) })
-            .collect();
-        assert_eq!(uncovered(&by_group, &[product(300)], LIMITS), Ok(Uncovered::default()));
-        // All but one of them.
-        let last = PolicyRule { verbs: many("v", 299), groups: vec!["g299".into()], ..product(300) };
-        let held: Vec<PolicyRule> = by_group[..299].iter().chain([&last]).cloned().collect();
-        let wanted_names =
-            PolicyRule { names: vec!["n1".into()], resources: vec!["r1".into()], ..product(300) };
-        let missing = uncovered(&held, &[wanted_names], LIMITS).unwrap();
-        assert_eq!(
-            missing.rules.iter().map(PolicyRule::compact).collect::<Vec<_>>(),
-            [r#"{APIGroups:["g299"], Resources:["r1"], ResourceNames:["n1"], Verbs:["v299"]}"#]
-        );
-        assert!(!missing.has_more);
-    }
-
-    #[test]
-    fn repeated_values_are_one_beyond_ordinary_sizes() {
-        let repeat = |text: &str, count: usize| vec![SmolStr::new(text); count];
-        let wanted = |count: usize| PolicyRule {
-            groups: repeat("", count),
-            resources: repeat("pods", count),
-            verbs: repeat("get", 2),
-            ..PolicyRule::default()
-        };
-        let found = |count: usize| {
-            let missing = uncovered(&[], &[wanted(count)], Limits::OF_A_REQUEST).unwrap();
-            assert!(!missing.has_more);
-            compacted(missing.rules).iter().map(PolicyRule::compact).collect::<Vec<_>>()
-        };
-        // As upstream.
-        assert_eq!(found(1), [r#"{APIGroups:[""], Resources:["pods"], Verbs:["get" "get"]}"#]);
-        assert_eq!(found(3000), [r#"{APIGroups:[""], Resources:["pods"], Verbs:["get"]}"#]);
-    }
-
-    #[test]
-    fn steps_and_reported_text_are_bounded() {
-        // Held rules that differ in every list: little is decided once for many values.
-        let random = |seed: usize, prefix: &str| -> Vec<SmolStr> {
-            let keep = |i: &usize| (i * 2_654_435_761 + seed * 40_503) % 1009 < 504;
-            (0..60).filter(keep).map(|i| smol_str::format_smolstr!("{prefix}{i}")).collect()
-        };
-        let held: Vec<PolicyRule> = (0..400)
-            .map(|i| PolicyRule {
-                verbs: random(i, "v"),
-                groups: random(i + 7, "g"),
-                resources: random(i * 3, "r"),
-                names: random(i * 5, "n"),
-                paths: Vec::new(),
-            })
-            .collect();
-        let by_verb = |verb: &SmolStr| PolicyRule { verbs: vec![verb.clone()], ..product(60) };
-        let held: Vec<PolicyRule> = product(60).verbs.iter().map(by_verb).chain(held).collect();
-        let limits = Limits { steps: 100_000, ..Limits::OF_A_REQUEST };
-        assert_eq!(uncovered(&held, &[product(60)], limits), Err(TooComplex));
-        // What is found before the limit is reason enough to refuse.
-        let missing = uncovered(&held, &[rule("get core pods"), product(60)], limits).unwrap();
-        assert_eq!((missing.rules.len(), missing.has_more), (1, true));
-        // A text of megabytes costs more: here it is looked up once for each group.
-        let long = |prefix: &str| vec![SmolStr::new(prefix.repeat(1 << 20))];
-        let by_group =
-            |group: &SmolStr| PolicyRule { groups: vec![group.clone()], names: long("n1"), ..product(100) };
-        let held: Vec<PolicyRule> = many("g", 100).iter().map(by_group).collect();
-        let wanted = [PolicyRule { names: long("n1"), ..product(100) }];
-        let steps = |steps: usize| Limits { steps, ..limits };
-        assert_eq!(uncovered(&held, &wanted, steps(4 << 20)), Err(TooComplex));
-        assert_eq!(uncovered(&held, &wanted, steps(8 << 20)), Ok(Uncovered::default()));
-        // Large texts: one is reported whatever its size.
-        let wanted = PolicyRule { verbs: long("v"), ..product(100) };
-        let missing = uncovered(&[], &[wanted], Limits::OF_A_REQUEST).unwrap();
-        assert_eq!((missing.rules.len(), missing.has_more), (1, true));
-    }
-
-    /// What the lists stand for, one by one.
-    fn broken_down(rule: &PolicyRule) -> Vec<PolicyRule> {
-        let names: Vec<Vec<SmolStr>> = match rule.names.is_empty() {
-            true => vec![Vec::new()],
-            false => rule.names.iter().map(|name| vec![name.clone()]).collect(),
-        };
-        let mut out = Vec::new();
-        for group in &rule.groups {
-            for resource in &rule.resources {
-                for verb in &rule.verbs {
-                    out.extend(names.iter().map(|names| PolicyRule {
-                        verbs: vec![verb.clone()],
-                        groups: vec![group.clone()],
-                        resources: vec![resource.clone()],
-                        names: names.clone(),
-                        paths: Vec::new(),
-                    }));
-                }
-            }
-        }
-        for path in &rule.paths {
-            out.extend(rule.verbs.iter().map(|verb| PolicyRule {
-                verbs: vec![verb.clone()],
-                paths: vec![path.clone()],
-                ..PolicyRule::default()
-            }));
-        }
-        out
-    }
-
-    /// Upstream's `ruleCovers`: whether a rule allows what `other`, a rule of one verb on one thing, does.
-    fn covers(rule: &PolicyRule, other: &PolicyRule) -> bool {
-        let holds = |own: &[SmolStr], others: &[SmolStr]| others.iter().all(|text| own.contains(text));
-        let holds_or_all =
-            |own: &[SmolStr], others: &[SmolStr]| own.iter().any(|t| t == ALL) || holds(own, others);
-        let covers_resource = |wanted: &SmolStr| {
-            rule.resources.iter().any(|own| match wanted.split_once('/') {
-                _ if own == ALL || own == wanted => true,
-                Some((_, subresource)) => own.strip_prefix("*/") == Some(subresource),
-                None => false,
-            })
-        };
-        holds_or_all(&rule.verbs, &other.verbs)
-            && holds_or_all(&rule.groups, &other.groups)
-            && other.resources.iter().all(covers_resource)
-            && other.paths.iter().all(|path| rule.paths.iter().any(|own| path_covers_path(own, path)))
-            && (rule.names.is_empty() || (!other.names.is_empty() && holds(&rule.names, &other.names)))
-    }
-
-    #[test]
-    fn random_rules_are_compared_as_upstream_compares_them() {
-        let mut seed = 11u32;
-        let mut random = move |n: usize| {
-            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (seed >> 16) as usize % n
-        };
-        let mut pick = |from: &[&str], least: usize| -> Vec<SmolStr> {
-            (0..least + random(3)).map(|_| SmolStr::new(from[random(from.len())])).collect()
-        };
-        let mut rules = |count: usize| -> Vec<PolicyRule> {
-            (0..count)
-                .map(|i| match i % 4 {
-                    0 => PolicyRule {
-                        verbs: pick(&["get", "list", "*"], 1),
-                        paths: pick(&["/a", "/a/*", "/a/b", "*", "/**"], 1),
-                        ..PolicyRule::default()
-                    },
-                    _ => PolicyRule {
-                        verbs: pick(&["get", "list", "watch", "update", "*"], 1),
-                        groups: pick(&["", "apps", "batch", "*"], 1),
-                        resources: pick(&["a", "b", "a/s", "b/s", "*/s", "*"], 1),
-                        names: pick(&["x", "y", "*"], 0),
-                        paths: Vec::new(),
-                    },
-                })
-                .collect()
-        };
-        let mut outcomes = HashSet::new();
-        for _ in 0..3000 {
-            let (held, wanted) = (rules(6), rules(2));
-            let expected: Vec<PolicyRule> = wanted
-                .iter()
-                .flat_map(broken_down)
-                .filter(|part| !held.iter().any(|rule| covers(rule, part)))
-                .collect();
-            let found = uncovered(&held, &wanted, Limits::NONE).unwrap();
-            outcomes.insert(found.rules.is_empty());
-            assert_eq!(found.rules, expected, "{held:?} {wanted:?}");
-        }
-        assert_eq!(outcomes.len(), 2);
-    }
-}
+mod tests;

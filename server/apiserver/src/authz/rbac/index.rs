@@ -1,8 +1,8 @@
-//! Roles and bindings, found by who asks.
+//! Index of roles and bindings by subject.
 //!
-//! A decision looks up the user and each of its groups, takes the bindings of the whole cluster and of the one
-//! namespace, and reads the rules of their roles: its cost grows with what is bound to the one who asks, never with
-//! the number of roles and bindings that there are.
+//! A decision looks up the user and each of its groups, takes their bindings of the whole cluster and of the
+//! request's namespace, and evaluates the rules of their roles: the cost grows with the bindings of the user,
+//! not with the total number of roles and bindings.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use smol_str::{format_smolstr, SmolStr};
 use super::rules::PolicyRule;
 use plinth_api::user::User;
 
-/// A role: of a namespace, or of the cluster when that is empty.
+/// A Role, or a ClusterRole when the namespace is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RoleKey {
     /// Namespace; empty for cluster roles.
@@ -35,8 +35,8 @@ impl RoleKey {
     }
 }
 
-/// A role as bindings see it: its rules, or that it is not there. Shared by all bindings that name it, so that a change of
-/// the role is one assignment.
+/// The rules of a role, if it exists. Shared by all bindings that reference it, so that a change of the role
+/// is one assignment.
 #[derive(Debug)]
 pub struct Role {
     key: RoleKey,
@@ -44,24 +44,24 @@ pub struct Role {
 }
 
 impl Role {
-    /// The rules; `None` when the role is not there.
+    /// The rules; `None` when the role does not exist.
     pub fn rules(&self) -> Option<Arc<[PolicyRule]>> {
         self.rules.read().clone()
     }
 
-    /// What upstream's lister says of a role that is not there.
+    /// The error of upstream's lister for a missing role.
     pub fn not_found(&self) -> String {
         let kind = self.key.kind().to_lowercase();
         format!("{kind}.{} {} not found", super::GROUP, quoted(&self.key.name))
     }
 }
 
-/// Whom a binding is for.
+/// A subject of a binding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// A user of that name.
     User(SmolStr),
-    /// Every member of a group.
+    /// All members of a group.
     Group(SmolStr),
     /// A service account: namespace and name.
     ServiceAccount(SmolStr, SmolStr),
@@ -86,15 +86,15 @@ pub struct Binding {
     pub namespace: SmolStr,
     /// Name.
     pub name: SmolStr,
-    /// What it grants; `None` when it names a kind of role that there is none of.
+    /// The role; `None` for an invalid kind of role.
     pub role: Option<Arc<Role>>,
-    /// Kind and name of the role, as the binding has them.
+    /// Kind and name of the role as in the binding.
     role_ref: (SmolStr, SmolStr),
     subjects: Vec<Subject>,
 }
 
 impl Binding {
-    /// The error of a binding whose role cannot be had.
+    /// The error of a binding whose role does not exist.
     fn error(&self) -> String {
         match &self.role {
             Some(role) => role.not_found(),
@@ -102,7 +102,7 @@ impl Binding {
         }
     }
 
-    /// The place of the first of its subjects that stands for the user.
+    /// Position of the first subject that matches the user.
     fn subject_of(&self, user: &User) -> Option<usize> {
         self.subjects.iter().position(|subject| match subject {
             Subject::User(name) => *name == user.name,
@@ -115,11 +115,12 @@ impl Binding {
     }
 }
 
-/// Why something is allowed: `RBAC: allowed by ClusterRoleBinding "x" of ClusterRole "y" to Group "z"`.
+/// The reason of an allowed request: `RBAC: allowed by ClusterRoleBinding "x" of ClusterRole "y" to Group
+/// "z"`.
 #[derive(Debug)]
 pub struct Grant {
     binding: Arc<Binding>,
-    /// Which of the binding's subjects stood for the user.
+    /// Position of the subject that matched the user.
     subject: Option<usize>,
 }
 
@@ -138,14 +139,14 @@ impl fmt::Display for Grant {
 
 const ACCOUNT: &str = "system:serviceaccount:";
 
-/// The bindings of one subject, sorted by name so that equal data give equal reasons.
+/// The bindings of one subject, sorted by name so that reasons are deterministic.
 #[derive(Debug, Default)]
 struct Grants {
     cluster: Vec<Arc<Binding>>,
     namespaces: HashMap<SmolStr, Vec<Arc<Binding>>>,
 }
 
-/// Who is bound: users (service accounts among them) and groups.
+/// Bindings by subject: users (including service accounts) and groups.
 #[derive(Debug, Default)]
 struct Subjects {
     users: HashMap<SmolStr, Grants>,
@@ -153,8 +154,8 @@ struct Subjects {
 }
 
 impl Subjects {
-    /// The map and the key that a subject is found by.
-    fn place(&mut self, subject: &Subject) -> (&mut HashMap<SmolStr, Grants>, SmolStr) {
+    /// Map and key of a subject.
+    fn entry(&mut self, subject: &Subject) -> (&mut HashMap<SmolStr, Grants>, SmolStr) {
         match subject {
             Subject::User(name) => (&mut self.users, name.clone()),
             Subject::Group(name) => (&mut self.groups, name.clone()),
@@ -166,13 +167,13 @@ impl Subjects {
 
     fn add(&mut self, binding: &Arc<Binding>) {
         for subject in &binding.subjects {
-            let (map, key) = self.place(subject);
+            let (map, key) = self.entry(subject);
             let grants = map.entry(key).or_default();
             let list = match binding.namespace.is_empty() {
                 true => &mut grants.cluster,
                 false => grants.namespaces.entry(binding.namespace.clone()).or_default(),
             };
-            // A binding may name a subject twice.
+            // A binding may contain a subject twice.
             if let Err(at) = list.binary_search_by(|b| b.name.cmp(&binding.name)) {
                 list.insert(at, binding.clone());
             }
@@ -181,7 +182,7 @@ impl Subjects {
 
     fn remove(&mut self, binding: &Binding) {
         for subject in &binding.subjects {
-            let (map, key) = self.place(subject);
+            let (map, key) = self.entry(subject);
             let Some(grants) = map.get_mut(&key) else { continue };
             let take = |list: &mut Vec<Arc<Binding>>| {
                 if let Ok(at) = list.binary_search_by(|b| b.name.cmp(&binding.name)) {
@@ -201,44 +202,44 @@ impl Subjects {
     }
 }
 
-/// Everything that decisions are made from. Owned by one lock, see [`super::Rbac`].
+/// The index. Protected by one lock, see [`super::Rbac`].
 #[derive(Debug, Default)]
 pub struct Index {
     roles: HashMap<RoleKey, Arc<Role>>,
-    /// By namespace (empty for the cluster's) and name.
+    /// By namespace (empty for ClusterRoleBindings) and name.
     bindings: HashMap<RoleKey, Arc<Binding>>,
     subjects: Subjects,
 }
 
 impl Index {
-    /// Puts a role in, or takes it out when it has no rules any more.
+    /// Inserts a role, or removes it when `rules` is `None`.
     pub fn set_role(&mut self, key: RoleKey, rules: Option<Vec<PolicyRule>>) {
         let role = self.role(key.clone());
         *role.rules.write() = rules.map(Arc::from);
         drop(role);
-        self.forget_unused(&key);
+        self.remove_unused_role(&key);
     }
 
-    /// The role of that key, there or not.
+    /// The entry of a role, which may not exist.
     fn role(&mut self, key: RoleKey) -> Arc<Role> {
         let new = || Arc::new(Role { key: key.clone(), rules: RwLock::default() });
         self.roles.entry(key.clone()).or_insert_with(new).clone()
     }
 
-    /// Lets go of a role that is neither there nor named by a binding.
-    fn forget_unused(&mut self, key: &RoleKey) {
+    /// Removes the entry of a role that neither exists nor is referenced by a binding.
+    fn remove_unused_role(&mut self, key: &RoleKey) {
         let unused = |role: &Arc<Role>| Arc::strong_count(role) == 1 && role.rules.read().is_none();
         if self.roles.get(key).is_some_and(unused) {
             self.roles.remove(key);
         }
     }
 
-    /// The rules of a role; `None` when it is not there.
+    /// The rules of a role; `None` when it does not exist.
     pub fn rules_of(&self, key: &RoleKey) -> Option<Arc<[PolicyRule]>> {
         self.roles.get(key)?.rules()
     }
 
-    /// Puts a binding in; one of the same namespace and name goes.
+    /// Inserts or replaces a binding.
     pub fn set_binding(&mut self, key: RoleKey, object: &Value) {
         self.remove_binding(&key);
         let text = |member: &str| object.str_at(&["roleRef", member]).unwrap_or_default();
@@ -257,19 +258,20 @@ impl Index {
         self.bindings.insert(key, binding);
     }
 
-    /// Takes a binding out.
+    /// Removes a binding.
     pub fn remove_binding(&mut self, key: &RoleKey) {
         let Some(binding) = self.bindings.remove(key) else { return };
         self.subjects.remove(&binding);
         let role = binding.role.as_ref().map(|role| role.key.clone());
         drop(binding);
         if let Some(role) = role {
-            self.forget_unused(&role);
+            self.remove_unused_role(&role);
         }
     }
 
-    /// Shows `visit` every binding that stands for the user, those of the cluster first, then those of the namespace
-    /// (none when it is empty), until it answers something. One that stands for the user in two ways is shown twice.
+    /// Calls `visit` with every binding of the user, those of the cluster first, then those of the namespace
+    /// (none when it is empty), until it returns `Some`. A binding that matches the user twice is visited
+    /// twice.
     pub fn visit<T>(
         &self,
         user: &User,
@@ -289,8 +291,8 @@ impl Index {
         if namespace.is_empty() {
             return None;
         }
-        let here = grants().filter_map(|g| g.namespaces.get(namespace)).flatten();
-        for binding in here {
+        let in_namespace = grants().filter_map(|g| g.namespaces.get(namespace)).flatten();
+        for binding in in_namespace {
             let answer = visit(binding);
             if answer.is_some() {
                 return answer;
@@ -299,8 +301,8 @@ impl Index {
         None
     }
 
-    /// The rules that hold for the user in a namespace, each binding's once, and what could not be resolved. They are shared and
-    /// not copied: a role of megabytes may have thousands of bindings.
+    /// The rules of a user in a namespace, each binding's once, and errors of unresolved roles. They are
+    /// shared, not copied: a role of megabytes may have thousands of bindings.
     pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Arc<[PolicyRule]>>, Vec<String>) {
         let (mut rules, mut errors, mut seen) = (Vec::new(), Vec::new(), std::collections::HashSet::new());
         self.visit(user, namespace, |binding| {
@@ -315,7 +317,7 @@ impl Index {
         (rules, errors)
     }
 
-    /// What allows something, or what could not be resolved on the way.
+    /// The binding that allows a request, or errors of unresolved roles.
     pub fn allowing(
         &self,
         user: &User,
@@ -339,8 +341,8 @@ impl Index {
     }
 }
 
-/// A subject of a binding in a namespace (empty for the cluster): an account without a namespace is one of the binding's
-/// own.
+/// Parses a subject of a binding in a namespace (empty for ClusterRoleBindings): a service account without a
+/// namespace is in the binding's.
 fn subject_of(subject: &Value, namespace: &str) -> Option<Subject> {
     let text = |member: &str| subject.str_at(&[member]).unwrap_or_default();
     let name = SmolStr::new(text("name"));

@@ -1,15 +1,15 @@
-//! Role-based access control: roles say what, bindings say who.
+//! Role-based access control: roles contain rules, bindings assign them to subjects.
 //!
-//! Roles and bindings are held in memory ([`index`]) and follow the engine's feed ([`plinth_storage::follow`]): whoever asks
-//! after a write was acknowledged sees it.
+//! Roles and bindings are held in memory ([`index`]) and follow the engine's feed
+//! ([`plinth_storage::follow`]): a check observes every write that was acknowledged before it.
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`rules`] | one rule: matching, its short form |
-//! | [`coverage`] | which permissions of some rules are missing from others |
-//! | [`index`] | roles and bindings by who asks |
-//! | [`escalation`] | nobody grants more than they have |
-//! | [`bootstrap`] | the roles and bindings that every cluster has |
+//! | [`rules`] | policy rules: matching and formatting |
+//! | [`coverage`] | which permissions of some rules are not covered by others |
+//! | [`index`] | roles and bindings by subject |
+//! | [`escalation`] | privilege escalation checks |
+//! | [`bootstrap`] | default roles and bindings |
 
 pub mod bootstrap;
 pub mod coverage;
@@ -28,7 +28,7 @@ use plinth_storage::follow::{Change, Collection, Followed};
 use plinth_storage::Store;
 use rules::PolicyRule;
 
-/// The API group.
+/// The API group of RBAC.
 pub const GROUP: &str = "rbac.authorization.k8s.io";
 /// The four resources: plural, whether namespaced, whether it is a binding.
 const RESOURCES: [(&str, bool, bool); 4] = [
@@ -38,13 +38,14 @@ const RESOURCES: [(&str, bool, bool); 4] = [
     ("rolebindings", true, true),
 ];
 
-/// The RBAC authorizer. Its index lies behind a lock that readers share; it is written for the moment of one change.
+/// The RBAC authorizer. Its index is behind a read-write lock, which is write-locked for one change at a
+/// time.
 pub struct Rbac {
-    followed: Followed<Index>,
+    index: Followed<Index>,
 }
 
 impl Collection for Index {
-    // A role or binding only adds rights: those that can be read go on to count without it.
+    // Roles and bindings only add permissions, so unreadable ones can be ignored.
     const PASSES_OVER: bool = true;
 
     fn empty(&self) -> Index {
@@ -52,7 +53,7 @@ impl Collection for Index {
     }
 
     fn prefixes(&self) -> Vec<String> {
-        // One range for the four resources: they come in one order.
+        // One range for the four resources, so that their events arrive in order.
         vec![format!("{GROUP}/")]
     }
 
@@ -73,22 +74,22 @@ impl Collection for Index {
 }
 
 impl Rbac {
-    /// An authorizer over the roles and bindings in that store; they are read at the first question.
+    /// Loads roles and bindings from that store at the first check.
     pub fn new(store: Store) -> Rbac {
-        Rbac { followed: Followed::new(store, Index::default()) }
+        Rbac { index: Followed::new(store, Index::default()) }
     }
 
-    /// Decides. Costs a look-up for the user and each group, and a comparison for each rule that is bound to them.
+    /// Decides. Costs a look-up for the user and each group, and a comparison for each of their rules.
     pub async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
         let namespace = match attributes.target {
             Target::Resource(resource) => resource.namespace,
             Target::Path(_) => "",
         };
         let allows = |rule: &PolicyRule| rule.allows(attributes.verb, &attributes.target);
-        let outcome = self.followed.look(|index| index.allowing(attributes.user, namespace, allows)).await;
+        let outcome = self.index.look(|index| index.allowing(attributes.user, namespace, allows)).await;
         match outcome {
             Ok(Ok(grant)) => {
-                Decision { verdict: Verdict::Allow, reason: Reason::Shown(Arc::new(grant)), error: None }
+                Decision { verdict: Verdict::Allow, reason: Reason::Lazy(Arc::new(grant)), error: None }
             }
             Ok(Err(errors)) if errors.is_empty() => Decision::NO_OPINION,
             Ok(Err(errors)) => Decision::no_opinion(format!("RBAC: {}", aggregate(&errors))),
@@ -96,8 +97,8 @@ impl Rbac {
         }
     }
 
-    /// The rules of each binding that holds for the user in a namespace (empty: those of the cluster alone), and what could not
-    /// be resolved.
+    /// The rules of each of a user's bindings in a namespace (empty: ClusterRoleBindings only), and errors of
+    /// unresolved roles.
     ///
     /// # Errors
     /// When roles and bindings cannot be read.
@@ -106,14 +107,14 @@ impl Rbac {
         user: &User,
         namespace: &str,
     ) -> Result<(Vec<Arc<[PolicyRule]>>, Vec<String>), ApiError> {
-        self.followed.look(|index| index.rules_for(user, namespace)).await
+        self.index.look(|index| index.rules_for(user, namespace)).await
     }
 
-    /// The rules of a role; `None` when it is not there.
+    /// The rules of a role; `None` when it does not exist.
     ///
     /// # Errors
     /// When roles and bindings cannot be read.
     pub async fn rules_of(&self, key: &RoleKey) -> Result<Option<Arc<[PolicyRule]>>, ApiError> {
-        self.followed.look(|index| index.rules_of(key)).await
+        self.index.look(|index| index.rules_of(key)).await
     }
 }

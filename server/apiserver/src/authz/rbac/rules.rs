@@ -1,4 +1,4 @@
-//! One rule of a role: which verbs on what.
+//! Policy rules: verbs on resources or paths.
 //!
 //! Upstream: kubernetes `pkg/apis/rbac/v1/evaluation_helpers.go`.
 
@@ -8,7 +8,7 @@ use smol_str::SmolStr;
 
 use crate::authz::{ResourceTarget, Target};
 
-/// Stands for every verb, group, resource or path.
+/// Wildcard for verbs, groups, resources and paths.
 pub(super) const ALL: &str = "*";
 
 /// `rbac.authorization.k8s.io/v1` PolicyRule.
@@ -20,17 +20,17 @@ pub struct PolicyRule {
     pub groups: Vec<SmolStr>,
     /// Resources, `RESOURCE/SUBRESOURCE`, `*/SUBRESOURCE` or `*`.
     pub resources: Vec<SmolStr>,
-    /// Names of objects; none for all.
+    /// Names of objects; empty for all.
     pub names: Vec<SmolStr>,
-    /// Paths that are no resource, `*` at their end for all that start so.
+    /// Non-resource paths; a trailing `*` matches any suffix.
     pub paths: Vec<SmolStr>,
 }
 
-/// The members of a rule in the order in which upstream's struct has them, and of its short form.
+/// The fields of a rule in the order of upstream's struct.
 const MEMBERS: [&str; 5] = ["verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"];
 
 impl PolicyRule {
-    /// A rule as an object has it. What has the wrong type is left out: then the rule allows less.
+    /// Parses a rule. Values of a wrong type are ignored: the rule then allows less.
     pub fn of(rule: &Value) -> PolicyRule {
         let [verbs, groups, resources, names, paths] = MEMBERS.map(|member| {
             let list = rule.get(member).and_then(Value::as_array).unwrap_or_default();
@@ -49,7 +49,7 @@ impl PolicyRule {
         [&self.verbs, &self.groups, &self.resources, &self.names, &self.paths]
     }
 
-    /// The rule as an object has it: empty lists are left out.
+    /// The rule as an object; empty lists are omitted.
     pub fn to_value(&self) -> Value {
         let mut map = Map::new();
         for (member, list) in MEMBERS.into_iter().zip(self.lists()) {
@@ -60,7 +60,7 @@ impl PolicyRule {
         Value::Object(map)
     }
 
-    /// Whether it allows that. Compares texts and allocates nothing.
+    /// Whether it allows a request. Allocates nothing.
     pub fn allows(&self, verb: &str, target: &Target<'_>) -> bool {
         self.verbs.iter().any(|v| v == ALL || v == verb)
             && match target {
@@ -75,17 +75,17 @@ impl PolicyRule {
             && (self.names.is_empty() || self.names.iter().any(|name| name == target.name))
     }
 
-    /// How many values its lists have together.
+    /// Total number of values in its lists.
     pub(crate) fn len(&self) -> usize {
         self.lists().iter().map(|list| list.len()).sum()
     }
 
-    /// How many bytes these values have together.
+    /// Total bytes of these values.
     pub(super) fn bytes(&self) -> usize {
         self.lists().iter().copied().flatten().map(|value| value.len()).sum()
     }
 
-    /// `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`: the form in upstream's messages.
+    /// `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`, as in upstream's messages.
     pub fn compact(&self) -> String {
         let parts = [
             ("APIGroups", &self.groups),
@@ -94,8 +94,9 @@ impl PolicyRule {
             ("ResourceNames", &self.names),
             ("Verbs", &self.verbs),
         ];
-        let told = parts.iter().filter(|(_, list)| !list.is_empty());
-        let texts: Vec<String> = told.map(|(name, list)| format!("{name}:{}", quoted_list(list))).collect();
+        let nonempty = parts.iter().filter(|(_, list)| !list.is_empty());
+        let texts: Vec<String> =
+            nonempty.map(|(name, list)| format!("{name}:{}", quoted_list(list))).collect();
         format!("{{{}}}", texts.join(", "))
     }
 }
@@ -121,11 +122,12 @@ pub(super) fn path_covers_path(pattern: &str, path: &str) -> bool {
     pattern == path || (pattern.ends_with('*') && path.starts_with(pattern.trim_end_matches('*')))
 }
 
-/// Puts rules that differ in their verbs alone together
-/// (kubernetes `pkg/registry/rbac/validation/policy_compact.go`); made for what [`uncovered`](super::coverage::uncovered) returns.
+/// Merges rules that differ only in their verbs (kubernetes
+/// `pkg/registry/rbac/validation/policy_compact.go`); for the result of
+/// [`uncovered`](super::coverage::uncovered).
 pub fn compacted(rules: Vec<PolicyRule>) -> Vec<PolicyRule> {
     let mut out: Vec<PolicyRule> = Vec::new();
-    let mut place = std::collections::HashMap::new();
+    let mut positions = std::collections::HashMap::new();
     for rule in rules {
         let is_simple = rule.paths.is_empty()
             && rule.names.len() <= 1
@@ -136,10 +138,10 @@ pub fn compacted(rules: Vec<PolicyRule>) -> Vec<PolicyRule> {
             continue;
         }
         let key = (rule.groups.clone(), rule.resources.clone(), rule.names.clone());
-        match place.get(&key).and_then(|at: &usize| out.get_mut(*at)) {
+        match positions.get(&key).and_then(|at: &usize| out.get_mut(*at)) {
             Some(earlier) => earlier.verbs.extend(rule.verbs),
             None => {
-                place.insert(key, out.len());
+                positions.insert(key, out.len());
                 out.push(rule);
             }
         }

@@ -1,8 +1,8 @@
-//! Match conditions of a webhook: CEL over the question, which says whether the service is asked at all.
+//! Match conditions of a webhook: CEL expressions that decide whether the webhook is called.
 //!
-//! Upstream: k8s.io/apiserver `pkg/authorization/cel`. `request` is the spec of a SubjectAccessReview of v1 with every member
-//! of user and attributes, empty ones too, and selectors where the request has some. A condition that is false decides,
-//! whatever is wrong with others.
+//! Upstream: k8s.io/apiserver `pkg/authorization/cel`. `request` is the spec of a SubjectAccessReview of v1
+//! with all fields of user and attributes, including empty ones, and selectors if the request has some. A
+//! condition that is false decides, even if others fail.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -15,10 +15,10 @@ use plinth_codec::{Map, Value};
 use super::review;
 use crate::authz::{aggregate, Attributes, Target};
 
-/// Most conditions of one webhook.
-const MOST: usize = 64;
+/// Maximum number of conditions per webhook.
+const MAX_CONDITIONS: usize = 64;
 
-/// What `request` has.
+/// Schema of `request`.
 const REQUEST: &str = r#"{"type":"object","properties":{
     "resourceAttributes":{"type":"object","properties":{
         "namespace":{"type":"string"},
@@ -47,19 +47,19 @@ const REQUEST: &str = r#"{"type":"object","properties":{
 static ENVIRONMENT: LazyLock<Environment> =
     LazyLock::new(|| Environment::default().with("request", VariableType::of_schema(REQUEST)));
 
-/// The conditions of one webhook; all must hold. Immutable.
+/// The conditions of one webhook, which must all be true. Immutable.
 #[derive(Debug, Default)]
 pub(crate) struct Conditions(Vec<Expression>);
 
 impl Conditions {
-    /// Compiles `matchConditions`; `at` leads to them.
+    /// Compiles `matchConditions`; `at` is their field path.
     ///
     /// # Errors
-    /// The first error, with its place.
+    /// The first error, with its field.
     pub(in crate::authz) fn compile(conditions: &[Value], at: &str) -> Result<Conditions, String> {
-        if conditions.len() > MOST {
+        if conditions.len() > MAX_CONDITIONS {
             let count = conditions.len();
-            return Err(format!("{at}: Too many: {count}: must have at most {MOST} items"));
+            return Err(format!("{at}: Too many: {count}: must have at most {MAX_CONDITIONS} items"));
         }
         let mut seen = HashSet::new();
         let compile = |(i, condition): (usize, &Value)| {
@@ -77,11 +77,11 @@ impl Conditions {
         conditions.iter().enumerate().map(compile).collect::<Result<_, _>>().map(Conditions)
     }
 
-    /// Whether the service is to be asked. Each condition may cost what an expression may.
+    /// Whether the webhook must be called. Each condition has the cost limit of an expression.
     ///
     /// # Errors
-    /// What went wrong, when no condition is false.
-    pub(super) fn hold(&self, attributes: &Attributes<'_>) -> Result<bool, String> {
+    /// Evaluation errors, when no condition is false.
+    pub(super) fn matches(&self, attributes: &Attributes<'_>) -> Result<bool, String> {
         if self.0.is_empty() {
             return Ok(true);
         }
@@ -93,7 +93,7 @@ impl Conditions {
                 Ok(Ok(Value::Bool(false))) => return Ok(false),
                 Ok(Ok(_)) => {}
                 Ok(Err(why)) => errors.push(format!("cel evaluation error: {why}")),
-                // No variable of these asks the authorizers.
+                // These expressions have no authorizer variable.
                 Err(Interruption::OutOfBudget | Interruption::Long | Interruption::Question(_)) => {
                     errors.push(OUT_OF_BUDGET.to_owned());
                 }
@@ -106,7 +106,7 @@ impl Conditions {
     }
 }
 
-/// `request`.
+/// Builds the variable `request`.
 fn request(attributes: &Attributes<'_>) -> Value {
     const ATTRIBUTES: [&str; 7] =
         ["namespace", "verb", "group", "version", "resource", "subresource", "name"];
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn errors_by_table() {
         let many = ["1 == 1"; 65];
-        // conditions, what is wrong
+        // conditions, error
         let rows: [(&[&str], &str); 6] = [
             (&[" "], "c[0].expression: Required value"),
             (&["true", "true"], "c[1].expression: Duplicate value: \"true\""),
@@ -185,7 +185,7 @@ mod tests {
         };
         let resource = Attributes::resource(&user, "list", target);
         let path = Attributes::path(&user, "get", "/x");
-        // conditions, question, answer; the text of a error
+        // conditions, attributes, result or error
         let rows: [(&[&str], Attributes<'_>, Result<bool, &str>); 12] = [
             (&[], resource, Ok(true)),
             (&["has(request.resourceAttributes)"], resource, Ok(true)),
@@ -196,7 +196,7 @@ mod tests {
             (&["request.uid == '' && request.extra['scopes'] == ['s']"], resource, Ok(true)),
             (&["request.resourceAttributes.fieldSelector.requirements[0].values == ['n1']"], resource, Ok(true)),
             (&["request.resourceAttributes.labelSelector.requirements.exists(r, r.key == 'b' && r.operator == 'DoesNotExist')"], resource, Ok(true)),
-            // One that is false decides whatever is wrong with others.
+            // One that is false decides even if others fail.
             (&["request.resourceAttributes.verb == 'get'", "false"], path, Ok(false)),
             (
                 &["request.resourceAttributes.verb == 'get'", "true"],
@@ -206,7 +206,7 @@ mod tests {
             (&["request.groups.all(a, request.groups.all(b, [a].map(c, c).size() == 1))"], resource, Ok(true)),
         ];
         for (sources, question, expected) in rows {
-            let found = conditions(sources).unwrap().hold(&question);
+            let found = conditions(sources).unwrap().matches(&question);
             assert_eq!(
                 found.as_ref().map_err(String::as_str),
                 expected.as_ref().map_err(|e| *e),

@@ -1,8 +1,8 @@
-//! The Webhook authorizer: a service elsewhere answers a SubjectAccessReview.
+//! The Webhook authorizer: an external service that answers SubjectAccessReviews.
 //!
-//! Upstream: k8s.io/apiserver `plugin/pkg/authorizer/webhook`. Answers are kept for a while, so that a client that asks
-//! the same again waits for nobody; a service that fails is asked again a few times, and then it has no opinion, or denies
-//! when it was configured so.
+//! Upstream: k8s.io/apiserver `plugin/pkg/authorizer/webhook`. Answers are cached for a while, so that
+//! repeated requests do not wait for the service; a failing call is retried a few times, after which the
+//! authorizer has no opinion, or denies if configured so.
 
 pub(super) mod conditions;
 pub mod review;
@@ -14,18 +14,18 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::{Attributes, Decision, Reason, Target, Verdict};
-use crate::outward::Service;
+use crate::egress::Service;
 use conditions::Conditions;
-use review::Answer;
+use review::AccessReviewStatus;
 
-/// Answers that are kept.
-const CACHE: usize = 8192;
-/// Questions with longer texts than this are not kept, in bytes: a client chooses them freely.
-const CACHED_TEXTS: usize = 10_000;
+/// Cached answers.
+const MAX_CACHED: usize = 8192;
+/// Answers for attributes of more bytes than this are not cached: the client chooses them freely.
+const MAX_CACHED_TEXT: usize = 10_000;
 
-/// Which form of SubjectAccessReview the service understands.
+/// API version of the SubjectAccessReview.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum ReviewVersion {
+pub enum AccessReviewVersion {
     /// `authorization.k8s.io/v1`.
     #[value(name = "v1")]
     V1,
@@ -34,65 +34,65 @@ pub enum ReviewVersion {
     V1Beta1,
 }
 
-/// How a service is asked.
+/// WebhookSettings of a webhook.
 #[derive(Clone, Debug)]
-pub struct Settings {
-    /// The form of the question.
-    pub version: ReviewVersion,
-    /// How long a yes is kept; zero not at all.
+pub struct WebhookSettings {
+    /// Version of the review.
+    pub version: AccessReviewVersion,
+    /// Time to live of cached allow decisions; zero disables caching.
     pub authorized_ttl: Duration,
-    /// How long everything else is kept; zero not at all.
+    /// Time to live of other cached decisions; zero disables caching.
     pub unauthorized_ttl: Duration,
-    /// What is decided when the service cannot be asked.
+    /// The verdict when the call fails.
     pub on_error: Verdict,
 }
 
-/// One service. The cache's lock is held to look up and to put.
-pub struct Webhook {
+/// A webhook. The lock of the cache is held to look up and to insert.
+pub struct WebhookAuthorizer {
     service: Service,
-    settings: Settings,
+    settings: WebhookSettings,
     conditions: Conditions,
-    cache: Mutex<Cache>,
+    cache: Mutex<DecisionCache>,
 }
 
-impl Webhook {
-    /// Asks that service about everything.
-    pub fn new(service: Service, settings: Settings) -> Webhook {
-        Webhook { service, settings, conditions: Conditions::default(), cache: Mutex::default() }
+impl WebhookAuthorizer {
+    /// A webhook without match conditions.
+    pub fn new(service: Service, settings: WebhookSettings) -> WebhookAuthorizer {
+        WebhookAuthorizer { service, settings, conditions: Conditions::default(), cache: Mutex::default() }
     }
 
-    /// Lets the service be asked only where these conditions hold.
-    pub(super) fn where_holds(self, conditions: Conditions) -> Webhook {
-        Webhook { conditions, ..self }
+    /// Calls the webhook only if these conditions are true.
+    pub(super) fn with_conditions(self, conditions: Conditions) -> WebhookAuthorizer {
+        WebhookAuthorizer { conditions, ..self }
     }
 
-    /// Asks the service, unless its answer is known or it is not to be asked.
+    /// Decides from the cache or by calling the webhook, if its conditions match.
     pub async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
-        match self.conditions.hold(attributes) {
+        match self.conditions.matches(attributes) {
             Ok(true) => {}
             Ok(false) => return Decision::no_opinion(String::new()),
             Err(error) => {
                 return Decision { verdict: self.settings.on_error, reason: Reason::None, error: Some(error) }
             }
         }
-        let question: Bytes = review::question(self.settings.version, attributes).into();
-        let known = self.cache.lock().get(&question);
+        let body: Bytes = review::encode(self.settings.version, attributes).into();
+        let known = self.cache.lock().get(&body);
         let answer = match known {
             Some(answer) => answer,
-            None => match self.ask(&question).await {
+            None => match self.call(&body).await {
                 Ok(answer) => {
                     let answer = Arc::new(answer);
                     let ttl = match answer.allowed {
                         true => self.settings.authorized_ttl,
                         false => self.settings.unauthorized_ttl,
                     };
-                    if !ttl.is_zero() && texts(attributes) < CACHED_TEXTS {
-                        self.cache.lock().put(question, answer.clone(), ttl);
+                    if !ttl.is_zero() && texts(attributes) < MAX_CACHED_TEXT {
+                        self.cache.lock().insert(body, answer.clone(), ttl);
                     }
                     answer
                 }
                 Err(error) => {
-                    tracing::error!(%error, "the authorization webhook failed");
+                    tracing::error!(%error, "authorization webhook call failed");
                     return Decision {
                         verdict: self.settings.on_error,
                         reason: Reason::None,
@@ -111,14 +111,13 @@ impl Webhook {
         Decision { verdict, reason: Reason::Text(answer.reason.clone().into()), error }
     }
 
-    async fn ask(&self, question: &Bytes) -> Result<Answer, String> {
-        let answer =
-            self.service.post_patiently(question.clone()).await.map_err(|error| error.to_string())?;
-        review::answer(&answer)
+    async fn call(&self, body: &Bytes) -> Result<AccessReviewStatus, String> {
+        let answer = self.service.post_with_retries(body.clone()).await.map_err(|error| error.to_string())?;
+        review::decode(&answer)
     }
 }
 
-/// Bytes of the texts that the client chooses.
+/// Bytes of the attributes that the client chooses.
 fn texts(attributes: &Attributes<'_>) -> usize {
     attributes.verb.len()
         + match attributes.target {
@@ -130,27 +129,27 @@ fn texts(attributes: &Attributes<'_>) -> usize {
         }
 }
 
-/// Answers with the time that each is good until. When it is full, the half that ends first goes.
+/// Answers with their expiration. When it is full, the half that expires first is dropped.
 #[derive(Default)]
-struct Cache {
-    answers: std::collections::HashMap<Bytes, (Arc<Answer>, Instant)>,
+struct DecisionCache {
+    answers: std::collections::HashMap<Bytes, (Arc<AccessReviewStatus>, Instant)>,
 }
 
-impl Cache {
-    fn get(&self, question: &Bytes) -> Option<Arc<Answer>> {
-        let (answer, until) = self.answers.get(question)?;
+impl DecisionCache {
+    fn get(&self, body: &Bytes) -> Option<Arc<AccessReviewStatus>> {
+        let (answer, until) = self.answers.get(body)?;
         (*until > Instant::now()).then(|| answer.clone())
     }
 
-    fn put(&mut self, question: Bytes, answer: Arc<Answer>, ttl: Duration) {
-        if self.answers.len() >= CACHE {
+    fn insert(&mut self, body: Bytes, answer: Arc<AccessReviewStatus>, ttl: Duration) {
+        if self.answers.len() >= MAX_CACHED {
             let mut ends: Vec<Instant> = self.answers.values().map(|(_, until)| *until).collect();
-            let (_, median, _) = ends.select_nth_unstable(CACHE / 2);
+            let (_, median, _) = ends.select_nth_unstable(MAX_CACHED / 2);
             let median = *median;
             self.answers.retain(|_, (_, until)| *until > median);
         }
         if let Some(until) = Instant::now().checked_add(ttl) {
-            self.answers.insert(question, (answer, until));
+            self.answers.insert(body, (answer, until));
         }
     }
 }

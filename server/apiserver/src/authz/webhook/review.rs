@@ -1,23 +1,23 @@
-//! The question and the answer on the wire.
+//! Encoding and decoding of SubjectAccessReviews.
 
 use plinth_codec::selector::Operator;
 use plinth_codec::{json, tree, Map, Value};
 
-use super::ReviewVersion;
+use super::AccessReviewVersion;
 use crate::authz::{Attributes, ResourceTarget, Selectors, Target};
 
-/// `SubjectAccessReviewStatus`, as far as it decides.
+/// `SubjectAccessReviewStatus`, without `evaluationError`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
-    /// It may.
+pub struct AccessReviewStatus {
+    /// The request is allowed.
     pub allowed: bool,
-    /// Nobody else is asked: it may not.
+    /// The request is denied without running further authorizers.
     pub denied: bool,
     pub(super) reason: String,
 }
 
-/// The document that asks.
-pub(super) fn question(version: ReviewVersion, attributes: &Attributes<'_>) -> Vec<u8> {
+/// Encodes a review.
+pub(super) fn encode(version: AccessReviewVersion, attributes: &Attributes<'_>) -> Vec<u8> {
     let user = attributes.user;
     let mut spec = Map::new();
     match attributes.target {
@@ -30,8 +30,8 @@ pub(super) fn question(version: ReviewVersion, attributes: &Attributes<'_>) -> V
     }
     let texts = |list: &[String]| list.iter().map(|t| Value::from(t.as_str())).collect::<Vec<_>>();
     let (api_version, groups) = match version {
-        ReviewVersion::V1 => ("authorization.k8s.io/v1", "groups"),
-        ReviewVersion::V1Beta1 => ("authorization.k8s.io/v1beta1", "group"),
+        AccessReviewVersion::V1 => ("authorization.k8s.io/v1", "groups"),
+        AccessReviewVersion::V1Beta1 => ("authorization.k8s.io/v1beta1", "group"),
     };
     for (key, text) in [("user", &user.name), ("uid", &user.uid)] {
         if !text.is_empty() {
@@ -45,13 +45,18 @@ pub(super) fn question(version: ReviewVersion, attributes: &Attributes<'_>) -> V
         let extra = user.extra.iter().map(|(k, v)| (k.as_str().into(), texts(v).into())).collect();
         spec.insert("extra", Map::from_members(extra).0);
     }
-    let review = tree!({ "apiVersion": api_version, "kind": "SubjectAccessReview", "metadata": Map::new(), "spec": spec });
+    let review = tree!({
+        "apiVersion": api_version,
+        "kind": "SubjectAccessReview",
+        "metadata": Map::new(),
+        "spec": spec,
+    });
     let mut out = Vec::with_capacity(512);
     json::write_untyped(&review, &mut out);
     out
 }
 
-/// The members that say something.
+/// The non-empty members.
 fn filled(members: &[(&str, &str)]) -> Map {
     let mut map = Map::new();
     for (key, text) in members.iter().filter(|(_, text)| !text.is_empty()) {
@@ -60,7 +65,7 @@ fn filled(members: &[(&str, &str)]) -> Map {
     map
 }
 
-/// `resourceAttributes`, with the members that say something.
+/// `resourceAttributes` with its non-empty members.
 pub(super) fn resource_attributes(verb: &str, target: &ResourceTarget<'_>) -> Map {
     let mut map = filled(&[
         ("group", target.group),
@@ -86,7 +91,7 @@ pub(super) fn resource_attributes(verb: &str, target: &ResourceTarget<'_>) -> Ma
             requirement(&r.field, operator, vec![r.value.clone().into()])
         })
         .collect();
-    // What the review has no word for is left out: then the question is broader.
+    // Operators that a review cannot express are omitted: the check is then broader.
     let labels: Vec<Value> = labels
         .iter()
         .filter_map(|r| {
@@ -108,13 +113,13 @@ pub(super) fn resource_attributes(verb: &str, target: &ResourceTarget<'_>) -> Ma
     map
 }
 
-/// What the service said.
-pub fn answer(document: &[u8]) -> Result<Answer, String> {
+/// Decodes the answer.
+pub fn decode(document: &[u8]) -> Result<AccessReviewStatus, String> {
     let review = json::parse(document).map_err(|error| format!("the answer cannot be read: {error}"))?;
     if review.str_at(&["kind"]) != Some("SubjectAccessReview") {
         return Err("the answer is no SubjectAccessReview".into());
     }
     let flag = |key: &str| review.at(&["status", key]).and_then(Value::as_bool).unwrap_or(false);
     let reason = review.str_at(&["status", "reason"]).unwrap_or_default().to_owned();
-    Ok(Answer { allowed: flag("allowed"), denied: flag("denied"), reason })
+    Ok(AccessReviewStatus { allowed: flag("allowed"), denied: flag("denied"), reason })
 }

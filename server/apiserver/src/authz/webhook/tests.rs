@@ -11,7 +11,7 @@ use super::*;
 use crate::authz::{ResourceTarget, Selectors};
 use plinth_api::user::User;
 
-/// A service on a free port that answers by the user's name, and counts.
+/// A service on a free port that answers depending on the user's name, and counts requests.
 struct Double {
     asked: Arc<AtomicUsize>,
     last: Arc<Mutex<Vec<u8>>>,
@@ -64,9 +64,9 @@ async fn service() -> Double {
     Double { asked, last, _dir: dir, client: Some(client) }
 }
 
-fn settings() -> Settings {
-    Settings {
-        version: ReviewVersion::V1,
+fn settings() -> WebhookSettings {
+    WebhookSettings {
+        version: AccessReviewVersion::V1,
         authorized_ttl: Duration::from_secs(300),
         unauthorized_ttl: Duration::ZERO,
         on_error: Verdict::NoOpinion,
@@ -86,7 +86,7 @@ const PODS: ResourceTarget<'static> = ResourceTarget {
 #[tokio::test]
 async fn answers_by_table() {
     let mut service = service().await;
-    let webhook = Webhook::new(service.client.take().unwrap(), settings());
+    let webhook = WebhookAuthorizer::new(service.client.take().unwrap(), settings());
     let rows = [
         ("yes", Verdict::Allow, "known", false),
         ("no", Verdict::NoOpinion, "unknown", false),
@@ -101,28 +101,30 @@ async fn answers_by_table() {
         assert_eq!(found, (verdict, reason.to_owned(), fails), "{name}");
     }
     assert_eq!(service.asked.load(Ordering::SeqCst), rows.len());
-    // A yes is kept, a no with no time to live is not.
+    // Allow decisions are cached; others, with a TTL of zero, are not.
     for (name, asked) in [("yes", 0), ("no", 1)] {
         let before = service.asked.load(Ordering::SeqCst);
         let user = User::new(name, &["g"]);
         webhook.authorize(&Attributes::resource(&user, "get", PODS)).await;
         assert_eq!(service.asked.load(Ordering::SeqCst) - before, asked, "{name}");
     }
-    // Whoever fails closed denies.
-    let closed = Webhook { settings: Settings { on_error: Verdict::Deny, ..settings() }, ..webhook };
+    // `failurePolicy: Deny` denies.
+    let closed =
+        WebhookAuthorizer { settings: WebhookSettings { on_error: Verdict::Deny, ..settings() }, ..webhook };
     let user = User::new("whoever", &[]);
     let decision = closed.authorize(&Attributes::resource(&user, "get", PODS)).await;
     assert_eq!(decision.verdict, Verdict::Deny);
 }
 
 #[tokio::test]
-async fn conditions_decide_whether_the_service_is_asked() {
+async fn conditions_decide_whether_the_service_is_called() {
     let mut service = service().await;
     let condition = |source: &str| plinth_codec::tree!({ "expression": source });
     let conditions =
         [condition("request.user != 'never'"), condition("request.resourceAttributes.verb == 'get'")];
     let conditions = Conditions::compile(&conditions, "c").unwrap();
-    let webhook = Webhook::new(service.client.take().unwrap(), settings()).where_holds(conditions);
+    let webhook =
+        WebhookAuthorizer::new(service.client.take().unwrap(), settings()).with_conditions(conditions);
     let rows = [
         ("yes", "get", 1, Verdict::Allow),
         ("never", "get", 0, Verdict::NoOpinion),
@@ -135,19 +137,20 @@ async fn conditions_decide_whether_the_service_is_asked() {
         assert_eq!((decision.verdict, decision.error), (verdict, None), "{name} {verb}");
         assert_eq!(service.asked.load(Ordering::SeqCst) - before, asked, "{name} {verb}");
     }
-    // One that cannot be evaluated is a failure of the webhook.
+    // A condition that cannot be evaluated is a failure of the webhook.
     let user = User::new("yes", &[]);
     let decision = webhook.authorize(&Attributes::path(&user, "get", "/x")).await;
     assert_eq!(decision.verdict, Verdict::NoOpinion);
     assert!(decision.error.is_some_and(|why| why.contains("no such key: resourceAttributes")));
-    let closed = Webhook { settings: Settings { on_error: Verdict::Deny, ..settings() }, ..webhook };
+    let closed =
+        WebhookAuthorizer { settings: WebhookSettings { on_error: Verdict::Deny, ..settings() }, ..webhook };
     assert_eq!(closed.authorize(&Attributes::path(&user, "get", "/x")).await.verdict, Verdict::Deny);
 }
 
 #[tokio::test]
 async fn the_question_says_everything() {
     let mut service = service().await;
-    let webhook = Webhook::new(service.client.take().unwrap(), settings());
+    let webhook = WebhookAuthorizer::new(service.client.take().unwrap(), settings());
     let mut user = User::new("yes", &["g", "h"]);
     user.uid = "u-1".into();
     user.extra.insert("scopes".into(), vec!["a".into()]);
@@ -160,7 +163,7 @@ async fn the_question_says_everything() {
             "fieldSelector":{"requirements":[{"key":"spec.nodeName","operator":"In","values":["n1"]}]},
             "labelSelector":{"requirements":[{"key":"app","operator":"In","values":["a","b"]},{"key":"c","operator":"DoesNotExist"}]}}}}"#;
     assert_eq!(asked, json::parse(expected.as_bytes()).unwrap());
-    let beta = review::question(ReviewVersion::V1Beta1, &Attributes::path(&user, "get", "/x"));
+    let beta = review::encode(AccessReviewVersion::V1Beta1, &Attributes::path(&user, "get", "/x"));
     let beta = json::parse(&beta).unwrap();
     assert_eq!(beta.at(&["spec", "group"]).and_then(Value::as_array).map(<[Value]>::len), Some(2));
     assert_eq!(beta.str_at(&["spec", "nonResourceAttributes", "path"]), Some("/x"));
@@ -168,13 +171,13 @@ async fn the_question_says_everything() {
 }
 
 #[test]
-fn a_full_cache_lets_go_of_what_ends_first() {
-    let mut cache = Cache::default();
-    let answer = Arc::new(Answer::default());
+fn a_full_cache_drops_what_expires_first() {
+    let mut cache = DecisionCache::default();
+    let answer = Arc::new(AccessReviewStatus::default());
     let key = |n: usize| Bytes::from(n.to_string());
-    for n in 0..=CACHE {
-        cache.put(key(n), answer.clone(), Duration::from_secs(1000 + n as u64));
+    for n in 0..=MAX_CACHED {
+        cache.insert(key(n), answer.clone(), Duration::from_secs(1000 + n as u64));
     }
-    assert!(cache.answers.len() <= CACHE / 2 + 1);
-    assert!(cache.get(&key(CACHE)).is_some() && cache.get(&key(0)).is_none());
+    assert!(cache.answers.len() <= MAX_CACHED / 2 + 1);
+    assert!(cache.get(&key(MAX_CACHED)).is_some() && cache.get(&key(0)).is_none());
 }

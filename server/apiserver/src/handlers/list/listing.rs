@@ -1,4 +1,4 @@
-//! Writes a list chunk by chunk.
+//! Produces a list chunk by chunk.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,90 +7,90 @@ use bytes::Bytes;
 use plinth_engine::{At, Revision};
 
 use super::Plan;
-use crate::custom_resources::present::{Selects, Walk};
+use crate::custom_resources::read::{Filter, Scan};
 use crate::flow_control::Seat;
-use crate::representation::{Ahead, Item, ListMeta, ListWriter, Representation, Totals};
+use crate::representation::{FirstPass, Item, ListMeta, ListWriter, Representation, Totals};
 use plinth_api::api_error::ApiError;
 use plinth_http::compression::Gzip;
 use plinth_http::pull::{Next, Presence, Producer};
 use plinth_storage::stored::Head;
 
-/// Bytes that are collected before they are handed to the connection.
+/// Bytes per chunk.
 const CHUNK: usize = 128 << 10;
 
-/// A list that is being written. It is owned by the thread that makes the next chunk, or lies beside its reader.
-pub(super) struct Listing {
+/// A list in progress. It is owned by the thread that produces the next chunk, or kept with its reader.
+pub(super) struct ListProducer {
     plan: Plan,
     representation: Arc<Representation>,
     list: ListWriter<Arc<Representation>>,
     stage: Stage,
     buffer: Vec<u8>,
-    /// Compresses every chunk of a list that does not fit into one.
+    /// Compresses the chunks of a list that does not fit into one.
     gzip: Option<Gzip>,
-    /// Whether a chunk was handed over.
+    /// Whether a chunk has been produced.
     begun: bool,
-    /// The list's place among the requests that are served is free when it has been handed over.
+    /// The request's seat, released when the list is complete.
     _seat: Arc<Seat>,
 }
 
 enum Stage {
     Begin,
-    /// Items go out as the walk passes them.
+    /// Items are written during the scan.
     Items {
-        walk: Box<Walk>,
+        scan: Box<Scan>,
         page: Page,
-        known: bool,
+        meta_written: bool,
     },
-    /// The front has stated what follows.
-    Stated(Box<Stated>),
+    /// The prefix has stated the size of the items.
+    Sized(Box<SizedList>),
     Done,
 }
 
-/// How far a page has come.
+/// Progress of a page.
 #[derive(Default)]
 struct Page {
     taken: u64,
-    /// The key of the last item that the limit lets through.
+    /// Key of the last item within the limit.
     last: Vec<u8>,
-    /// Whether there is more than the limit lets through.
-    cut: bool,
+    /// Whether there are items beyond the limit.
+    has_more: bool,
 }
 
-/// A list whose front says how much follows.
-struct Stated {
+/// A list whose prefix states its size.
+struct SizedList {
     meta: ListMeta,
     totals: Totals,
-    /// The first items, encoded.
+    /// The first items, encoded by the first pass.
     kept: VecDeque<Bytes>,
-    /// The walk over the others, what they must come to, and what they have come to.
-    others: Option<(Walk, Totals, Totals)>,
+    /// The scan over the other items, their expected totals, and the totals so far.
+    remaining: Option<(Scan, Totals, Totals)>,
 }
 
 impl Page {
-    /// Takes the next selected item in; false when it belongs to the next page.
-    fn takes(&mut self, limit: u64, key: &[u8]) -> bool {
-        self.cut = limit > 0 && self.taken == limit;
-        if !self.cut {
+    /// Takes the next selected item; false when it belongs to the next page.
+    fn take(&mut self, limit: u64, key: &[u8]) -> bool {
+        self.has_more = limit > 0 && self.taken == limit;
+        if !self.has_more {
             self.taken += 1;
             if self.taken == limit {
                 self.last = key.to_vec();
             }
         }
-        !self.cut
+        !self.has_more
     }
 }
 
-impl Listing {
+impl ListProducer {
     pub(super) fn new(
         plan: Plan,
         representation: Representation,
         gzip: Option<Gzip>,
         seat: Arc<Seat>,
-    ) -> Result<Listing, ApiError> {
+    ) -> Result<ListProducer, ApiError> {
         let representation = Arc::new(representation);
         let list = ListWriter::new(representation.clone())?;
         let buffer = Vec::with_capacity(4096);
-        Ok(Listing {
+        Ok(ListProducer {
             plan,
             representation,
             list,
@@ -107,35 +107,35 @@ impl Listing {
         if matches!(self.stage, Stage::Begin) {
             self.begin(reader)?;
         }
-        let Listing { plan, list, buffer, .. } = self;
-        let selects = |key: &[u8], head: &Head<'_>| plan.selection.matches(&plan.resource, key, head);
-        let selects: Selects<'_> = if plan.selection.is_everything() { None } else { Some(&selects) };
+        let ListProducer { plan, list, buffer, .. } = self;
+        let filter = |key: &[u8], head: &Head<'_>| plan.selection.matches(&plan.resource, key, head);
+        let filter: Filter<'_> = if plan.selection.is_everything() { None } else { Some(&filter) };
         match &mut self.stage {
             Stage::Begin | Stage::Done => return Ok(true),
-            Stage::Items { walk, page, known } => {
-                let at_end = walk.for_each(selects, |key, value, revision| {
-                    if !page.takes(plan.limit, key) {
+            Stage::Items { scan, page, meta_written } => {
+                let at_end = scan.for_each(filter, |key, value, revision| {
+                    if !page.take(plan.limit, key) {
                         return Ok(false);
                     }
                     list.item(&Item::new(value, revision)?, buffer)?;
                     Ok(buffer.len() < CHUNK)
                 })?;
-                if !at_end && !page.cut {
+                if !at_end && !page.has_more {
                     return Ok(false);
                 }
-                plan.note_size(walk, at_end);
-                let meta = plan.meta(walk.revision(), page.cut.then_some(&page.last[..]))?;
-                list.end(&meta, !*known, Totals::default(), buffer)?;
+                plan.record_size(scan, at_end);
+                let meta = plan.meta(scan.revision(), page.has_more.then_some(&page.last[..]))?;
+                list.end(&meta, !*meta_written, Totals::default(), buffer)?;
             }
-            Stage::Stated(stated) => {
-                while let Some(piece) = stated.kept.pop_front() {
+            Stage::Sized(sized) => {
+                while let Some(piece) = sized.kept.pop_front() {
                     buffer.extend_from_slice(&piece);
                     if buffer.len() >= CHUNK {
                         return Ok(false);
                     }
                 }
-                if let Some((walk, rest, written)) = &mut stated.others {
-                    let at_end = walk.for_each(selects, |_, value, revision| {
+                if let Some((scan, rest, written)) = &mut sized.remaining {
+                    let at_end = scan.for_each(filter, |_, value, revision| {
                         let before = buffer.len();
                         list.item(&Item::new(value, revision)?, buffer)?;
                         written.items += 1;
@@ -145,14 +145,15 @@ impl Listing {
                     if !at_end && written.items < rest.items {
                         return Ok(false);
                     }
-                    // Bytes are counted for protobuf alone. A front that does not fit what follows must not look like a list.
+                    // Bytes are counted for protobuf only. If the prefix does not match the items, the list
+                    // is aborted.
                     if written.items != rest.items || (rest.bytes != 0 && written.bytes != rest.bytes) {
                         plan.server.lengths.forget();
-                        plan.server.ledger.forget();
+                        plan.server.list_sizes.clear();
                         return Err(ApiError::internal("a list came out otherwise the second time"));
                     }
                 }
-                list.end(&stated.meta, false, stated.totals, buffer)?;
+                list.end(&sized.meta, false, sized.totals, buffer)?;
             }
         }
         self.stage = Stage::Done;
@@ -160,81 +161,89 @@ impl Listing {
     }
 
     fn begin(&mut self, reader: Presence<'_>) -> Result<(), ApiError> {
-        let Listing { plan, list, representation, buffer, .. } = self;
-        let is_accountable = list.looks_ahead()
-            && plan.is_newest_whole()
+        let ListProducer { plan, list, representation, buffer, .. } = self;
+        let is_cacheable = list.needs_totals()
+            && plan.is_latest_collection()
             && plan.selection.is_everything()
             && !plan.resource.is_custom();
-        if is_accountable {
+        if is_cacheable {
             let (server, collection) = (&plan.server, &plan.collection);
-            let known = server.ledger.totals(&server.store, collection, representation);
-            // Compaction may have gone beyond that revision by now, though not beyond the newest.
-            let known = known.and_then(|(revision, totals)| {
+            let cached = server.list_sizes.totals(&server.store, collection, representation);
+            // That revision may have been compacted by now; the latest has not.
+            let cached = cached.and_then(|(revision, totals)| {
                 Some((server.store.engine().snapshot(At::Exact(revision)).ok()?, totals))
             });
-            if let Some((snapshot, totals)) = known {
+            if let Some((snapshot, totals)) = cached {
                 let meta = plan.meta(snapshot.revision(), None)?;
                 list.start(Some(&meta), totals, buffer)?;
-                let walk = Walk::over(
-                    server.presenter.clone(),
+                let scan = Scan::over(
+                    server.converter.clone(),
                     plan.resource.clone(),
                     &snapshot,
                     plan.range.clone(),
                 );
-                let others = Some((walk, totals, Totals::default()));
-                self.stage = Stage::Stated(Box::new(Stated { meta, totals, kept: VecDeque::new(), others }));
+                let remaining = Some((scan, totals, Totals::default()));
+                self.stage =
+                    Stage::Sized(Box::new(SizedList { meta, totals, kept: VecDeque::new(), remaining }));
                 return Ok(());
             }
         }
         let source = plan.source()?;
         let revision = source.snapshot.revision();
-        let mut walk = source.walk((&plan.server, &plan.resource), &plan.range, None);
-        if !list.looks_ahead() {
-            // Without a limit there is no next page, so the metadata is known beforehand.
-            let known = if plan.limit == 0 { Some(plan.meta(revision, None)?) } else { None };
-            list.start(known.as_ref(), Totals::default(), buffer)?;
-            self.stage = Stage::Items { walk: Box::new(walk), page: Page::default(), known: known.is_some() };
+        let mut scan = source.scan((&plan.server, &plan.resource), &plan.range, None);
+        if !list.needs_totals() {
+            // Without a limit there is no next page, so the metadata is known in advance.
+            let meta = if plan.limit == 0 { Some(plan.meta(revision, None)?) } else { None };
+            list.start(meta.as_ref(), Totals::default(), buffer)?;
+            self.stage =
+                Stage::Items { scan: Box::new(scan), page: Page::default(), meta_written: meta.is_some() };
             return Ok(());
         }
-        // The snapshot does not change between the walks.
-        let selects = |key: &[u8], head: &Head<'_>| plan.selection.matches(&plan.resource, key, head);
-        let selects: Selects<'_> = if plan.selection.is_everything() { None } else { Some(&selects) };
-        let (mut ahead, mut page) = (Ahead::new(&plan.server.lengths), Page::default());
-        let at_end = walk.for_each(selects, |key, value, revision| {
-            if !page.takes(plan.limit, key) {
+        // Both passes read the same snapshot.
+        let filter = |key: &[u8], head: &Head<'_>| plan.selection.matches(&plan.resource, key, head);
+        let filter: Filter<'_> = if plan.selection.is_everything() { None } else { Some(&filter) };
+        let (mut first_pass, mut page) = (FirstPass::new(&plan.server.lengths), Page::default());
+        let at_end = scan.for_each(filter, |key, value, revision| {
+            if !page.take(plan.limit, key) {
                 return Ok(false);
             }
-            ahead.item(key, &Item::new(value, revision)?, list)?;
+            first_pass.item(key, &Item::new(value, revision)?, list)?;
             Ok(reader.waits())
         })?;
-        plan.note_size(&walk, at_end);
-        drop(walk);
-        let meta = plan.meta(revision, page.cut.then_some(&page.last[..]))?;
-        let totals = ahead.totals();
+        plan.record_size(&scan, at_end);
+        drop(scan);
+        let meta = plan.meta(revision, page.has_more.then_some(&page.last[..]))?;
+        let totals = first_pass.totals();
         list.start(Some(&meta), totals, buffer)?;
-        if is_accountable && at_end {
+        if is_cacheable && at_end {
             let stated = Totals { bytes: if list.states_bytes() { totals.bytes } else { 0 }, ..totals };
-            plan.server.ledger.keep(&plan.server.store, &plan.collection, representation, revision, stated);
+            plan.server.list_sizes.insert(
+                &plan.server.store,
+                &plan.collection,
+                representation,
+                revision,
+                stated,
+            );
         }
-        let (kept, rest) = ahead.kept();
-        let others = rest.map(|(after, rest)| {
-            let walk = source.walk((&plan.server, &plan.resource), &plan.range, Some(&after));
-            (walk, rest, Totals::default())
+        let (kept, rest) = first_pass.kept();
+        let remaining = rest.map(|(after, rest)| {
+            let scan = source.scan((&plan.server, &plan.resource), &plan.range, Some(&after));
+            (scan, rest, Totals::default())
         });
-        self.stage = Stage::Stated(Box::new(Stated { meta, totals, kept: kept.into(), others }));
+        self.stage = Stage::Sized(Box::new(SizedList { meta, totals, kept: kept.into(), remaining }));
         Ok(())
     }
 }
 
-impl Producer for Listing {
+impl Producer for ListProducer {
     type Piece = Bytes;
     type Error = ApiError;
 
     fn next(&mut self, reader: Presence<'_>) -> Result<Next<Bytes>, ApiError> {
         loop {
             let ended = self.write(reader)?;
-            let room = if ended { 0 } else { CHUNK + CHUNK / 4 };
-            let chunk = Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(room)));
+            let capacity = if ended { 0 } else { CHUNK + CHUNK / 4 };
+            let chunk = Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(capacity)));
             let begun = std::mem::replace(&mut self.begun, true);
             if ended {
                 // A list that fits into one chunk is below the threshold of compression.
@@ -255,10 +264,10 @@ impl Producer for Listing {
 
     fn release(&mut self) {
         match &mut self.stage {
-            Stage::Items { walk, .. } => walk.release(),
-            Stage::Stated(stated) => {
-                if let Some((walk, ..)) = &mut stated.others {
-                    walk.release();
+            Stage::Items { scan, .. } => scan.suspend(),
+            Stage::Sized(sized) => {
+                if let Some((scan, ..)) = &mut sized.remaining {
+                    scan.suspend();
                 }
             }
             Stage::Begin | Stage::Done => {}
@@ -267,22 +276,22 @@ impl Producer for Listing {
 }
 
 impl Plan {
-    /// The metadata of a list at that revision, whose last item has the key `cut` when more follows.
+    /// The metadata of a list at that revision; `cut` is the key of the last item if there are more.
     pub(in crate::handlers) fn meta(
         &self,
         revision: Revision,
         cut: Option<&[u8]>,
     ) -> Result<ListMeta, ApiError> {
         let (continue_token, remaining_item_count) =
-            cut.map(|last| self.rest(revision, last)).transpose()?.unwrap_or_default();
+            cut.map(|last| self.next_page(revision, last)).transpose()?.unwrap_or_default();
         Ok(ListMeta { resource_version: revision.to_string(), continue_token, remaining_item_count })
     }
 
-    /// Flow control wants to know how large collections are.
-    fn note_size(&self, walk: &Walk, at_end: bool) {
-        if at_end && self.is_of_all() && !walk.is_picked() {
+    /// Records the size of the collection for flow control.
+    fn record_size(&self, scan: &Scan, at_end: bool) {
+        if at_end && self.covers_resource() && !scan.is_by_keys() {
             let (group, plural) = (self.resource.group(), self.resource.plural());
-            self.server.flow_control.sizes.note(group, plural, walk.seen());
+            self.server.flow_control.sizes.record(group, plural, scan.scanned());
         }
     }
 }

@@ -1,10 +1,11 @@
-//! list: a collection at one revision, whole or in chunks.
+//! list: a collection at one revision, whole or in pages.
 //!
-//! A list is written from the engine's snapshot in chunks (`Listing`), on threads that may block and at the pace of its client
-//! ([`pull`](plinth_http::pull)), so that memory does not grow with its length. A list that fits into the first chunk goes
-//! out with `Content-Length`. In a list with `limit` the metadata comes after the items where the encoding lets it, because
-//! where it ends and what remains is known only then. Protobuf states the length of a list in front and CBOR the
-//! number of items: there a first walk over the same snapshot finds that out, or the ledger ([`crate::representation::ledger`]) knows it.
+//! A list is produced from the engine's snapshot in chunks (`ListProducer`), on blocking threads and at the
+//! pace of its client ([`pull`](plinth_http::pull)), so that memory does not grow with its length. A list
+//! that fits into the first chunk is sent with `Content-Length`. In a list with `limit` the metadata follows
+//! the items if the encoding permits, because the end of the page and the remaining count are known only
+//! then. Protobuf states the length of a list in advance and CBOR the number of items: it is computed by a
+//! first pass over the same snapshot, or cached ([`crate::representation::list_size_cache`]).
 
 mod listing;
 pub(super) mod source;
@@ -16,9 +17,9 @@ use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_engine::{At, KeyRange, Revision, Snapshot};
 
-use self::listing::Listing;
+use self::listing::ListProducer;
 use self::source::Source;
-use super::get::{not_a_revision, wait_until_there};
+use super::get::{not_a_revision, wait_for_revision};
 use super::respond::respond;
 use super::Context;
 use crate::representation::Representation;
@@ -49,19 +50,19 @@ pub(super) async fn list(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     Ok(response)
 }
 
-/// What is read: where from, at which state, how much.
+/// What is read: range, state, limit.
 pub(super) struct Plan {
     pub(super) at: At,
     pub(super) range: KeyRange,
     /// The resource's prefix, to make continue tokens relative.
     prefix: String,
-    /// What all keys of the collection start with.
+    /// Key prefix of the collection.
     collection: Vec<u8>,
-    /// Items that the pages before this one have shown.
+    /// Items on the previous pages.
     returned: u64,
-    /// 0 for all.
+    /// 0 for no limit.
     pub(super) limit: u64,
-    /// Whether a token said where to go on.
+    /// Whether the request has a continue token.
     continues: bool,
     pub(super) selection: Selection,
     resource: Arc<plinth_registry::ResourceType>,
@@ -116,8 +117,8 @@ pub(super) async fn plan(cx: &Context, selection: Selection) -> Result<Plan, Api
     let revision = parse_resource_version(&q.resource_version).map_err(|_| {
         ApiError::bad_request(format!("invalid resource version: {}", not_a_revision(&q.resource_version)))
     })?;
-    // resourceVersion=0 means any state will do, and upstream then ignores the limit. A token still counts: everything from
-    // there on, as it was.
+    // resourceVersion=0 accepts any state, and upstream then ignores the limit. A continue token is still
+    // used: everything after it, at its revision.
     let any_state = revision == Some(Revision::ZERO);
     let mut limit = u64::try_from(q.limit).unwrap_or(0);
     let mut returned = 0;
@@ -130,10 +131,11 @@ pub(super) async fn plan(cx: &Context, selection: Selection) -> Result<Plan, Api
             }
             let position = cx.server.tokens.decode(token).map_err(|error| match error {
                 TokenError::Malformed => ApiError::bad_request(format!("invalid continue token: {error}")),
-                // Where it leads is not known to be true, so there is no token to go on with (`continueExpired` in k8s.io/apiserver
-                // `pkg/storage/etcd3/errors.go`).
+                // The token's content is not authenticated, so no new token can be issued for it
+                // (`continueExpired` in k8s.io/apiserver `pkg/storage/etcd3/errors.go`).
                 TokenError::OtherKey => ApiError::expired(
-                    "The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.",
+                    "The provided continue parameter is too old to display a consistent list result. You \
+                        must start a new list without the continue parameter.",
                 ),
             })?;
             let start = [prefix.as_bytes(), position.start.as_bytes()].concat();
@@ -145,7 +147,7 @@ pub(super) async fn plan(cx: &Context, selection: Selection) -> Result<Plan, Api
             None => At::Latest,
             Some(r) if r == Revision::ZERO => At::Latest,
             Some(r) => {
-                wait_until_there(cx, r).await?;
+                wait_for_revision(cx, r).await?;
                 let exact =
                     q.resource_version_match == "Exact" || (q.resource_version_match.is_empty() && limit > 0);
                 if exact {
@@ -164,7 +166,7 @@ pub(super) async fn plan(cx: &Context, selection: Selection) -> Result<Plan, Api
     Ok(Plan { at, range, prefix, collection, returned, limit, continues, selection, resource, server })
 }
 
-/// The part of a range from `start` on. A token of another collection moves nothing outside of this one.
+/// The part of a range from `start` on. A token of another collection cannot extend the range.
 fn resumed(range: &KeyRange, start: Vec<u8>) -> KeyRange {
     let start = Bytes::from(start).max(range.start().clone());
     match range.end() {
@@ -178,8 +180,8 @@ fn collection_spans_namespaces(cx: &Context) -> bool {
 }
 
 impl Plan {
-    /// Whether the whole collection is walked over, in all namespaces and from its beginning.
-    fn is_of_all(&self) -> bool {
+    /// Whether the list covers all namespaces from the beginning.
+    fn covers_resource(&self) -> bool {
         self.returned == 0
             && self.collection == self.prefix.as_bytes()
             && self.range.start() == self.collection.as_slice()
@@ -195,12 +197,12 @@ impl Plan {
         }
     }
 
-    /// Whether the newest state of a whole collection is walked over, whatever is selected of it.
-    fn is_newest_whole(&self) -> bool {
+    /// Whether the latest state of a whole collection is read, with any selection.
+    fn is_latest_collection(&self) -> bool {
         self.at == At::Latest && self.limit == 0 && self.range == key::range(&self.collection)
     }
 
-    /// Where the objects come from. To be called where blocking is allowed.
+    /// The source of the objects. Blocks.
     fn source(&self) -> Result<Source, ApiError> {
         if self.at == At::Latest {
             let found =
@@ -210,18 +212,24 @@ impl Plan {
             }
         }
         let snapshot = self.snapshot(self.at)?;
-        // A walk over all of the collection can take its heads in as it passes.
-        let fills = self.is_newest_whole() && source::searches(&self.resource, &self.selection);
-        Ok(Source { snapshot, picked: None, fills: fills.then(|| self.collection.clone()) })
+        // A full scan can fill the header index.
+        let indexes =
+            self.is_latest_collection() && source::uses_header_index(&self.resource, &self.selection);
+        Ok(Source { snapshot, keys: None, indexes: indexes.then(|| self.collection.clone()) })
     }
 
-    /// 410, with a token for those who would rather go on at the latest revision than start again.
+    /// 410, with a token for continuing at the latest revision instead of restarting.
     fn expired(&self, requested: Revision, oldest: Revision) -> ApiError {
         let start = self.range.start().strip_prefix(self.prefix.as_bytes()).map(String::from_utf8_lossy);
         match (&self.at, start) {
             (At::Exact(_), Some(start)) if self.continues => {
                 let mut error = ApiError::expired(
-                    "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+                    "The provided continue parameter is too old to display a consistent list result. You \
+                        can start a new list without the continue parameter, or use the continue token in \
+                        this response to retrieve the remainder of the results. Continuing with the \
+                        provided token results in an inconsistent list - objects that were created, \
+                        modified, or deleted between the time the first chunk was returned and now may show \
+                        up in the list.",
                 );
                 let position =
                     Position { revision: None, start: start.into_owned(), returned: self.returned };
@@ -229,16 +237,17 @@ impl Plan {
                 error
             }
             _ => ApiError::expired(format!(
-                "The resourceVersion for the provided list is too old: {requested} (oldest retained: {oldest})"
+                "The resourceVersion for the provided list is too old: {requested} (oldest retained: \
+                    {oldest})"
             )),
         }
     }
 
-    /// The token and the count of what follows after `last`. Something does.
-    fn rest(&self, revision: Revision, last: &[u8]) -> Result<(String, Option<u64>), ApiError> {
+    /// Token and remaining count of the next page, which is not empty.
+    fn next_page(&self, revision: Revision, last: &[u8]) -> Result<(String, Option<u64>), ApiError> {
         let rest = self.range.after(last);
         let returned = self.returned.saturating_add(self.limit);
-        // With selectors, what remains is unknown without looking at all of it (upstream leaves it out too).
+        // With selectors the remaining count would need a full scan (upstream omits it too).
         let remaining = match self.selection.is_everything() {
             true => {
                 let snapshot = self.snapshot(At::Exact(revision))?;
@@ -257,14 +266,14 @@ impl Plan {
     }
 }
 
-/// Starts writing the list, and waits for its first chunk.
+/// Starts producing the list, and waits for its first chunk.
 async fn stream(
     cx: &Context,
     plan: Plan,
     representation: Representation,
     gzip: bool,
 ) -> Result<Body, ApiError> {
-    let listing = Listing::new(plan, representation, gzip.then(Gzip::default), cx.seat.clone())?;
+    let listing = ListProducer::new(plan, representation, gzip.then(Gzip::default), cx.seat.clone())?;
     let mut chunks = Reader::start(cx.server.producers.clone(), listing);
     let first = match chunks.next().await {
         Some(first) => first?,

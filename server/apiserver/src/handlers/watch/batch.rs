@@ -1,4 +1,4 @@
-//! Encoded events on their way out.
+//! Batches of encoded events.
 
 use std::collections::VecDeque;
 
@@ -6,26 +6,26 @@ use bytes::Bytes;
 
 use plinth_api::api_error::ApiError;
 
-/// Events above this travel as they are, in frames of their own: their bytes are shared by all who watch. It is what a frame holds.
-const SHARED: usize = 16 << 10;
+/// Larger events are sent in separate frames, so that watchers share their bytes. The size of a frame.
+const MAX_JOINED: usize = 16 << 10;
 
-/// Events in their order. One that is alone or large is passed on as it is, small ones are put together so that they travel in one
-/// frame.
+/// Events in order. A single or a large event is passed on without copying; small ones are joined so that
+/// they are sent in one frame.
 #[derive(Default)]
 pub(super) struct Batch {
-    /// What stands before the events that are being put together.
+    /// Completed pieces.
     pieces: Vec<Piece>,
-    /// The only one of those, if there is just one.
+    /// The only event that has not been joined yet, if there is just one.
     single: Option<Bytes>,
-    /// Several.
+    /// Joined events.
     joined: Vec<u8>,
-    /// Where each of those ends. A WebSocket sends them one by one.
+    /// Their ends. A WebSocket sends each event as a message.
     ends: Vec<usize>,
     /// Bytes of all pieces.
     before: usize,
 }
 
-/// Events that travel together; one where it says no ends.
+/// Joined events; a single one if `ends` is empty.
 struct Piece {
     bytes: Bytes,
     ends: Vec<usize>,
@@ -33,7 +33,7 @@ struct Piece {
 
 impl Batch {
     pub(super) fn push(&mut self, event: Bytes) {
-        if event.len() > SHARED {
+        if event.len() > MAX_JOINED {
             self.close();
             self.before += event.len();
             self.pieces.push(Piece { bytes: event, ends: Vec::new() });
@@ -46,7 +46,7 @@ impl Batch {
         }
     }
 
-    /// Appends the event that `write` writes.
+    /// Appends the event that `write` encodes.
     pub(super) fn write(
         &mut self,
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), ApiError>,
@@ -57,7 +57,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Makes room for another event beside one that was alone.
+    /// Moves a single event to the joined ones.
     fn join_single(&mut self, more: usize) {
         if let Some(single) = self.single.take() {
             self.joined.reserve(single.len() + more);
@@ -66,7 +66,7 @@ impl Batch {
         }
     }
 
-    /// Makes a piece of what was put together.
+    /// Completes the current piece.
     fn close(&mut self) {
         let (bytes, ends) = match self.single.take() {
             Some(single) => (single, Vec::new()),
@@ -81,13 +81,13 @@ impl Batch {
         self.before + self.single.as_ref().map_or(self.joined.len(), Bytes::len)
     }
 
-    /// All events, in pieces.
+    /// All events, as pieces.
     pub(super) fn into_pieces(mut self) -> VecDeque<Bytes> {
         self.close();
         self.pieces.into_iter().map(|piece| piece.bytes).collect()
     }
 
-    /// The events one by one.
+    /// The individual events.
     pub(super) fn into_events(mut self) -> impl Iterator<Item = Bytes> {
         self.close();
         self.pieces.into_iter().flat_map(|Piece { bytes, mut ends }| {
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(batch.len(), 0);
         batch.push(Bytes::from_static(b"one"));
         batch.push(Bytes::from_static(b"two2"));
-        batch.push(Bytes::from_static(&[b'x'; SHARED + 1]));
+        batch.push(Bytes::from_static(&[b'x'; MAX_JOINED + 1]));
         batch.push(Bytes::from_static(b"three"));
         batch
             .write(|out| {
@@ -117,14 +117,14 @@ mod tests {
                 Ok(())
             })
             .unwrap();
-        assert_eq!(batch.len(), 13 + SHARED + 1);
+        assert_eq!(batch.len(), 13 + MAX_JOINED + 1);
         batch
     }
 
     #[test]
     fn events_of_a_batch_stay_apart() {
         let events: Vec<Bytes> = several().into_events().collect();
-        let large = [b'x'; SHARED + 1];
+        let large = [b'x'; MAX_JOINED + 1];
         assert_eq!(events, [&b"one"[..], b"two2", &large, b"three", b"4"]);
         assert_eq!(several().into_pieces(), [&b"onetwo2"[..], &large, b"three4"]);
         assert!(Batch::default().into_pieces().is_empty());
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn an_event_that_is_alone_or_large_is_not_copied() {
-        let (small, large) = (Bytes::from_static(b"event"), Bytes::from(vec![0; SHARED + 1]));
+        let (small, large) = (Bytes::from_static(b"event"), Bytes::from(vec![0; MAX_JOINED + 1]));
         let mut batch = Batch::default();
         for event in [&small, &large, &large] {
             batch.push(event.clone());

@@ -1,4 +1,4 @@
-//! The state that a watch begins with, as ADDED events.
+//! The initial state of a watch, as ADDED events.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use plinth_engine::{At, KeyRange, Revision};
 use super::batch::Batch;
 use super::stream::BATCH;
 use crate::context::Server;
-use crate::custom_resources::present::{Selects, Walk};
+use crate::custom_resources::read::{Filter, Scan};
 use crate::flow_control::Seat;
-use crate::handlers::list::source::{searches, Source};
+use crate::handlers::list::source::{uses_header_index, Source};
 use crate::representation::{EventType, Item, Representation};
 use crate::selection::Selection;
 use plinth_api::api_error::ApiError;
@@ -18,21 +18,20 @@ use plinth_registry::key;
 use plinth_registry::ResourceType;
 use plinth_storage::stored::Head;
 
-/// A collection at one revision on its way to a watcher.
-pub(super) struct State {
-    walk: Walk,
+/// A collection at one revision, being sent to a watcher.
+pub(super) struct InitialState {
+    scan: Scan,
     resource: Arc<ResourceType>,
     selection: Arc<Selection>,
     representation: Arc<Representation>,
-    /// Whether no event was written yet.
+    /// Whether no event has been written yet.
     first: bool,
-    /// A watch has its place among the requests that are served until its state has been handed over, or its client has
-    /// stopped taking it.
+    /// The request's seat, released when the state has been sent or its client has stopped reading.
     seat: Option<Arc<Seat>>,
 }
 
-impl State {
-    /// The newest state of a range. Blocks.
+impl InitialState {
+    /// Opens the latest state of a range. Blocks.
     pub(super) fn open(
         server: Arc<Server>,
         resource: Arc<ResourceType>,
@@ -41,35 +40,35 @@ impl State {
         selection: Arc<Selection>,
         representation: Arc<Representation>,
         seat: Arc<Seat>,
-    ) -> Result<State, ApiError> {
+    ) -> Result<InitialState, ApiError> {
         let source = match Source::find(&server, &resource, &selection, collection, &range) {
             Some(source) => source,
             None => {
-                let fills = searches(&resource, &selection) && range == key::range(collection);
+                let indexes = uses_header_index(&resource, &selection) && range == key::range(collection);
                 let snapshot = server.store.engine().snapshot(At::Latest)?;
-                Source { snapshot, picked: None, fills: fills.then(|| collection.to_vec()) }
+                Source { snapshot, keys: None, indexes: indexes.then(|| collection.to_vec()) }
             }
         };
-        let walk = source.walk((&server, &resource), &range, None);
-        Ok(State { walk, resource, selection, representation, first: true, seat: Some(seat) })
+        let scan = source.scan((&server, &resource), &range, None);
+        Ok(InitialState { scan, resource, selection, representation, first: true, seat: Some(seat) })
     }
 
-    /// The revision that is shown.
+    /// The revision of the state.
     pub(super) fn revision(&self) -> Revision {
-        self.walk.revision()
+        self.scan.revision()
     }
 }
 
-impl Producer for State {
+impl Producer for InitialState {
     type Piece = Batch;
     type Error = ApiError;
 
     fn next(&mut self, _: Presence<'_>) -> Result<Next<Batch>, ApiError> {
-        let State { walk, resource, selection, representation, first, .. } = self;
-        let selects = |key: &[u8], head: &Head<'_>| selection.matches(resource, key, head);
-        let selects: Selects<'_> = if selection.is_everything() { None } else { Some(&selects) };
+        let InitialState { scan, resource, selection, representation, first, .. } = self;
+        let filter = |key: &[u8], head: &Head<'_>| selection.matches(resource, key, head);
+        let filter: Filter<'_> = if selection.is_everything() { None } else { Some(&filter) };
         let mut batch = Batch::default();
-        let at_end = walk.for_each(selects, |_, value, revision| {
+        let at_end = scan.for_each(filter, |_, value, revision| {
             let item = Item::new(value, revision)?;
             batch.write(|out| representation.event(EventType::Added, &item, *first, out))?;
             *first = false;
@@ -83,7 +82,7 @@ impl Producer for State {
     }
 
     fn release(&mut self) {
-        self.walk.release();
+        self.scan.suspend();
         self.seat = None;
     }
 }

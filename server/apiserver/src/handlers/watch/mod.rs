@@ -1,16 +1,17 @@
-//! watch: every change of a collection after a revision, once, in order.
+//! watch: every change of a collection after a revision, exactly once, in order.
 //!
-//! A watch is a cursor into the engine's feed, pulled by the connection's own task: no task, channel or queue
-//! of its own, so that an idle watch costs a few hundred bytes and a slow client slows nobody. Each event
-//! is encoded once per representation and shared by all watchers through the event's extension slot.
+//! A watch is a cursor into the engine's feed, polled by the connection's own task: it has no task, channel
+//! or queue of its own, so that an idle watch costs a few hundred bytes and a slow client delays no other.
+//! Each event is encoded once per representation and shared by all watchers through the event's extension
+//! slot.
 //!
 //! | module | subject |
 //! |---|---|
-//! | this one | what is asked for, and how a watch begins |
-//! | [`batch`] | events on their way out |
-//! | [`initial`] | the state that it may begin with |
-//! | [`stream`] | a watch under way |
-//! | [`websocket`] | the same as messages |
+//! | this one | options and start of a watch |
+//! | [`batch`] | batches of encoded events |
+//! | [`initial`] | the initial state |
+//! | [`stream`] | the event stream |
+//! | [`websocket`] | the same over WebSocket |
 
 mod batch;
 mod initial;
@@ -25,8 +26,8 @@ use plinth_codec::negotiate::Shape;
 use plinth_engine::{KeyRange, Revision, Subscribe};
 use tokio::time::Instant;
 
-use self::initial::State;
-use self::stream::{InitialEvents, WatchStream, Watched};
+use self::initial::InitialState;
+use self::stream::{InitialEvents, WatchStream, WatchTarget};
 use super::get::not_a_revision;
 use super::respond::respond;
 use super::Context;
@@ -54,7 +55,7 @@ pub(super) async fn watch(mut cx: Box<Context>) -> Result<Response<Body>, ApiErr
         Some(name) => KeyRange::key([collection.as_slice(), name.as_bytes()].concat()),
         None => key::range(&collection),
     };
-    // An unset or zero revision behaves as sendInitialEvents=true, which upstream has had since 1.34.
+    // An unset or zero revision implies sendInitialEvents=true, as upstream since 1.34.
     let any_state = revision.is_none_or(|r| r == Revision::ZERO);
     let initial = q.send_initial_events.unwrap_or(any_state);
     let length = watch_length(&cx);
@@ -87,7 +88,7 @@ fn validate_options(cx: &Context) -> Result<(), ApiError> {
         let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
         errors.push(field::forbidden(MATCH, why));
     }
-    // Without a revision upstream asks itself for the initial events, and so for NotOlderThan.
+    // Without a revision upstream sets sendInitialEvents itself, and so NotOlderThan.
     let implied = given.is_empty() && matches!(q.resource_version.as_str(), "" | "0");
     if implied && q.continue_token.is_some() {
         errors.push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
@@ -111,42 +112,42 @@ fn validate_options(cx: &Context) -> Result<(), ApiError> {
     }
 }
 
-/// How long the watch lasts: as asked, else random between the minimum and twice it, so that the watches of a
-/// control plane do not all end in the same second.
+/// The duration of the watch: as requested, otherwise random between the minimum and twice it, so that the
+/// watches of a control plane do not all end at the same time.
 fn watch_length(cx: &Context) -> Duration {
     match cx.query.timeout_seconds {
         Some(seconds) if seconds > 0 => {
             Duration::from_secs(seconds.unsigned_abs()).min(Duration::from_secs(u64::from(u32::MAX)))
         }
         _ => {
-            let least = cx.server.limits.min_watch_seconds;
-            let spread = u64::from(uuid::Uuid::new_v4().as_fields().0) % least.max(1);
-            Duration::from_secs(least + spread)
+            let minimum = cx.server.limits.min_watch_seconds;
+            let spread = u64::from(uuid::Uuid::new_v4().as_fields().0) % minimum.max(1);
+            Duration::from_secs(minimum + spread)
         }
     }
 }
 
-/// A watch that is about to begin.
+/// A watch before its start.
 struct WatchStart {
     range: KeyRange,
-    /// What all keys of the collection start with.
+    /// Key prefix of the collection.
     collection: Vec<u8>,
     selection: Arc<Selection>,
     representation: Arc<Representation>,
-    /// Deliver what happened after this revision; none for any state.
+    /// Deliver changes after this revision; `None` for any state.
     after: Option<Revision>,
-    /// Whether the state comes first, as ADDED events.
+    /// Whether the initial state is sent, as ADDED events.
     initial: bool,
 }
 
 impl WatchStart {
-    /// Errors from here on are ERROR events of a 200 answer, as upstream's.
+    /// From here on errors are ERROR events of a 200 response, as upstream's.
     async fn open(self, cx: &Context, length: Duration) -> WatchStream {
         let mut failed = None;
         let mut initial = None;
         let mut after = self.after;
         if self.initial {
-            match self.send_state(cx).await {
+            match self.send_initial_state(cx).await {
                 Ok((batches, revision)) => {
                     initial = Some(batches);
                     after = Some(revision);
@@ -161,41 +162,41 @@ impl WatchStart {
             None => cx.server.store.engine().subscribe(subscribe).map_err(watch_error),
         };
         let now = Instant::now();
-        let watched = Watched {
+        let target = WatchTarget {
             resource: cx.resource.clone(),
             server: cx.server.clone(),
             selection: self.selection,
             representation: self.representation,
-            ends: now.checked_add(length).unwrap_or(now),
+            deadline: now.checked_add(length).unwrap_or(now),
             bookmarks: cx.query.allow_watch_bookmarks,
         };
         let metrics = cx.server.metrics.watch(cx.resource.group(), cx.resource.plural());
-        WatchStream::new(watched, initial, subscription, cx.server.stopping.clone(), metrics)
+        WatchStream::new(target, initial, subscription, cx.server.stopping.clone(), metrics)
     }
 
-    /// Starts sending the present state as ADDED events; gives the revision that it shows.
-    async fn send_state(&self, cx: &Context) -> Result<(InitialEvents, Revision), ApiError> {
+    /// Starts sending the current state as ADDED events; returns its revision.
+    async fn send_initial_state(&self, cx: &Context) -> Result<(InitialEvents, Revision), ApiError> {
         if let Some(revision) = self.after {
-            super::get::wait_until_there(cx, revision).await?;
+            super::get::wait_for_revision(cx, revision).await?;
         }
         let (server, resource) = (cx.server.clone(), cx.resource.clone());
         let (range, collection) = (self.range.clone(), self.collection.clone());
         let (selection, representation) = (self.selection.clone(), self.representation.clone());
         let seat = cx.seat.clone();
         let opened = tokio::task::spawn_blocking(move || {
-            State::open(server, resource, &collection, range, selection, representation, seat)
+            InitialState::open(server, resource, &collection, range, selection, representation, seat)
         });
         let state =
             opened.await.map_err(|error| ApiError::internal(format!("storage read failed: {error}")))??;
         let revision = state.revision();
         let mut events = Reader::start(cx.server.producers.clone(), state);
-        // A slow client is not cut off: its state can be read as long as its history is retained.
+        // A slow client is not disconnected: its state can be read while its history is retained.
         events.watch(None);
         Ok((events, revision))
     }
 }
 
-/// The words that clients know for history that is gone.
+/// Upstream's message for history that has been compacted.
 fn watch_error(error: plinth_engine::Error) -> ApiError {
     match error {
         plinth_engine::Error::Compacted { requested, oldest } => {

@@ -1,4 +1,4 @@
-//! The body of a watch: polled by the connection's own task, or by the task of a WebSocket.
+//! The event stream of a watch: polled by the connection's own task, or by the task of a WebSocket.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -14,10 +14,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
 use super::batch::Batch;
-use super::initial::State;
+use super::initial::InitialState;
 use super::watch_error;
 use crate::context::Server;
-use crate::custom_resources::present::{self, Change};
+use crate::custom_resources::read::{self, ServedEvent};
 use crate::representation::{EventType, Item, Representation, RepresentationKey};
 use crate::selection::Selection;
 use plinth_api::api_error::ApiError;
@@ -26,59 +26,60 @@ use plinth_http::pull::Reader;
 use plinth_registry::{Registry, ResourceType};
 use plinth_storage::stored::Head;
 
-/// Events are collected into batches of about this many bytes while more are ready.
+/// Size of a batch of ready events, in bytes.
 pub(super) const BATCH: usize = 64 << 10;
-/// How often an idle watch that allows bookmarks gets one; upstream's period.
+/// Interval of bookmarks for an idle watch; upstream's.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
-/// A last bookmark comes this long before the watch ends, as upstream's.
+/// Time between the last bookmark and the end of the watch, as upstream's.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
-/// The present state as ADDED events.
-pub(super) type InitialEvents = Reader<State>;
+/// The initial state as ADDED events.
+pub(super) type InitialEvents = Reader<InitialState>;
 
-/// What a watch is about; everything that does not change while it lasts.
-pub(super) struct Watched {
+/// The immutable parameters of a watch.
+pub(super) struct WatchTarget {
     pub(super) resource: Arc<ResourceType>,
     pub(super) server: Arc<Server>,
     pub(super) selection: Arc<Selection>,
     pub(super) representation: Arc<Representation>,
-    /// When it ends.
-    pub(super) ends: Instant,
-    /// Whether the client takes bookmarks.
+    /// When the watch ends.
+    pub(super) deadline: Instant,
+    /// Whether the client accepts bookmarks.
     pub(super) bookmarks: bool,
 }
 
-/// A watch under way. Its states, in order: `initial` (ADDED events of the state), then `subscription` (changes), until
-/// the time is up, the server stops, or `failed` sends an ERROR event and ends it. Owned by the task that polls it.
+/// A running watch. Its states, in order: `initial` (ADDED events of the state), then `subscription`
+/// (changes), until the deadline, the server's stop, or an error, which is sent as an ERROR event. Owned by
+/// the task that polls it.
 pub(super) struct WatchStream {
-    watched: Watched,
+    target: WatchTarget,
     initial: Option<InitialEvents>,
     announce_end_of_initial: bool,
     subscription: Option<Subscription>,
     failed: Option<ApiError>,
     bookmark_due: bool,
-    /// In a watch of Tables the first event alone says what the columns are.
-    heads_sent: bool,
+    /// In a watch of Tables only the first event has column definitions.
+    columns_sent: bool,
     alarms: Alarms,
-    /// Of custom resources: ready when the resource is not served as it was.
-    withdrawn: Option<Waiting<()>>,
-    /// Whether what the feed has ready is the last that is delivered.
-    is_last_look: bool,
-    /// Events that a webhook is converting.
-    converting: Option<Waiting<Result<Vec<Change>, ApiError>>>,
-    /// Pieces that the connection takes next.
+    /// For custom resources: ready when the resource is no longer served as before.
+    withdrawn: Option<BoxedFuture<()>>,
+    /// Whether the events that are ready now are the last ones.
+    is_final_poll: bool,
+    /// Events that are being converted by the webhook.
+    converting: Option<BoxedFuture<Result<Vec<ServedEvent>, ApiError>>>,
+    /// Encoded pieces that the connection sends next.
     pieces: VecDeque<Bytes>,
     metrics: crate::metrics::WatchGuard,
 }
 
-/// Something that takes its time.
-type Waiting<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+/// A boxed future.
+type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl WatchStream {
-    /// A watch that begins with `initial`, if there is such a state to send, and goes on with the subscription; or with an
+    /// Starts a watch with `initial`, if the state is to be sent, followed by the subscription; or with an
     /// error.
     pub(super) fn new(
-        watched: Watched,
+        target: WatchTarget,
         initial: Option<InitialEvents>,
         subscription: Result<Subscription, ApiError>,
         stopping: watch::Receiver<bool>,
@@ -89,15 +90,15 @@ impl WatchStream {
             Err(error) => (None, Some(error)),
         };
         let now = Instant::now();
-        let first = if watched.bookmarks { next_bookmark(now, watched.ends) } else { watched.ends };
+        let first = if target.bookmarks { next_bookmark(now, target.deadline) } else { target.deadline };
         WatchStream {
-            announce_end_of_initial: initial.is_some() && watched.bookmarks,
-            heads_sent: initial.is_some(),
-            withdrawn: watched.resource.is_custom().then(|| withdrawn(&watched)),
-            is_last_look: false,
+            announce_end_of_initial: initial.is_some() && target.bookmarks,
+            columns_sent: initial.is_some(),
+            withdrawn: target.resource.is_custom().then(|| withdrawn(&target)),
+            is_final_poll: false,
             converting: None,
             pieces: VecDeque::new(),
-            watched,
+            target,
             initial,
             subscription,
             failed,
@@ -107,14 +108,15 @@ impl WatchStream {
         }
     }
 
-    /// The next events; none when the watch has ended.
+    /// The next events; `None` when the watch has ended.
     pub(super) fn poll_events(&mut self, cx: &mut TaskContext<'_>) -> Poll<Option<Batch>> {
         if self.alarms.poll_stop(cx) {
             return Poll::Ready(None);
         }
-        if !self.is_last_look && self.withdrawn.as_mut().is_some_and(|w| w.as_mut().poll(cx).is_ready()) {
-            // The objects went before the definition did: their ends are in the feed and still to be told.
-            self.is_last_look = true;
+        if !self.is_final_poll && self.withdrawn.as_mut().is_some_and(|w| w.as_mut().poll(cx).is_ready()) {
+            // The objects were deleted before the definition: their DELETED events are in the feed and must
+            // still be sent.
+            self.is_final_poll = true;
         }
         if self.initial.is_some() {
             match self.poll_initial(cx) {
@@ -124,21 +126,21 @@ impl WatchStream {
             }
         }
         if self.failed.is_some() {
-            return Poll::Ready(self.last_words());
+            return Poll::Ready(self.final_error());
         }
         self.poll_changes(cx)
     }
 
-    /// The ERROR event, after which there is nothing more.
-    fn last_words(&mut self) -> Option<Batch> {
+    /// The ERROR event, which ends the watch.
+    fn final_error(&mut self) -> Option<Batch> {
         self.subscription = None;
         let error = self.failed.take()?;
         let mut batch = Batch::default();
-        batch.write(|out| self.watched.representation.error_event(&error, out)).ok()?;
+        batch.write(|out| self.target.representation.error_event(&error, out)).ok()?;
         Some(batch)
     }
 
-    /// The next part of the initial state; `Ready(None)` when it has ended.
+    /// The next part of the initial state; `Ready(None)` when it is complete.
     fn poll_initial(&mut self, cx: &mut TaskContext<'_>) -> Poll<Option<Batch>> {
         let Some(batches) = &mut self.initial else { return Poll::Ready(None) };
         match batches.poll_next(cx) {
@@ -156,7 +158,7 @@ impl WatchStream {
                 }
                 let revision = self.subscription.as_ref().map_or(Revision::ZERO, Subscription::position);
                 let mut batch = Batch::default();
-                match batch.write(|out| self.watched.representation.bookmark(revision, true, out)) {
+                match batch.write(|out| self.target.representation.bookmark(revision, true, out)) {
                     Ok(()) => Poll::Ready(Some(batch)),
                     Err(error) => {
                         self.failed = Some(error);
@@ -167,7 +169,7 @@ impl WatchStream {
         }
     }
 
-    /// Collects what the feed has ready, up to [`BATCH`].
+    /// Collects ready events, up to [`BATCH`].
     fn poll_changes(&mut self, cx: &mut TaskContext<'_>) -> Poll<Option<Batch>> {
         let mut batch = Batch::default();
         while self.failed.is_none() {
@@ -188,12 +190,12 @@ impl WatchStream {
             let Some(subscription) = &mut self.subscription else { return Poll::Ready(None) };
             match subscription.poll_next(cx) {
                 Poll::Ready(Ok(Feed::Events(events))) => {
-                    let (server, resource) = (&self.watched.server, &self.watched.resource);
-                    match present::asks_webhook(resource, events.iter()) {
+                    let (server, resource) = (&self.target.server, &self.target.resource);
+                    match read::needs_webhook(resource, events.iter()) {
                         Ok(true) => {
                             let events = events.iter().cloned().collect();
                             let changes =
-                                present::changes(server.presenter.clone(), resource.clone(), events);
+                                read::convert_events(server.converter.clone(), resource.clone(), events);
                             self.converting = Some(Box::pin(changes));
                         }
                         Ok(false) => {
@@ -206,14 +208,14 @@ impl WatchStream {
                 Poll::Ready(Ok(Feed::Progress(revision))) => {
                     self.bookmark_due = false;
                     self.failed =
-                        batch.write(|out| self.watched.representation.bookmark(revision, false, out)).err();
+                        batch.write(|out| self.target.representation.bookmark(revision, false, out)).err();
                 }
                 Poll::Ready(Err(error)) => self.failed = Some(watch_error(error)),
                 Poll::Pending if batch.len() > 0 => return Poll::Ready(Some(batch)),
-                Poll::Pending if self.is_last_look => return Poll::Ready(None),
+                Poll::Pending if self.is_final_poll => return Poll::Ready(None),
                 Poll::Pending => match self.poll_alarm(cx) {
                     Poll::Ready(false) => return Poll::Ready(None),
-                    // A progress mark was asked for: it is ready, or comes with the next events.
+                    // A progress mark was requested: it is ready, or comes with the next events.
                     Poll::Ready(true) => {}
                     Poll::Pending => return Poll::Pending,
                 },
@@ -222,23 +224,23 @@ impl WatchStream {
                 return Poll::Ready(Some(batch));
             }
         }
-        // What came before the error goes first; the error waits for the next call.
-        Poll::Ready(if batch.len() > 0 { Some(batch) } else { self.last_words() })
+        // Events before the error are sent first; the error waits for the next call.
+        Poll::Ready(if batch.len() > 0 { Some(batch) } else { self.final_error() })
     }
 
-    /// Ready with `false` when the watch's time is up, with `true` when a bookmark was asked for.
+    /// Ready with `false` at the deadline, with `true` when a bookmark was requested.
     fn poll_alarm(&mut self, cx: &mut TaskContext<'_>) -> Poll<bool> {
         if self.alarms.poll_timer(cx).is_pending() {
             return Poll::Pending;
         }
-        let (now, ends) = (Instant::now(), self.watched.ends);
-        if now >= ends {
+        let (now, deadline) = (Instant::now(), self.target.deadline);
+        if now >= deadline {
             return Poll::Ready(false);
         }
-        let next = if self.watched.bookmarks { next_bookmark(now, ends) } else { ends };
+        let next = if self.target.bookmarks { next_bookmark(now, deadline) } else { deadline };
         self.alarms.set(next.max(now + Duration::from_millis(1)));
         if let Some(subscription) =
-            self.subscription.as_mut().filter(|_| self.watched.bookmarks && !self.bookmark_due)
+            self.subscription.as_mut().filter(|_| self.target.bookmarks && !self.bookmark_due)
         {
             self.bookmark_due = true;
             subscription.request_progress();
@@ -247,8 +249,9 @@ impl WatchStream {
     }
 
     fn write_event(&mut self, event: &Arc<Event>, batch: &mut Batch) -> Result<(), ApiError> {
-        if self.watched.resource.is_custom() {
-            let change = Change::now(&self.watched.server.store, &self.watched.resource, event)?;
+        if self.target.resource.is_custom() {
+            let change =
+                ServedEvent::without_webhook(&self.target.server.store, &self.target.resource, event)?;
             return self.write_change(&change, batch);
         }
         let previous = event.previous.as_ref().map(|record| &record.value);
@@ -259,7 +262,7 @@ impl WatchStream {
         self.write_values(event, previous, current, batch)
     }
 
-    fn write_change(&mut self, change: &Change, batch: &mut Batch) -> Result<(), ApiError> {
+    fn write_change(&mut self, change: &ServedEvent, batch: &mut Batch) -> Result<(), ApiError> {
         self.write_values(&change.event, change.previous.as_ref(), change.current.as_ref(), batch)
     }
 
@@ -270,30 +273,30 @@ impl WatchStream {
         current: Option<&Bytes>,
         batch: &mut Batch,
     ) -> Result<(), ApiError> {
-        let Some((kind, value)) = transition(&self.watched, &event.key, previous, current)? else {
+        let Some((kind, value)) = transition(&self.target, &event.key, previous, current)? else {
             return Ok(());
         };
         self.metrics.delivered();
-        let heads = !std::mem::replace(&mut self.heads_sent, true);
+        let with_columns = !std::mem::replace(&mut self.columns_sent, true);
         let now;
-        let representation = match self.watched.representation.is_table() {
-            // Ages are counted to the moment of the event.
+        let representation = match self.target.representation.is_table() {
+            // Ages are relative to the time of the event.
             true => {
-                now = self.watched.representation.at(SystemTime::now());
+                now = self.target.representation.at(SystemTime::now());
                 &now
             }
-            false => &*self.watched.representation,
+            false => &*self.target.representation,
         };
         let encode = || {
             let mut out = Vec::with_capacity(value.len() + 160);
-            let value = self.watched.server.store.open(&event.key, value)?;
-            representation.event(kind, &Item::new(&value, event.revision)?, heads, &mut out)?;
+            let value = self.target.server.store.open(&event.key, value)?;
+            representation.event(kind, &Item::new(&value, event.revision)?, with_columns, &mut out)?;
             Ok(Bytes::from(out))
         };
         batch.push(match event.extension.get_or_init(EncodedEvents::default) {
             Some(cache) => cache.get_or_encode(
-                (representation.event_key(heads), kind),
-                &self.watched.resource,
+                (representation.event_key(with_columns), kind),
+                &self.target.resource,
                 encode,
             )?,
             None => encode()?,
@@ -316,23 +319,23 @@ impl ChunkStream for WatchStream {
     }
 }
 
-/// What a change means for a watch: an object that enters the selection is ADDED, one that leaves it is DELETED with its
-/// previous content at the change's revision.
+/// The event that a change means for a watch: an object that enters the selection is ADDED, one that leaves
+/// it is DELETED with its previous content at the change's revision.
 fn transition<'a>(
-    watched: &Watched,
+    target: &WatchTarget,
     key: &[u8],
     previous: Option<&'a Bytes>,
     current: Option<&'a Bytes>,
 ) -> Result<Option<(EventType, &'a [u8])>, ApiError> {
-    let selects = |value: Option<&'a Bytes>| -> Result<Option<&'a [u8]>, ApiError> {
+    let filter = |value: Option<&'a Bytes>| -> Result<Option<&'a [u8]>, ApiError> {
         let Some(value) = value else { return Ok(None) };
-        if watched.selection.is_everything() {
+        if target.selection.is_everything() {
             return Ok(Some(value));
         }
         let head = Head::parse(value).map_err(ApiError::internal)?;
-        Ok(watched.selection.matches(&watched.resource, key, &head).then_some(&value[..]))
+        Ok(target.selection.matches(&target.resource, key, &head).then_some(&value[..]))
     };
-    Ok(match (selects(previous)?, selects(current)?) {
+    Ok(match (filter(previous)?, filter(current)?) {
         (None, None) => None,
         (None, Some(new)) => Some((EventType::Added, new)),
         (Some(_), Some(new)) => Some((EventType::Modified, new)),
@@ -340,11 +343,11 @@ fn transition<'a>(
     })
 }
 
-/// Ready when the definition of a custom resource has gone or says something else: whoever watched asks again.
-fn withdrawn(watched: &Watched) -> Waiting<()> {
+/// Ready when the definition of a custom resource has been deleted or changed: clients must watch again.
+fn withdrawn(target: &WatchTarget) -> BoxedFuture<()> {
     let (mut registries, resource) =
-        (watched.server.store.current_registry().subscribe(), watched.resource.clone());
-    // The one of the request may be older than the present one.
+        (target.server.store.current_registry().subscribe(), target.resource.clone());
+    // The request's registry may be older than the current one.
     registries.mark_changed();
     Box::pin(async move {
         let row = &resource.row;
@@ -357,62 +360,62 @@ fn withdrawn(watched: &Watched) -> Waiting<()> {
     })
 }
 
-fn next_bookmark(now: Instant, ends: Instant) -> Instant {
-    let last = ends.checked_sub(BOOKMARK_BEFORE_END).filter(|t| *t > now);
+fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
+    let last = deadline.checked_sub(BOOKMARK_BEFORE_END).filter(|t| *t > now);
     let next = now + BOOKMARK_PERIOD;
-    last.map_or(ends, |last| next.min(last))
+    last.map_or(deadline, |last| next.min(last))
 }
 
-/// What wakes a watch besides events: its timer and the server's stop. A thousand watches that an event wakes ask each of
-/// these a thousand times, so both are only looked at where a glance at the clock or a flag does not answer.
+/// Wakes a watch at its timer and at the server's stop. An event wakes a thousand watches, each of which
+/// would poll both; they are polled only if comparing the clock or a flag is not sufficient.
 struct Alarms {
     timer: Pin<Box<Sleep>>,
-    /// When the timer goes off.
+    /// When the timer fires.
     due: Instant,
     stop: Pin<Box<dyn Future<Output = ()> + Send>>,
     flag: watch::Receiver<bool>,
-    /// Who is woken by the timer, and by the stop.
-    wakes: [Option<Waker>; 2],
+    /// The wakers registered with timer and stop.
+    wakers: [Option<Waker>; 2],
 }
 
 impl Alarms {
     fn new(due: Instant, flag: watch::Receiver<bool>) -> Alarms {
         let mut stopping = flag.clone();
         let stop = Box::pin(async move {
-            // The sender lives as long as the server; its end means stop, too.
+            // A dropped sender means stop, too.
             let _ = stopping.wait_for(|stop| *stop).await;
         });
-        Alarms { timer: Box::pin(tokio::time::sleep_until(due)), due, stop, flag, wakes: [None, None] }
+        Alarms { timer: Box::pin(tokio::time::sleep_until(due)), due, stop, flag, wakers: [None, None] }
     }
 
     fn set(&mut self, due: Instant) {
         self.due = due;
         self.timer.as_mut().reset(due);
-        self.wakes[0] = None;
+        self.wakers[0] = None;
     }
 
     fn poll_timer(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
-        if self.wakes[0].as_ref().is_some_and(|w| w.will_wake(cx.waker())) && Instant::now() < self.due {
+        if self.wakers[0].as_ref().is_some_and(|w| w.will_wake(cx.waker())) && Instant::now() < self.due {
             return Poll::Pending;
         }
-        self.wakes[0] = Some(cx.waker().clone());
+        self.wakers[0] = Some(cx.waker().clone());
         self.timer.as_mut().poll(cx)
     }
 
     /// Whether the server stops.
     fn poll_stop(&mut self, cx: &mut TaskContext<'_>) -> bool {
-        // The flag changes once, and only to true.
+        // The flag changes only once, to true.
         let unchanged = self.flag.has_changed().is_ok_and(|changed| !changed);
-        if unchanged && self.wakes[1].as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+        if unchanged && self.wakers[1].as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
             return false;
         }
-        self.wakes[1] = Some(cx.waker().clone());
+        self.wakers[1] = Some(cx.waker().clone());
         self.stop.as_mut().poll(cx).is_ready()
     }
 }
 
-/// An event in the forms that watchers asked for so far; lives in the event's extension slot. The lock is held
-/// while a form is made, so that a thousand watchers make it once.
+/// An event in the representations requested so far, stored in the event's extension slot. The lock is held
+/// during encoding, so that a thousand watchers encode it once.
 #[derive(Default)]
 struct EncodedEvents {
     forms: Mutex<Vec<EncodedForm>>,
@@ -421,7 +424,7 @@ struct EncodedEvents {
 struct EncodedForm {
     form: (RepresentationKey, EventType),
     bytes: Bytes,
-    /// The key tells resources apart by where they lie in memory; as long as this one is kept nothing else can lie there.
+    /// The key identifies the resource by its address; holding it keeps the address from being reused.
     _resource: Arc<ResourceType>,
 }
 
@@ -437,7 +440,7 @@ impl EncodedEvents {
             return Ok(encoded.bytes.clone());
         }
         let bytes = encode()?;
-        // Whoever comes later is told later ages.
+        // Later watchers get later ages.
         forms.retain(|encoded| encoded.form.1 != form.1 || !encoded.form.0.differs_in_second(&form.0));
         forms.push(EncodedForm { form, bytes: bytes.clone(), _resource: resource.clone() });
         Ok(bytes)
@@ -452,15 +455,15 @@ mod tests {
     fn bookmarks_come_each_minute_and_shortly_before_the_end() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
-        let ends = at(150);
+        let deadline = at(150);
         for (now, next) in [(0, 60), (60, 120), (100, 148), (120, 148), (148, 150), (149, 150)] {
-            assert_eq!(next_bookmark(at(now), ends), at(next), "after {now} s");
+            assert_eq!(next_bookmark(at(now), deadline), at(next), "after {now} s");
         }
         assert_eq!(next_bookmark(begin, begin + Duration::from_secs(1)), at(1), "a watch too short for one");
     }
 
     #[tokio::test]
-    async fn alarms_go_off_though_they_are_not_asked_each_time() {
+    async fn alarms_fire_though_they_are_not_polled_each_time() {
         let (stop, flag) = watch::channel(false);
         let mut alarms = Alarms::new(Instant::now() + Duration::from_secs(3600), flag);
         std::future::poll_fn(|cx| {

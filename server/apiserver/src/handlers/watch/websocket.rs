@@ -1,9 +1,9 @@
-//! A watch over WebSocket: one message for each event, text for JSON and binary for the rest.
+//! A watch over WebSocket: one message per event, text for JSON and binary otherwise.
 //!
-//! The handshake follows what upstream does (golang.org/x/net/websocket `server.go`, `hybi.go`): the client must send an
-//! `Origin`, one subprotocol is repeated and several are refused. What is wrong with the watch itself was answered as to any
-//! other request before, or comes as an ERROR event. Messages of the client are read and dropped; the end of either side ends
-//! the watch, with a close frame of status 1000.
+//! The handshake is upstream's (golang.org/x/net/websocket `server.go`, `hybi.go`): the client must send an
+//! `Origin`, a single subprotocol is echoed and several are refused. Errors of the watch have been answered
+//! before the upgrade, or are ERROR events. Messages of the client are ignored; when either side closes, the
+//! watch ends, with a close frame of status 1000.
 
 use std::future::poll_fn;
 
@@ -30,12 +30,12 @@ use plinth_http::upgrade::Upgrade;
 
 /// The only version of the protocol (RFC 6455).
 const VERSION: &str = "13";
-/// The longest message that a client may send, in bytes; none is of use.
-const RECEIVED: usize = 64 << 10;
-/// Bytes that are read and written at once.
+/// Longest message of a client, in bytes; all are ignored.
+const MAX_MESSAGE: usize = 64 << 10;
+/// Sizes of the read and write buffers, in bytes.
 const BUFFER: usize = 16 << 10;
 
-/// Answers the handshake, and starts the task that sends the watch when it is good.
+/// Answers the handshake, and starts the task that sends the watch if it is valid.
 pub(super) fn answer(
     headers: &HeaderMap,
     upgrade: Upgrade,
@@ -51,7 +51,7 @@ pub(super) fn answer(
     }
 }
 
-/// 101, or why not.
+/// 101, or the refusal.
 fn accept(headers: &HeaderMap) -> Result<Response<Body>, Box<Response<Body>>> {
     let text = |name: HeaderName| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().trim();
     let key = text(SEC_WEBSOCKET_KEY);
@@ -63,7 +63,7 @@ fn accept(headers: &HeaderMap) -> Result<Response<Body>, Box<Response<Body>>> {
         refusal.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static(VERSION));
         return Err(refusal.into());
     }
-    // A key is 16 bytes; Go's library fails when it is no base64 and does not ask for its length.
+    // A key is 16 bytes; Go's library requires base64 but does not check the length.
     if STANDARD.decode(key).is_err() {
         return Err(refusal(StatusCode::BAD_REQUEST, "mismatch challenge/response").into());
     }
@@ -80,11 +80,11 @@ fn accept(headers: &HeaderMap) -> Result<Response<Body>, Box<Response<Body>>> {
     let answer = response.headers_mut();
     answer.insert(UPGRADE, HeaderValue::from_static("websocket"));
     answer.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    let told = [
+    let headers = [
         (SEC_WEBSOCKET_ACCEPT, derive_accept_key(key.as_bytes())),
         (SEC_WEBSOCKET_PROTOCOL, protocol.into()),
     ];
-    for (name, value) in told {
+    for (name, value) in headers {
         match HeaderValue::try_from(value) {
             Ok(value) if !value.is_empty() => drop(answer.insert(name, value)),
             _ => {}
@@ -106,8 +106,8 @@ async fn serve(upgrade: Upgrade, encoding: Encoding, mut watch: WatchStream) {
     let config = WebSocketConfig::default()
         .read_buffer_size(BUFFER)
         .write_buffer_size(BUFFER)
-        .max_message_size(Some(RECEIVED))
-        .max_frame_size(Some(RECEIVED));
+        .max_message_size(Some(MAX_MESSAGE))
+        .max_frame_size(Some(MAX_MESSAGE));
     let connection = TokioIo::new(connection);
     let mut socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
     loop {
@@ -129,12 +129,12 @@ async fn serve(upgrade: Upgrade, encoding: Encoding, mut watch: WatchStream) {
             },
         }
     }
-    // The client may have gone first.
+    // The client may have closed first.
     let _ = socket.close(Some(CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() })).await;
     drop(upgrade.hold);
 }
 
-/// An event as a message. Protobuf needs no frame of its own in one: the four bytes of its length are left out.
+/// An event as a message. Protobuf events are sent without their length prefix of four bytes.
 fn message(encoding: Encoding, event: Bytes) -> Message {
     match encoding {
         Encoding::Json | Encoding::Yaml => match Utf8Bytes::try_from(event.clone()) {

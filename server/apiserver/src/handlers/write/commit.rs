@@ -82,7 +82,7 @@ impl Commit {
             _ if live.is_none() && store.newest(key).await?.is_some() => return Ok(Committed::Conflict),
             _ => None,
         };
-        let value = cx.present_value(value).await?;
+        let value = cx.convert_value(value).await?;
         Ok(Committed::Done(Done { value, committed, before }))
     }
 }

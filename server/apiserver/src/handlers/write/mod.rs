@@ -15,7 +15,7 @@ use plinth_engine::Revision;
 
 use super::Context;
 use crate::context::{TransactionParts, Write};
-use crate::heavy::BRIEF;
+use crate::large_requests::INLINE_COST;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::metadata;
 use plinth_registry::custom::validate;
@@ -111,10 +111,10 @@ pub(super) fn release(cx: &Context, object: &Value) -> TransactionParts {
 async fn custom_errors(cx: &Context, new: &Value, old: Option<&Value>) -> Result<Vec<Cause>, ApiError> {
     let Some(custom) = &cx.resource.custom else { return Ok(Vec::new()) };
     let ask = |brief| validate::errors(&cx.resource, custom, new, old, &cx.info.subresource, brief);
-    match ask(Some(BRIEF))? {
+    match ask(Some(INLINE_COST))? {
         Some(errors) => Ok(errors),
         None => {
-            let errors = Box::pin(cx.heavy.beside(&cx.server.heavy, || ask(None))).await?;
+            let errors = Box::pin(cx.slot.run_long(&cx.server.large_requests, || ask(None))).await?;
             Ok(errors.unwrap_or_default())
         }
     }

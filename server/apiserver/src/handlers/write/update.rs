@@ -5,7 +5,7 @@ use plinth_codec::Value;
 use super::*;
 use crate::authz::authorized;
 use crate::context::{AdmissionRequest, Operation};
-use crate::handlers::other_part::{keep_other_part, put_back};
+use crate::handlers::unwritten_fields::{keep_unwritten, restore_sent};
 use crate::ownership;
 use plinth_api::api_error::Reason;
 use plinth_kinds::faces;
@@ -92,7 +92,7 @@ async fn update_once(
     update: &mut Update<'_>,
     live: Fetched,
 ) -> Result<Option<Written>, ApiError> {
-    let old = object::to_tree(&cx.resource, &cx.present(live.clone()).await?)?;
+    let old = object::to_tree(&cx.resource, &cx.convert_record(live.clone()).await?)?;
     let mut new = (update.transform)(Some(&old))?;
     check_preconditions(cx, update, &new, &old)?;
     let call = AdmissionRequest::new(cx, Operation::Update, Some(&old));
@@ -136,21 +136,21 @@ async fn admit(
     metadata::prepare_update(new, old)?;
     dedup_owners(cx, new, "");
     strategy.default(new);
-    let sent = keep_other_part(cx, new, old);
+    let sent = keep_unwritten(cx, new, old);
     if ownership == Ownership::Track {
         ownership::track(cx, Some(old), new, &metadata::now());
     }
     // Upstream's mutating plugins see the object as it was sent: its strategies reset the other part afterwards (`BeforeUpdate` in
     // k8s.io/apiserver `pkg/registry/rest/update.go`).
     let was_reset = !sent.is_empty();
-    put_back(new, sent);
+    restore_sent(new, sent);
     let may_have_changed = cx.server.admission.mutate(call, new).await?;
     if may_have_changed {
         dedup_owners(cx, new, AFTER_ADMISSION);
         strategy.default(new);
     }
     if may_have_changed || was_reset {
-        keep_other_part(cx, new, old);
+        keep_unwritten(cx, new, old);
     }
     Ok(())
 }

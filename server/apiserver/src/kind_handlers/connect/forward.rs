@@ -1,4 +1,4 @@
-//! Carries a request to another server and its answer back; joins the two connections when both ends agree to an upgrade.
+//! Forwards a request to another server and its response back; splices the two connections after an upgrade.
 
 use std::time::Duration;
 
@@ -16,21 +16,21 @@ use tokio::sync::mpsc;
 
 use super::location::{is_proxyable, not_allowed, Destination, Scheme};
 use crate::context::Context;
-use crate::outward::connection::{dial, handshake, secure, ConnectError};
+use crate::egress::connection::{dial, handshake, secure, ConnectError};
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_http::body::{Body, BodyError};
 use plinth_http::request_body::RequestBody;
 use plinth_http::upgrade::Upgrade;
 
-/// How long a connection may take to come about.
-const DIAL: Duration = Duration::from_secs(10);
-/// Pieces of an answer that may wait for the client.
+/// Longest time to establish a connection.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Chunks of a response buffered for the client.
 const PIECES: usize = 4;
-/// Headers that are between two neighbours (RFC 9110, 7.6.1).
+/// Hop-by-hop headers (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
 
-/// Headers by which an answer allows pages of other origins to read it.
+/// Headers that allow pages of other origins to read a response.
 const CROSS_ORIGIN: [&str; 4] = [
     "access-control-allow-credentials",
     "access-control-allow-headers",
@@ -38,10 +38,10 @@ const CROSS_ORIGIN: [&str; 4] = [
     "access-control-allow-origin",
 ];
 
-/// Passes the request on and its answer back.
+/// Forwards the request and returns the response.
 ///
 /// # Errors
-/// When nobody is there, in upstream's words: 500 for a kubelet, 503 for everything else.
+/// When the server is unreachable, with upstream's message: 500 for a kubelet, 503 otherwise.
 pub(super) async fn forward(
     cx: &Context,
     upgrade: Option<Upgrade>,
@@ -59,7 +59,7 @@ pub(super) async fn forward(
     *request.method_mut() = cx.method.clone();
     *request.uri_mut() = destination.target.parse().map_err(ApiError::internal)?;
     *request.headers_mut() = headers(&cx.headers, &destination)?;
-    let mut sender = match tokio::time::timeout(DIAL, connect(cx, &destination)).await {
+    let mut sender = match tokio::time::timeout(DIAL_TIMEOUT, connect(cx, &destination)).await {
         Ok(Err(ConnectError::NotAllowed)) => return Err(not_allowed()),
         Ok(outcome) => outcome.map_err(|error| unreachable(error.to_string()))?,
         Err(_) => {
@@ -72,11 +72,11 @@ pub(super) async fn forward(
     let response = sender.send_request(request).await.map_err(|error| unreachable(error.to_string()))?;
     match (response.status(), upgrade) {
         (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => Ok(join(upgrade, response)),
-        // Who did not ask for it would take what follows for an answer.
+        // A client that did not request an upgrade would parse what follows as a response.
         (StatusCode::SWITCHING_PROTOCOLS, None) => {
             Err(unreachable("the backend switched protocols unasked".into()))
         }
-        _ => Ok(pass_on(response)),
+        _ => Ok(forward_response(response)),
     }
 }
 
@@ -91,12 +91,12 @@ async fn connect(cx: &Context, destination: &Destination) -> Result<SendRequest<
     handshake(secure(stream, tls, &destination.host).await?).await
 }
 
-/// The client's headers without those of its own connection and without what says who asks: its credentials, whom it acts as,
-/// and whom it would be if it were a front proxy. Who stands behind may believe such headers of this server.
+/// The client's headers without hop-by-hop headers and without identity headers (credentials, impersonation,
+/// front proxy): the backend may trust such headers from this server.
 fn headers(given: &HeaderMap, destination: &Destination) -> Result<HeaderMap, ApiError> {
     let mut headers = given.clone();
     let upgrade = headers.get(UPGRADE).cloned();
-    strip(&mut headers);
+    remove_hop_by_hop(&mut headers);
     for name in [AUTHORIZATION, PROXY_AUTHORIZATION, HeaderName::from_static("x-forwarded-for")] {
         headers.remove(name);
     }
@@ -115,11 +115,11 @@ fn headers(given: &HeaderMap, destination: &Destination) -> Result<HeaderMap, Ap
     Ok(headers)
 }
 
-/// Takes out what is between two neighbours: by its nature, or because `Connection` names it.
-fn strip(headers: &mut HeaderMap) {
+/// Removes hop-by-hop headers: the well-known ones, and those that `Connection` lists.
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let values: Vec<HeaderValue> = headers.get_all(CONNECTION).iter().cloned().collect();
     for name in values.iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(',')) {
-        // Without its length a body would be another one.
+        // Removing the length would change the body.
         if let Ok(name) =
             name.trim().parse::<HeaderName>().map(|name| (name != CONTENT_LENGTH).then_some(name))
         {
@@ -131,11 +131,11 @@ fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// The answer, piece by piece; when it breaks off, so does ours.
-fn pass_on(response: Response<Incoming>) -> Response<Body> {
+/// The response, chunk by chunk; if it is cut off, so is ours.
+fn forward_response(response: Response<Incoming>) -> Response<Body> {
     let (mut parts, mut body) = response.into_parts();
-    strip(&mut parts.headers);
-    // What a browser may do with answers of this server is not theirs to say.
+    remove_hop_by_hop(&mut parts.headers);
+    // The backend does not decide about cross-origin access to this server.
     for name in CROSS_ORIGIN {
         parts.headers.remove(HeaderName::from_static(name));
     }
@@ -150,7 +150,7 @@ fn pass_on(response: Response<Incoming>) -> Response<Body> {
                 Err(error) => Err(BodyError(error.to_string())),
             };
             let broken = piece.is_err();
-            // A client that has gone takes no more.
+            // The client has disconnected.
             if pieces.send(piece).await.is_err() || broken {
                 return;
             }
@@ -159,34 +159,35 @@ fn pass_on(response: Response<Incoming>) -> Response<Body> {
     Response::from_parts(parts, Body::Channel { first: None, rest: rest.into() })
 }
 
-/// Joins the two connections as soon as both have switched.
+/// Splices the two connections when both have switched protocols.
 fn join(upgrade: Upgrade, mut response: Response<Incoming>) -> Response<Body> {
     let theirs = hyper::upgrade::on(&mut response);
     tokio::spawn(async move {
-        // Held to the end, so that a server that stops waits for it.
+        // Held to the end, so that shutdown waits for it.
         let Upgrade { connection, hold: _hold } = upgrade;
         let (ours, theirs) = match tokio::try_join!(connection, theirs) {
             Ok(both) => both,
             Err(error) => {
-                tracing::debug!(%error, "an upgrade did not come about");
+                tracing::debug!(%error, "protocol upgrade failed");
                 return;
             }
         };
         let (from_us, to_us) = tokio::io::split(TokioIo::new(ours));
         let (from_them, to_them) = tokio::io::split(TokioIo::new(theirs));
-        // Each direction goes on to its own end: what the other end sent last arrives though it takes nothing more.
-        tokio::join!(pour(from_us, to_them), pour(from_them, to_us));
+        // Each direction is copied to its own end: data from one side is delivered even if it receives
+        // nothing more.
+        tokio::join!(copy_direction(from_us, to_them), copy_direction(from_them, to_us));
     });
     let (parts, _) = response.into_parts();
     Response::from_parts(parts, Body::empty())
 }
 
-/// Copies until one end is at its end, and tells the other.
-async fn pour(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
+/// Copies until the end of the source, then shuts the target down.
+async fn copy_direction(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
     if let Err(error) = tokio::io::copy(&mut from, &mut to).await {
-        tracing::debug!(%error, "one direction of an upgraded connection ended");
+        tracing::debug!(%error, "upgraded connection closed in one direction");
     }
-    // Whoever is gone need not be told.
+    // An error means that the target is already closed.
     let _ = to.shutdown().await;
 }
 

@@ -1,6 +1,8 @@
-//! Where a connection leads: the kubelet of a node, a port of a pod, an endpoint of a service.
+//! Resolves the destination of a connection: the kubelet of a node, a port of a pod, an endpoint of a
+//! service.
 //!
-//! Upstream: kubernetes `pkg/registry/core/{pod,node,service}/strategy.go` and `…/storage`, `pkg/kubelet/client`.
+//! Upstream: kubernetes `pkg/registry/core/{pod,node,service}/strategy.go` and `…/storage`,
+//! `pkg/kubelet/client`.
 
 use std::net::IpAddr;
 
@@ -12,21 +14,21 @@ use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_storage::object;
 
-/// The port of a kubelet that names none.
+/// Default port of a kubelet.
 const KUBELET_PORT: i64 = 10250;
 
-/// Which certificates count at the other end.
+/// Protocol and certificate verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scheme {
-    /// No TLS.
+    /// Plain HTTP.
     Http,
-    /// TLS, whoever answers.
+    /// TLS without verification.
     Https,
-    /// TLS as the flags about kubelets say.
+    /// TLS as configured by the kubelet flags.
     Kubelet,
 }
 
-/// Where to connect to, and what to ask there.
+/// Address and request target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Destination {
     pub scheme: Scheme,
@@ -34,9 +36,9 @@ pub(super) struct Destination {
     pub port: u16,
     /// Path and query.
     pub target: String,
-    /// Whether the client chose the address, so that it may not be one of this machine.
+    /// Whether the client chose the address: it must then not be an address of this machine.
     pub guarded: bool,
-    /// What the error of a failed connection begins with.
+    /// Prefix of the message of a failed connection.
     pub failure: &'static str,
 }
 
@@ -60,10 +62,10 @@ fn split(id: &str) -> Option<(Scheme, &str, &str)> {
     (!name.is_empty()).then_some((scheme, name, port))
 }
 
-/// Whether somebody who may proxy may be let to that address: not to what listens on this machine alone, as upstream
+/// Whether an address may be proxied to: not addresses that are local to this machine, as upstream
 /// (kubernetes `pkg/proxy/util`, `IsProxyableIP`).
 pub(super) fn is_proxyable(address: IpAddr) -> bool {
-    // ::ffff:127.0.0.1 leads to 127.0.0.1.
+    // ::ffff:127.0.0.1 is 127.0.0.1.
     let address = address.to_canonical();
     let is_link_local = match address {
         IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
@@ -72,12 +74,12 @@ pub(super) fn is_proxyable(address: IpAddr) -> bool {
     !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || is_link_local)
 }
 
-/// An address that nobody is let to.
+/// 400 for an address that may not be proxied to.
 pub(super) fn not_allowed() -> ApiError {
     ApiError::bad_request("address not allowed")
 }
 
-/// An object of the request's namespace, or of the cluster, that says where the request goes on to.
+/// Reads an object, of the request's namespace or cluster-scoped, that determines the destination.
 async fn read(cx: &Context, plural: &str, name: &str) -> Result<Value, ApiError> {
     let read = cx.on_behalf(("", "v1", plural), name, Verb::Get)?;
     let record = cx.newest(read.info.object_key(&read.resource)?).await?;
@@ -112,13 +114,13 @@ fn kubelet(node: &Value, preferred: &[String]) -> Result<(String, u16), String> 
 
 async fn kubelet_of(cx: &Context, node: &str, target: String) -> Result<Destination, ApiError> {
     let node = read(cx, "nodes", node).await?;
-    // Upstream's error has no reason: it is none of the API's own.
+    // Upstream's error has no reason: it is not an API status.
     let (host, port) = kubelet(&node, &cx.server.kubelets.address_types)
         .map_err(|why| ApiError::new(500, Reason::Unknown, why))?;
     Ok(Destination { scheme: Scheme::Kubelet, host, port, target, guarded: false, failure: BACKEND })
 }
 
-/// The container that is meant.
+/// The requested container, or the default one.
 fn container<'a>(pod: &'a Value, options: &'a Value) -> Result<&'a str, ApiError> {
     let list = |part: &str| pod.at(&["spec", part]).and_then(Value::as_array).unwrap_or_default();
     let names = |part: &str| -> Vec<&'a str> { list_names(pod, part) };
@@ -155,7 +157,7 @@ fn list_names<'a>(pod: &'a Value, part: &str) -> Vec<&'a str> {
     list.iter().filter_map(|c| c.str_at(&["name"])).collect()
 }
 
-/// The kubelet that a container runs under; `None` for the log of a pod that has no node yet.
+/// The kubelet of a container; `None` for the log of a pod without a node.
 pub(super) async fn of_container(
     cx: &Context,
     pod: &Value,
@@ -218,7 +220,7 @@ fn log_query(options: &Value) -> String {
     query.finish()
 }
 
-/// The kubelet's names for the streams of exec and attach.
+/// The kubelet's names of the streams of exec and attach.
 fn stream_query(options: &Value) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     let streams = [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];
@@ -239,7 +241,7 @@ fn with_query(cx: &Context, path: &str) -> String {
     }
 }
 
-/// A port of a pod: the one named, else the first that a container has.
+/// A port of a pod: the given one, or the first port of a container.
 pub(super) async fn of_pod_port(cx: &Context, path: &str) -> Result<Destination, ApiError> {
     let id = &cx.info.name;
     let invalid = || ApiError::bad_request(format!("invalid pod request {id:?}"));
@@ -265,14 +267,14 @@ pub(super) async fn of_pod_port(cx: &Context, path: &str) -> Result<Destination,
     Ok(Destination { scheme, host: host.to_owned(), port, target, guarded: true, failure: SERVICE })
 }
 
-/// A ready endpoint of a service, found by the name or number of its port.
+/// A ready endpoint of a service, by name or number of its port.
 pub(super) async fn of_service(cx: &Context, path: &str) -> Result<Destination, ApiError> {
     let id = &cx.info.name;
     let invalid = || ApiError::bad_request(format!("invalid service request {id:?}"));
     let (scheme, name, port) = split(id).ok_or_else(invalid)?;
     let service = read(cx, "services", name).await?;
     let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
-    // A number stands for the port that has it; endpoints know names alone.
+    // A number is mapped to the port's name; endpoints have names only.
     let by_number = port.parse::<i64>().ok();
     let wanted = match by_number {
         Some(number) => {
@@ -302,7 +304,7 @@ pub(super) async fn of_service(cx: &Context, path: &str) -> Result<Destination, 
     Ok(Destination { scheme, host, port, target: with_query(cx, path), guarded: true, failure: SERVICE })
 }
 
-/// The first ready address of a slice that has the port; without a name the first port counts.
+/// The first ready address of a slice with that port; without a name the first port.
 fn endpoint(slice: &Value, port: &str) -> Option<(String, u16)> {
     let ports = slice.get("ports").and_then(Value::as_array).unwrap_or_default();
     let port = ports.iter().find(|p| port.is_empty() || p.str_at(&["name"]).unwrap_or_default() == port)?;
@@ -314,13 +316,13 @@ fn endpoint(slice: &Value, port: &str) -> Option<(String, u16)> {
     Some((address.to_owned(), number))
 }
 
-/// The kubelet itself, or another port of its node.
+/// The kubelet, or another port of its node.
 pub(super) async fn of_node(cx: &Context, path: &str) -> Result<Destination, ApiError> {
     let id = &cx.info.name;
     let invalid = || ApiError::bad_request(format!("invalid node request {id:?}"));
     let (scheme, name, port) = split(id).ok_or_else(invalid)?;
     let mut destination = kubelet_of(cx, name, with_query(cx, path)).await?;
-    // What the name of a host stands for is looked up, and checked, when the connection is made.
+    // A host name is resolved, and its address checked, when connecting.
     if destination.host.parse().is_ok_and(|address| !is_proxyable(address)) {
         return Err(not_allowed());
     }
@@ -404,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kubelet_is_asked() {
+    fn the_query_for_a_kubelet() {
         let options = parse(r#"{"stdin":true,"stdout":true,"tty":false,"command":["sh","-c","a b"]}"#);
         assert_eq!(stream_query(&options), "input=1&output=1&command=sh&command=-c&command=a+b");
         let options = parse(r#"{"follow":true,"tailLines":5}"#);

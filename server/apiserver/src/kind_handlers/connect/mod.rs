@@ -1,7 +1,7 @@
-//! Requests that go on to a kubelet, a pod or a service: log, exec, attach, portforward and proxy.
+//! Requests that are forwarded to a kubelet, a pod or a service: log, exec, attach, portforward and proxy.
 //!
-//! `location` says where to, `forward` carries the bytes, HTTP or whatever an `Upgrade` makes of the connection (SPDY,
-//! WebSocket). What comes back is passed on as it is: links in proxied HTML are not rewritten. Upstream: kubernetes
+//! `location` resolves the destination, `forward` forwards HTTP or splices an upgraded connection (SPDY,
+//! WebSocket). Responses are not modified: links in proxied HTML are not rewritten. Upstream: kubernetes
 //! `pkg/registry/core/pod/rest` and k8s.io/apimachinery `pkg/util/proxy`.
 
 mod forward;
@@ -20,17 +20,17 @@ use plinth_http::body::Body;
 use plinth_http::request_body::RequestBody;
 use plinth_storage::object;
 
-/// Those of which GET is what POST is.
-const OF_CREATORS: &[&str] = &["attach", "exec", "portforward"];
+/// Subresources that need the `create` permission for GET, too.
+const REQUIRES_CREATE: &[&str] = &["attach", "exec", "portforward"];
 
-/// Passes a request on.
+/// Forwards a request.
 ///
 /// # Errors
-/// 400 and 404 where there is nowhere to go, 500 and 503 when nobody is there.
+/// 400 and 404 without a destination, 500 and 503 when it is unreachable.
 pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
     let upgrade = cx.upgrade.take();
-    if OF_CREATORS.contains(&cx.info.subresource.as_str()) {
-        may_create(&cx).await?;
+    if REQUIRES_CREATE.contains(&cx.info.subresource.as_str()) {
+        authorize_create(&cx).await?;
     }
     let options = options_of(&cx);
     let operation = if cx.info.subresource == "log" { None } else { Some(Operation::Connect) };
@@ -48,7 +48,7 @@ pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<R
                 "services" => location::of_service(&cx, path).await?,
                 _ => location::of_node(&cx, path).await?,
             };
-            // As upstream: only where there is somewhere to go, and no upgrade (k8s.io/apimachinery
+            // As upstream: only with a destination and without an upgrade (k8s.io/apimachinery
             // `pkg/util/proxy/upgradeaware.go`).
             let is_read = matches!(cx.method, Method::GET | Method::HEAD);
             if cx.info.tail.is_empty() && is_read && upgrade.is_none() {
@@ -60,7 +60,7 @@ pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<R
             let pod = read_pod(&cx).await?;
             match location::of_container(&cx, &pod, subresource, &options).await? {
                 Some(destination) => destination,
-                // A pod without a node has said nothing yet.
+                // A pod without a node has no log yet.
                 None => return Ok(Response::new(Body::empty())),
             }
         }
@@ -68,15 +68,16 @@ pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<R
     forward::forward(&cx, upgrade, body, destination).await
 }
 
-/// Whether the user may create what is connected to, whatever the method: a WebSocket begins with GET, so that who may only read
-/// the subresource could run commands (kubernetes `pkg/registry/core/pod/rest/authorize.go`).
-async fn may_create(cx: &Context) -> Result<(), ApiError> {
+/// Requires the `create` permission whatever the method: a WebSocket starts with GET, so a user with read
+/// permission could run commands otherwise (kubernetes `pkg/registry/core/pod/rest/authorize.go`).
+async fn authorize_create(cx: &Context) -> Result<(), ApiError> {
     if cx.info.verb == Verb::Create {
         return Ok(());
     }
-    let asked = RequestAttributes::read(&cx.method, None, None);
-    let question = Attributes { verb: Verb::Create.as_str(), ..asked.of_resource(&cx.user, &cx.info) };
-    let decision = cx.server.authorizer.authorize(&question).await;
+    let request_attributes = RequestAttributes::read(&cx.method, None, None);
+    let attributes =
+        Attributes { verb: Verb::Create.as_str(), ..request_attributes.of_resource(&cx.user, &cx.info) };
+    let decision = cx.server.authorizer.authorize(&attributes).await;
     match (decision.allowed(), decision.error) {
         (true, _) => Ok(()),
         (false, Some(error)) => Err(ApiError::internal(error)),
@@ -92,14 +93,14 @@ async fn read_pod(cx: &Context) -> Result<Value, ApiError> {
     object::to_tree(&cx.resource, &record.ok_or_else(|| cx.not_found())?)
 }
 
-/// The options of a connection, from its query: what admission looks at, and what the kubelet is asked.
+/// The options of a connection, from its query, for admission and the kubelet.
 fn options_of(cx: &Context) -> Value {
     let kind = cx.resource.row.subresource(&cx.info.subresource).map_or("", |row| row.gvk.kind.as_str());
     let mut options = tree!({ "kind": kind, "apiVersion": "v1" });
     let Some(object) = options.as_object_mut() else { return options };
     let mut command = Vec::new();
     for (key, value) in parameters(cx.raw_query.as_deref().unwrap_or_default()) {
-        // Of an option given twice the first counts.
+        // The first value of a repeated option is used.
         if object.contains(&key) {
             continue;
         }
@@ -125,7 +126,7 @@ fn options_of(cx: &Context) -> Value {
     options
 }
 
-/// Relative links only work below a slash.
+/// Redirects to a path with a trailing slash, which relative links need.
 fn redirect(cx: &Context) -> Result<Response<Body>, ApiError> {
     let query = cx.raw_query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
     let target = HeaderValue::try_from(format!("{}/{query}", cx.uri.path())).map_err(ApiError::internal)?;

@@ -6,7 +6,7 @@ fn parse(text: &str) -> Value {
     plinth_codec::json::parse(text.as_bytes()).unwrap()
 }
 
-/// A world in which `carol` administers roles of namespace `a` and reads pods there, `erin` may escalate and bind, `root` is
+/// `carol` administers roles of namespace `a` and reads pods there, `erin` may escalate and bind, `root` is
 /// cluster admin by role.
 fn world() -> crate::authz::tests::Chain {
     let chain = chain(&[Mode::Rbac]);
@@ -84,8 +84,8 @@ async fn writes_by_table() {
     for (user, plural, namespace, new, old, error) in rows {
         let (user, new) = (User::new(*user, &["dev"]), parse(new));
         let old = old.map(parse);
-        let written = Written { user: &user, plural, namespace, name: "", new: &new, old: old.as_ref() };
-        let found = check(&chain, written).await.err().map(|error| error.message);
+        let write = RoleWrite { user: &user, plural, namespace, name: "", new: &new, old: old.as_ref() };
+        let found = check(&chain, write).await.err().map(|error| error.message);
         assert_eq!(found.as_deref(), *error, "{} {plural} {new:?}", user.name);
     }
     // Erin may bind that one cluster role in that one namespace.
@@ -94,8 +94,8 @@ async fn writes_by_table() {
         [("rolebindings", "b", &admin), ("clusterrolebindings", "", &admin), ("rolebindings", "a", &pods)]
     {
         let new = parse(binding);
-        let written = Written { user: &erin, plural, namespace, name: "", new: &new, old: None };
-        assert_eq!(check(&chain, written).await.unwrap_err().code, 403, "{plural} {namespace}");
+        let write = RoleWrite { user: &erin, plural, namespace, name: "", new: &new, old: None };
+        assert_eq!(check(&chain, write).await.unwrap_err().code, 403, "{plural} {namespace}");
     }
 }
 
@@ -109,12 +109,12 @@ async fn the_collector_and_masters_pass() {
     );
     let mut new = old.clone();
     new.object_at_mut(&["metadata"]).unwrap().remove("finalizers");
-    fn written<'a>(user: &'a User, new: &'a Value, old: Option<&'a Value>) -> Written<'a> {
-        Written { user, plural: "roles", namespace: "a", name: "r", new, old }
+    fn write<'a>(user: &'a User, new: &'a Value, old: Option<&'a Value>) -> RoleWrite<'a> {
+        RoleWrite { user, plural: "roles", namespace: "a", name: "r", new, old }
     }
-    assert!(check(&chain, written(&nobody, &new, Some(&old))).await.is_ok());
-    assert!(check(&chain, written(&nobody, &new, None)).await.is_err());
-    assert!(check(&chain, written(&masters, &new, None)).await.is_ok());
+    assert!(check(&chain, write(&nobody, &new, Some(&old))).await.is_ok());
+    assert!(check(&chain, write(&nobody, &new, None)).await.is_err());
+    assert!(check(&chain, write(&masters, &new, None)).await.is_ok());
     new.object_at_mut(&["metadata", "labels"]).unwrap().insert("a", "b");
-    assert!(check(&chain, written(&nobody, &new, Some(&old))).await.is_err());
+    assert!(check(&chain, write(&nobody, &new, Some(&old))).await.is_err());
 }

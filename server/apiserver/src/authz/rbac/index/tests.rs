@@ -9,7 +9,8 @@ fn rule(text: &str) -> PolicyRule {
     super::super::bootstrap::rule(text.split_ascii_whitespace())
 }
 
-/// `Role/x` or `ClusterRole/x`, then subjects: `User/a`, `Group/a`, `ServiceAccount/ns/a` or `ServiceAccount//a`.
+/// `Role/x` or `ClusterRole/x`, then subjects: `User/a`, `Group/a`, `ServiceAccount/ns/a` or
+/// `ServiceAccount//a`.
 fn binding(role: &str, subjects: &[&str]) -> Value {
     let (kind, name) = role.split_once('/').unwrap();
     let subjects: Vec<Value> = subjects
@@ -88,7 +89,7 @@ fn who_is_bound_by_table() {
 fn changes_take_the_old_state_away() {
     let mut index = sample();
     let jane = User::new("jane", &[]);
-    // The role changes under its bindings, goes, and comes back.
+    // The role is changed, deleted and recreated under its bindings.
     index.set_role(key("a", "pods"), Some(vec![rule("get core secrets")]));
     assert!(ask(&index, &jane, "a", "pods").is_err());
     assert!(ask(&index, &jane, "a", "secrets").is_ok());
@@ -96,7 +97,7 @@ fn changes_take_the_old_state_away() {
     assert_eq!(ask(&index, &jane, "a", "pods").unwrap_err().len(), 1);
     index.set_role(key("a", "pods"), Some(vec![rule("get core pods")]));
     assert!(ask(&index, &jane, "a", "pods").is_ok());
-    // The binding changes its subjects and goes.
+    // The binding's subjects are changed, then it is deleted.
     index.set_binding(key("a", "jane"), &binding("Role/pods", &["User/joe"]));
     assert!(ask(&index, &jane, "a", "pods").is_err());
     assert!(ask(&index, &User::new("joe", &[]), "a", "pods").is_ok());

@@ -1,4 +1,4 @@
-//! Server, authorities and credentials of a kubeconfig's current context.
+//! Reads server, certificate authorities and credentials of a kubeconfig's current context.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use hyper::Uri;
 use plinth_codec::{base64_text, yaml, Value};
 
 use super::client::Origin;
-use super::tls::{self, Trust};
+use super::tls::{self, ServerTrust};
 use plinth_pki::files;
 
-/// Why a kubeconfig leads nowhere.
+/// Why a kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {what}")]
 pub struct KubeconfigError {
@@ -18,13 +18,13 @@ pub struct KubeconfigError {
     what: String,
 }
 
-/// What a kubeconfig's current context leads to.
+/// The current context of a kubeconfig.
 pub struct Kubeconfig {
     /// The server, with the user's credentials.
     pub origin: Origin,
-    /// Path and query of the server's URL, `/` when it has none.
+    /// Path and query of the server's URL; `/` if it has none.
     pub path: Uri,
-    /// The URL as it is written.
+    /// The URL as written.
     pub url: String,
 }
 
@@ -32,7 +32,7 @@ impl Kubeconfig {
     /// Reads a kubeconfig as kubectl does: certificates and keys inline or in files, a token or a password.
     ///
     /// # Errors
-    /// When the file cannot be read or lacks something; one line for people.
+    /// When the file cannot be read or is incomplete; a message of one line.
     pub fn read(path: &Path) -> Result<Kubeconfig, KubeconfigError> {
         read(path).map_err(|what| KubeconfigError { path: path.to_owned(), what })
     }
@@ -75,7 +75,7 @@ fn client_tls(
     user: &Value,
     dir: &Path,
 ) -> Result<std::sync::Arc<rustls::ClientConfig>, String> {
-    // An authority is always named: whom to trust with every decision is not left to the machine's list.
+    // The authority must be given: decisions about access are not left to the machine's trust store.
     let ca = pem(cluster, dir, "certificate-authority")?.ok_or("no certificate-authority")?;
     let roots = tls::authorities(&ca).map_err(|e| format!("certificate-authority: {e}"))?;
     let identity = match (pem(user, dir, "client-certificate")?, pem(user, dir, "client-key")?) {
@@ -85,7 +85,7 @@ fn client_tls(
         }
         _ => None,
     };
-    tls::config(Trust::Authorities(roots), identity).map_err(|e| e.to_string())
+    tls::config(ServerTrust::Authorities(roots), identity).map_err(|e| e.to_string())
 }
 
 fn authorization(user: &Value, dir: &Path) -> Result<Option<HeaderValue>, String> {

@@ -1,4 +1,4 @@
-//! The service of a kubeconfig: one JSON document there, one back.
+//! Posts JSON documents to the service of a kubeconfig.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use tokio::sync::Semaphore;
 use super::client::{Bounds, CallError, Client};
 use super::kubeconfig::{Kubeconfig, KubeconfigError};
 
-/// Requests in flight to one service.
-const CONCURRENCY: usize = 64;
+/// Concurrent requests to one service.
+const MAX_IN_FLIGHT: usize = 64;
 /// Largest answer, in bytes.
-const ANSWER: usize = 3 << 20;
-/// How often a service is asked, and the first pause between; each later one is half as long again.
+const MAX_ANSWER: usize = 3 << 20;
+/// Attempts of a call, and the pause before the second; each later pause is half as long again.
 const ATTEMPTS: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(500);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Why a service gave no answer.
+/// Why a call failed, with the URL.
 #[derive(Debug, thiserror::Error)]
 #[error("Post {url:?}: {source}")]
 pub struct ServiceError {
@@ -29,35 +29,36 @@ pub struct ServiceError {
     source: CallError,
 }
 
-/// A service that the command line names. Cheap to share behind an `Arc`.
+/// A service named on the command line. Cheap to share behind an `Arc`.
 pub struct Service {
     client: Client,
     path: Uri,
     url: String,
     bounds: Bounds,
-    /// Before the second attempt.
-    pause: Duration,
-    places: Semaphore,
+    /// Pause before the second attempt.
+    backoff: Duration,
+    in_flight: Semaphore,
 }
 
 impl Service {
-    /// The service and credentials of a kubeconfig. `time` is what one call may take.
+    /// The service and credentials of a kubeconfig. `time` limits one call.
     ///
     /// # Errors
     /// When the kubeconfig cannot be used.
     pub fn from_kubeconfig(path: &Path, time: Duration) -> Result<Service, KubeconfigError> {
         let Kubeconfig { origin, path, url } = Kubeconfig::read(path)?;
-        let bounds = Bounds { time, answer: ANSWER };
-        let places = Semaphore::new(CONCURRENCY);
-        Ok(Service { client: Client::new(origin), path, url, bounds, pause: PAUSE, places })
+        let bounds = Bounds { time, answer: MAX_ANSWER };
+        let in_flight = Semaphore::new(MAX_IN_FLIGHT);
+        Ok(Service { client: Client::new(origin), path, url, bounds, backoff: INITIAL_BACKOFF, in_flight })
     }
 
-    /// The same, with another pause before the second attempt.
-    pub fn pausing(self, pause: Duration) -> Service {
-        Service { pause, ..self }
+    /// Sets the pause before the second attempt.
+    pub fn with_backoff(self, backoff: Duration) -> Service {
+        Service { backoff, ..self }
     }
 
-    /// Sends a JSON document and gives back the answer. Waiting for others counts as part of the call's time.
+    /// Posts a JSON document and returns the answer. Waiting for other requests counts as part of the call's
+    /// time.
     ///
     /// # Errors
     /// [`ServiceError`].
@@ -65,19 +66,19 @@ impl Service {
         self.call(document).await.map_err(|source| self.error(source))
     }
 
-    /// The same, tried again a few times when that may help.
+    /// The same with retries where they may help.
     ///
     /// # Errors
     /// That of the last attempt.
-    pub async fn post_patiently(&self, document: Bytes) -> Result<Bytes, ServiceError> {
-        let mut pause = self.pause;
+    pub async fn post_with_retries(&self, document: Bytes) -> Result<Bytes, ServiceError> {
+        let mut backoff = self.backoff;
         for _ in 1..ATTEMPTS {
             match self.call(document.clone()).await {
-                Err(error) if error.is_worth_another_try() => {}
+                Err(error) if error.is_retryable() => {}
                 outcome => return outcome.map_err(|source| self.error(source)),
             }
-            tokio::time::sleep(pause).await;
-            pause = pause * 3 / 2;
+            tokio::time::sleep(backoff).await;
+            backoff = backoff * 3 / 2;
         }
         self.post(document).await
     }
@@ -89,8 +90,8 @@ impl Service {
         request.headers_mut().insert(CONTENT_TYPE, JSON);
         request.headers_mut().insert(ACCEPT, JSON);
         let begun = tokio::time::Instant::now();
-        let place = tokio::time::timeout(self.bounds.time, self.places.acquire()).await;
-        let Ok(Ok(_place)) = place else { return Err(CallError::Timeout) };
+        let permit = tokio::time::timeout(self.bounds.time, self.in_flight.acquire()).await;
+        let Ok(Ok(_permit)) = permit else { return Err(CallError::Timeout) };
         let time = self.bounds.time.saturating_sub(begun.elapsed());
         self.client.call(request, Bounds { time, ..self.bounds }).await
     }

@@ -1,4 +1,4 @@
-//! The part of an object that a request does not write: the status, or all but the status.
+//! The fields of an object that a request does not write: the status, or everything except the status.
 
 use std::borrow::Cow;
 
@@ -8,13 +8,13 @@ use smol_str::SmolStr;
 use super::Context;
 use plinth_kinds::Deletion;
 
-/// Members of an object, by name; `None` for one that is absent.
+/// Top-level fields of an object by name; `None` for an absent one.
 pub(super) type Members = Vec<(SmolStr, Option<Value>)>;
 
-/// An object and its status are written apart: what a request does not write stays as it is stored. Returns what was sent there, as far
-/// as it is another.
-pub(super) fn keep_other_part(cx: &Context, new: &mut Value, old: &Value) -> Members {
-    let kept = other_part(cx, new, old);
+/// An object and its status are written separately: restores the stored values of fields that the request
+/// does not write. Returns the sent values where they differ.
+pub(super) fn keep_unwritten(cx: &Context, new: &mut Value, old: &Value) -> Members {
+    let kept = unwritten_fields(cx, new, old);
     let Some(object) = new.as_object_mut() else { return Members::new() };
     kept.into_iter()
         .map(|(key, value)| {
@@ -27,8 +27,8 @@ pub(super) fn keep_other_part(cx: &Context, new: &mut Value, old: &Value) -> Mem
         .collect()
 }
 
-/// Undoes [`keep_other_part`] but for who owns which field.
-pub(super) fn put_back(new: &mut Value, sent: Members) {
+/// Undoes [`keep_unwritten`] except for managedFields.
+pub(super) fn restore_sent(new: &mut Value, sent: Members) {
     let managed = new.at(&["metadata", "managedFields"]).cloned();
     let Some(object) = new.as_object_mut() else { return };
     for (key, value) in sent {
@@ -46,8 +46,8 @@ pub(super) fn put_back(new: &mut Value, sent: Members) {
     }
 }
 
-/// The members that a request does not write, as far as they differ: what they have to be.
-fn other_part(cx: &Context, new: &Value, old: &Value) -> Members {
+/// The fields that a request does not write, where they differ, with their stored values.
+fn unwritten_fields(cx: &Context, new: &Value, old: &Value) -> Members {
     let has_status = cx.resource.row.subresource("status").is_some();
     let mut part = Members::new();
     let mut keep = |key: &str, value: Option<Cow<'_, Value>>| {
@@ -58,7 +58,7 @@ fn other_part(cx: &Context, new: &Value, old: &Value) -> Members {
     let stored = |key: &str| old.get(key).map(Cow::Borrowed);
     let stored_or_null = |key: &str| Some(stored(key).unwrap_or_default());
     if cx.resource.is_custom() && cx.info.subresource == "status" {
-        // Through the status of a custom resource nothing of its metadata changes but who owns what.
+        // A status update of a custom resource changes no metadata except managedFields.
         let mut metadata = old.get("metadata").cloned().unwrap_or_else(Value::object);
         set_managed_fields(&mut metadata, new.at(&["metadata", "managedFields"]).cloned());
         keep("metadata", Some(Cow::Owned(metadata)));
@@ -69,7 +69,7 @@ fn other_part(cx: &Context, new: &Value, old: &Value) -> Members {
             keep("spec", stored_or_null("spec"));
             keep("status", stored_or_null("status"));
         }
-        // A decision is the conditions, and nothing else of the status.
+        // An approval changes the conditions, and nothing else in the status.
         "approval" => {
             let mut status = old.get("status").cloned().unwrap_or_else(Value::object);
             if let Some(status) = status.as_object_mut() {

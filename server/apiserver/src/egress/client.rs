@@ -1,4 +1,4 @@
-//! A request to a service and its whole answer.
+//! HTTP requests to a service, with pooled connections.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,19 +13,19 @@ use rustls::ClientConfig;
 
 use super::connection::{dial, handshake, secure, ConnectError, Stream};
 
-/// Connections to one service that are kept while nobody needs them, and for how long: Go's time, and enough for the
-/// requests that a few clients make at once.
-const KEPT: usize = 16;
-const KEPT_FOR: Duration = Duration::from_secs(90);
-/// How much of a refusal's text is shown, in bytes.
-const SHOWN: usize = 512;
-/// Who asks, where a caller does not say it better.
-const OURSELVES: HeaderValue = HeaderValue::from_static(concat!("plinth/", env!("CARGO_PKG_VERSION")));
+/// Idle connections per service, and how long they are kept: Go's time, and enough for the concurrent
+/// requests of a few clients.
+const MAX_IDLE: usize = 16;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// Bytes of an error response's text that are shown.
+const MAX_ERROR_TEXT: usize = 512;
+/// The User-Agent of requests that set none.
+const DEFAULT_AGENT: HeaderValue = HeaderValue::from_static(concat!("plinth/", env!("CARGO_PKG_VERSION")));
 
-/// Why a call gave no answer.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// There is no connection to be had.
+    /// No connection could be established.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The connection broke.
@@ -34,17 +34,17 @@ pub enum CallError {
     /// It took too long.
     #[error("context deadline exceeded")]
     Timeout,
-    /// The answer broke off, or is longer than allowed.
+    /// The answer was cut off, or is longer than allowed.
     #[error("the answer is longer than {0} bytes or broke off")]
     Answer(usize),
-    /// A code that is no success, and the beginning of the text behind it.
+    /// An error status and the beginning of its text.
     #[error("the server answered {0}: {1}")]
     Refused(StatusCode, String),
 }
 
 impl CallError {
-    /// Whether it may go better in a moment (k8s.io/apiserver `pkg/util/webhook`, `DefaultShouldRetry`).
-    pub fn is_worth_another_try(&self) -> bool {
+    /// Whether a retry may succeed (k8s.io/apiserver `pkg/util/webhook`, `DefaultShouldRetry`).
+    pub fn is_retryable(&self) -> bool {
         match self {
             CallError::Connect(_) | CallError::Http(_) | CallError::Answer(_) => true,
             CallError::Timeout => false,
@@ -53,28 +53,28 @@ impl CallError {
     }
 }
 
-/// Where a service is, whom it must prove to be, and who asks.
+/// Address, identity and credentials of a service.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// Name or address to connect to, an IPv6 address without brackets.
+    /// Name or address to connect to; an IPv6 address without brackets.
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// What it is called in the `Host` header.
+    /// Value of the `Host` header.
     pub authority: String,
-    /// TLS settings and the name that its certificate must have; none for plain HTTP.
+    /// TLS settings and the server name to verify; none for plain HTTP.
     pub tls: Option<(Arc<ClientConfig>, String)>,
     /// Credentials.
     pub authorization: Option<HeaderValue>,
 }
 
 impl Origin {
-    /// Where an absolute URL leads, without credentials. TLS when there are settings for it; the name in the URL is the one
-    /// that the certificate must have. `None` when the URL names no host.
+    /// The origin of an absolute URL, without credentials. TLS if there are settings for it; the URL's host
+    /// is the server name to verify. `None` when the URL has no host.
     pub fn of_url(url: &Uri, tls: Option<Arc<ClientConfig>>) -> Option<Origin> {
         let host = url.host()?.trim_matches(['[', ']']).to_owned();
         let port = url.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
-        // Not the whole authority: it may have a user and a password in front.
+        // Not the URL's authority: it may contain user and password.
         let authority = match url.port_u16() {
             Some(port) => format!("{}:{port}", url.host()?),
             None => url.host()?.to_owned(),
@@ -83,7 +83,7 @@ impl Origin {
         Some(Origin { host, port, authority, tls, authorization: None })
     }
 
-    /// A new connection.
+    /// Opens a connection.
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -96,29 +96,30 @@ impl Origin {
         handshake(stream).await
     }
 
-    /// Puts into a request's headers what is the same in all to this service.
-    pub fn address(&self, request: &mut Request<Full<Bytes>>) {
+    /// Sets the headers that all requests to this service have.
+    pub fn set_headers(&self, request: &mut Request<Full<Bytes>>) {
         let headers = request.headers_mut();
         if let Ok(host) = HeaderValue::try_from(&self.authority) {
             headers.insert(HOST, host);
         }
-        headers.entry(USER_AGENT).or_insert(OURSELVES);
+        headers.entry(USER_AGENT).or_insert(DEFAULT_AGENT);
         if let Some(value) = &self.authorization {
             headers.insert(AUTHORIZATION, value.clone());
         }
     }
 }
 
-/// What a call may take.
+/// Limits of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// From connecting to the last byte of the answer.
+    /// Time from connecting to the last byte of the answer.
     pub time: Duration,
-    /// The longest answer, in bytes.
+    /// Longest answer, in bytes.
     pub answer: usize,
 }
 
-/// One service. Cheap to share behind an `Arc`; the lock of the idle connections is held to take and to put back.
+/// A client of one service. Cheap to share behind an `Arc`; the lock of the idle connections is held to take
+/// one or return it.
 pub struct Client {
     origin: Origin,
     idle: Mutex<Vec<Idle>>,
@@ -130,13 +131,13 @@ struct Idle {
 }
 
 impl Client {
-    /// A service to which there is no connection yet.
+    /// A client without connections.
     pub fn new(origin: Origin) -> Client {
         Client { origin, idle: Mutex::default() }
     }
 
-    /// Sends a request, with a path for its URI, and reads the answer of a success. A request on a connection that was kept
-    /// may be sent a second time on a new one, when the other end closed that connection meanwhile.
+    /// Sends a request, with a path for its URI, and reads the body of a success. A request on an idle
+    /// connection is sent a second time on a new one if the server closed that connection meanwhile.
     ///
     /// # Errors
     /// [`CallError`].
@@ -147,49 +148,53 @@ impl Client {
         }
     }
 
-    async fn exchange(&self, mut request: Request<Full<Bytes>>, most: usize) -> Result<Bytes, CallError> {
-        self.origin.address(&mut request);
+    async fn exchange(
+        &self,
+        mut request: Request<Full<Bytes>>,
+        max_length: usize,
+    ) -> Result<Bytes, CallError> {
+        self.origin.set_headers(&mut request);
         let mut sender;
         let response = 'response: {
-            if let Some(kept) = self.take() {
-                sender = kept;
+            if let Some(idle) = self.take_idle() {
+                sender = idle;
                 if sender.ready().await.is_ok() {
                     if let Ok(response) = sender.send_request(request.clone()).await {
                         break 'response response;
                     }
                 }
-                // The others have probably been closed with it.
+                // The other idle connections have probably been closed too.
                 self.idle.lock().clear();
             }
             sender = self.origin.connect().await?;
             sender.send_request(request).await?
         };
         let status = response.status();
-        let body = Limited::new(response.into_body(), most).collect().await;
+        let body = Limited::new(response.into_body(), max_length).collect().await;
         if status.is_success() {
-            let body = body.map_err(|_| CallError::Answer(most))?.to_bytes();
-            self.keep(sender);
+            let body = body.map_err(|_| CallError::Answer(max_length))?.to_bytes();
+            self.put_back(sender);
             return Ok(body);
         }
         let text = body.map(|body| body.to_bytes()).unwrap_or_default();
-        let shown = String::from_utf8_lossy(&text[..text.len().min(SHOWN)]).into_owned();
+        let shown = String::from_utf8_lossy(&text[..text.len().min(MAX_ERROR_TEXT)]).into_owned();
         Err(CallError::Refused(status, shown))
     }
 
-    fn take(&self) -> Option<SendRequest<Full<Bytes>>> {
+    fn take_idle(&self) -> Option<SendRequest<Full<Bytes>>> {
         let mut idle = self.idle.lock();
-        // The last one was used last: when it is too old, so are the others.
+        // Most recently used first: when it is too old, so are the others.
         while let Some(Idle { sender, since }) = idle.pop() {
-            if !sender.is_closed() && since.elapsed() < KEPT_FOR {
+            if !sender.is_closed() && since.elapsed() < IDLE_TIMEOUT {
                 return Some(sender);
             }
         }
         None
     }
 
-    fn keep(&self, sender: SendRequest<Full<Bytes>>) {
+    fn put_back(&self, sender: SendRequest<Full<Bytes>>) {
         let mut idle = self.idle.lock();
-        if idle.len() < KEPT {
+        if idle.len() < MAX_IDLE {
             idle.push(Idle { sender, since: Instant::now() });
         }
     }
@@ -217,7 +222,8 @@ mod tests {
         request
     }
 
-    /// A service that answers with its request's path, and counts connections. At `/bye` it closes the connection.
+    /// A service that answers with its request's path, and counts connections. At `/bye` it closes the
+    /// connection.
     async fn service() -> (Client, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url: Uri = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
@@ -265,6 +271,6 @@ mod tests {
         let error =
             Client::new(Origin::of_url(&nobody, None).unwrap()).call(get("/"), BOUNDS).await.unwrap_err();
         assert_eq!(error.to_string(), "dial tcp 127.0.0.1:1: connect: connection refused");
-        assert!(error.is_worth_another_try() && !refused.is_worth_another_try());
+        assert!(error.is_retryable() && !refused.is_retryable());
     }
 }

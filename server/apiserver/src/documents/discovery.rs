@@ -1,4 +1,4 @@
-//! Discovery documents: made of the registry when first asked for, kept encoded until it changes.
+//! Discovery documents: generated from the registry on first use, cached encoded until it changes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,29 +17,29 @@ use plinth_http::body::Body;
 use plinth_registry::discovery::{aggregated, etag, lists, Catalog, Document};
 use plinth_registry::Registry;
 
-/// The documents of one generation of the registry. The lock is held to look up and to put; a document is made
-/// outside of it. Bounded by the paths that have one, times the forms that it can take.
+/// The documents of one generation of the registry. The lock is held to look up and to insert; a document is
+/// generated outside of it. Bounded by the number of paths times the number of encodings.
 #[derive(Default)]
-pub struct Discovered {
-    kept: Mutex<Kept>,
+pub struct DiscoveryDocuments {
+    cache: Mutex<EncodedDocuments>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct EncodedDocuments {
     generation: u64,
-    made: HashMap<Key, Arc<Encoded>>,
+    documents: HashMap<DocumentKey, Arc<Encoded>>,
 }
 
-/// Path and form.
-type Key = (String, Encoding, Transform, bool);
+/// Path, encoding, transformation, indentation.
+type DocumentKey = (String, Encoding, Transform, bool);
 
 struct Encoded {
     body: Bytes,
     etag: String,
 }
 
-impl Discovered {
-    /// Answers the paths of discovery; `segments` begin with `api` or `apis`.
+impl DiscoveryDocuments {
+    /// Answers discovery requests; `segments` begin with `api` or `apis`.
     ///
     /// # Errors
     /// 404 for a version that a served group does not have, 406.
@@ -56,7 +56,7 @@ impl Discovered {
         let accepted = accept(request, shape)?;
         let is_aggregated = accepted.transform == Transform::AggregatedDiscovery;
         let document = match segments {
-            // Says the address that it was asked at, and is small: not worth keeping.
+            // Contains the request's own address, and is small: not cached.
             ["api"] if !is_aggregated => {
                 let document = lists::api_versions(&catalog(registry), &server_address(request));
                 Some(Arc::new(Encoded::new(&document, &accepted)?))
@@ -80,19 +80,21 @@ impl Discovered {
     ) -> Result<Option<Arc<Encoded>>, ApiError> {
         let key = (segments.join("/"), accepted.encoding, accepted.transform, accepted.pretty);
         {
-            let mut kept = self.kept.lock();
-            if kept.generation < registry.generation {
-                *kept = Kept { generation: registry.generation, made: HashMap::new() };
+            let mut cache = self.cache.lock();
+            if cache.generation < registry.generation {
+                *cache = EncodedDocuments { generation: registry.generation, documents: HashMap::new() };
             }
-            if let Some(document) = kept.made.get(&key).filter(|_| kept.generation == registry.generation) {
+            if let Some(document) =
+                cache.documents.get(&key).filter(|_| cache.generation == registry.generation)
+            {
                 return Ok(Some(document.clone()));
             }
         }
         let Some(document) = make(&catalog(registry), segments, accepted.transform) else { return Ok(None) };
         let encoded = Arc::new(Encoded::new(&document, accepted)?);
-        let mut kept = self.kept.lock();
-        if kept.generation == registry.generation {
-            kept.made.insert(key, encoded.clone());
+        let mut cache = self.cache.lock();
+        if cache.generation == registry.generation {
+            cache.documents.insert(key, encoded.clone());
         }
         Ok(Some(encoded))
     }
@@ -110,7 +112,7 @@ fn make(catalog: &Catalog, segments: &[&str], transform: Transform) -> Option<Do
     }
 }
 
-/// Whether there is such a document; one that is not there is not there in any form.
+/// Whether there is such a document, in any form.
 pub fn exists(registry: &Registry, segments: &[&str]) -> bool {
     match segments {
         ["api"] | ["apis"] => true,
@@ -121,7 +123,7 @@ pub fn exists(registry: &Registry, segments: &[&str]) -> bool {
     }
 }
 
-/// An unknown version of a built-in group is an API answer, everything else a page not found.
+/// An unknown version of a built-in group gets a Status, every other path a plain 404.
 fn missing(registry: &Registry, segments: &[&str]) -> Result<Response<Body>, ApiError> {
     match segments {
         ["api", ..] => Err(ApiError::no_such_resource()),
@@ -130,7 +132,7 @@ fn missing(registry: &Registry, segments: &[&str]) -> Result<Response<Body>, Api
     }
 }
 
-/// What the registry serves, in the order of discovery.
+/// The served resources in the order of discovery.
 pub fn catalog(registry: &Registry) -> Catalog<'_> {
     let custom = registry.resources.iter().filter(|r| r.is_custom()).map(|r| &r.row);
     Catalog::new(resources::builtin(), custom)
@@ -151,8 +153,8 @@ fn tag<B>(response: &mut Response<Body>, request: &Request<B>, etag: &str) {
     if let Ok(value) = HeaderValue::try_from(etag) {
         headers.insert(ETAG, value);
     }
-    let known = request.headers().get(IF_NONE_MATCH).and_then(|v| v.to_str().ok());
-    if known.is_some_and(|known| etag::matches(known, etag)) {
+    let etags = request.headers().get(IF_NONE_MATCH).and_then(|v| v.to_str().ok());
+    if etags.is_some_and(|etags| etag::matches(etags, etag)) {
         headers.remove(CONTENT_TYPE);
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         *response.body_mut() = Body::empty();

@@ -1,4 +1,4 @@
-//! A connection to a service: name, TCP, TLS, HTTP/1.1.
+//! Connects to a service: DNS, TCP, TLS, HTTP/1.1.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,29 +17,29 @@ use tokio_rustls::TlsConnector;
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// Why no connection came about, in Go's words where it has some, because people look for them.
+/// Why no connection was established, with Go's messages where it has one, because people search for them.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// TCP, or the name of the host.
+    /// DNS or TCP failed.
     #[error("dial tcp {host}:{port}: {}", in_go(source))]
     Dial {
-        /// Where to.
+        /// Host name.
         host: String,
-        /// Where to.
+        /// TCP port.
         port: u16,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// No address of the host is one that may be connected to.
+    /// No address of the host may be connected to.
     #[error("address not allowed")]
     NotAllowed,
-    /// No certificate can have that name.
+    /// Not a valid server name.
     #[error("tls: {0:?} is no name of a server")]
     Name(String),
-    /// TLS: most of the time a certificate that is not trusted.
+    /// TLS failed, most often because the certificate is not trusted.
     #[error("tls: {0}")]
     Tls(io::Error),
-    /// HTTP.
+    /// HTTP failed.
     #[error("{0}")]
     Http(#[from] hyper::Error),
 }
@@ -52,7 +52,7 @@ fn in_go(error: &io::Error) -> String {
     }
 }
 
-/// Connects to the first address of a host that answers, of those that are allowed. Waits for as long as the system does.
+/// Connects to the first allowed address of a host that answers. The timeout is the system's.
 ///
 /// # Errors
 /// [`ConnectError`].
@@ -68,12 +68,12 @@ pub async fn dial(
         return Err(ConnectError::NotAllowed);
     }
     let stream = TcpStream::connect(addresses.as_slice()).await.map_err(failed)?;
-    // A question, or a key that is typed, is not to wait for the one before it.
+    // A request, or a typed key, must not wait for the one before it.
     stream.set_nodelay(true).map_err(failed)?;
     Ok(stream)
 }
 
-/// Puts TLS onto a connection. `name` is what the other end's certificate must have.
+/// Performs the TLS handshake. `name` is the server name to verify.
 ///
 /// # Errors
 /// [`ConnectError::Name`] and [`ConnectError::Tls`].
@@ -88,8 +88,8 @@ pub async fn secure(
     Ok(Box::new(stream))
 }
 
-/// Begins HTTP/1.1. A task drives the connection until the sender is dropped, or the connection has been upgraded; errors
-/// reach the request in flight.
+/// Starts HTTP/1.1. A task drives the connection until the sender is dropped or the connection is upgraded;
+/// errors are returned to the request in flight.
 ///
 /// # Errors
 /// [`ConnectError::Http`].
@@ -102,7 +102,7 @@ where
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(%error, "a connection to a service ended");
+            tracing::debug!(%error, "connection to a service ended");
         }
     });
     Ok(sender)

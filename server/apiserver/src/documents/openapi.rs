@@ -1,4 +1,4 @@
-//! OpenAPI documents: made when first asked for, kept compressed.
+//! OpenAPI documents: generated on first use, cached compressed.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -25,72 +25,74 @@ use plinth_http::body::Body;
 use plinth_registry::discovery::etag;
 use plinth_registry::{Registry, ResourceType};
 
-/// A client may keep a document that it asked for by its hash: for a year, which is for ever.
+/// Cache-Control of a document requested by its hash: a year, which means forever.
 const KEEP: &str = "public, immutable, max-age=31536000";
 
-/// The documents made so far, by path and form. The lock is held to look up and to put, never while one is made.
+/// The generated documents, by path and form. The lock is held to look up and to insert, not during
+/// generation.
 ///
-/// Each has the generation of what it was made of: that of the registry, or for a group version the one in which that
-/// last changed. So a new definition costs the documents of its own group versions and the two that name everything.
+/// Each is valid for a generation: the registry's, or for a group version the one in which that
+/// last changed. So a new definition regenerates the documents of its own group versions and the two that
+/// cover everything.
 #[derive(Default)]
-pub struct Documents {
-    made: Mutex<HashMap<(String, Form), Made>>,
+pub struct OpenApiDocuments {
+    generated: Mutex<HashMap<(String, DocumentEncoding), Generated>>,
 }
 
-/// A document and the generation of what it was made of.
-type Made = (u64, Arc<Document>);
+/// A document and the generation of its source.
+type Generated = (u64, Arc<CachedDocument>);
 
-/// What a document is encoded in.
+/// The encoding of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Form {
+enum DocumentEncoding {
     Json,
     Protobuf,
 }
 
-/// The media types of a document: what clients may ask for, and the form and type of the answer. Protobuf
-/// has two names, of which the one with `@` is no valid media type but the one that kubectl sends.
-type Offers = [(&'static str, Form, &'static str); 3];
+/// The media types of a document: what clients may ask for, and form and type of the answer. Protobuf
+/// has two names; the one with `@` is not a valid media type but is what kubectl sends.
+type Offers = [(&'static str, DocumentEncoding, &'static str); 3];
 
 const V2: Offers = [
-    ("application/json", Form::Json, "application/json"),
+    ("application/json", DocumentEncoding::Json, "application/json"),
     (
         "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
-        Form::Protobuf,
+        DocumentEncoding::Protobuf,
         "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
     ),
     (
         "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
-        Form::Protobuf,
+        DocumentEncoding::Protobuf,
         "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
     ),
 ];
 const V3: Offers = [
-    ("application/json", Form::Json, "application/json"),
+    ("application/json", DocumentEncoding::Json, "application/json"),
     (
         "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
-        Form::Protobuf,
+        DocumentEncoding::Protobuf,
         "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
     ),
     (
         "application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
-        Form::Protobuf,
+        DocumentEncoding::Protobuf,
         "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
     ),
 ];
 
-/// A document as it is kept.
-struct Document {
-    /// Gzip at the best level: a seventh of the size, and what most clients ask for.
+/// A cached document.
+struct CachedDocument {
+    /// Gzip at the best level: a seventh of the size, and what most clients accept.
     gzip: Bytes,
-    /// `ETag`, of the JSON for either form; without quotes, the `hash` parameter of the index.
+    /// `ETag`, of the JSON in either form; without quotes it is the `hash` parameter of the index.
     etag: String,
 }
 
-impl Document {
-    fn new(bytes: &[u8], etag: String) -> Result<Document, ApiError> {
+impl CachedDocument {
+    fn new(bytes: &[u8], etag: String) -> Result<CachedDocument, ApiError> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
         let gzip = encoder.write_all(bytes).and_then(|()| encoder.finish()).map_err(ApiError::internal)?;
-        Ok(Document { gzip: Bytes::from(gzip), etag })
+        Ok(CachedDocument { gzip: Bytes::from(gzip), etag })
     }
 
     fn plain(&self) -> Result<Vec<u8>, ApiError> {
@@ -103,11 +105,11 @@ impl Document {
     }
 }
 
-impl Documents {
-    /// Answers `/openapi/...`; `path` are the segments after `openapi`.
+impl OpenApiDocuments {
+    /// Answers `/openapi/...`; `path` holds the segments after `openapi`.
     ///
     /// # Errors
-    /// 406 for a media type that is neither JSON nor the edition's protobuf.
+    /// 406 for a media type that is neither JSON nor the version's protobuf.
     pub async fn serve<B>(
         &self,
         registry: &Arc<Registry>,
@@ -118,7 +120,7 @@ impl Documents {
         let header = |name: HeaderName| request.headers().get(name).and_then(|v| v.to_str().ok());
         let offers = match path.as_str() {
             "v2" => &V2[..],
-            // The index is JSON whatever is asked for.
+            // The index is always JSON.
             "v3" => &V3[..1],
             _ => &V3[..],
         };
@@ -141,7 +143,7 @@ impl Documents {
         headers.insert(VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
         if let Some(hash) = hash_parameter(request.uri().query()) {
             if hash != document.hash() {
-                // A client that read the index a while ago: the document has moved on.
+                // The client has an outdated index: redirect to the current document.
                 let current = format!("/openapi/{path}?hash={}", document.hash());
                 headers.insert(LOCATION, HeaderValue::try_from(current).map_err(ApiError::internal)?);
                 *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
@@ -163,74 +165,78 @@ impl Documents {
         Ok(response)
     }
 
-    /// A document, made where blocking is allowed when it is not there.
+    /// Returns a document; generates it on the blocking pool if it is not cached.
     async fn get(
         &self,
         registry: &Arc<Registry>,
         path: &str,
-        form: Form,
-    ) -> Result<Option<Arc<Document>>, ApiError> {
+        form: DocumentEncoding,
+    ) -> Result<Option<Arc<CachedDocument>>, ApiError> {
         let key = (path.to_owned(), form);
         let Some(generation) = generation(registry, path) else {
-            self.made.lock().remove(&key);
+            self.generated.lock().remove(&key);
             return Ok(None);
         };
-        if let Some((_, document)) = self.made.lock().get(&key).filter(|(made, _)| *made == generation) {
+        if let Some((_, document)) =
+            self.generated.lock().get(&key).filter(|(generated, _)| *generated == generation)
+        {
             return Ok(Some(document.clone()));
         }
-        let made = match (path, form) {
+        let generated = match (path, form) {
             ("v3", _) => Some(self.index(registry).await?),
-            (_, Form::Json) => {
+            (_, DocumentEncoding::Json) => {
                 let (path, registry) = (path.to_owned(), registry.clone());
                 blocking(move || {
                     let json = make(&registry, &path, &*descriptions::bundled());
-                    json.map(|json| Document::new(&json, etag::of(&json))).transpose()
+                    json.map(|json| CachedDocument::new(&json, etag::of(&json))).transpose()
                 })
                 .await?
             }
-            (_, Form::Protobuf) => {
-                let Some(json) = Box::pin(self.get(registry, path, Form::Json)).await? else {
+            (_, DocumentEncoding::Protobuf) => {
+                let Some(json) = Box::pin(self.get(registry, path, DocumentEncoding::Json)).await? else {
                     return Ok(None);
                 };
                 let convert = if path == "v2" { gnostic::v2 } else { gnostic::v3 };
                 let protobuf = blocking(move || {
                     let bytes = convert(&json.plain()?).map_err(ApiError::internal)?;
-                    Document::new(&bytes, json.etag.clone())
+                    CachedDocument::new(&bytes, json.etag.clone())
                 });
                 Some(protobuf.await?)
             }
         };
-        Ok(made.map(|document| {
+        Ok(generated.map(|document| {
             let document = Arc::new(document);
-            self.made.lock().insert(key, (generation, document.clone()));
+            self.generated.lock().insert(key, (generation, document.clone()));
             document
         }))
     }
 
-    /// `/openapi/v3` names every document with its hash, so it makes them all.
-    async fn index(&self, registry: &Arc<Registry>) -> Result<Document, ApiError> {
-        // Held for as long as documents are made, so that the texts are unpacked once.
+    /// Generates `/openapi/v3`, which lists every document with its hash and therefore needs them all.
+    async fn index(&self, registry: &Arc<Registry>) -> Result<CachedDocument, ApiError> {
+        // Held while documents are generated, so that the texts are decompressed once.
         let texts = blocking(|| Ok(descriptions::bundled())).await?;
         let mut documents = Vec::new();
         for path in index_paths(registry) {
-            if let Some(document) = Box::pin(self.get(registry, &format!("v3/{path}"), Form::Json)).await? {
+            if let Some(document) =
+                Box::pin(self.get(registry, &format!("v3/{path}"), DocumentEncoding::Json)).await?
+            {
                 documents.push((path, document));
             }
         }
         drop(texts);
         let json = v3::index(documents.iter().map(|(path, document)| (path.as_str(), document.hash())));
-        Document::new(&json, etag::of(&json))
+        CachedDocument::new(&json, etag::of(&json))
     }
 }
 
-/// Runs what takes milliseconds of computing off the threads that serve connections.
+/// Runs milliseconds of computation off the runtime threads.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     tokio::task::spawn_blocking(work).await.map_err(ApiError::internal)?
 }
 
-/// The `hash` parameter of a query, if it says something.
+/// The `hash` parameter of a query, if it is not empty.
 fn hash_parameter(query: Option<&str>) -> Option<Cow<'_, str>> {
     parameter(query?, "hash").filter(|hash| !hash.is_empty())
 }
@@ -241,7 +247,7 @@ fn index_paths(registry: &Registry) -> Vec<String> {
         versions.extend(group.versions.iter().map(|(version, _)| (group.name.clone(), version.clone())));
     }
     let mut paths = v3::document_paths(&versions);
-    // Definitions have documents of their versions, and none of their groups.
+    // Definitions have documents per version, none per group.
     let custom = registry.resources.iter().filter(|r| r.is_custom());
     let custom: BTreeSet<String> =
         custom.map(|r| format!("apis/{}/{}", r.row.group, r.row.version)).collect();
@@ -249,7 +255,7 @@ fn index_paths(registry: &Registry) -> Vec<String> {
     paths
 }
 
-/// The generation of what a document says; `None` for one that there is not.
+/// The generation of a document's source; `None` for a document that does not exist.
 fn generation(registry: &Registry, path: &str) -> Option<u64> {
     let segments: Vec<&str> = path.split('/').collect();
     match segments.as_slice() {
@@ -260,51 +266,51 @@ fn generation(registry: &Registry, path: &str) -> Option<u64> {
     }
 }
 
-/// Resources with what documents say of them. The schemas of custom resources are unpacked for as long as this lives.
-struct Described<'r> {
+/// Resources with their schemas. Schemas of custom resources stay decompressed while this lives.
+struct SchemaSources<'r> {
     resources: Vec<(&'r ResourceType, Option<Value>)>,
 }
 
-impl<'r> Described<'r> {
-    fn new(resources: impl Iterator<Item = &'r Arc<ResourceType>>) -> Described<'r> {
+impl<'r> SchemaSources<'r> {
+    fn new(resources: impl Iterator<Item = &'r Arc<ResourceType>>) -> SchemaSources<'r> {
         let schema = |r: &ResourceType| r.custom.as_ref().and_then(|c| c.version().schema.source());
-        Described { resources: resources.map(|r| (&**r, schema(r))).collect() }
+        SchemaSources { resources: resources.map(|r| (&**r, schema(r))).collect() }
     }
 
-    fn published(&self) -> Vec<Published<'_>> {
-        let mut published = Vec::with_capacity(self.resources.len());
+    fn schemas(&self) -> Vec<Published<'_>> {
+        let mut schemas = Vec::with_capacity(self.resources.len());
         for (resource, schema) in &self.resources {
-            published.push(match &resource.custom {
+            schemas.push(match &resource.custom {
                 None => Published::builtin(&resource.row),
                 Some(custom) => {
-                    let said = CustomSchema {
+                    let custom_schema = CustomSchema {
                         schema: schema.as_ref(),
                         preserve_unknown_fields: custom.definition.preserves_unknown,
                         selectable_fields: &custom.version().selectable,
                     };
-                    Published::custom(&resource.row, said)
+                    Published::custom(&resource.row, custom_schema)
                 }
             });
         }
-        published
+        schemas
     }
 }
 
-/// The JSON of a document; `None` for a path that has none.
+/// The JSON of a document; `None` if the path has none.
 fn make(registry: &Registry, path: &str, texts: &dyn Descriptions) -> Option<Vec<u8>> {
     let builtin = schema::builtin();
     let rows = &registry.resources;
     let version = |group: &str, version: &str| {
         let rows = rows.iter().filter(|r| r.row.group == group && r.row.version == version);
-        let described = Described::new(rows);
-        let published = described.published();
-        (!published.is_empty()).then(|| v3::version(builtin, group, version, &published, texts))
+        let sources = SchemaSources::new(rows);
+        let schemas = sources.schemas();
+        (!schemas.is_empty()).then(|| v3::version(builtin, group, version, &schemas, texts))
     };
     let segments: Vec<&str> = path.split('/').collect();
     match segments.as_slice() {
         ["v2"] => {
-            let described = Described::new(rows.iter());
-            Some(v2::document(builtin, &described.published(), texts))
+            let sources = SchemaSources::new(rows.iter());
+            Some(v2::document(builtin, &sources.schemas(), texts))
         }
         ["v3", "api", name] => version("", name),
         ["v3", "apis", group, name] => version(group, name),
@@ -318,7 +324,11 @@ fn make(registry: &Registry, path: &str, texts: &dyn Descriptions) -> Option<Vec
 mod tests {
     use super::*;
 
-    async fn get(documents: &Documents, uri: &str, headers: &[(HeaderName, &str)]) -> (u16, Response<Body>) {
+    async fn get(
+        documents: &OpenApiDocuments,
+        uri: &str,
+        headers: &[(HeaderName, &str)],
+    ) -> (u16, Response<Body>) {
         let mut request = Request::get(uri);
         for (name, value) in headers {
             request = request.header(name, *value);
@@ -341,7 +351,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_index_leads_to_every_document_and_hashes_are_checked() {
-        let documents = Documents::default();
+        let documents = OpenApiDocuments::default();
         let (status, response) = get(&documents, "/openapi/v3", &[]).await;
         assert_eq!(status, 200);
         let index: serde_json::Value = serde_json::from_slice(&content(response)).unwrap();
@@ -368,7 +378,7 @@ mod tests {
 
     #[tokio::test]
     async fn forms_encodings_and_tags() {
-        let documents = Documents::default();
+        let documents = OpenApiDocuments::default();
         let url = "/openapi/v3/apis/policy/v1";
         let (_, plain) = get(&documents, url, &[]).await;
         let tag = plain.headers()[ETAG].to_str().unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! Flags about the way to kubelets.
+//! Flags and TLS settings of connections to kubelets.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use clap::Args;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::tls::{self, Trust};
+use super::tls::{self, ServerTrust};
 use plinth_http::tls::TlsError;
 use plinth_pki::files::{read_certificates, read_key};
 
-/// How kubelets are reached.
+/// Flags of the connections to kubelets.
 #[derive(Clone, Debug, Args)]
 pub struct KubeletOptions {
     /// Client certificate shown to kubelets, PEM
@@ -32,21 +32,22 @@ pub struct KubeletOptions {
     pub kubelet_preferred_address_types: Vec<String>,
 }
 
-/// What the way to a kubelet needs: settings that are read once. Immutable.
+/// Settings of the connections to kubelets, loaded once. Immutable.
 pub struct Kubelets {
-    /// TLS towards kubelets.
+    /// TLS settings for kubelets.
     pub tls: Arc<ClientConfig>,
-    /// TLS towards pods and services that are proxied to over HTTPS: their certificates are not checked, as upstream does.
+    /// TLS settings for pods and services proxied over HTTPS: their certificates are not verified, as
+    /// upstream.
     pub insecure: Arc<ClientConfig>,
     /// Types of addresses in order of preference.
     pub address_types: Vec<String>,
 }
 
 impl Kubelets {
-    /// Reads what the flags name.
+    /// Loads the files that the flags name.
     ///
     /// # Errors
-    /// When a file cannot be read, or certificate and key do not go together.
+    /// When a file cannot be read, or certificate and key do not match.
     pub fn new(options: &KubeletOptions) -> Result<Kubelets, TlsError> {
         let trust = match &options.kubelet_certificate_authority {
             Some(path) => {
@@ -54,9 +55,9 @@ impl Kubelets {
                 for certificate in read_certificates(path)? {
                     roots.add(certificate)?;
                 }
-                Trust::Authorities(Arc::new(roots))
+                ServerTrust::Authorities(Arc::new(roots))
             }
-            None => Trust::Anyone,
+            None => ServerTrust::Anyone,
         };
         let identity = match (&options.kubelet_client_certificate, &options.kubelet_client_key) {
             (Some(certificate), Some(key)) => Some((read_certificates(certificate)?, read_key(key)?)),
@@ -64,7 +65,7 @@ impl Kubelets {
         };
         Ok(Kubelets {
             tls: tls::config(trust, identity)?,
-            insecure: tls::config(Trust::Anyone, None)?,
+            insecure: tls::config(ServerTrust::Anyone, None)?,
             address_types: options.kubelet_preferred_address_types.clone(),
         })
     }

@@ -1,4 +1,4 @@
-//! Whom a client trusts, and who it says that it is.
+//! TLS client settings: which servers are trusted, and the client's own certificate.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -14,49 +14,49 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use plinth_pki::files::{certificates, read_certificates};
 use plinth_pki::p521::provider;
 
-/// Where systems keep the authorities that they trust.
-const SYSTEM: [&str; 3] =
+/// Trust stores of common systems.
+const SYSTEM_BUNDLES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// Why a text names no authorities.
+/// Why a PEM text contains no certificate authorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthoritiesError {
     /// It is not PEM.
     #[error("unable to parse bytes as PEM block")]
     Pem,
-    /// A certificate in it is none, or there is none in it.
+    /// It contains an invalid certificate, or none.
     #[error("data does not contain any valid certificates")]
     Certificate,
 }
 
-/// Whom a client trusts.
-pub enum Trust {
-    /// Whoever one of these vouches for.
+/// Which servers a client trusts.
+pub enum ServerTrust {
+    /// Servers with a certificate of one of these authorities.
     Authorities(Arc<RootCertStore>),
-    /// Whoever answers.
+    /// Any server.
     Anyone,
 }
 
-/// A client's own certificate with those between it and its authority, and its key.
+/// A client's certificate with its intermediates, and its key.
 pub type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// TLS 1.2 and 1.3 as a client.
 ///
 /// # Errors
-/// When certificate and key do not go together, or are of no known kind.
-pub fn config(trust: Trust, identity: Option<Identity>) -> Result<Arc<ClientConfig>, rustls::Error> {
+/// When certificate and key do not match, or the key's type is not supported.
+pub fn config(trust: ServerTrust, identity: Option<Identity>) -> Result<Arc<ClientConfig>, rustls::Error> {
     let provider = provider();
     let builder =
         ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
     let builder = match trust {
-        // Of these no verifier can be made: nobody is trusted.
-        Trust::Authorities(roots) if roots.is_empty() => builder.with_root_certificates(roots),
+        // No verifier can be built from an empty store: no server is trusted.
+        ServerTrust::Authorities(roots) if roots.is_empty() => builder.with_root_certificates(roots),
         trust => {
-            let vouched = match trust {
-                Trust::Authorities(roots) => Some(Vouched::by(roots, &provider)?),
-                Trust::Anyone => None,
+            let authorities = match trust {
+                ServerTrust::Authorities(roots) => Some(AuthorityVerifier::new(roots, &provider)?),
+                ServerTrust::Anyone => None,
             };
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { provider, vouched }))
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { provider, authorities }))
         }
     };
     Ok(Arc::new(match identity {
@@ -65,10 +65,10 @@ pub fn config(trust: Trust, identity: Option<Identity>) -> Result<Arc<ClientConf
     }))
 }
 
-/// The authorities of a PEM text.
+/// The certificate authorities of a PEM text.
 ///
 /// # Errors
-/// [`AuthoritiesError`]: every certificate must be one, and there must be one.
+/// [`AuthoritiesError`]: all certificates must be valid, and there must be at least one.
 pub fn authorities(pem: &[u8]) -> Result<Arc<RootCertStore>, AuthoritiesError> {
     let mut roots = RootCertStore::empty();
     let certificates = certificates(pem).map_err(|_| AuthoritiesError::Pem)?;
@@ -81,7 +81,7 @@ pub fn authorities(pem: &[u8]) -> Result<Arc<RootCertStore>, AuthoritiesError> {
     Ok(Arc::new(roots))
 }
 
-/// The authorities of a PEM text; the system's when it is blank.
+/// The certificate authorities of a PEM text; the system's when it is blank.
 ///
 /// # Errors
 /// As [`authorities`].
@@ -92,54 +92,61 @@ pub fn authorities_or_system(pem: &[u8]) -> Result<Arc<RootCertStore>, Authoriti
     }
 }
 
-/// The authorities that the system trusts; none where it keeps none. Read once, as Go does.
+/// The system's trust store; empty where there is none. Loaded once, as Go does.
 fn system_authorities() -> Arc<RootCertStore> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
     let read = || {
         let mut roots = RootCertStore::empty();
-        let file = SYSTEM.iter().map(Path::new).find(|path| path.exists());
+        let file = SYSTEM_BUNDLES.iter().map(Path::new).find(|path| path.exists());
         match file.map(read_certificates).transpose() {
-            // Of the system's many authorities some are of forms that nobody should use any more.
+            // Trust stores contain certificates of obsolete forms; those are skipped.
             Ok(certificates) => drop(roots.add_parsable_certificates(certificates.unwrap_or_default())),
-            Err(error) => tracing::warn!(%error, "the system's certificate authorities are not trusted"),
+            Err(error) => {
+                tracing::warn!(%error, "system trust store cannot be loaded; its certificate authorities \
+                    are not trusted")
+            }
         }
         Arc::new(roots)
     };
     ROOTS.get_or_init(read).clone()
 }
 
-/// Who answers must be whom it trusts. Signatures are always checked, so that the other end is at least who holds the key of the
-/// certificate that it shows.
+/// Verifies servers by [`ServerTrust`]. Signatures are always checked, so that the server is known to hold
+/// the key of the certificate that it sends.
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,
-    /// None where anyone is trusted.
-    vouched: Option<Vouched>,
+    /// `None` where any server is trusted.
+    authorities: Option<AuthorityVerifier>,
 }
 
-/// Takes who one of the authorities vouches for, and an authority itself. Webhooks often sign their own certificate and hand it out as
-/// `caBundle`; tools mark it as that of an authority, which the usual verifier takes from nobody who answers. Go does take it.
+/// Accepts certificates that an authority has signed, and a certificate that is itself an authority. Webhooks
+/// often sign their own certificate and publish it as `caBundle`; tools mark it as a CA, which webpki rejects
+/// as a server certificate. Go accepts it.
 #[derive(Debug)]
-struct Vouched {
-    usual: Arc<WebPkiServerVerifier>,
+struct AuthorityVerifier {
+    webpki: Arc<WebPkiServerVerifier>,
     roots: Arc<RootCertStore>,
 }
 
-impl Vouched {
-    fn by(roots: Arc<RootCertStore>, provider: &Arc<CryptoProvider>) -> Result<Vouched, rustls::Error> {
-        let usual = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
-        let usual = usual.map_err(|e| rustls::Error::General(e.to_string()))?;
-        Ok(Vouched { usual, roots })
+impl AuthorityVerifier {
+    fn new(
+        roots: Arc<RootCertStore>,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<AuthorityVerifier, rustls::Error> {
+        let webpki = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
+        let webpki = webpki.map_err(|e| rustls::Error::General(e.to_string()))?;
+        Ok(AuthorityVerifier { webpki, roots })
     }
 
-    /// Whether the certificate, its key and its name with it, is one of the authorities'.
+    /// Whether the certificate, with its key and subject, is one of the authorities.
     fn is_authority(&self, certificate: &CertificateDer<'_>) -> bool {
         let mut alone = RootCertStore::empty();
         alone.add(certificate.clone().into_owned()).is_ok()
             && alone.roots.iter().all(|anchor| self.roots.roots.contains(anchor))
     }
 
-    /// Of a certificate that is an authority's: whether it is valid now, and of that name.
+    /// For a certificate that is an authority: whether it is valid now and has that name.
     fn verify_authority(
         certificate: &CertificateDer<'_>,
         name: &ServerName<'_>,
@@ -164,15 +171,15 @@ impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
-        between: &[CertificateDer<'_>],
+        intermediates: &[CertificateDer<'_>],
         name: &ServerName<'_>,
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let Some(vouched) = &self.vouched else { return Ok(ServerCertVerified::assertion()) };
-        match vouched.usual.verify_server_cert(certificate, between, name, ocsp, now) {
-            Err(error) if vouched.is_authority(certificate) => {
-                Vouched::verify_authority(certificate, name, now, error)
+        let Some(authorities) = &self.authorities else { return Ok(ServerCertVerified::assertion()) };
+        match authorities.webpki.verify_server_cert(certificate, intermediates, name, ocsp, now) {
+            Err(error) if authorities.is_authority(certificate) => {
+                AuthorityVerifier::verify_authority(certificate, name, now, error)
                     .map(|()| ServerCertVerified::assertion())
             }
             outcome => outcome,
@@ -224,9 +231,9 @@ mod tests {
         let trusted = format!("{}{}", hook.pem(), old.pem());
         let roots = authorities(trusted.as_bytes()).unwrap();
         let provider = provider();
-        let vouched = Some(Vouched::by(roots, &provider).unwrap());
-        let verifier = Verifier { provider, vouched };
-        // who answers, under which name, whether that is well
+        let authorities = Some(AuthorityVerifier::new(roots, &provider).unwrap());
+        let verifier = Verifier { provider, authorities };
+        // certificate, server name, whether it is accepted
         let rows = [
             (&hook, "hook", true),
             (&hook, "elsewhere", false),

@@ -1,17 +1,17 @@
-//! What is made of the registry for clients to read: discovery and OpenAPI.
+//! Documents generated from the registry: discovery and OpenAPI.
 
-mod discovered;
-mod documents;
+mod discovery;
+mod openapi;
 
 use hyper::header::{HeaderName, HeaderValue, CONTENT_TYPE};
 use hyper::{Response, StatusCode};
 
 use plinth_http::body::Body;
 
-pub use discovered::{catalog, exists, Discovered};
-pub use documents::Documents;
+pub use discovery::{catalog, exists, DiscoveryDocuments};
+pub use openapi::OpenApiDocuments;
 
-/// A text of that type.
+/// A response with a text body of that content type.
 pub fn text(code: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     *response.status_mut() = code;
@@ -21,7 +21,7 @@ pub fn text(code: StatusCode, content_type: &'static str, body: impl Into<Body>)
     response
 }
 
-/// Upstream's answer to a path that nobody serves.
+/// Upstream's answer to an unknown path.
 pub fn not_found_text() -> Response<Body> {
     let body = b"404 page not found\n".to_vec();
     let mut response = text(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", body);

@@ -1,4 +1,4 @@
-//! Webhooks that an object of the API describes: `clientConfig` of admission webhooks and of conversion.
+//! Calls webhooks described by an API object: `clientConfig` of admission and conversion webhooks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,70 +10,70 @@ use parking_lot::Mutex;
 use plinth_codec::{base64_text, json, Value};
 
 use super::client::{Bounds, CallError, Client, Origin};
-use super::tls::{self, AuthoritiesError, Trust};
+use super::tls::{self, AuthoritiesError, ServerTrust};
 use plinth_storage::{object, Store};
 
-/// Services whose TLS settings and connections are kept.
-const KEPT: usize = 64;
+/// Webhooks whose TLS settings and connections are cached.
+const MAX_CLIENTS: usize = 64;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const ANY_JSON: HeaderValue = HeaderValue::from_static("application/json, */*");
-/// What upstream calls itself towards webhooks.
-const OURSELVES: HeaderValue = HeaderValue::from_static("kube-apiserver-admission");
+/// Upstream's User-Agent towards webhooks.
+const UPSTREAM_AGENT: HeaderValue = HeaderValue::from_static("kube-apiserver-admission");
 
-/// Why a webhook gave no answer.
+/// Why a webhook call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
-    /// The configuration names a URL that is none, or not of HTTPS.
+    /// The configured URL is invalid or not HTTPS.
     #[error("invalid URL {0:?}")]
     Url(String),
-    /// The configuration's `caBundle` is none.
+    /// The configured `caBundle` is invalid.
     #[error("unable to load root certificates: {0}")]
     Authorities(#[from] AuthoritiesError),
-    /// The Service is not there.
+    /// The Service does not exist.
     #[error("Post {url:?}: service {name:?} not found")]
     NoService {
-        /// Where to.
+        /// URL of the call.
         url: String,
-        /// The Service.
+        /// Name of the Service.
         name: String,
     },
-    /// The way there or back.
+    /// The connection or the request failed.
     #[error("Post {url:?}: {source}")]
     Call {
-        /// Where to.
+        /// URL of the call.
         url: String,
-        /// What happened.
+        /// The cause.
         source: CallError,
     },
-    /// It answered with a code that is no success. Its text is not for the client: a webhook's owner is somebody else.
+    /// An error status. Its text is not shown to the client: the webhook may belong to another party.
     #[error("Post {url:?}: the server answered {status}")]
     Refused {
-        /// Where to.
+        /// URL of the call.
         url: String,
-        /// The code.
+        /// The status.
         status: StatusCode,
     },
-    /// The answer is no JSON.
+    /// The answer is not JSON.
     #[error("couldn't get version/kind; json parse error: {0}")]
     Answer(plinth_codec::DecodeError),
 }
 
-/// Where a webhook is.
+/// The address of a webhook.
 #[derive(Debug, PartialEq, Eq)]
-struct Target {
-    /// Namespace and name of a Service whose address is to be looked up.
+struct WebhookTarget {
+    /// Namespace and name of the Service whose address is resolved.
     service: Option<(String, String)>,
-    /// The name that the certificate must have, and the one to connect to where there is no Service.
+    /// The server name to verify, and the host to connect to without a Service.
     name: String,
     port: u16,
     /// Path and query.
     path: String,
 }
 
-impl Target {
-    fn read(config: &Value) -> Result<Target, WebhookError> {
+impl WebhookTarget {
+    fn read(config: &Value) -> Result<WebhookTarget, WebhookError> {
         if let Some(url) = config.str_at(&["url"]) {
-            return Target::of_url(url).ok_or_else(|| WebhookError::Url(url.to_owned()));
+            return WebhookTarget::of_url(url).ok_or_else(|| WebhookError::Url(url.to_owned()));
         }
         let text = |key: &str| config.str_at(&["service", key]).unwrap_or_default().to_owned();
         let (namespace, name, path) = (text("namespace"), text("name"), text("path"));
@@ -81,19 +81,19 @@ impl Target {
         let server_name = format!("{name}.{namespace}.svc");
         let port = u16::try_from(port).map_err(|_| WebhookError::Url(format!("{server_name}:{port}")))?;
         let path = if path.is_empty() { "/".to_owned() } else { path };
-        Ok(Target { service: Some((namespace, name)), name: server_name, port, path })
+        Ok(WebhookTarget { service: Some((namespace, name)), name: server_name, port, path })
     }
 
-    fn of_url(url: &str) -> Option<Target> {
+    fn of_url(url: &str) -> Option<WebhookTarget> {
         let uri: Uri = url.parse().ok()?;
         let name =
             uri.host().filter(|_| uri.scheme_str() == Some("https"))?.trim_matches(['[', ']']).to_owned();
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        Some(Target { service: None, name, port: uri.port_u16().unwrap_or(443), path })
+        Some(WebhookTarget { service: None, name, port: uri.port_u16().unwrap_or(443), path })
     }
 
     fn authority(&self) -> String {
-        let Target { name, port, .. } = self;
+        let WebhookTarget { name, port, .. } = self;
         if name.contains(':') {
             format!("[{name}]:{port}")
         } else {
@@ -101,8 +101,8 @@ impl Target {
         }
     }
 
-    /// Name or address to connect to; `None` when the Service is not there. It is looked up for its address: whoever
-    /// runs outside of the cluster's network names a URL.
+    /// Name or address to connect to; `None` when the Service does not exist. The cluster IP is resolved from
+    /// the Service: a server outside of the cluster's network needs a URL.
     async fn host(&self, store: &Store) -> Option<String> {
         let Some((namespace, name)) = &self.service else { return Some(self.name.clone()) };
         let registry = store.registry();
@@ -117,33 +117,33 @@ impl Target {
     }
 }
 
-/// What a connection to a webhook depends on.
+/// What a client's TLS settings and connections depend on.
 #[derive(PartialEq, Eq, Hash)]
-struct Key {
+struct ClientKey {
     host: String,
     name: String,
     port: u16,
-    /// `caBundle` as it is written.
+    /// `caBundle` as written.
     bundle: String,
 }
 
-/// The webhooks that were asked lately. The lock is held to look up and to put.
+/// Clients of the recently called webhooks. The lock is held to look one up or insert it.
 #[derive(Default)]
-pub struct Webhooks(Mutex<HashMap<Key, Arc<Client>>>);
+pub struct Webhooks(Mutex<HashMap<ClientKey, Arc<Client>>>);
 
 impl Webhooks {
-    /// Asks the webhook of a `clientConfig`; the answer is whatever JSON it sends.
+    /// Calls the webhook of a `clientConfig`; the answer may be any JSON.
     ///
     /// # Errors
-    /// [`WebhookError`], whose text is for people.
-    pub async fn ask(
+    /// [`WebhookError`].
+    pub async fn call(
         &self,
         store: &Store,
         config: &Value,
-        question: &Value,
+        review: &Value,
         bounds: Bounds,
     ) -> Result<Value, WebhookError> {
-        let target = Target::read(config)?;
+        let target = WebhookTarget::read(config)?;
         let separator = if target.path.contains('?') { '&' } else { '?' };
         let path = format!("{}{separator}timeout={}s", target.path, bounds.time.as_secs());
         let url = format!("https://{}{path}", target.authority());
@@ -153,14 +153,14 @@ impl Webhooks {
         };
         let client = self.client(&target, host, config.str_at(&["caBundle"]).unwrap_or_default())?;
         let mut body = Vec::with_capacity(4096);
-        json::write_untyped(question, &mut body);
+        json::write_untyped(review, &mut body);
         let mut request = Request::new(Full::new(body.into()));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = path.parse().map_err(|_| WebhookError::Url(url.clone()))?;
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, JSON);
         headers.insert(ACCEPT, ANY_JSON);
-        headers.insert(USER_AGENT, OURSELVES);
+        headers.insert(USER_AGENT, UPSTREAM_AGENT);
         let answer = client.call(request, bounds).await.map_err(|source| match source {
             CallError::Refused(status, _) => WebhookError::Refused { url, status },
             source => WebhookError::Call { url, source },
@@ -168,14 +168,19 @@ impl Webhooks {
         json::parse(&answer).map_err(WebhookError::Answer)
     }
 
-    fn client(&self, target: &Target, host: String, bundle: &str) -> Result<Arc<Client>, AuthoritiesError> {
-        let key = Key { host, name: target.name.clone(), port: target.port, bundle: bundle.to_owned() };
-        if let Some(known) = self.0.lock().get(&key) {
-            return Ok(known.clone());
+    fn client(
+        &self,
+        target: &WebhookTarget,
+        host: String,
+        bundle: &str,
+    ) -> Result<Arc<Client>, AuthoritiesError> {
+        let key = ClientKey { host, name: target.name.clone(), port: target.port, bundle: bundle.to_owned() };
+        if let Some(client) = self.0.lock().get(&key) {
+            return Ok(client.clone());
         }
         let pem = base64_text::decode(bundle).map_err(|_| AuthoritiesError::Pem)?;
-        // The authorities have been looked at, so nothing is left that can be wrong with the settings.
-        let config = tls::config(Trust::Authorities(tls::authorities_or_system(&pem)?), None)
+        // The authorities have been validated, so the settings cannot fail.
+        let config = tls::config(ServerTrust::Authorities(tls::authorities_or_system(&pem)?), None)
             .map_err(|_| AuthoritiesError::Certificate)?;
         let client = Arc::new(Client::new(Origin {
             host: key.host.clone(),
@@ -184,16 +189,16 @@ impl Webhooks {
             tls: Some((config, key.name.clone())),
             authorization: None,
         }));
-        let mut kept = self.0.lock();
-        if kept.len() >= KEPT {
-            kept.clear();
+        let mut clients = self.0.lock();
+        if clients.len() >= MAX_CLIENTS {
+            clients.clear();
         }
-        kept.insert(key, client.clone());
+        clients.insert(key, client.clone());
         Ok(client)
     }
 }
 
-/// Whether a `caBundle` is certificates, or is not there.
+/// Whether a `caBundle` is blank or valid.
 pub fn is_ca_bundle(bundle: &str) -> bool {
     base64_text::decode(bundle).is_ok_and(|pem| tls::authorities_or_system(&pem).is_ok())
 }
@@ -204,7 +209,7 @@ mod tests {
 
     #[test]
     fn urls_are_https() {
-        let target = |url| Target::of_url(url).map(|target| (target.authority(), target.path));
+        let target = |url| WebhookTarget::of_url(url).map(|target| (target.authority(), target.path));
         assert_eq!(target("https://a.b:8443/x?y=z"), Some(("a.b:8443".into(), "/x?y=z".into())));
         assert_eq!(target("https://a.b"), Some(("a.b:443".into(), "/".into())));
         assert_eq!(target("https://[::1]/"), Some(("[::1]:443".into(), "/".into())));

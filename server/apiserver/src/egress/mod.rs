@@ -1,0 +1,26 @@
+//! Egress: clients of webhooks, OIDC issuers, kubelets and other API servers.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`connection`] | DNS, TCP, TLS, HTTP/1.1 |
+//! | [`tls`] | which servers a client trusts, and its own certificate |
+//! | [`client`] | requests to one service over pooled connections |
+//! | [`kubeconfig`] | server, authorities and credentials of a kubeconfig's current context |
+//! | [`kubelets`] | flags and TLS settings for kubelets |
+//! | [`service`] | posts JSON documents to the service of a kubeconfig |
+//! | [`webhook`] | webhooks described by an API object (`clientConfig`) |
+//!
+//! Time, size of an answer and the number of idle connections are bounded. Redirects are not followed: they
+//! would let a service choose the server that is contacted.
+
+pub mod client;
+pub mod connection;
+pub mod kubeconfig;
+pub mod kubelets;
+pub mod service;
+pub mod tls;
+pub mod webhook;
+
+pub use kubeconfig::KubeconfigError;
+pub use service::Service;
+pub use webhook::Webhooks;

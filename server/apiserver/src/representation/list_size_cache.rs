@@ -1,0 +1,158 @@
+//! Caches the encoded size of collections, for encodings that state it before the items.
+//!
+//! Protobuf states the length of a list before its first item, CBOR their number. Computing them takes an
+//! additional scan over the collection that encodes every item whose length is not cached. The result is
+//! therefore cached and updated from the engine's feed: each event adds the size of the new object and
+//! subtracts that of the old one. The next list starts to write at once, at the revision of the cached size;
+//! since the engine publishes a commit before it acknowledges it, that revision covers every acknowledged
+//! write.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use plinth_engine::{Event, EventKind, Feed, Revision, Subscribe, Subscription};
+
+use super::{Item, ListWriter, Representation, RepresentationKey, Totals};
+use plinth_api::api_error::ApiError;
+use plinth_registry::key;
+use plinth_registry::ResourceType;
+use plinth_storage::Store;
+
+/// Cached collections. Each holds a subscription of the engine and a few words.
+const MAX_ENTRIES: usize = 64;
+/// Events that an entry applies at once; beyond that a scan over the collection is faster.
+const MAX_CHANGES: usize = 1000;
+
+/// Sizes of the recently listed collections. The lock of the list is held to find an entry; that of an entry
+/// while it applies events.
+#[derive(Default)]
+pub struct ListSizeCache {
+    /// Least recently used first.
+    entries: Mutex<Vec<Arc<CacheEntry>>>,
+}
+
+struct CacheEntry {
+    /// Key prefix of the collection.
+    collection: Vec<u8>,
+    form: RepresentationKey,
+    /// `form` identifies the resource by its address; holding it keeps the address from being reused.
+    _resource: Arc<ResourceType>,
+    tracked: Mutex<TrackedTotals>,
+}
+
+struct TrackedTotals {
+    feed: Subscription,
+    totals: Totals,
+}
+
+impl ListSizeCache {
+    /// Size of a collection's list and the revision it is exact at; `None` when it is not cached. Blocks.
+    pub fn totals(
+        &self,
+        store: &Store,
+        collection: &[u8],
+        representation: &Representation,
+    ) -> Option<(Revision, Totals)> {
+        let form = representation.key()?;
+        let entry = {
+            let mut entries = self.entries.lock();
+            let is_it = |entry: &Arc<CacheEntry>| entry.form == form && entry.collection == collection;
+            let index = entries.iter().position(is_it)?;
+            let entry = entries.remove(index);
+            entries.push(entry.clone());
+            entry
+        };
+        let mut tracked = entry.tracked.lock();
+        if let Ok(true) = tracked.catch_up(store, representation) {
+            return Some((tracked.feed.position(), tracked.totals));
+        }
+        self.entries.lock().retain(|entries| !Arc::ptr_eq(entries, &entry));
+        None
+    }
+
+    /// Caches the totals of a full scan at that revision.
+    pub fn insert(
+        &self,
+        store: &Store,
+        collection: &[u8],
+        representation: &Representation,
+        revision: Revision,
+        totals: Totals,
+    ) {
+        let subscribe = Subscribe::new(key::range(collection)).after(revision).previous(true);
+        // A closing engine has no feeds.
+        let (Some(form), Ok(feed)) = (representation.key(), store.engine().subscribe(subscribe)) else {
+            return;
+        };
+        let entry = CacheEntry {
+            collection: collection.to_vec(),
+            form,
+            _resource: representation.resource.clone(),
+            tracked: Mutex::new(TrackedTotals { feed, totals }),
+        };
+        let mut entries = self.entries.lock();
+        entries.retain(|other| other.form != form || other.collection != collection);
+        if entries.len() >= MAX_ENTRIES {
+            entries.remove(0);
+        }
+        entries.push(Arc::new(entry));
+    }
+
+    /// Drops all entries.
+    pub fn clear(&self) {
+        self.entries.lock().clear();
+    }
+}
+
+impl TrackedTotals {
+    /// Applies pending events; false when there are too many, or the feed is incomplete.
+    fn catch_up(&mut self, store: &Store, representation: &Representation) -> Result<bool, ApiError> {
+        let current = store.engine().current_revision();
+        let mut list = ListWriter::new(representation)?;
+        let mut changes = 0;
+        while let Some(feed) = self.feed.try_next()? {
+            let Feed::Events(events) = feed else { continue };
+            changes += events.len();
+            if changes > MAX_CHANGES {
+                return Ok(false);
+            }
+            for event in events.iter() {
+                if !self.apply_event(store, &mut list, event)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(self.feed.position() >= current)
+    }
+
+    /// Applies one event; false when the old object's size is unknown.
+    fn apply_event(
+        &mut self,
+        store: &Store,
+        list: &mut ListWriter<&Representation>,
+        event: &Event,
+    ) -> Result<bool, ApiError> {
+        let mut out = Vec::new();
+        let mut length = |value: &[u8], revision| -> Result<usize, ApiError> {
+            out.clear();
+            if list.states_bytes() {
+                list.item(&Item::new(&store.open(&event.key, value)?, revision)?, &mut out)?;
+            }
+            Ok(out.len())
+        };
+        let (mut items, mut bytes) = (Some(self.totals.items), Some(self.totals.bytes));
+        if let Some(old) = &event.previous {
+            let old = length(&old.value, old.mod_revision)?;
+            items = items.and_then(|items| items.checked_sub(1));
+            bytes = bytes.and_then(|bytes| bytes.checked_sub(old));
+        }
+        if let EventKind::Put { value, .. } = &event.kind {
+            let new = length(value, event.revision)?;
+            items = items.map(|items| items + 1);
+            bytes = bytes.map(|bytes| bytes + new);
+        }
+        let (Some(items), Some(bytes)) = (items, bytes) else { return Ok(false) };
+        self.totals = Totals { items, bytes };
+        Ok(true)
+    }
+}
