@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`server`] | a server of a test's own, and one that tests share |
 //! | [`samples`] | one small valid object of every built-in kind that is stored |
+//! | [`requests`] | requests and their answers |
 //! | [`kubectl`] | a real kubectl, where one is installed |
 //! | [`definitions`] | definitions of custom resources, and requests for these |
 //! | [`fixtures`] | manifests that projects publish |
@@ -37,6 +38,7 @@ pub mod https;
 pub mod kubectl;
 pub mod proxy;
 pub mod refusal;
+pub mod requests;
 pub mod samples;
 pub mod server;
 

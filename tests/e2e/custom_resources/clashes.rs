@@ -5,8 +5,9 @@ use http::{Method, Request};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::Client;
-use plinth_tests::definitions::{call, definition, establish, with_versions, DEFINITIONS};
+use plinth_tests::definitions::{definition, establish, with_versions, DEFINITIONS};
 use plinth_tests::eventually;
+use plinth_tests::requests::call;
 use plinth_tests::server::{namespace, shared_with_apis, unique, TestServer, BARE_NAMESPACES};
 use serde_json::{json, Value};
 
@@ -178,7 +179,7 @@ async fn kinds_with_the_names_of_built_in_ones_are_ordinary() {
         );
         assert_eq!(updated["metadata"]["uid"], made["metadata"]["uid"], "{kind}");
         let patch = json!({"status": {"said": "more"}});
-        let (code, patched) = plinth_tests::definitions::call_as(
+        let (code, patched) = plinth_tests::requests::call_with(
             &client,
             Method::PATCH,
             &format!("{path}/status"),
@@ -206,7 +207,7 @@ async fn kinds_with_the_names_of_built_in_ones_are_ordinary() {
         let patch = json!({"metadata": {"finalizers": null}});
         let media_type = "application/merge-patch+json";
         let patched =
-            plinth_tests::definitions::call_as(&client, Method::PATCH, &path, media_type, patch.to_string());
+            plinth_tests::requests::call_with(&client, Method::PATCH, &path, media_type, patch.to_string());
         assert_eq!(patched.await.0, 200, "{kind}");
         assert_eq!(call(&client, Method::GET, &path, None).await.0, 404, "{kind}");
         ok(&client, Method::DELETE, &format!("{DEFINITIONS}/{plural}.{group}"), None).await;

@@ -16,8 +16,9 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, WatchEvent, WatchP
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use plinth_benches::api::client::{Call, Protocol};
-use plinth_tests::definitions::{call, call_as, establish, with_versions};
+use plinth_tests::definitions::{establish, with_versions};
 use plinth_tests::https::HttpsServer;
+use plinth_tests::requests::{call, call_with};
 use plinth_tests::server::{shared_with_apis, unique};
 use serde_json::{json, Value};
 
@@ -235,15 +236,20 @@ async fn objects_are_seen_in_each_version() {
     let path = format!("{}/b", boxes.path("v1"));
     let patch = json!({"spec": {"size": "7x8"}}).to_string();
     let (code, patched) =
-        call_as(&boxes.client, Method::PATCH, &path, "application/merge-patch+json", patch).await;
+        call_with(&boxes.client, Method::PATCH, &path, "application/merge-patch+json", patch).await;
     assert_eq!((code, &patched["spec"]["size"]), (200, &json!("7x8")), "{patched}");
     assert_eq!(boxes.get("v2", "b").await.1["spec"]["width"], 7);
     let applied = boxes.object("v1", "c", json!({"size": "1x1"}));
     let path = format!("{}/c?fieldManager=m", boxes.path("v1"));
     for code in [201, 200] {
-        let (found, answer) =
-            call_as(&boxes.client, Method::PATCH, &path, "application/apply-patch+yaml", applied.to_string())
-                .await;
+        let (found, answer) = call_with(
+            &boxes.client,
+            Method::PATCH,
+            &path,
+            "application/apply-patch+yaml",
+            applied.to_string(),
+        )
+        .await;
         assert_eq!(found, code, "{answer}");
     }
     // The rules of the version that it was written in count.
@@ -273,7 +279,8 @@ async fn watches_tell_of_changes_in_their_own_version() {
     assert_eq!(next().await, ("ADDED", json!("3x4")));
     let path = format!("{}/b", boxes.path("v2"));
     let patch = json!({"spec": {"width": 9}}).to_string();
-    let (code, _) = call_as(&boxes.client, Method::PATCH, &path, "application/merge-patch+json", patch).await;
+    let (code, _) =
+        call_with(&boxes.client, Method::PATCH, &path, "application/merge-patch+json", patch).await;
     assert_eq!(code, 200);
     assert_eq!(next().await, ("MODIFIED", json!("9x4")));
     assert_eq!(call(&boxes.client, Method::DELETE, &path, None).await.0, 200);
@@ -337,7 +344,7 @@ async fn a_bad_webhook_spoils_one_answer_and_nothing_stored() {
         let patch = json!({"spec": {"size": "9x9"}}).to_string();
         let path = format!("{}/a", boxes.path("v1"));
         let (code, answer) =
-            call_as(&boxes.client, Method::PATCH, &path, "application/merge-patch+json", patch).await;
+            call_with(&boxes.client, Method::PATCH, &path, "application/merge-patch+json", patch).await;
         assert_eq!(code, 500, "{mood:?}: {answer}");
         // The version that is stored needs no webhook, and has what it had.
         assert_eq!(boxes.get("v2", "new").await.0, 404, "{mood:?}");

@@ -7,8 +7,9 @@ use http::Method;
 use kube::api::{Api, ApiResource, DynamicObject, WatchEvent, WatchParams};
 use kube::core::GroupVersionKind;
 use plinth_tests::definitions::{
-    call, condition, definition, establish, fields, until, until_established, with_versions, DEFINITIONS,
+    condition, definition, establish, until, until_established, with_versions, DEFINITIONS,
 };
+use plinth_tests::requests::{call, fields};
 use plinth_tests::server::{namespace, shared_with_apis, unique, TestServer};
 use plinth_tests::stays;
 use serde_json::{json, Value};
@@ -93,7 +94,7 @@ impl Request {
 
     async fn send(&self, client: &kube::Client, path: &str) -> u16 {
         let body = self.0.to_string();
-        plinth_tests::definitions::call_as(client, Method::PATCH, path, "application/merge-patch+json", body)
+        plinth_tests::requests::call_with(client, Method::PATCH, path, "application/merge-patch+json", body)
             .await
             .0
     }
@@ -130,7 +131,7 @@ async fn what_is_immutable_stays_and_the_rest_may_change() {
         let (client, path) = (client.clone(), path.clone());
         async move {
             let media = "application/merge-patch+json";
-            plinth_tests::definitions::call_as(&client, Method::PATCH, &path, media, patch.to_string()).await
+            plinth_tests::requests::call_with(&client, Method::PATCH, &path, media, patch.to_string()).await
         }
     };
     for (change, field) in [

@@ -2,7 +2,8 @@
 
 use futures::{stream, StreamExt};
 use http::Method;
-use plinth_tests::definitions::{call, definition, establish, until_established, DEFINITIONS};
+use plinth_tests::definitions::{definition, establish, until_established, DEFINITIONS};
+use plinth_tests::requests::call;
 use plinth_tests::server::TestServer;
 use serde_json::{json, Value};
 

@@ -4,7 +4,8 @@ use http::{Method, Request};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::Client;
-use plinth_tests::definitions::{call, call_as, establish, fields, with_versions};
+use plinth_tests::definitions::{establish, with_versions};
+use plinth_tests::requests::{call, call_with, fields};
 use plinth_tests::server::{namespace, shared_with_apis, unique};
 use serde_json::{json, Value};
 
@@ -73,14 +74,14 @@ async fn unknown_fields_go_defaults_come_and_the_status_is_the_servers() {
     // The status is written by itself, and counts in no generation.
     let body = json!({"spec": {"color": "green"}, "status": {"replicas": 2, "selector": "a=b"}}).to_string();
     let media = "application/merge-patch+json";
-    let (code, status) = call_as(&client, Method::PATCH, &format!("{path}/a/status"), media, body).await;
+    let (code, status) = call_with(&client, Method::PATCH, &format!("{path}/a/status"), media, body).await;
     assert_eq!((code, &status["spec"]["color"]), (200, &json!("red")), "{status}");
     assert_eq!((&status["status"]["replicas"], &status["metadata"]["generation"]), (&json!(2), &json!(1)));
     let (code, scale) = call(&client, Method::GET, &format!("{path}/a/scale"), None).await;
     assert_eq!(code, 200);
     assert_eq!((&scale["spec"]["replicas"], &scale["status"]["selector"]), (&json!(1), &json!("a=b")));
     let body = json!({"spec": {"replicas": 3}}).to_string();
-    let (code, scale) = call_as(&client, Method::PATCH, &format!("{path}/a/scale"), media, body).await;
+    let (code, scale) = call_with(&client, Method::PATCH, &format!("{path}/a/scale"), media, body).await;
     assert_eq!((code, &scale["spec"]["replicas"]), (200, &json!(3)), "{scale}");
     let (_, scaled) = call(&client, Method::GET, &format!("{path}/a"), None).await;
     assert_eq!((&scaled["spec"]["replicas"], &scaled["metadata"]["generation"]), (&json!(3), &json!(2)));
@@ -118,7 +119,7 @@ async fn patches_of_three_kinds_and_one_that_is_not_taken() {
     let one = format!("{path}/a");
     let send = |path: String, media: &'static str, body: Value| {
         let client = client.clone();
-        async move { call_as(&client, Method::PATCH, &path, media, body.to_string()).await }
+        async move { call_with(&client, Method::PATCH, &path, media, body.to_string()).await }
     };
     let (code, merged) =
         send(one.clone(), "application/merge-patch+json", json!({"spec": {"any": {"q": [1, 2]}}})).await;
@@ -243,10 +244,10 @@ async fn every_representation_but_protobuf() {
     // What goes out comes in again.
     let yaml =
         format!("apiVersion: {version}\nkind: Thing\nmetadata: {{name: yam}}\nspec: {{color: green}}\n");
-    let (code, made) = call_as(&client, Method::POST, &path, "application/yaml", yaml).await;
+    let (code, made) = call_with(&client, Method::POST, &path, "application/yaml", yaml).await;
     assert_eq!((code, &made["spec"]["color"]), (201, &json!("green")), "{made}");
     let protobuf = "application/vnd.kubernetes.protobuf";
-    let (code, _) = call_as(&client, Method::POST, &path, protobuf, &b"k8s\0"[..]).await;
+    let (code, _) = call_with(&client, Method::POST, &path, protobuf, &b"k8s\0"[..]).await;
     assert_eq!(code, 415);
 }
 

@@ -12,7 +12,8 @@ use kube::runtime::controller::{Action, Controller};
 use kube::runtime::finalizer::{finalizer, Event};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
-use plinth_tests::definitions::{call, definition, establish, until};
+use plinth_tests::definitions::{definition, establish, until};
+use plinth_tests::requests::call;
 use plinth_tests::server::{namespace, TestServer};
 use serde_json::json;
 

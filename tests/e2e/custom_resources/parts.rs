@@ -2,7 +2,8 @@
 
 use http::Method;
 use kube::Client;
-use plinth_tests::definitions::{call, call_as, definition, establish, fields, with_versions, DEFINITIONS};
+use plinth_tests::definitions::{definition, establish, with_versions, DEFINITIONS};
+use plinth_tests::requests::{call, call_with, fields};
 use plinth_tests::server::{shared_with_apis, unique};
 use serde_json::{json, Value};
 
@@ -10,7 +11,7 @@ const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
 async fn patch(client: &Client, path: &str, media: &str, body: &Value) -> Value {
-    let (code, answer) = call_as(client, Method::PATCH, path, media, body.to_string()).await;
+    let (code, answer) = call_with(client, Method::PATCH, path, media, body.to_string()).await;
     assert!(matches!(code, 200 | 201), "{path} {body}: {answer}");
     answer
 }
@@ -136,7 +137,7 @@ async fn lists_in_maps_and_lists_have_owners_of_their_own() {
     let apply = async |manager: &str, spec: Value| {
         let body = json!({"apiVersion": format!("{group}/v1"), "kind": "Nest", "metadata": {"name": "x"}, "spec": spec});
         let path = format!("{path}?fieldManager={manager}");
-        call_as(&client, Method::PATCH, &path, APPLY, body.to_string()).await
+        call_with(&client, Method::PATCH, &path, APPLY, body.to_string()).await
     };
     // manager, what it applies, the spec then
     let rows = [

@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 mod bodies;
 mod connections;
-mod heads;
+mod http1;
 mod http2;
 mod insiders;
 mod load;

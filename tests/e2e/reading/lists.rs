@@ -1,8 +1,10 @@
 //! list: the table of `resourceVersion`, `resourceVersionMatch`, `limit` and `continue`, cell by cell.
 
-use super::{items, reader, refusal, version, Reader};
 use plinth_tests::server::{shared, TestServer, BARE_NAMESPACES};
 use serde_json::{json, Value};
+use Cell::{Any, BadRequest, Exact, ExactFirstPage, FirstPage, Invalid, MostRecent, NotOlderThan, Rest};
+
+use super::{items, reader, refusal, version, Reader};
 
 /// What a cell of the table promises.
 #[derive(Clone, Copy, Debug)]
@@ -26,9 +28,9 @@ enum Cell {
     /// 400 with a message that contains this.
     BadRequest(&'static str),
 }
-use Cell::{Any, BadRequest, Exact, ExactFirstPage, FirstPage, Invalid, MostRecent, NotOlderThan, Rest};
 
 const MATCH: &str = "resourceVersionMatch";
+
 const NO_CONTINUE: &str = "not allowed when using continue";
 
 /// The query (`OLD` stands for an old revision, `TOKEN` for a continue token of a first page) and its cell. The first rows

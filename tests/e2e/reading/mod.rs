@@ -1,5 +1,11 @@
 //! The read API, row by row of the tables in the API's documentation: get, list, watch.
 
+use http::Method;
+use http_body_util::BodyExt;
+use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
+use plinth_tests::server::Access;
+use serde_json::{json, Value};
+
 mod delete_collection;
 mod gets;
 mod informers;
@@ -10,13 +16,8 @@ mod selectors;
 mod slow_clients;
 mod tables;
 mod watch_parameters;
+mod watches;
 mod websockets;
-
-use http::Method;
-use http_body_util::BodyExt;
-use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
-use plinth_tests::server::Access;
-use serde_json::{json, Value};
 
 /// One client that asks and reads answers as JSON.
 struct Reader {

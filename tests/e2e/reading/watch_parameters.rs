@@ -20,6 +20,7 @@ fn told(events: &[Value]) -> Vec<String> {
 }
 
 const MATCH: &str = "resourceVersionMatch";
+
 const INITIAL: &str = "sendInitialEvents";
 
 #[tokio::test]
