@@ -78,7 +78,7 @@ async fn limit_ranges_fill_in_and_refuse() {
 }
 
 #[tokio::test]
-async fn a_namespace_says_how_much_its_pods_may_do() {
+async fn pod_security_follows_the_labels_of_the_namespace() {
     let client = shared().await.client().await;
     let namespace = namespace(&client, "security").await;
     let pods = format!("/api/v1/namespaces/{namespace}/pods");

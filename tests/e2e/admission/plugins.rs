@@ -50,7 +50,7 @@ fn configured(dir: &Path) -> String {
 }
 
 #[tokio::test]
-async fn plugins_do_what_their_configuration_says() {
+async fn plugins_follow_their_configuration() {
     let dir = tempfile::tempdir().expect("directory");
     let server = TestServer::start(&[
         &configured(dir.path()),

@@ -230,7 +230,7 @@ async fn policies_have_parameters() {
 }
 
 #[tokio::test]
-async fn kubectl_shows_what_policies_say() {
+async fn kubectl_shows_the_messages_of_policies() {
     let access = shared().await;
     let client = access.client().await;
     let Some(kubectl) = Kubectl::find("policies", access.kubeconfig()) else { return };
@@ -267,7 +267,7 @@ spec: {{policyName: {name}, validationActions: [Warn]}}
 }
 
 #[tokio::test]
-async fn match_conditions_decide_who_is_asked() {
+async fn match_conditions_decide_which_webhooks_are_called() {
     let client = shared().await.client().await;
     let namespace = namespace(&client, "conditions").await;
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -354,7 +354,7 @@ async fn match_conditions_decide_who_is_asked() {
 /// A token is made under the same policies as an object; questions are kept from policies, so that none can lock everybody out, and
 /// put to webhooks.
 #[tokio::test]
-async fn requests_for_tokens_are_admitted_and_questions_are_kept_from_policies() {
+async fn token_requests_are_admitted_and_reviews_bypass_policies() {
     // A webhook whose service is away refuses what it would be asked about: configurations of a server of its own.
     let server = plinth_tests::server::TestServer::start(&[]).await;
     let client = server.client().await;

@@ -35,7 +35,7 @@ async fn admission(request: http::Request<hyper::body::Incoming>) -> Response<Fu
 }
 
 #[tokio::test]
-async fn webhooks_and_slow_steps_are_told() {
+async fn webhooks_and_slow_steps_are_annotated() {
     let mut audited = Audited::start(&[]).await;
     let mut admin = audited.server.connect(Protocol::Http1).await;
     let service = HttpsServer::start(admission).await;
@@ -98,7 +98,7 @@ async fn webhooks_and_slow_steps_are_told() {
 
 /// A webhook's annotations stand behind its name, which may be that of one of the server's own.
 #[tokio::test]
-async fn a_webhook_cannot_say_what_was_decided() {
+async fn a_webhook_cannot_overwrite_annotations_of_the_server() {
     let mut audited = Audited::start(&[]).await;
     let mut admin = audited.server.connect(Protocol::Http1).await;
     let service = HttpsServer::start(|request: http::Request<hyper::body::Incoming>| async move {

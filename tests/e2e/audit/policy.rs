@@ -6,7 +6,7 @@ use plinth_tests::server::TestServer;
 use serde_json::{json, Value};
 
 #[tokio::test]
-async fn requests_are_recorded_as_the_policy_says() {
+async fn requests_are_recorded_as_the_policy_requires() {
     let dir = tempfile::tempdir().expect("directory");
     let (policy, log) = (dir.path().join("policy.yaml"), dir.path().join("audit.log"));
     let rules = "kind: Policy\napiVersion: audit.k8s.io/v1\nomitStages: [RequestReceived]\nrules:\n\

@@ -78,7 +78,7 @@ async fn whoami(access: &Access, certificate: Vec<u8>, key: &KeyPair) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_approved_is_signed_and_let_in() {
+async fn an_approved_certificate_is_signed_and_authenticates() {
     let server = TestServer::start(&[]).await;
     let Some(kubectl) = Kubectl::find("certificates", server.kubeconfig()) else { return };
     let name = unique("jane");
@@ -228,7 +228,7 @@ fn der(pem: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn the_serving_certificate_changes_without_a_restart() {
+async fn the_serving_certificate_is_reloaded_without_a_restart() {
     let server = TestServer::start(&[]).await;
     let pki = server.data().join("pki");
     let read = |name: &str| std::fs::read_to_string(pki.join(name)).expect(name);
@@ -253,7 +253,7 @@ async fn the_serving_certificate_changes_without_a_restart() {
 }
 
 #[tokio::test]
-async fn a_front_proxy_says_who_asks() {
+async fn a_front_proxy_names_the_user() {
     let dir = tempfile::tempdir().expect("directory");
     // An authority of the proxy's own, and a certificate of it.
     let ca_key = KeyPair::generate().expect("a key");

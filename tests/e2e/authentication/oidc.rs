@@ -307,7 +307,7 @@ async fn issuers_of_a_file_come_and_go_with_it() {
 }
 
 #[tokio::test]
-async fn an_issuer_must_be_who_it_says() {
+async fn an_issuer_must_match_its_discovery_document() {
     let dir = tempfile::tempdir().expect("directory");
     let provider = Provider::start().await;
     let key = key(7);
@@ -333,7 +333,7 @@ async fn an_issuer_must_be_who_it_says() {
 }
 
 #[tokio::test]
-async fn groups_may_stand_elsewhere() {
+async fn groups_may_come_from_distributed_claims() {
     let dir = tempfile::tempdir().expect("directory");
     let (provider, other) = (Provider::start().await, Provider::start().await);
     let (own, others) = (key(8), key(9));

@@ -203,7 +203,7 @@ fn private_key(server: &TestServer) -> Es256Key {
 }
 
 #[tokio::test]
-async fn reviews_tell_whose_a_token_is() {
+async fn token_reviews_return_the_user_of_a_token() {
     let access = shared().await;
     let namespace = namespace(&access.client().await, "reviews").await;
     let account = create_account(access, &namespace).await;

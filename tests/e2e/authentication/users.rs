@@ -12,7 +12,7 @@ use serde_json::{json, Value};
 use super::{admin, claims, create_account, send, token, until_refused, whoami};
 
 #[tokio::test]
-async fn users_act_as_others_when_they_may() {
+async fn users_impersonate_others_when_allowed() {
     let server = TestServer::start(&[]).await;
     let call = self_subject_review();
     let as_admin = |headers: Vec<(&'static str, &'static str)>| {
@@ -130,7 +130,7 @@ async fn kubeconfigs_are_issued_for_a_user_and_groups() {
 }
 
 #[tokio::test]
-async fn kubectl_asks_who_it_is_makes_tokens_and_acts_as_others() {
+async fn kubectl_whoami_tokens_and_impersonation() {
     let server = TestServer::start(&[]).await;
     let Some(kubectl) = Kubectl::find("identity", server.kubeconfig()) else { return };
     let me = kubectl.ok("auth whoami -o json");

@@ -18,31 +18,31 @@ const REQUESTS: usize = 8000;
 /// Every built-in resource and subresource, with every method.
 #[tokio::test]
 async fn of_resources() {
-    asks_what_upstream_asks("resources").await;
+    assert_reviews_match_upstream("resources").await;
 }
 
 /// Escapes, empty segments, dots, prefixes, tails, methods, selectors, paths that are no resource.
 #[tokio::test]
 async fn of_paths() {
-    asks_what_upstream_asks("paths").await;
+    assert_reviews_match_upstream("paths").await;
 }
 
 /// Creation by PUT and apply, roles, certificates, owners, device claims, tokens.
 #[tokio::test]
 async fn of_writes() {
-    asks_what_upstream_asks("writes").await;
+    assert_reviews_match_upstream("writes").await;
 }
 
 /// Parameters of admission policies, and authorizers in CEL.
 #[tokio::test]
 async fn of_policies() {
-    asks_what_upstream_asks("policies").await;
+    assert_reviews_match_upstream("policies").await;
 }
 
 /// Impersonation, and reviews of access.
 #[tokio::test]
 async fn of_identities() {
-    asks_what_upstream_asks("identities").await;
+    assert_reviews_match_upstream("identities").await;
 }
 
 /// Each recording has its test above, each difference its reason, and together they make thousands of requests.
@@ -78,7 +78,7 @@ fn read(name: &str) -> Recording {
 
 /// Every request leads to the reviews and the answer that kube-apiserver's did, or to the difference that is written down
 /// beside it.
-async fn asks_what_upstream_asks(name: &str) {
+async fn assert_reviews_match_upstream(name: &str) {
     let recording = read(name);
     let dir = tempfile::tempdir().expect("directory");
     let proxy = FrontProxy::new(dir.path());

@@ -167,7 +167,7 @@ async fn what_creates_takes_the_right_to_create() {
 
 /// Names that nobody serves are no labels of metrics, whatever is answered: each would be a series that stays.
 #[tokio::test]
-async fn made_up_names_make_no_series() {
+async fn unknown_names_create_no_metric_series() {
     let access = shared().await;
     let user = unique("metrics-user");
     for name in ["made-up-a", "made-up-b"] {

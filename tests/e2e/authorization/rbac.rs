@@ -10,7 +10,7 @@ use serde_json::{json, Value};
 use super::{admin, ask, binding, get, rule, GROUP, RBAC};
 
 #[tokio::test]
-async fn a_binding_counts_for_the_next_request() {
+async fn a_binding_takes_effect_for_the_next_request() {
     let access = shared().await;
     let namespace = namespace(&access.client().await, "at-once").await;
     let (roles, bindings) = (
@@ -35,7 +35,7 @@ async fn a_binding_counts_for_the_next_request() {
 }
 
 #[tokio::test]
-async fn denials_say_who_cannot_do_what() {
+async fn denials_name_user_verb_and_resource() {
     let access = shared().await;
     let namespace = namespace(&access.client().await, "denials").await;
     let user = unique("denied");
@@ -337,7 +337,7 @@ async fn a_certificate_for_one_namespace_holds_over_restarts() {
 }
 
 #[tokio::test]
-async fn bootstrap_policy_is_put_right_at_start() {
+async fn bootstrap_policy_is_reconciled_at_start() {
     let mut server = TestServer::start(&[]).await;
     let count = async |server: &TestServer, plural: &str| {
         let list = admin(server, Method::GET, &format!("{RBAC}/{plural}"), Value::Null).await;

@@ -10,7 +10,7 @@ use serde_json::{json, Value};
 use super::{by, is_gone, make, maps};
 
 #[tokio::test]
-async fn what_every_cluster_has_is_made_again_while_the_server_runs() {
+async fn bootstrap_objects_are_recreated_while_the_server_runs() {
     let server = TestServer::start(&[]).await;
     let client = server.client().await;
     let tracking =

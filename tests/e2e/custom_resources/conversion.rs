@@ -259,7 +259,7 @@ async fn objects_are_seen_in_each_version() {
 }
 
 #[tokio::test]
-async fn watches_tell_of_changes_in_their_own_version() {
+async fn watches_deliver_changes_in_their_own_version() {
     let boxes = Boxes::established("watched").await;
     assert_eq!(boxes.post("v2", &boxes.object("v2", "a", json!({"width": 1, "height": 2}))).await.0, 201);
     let mut events = boxes.api("v1").watch(&WatchParams::default(), "0").await.expect("a watch").boxed();

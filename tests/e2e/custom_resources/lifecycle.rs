@@ -101,7 +101,7 @@ impl Request {
 }
 
 #[tokio::test]
-async fn names_belong_to_who_came_first_until_they_are_given_up() {
+async fn names_belong_to_the_first_definition_until_it_releases_them() {
     let client = shared_with_apis().await.client().await;
     let group = format!("{}.example.com", unique("names"));
     let first = definition(&group, "Boat", "Cluster", open_schema());

@@ -183,7 +183,7 @@ async fn lists_in_maps_and_lists_have_owners_of_their_own() {
 }
 
 #[tokio::test]
-async fn rules_that_cannot_be_kept_are_told_when_they_are_written() {
+async fn rules_that_cannot_be_kept_are_refused_when_they_are_written() {
     let client = shared_with_apis().await.client().await;
     let group = format!("{}.example.com", unique("rules"));
     let schema = |spec: Value| json!({"type": "object", "properties": {"spec": spec}});
@@ -228,7 +228,7 @@ async fn rules_that_cannot_be_kept_are_told_when_they_are_written() {
 }
 
 #[tokio::test]
-async fn what_is_empty_in_applied_metadata_goes_and_what_has_gone_is_told_as_it_was() {
+async fn empty_applied_metadata_is_removed_and_deletions_answer_with_the_last_state() {
     let client = shared_with_apis().await.client().await;
     let group = format!("{}.example.com", unique("gone"));
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});

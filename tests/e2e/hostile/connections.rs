@@ -39,7 +39,7 @@ async fn half_open_connections_keep_nobody_out() {
 
 /// Half a megabyte of a head on each of 400 connections, and then nothing more: few of them are read on.
 #[tokio::test]
-async fn half_sent_heads_take_little() {
+async fn half_sent_headers_take_little_memory() {
     const MOST: u64 = 120 << 20;
     let field = [&b"X-Long: "[..], &[b'a'; 4000], b"\r\n"].concat();
     let http1 = [b"GET /livez HTTP/1.1\r\nHost: x\r\n".to_vec(), field.repeat(128)].concat();

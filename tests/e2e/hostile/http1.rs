@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 use super::{codes, exchange, Target, PATIENCE};
 
 #[tokio::test]
-async fn heads_and_bodies_have_bounds() {
+async fn headers_and_bodies_have_limits() {
     let target = Target::start().await;
     let host = "Host: x\r\n";
     let large = "x".repeat(2 << 20);
@@ -185,7 +185,7 @@ async fn credentials_that_are_no_text_are_wrong_and_not_absent() {
 }
 
 #[tokio::test]
-async fn what_follows_without_an_end_is_not_kept() {
+async fn endless_input_is_not_buffered() {
     let target = Target::start().await;
     let admin = target.server.endpoint();
     let post = "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";

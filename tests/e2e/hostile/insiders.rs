@@ -104,7 +104,7 @@ async fn say(stream: &mut (impl AsyncWrite + Unpin), text: &str) {
 }
 
 #[tokio::test]
-async fn what_goes_on_to_kubelets_is_what_was_allowed() {
+async fn requests_forwarded_to_kubelets_are_those_that_were_authorized() {
     let dir = tempfile::tempdir().expect("directory");
     let asked = Asked::default();
     let kubelet = kubelet(&asked).await;
@@ -212,7 +212,7 @@ async fn a_connection_is_taken_over_only_when_both_ends_say_so() {
 }
 
 #[tokio::test]
-async fn proxies_lead_nobody_to_this_machine() {
+async fn proxies_reach_no_address_of_this_machine() {
     let dir = tempfile::tempdir().expect("directory");
     let asked = Asked::default();
     let kubelet = kubelet(&asked).await;

@@ -7,7 +7,7 @@ use super::{codes, Target};
 
 /// Paths that mean to be two things: to whoever guards them health, to whoever serves them secrets.
 #[tokio::test]
-async fn no_path_leads_a_stranger_to_secrets() {
+async fn no_path_leads_an_unauthenticated_client_to_secrets() {
     let target = Target::start().await;
     let secret = serde_json::json!({"metadata": {"name": "hidden"}, "stringData": {"word": "xyzzy"}});
     let path = "/api/v1/namespaces/kube-system/secrets";

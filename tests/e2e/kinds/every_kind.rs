@@ -294,7 +294,7 @@ const STATUS_OF_CONTROLLERS: [&str; 5] =
 /// What is desired and what is observed are two faces of an object: writing one keeps the other. Metadata go with what is
 /// desired; which of them a write of the status keeps is upstream's to say.
 #[tokio::test]
-async fn what_is_wanted_and_what_is_observed_are_written_apart() {
+async fn spec_and_status_are_written_apart() {
     let client = shared_with_apis().await.client().await;
     // In one piece: others define APIs meanwhile, and take them back.
     let discovery = Discovery::new(client.clone()).run_aggregated().await.expect("discovery");

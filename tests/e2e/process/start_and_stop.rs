@@ -61,7 +61,7 @@ fn failed(arguments: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn commands_say_what_to_do_instead() {
+async fn commands_report_what_to_do_instead() {
     let server = TestServer::start(&[]).await;
     let dir = TempDir::new().expect("directory");
     let at = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
@@ -93,7 +93,7 @@ async fn commands_say_what_to_do_instead() {
 }
 
 #[tokio::test]
-async fn a_stop_is_no_news_in_the_log() {
+async fn a_stop_logs_no_error() {
     let mut server = TestServer::start(&[]).await;
     // A connection that is open and asks for nothing keeps nobody waiting.
     let client = server.client().await;

@@ -40,7 +40,7 @@ async fn pages_show_one_moment_whatever_is_written_between_them() {
 }
 
 #[tokio::test]
-async fn selected_pages_do_not_say_what_remains() {
+async fn selected_pages_have_no_remaining_item_count() {
     let server = shared().await;
     let mut client = reader(server, "chunks-selected").await;
     for n in 0..6 {

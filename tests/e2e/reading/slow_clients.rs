@@ -52,7 +52,7 @@ async fn read_all(mut body: hyper::body::Incoming, count: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_read_for_long_gets_everything_and_disturbs_nobody() {
+async fn a_client_that_stops_reading_gets_everything_and_delays_nobody() {
     let server = TestServer::start(&[BARE_NAMESPACES]).await;
     let client = reader(&server, "slow").await;
     let count = events();
@@ -116,7 +116,7 @@ const STREAMS: usize = 60;
 const EACH: f64 = 0.5;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_stalls_in_lists_and_first_states_holds_nobody_up_and_gets_everything() {
+async fn clients_that_stall_in_lists_and_initial_events_delay_nobody_and_get_everything() {
     let server = TestServer::start(&[BARE_NAMESPACES, "--request-timeout=600s"]).await;
     let mut client = reader(&server, "stalled").await;
     let filler = "x".repeat(OBJECT);

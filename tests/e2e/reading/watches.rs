@@ -41,7 +41,7 @@ async fn change(
 }
 
 #[tokio::test]
-async fn a_watch_starts_where_it_is_told() {
+async fn a_watch_starts_after_its_resource_version() {
     let client = shared().await.client().await;
     let namespace = namespace(&client, "watch-from").await;
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);

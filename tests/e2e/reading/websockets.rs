@@ -182,7 +182,7 @@ async fn a_stop_of_the_server_closes_properly() {
 
 /// A browser has no other way to say who it is. The token is not answered.
 #[tokio::test]
-async fn a_token_among_the_subprotocols_says_who_asks() {
+async fn a_token_among_the_subprotocols_authenticates() {
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use base64::Engine as _;
     let dir = tempfile::tempdir().expect("directory");

@@ -9,7 +9,7 @@ use serde_json::{json, Value};
 const FLOW: &str = "/apis/flowcontrol.apiserver.k8s.io/v1";
 
 #[tokio::test]
-async fn flow_schemas_are_there_healed_and_named_in_answers() {
+async fn flow_schemas_are_bootstrapped_reconciled_and_named_in_answers() {
     let server = TestServer::start(&[]).await;
     let mut admin = server.connect(Protocol::Http2).await;
     let names = |list: &Value| -> Vec<String> {
@@ -83,7 +83,7 @@ async fn flow_schemas_are_there_healed_and_named_in_answers() {
 }
 
 #[tokio::test]
-async fn a_request_that_takes_too_long_or_asks_for_nonsense_is_told_so() {
+async fn requests_that_time_out_and_bad_timeouts_are_refused() {
     let server = TestServer::start(&["--request-timeout=1s"]).await;
     let mut admin = server.connect(Protocol::Http1).await;
     let reply = admin.call(&Call::get("/api/v1/pods?timeout=soon")).await.expect("an answer");

@@ -45,7 +45,7 @@ async fn one_connection_carries_many_requests_at_once() {
 }
 
 #[tokio::test]
-async fn strangers_see_health_and_version_only() {
+async fn unauthenticated_clients_see_health_and_version_only() {
     let server = shared().await;
     for protocol in [Protocol::Http1, Protocol::Http2] {
         // A connection each: the server may close one on which nobody was let in.
@@ -85,7 +85,7 @@ async fn a_bad_token_is_refused_even_on_health() {
 }
 
 #[tokio::test]
-async fn plain_http_is_told_so() {
+async fn plain_http_is_answered_with_an_explanation() {
     let endpoint = shared().await.endpoint();
     let mut plain = TcpStream::connect(endpoint.authority()).await.expect("connection");
     plain.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("request");
@@ -285,7 +285,7 @@ async fn a_long_body_that_nobody_reads_takes_no_answer_away() {
 }
 
 #[tokio::test]
-async fn who_waits_to_be_asked_for_a_body_is_refused_before() {
+async fn a_client_that_expects_100_continue_is_refused_before_its_body() {
     let endpoint = shared().await.endpoint().with_identity(Identity::Anonymous);
     let mut stream = endpoint.stream(Protocol::Http1).await.expect("TLS stream");
     stream.write_all(refused_head(10, "Expect: 100-continue\r\n").as_bytes()).await.expect("head");

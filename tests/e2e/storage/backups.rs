@@ -133,7 +133,7 @@ async fn backups_at_once_to_one_path_leave_one_whole_archive() {
 }
 
 #[tokio::test]
-async fn who_watched_the_server_of_a_backup_lists_again() {
+async fn clients_that_watched_the_server_of_a_backup_list_again() {
     let server = TestServer::start(&[BARE_NAMESPACES]).await;
     let root = TempDir::new().expect("directory");
     let at = |name: &str| root.path().join(name).to_string_lossy().into_owned();

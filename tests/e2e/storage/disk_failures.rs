@@ -287,7 +287,7 @@ async fn a_hanging_disk_ends_readiness_and_later_liveness_and_nothing_else() {
 
 /// What has been handed to the storage takes place, whoever waits for it: it is recorded as what it was.
 #[tokio::test]
-async fn a_write_goes_on_without_its_client_and_is_recorded() {
+async fn a_write_is_committed_without_its_client_and_recorded() {
     const POLICY: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}";
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
     let launch = launch();

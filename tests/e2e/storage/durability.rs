@@ -197,7 +197,7 @@ async fn a_kill_loses_nothing_that_was_acknowledged() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_after_a_restart() {
+async fn a_watch_resumes_after_a_restart() {
     let mut server = TestServer::start(&[BARE_NAMESPACES]).await;
     let client = server.client().await;
     let namespace = namespace(&client, "resumed").await;

@@ -64,7 +64,7 @@ async fn remove(root: &Path, is_lost: impl Fn(&str) -> bool) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_a_lost_service_held_is_given_to_the_one_that_asks_for_it() {
+async fn addresses_and_ports_of_a_lost_service_can_be_allocated_again() {
     let root = TempDir::new().expect("directory");
     let (mut server, mut connection) = start(root.path(), &[]).await;
     for (name, address, port) in [("lost", "10.0.0.50", 30100), ("kept", "10.0.0.49", 30101)] {
@@ -108,7 +108,7 @@ async fn what_a_lost_service_held_is_given_to_the_one_that_asks_for_it() {
 
 /// A deleted IPAddress, and after a repair one or a node port that is lost: the Service that says it has them goes on holding them.
 #[tokio::test]
-async fn what_a_service_says_it_holds_is_held() {
+async fn addresses_and_ports_in_a_service_stay_allocated() {
     let root = TempDir::new().expect("directory");
     let (mut server, mut connection) = start(root.path(), &[]).await;
     let (code, text) = create_service(&mut connection, "kept", "10.0.0.50", 30100).await;
@@ -153,7 +153,7 @@ fn copy(from: &Path, to: &Path) {
 
 /// Each collection lost, and each the only one that is left.
 #[tokio::test]
-async fn no_part_of_what_every_cluster_has_keeps_a_server_from_starting() {
+async fn no_lost_bootstrap_object_keeps_a_server_from_starting() {
     let root = TempDir::new().expect("directory");
     let (mut server, mut connection) = start(root.path(), &[]).await;
     let (code, text) = create_service(&mut connection, "held", "10.0.0.50", 30100).await;

@@ -119,7 +119,7 @@ async fn a_repair_leaves_out_a_table_that_cannot_be_opened() {
 
 /// Without tables and logs there is nothing to repair: nothing leads back to the repair that has just failed.
 #[tokio::test]
-async fn who_cannot_repair_says_so() {
+async fn a_repair_that_cannot_succeed_reports_it() {
     let (_root, data, path) = copy_of_populated().await;
     for file in files(&data.join("store/db")) {
         let name = file.to_string_lossy().into_owned();

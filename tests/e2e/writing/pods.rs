@@ -186,7 +186,7 @@ async fn what_is_fixed_once_a_pod_is_there() {
 }
 
 #[tokio::test]
-async fn a_pod_that_waits_for_gates_says_so_and_claims_name_their_source_twice() {
+async fn scheduling_gates_set_a_condition_and_claims_name_their_source_in_both_fields() {
     let server = shared().await;
     let client = server.client().await;
     let namespace = namespace(&client, "gates").await;
