@@ -1,7 +1,7 @@
 //! The storage engine alone: a notebook whose pages are keys.
 //!
-//! Shows transactions with a condition (compare-and-swap), reads at an earlier revision, and a change feed that
-//! starts in the past. The engine holds bytes and knows nothing of Kubernetes.
+//! Shows transactions with a condition (compare-and-swap), reads at an earlier revision, and a change feed
+//! that starts in the past. The engine holds bytes and knows nothing of Kubernetes.
 //!
 //! ```sh
 //! cargo run --release -p plinth-engine --example notebook -- /tmp/notebook
@@ -17,8 +17,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let engine = Engine::open(Options::new(directory).history_retention(Some(Duration::from_secs(300))))?;
     let before = engine.current_revision();
 
-    // A transaction is atomic and takes one revision. `wait` blocks until it is durable; the returned proposal is a
-    // future as well. Transactions that are under way at the same time share one disk sync.
+    // A transaction is atomic and takes one revision. `wait` blocks until it is durable; the returned
+    // proposal is a future as well. Transactions that are under way at the same time share one disk sync.
     let written =
         engine.transact(Transaction::new().put("page/1", "buy apples").put("page/2", "call Ada")).wait()?;
     println!("two pages at revision {}", written.revision);
@@ -39,8 +39,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("  {} = {}", text(entry.key), text(entry.value));
     }
 
-    // A change feed delivers every change of a key range after a revision, in order, exactly once: first those that
-    // happened already, then those to come. It is pulled, so a slow subscriber costs the engine nothing.
+    // A change feed delivers every change of a key range after a revision, in order, exactly once: first
+    // those that happened already, then those to come. It is pulled, so a slow subscriber costs the engine
+    // nothing.
     let mut changes = engine.subscribe(Subscribe::new(KeyRange::prefix("page/")).after(before))?;
     while let Some(feed) = changes.try_next()? {
         let Feed::Events(events) = feed else { continue };

@@ -23,16 +23,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         "*,-root-ca-certificate-publisher-controller",
     ])?;
 
-    // The server needs a multi-threaded Tokio runtime; `runtime` builds the one that the `plinth` program uses. A
-    // program that has one already calls `start` there.
+    // The server needs a multi-threaded Tokio runtime; `runtime` builds the one that the `plinth` program
+    // uses. A program that has one already calls `start` there.
     runtime()?.block_on(async {
         // Opens or creates the data directory, and returns once the server is ready.
         let server = start(options).await?;
         println!("serving https://{}", server.address());
         println!("administrator's credentials: {}", server.kubeconfig().display());
 
-        // The server works in the background while the program does its own work, here until Ctrl-C. After a failure
-        // of the storage it refuses writes: the process should end, and nothing that was acknowledged is lost.
+        // The server works in the background while the program does its own work, here until Ctrl-C. After a
+        // failure of the storage it refuses writes: the process should end, and nothing that was acknowledged
+        // is lost.
         tokio::select! {
             interrupted = tokio::signal::ctrl_c() => interrupted?,
             failure = server.failed() => return Err(failure.to_string().into()),

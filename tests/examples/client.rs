@@ -15,7 +15,8 @@ use serde_json::json;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // Server and credentials as kubectl finds them: $KUBECONFIG, ~/.kube/config, or the service account of a pod.
+    // Server and credentials as kubectl finds them: $KUBECONFIG, ~/.kube/config, or the service account of a
+    // pod.
     let client = Client::try_default().await?;
     let version = client.apiserver_version().await?;
     println!("server version {}.{}", version.major, version.minor);
@@ -49,7 +50,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 println!("DELETED {}", map.name_any());
                 break;
             }
-            WatchEvent::Error(status) => return Err(status),
+            WatchEvent::Error(status) => return Err(status.to_string().into()),
             WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions, and requests for the resources that they define.
+//! CustomResourceDefinitions: their text, and waiting for their conditions.
 
 use http::Method;
 use kube::Client;
@@ -53,7 +53,7 @@ pub async fn until_established(client: &Client, name: &str) {
     until(client, name, |answer| condition(answer, "Established") == "True").await;
 }
 
-/// Reads a definition again and again until it is as wanted.
+/// Polls a definition until it is as wanted.
 pub async fn until(client: &Client, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let path = format!("{DEFINITIONS}/{name}");
     let wait = async {
@@ -70,7 +70,7 @@ pub async fn until(client: &Client, name: &str, wanted: impl Fn(&Value) -> bool)
         .unwrap_or_else(|_| panic!("{name} does not get there"))
 }
 
-/// The status of a condition; empty when it is not there.
+/// The status of a condition; empty when absent.
 pub fn condition<'v>(definition: &'v Value, kind: &str) -> &'v str {
     let conditions = definition["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let found = conditions.iter().find(|c| c["type"] == kind);

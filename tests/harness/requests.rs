@@ -38,7 +38,8 @@ pub fn fields(status: &Value) -> Vec<&str> {
     causes.iter().filter_map(|c| c["field"].as_str()).collect()
 }
 
-/// Sends a request. `method` is an HTTP method or the kind of a patch: `PATCH` is strategic, then there are `MERGE`,
+/// Sends a request. `method` is an HTTP method or the kind of a patch: `PATCH` is strategic, then there are
+/// `MERGE`,
 /// `JSON` and `APPLY`. `Null` is no body.
 pub async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Answer {
     let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };

@@ -1,7 +1,7 @@
 //! One small valid object of every built-in kind that is stored, as data in `samples.json`, one
 //! object a line.
 //!
-//! `NAME` and `NAMESPACE` stand for the test's own; names that the kind dictates are literal.
+//! `NAME` and `NAMESPACE` are replaced by the test's own; names that the kind requires are literal.
 
 use kube::core::DynamicObject;
 use serde_json::{json, Value};

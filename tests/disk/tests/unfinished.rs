@@ -1,5 +1,5 @@
-//! Processes that end or stall in the middle of making a data directory: a restore that is killed at any of its system calls, and
-//! a first start that stalls while another one begins.
+//! Processes that end or stall in the middle of making a data directory: a restore that is killed at any of
+//! its system calls, and a first start that stalls while another one begins.
 //!
 //! `PLINTH_KILL_STRIDE=1` takes every call that opens or writes, N every Nth; of other kinds every call is taken.
 

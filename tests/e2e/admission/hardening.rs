@@ -82,7 +82,8 @@ async fn admission_plugins_of_hardened_clusters_refuse_what_upstreams_refuse() {
     let finalizers = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>";
     let unknown = "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion nope.example.com/v1 Kind Nope: no matches for kind";
     let cannot_delete = "cannot set an ownerRef on a resource you can't delete: , <nil>";
-    // what is granted before, the new object (none for a change of the one that is there), its owner, the refusal
+    // what is granted before, the new object (none for a change of the one that is there), its owner, the
+    // refusal
     type Row<'a> = (
         Option<(&'a str, &'a str, &'a [&'a str])>,
         Option<&'a str>,

@@ -1,4 +1,5 @@
-//! Admission plugins that are on by default: quotas, limit ranges, Pod Security, priorities, storage protection.
+//! Admission plugins that are on by default: quotas, limit ranges, Pod Security, priorities, storage
+//! protection.
 
 use futures::stream::{self, StreamExt};
 use plinth_tests::eventually;

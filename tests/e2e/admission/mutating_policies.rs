@@ -1,4 +1,5 @@
-//! MutatingAdmissionPolicies: what is said in CEL changes what is stored. The webhook here is one that notes how often it is asked.
+//! MutatingAdmissionPolicies: expressions change objects before they are stored. The webhook here counts its
+//! calls.
 
 use base64::prelude::{Engine as _, BASE64_STANDARD};
 use http::Method;
@@ -139,7 +140,7 @@ async fn what_policies_add_is_defaulted_and_checked() {
         (&json!("side"), &json!("Always"))
     );
     assert_eq!(made["metadata"]["annotations"], json!({"operation": "CREATE"}));
-    // A patch sees it again: the sidecar is there, and what is added is added to what is stored.
+    // The policy sees a patch, too: the sidecar is there, and additions go to the stored object.
     let merge = json!({"spec": {"replicas": 10}});
     let request = http::Request::patch(format!("{path}/web"))
         .header("content-type", "application/merge-patch+json")
@@ -170,7 +171,7 @@ async fn policies_and_webhooks_see_each_others_changes() {
     let client = shared().await.client().await;
     let namespace = namespace(&client, "rounds").await;
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
-    // A webhook that counts in the object how often it was asked, and what it found.
+    // A webhook that counts its calls in the object, and records what it found.
     let server = HttpsServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
         use http_body_util::BodyExt;
         let body = request.into_body().collect().await.expect("body").to_bytes();
@@ -198,11 +199,12 @@ async fn policies_and_webhooks_see_each_others_changes() {
     let size = "Object{data: {'size': string(size(object.data))}}";
     // name, reinvocation policy, what is stored
     let rows = [
-        // One size before the webhook adds its member; it has changed something, so it is not asked again.
+        // One member before the webhook adds its own; the policy has changed something, so the webhook is not
+        // called again.
         ("once", "Never", json!({"x": "1", "size": "1", "asked": "1"})),
-        // The policy is asked again: it sees three members, and then the webhook sees that.
+        // The policy is reinvoked: it sees three members, and then the webhook sees that.
         ("again", "IfNeeded", json!({"x": "1", "size": "3", "asked": "13"})),
-        // A policy that changes something and waits is asked twice, webhook or not.
+        // A policy that changes something on its second pass is invoked twice, with or without a webhook.
         ("alone", "IfNeeded", json!({"x": "1", "size": "2"})),
     ];
     for (name, reinvocation, data) in rows {

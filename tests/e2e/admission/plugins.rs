@@ -1,5 +1,5 @@
-//! Admission plugins that are off unless they are named, and what a file tells plugins; as kube-apiserver answers with the same flags
-//! and the same file.
+//! Admission plugins that are off by default, and their configuration file; answers as of kube-apiserver with
+//! the same flags and the same file.
 
 use std::path::Path;
 
@@ -82,7 +82,8 @@ async fn plugins_follow_their_configuration() {
     let bare = json!({});
     let (zone_b, disk) = (json!({"nodeSelector": {"zone": "b"}}), json!({"nodeSelector": {"disk": "hdd"}}));
     let tolerating = |key: &str| json!({"tolerations": [{"key": key, "operator": "Exists"}]});
-    // namespace, what the spec has besides a container, the selector afterwards with keys of tolerations, or the refusal
+    // namespace, what the spec has besides a container, the selector afterwards with keys of tolerations, or
+    // the refusal
     type Row<'a> = (&'a str, Value, Result<(Value, &'a [&'a str]), (u16, &'a str)>);
     let zone = || json!({"zone": "a"});
     let rows: Vec<Row<'_>> = vec![
@@ -142,7 +143,7 @@ async fn plugins_follow_their_configuration() {
         }
     }
 
-    // A dry run makes no namespace.
+    // A dry run creates no namespace.
     let map = json!({"metadata": {"name": "m"}});
     let reply =
         admin.call(&post("/api/v1/namespaces/never/configmaps?dryRun=All", &map)).await.expect("answer");
@@ -151,7 +152,7 @@ async fn plugins_follow_their_configuration() {
     let reply = admin.call(&post("/api/v1/namespaces/UPPER/configmaps", &map)).await.expect("answer");
     assert_eq!(reply.status, StatusCode::FORBIDDEN, "{}", reply.text());
 
-    // One event a second about each object: whoever goes on gets ahead of that.
+    // One event a second about each object: a client that continues exceeds the limit.
     let about = |name: &str, i: usize| json!({"metadata": {"name": format!("{name}-{i}")}, "involvedObject": {"kind": "Pod", "namespace": "plain", "name": name}});
     let events = "/api/v1/namespaces/plain/events";
     admin.must(&post(events, &about("other", 0))).await.expect("an event");

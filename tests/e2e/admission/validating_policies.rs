@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicies and the match conditions of webhooks: what is said in CEL decides what is stored.
+//! ValidatingAdmissionPolicies and the match conditions of webhooks.
 
 use base64::prelude::{Engine as _, BASE64_STANDARD};
 use http::Method;
@@ -56,7 +56,7 @@ async fn policies_decide_by_their_expressions() {
             {"expression": "namespaceObject.metadata.name == request.namespace"},
         ],
     });
-    // An expression that is wrong is told with its place, and nothing is stored.
+    // An invalid expression is reported with its field, and nothing is stored.
     let (code, refused) = call(
         &client,
         Method::POST,
@@ -255,10 +255,10 @@ spec: {{policyName: {name}, validationActions: [Warn]}}
     kubectl.ok_with_input("apply -f -", &manifest);
     let line = format!("create deployment web --image=x --replicas=4 -n {namespace}");
     let warned = kubectl.run(&line);
-    let told = String::from_utf8_lossy(&warned.stderr).into_owned();
-    assert!(warned.status.success(), "{told}");
+    let output = String::from_utf8_lossy(&warned.stderr).into_owned();
+    assert!(warned.status.success(), "{output}");
     let warning = format!("Warning: Validation failed for ValidatingAdmissionPolicy '{name}' with binding '{name}': at most three");
-    assert!(told.contains(&warning), "{told}");
+    assert!(output.contains(&warning), "{output}");
     kubectl.ok_with_input("apply -f -", &manifest.replace("[Warn]", "[Deny]"));
     let refused = kubectl.fails(&line.replace(" web ", " other "));
     assert!(refused.contains("denied request: at most three"), "{refused}");
@@ -271,7 +271,7 @@ async fn match_conditions_decide_which_webhooks_are_called() {
     let client = shared().await.client().await;
     let namespace = namespace(&client, "conditions").await;
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
-    // A webhook that refuses whatever it is asked about.
+    // A webhook that denies every review.
     let server = HttpsServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
         use http_body_util::BodyExt;
         let body = request.into_body().collect().await.expect("body").to_bytes();
@@ -321,17 +321,17 @@ async fn match_conditions_decide_which_webhooks_are_called() {
     );
     create(&client, &path, &configuration(&["true"], "Fail")).await;
 
-    const FAULT: &str = "object.nope == 1";
-    const FAULT_TOLD: &str = "expression 'object.nope == 1' resulted in error: no such key: nope";
+    const UNDEFINED_FIELD: &str = "object.nope == 1";
+    const UNDEFINED_FIELD_ERROR: &str = "expression 'object.nope == 1' resulted in error: no such key: nope";
     // conditions, failure policy, code
     let rows: [(&[&str], &str, u16, &str); 9] = [
         (&["object.metadata.name.startsWith('row')"], "Fail", 400, "asked"),
         (&["object.metadata.name.startsWith('row')", "request.userInfo.username == 'nobody'"], "Fail", 201, ""),
         (&["oldObject == null && request.operation == 'CREATE'"], "Fail", 400, "asked"),
-        (&[FAULT], "Fail", 403, FAULT_TOLD),
-        (&[FAULT], "Ignore", 201, ""),
-        // One that says no decides, whatever is wrong with others.
-        (&[FAULT, "false"], "Fail", 201, ""),
+        (&[UNDEFINED_FIELD], "Fail", 403, UNDEFINED_FIELD_ERROR),
+        (&[UNDEFINED_FIELD], "Ignore", 201, ""),
+        // A condition that is false decides, whatever errors others have.
+        (&[UNDEFINED_FIELD, "false"], "Fail", 201, ""),
         (&["authorizer.requestResource.check('create').allowed()"], "Fail", 400, "asked"),
         (&["authorizer.serviceAccount('default', 'default').group('').resource('configmaps').check('create').allowed()"], "Fail", 201, ""),
         (&["!authorizer.path('/healthz').check('get').allowed()"], "Fail", 201, ""),
@@ -351,11 +351,12 @@ async fn match_conditions_decide_which_webhooks_are_called() {
     assert_eq!(call(&client, Method::DELETE, &format!("{path}/{name}"), None).await.0, 200);
 }
 
-/// A token is made under the same policies as an object; questions are kept from policies, so that none can lock everybody out, and
-/// put to webhooks.
+/// A token is created under the same policies as an object; reviews bypass policies, so that none can lock
+/// everybody out, and go to webhooks.
 #[tokio::test]
 async fn token_requests_are_admitted_and_reviews_bypass_policies() {
-    // A webhook whose service is away refuses what it would be asked about: configurations of a server of its own.
+    // A webhook whose service is unreachable denies the requests that it matches, so this test has a server
+    // of its own.
     let server = plinth_tests::server::TestServer::start(&[]).await;
     let client = server.client().await;
     let namespace = namespace(&client, "tokens").await;

@@ -13,7 +13,7 @@ use serde_json::{json, Value};
 
 use super::{send, Audited};
 
-/// A webhook that adds a label, says something to the audit log, and takes its time where the object asks for that.
+/// A webhook that adds a label and an audit annotation, and answers slowly where the object requests that.
 async fn admission(request: http::Request<hyper::body::Incoming>) -> Response<Full<Bytes>> {
     let mutating = request.uri().path() == "/mutate";
     let body = request.into_body().collect().await.expect("body").to_bytes();
@@ -69,14 +69,16 @@ async fn webhooks_and_slow_steps_are_annotated() {
         let event = events.iter().rfind(|event| event["auditID"] == id).expect("an event");
         event["annotations"].clone()
     };
-    // The places are those among all mutating webhooks, and among the validating ones that the request concerns.
+    // The indexes are those among all mutating webhooks, and among the validating ones that match the
+    // request.
     let quick = annotations("quick");
-    let told = |key: &str| serde_json::from_str::<Value>(quick[key].as_str().expect(key)).expect("JSON");
+    let annotation =
+        |key: &str| serde_json::from_str::<Value>(quick[key].as_str().expect(key)).expect("JSON");
     let from = |name: &str| json!({"configuration": "mutating", "webhook": name, "mutated": false});
-    assert_eq!(told("mutation.webhook.admission.k8s.io/round_0_index_0"), from("away.example.com"));
+    assert_eq!(annotation("mutation.webhook.admission.k8s.io/round_0_index_0"), from("away.example.com"));
     let mut changed = from("authorization.k8s.io");
     changed["mutated"] = json!(true);
-    assert_eq!(told("mutation.webhook.admission.k8s.io/round_0_index_1"), changed);
+    assert_eq!(annotation("mutation.webhook.admission.k8s.io/round_0_index_1"), changed);
     let patch = r#"{"configuration":"mutating","webhook":"authorization.k8s.io","patch":[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}],"patchType":"JSONPatch"}"#;
     assert_eq!(quick["patch.webhook.admission.k8s.io/round_0_index_1"], patch);
     for open in ["failed-open.mutation.webhook", "failed-open.validating.webhook"] {
@@ -96,7 +98,7 @@ async fn webhooks_and_slow_steps_are_annotated() {
     assert_eq!(annotations("components")["k8s.io/deprecated"], "true");
 }
 
-/// A webhook's annotations stand behind its name, which may be that of one of the server's own.
+/// A webhook's annotations are prefixed with its name, which may equal a prefix of the server's own.
 #[tokio::test]
 async fn a_webhook_cannot_overwrite_annotations_of_the_server() {
     let mut audited = Audited::start(&[]).await;
@@ -120,9 +122,9 @@ async fn a_webhook_cannot_overwrite_annotations_of_the_server() {
     let configuration = json!({"metadata": {"name": "lies"}, "webhooks": [hook]});
     assert_eq!(send(&mut admin, "hook", &post(path, configuration), &[]).await, StatusCode::CREATED);
     let call = post("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "a"}}));
-    assert_eq!(send(&mut admin, "told", &call, &[]).await, StatusCode::CREATED);
+    assert_eq!(send(&mut admin, "overwriting", &call, &[]).await, StatusCode::CREATED);
     let events = audited.events().await;
-    let event = events.iter().rfind(|event| event["auditID"] == "told").expect("an event");
+    let event = events.iter().rfind(|event| event["auditID"] == "overwriting").expect("an event");
     assert_eq!(event["annotations"]["authorization.k8s.io/decision"], "allow");
     assert_ne!(event["annotations"]["authorization.k8s.io/reason"], "nobody knows");
 }

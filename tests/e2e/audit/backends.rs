@@ -60,7 +60,7 @@ async fn logs_are_rotated_and_have_the_older_form() {
     );
 }
 
-/// A service that keeps the lists it gets, and fails at first.
+/// An audit webhook that keeps the event lists it gets, and fails at first.
 struct Service {
     server: HttpsServer,
     lists: Arc<Mutex<Vec<Value>>>,
@@ -124,7 +124,7 @@ async fn events_are_sent_in_batches_until_they_arrive() {
     for n in 0..20 {
         send(&mut admin, &format!("sent-{n}"), &Call::get("/api/v1/namespaces/default"), &[]).await;
     }
-    // A server that stops sends what it has.
+    // A server that stops delivers its pending events.
     let logged = audited.events().await;
     let lists = service.lists();
     assert!(lists.iter().all(|list| list["kind"] == "EventList" && list["apiVersion"] == "audit.k8s.io/v1"));

@@ -12,7 +12,8 @@ use serde_json::{json, Value};
 
 use super::{patch, send, Audited};
 
-/// A request, and what its last event must have at these places; `null` is absent. The values are kube-apiserver's.
+/// A request, and what its last event must have at these places; `null` is absent. The values are
+/// kube-apiserver's.
 struct Row {
     id: &'static str,
     call: Call,
@@ -116,7 +117,7 @@ fn rows() -> Vec<Row> {
         row("refused", post(pods, pod("q", true)), vec![
             ("/responseStatus/code", json!(403)),
             (ENFORCED, json!("baseline:latest")),
-            // Authorization had nothing against it.
+            // Authorization has allowed it.
             (DECISION, json!("allow")),
         ]),
         row("violating", post(pods, pod("r", false)), vec![
@@ -132,7 +133,7 @@ async fn events_are_those_of_the_reference() {
     let mut audited = Audited::start(&[]).await;
     let mut admin = audited.server.connect(Protocol::Http1).await;
     for row in rows() {
-        // The account that pods run as comes with the namespace, a moment later.
+        // The service account of pods is created with the namespace, a moment later.
         if row.id == "privileged" {
             let path = "/api/v1/namespaces/aud/serviceaccounts/default";
             while admin.call(&Call::get(path)).await.expect("answer").status != StatusCode::OK {
@@ -141,11 +142,11 @@ async fn events_are_those_of_the_reference() {
         }
         send(&mut admin, row.id, &row.call, row.headers).await;
     }
-    // Wrong credentials: one event, of nobody.
+    // Wrong credentials: one event, without a user.
     let endpoint = audited.server.endpoint().with_identity(Identity::Anonymous);
-    let mut stranger = endpoint.connect(Protocol::Http1).await.expect("connection");
+    let mut anonymous = endpoint.connect(Protocol::Http1).await.expect("connection");
     let call = Call::get("/api/v1/secrets");
-    let code = send(&mut stranger, "wrong", &call, &[("authorization", "Bearer wrong")]).await;
+    let code = send(&mut anonymous, "wrong", &call, &[("authorization", "Bearer wrong")]).await;
     assert_eq!(code, StatusCode::UNAUTHORIZED);
     let events = audited.events().await;
     let of = |id: &str| events.iter().filter(|event| event["auditID"] == id).collect::<Vec<_>>();
@@ -179,12 +180,12 @@ async fn events_are_those_of_the_reference() {
     );
 }
 
-/// Whoever resets a stream or cuts a connection is recorded like everybody else, and counted.
+/// Requests whose client resets the stream or closes the connection are recorded like others, and counted.
 #[tokio::test]
 async fn requests_whose_client_leaves_are_recorded() {
     let mut audited = Audited::start(&[]).await;
     let mut admin = audited.server.connect(Protocol::Http1).await;
-    // A webhook that says that it has been asked, and never answers.
+    // A webhook that reports its call to the test, and never answers.
     let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
     let service = HttpsServer::start(move |_: http::Request<hyper::body::Incoming>| {
         asked.send(()).expect("somebody waits for it");

@@ -11,7 +11,7 @@ mod backends;
 mod events;
 mod policy;
 
-/// Everything, but for what the server does by itself and what makes sure that it lives.
+/// Everything but the server's own requests and health probes.
 const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n\
     - {level: None, users: ['system:apiserver']}\n\
     - {level: None, nonResourceURLs: ['/livez*', '/readyz*']}\n\

@@ -34,8 +34,8 @@ async fn requests_are_recorded_as_the_policy_requires() {
         .body("application/merge-patch+json", r#"{"data":{"a":"c"}}"#);
     admin.must(&patch).await.expect("patch");
     admin.must(&Call::get(format!("{base}/pods"))).await.expect("list");
-    let mut stranger = server.connect_anonymously(Protocol::Http1).await;
-    stranger.call(&Call::get(format!("{base}/secrets"))).await.expect("a refusal");
+    let mut anonymous = server.connect_anonymously(Protocol::Http1).await;
+    anonymous.call(&Call::get(format!("{base}/secrets"))).await.expect("a refusal");
     server.terminate().await;
     let text = std::fs::read_to_string(&log).expect("log");
     assert!(!text.contains("xyzzy") && !text.contains("eHl6enk"), "a secret at level Metadata");

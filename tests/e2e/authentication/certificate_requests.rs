@@ -1,5 +1,6 @@
-//! CertificateSigningRequests that readers of PEM and of names disagree about, sent by who may send them and approved by
-//! who sees their harmless part: what is signed is for whom admission saw, and upstream would see, or nothing is signed.
+//! CertificateSigningRequests that parsers of PEM and of names disagree about, sent by an authorized user and
+//! approved by one who sees their harmless part: the certificate is for the subject that admission saw, as
+//! upstream's is, or none is signed.
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
@@ -82,7 +83,8 @@ async fn whoami(server: &TestServer, certificate: Vec<u8>) -> Option<Value> {
     (code == 201).then_some(user)
 }
 
-/// Whether a certificate has a text anywhere, in any width of characters: what some other reader would find.
+/// Whether a certificate contains a text anywhere, in any character width, where another parser could find
+/// it.
 fn holds(certificate: &[u8], text: &str) -> bool {
     let pem = std::str::from_utf8(certificate).expect("PEM");
     let digits: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
@@ -94,7 +96,7 @@ fn holds(certificate: &[u8], text: &str) -> bool {
 async fn what_is_signed_is_what_admission_saw() {
     let server = TestServer::start(&["--authorization-mode=Node,RBAC"]).await;
     let mut admin = server.connect(Protocol::Http1).await;
-    // One who may ask, and a node, which may also approve what it asks for itself.
+    // A user who may create requests, and a node, which may also approve its own.
     let role = json!({
         "metadata": { "name": "e2e:requester" },
         "rules": [{ "apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"], "verbs": ["create"] }],
@@ -136,7 +138,7 @@ async fn what_is_signed_is_what_admission_saw() {
             continue;
         }
         assert!(upstream.get("error").is_none(), "{case}: upstream refuses it: {upstream}");
-        // Somebody approves it, unless a controller is quicker.
+        // The administrator approves it, unless a controller was faster.
         made["status"]["conditions"] =
             json!([{ "type": "Approved", "status": "True", "reason": "e2e", "message": "e2e" }]);
         let (status, body) =
@@ -164,7 +166,8 @@ async fn what_is_signed_is_what_admission_saw() {
     assert_eq!((refused, issued), (81, 32), "of {}", JUDGED.lines().count());
 }
 
-/// Through the status a decision stays as it was made, also where a client leaves its times out; another one is refused.
+/// Through the status a decision stays as it was made, also where a client leaves its times out; another one
+/// is refused.
 #[tokio::test]
 async fn a_decision_that_is_sent_again_through_the_status_stays() {
     let server = plinth_tests::server::shared().await;

@@ -50,7 +50,7 @@ const KUBELET: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
 const NODE_USAGES: [&str; 2] = ["client auth", "digital signature"];
 
-/// Waits for what the controllers do; bounded by the test's own patience.
+/// Polls until the controllers have done their work.
 async fn until(access: &Access, name: &str, done: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..500 {
         let (_, request) = admin(access, &Call::get(format!("{REQUESTS}/{name}"))).await;
@@ -135,7 +135,7 @@ async fn a_node_gets_its_first_certificate_by_itself() {
         (&user["username"], &user["groups"]),
         (&json!("system:node:node-1"), &json!(["system:nodes", "system:authenticated"]))
     );
-    // A request for another signer is nobody's own: it waits.
+    // No controller approves requests for other signers: it stays pending.
     let (_, body) = request("other", ("system:node:node-1", "system:nodes"), CLIENT, &["client auth"]);
     call_as(&server, node, &post(REQUESTS, body)).await;
     let (_, waits) = admin(&server, &Call::get(format!("{REQUESTS}/other"))).await;
@@ -184,7 +184,7 @@ async fn signers_refuse_what_breaks_their_rule() {
             json!([{ "type": "Approved", "status": "True", "reason": "e2e", "message": "e2e" }]);
         let path = format!("{REQUESTS}/{name}");
         let put = |path: String, body: &Value| Call::new(Method::PUT, path).body(JSON, body.to_string());
-        // Only the subresource for it takes a decision.
+        // Only the approval subresource accepts a decision.
         let (status, refused) = admin(&server, &put(format!("{path}/status"), &made)).await;
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{refused}");
         let (status, body) = admin(&server, &put(format!("{path}/approval"), &made)).await;
@@ -201,7 +201,7 @@ async fn signers_refuse_what_breaks_their_rule() {
     }
 }
 
-/// The certificate that a server shows.
+/// The certificate that a server presents.
 async fn shown(port: u16) -> Vec<u8> {
     use tokio_rustls::rustls::pki_types::ServerName;
     use tokio_rustls::rustls::{ClientConfig, RootCertStore};
@@ -310,7 +310,7 @@ async fn a_front_proxy_names_the_user() {
     let expected = json!({ "username": "jane", "uid": "u-1", "groups": ["dev", "system:authenticated"], "extra": { "acme.io/scope": ["read"] } });
     assert_eq!(body["status"]["userInfo"], expected);
     assert_eq!(ask(Some(identity("other"))).await.0, StatusCode::UNAUTHORIZED);
-    // The headers of anybody else mean nothing.
+    // The headers of other clients are ignored.
     assert_eq!(ask(None).await.1["status"]["userInfo"]["username"], "kubernetes-admin");
     assert_eq!(ask(Some(Identity::Anonymous)).await.0, StatusCode::FORBIDDEN);
 }
@@ -346,7 +346,7 @@ async fn certificates_live_as_long_as_was_asked_for_and_the_signer_can_be_switch
     }
     let server = TestServer::start(&["--controllers=*,-certificatesigningrequest-signing-controller"]).await;
     approved(&server, "waits", 600).await;
-    // Approval is another's; a request that comes later and is approved by itself would be signed by now.
+    // Another controller approves; a later request that is approved automatically would be signed by now.
     for _ in 0..20 {
         let (_, waits) = admin(&server, &Call::get(format!("{REQUESTS}/waits"))).await;
         assert!(!is_signed(&waits), "{waits}");

@@ -77,7 +77,7 @@ fn claims(token: &str) -> Value {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(body).expect("base64")).expect("claims")
 }
 
-/// Waits until the server no longer takes a token. It hears of a deletion within milliseconds; the test's patience is
+/// Waits until the server no longer accepts a token. It sees a deletion within milliseconds; the timeout is
 /// longer so that a busy machine does not fail it.
 async fn until_refused(access: &Access, token: &str) {
     for _ in 0..500 {

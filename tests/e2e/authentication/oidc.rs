@@ -1,4 +1,4 @@
-//! OpenID Connect: a provider of the test's own behind HTTPS, whose tokens another library signs.
+//! OpenID Connect: an HTTPS provider of the test's own, whose tokens another library signs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,11 +26,11 @@ type Key = <Es256 as jwt_compact::Algorithm>::SigningKey;
 struct Published {
     issuer: String,
     keys: Vec<Value>,
-    asked: usize,
-    /// What stands at `/claims`, by query, and the credentials that it is shown for.
+    requests: usize,
+    /// The responses of `/claims`, by query, and the credentials that it requires.
     claims: BTreeMap<String, (Option<String>, String)>,
-    /// Questions there.
-    claims_asked: usize,
+    /// Requests to `/claims`.
+    claims_requests: usize,
 }
 
 /// An issuer of ID tokens.
@@ -47,10 +47,10 @@ impl Provider {
             let state = state.clone();
             async move {
                 let mut state = state.lock();
-                state.asked += 1;
+                state.requests += 1;
                 let issuer = state.issuer.clone();
                 if request.uri().path() == "/claims" {
-                    state.claims_asked += 1;
+                    state.claims_requests += 1;
                     let shown = request.headers().get("authorization").map(|v| v.to_str().expect("text"));
                     let found = state.claims.get(request.uri().query().unwrap_or_default());
                     let answer = found.filter(|(wanted, _)| wanted.as_deref() == shown);
@@ -93,13 +93,13 @@ impl Provider {
             jwk["alg"] = json!("ES256");
             jwk
         });
-        // A key of a kind that nobody knows spoils nothing.
+        // A key of an unknown type is ignored.
         let strange = json!({"kty": "strange", "kid": "strange"});
         self.published.lock().keys = keys.chain([strange]).collect();
     }
 
-    fn asked(&self) -> usize {
-        self.published.lock().asked
+    fn requests(&self) -> usize {
+        self.published.lock().requests
     }
 
     fn authority(&self, dir: &Path) -> String {
@@ -142,7 +142,7 @@ async fn whoami(server: &TestServer, token: &str) -> (u16, Value) {
     plinth_tests::requests::whoami(server, Identity::Token(token.to_owned())).await
 }
 
-/// Waits for an answer; only reached when it never comes.
+/// Polls until the answer has this code.
 async fn until(server: &TestServer, token: &str, code: u16) -> Value {
     for _ in 0..600 {
         let (status, user) = whoami(server, token).await;
@@ -215,12 +215,12 @@ async fn tokens_of_the_issuer_of_the_flags() {
         let (status, user) = whoami(&server, &token).await;
         assert_eq!(status, code, "{what}: {user}");
     }
-    // Tokens with unknown keys do not make the server ask the issuer each time, for its configuration and its keys.
-    let asked = provider.asked();
+    // Tokens with unknown keys do not make the server request the issuer's configuration and keys each time.
+    let requests = provider.requests();
     for _ in 0..50 {
         assert_eq!(whoami(&server, &token("two", &key(2), &issuer, json!({}))).await.0, 401);
     }
-    assert!(provider.asked() < asked + 50, "{} questions", provider.asked() - asked);
+    assert!(provider.requests() < requests + 50, "{} requests", provider.requests() - requests);
 }
 
 #[tokio::test]
@@ -292,12 +292,12 @@ async fn issuers_of_a_file_come_and_go_with_it() {
     assert_eq!((&user["username"], &user["uid"]), (&json!("first:jane"), &json!("jane@example.com")));
     assert_eq!(user["groups"], json!(["dev", "ops", "system:authenticated"]));
     assert_eq!(whoami(&server, &of_second).await.0, 401);
-    // The key of one issuer says nothing of the other.
+    // The key of one issuer verifies no token of the other.
     assert_eq!(whoami(&server, &token("k", &two, &first.url(), json!({}))).await.0, 401);
     write(vec![configured(&first, "changed:"), configured(&second, "second:")]);
     assert_eq!(until(&server, &of_second, 201).await["username"], "second:jane");
     assert_eq!(whoami(&server, &of_first).await.1["username"], "changed:jane");
-    // What cannot be used changes nothing.
+    // An invalid configuration changes nothing.
     write(vec![json!({"issuer": {"url": "http://insecure.example.com"}})]);
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(whoami(&server, &of_second).await.0, 201);
@@ -322,12 +322,12 @@ async fn an_issuer_must_match_its_discovery_document() {
     let wrong = format!("--oidc-ca-file={}", other.authority(dir.path()));
     let server = TestServer::start(&[&flags[..], &[&wrong]].concat()).await;
     assert_eq!(whoami(&server, &token).await.0, 401);
-    assert_eq!(provider.asked(), 0, "nothing is asked of a stranger");
-    // A configuration of somebody else.
+    assert_eq!(provider.requests(), 0, "an untrusted issuer gets no request");
+    // A discovery document of another issuer.
     provider.published.lock().issuer = "https://example.com".into();
     let server = TestServer::start(&[&flags[..], &[&authority]].concat()).await;
     assert_eq!(whoami(&server, &token).await.0, 401);
-    // An issuer that comes back is asked again.
+    // An issuer that becomes reachable again is requested again.
     provider.published.lock().issuer = issuer;
     assert!(until(&server, &token, 201).await["username"].as_str().expect("a name").ends_with("#jane"));
 }
@@ -340,7 +340,7 @@ async fn groups_may_come_from_distributed_claims() {
     provider.publishes(&[("k", &own)]);
     other.publishes(&[("k", &others)]);
     let issuer = provider.url();
-    // The authorities of both: who trusts the issuer's server trusts whom the issuer names.
+    // The authorities of both: the CA bundle of the issuer applies to the endpoints that it names.
     let both = format!("{}{}", provider.server.certificate, other.server.certificate);
     let authority = dir.path().join("both.crt");
     std::fs::write(&authority, both).expect("authorities");
@@ -366,10 +366,10 @@ async fn groups_may_come_from_distributed_claims() {
     answer("other", None, groups(&other.url(), &others, json!({"groups": ["d"]})));
     answer("forged", None, groups(&issuer, &others, json!({"groups": ["system:masters"]})));
     answer("old", None, groups(&issuer, &own, json!({"groups": ["a"], "exp": now() - 60})));
-    answer("elsewhere", None, groups(&issuer, &own, json!({"groups": ["a"], "aud": "vault"})));
+    answer("other-audience", None, groups(&issuer, &own, json!({"groups": ["a"], "aud": "vault"})));
     answer("without", None, groups(&issuer, &own, json!({"groups": null})));
     answer("text", None, "groups".into());
-    answer("stranger", None, groups("https://localhost:1", &others, json!({"groups": ["a"]})));
+    answer("untrusted", None, groups("https://localhost:1", &others, json!({"groups": ["a"]})));
     answer("long", None, format!("{}.{}", groups(&issuer, &own, json!({})), "x".repeat(70_000)));
     // A token whose claim of that name stands at that endpoint.
     let at = |claim: &str, source: Value| {
@@ -403,10 +403,10 @@ async fn groups_may_come_from_distributed_claims() {
         ),
         ("forged", endpoint("forged"), Err(())),
         ("expired", endpoint("old"), Err(())),
-        ("for another audience", endpoint("elsewhere"), Err(())),
+        ("for another audience", endpoint("other-audience"), Err(())),
         ("no such claim there", endpoint("without"), Err(())),
         ("no token there", endpoint("text"), Err(())),
-        ("an issuer that is not there", endpoint("stranger"), Err(())),
+        ("an issuer that is not there", endpoint("untrusted"), Err(())),
         ("too long", endpoint("long"), Err(())),
         ("nothing there", endpoint("nothing"), Err(())),
         ("not https", at("groups", json!({"endpoint": plain})), Err(())),
@@ -425,16 +425,16 @@ async fn groups_may_come_from_distributed_claims() {
             }
         }
     }
-    // A token is followed once in a while, not at each request; one that is not the issuer's, never.
+    // Distributed claims of a token are cached; those of a token of another issuer are never requested.
     let token = endpoint("own");
-    let asked = || provider.published.lock().claims_asked;
-    let before = asked();
+    let requests = || provider.published.lock().claims_requests;
+    let before = requests();
     for _ in 0..50 {
         assert_eq!(whoami(&server, &token).await.0, 201);
     }
-    assert!(asked() < before + 50, "{} questions", asked() - before);
-    let before = asked();
+    assert!(requests() < before + 50, "{} requests", requests() - before);
+    let before = requests();
     let names = json!({"_claim_names": {"groups": "src"}, "_claim_sources": {"src": {"endpoint": url("own")}}, "groups": null});
     assert_eq!(whoami(&server, &self::token("k", &others, &issuer, names)).await.0, 401);
-    assert_eq!(asked(), before, "nothing is asked for a stranger");
+    assert_eq!(requests(), before, "no request for tokens of another issuer");
 }

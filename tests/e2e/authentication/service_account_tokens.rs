@@ -1,4 +1,5 @@
-//! Tokens of service accounts: requested, bound, reviewed, and checked by a library that the server does not use.
+//! Tokens of service accounts: requested, bound, reviewed, and checked by a library that the server does not
+//! use.
 
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use base64::Engine as _;
@@ -130,7 +131,7 @@ async fn tokens_are_those_of_another_library() {
     assert_eq!(untrusted.header().key_id.as_deref(), keys["keys"][0]["kid"].as_str());
     let verified = Es256.validator::<Value>(&public).validate(&untrusted).expect("a good signature");
     assert_eq!(verified.claims().custom["sub"], format!("system:serviceaccount:default:{account}"));
-    // And the server takes a token that the library signs with its key, and none that is wrong.
+    // And the server accepts a token that the library signs with its key, and no invalid one.
     let private = private_key(&server);
     let good = claims(&token);
     let sign = |claims: &Value| {
@@ -152,7 +153,7 @@ async fn tokens_are_those_of_another_library() {
         let key = Hs256Key::new(&point);
         Hs256.token(&Header::empty(), &Claims::new(good.clone()), &key).expect("signed")
     };
-    let stranger = Es256Key::from_slice(&[7; 32]).expect("a key");
+    let foreign_key = Es256Key::from_slice(&[7; 32]).expect("a key");
     let rows = [
         ("signed by the library", sign(&good), 201),
         ("expired", with("exp", json!(now - 3600)), 401),
@@ -169,8 +170,8 @@ async fn tokens_are_those_of_another_library() {
             401,
         ),
         (
-            "signed by a stranger",
-            Es256.token(&Header::empty(), &Claims::new(good.clone()), &stranger).unwrap(),
+            "signed by another key",
+            Es256.token(&Header::empty(), &Claims::new(good.clone()), &foreign_key).unwrap(),
             401,
         ),
         ("alg none", format!("{}.{}.", encode(json!({ "alg": "none" })), parts[1]), 401),

@@ -50,12 +50,12 @@ async fn secrets_get_the_token_of_their_account_and_go_with_it() {
     assert_eq!(user["username"], format!("system:serviceaccount:default:{account}"));
     let uid = &first["metadata"]["annotations"]["kubernetes.io/service-account.uid"];
     assert_eq!((&user["uid"], claims(&token).get("exp")), (uid, None), "it has no end");
-    // What is taken out of it is put back; a token that is there stays.
+    // Removed fields are restored; an existing token stays.
     let patch = Call::new(Method::PATCH, format!("{path}/first"))
         .body("application/merge-patch+json", r#"{"data":{"namespace":null}}"#);
     assert_eq!(admin(&server, &patch).await.0, StatusCode::OK);
-    let healed = until("first", &|_, secret| secret["data"]["namespace"].is_string()).await;
-    assert_eq!(text(&healed, "token"), token);
+    let repaired = until("first", &|_, secret| secret["data"]["namespace"].is_string()).await;
+    assert_eq!(text(&repaired, "token"), token);
     // It ends with its Secret, and the Secrets end with their account.
     admin(&server, &Call::new(Method::DELETE, format!("{path}/first"))).await;
     until_refused(&server, &token).await;
@@ -65,15 +65,16 @@ async fn secrets_get_the_token_of_their_account_and_go_with_it() {
     admin(&server, &Call::new(Method::DELETE, format!("{accounts}/{account}"))).await;
     until("second", &is_gone).await;
     until_refused(&server, &second).await;
-    // One that names nobody does not stay.
+    // One whose account does not exist is removed.
     admin(&server, &post(path, secret("nobodys", "nobody"))).await;
     until("nobodys", &is_gone).await;
-    // What is no such Secret is left alone.
+    // Secrets of other types are left alone.
     admin(&server, &post(path, json!({ "metadata": { "name": "own" } }))).await;
     assert_eq!(admin(&server, &Call::get(format!("{path}/own"))).await.0, StatusCode::OK);
 }
 
-/// Tokens in Secrets: the day of their last use, what is said of those that upstream made by itself, and the label that ends them.
+/// Tokens in Secrets: the day of their last use, warnings for those that upstream created automatically, and
+/// the label that invalidates them.
 #[tokio::test]
 async fn uses_of_tokens_in_secrets_are_noted_and_labels_switch_them_off() {
     const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
@@ -103,7 +104,7 @@ async fn uses_of_tokens_in_secrets_are_noted_and_labels_switch_them_off() {
     let used = until(&|secret| secret["metadata"]["labels"][LAST_USED].is_string()).await;
     let day = used["metadata"]["labels"][LAST_USED].as_str().expect("a day");
     assert!(day.len() == 10 && day.bytes().filter(|b| *b == b'-').count() == 2, "{day}");
-    // One that its account lists is taken for one that upstream made by itself: clients are warned.
+    // One that its account lists is considered automatically created: clients are warned.
     let warned = async || {
         let call = self_subject_review();
         let endpoint = server.endpoint().with_identity(Identity::Token(token.clone()));
@@ -128,7 +129,7 @@ async fn uses_of_tokens_in_secrets_are_noted_and_labels_switch_them_off() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     assert!(warning.is_some_and(|text| text.contains("instead of auto-generated secret-based tokens")));
-    // The label ends it, and it lives again without.
+    // The label invalidates it, and removing the label makes it valid again.
     let label = |value: Value| {
         let labels =
             json!({ "metadata": { "labels": { "kubernetes.io/legacy-token-invalid-since": value } } });

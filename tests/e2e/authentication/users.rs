@@ -48,7 +48,7 @@ async fn users_impersonate_others_when_allowed() {
     let (status, body) = as_admin(vec![("impersonate-group", "dev")]).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert!(body["message"].as_str().unwrap().ends_with("without impersonating a user name"), "{body}");
-    // Who may not is told in the words of the constrained form.
+    // A refusal has the text of constrained impersonation.
     let account = create_account(&server, "default").await;
     let token = token(&server, "default", &account, json!({})).await;
     let authorization = format!("Bearer {token}");

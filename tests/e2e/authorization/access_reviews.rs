@@ -1,4 +1,4 @@
-//! What the server asks its authorizers, compared with what kube-apiserver asked for the same requests.
+//! SubjectAccessReviews of the server, compared with those of kube-apiserver for the same requests.
 //!
 //! The recordings are `tests/access_reviews/*.txt`; `record-access-reviews` makes them again.
 
@@ -9,7 +9,7 @@ use plinth_tests::access_reviews::replay::{files, server_flags, Replay};
 use plinth_tests::access_reviews::webhook::Webhook;
 use plinth_tests::server::TestServer;
 
-/// Differences that are printed; of the others only the number is.
+/// Differences that are printed in full; the others are counted.
 const SHOWN: usize = 50;
 
 /// The fewest requests that all recordings make together.
@@ -45,7 +45,8 @@ async fn of_identities() {
     assert_reviews_match_upstream("identities").await;
 }
 
-/// Each recording has its test above, each difference its reason, and together they make thousands of requests.
+/// Each recording has its test above, each difference its reason, and together they make thousands of
+/// requests.
 #[test]
 fn recordings_are_complete() {
     let mut names = Vec::new();
@@ -76,8 +77,8 @@ fn read(name: &str) -> Recording {
     Recording::parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Every request leads to the reviews and the answer that kube-apiserver's did, or to the difference that is written down
-/// beside it.
+/// Every request leads to the reviews and the answer that kube-apiserver's did, or to the difference that is
+/// written down beside it.
 async fn assert_reviews_match_upstream(name: &str) {
     let recording = read(name);
     let dir = tempfile::tempdir().expect("directory");
@@ -100,7 +101,7 @@ async fn assert_reviews_match_upstream(name: &str) {
     assert!(differences.is_empty(), "{} of {} cases differ", differences.len(), cases.len());
 }
 
-/// A case with the outcome that was expected and the one that came.
+/// A case with the expected and the actual outcome.
 fn difference(case: &Case, outcome: &[String]) -> String {
     let lines = |word: &str, lines: &[String]| -> String {
         lines.iter().map(|line| format!("\n{word} {line}")).collect()

@@ -1,4 +1,4 @@
-//! What was authorized is what is acted on: no path, body or verb leads to another object or to another verb.
+//! Handlers act on what was authorized: no path, body or verb leads to another object or to another verb.
 
 use http::Method;
 use http_body_util::BodyExt;
@@ -38,7 +38,7 @@ async fn user_in(access: &Access, namespace: &str, prefix: &str, rules: Value) -
     user
 }
 
-/// Who may do everything in one namespace does nothing to another one, nor to anything else of the cluster.
+/// A user who may do everything in one namespace can change no other namespace and no cluster-scoped object.
 #[tokio::test]
 async fn a_namespace_leads_to_no_other_object_of_the_cluster() {
     let access = shared().await;
@@ -85,7 +85,7 @@ async fn a_namespace_leads_to_no_other_object_of_the_cluster() {
     assert_eq!(code, 200);
 }
 
-/// PUT and apply create only for who may create, under the name of the path, and only that.
+/// PUT and apply create only with the permission to create, and only under the name in the path.
 #[tokio::test]
 async fn what_creates_takes_the_right_to_create() {
     let access = shared().await;
@@ -165,7 +165,7 @@ async fn what_creates_takes_the_right_to_create() {
     }
 }
 
-/// Names that nobody serves are no labels of metrics, whatever is answered: each would be a series that stays.
+/// Names of unserved resources are not used as metric labels: each would be a time series that stays.
 #[tokio::test]
 async fn unknown_names_create_no_metric_series() {
     let access = shared().await;
@@ -190,7 +190,7 @@ async fn unknown_names_create_no_metric_series() {
     assert!(!metrics.contains("made-up"), "a series of a made-up name");
 }
 
-/// Paths that upstream's router has no handler for are authorized as what they look like and served by nobody.
+/// Paths for which upstream's router has no handler are authorized by their form and answered with 404.
 #[tokio::test]
 async fn what_has_no_route_is_served_by_nobody() {
     let access = shared().await;

@@ -1,4 +1,5 @@
-//! Authorization: which requests of which users are allowed, and that nothing but what was authorized is done.
+//! Authorization: which requests of which users are allowed, and that nothing but what was authorized is
+//! done.
 
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -17,8 +18,8 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// A request as a user with groups, or as the administrator where the user's name is empty: status and body, which is a
-/// string where it is not JSON. `Null` is no body.
+/// A request as a user with groups, or as the administrator where the user's name is empty: status and body,
+/// which is a string where it is not JSON. `Null` is no body.
 async fn send_as(
     access: &Access,
     (user, groups): (&str, &[&str]),

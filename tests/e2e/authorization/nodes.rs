@@ -63,7 +63,7 @@ async fn a_node_reads_what_its_pods_need() {
         .expect("request");
     let response = connection.send(request, &path).await.expect("answer");
     assert_eq!(response.status(), 403);
-    // A pod that is no mirror of its own is not the node's to make.
+    // A node may create only mirror pods of its own.
     let pod = json!({ "metadata": { "name": "own" }, "spec": { "nodeName": node, "containers": [{ "name": "c", "image": "i" }] } });
     let (status, answer) = as_node(Method::POST, format!("/api/v1/namespaces/{namespace}/pods"), pod).await;
     assert_eq!(status, 403);
@@ -71,7 +71,7 @@ async fn a_node_reads_what_its_pods_need() {
     assert!(answer["message"].as_str().unwrap_or_default().ends_with(&why), "{answer}");
 }
 
-/// Admission sees what a node sends to its status before the rest of it is put back, as upstream.
+/// Admission sees what a node sends to its status subresource before the other fields are reset, as upstream.
 #[tokio::test]
 async fn a_node_sends_nothing_but_status_to_its_status() {
     let access = shared().await;
@@ -102,7 +102,7 @@ async fn a_node_sends_nothing_but_status_to_its_status() {
         json!({ "configMap": { "namespace": "a", "name": "b", "uid": "c", "kubeletConfigKey": "d" } });
     let set_source = |o: &mut Value| o["spec"]["configSource"] = source.clone();
     refused(&set_source, &not_allowed("update configSource to a new non-nil configSource")).await;
-    // For others the rest is as it was, without a word.
+    // For other users the rest is ignored silently.
     let mut bare = object.clone();
     bare["spec"] = json!({});
     let kept = admin(access, Method::PUT, &path, bare).await;

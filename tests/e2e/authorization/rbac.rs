@@ -26,7 +26,7 @@ async fn a_binding_takes_effect_for_the_next_request() {
         assert_eq!(get(access, &user, &pods).await.0, 200, "bound, round {round}");
         admin(access, Method::DELETE, &format!("{bindings}/b"), Value::Null).await;
     }
-    // A change of the role counts as soon.
+    // A change of the role takes effect as soon.
     admin(access, Method::POST, &bindings, binding("b", ("Role", "reader"), &user)).await;
     let less = json!({ "metadata": { "name": "reader" }, "rules": [rule("", "secrets", &["list"])] });
     admin(access, Method::PUT, &format!("{roles}/reader"), less).await;
@@ -57,7 +57,7 @@ async fn denials_name_user_verb_and_resource() {
     for (path, message) in rows {
         assert_eq!(get(access, &user, &path).await, (403, message), "{path}");
     }
-    // A binding of a role that is not there says so.
+    // A binding of an absent role is reported as such.
     let bindings = format!("{RBAC}/namespaces/{namespace}/rolebindings");
     admin(access, Method::POST, &bindings, binding("lost", ("Role", "gone"), &user)).await;
     let (code, message) = get(access, &user, &format!("/api/v1/namespaces/{namespace}/pods")).await;
@@ -115,7 +115,7 @@ async fn names_and_subresources_limit_a_rule() {
         let items = list["items"].as_array().cloned().unwrap_or_default();
         assert!(items.iter().all(|item| item["metadata"]["name"] == "mine"), "{path}: {list}");
     }
-    // A name stands for a collection that is read, not for one that is deleted.
+    // resourceNames match a collection that is read by name, not one that is deleted.
     let path = format!("{maps}?{mine}");
     let (status, answer) = ask(access, (&user, &[]), Method::DELETE, &path, Value::Null).await;
     assert_eq!(status, StatusCode::FORBIDDEN, "{answer}");
@@ -176,7 +176,7 @@ async fn nobody_grants_more_than_they_have() {
         as_carol(Method::POST, bindings.clone(), binding("e", ("ClusterRole", "edit"), "x")).await;
     assert_eq!(status, 403);
 
-    // What a binding grants to whom changes, what it grants never.
+    // The subjects of a binding may change, its roleRef may not.
     let mut other = binding("v", ("ClusterRole", "edit"), "x");
     other["metadata"]["namespace"] = json!(namespace);
     let (status, answer) = ask(access, ("", &[]), Method::PUT, &format!("{bindings}/v"), other).await;
@@ -314,7 +314,7 @@ async fn a_certificate_for_one_namespace_holds_over_restarts() {
     let jane = Kubectl::find("a user's certificate", &file).expect("kubectl");
     admin.ok("create namespace team");
     admin.ok("create rolebinding dev -n team --clusterrole=edit --group=dev");
-    // The rules of edit are gathered in the background at the first start.
+    // The rules of the ClusterRole edit are aggregated in the background at the first start.
     for _ in 0..500 {
         if admin.run("auth can-i create pods -n team --as jane --as-group dev").status.success() {
             break;
@@ -365,7 +365,7 @@ async fn bootstrap_policy_is_reconciled_at_start() {
     let names: Vec<&str> =
         object["subjects"].as_array().unwrap().iter().filter_map(|s| s["name"].as_str()).collect();
     assert_eq!(names, ["own", "system:authenticated", "system:unauthenticated"]);
-    // What says that it is to be left alone is.
+    // Objects annotated with autoupdate=false are left alone.
     let object = admin(&server, Method::GET, &basic, Value::Null).await;
     assert!(object["rules"].as_array().is_none_or(Vec::is_empty), "{object}");
 }

@@ -1,4 +1,4 @@
-//! Paths that are no resource: who may read which.
+//! Non-resource paths: which users may read which.
 
 use http::{Method, Request};
 use http_body_util::BodyExt;
@@ -8,11 +8,12 @@ use plinth_tests::requests::call;
 use plinth_tests::server::{shared, unique, Access, TestServer};
 use serde_json::{json, Value};
 
-/// Who asks, by the columns of [`ROWS`].
-const WHO: [&str; 5] =
+/// Requesters, by the columns of [`ROWS`].
+const REQUESTERS: [&str; 5] =
     ["anonymous", "without rights", "with get on the path", "with get on *", "system:masters"];
 
-/// Each path outside of `/api` and `/apis` that is served, with the codes for [`WHO`]. Only the backup is none of upstream's.
+/// Each path outside of `/api` and `/apis` that is served, with the codes for [`REQUESTERS`]. Only the backup
+/// is none of upstream's.
 const ROWS: &[(&str, [u16; 5])] = &[
     ("/", [403, 403, 200, 200, 200]),
     ("/livez", [200, 200, 200, 200, 200]),
@@ -30,7 +31,7 @@ const ROWS: &[(&str, [u16; 5])] = &[
     ("/.well-known/openid-configuration", [403, 403, 200, 200, 200]),
     ("/openid/v1/jwks", [403, 403, 200, 200, 200]),
     ("/plinth/backup", [403, 403, 403, 403, 200]),
-    // What is not served shows nothing to anybody.
+    // Paths that are not served.
     ("/debug/pprof/", [403, 403, 404, 404, 404]),
     ("/debug/api_priority_and_fairness/dump_requests", [403, 403, 404, 404, 404]),
     ("/debug/flags/v", [403, 403, 404, 404, 404]),
@@ -58,7 +59,7 @@ async fn ask(access: &Access, who: usize, users: &[String; 2], path: &str) -> (u
     let response = connection.send(request, path).await.expect("an answer");
     let code = response.status().as_u16();
     let body = match code {
-        // An archive may be long; its head is enough.
+        // An archive may be long; its status is enough.
         200 => bytes::Bytes::new(),
         _ => response.into_body().collect().await.expect("the whole answer").to_bytes(),
     };
@@ -91,7 +92,7 @@ async fn paths_by_table() {
     may_get(access, &users[1], &["*"]).await;
     for (path, expected) in ROWS {
         for (who, code) in expected.iter().enumerate() {
-            assert_eq!(ask(access, who, &users, path).await.0, *code, "{path} for {}", WHO[who]);
+            assert_eq!(ask(access, who, &users, path).await.0, *code, "{path} for {}", REQUESTERS[who]);
         }
     }
     let (_, refused) = ask(access, 3, &users, "/plinth/backup").await;
@@ -100,7 +101,7 @@ async fn paths_by_table() {
         users[1]
     );
     assert_eq!((&refused["reason"], &refused["message"]), (&json!("Forbidden"), &json!(why)));
-    // Other spellings of the path lead nowhere, or to the same refusal.
+    // Other spellings of the path are 404, or refused in the same way.
     for path in
         ["/plinth/backup/", "//plinth/backup", "/plinth//backup", "/plinth/%62ackup", "/plinth/backup?a=b"]
     {
@@ -130,7 +131,7 @@ async fn the_backup_is_for_system_masters_in_every_mode() {
             200,
             "who may impersonate the group is as good as a member, {mode}"
         );
-        // Whoever asks beforehand hears the same.
+        // An access review has the same result.
         let review = json!({"spec": {"user": "jane", "nonResourceAttributes": {"path": "/plinth/backup", "verb": "get"}}});
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
         let (_, review) = call(&client, Method::POST, path, Some(&review)).await;

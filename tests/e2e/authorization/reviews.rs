@@ -39,7 +39,7 @@ async fn reviews_answer_for_others_and_oneself() {
         review(unread).await["evaluationError"],
         "spec.resourceAttributes.labelSelector ignored due to parse error"
     );
-    // What cannot be asked.
+    // Invalid reviews.
     let rows = [
         (json!({ "user": "x" }), "spec.resourceAttributes", "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"),
         (json!({ "resourceAttributes": pods }), "spec.user", "Invalid value: \"\": at least one of user or group must be specified"),
@@ -91,8 +91,8 @@ async fn kubectl_auth_can_i() {
     assert!(denied.contains("cannot list resource \"deployments\" in API group \"apps\""), "{denied}");
 }
 
-/// The reviews are asked and answered in each encoding; what one answers is a question in the next. (What a SelfSubjectRulesReview
-/// answers does not say the namespace any more.)
+/// Reviews are requested and answered in each encoding; the answer of one is the request of the next. (The
+/// answer of a SelfSubjectRulesReview does not have the namespace any more.)
 #[tokio::test]
 async fn reviews_speak_every_encoding() {
     use plinth_benches::api::client::Call;

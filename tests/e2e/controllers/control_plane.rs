@@ -1,5 +1,5 @@
 //! The real kube-controller-manager and kube-scheduler, where they are installed: on the PATH, or as
-//! `PLINTH_KUBE_CONTROLLER_MANAGER` and `PLINTH_KUBE_SCHEDULER` say. They are started as docs/operations.md tells.
+//! `PLINTH_KUBE_CONTROLLER_MANAGER` and `PLINTH_KUBE_SCHEDULER` name. They are started as docs/operations.md documents.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use plinth_tests::server::{launch, TestServer};
 use serde_json::json;
 use tempfile::TempDir;
 
-/// How often kubelets look at their pods.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// The interval at which kubelets reconcile their pods.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
 
@@ -65,7 +65,7 @@ fn component(name: &str, server: &TestServer, dir: &Path, arguments: &[String]) 
         command.arg(flag).arg(&kubeconfig);
     }
     let port = plinth_benches::api::server::free_port().expect("a port").to_string();
-    // A machine that is busy with other tests must not end their lead.
+    // A machine that is busy with other tests must not end their leader election.
     let child = command
         .args(["--bind-address=127.0.0.1", "--secure-port", &port, "--cert-dir"])
         .arg(dir)
@@ -99,7 +99,7 @@ async fn register(client: &Client) {
 async fn kubelets(client: Client) {
     let all: Api<Pod> = Api::all(client.clone());
     loop {
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         // The server may be down just now.
         let Ok(pods) = all.list(&ListParams::default()).await else { continue };
         for pod in pods {
@@ -222,7 +222,7 @@ async fn a_control_plane_runs_against_it_and_over_a_sigkill() {
     let labels = "pods --selector=job-name=once --output=jsonpath={.items[*].status.phase}";
     assert_eq!(kubectl.ok(&format!("get {labels}")), "Succeeded Succeeded Succeeded");
 
-    // It dies while a new version is rolled out; manager and scheduler find it again and go on.
+    // It is killed while a new version is rolled out; manager and scheduler reconnect and continue.
     kubectl.ok("set image deployment/web web=registry.example/web:2");
     server.kill();
     server.restart().await;
@@ -234,8 +234,8 @@ async fn a_control_plane_runs_against_it_and_over_a_sigkill() {
 
     // Drained by evictions, which the budget lets pass one by one.
     done("drain node-2 --ignore-daemonsets --force");
-    let elsewhere = "get pods --selector=app=web --field-selector=spec.nodeName=node-2 --output=name";
-    assert_eq!(kubectl.ok(elsewhere), "");
+    let on_drained_node = "get pods --selector=app=web --field-selector=spec.nodeName=node-2 --output=name";
+    assert_eq!(kubectl.ok(on_drained_node), "");
     done("delete namespace plane");
 
     let log = std::fs::read_to_string(&manager.log).expect("log");

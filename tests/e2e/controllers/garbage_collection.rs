@@ -65,9 +65,9 @@ async fn orphans_stay_without_their_owner() {
 #[tokio::test]
 async fn what_belongs_to_nobody_goes_and_circles_do_not_hold() {
     let client = shared().await.client().await;
-    let (api, elsewhere) = (maps(&client, "nobody").await, maps(&client, "elsewhere").await);
-    let stranger = make(&elsewhere, "stranger", &[]).await;
-    make(&api, "of-another-namespace", &[(&stranger, false)]).await;
+    let (api, other_namespace) = (maps(&client, "nobody").await, maps(&client, "other").await);
+    let foreign = make(&other_namespace, "foreign", &[]).await;
+    make(&api, "of-another-namespace", &[(&foreign, false)]).await;
     eventually("an owner of another namespace is none", || is_gone(&api, "of-another-namespace")).await;
     let first = make(&api, "first", &[]).await;
     let second = make(&api, "second", &[(&first, true)]).await;
@@ -78,7 +78,7 @@ async fn what_belongs_to_nobody_goes_and_circles_do_not_hold() {
     for name in ["first", "second"] {
         eventually("the circle goes", || is_gone(&api, name)).await;
     }
-    assert!(!is_gone(&elsewhere, "stranger").await);
+    assert!(!is_gone(&other_namespace, "foreign").await);
 }
 
 #[tokio::test]

@@ -109,7 +109,8 @@ async fn every_namespace_has_its_account_and_its_authority() {
     eventually("it is put right", || async { authority().await == original }).await;
 }
 
-/// A namespace that was freed of its finalizer by hand, and made again while an object of the first one is held.
+/// A namespace that was freed of its finalizer by hand, and made again while an object of the first one is
+/// held.
 #[tokio::test]
 async fn what_is_left_of_a_namespace_takes_nothing_from_the_next_of_its_name() {
     let client = shared().await.client().await;

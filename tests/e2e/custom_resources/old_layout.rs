@@ -1,8 +1,9 @@
 //! A store that was written when custom resources had keys like those of built-in kinds keeps working.
 //!
 //! `old_layout.backup.gz` is a backup that plinth made before it had layout 2, with crontabs encrypted under
-//! [`ENCRYPTION`], and `old_layout.json` is what its server answered to lists of crontabs and planets. It also has a definition
-//! whose object lay among ClusterRoleBindings, and one whose object lay among NetworkPolicies.
+//! [`ENCRYPTION`], and `old_layout.json` is what its server answered to lists of crontabs and planets. It
+//! also has a definition whose object lay among ClusterRoleBindings, and one whose object lay among
+//! NetworkPolicies.
 
 use std::fs::File;
 use std::io::Read;
@@ -119,7 +120,7 @@ async fn objects_keep_what_they_are_and_take_effect_as_nothing_else() {
     };
     assert!(named("evil") && named("fence") && !named("mars"), "{log}");
 
-    // Who watched the older server begins again.
+    // Clients that watched the older server have to list again.
     let old = before[CRONTABS]["metadata"]["resourceVersion"].as_str().expect("a version");
     let watch = format!("{CRONTABS}?watch=1&timeoutSeconds=1&resourceVersion={old}");
     let request = Request::get(watch).body(Vec::new()).expect("a request");
@@ -158,7 +159,8 @@ async fn objects_keep_what_they_are_and_take_effect_as_nothing_else() {
     assert_eq!(server.log().tail(5000).matches("were moved").count(), 1);
 }
 
-/// The move needs no keys: what cannot be decrypted is moved, too, and is readable once the keys are there again.
+/// The move needs no keys: what cannot be decrypted is moved, too, and is readable once the keys are there
+/// again.
 #[tokio::test]
 async fn encrypted_objects_are_moved_without_their_keys() {
     let dir = TempDir::new().expect("directory");

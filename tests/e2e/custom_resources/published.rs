@@ -83,7 +83,8 @@ async fn takes_and_refuses(client: &kube::Client, definition: &Value) {
         assert_eq!(code, 422, "{plural}/{name}: {refused}");
         assert!(fields(&refused).contains(&"spec"), "{refused}");
         let (code, answer) = call(client, Method::POST, &path, Some(&object)).await;
-        // What a pattern or a rule asks for beyond the required fields cannot be guessed; then it says which field.
+        // What a pattern or a rule requires beyond the required fields cannot be guessed; then the error
+        // names the field.
         match code {
             201 => {
                 let (code, again) = call(client, Method::GET, &format!("{path}/sample-{name}"), None).await;

@@ -105,7 +105,8 @@ async fn a_new_storage_version_leaves_old_objects_readable() {
     let (code, list) = call(&client, Method::GET, "/apis/move.example.com/v2/dishs", None).await;
     assert_eq!((code, list["items"].as_array().map(Vec::len)), (200, Some(1)));
 
-    // A version in which objects are stored cannot go from the definition, until somebody says that none are left.
+    // A version in which objects are stored cannot go from the definition, until somebody says that none are
+    // left.
     let gone = json!({"spec": {"versions": [version("v2", true, json!({"name": {"type": "string"}}))]}});
     let (code, refused) = call_with(&client, Method::PATCH, &path, merge, gone.to_string()).await;
     assert_eq!(code, 422, "{refused}");

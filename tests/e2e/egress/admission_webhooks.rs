@@ -12,14 +12,14 @@ use serde_json::{json, Value};
 
 use super::{answer, send};
 
-/// A webhook that labels what it sees, and denies what is called so.
-async fn opinion(request: Request<Incoming>) -> Response<Full<Bytes>> {
+/// An admission webhook that labels objects, and denies those named `denied`.
+async fn admission_webhook(request: Request<Incoming>) -> Response<Full<Bytes>> {
     let mutating = request.uri().path() == "/mutate";
     let body = request.into_body().collect().await.expect("body").to_bytes();
     let review: Value = serde_json::from_slice(&body).expect("a review");
     let asked = &review["request"];
     let denied = asked["name"].as_str().is_some_and(|name| name.starts_with("denied"));
-    let mut response = json!({"uid": asked["uid"], "allowed": !denied, "warnings": ["an opinion"]});
+    let mut response = json!({"uid": asked["uid"], "allowed": !denied, "warnings": ["an admission_webhook"]});
     if denied {
         response["status"] = json!({"code": 418, "message": "not this one"});
     } else if mutating {
@@ -38,10 +38,10 @@ async fn webhooks_change_refuse_and_fail() {
     let client = shared().await.client().await;
     let namespace = namespace(&client, "webhooks").await;
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
-    let server = HttpsServer::start(opinion).await;
+    let server = HttpsServer::start(admission_webhook).await;
     let hook = |path: &str, port: u16, policy: &str| {
         json!({
-            "name": "opinion.example.com",
+            "name": "admission_webhook.example.com",
             "admissionReviewVersions": ["v1"],
             "sideEffects": "None",
             "failurePolicy": policy,
@@ -68,25 +68,26 @@ async fn webhooks_change_refuse_and_fail() {
     let (code, refused, _) = send(&client, "POST", &maps, &json!({"metadata": {"name": "denied"}})).await;
     assert_eq!(
         (code, refused["message"].as_str()),
-        (418, Some(r#"admission webhook "opinion.example.com" denied the request: not this one"#))
+        (418, Some(r#"admission webhook "admission_webhook.example.com" denied the request: not this one"#))
     );
-    // Other namespaces are none of its business.
-    let (code, elsewhere, _) = send(
+    // Other namespaces do not match.
+    let (code, in_other_namespace, _) = send(
         &client,
         "POST",
         "/api/v1/namespaces/default/configmaps?dryRun=All",
         &json!({"metadata": {"name": "denied"}}),
     )
     .await;
-    assert_eq!(code, 201, "{elsewhere}");
+    assert_eq!(code, 201, "{in_other_namespace}");
 
     drop(server);
     let (code, failed, _) = send(&client, "POST", &maps, &json!({"metadata": {"name": "b"}})).await;
     assert_eq!(code, 500);
     let message = failed["message"].as_str().unwrap_or_default().to_owned();
-    assert!(message.starts_with(r#"Internal error occurred: failed calling webhook "opinion.example.com": failed to call webhook: Post"#), "{message}");
+    assert!(message.starts_with(r#"Internal error occurred: failed calling webhook "admission_webhook.example.com": failed to call webhook: Post"#), "{message}");
     for (plural, name) in [("mutating", &mutating), ("validating", &validating)] {
-        let policy = json!({"webhooks": [{"name": "opinion.example.com", "failurePolicy": "Ignore"}]});
+        let policy =
+            json!({"webhooks": [{"name": "admission_webhook.example.com", "failurePolicy": "Ignore"}]});
         let (code, body, _) = send(&client, "PATCH", &format!("{}/{name}", configure(plural)), &policy).await;
         assert_eq!(code, 200, "{body}");
     }

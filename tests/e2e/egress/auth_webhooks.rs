@@ -17,7 +17,7 @@ use super::answer;
 /// Whether [`authority`] gives no answers.
 static AWAY: AtomicBool = AtomicBool::new(false);
 
-/// A service that knows one token, and says what its user may do.
+/// A service that authenticates one token, and authorizes its user.
 async fn authority(request: Request<Incoming>) -> Response<Full<Bytes>> {
     if AWAY.load(Ordering::SeqCst) {
         return answer(StatusCode::SERVICE_UNAVAILABLE, "later");
@@ -66,7 +66,7 @@ async fn tokens_and_decisions_come_from_a_service() {
     let server = TestServer::start(&[
         &format!("--authentication-token-webhook-config-file={}", file("/authenticate")),
         "--authentication-token-webhook-version=v1",
-        // Nothing is remembered, so that the service that goes away is missed at once.
+        // Nothing is cached, so that the service's absence takes effect at once.
         "--authentication-token-webhook-cache-ttl=0s",
         "--authorization-mode=Node,Webhook,RBAC",
         &format!("--authorization-webhook-config-file={}", file("/authorize")),
@@ -93,7 +93,7 @@ async fn tokens_and_decisions_come_from_a_service() {
         403,
         "no opinion is no permission"
     );
-    // What the service has no opinion of the next one is asked, and its no ends that.
+    // Without an opinion of the service the next authorizer decides; a denial is final.
     let client = server.client().await;
     let role = json!({"metadata": {"name": "jane"}, "rules": [{"apiGroups": [""], "resources": ["pods", "secrets"], "verbs": ["list"]}]});
     let group = "rbac.authorization.k8s.io";
@@ -106,7 +106,7 @@ async fn tokens_and_decisions_come_from_a_service() {
     create(&client, &format!("/apis/{group}/v1/namespaces/default/rolebindings"), &binding).await;
     assert_eq!(ask("janes-token", "/api/v1/namespaces/default/pods").await.0, 200);
     assert_eq!(ask("janes-token", "/api/v1/namespaces/default/secrets").await.0, 403);
-    // A service that is away lets nobody in.
+    // Without the service nobody is authenticated.
     AWAY.store(true, Ordering::SeqCst);
     assert_eq!(ask("janes-token", maps).await.0, 401);
 }

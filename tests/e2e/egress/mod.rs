@@ -1,4 +1,5 @@
-//! Connections that the server opens itself: to kubelets, and to webhooks for admission, authentication and authorization.
+//! Connections that the server opens itself: to kubelets, and to webhooks for admission, authentication and
+//! authorization.
 
 use bytes::Bytes;
 use http_body_util::Full;

@@ -1,4 +1,4 @@
-//! Heads of HTTP/1 requests.
+//! HTTP/1 requests: sizes, contradicting lengths, request smuggling.
 
 use futures::future::join_all;
 use http::{Method, StatusCode};
@@ -13,7 +13,8 @@ async fn headers_and_bodies_have_limits() {
     let target = Target::start().await;
     let host = "Host: x\r\n";
     let large = "x".repeat(2 << 20);
-    // Bytes, and the codes that the answers may have; none is fine where the connection may be closed at once.
+    // Bytes, and the codes that the answers may have; none is fine where the connection may be closed at
+    // once.
     let rows: Vec<(&str, Vec<u8>, &[u16])> = vec![
         ("one giant header", format!("GET /livez HTTP/1.1\r\n{host}A: {large}\r\n\r\n").into(), &[431]),
         (
@@ -58,7 +59,7 @@ async fn headers_and_bodies_have_limits() {
         let codes = codes(&target.says(Protocol::Http1, &bytes).await);
         assert!(codes.iter().all(|code| expected.contains(code)), "{name}: {codes:?}");
     }
-    target.serves("malformed heads").await;
+    target.serves("malformed headers").await;
     // A body that is longer than it may be, and one that would be when it is unpacked.
     let mut admin = target.server.connect(Protocol::Http1).await;
     let path = "/api/v1/namespaces/default/configmaps";
@@ -78,7 +79,7 @@ async fn headers_and_bodies_have_limits() {
     target.serves("bombs").await;
 }
 
-/// A request that has another one inside: whoever reads it differently from a proxy in front would answer both.
+/// Request smuggling: a server that parses the request differently from a proxy in front would answer both.
 #[tokio::test]
 async fn a_request_inside_of_a_request_is_not_answered() {
     let target = Target::start().await;
@@ -153,7 +154,8 @@ async fn a_request_inside_of_a_request_is_not_answered() {
     target.serves("requests inside of requests").await;
 }
 
-/// Names that are no text are nobody's: neither the sender's own nor those of a stranger.
+/// Names that are not UTF-8 are refused: the request is neither the sender's own nor an unauthenticated
+/// client's.
 #[tokio::test]
 async fn credentials_that_are_no_text_are_wrong_and_not_absent() {
     let target = Target::start().await;
@@ -214,7 +216,7 @@ async fn endless_input_is_not_buffered() {
     // Requests one behind the other, whose answers nobody reads.
     let pipelined = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n".repeat(100_000);
     let attackers = (0..8).map(|_| async {
-        let mut stream = target.stranger(Protocol::Http1).await;
+        let mut stream = target.anonymous_stream(Protocol::Http1).await;
         let _ = tokio::time::timeout(PATIENCE / 4, stream.write_all(pipelined.as_bytes())).await;
         stream
     });

@@ -1,5 +1,5 @@
-//! Those who may do something, and try to make more of it: what goes on to kubelets, pods and services leads where it was
-//! allowed to, carries nobody's name, and is over when it is over.
+//! Clients with some permissions that try to extend them: requests forwarded to kubelets, pods and services
+//! go where they were allowed to, carry no credentials, and end with the connection.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const PODS: &str = "/api/v1/namespaces/n/pods";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
-/// What a kubelet was asked: its target, then its headers.
-type Asked = Arc<Mutex<Vec<(String, Vec<String>)>>>;
+/// The requests to a kubelet: target, then headers.
+type RequestLog = Arc<Mutex<Vec<(String, Vec<String>)>>>;
 
-/// A kubelet that notes what it is asked and answers 200, or switches protocols where the container is called so.
-async fn kubelet(asked: &Asked) -> HttpsServer {
+/// A kubelet that records requests and answers 200, or switches protocols for the container of that name.
+async fn kubelet(asked: &RequestLog) -> HttpsServer {
     let asked = asked.clone();
     HttpsServer::start(move |request| {
         let headers = request.headers().keys().map(|name| name.as_str().to_owned()).collect();
@@ -89,7 +89,7 @@ fn user(target: &Target, token: &str) -> plinth_benches::api::client::Endpoint {
     target.server.endpoint().with_identity(Identity::Token(token.to_owned()))
 }
 
-/// The head of an answer, in lower case.
+/// The status line and headers of an answer, in lower case.
 async fn head(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut seen = Vec::new();
     while !seen.ends_with(b"\r\n\r\n") {
@@ -106,11 +106,11 @@ async fn say(stream: &mut (impl AsyncWrite + Unpin), text: &str) {
 #[tokio::test]
 async fn requests_forwarded_to_kubelets_are_those_that_were_authorized() {
     let dir = tempfile::tempdir().expect("directory");
-    let asked = Asked::default();
+    let asked = RequestLog::default();
     let kubelet = kubelet(&asked).await;
     let (target, _admin) = prepare(dir.path(), kubelet.port).await;
 
-    // Who may only read a subresource runs nothing by way of a WebSocket, which begins with GET.
+    // Permission to get a subresource does not run commands over a WebSocket, whose handshake is a GET.
     let mut reads = user(&target, "reads").connect(Protocol::Http1).await.expect("connection");
     for what in ["exec?command=id&container=a", "attach?container=a", "portforward?ports=80"] {
         let reply = reads.call(&Call::get(format!("{PODS}/p/{what}"))).await.expect("answer");
@@ -128,7 +128,7 @@ async fn requests_forwarded_to_kubelets_are_those_that_were_authorized() {
         "a log is only read"
     );
 
-    // What the kubelet is asked is made of what was checked; the client's words stay values in the query.
+    // The request to the kubelet is built from validated parts; the client's input stays a query value.
     asked.lock().clear();
     let mut proxies = user(&target, "proxies").connect(Protocol::Http1).await.expect("connection");
     // path, what the kubelet is asked; nothing where it is not asked at all
@@ -162,13 +162,13 @@ async fn requests_forwarded_to_kubelets_are_those_that_were_authorized() {
 #[tokio::test]
 async fn a_connection_is_taken_over_only_when_both_ends_say_so() {
     let dir = tempfile::tempdir().expect("directory");
-    let asked = Asked::default();
+    let asked = RequestLog::default();
     let kubelet = kubelet(&asked).await;
     let (target, _admin) = prepare(dir.path(), kubelet.port).await;
     let endpoint = user(&target, "proxies");
 
-    // A kubelet that does not switch: what follows on the connection is a request to this server, with its own credentials, and
-    // not one more to the kubelet. Whoever is named in headers is nobody there.
+    // A kubelet that does not switch: what follows on the connection is a request to this server, with its
+    // own credentials, and not one more to the kubelet. Users named in headers are ignored there.
     let mut stream = endpoint.stream(Protocol::Http1).await.expect("connection");
     let upgrade = "connection: Upgrade, X-Hop\r\nupgrade: SPDY/3.1\r\nx-hop: 1\r\n";
     let names = "impersonate-uid: \r\nx-remote-user: root\r\nx-remote-group: system:masters\r\nx-forwarded-for: 10.0.0.1\r\nx-own: 1\r\n";
@@ -203,7 +203,7 @@ async fn a_connection_is_taken_over_only_when_both_ends_say_so() {
     );
     assert!(asked.lock().is_empty(), "the kubelet was asked again");
 
-    // A kubelet that switches unasked: nobody takes what it says then for an answer of this server.
+    // A kubelet that switches protocols unasked: its bytes are not taken for an answer of this server.
     let mut connection = endpoint.connect(Protocol::Http1).await.expect("connection");
     let reply =
         connection.call(&Call::get(format!("{PODS}/p/log?container=switches"))).await.expect("answer");
@@ -214,7 +214,7 @@ async fn a_connection_is_taken_over_only_when_both_ends_say_so() {
 #[tokio::test]
 async fn proxies_reach_no_address_of_this_machine() {
     let dir = tempfile::tempdir().expect("directory");
-    let asked = Asked::default();
+    let asked = RequestLog::default();
     let kubelet = kubelet(&asked).await;
     let (target, mut admin) = prepare(dir.path(), kubelet.port).await;
     let port = kubelet.port;
@@ -271,7 +271,7 @@ async fn proxies_reach_no_address_of_this_machine() {
         }
     }
     assert!(taken > 0, "no address could be written");
-    // A node says itself where it is; its other ports are not for those who may proxy to it.
+    // A node sets its own address; its other ports are not reachable for clients that may proxy to it.
     for path in ["node/proxy/", "https:node:22/proxy/", "proxy/proxy/logs/", "node/proxy/../../x"] {
         refused(&format!("/api/v1/nodes/{path}"), "node").await;
     }

@@ -1,4 +1,4 @@
-//! Discovery: what the server says that it serves, in the forms that clients ask for.
+//! Discovery: the documents about what is served, in the forms that clients request.
 
 use kube::discovery::{verbs, Scope};
 use kube::Discovery;
@@ -104,7 +104,7 @@ async fn openapi_documents_are_complete() {
     dangling_references(&v2);
 }
 
-/// Every `$ref` must lead somewhere in the same document.
+/// Every `$ref` must resolve in the same document.
 fn dangling_references(document: &Value) {
     let mut todo = vec![document];
     while let Some(value) = todo.pop() {

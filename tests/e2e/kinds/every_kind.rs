@@ -14,13 +14,13 @@ use plinth_tests::samples;
 use plinth_tests::server::{namespace, shared, shared_with_apis, unique};
 use serde_json::json;
 
-/// How long an event may take; only reached when it never comes.
+/// The timeout of an event; only reached in failure.
 const EVENT_WITHIN: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn every_kind_lives_and_dies() {
     let client = shared_with_apis().await.client().await;
-    // In one piece: others define APIs meanwhile, and take them back.
+    // Aggregated, so in one request: other tests create and delete definitions meanwhile.
     let discovery = Discovery::new(client.clone()).run_aggregated().await.expect("discovery");
     let namespace = namespace(&client, "kinds").await;
     let mut lives = Vec::new();
@@ -287,19 +287,20 @@ async fn lists_are_paged_by_continue_tokens() {
     assert_eq!(listed, names);
 }
 
-/// Kinds whose status a controller of this server writes in between, so that what stands there is not only the test's.
+/// Kinds whose status a controller of this server writes in between, so that what stands there is not only
+/// the test's.
 const STATUS_OF_CONTROLLERS: [&str; 5] =
     ["CustomResourceDefinition", "APIService", "FlowSchema", "PriorityLevelConfiguration", "ResourceQuota"];
 
-/// What is desired and what is observed are two faces of an object: writing one keeps the other. Metadata go with what is
-/// desired; which of them a write of the status keeps is upstream's to say.
+/// Writing the desired state (spec) keeps the observed state (status), and the reverse. Metadata go with the
+/// desired state; which of them a write of the status keeps is as upstream.
 #[tokio::test]
 async fn spec_and_status_are_written_apart() {
     let client = shared_with_apis().await.client().await;
-    // In one piece: others define APIs meanwhile, and take them back.
+    // Aggregated, so in one request: other tests create and delete definitions meanwhile.
     let discovery = Discovery::new(client.clone()).run_aggregated().await.expect("discovery");
-    let namespace = namespace(&client, "faces").await;
-    let mut faces = 0;
+    let namespace = namespace(&client, "status").await;
+    let mut kinds_with_status = 0;
     for types in samples::all("any", &namespace).into_iter().filter_map(|sample| sample.types) {
         let gvk = GroupVersionKind::try_from(&types).expect("group, version, kind");
         let Some((resource, capabilities)) = discovery.resolve_gvk(&gvk) else { continue };
@@ -308,7 +309,7 @@ async fn spec_and_status_are_written_apart() {
             continue;
         }
         let label = &format!("{} {}", resource.api_version, resource.kind);
-        let sample = samples::of(&types.api_version, &types.kind, &unique("face"), &namespace);
+        let sample = samples::of(&types.api_version, &types.kind, &unique("status"), &namespace);
         let api: Api<DynamicObject> = match capabilities.scope {
             Scope::Namespaced => Api::namespaced_with(client.clone(), &namespace, &resource),
             Scope::Cluster => Api::all_with(client.clone(), &resource),
@@ -324,21 +325,23 @@ async fn spec_and_status_are_written_apart() {
             .patch_status(&name, &PatchParams::default(), &Patch::Merge(&conditions))
             .await
             .must("patch of the status", label);
-        // The other face: a label and, where it is not fixed, nothing else changes; the status is none of the client's.
+        // The main resource: a label changes and nothing else; the status is not the client's.
         let mut wanted = observed.clone();
-        wanted.labels_mut().insert("tests.example.com/face".into(), "wanted".into());
+        wanted.labels_mut().insert("tests.example.com/changed".into(), "wanted".into());
         wanted.data["status"] = json!({});
         let replaced = api.replace(&name, &PostParams::default(), &wanted).await.must("replace", label);
         assert_eq!(replaced.data.get("status"), observed.data.get("status"), "{label}: the status");
-        assert_eq!(replaced.labels()["tests.example.com/face"], "wanted", "{label}: the label");
+        assert_eq!(replaced.labels()["tests.example.com/changed"], "wanted", "{label}: the label");
         assert_eq!(replaced.metadata.generation, observed.metadata.generation, "{label}: the generation");
-        // A write of the status that says other things, too.
-        let mut told = replaced.clone();
-        if told.data["spec"].is_object() {
-            told.data["spec"] = json!({});
+        // A write of the status with other changes, too.
+        let mut changed = replaced.clone();
+        if changed.data["spec"].is_object() {
+            changed.data["spec"] = json!({});
         }
-        let answer =
-            api.replace_status(&name, &PostParams::default(), &told).await.must("replace the status", label);
+        let answer = api
+            .replace_status(&name, &PostParams::default(), &changed)
+            .await
+            .must("replace the status", label);
         assert_eq!(answer.data.get("spec"), replaced.data.get("spec"), "{label}: the spec");
         assert_eq!(answer.metadata.generation, replaced.metadata.generation, "{label}: the generation");
         assert_eq!(
@@ -346,7 +349,7 @@ async fn spec_and_status_are_written_apart() {
             "{label}: nothing changed"
         );
         api.delete(&name, &DeleteParams::default().grace_period(0)).await.must("delete", label);
-        faces += 1;
+        kinds_with_status += 1;
     }
-    assert!(faces >= 18, "only {faces} kinds have a status");
+    assert!(kinds_with_status >= 18, "only {kinds_with_status} kinds have a status");
 }

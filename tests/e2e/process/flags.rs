@@ -66,7 +66,7 @@ async fn a_control_planes_flags_are_followed() {
     let keys = discovery["jwks_uri"].as_str().unwrap_or_default().to_owned();
     assert!(keys.starts_with("https://192.0.2.7:") && keys.ends_with("/openid/v1/jwks"), "{keys}");
 
-    // Whom the server trusts, for controllers and servers of further APIs; put right when somebody changes it.
+    // The authorities that the server trusts, published for extension API servers; reconciled when changed.
     let path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
     let trust = read(&server, path).await;
     let text = |key: &str| trust["data"][key].as_str().unwrap_or_default().to_owned();
@@ -77,12 +77,12 @@ async fn a_control_planes_flags_are_followed() {
     assert!(text("client-ca-file").starts_with("-----BEGIN CERTIFICATE-----"));
     let mut admin = server.connect(Protocol::Http2).await;
     admin.must(&Call::new(Method::DELETE, path)).await.expect("deletion");
-    // It comes again within ten seconds; as long as the test's own limit allows is waited.
+    // It is created again within ten seconds.
     loop {
         let reply = admin.call(&Call::get(path)).await.expect("answer");
         if reply.status == StatusCode::OK {
-            let healed: Value = serde_json::from_slice(&reply.body).expect("JSON");
-            assert_eq!(healed["data"], trust["data"]);
+            let repaired: Value = serde_json::from_slice(&reply.body).expect("JSON");
+            assert_eq!(repaired["data"], trust["data"]);
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;

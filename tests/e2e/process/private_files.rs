@@ -1,4 +1,5 @@
-//! What the program makes is for its user alone, whatever the umask, and wider modes of what is there are narrowed.
+//! Files that the program creates are private to its user, whatever the umask, and wider modes of existing
+//! files are narrowed.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -173,7 +174,7 @@ async fn wider_modes_are_narrowed_at_start_and_logged() {
     }
 }
 
-/// Whoever made the unfinished archive first cannot read what is written into it.
+/// A user who created the unfinished archive beforehand cannot read what is written.
 #[test]
 fn an_archive_is_never_written_into_a_file_of_somebody_else() {
     let dir = TempDir::new().expect("directory");

@@ -1,4 +1,4 @@
-//! The process itself: what it refuses to start on, and how it stops.
+//! The process: refused starts, the first start, and the stop.
 
 use std::fs;
 use std::net::TcpListener;
@@ -77,7 +77,7 @@ async fn commands_report_what_to_do_instead() {
     assert_eq!(fs::read(at("b")).expect("file"), b"precious");
     let message = failed(&["kubeconfig", "--data-dir", &at("none"), "--user", "jane"]);
     assert!(message.contains(&at("none")), "{message}");
-    // What the server says is told as it says it, not as it is written.
+    // A Status of the server is printed as its message, not as JSON.
     let mut command =
         launch().command(["kubeconfig", "--user", "jane", "--data-dir", &data, "--to", &at("jane")]);
     assert!(command.status().expect("plinth runs").success());
@@ -95,7 +95,7 @@ async fn commands_report_what_to_do_instead() {
 #[tokio::test]
 async fn a_stop_logs_no_error() {
     let mut server = TestServer::start(&[]).await;
-    // A connection that is open and asks for nothing keeps nobody waiting.
+    // An idle connection does not delay the stop.
     let client = server.client().await;
     client.apiserver_version().await.expect("it serves");
     // The controllers are at work: each namespace is given an account and a ConfigMap.
@@ -177,7 +177,7 @@ async fn the_first_start_makes_what_is_needed() {
     let mode = fs::metadata(server.kubeconfig()).expect("admin.kubeconfig").permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "only its owner reads the administrator's key");
     let export = format!("export KUBECONFIG={}", server.kubeconfig().display());
-    // It answers before it says so.
+    // It is ready before it logs that it is.
     eventually("the kubeconfig is named, to be copied", || async { server.log_tail(50).contains(&export) })
         .await;
     let log = server.log_tail(50);

@@ -19,7 +19,7 @@ mod watch_parameters;
 mod watches;
 mod websockets;
 
-/// One client that asks and reads answers as JSON.
+/// One client that reads answers as JSON.
 struct Reader {
     connection: Connection,
     /// The collection of ConfigMaps that the test works in.
@@ -92,14 +92,15 @@ fn version(object: &Value) -> u64 {
     text.and_then(|v| v.parse().ok()).unwrap_or_else(|| panic!("no resourceVersion: {object}"))
 }
 
-/// Name and step of each item of a list of ConfigMaps; the ones that the server puts into every namespace left out.
+/// Name and step of each item of a list of ConfigMaps; the ones that the server puts into every namespace
+/// left out.
 fn items(list: &Value) -> Vec<(String, String)> {
     let items = list["items"].as_array().unwrap_or_else(|| panic!("no list: {list}"));
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     items.iter().map(|i| (text(&i["metadata"]["name"]), text(&i["data"]["step"]))).collect()
 }
 
-/// What a refusal is told apart by: code, reason, and the fields of its causes.
+/// Code, reason, and the fields of the causes of a Status.
 fn refusal(status: &Value) -> (u64, &str, Vec<&str>) {
     let causes = status["details"]["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
     let fields = causes.iter().map(|c| c["field"].as_str().unwrap_or_default()).collect();

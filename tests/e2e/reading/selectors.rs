@@ -43,8 +43,8 @@ async fn every_operator_of_label_selectors() {
     }
 }
 
-/// API version, kind, collection (`NS` stands for the test's namespace), what the sample is given on top, and for each
-/// field its value, which must find the object; another value must not.
+/// API version, kind, collection (`NS` stands for the test's namespace), what the sample is given on top, and
+/// for each field its value, which must find the object; another value must not.
 type Row = (&'static str, &'static str, &'static str, fn() -> Value, &'static [(&'static str, &'static str)]);
 
 const FIELDS: &[Row] = &[

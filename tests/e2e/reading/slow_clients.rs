@@ -1,4 +1,4 @@
-//! A client that does not read: it gets everything when it reads on, and nobody else waits for it.
+//! Clients that stop reading: they get everything once they read again, and no other client waits for them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -20,7 +20,8 @@ const EVENTS: u64 = 20_000;
 
 const WRITERS: u64 = 64;
 
-/// What the server's memory may grow by while the events pass, in MiB: buffers of the store, not of the client.
+/// What the server's memory may grow by while the events pass, in MiB: buffers of the store, not of the
+/// client.
 const GROWTH: f64 = 96.0;
 
 fn events() -> u64 {
@@ -106,8 +107,8 @@ const OBJECTS: usize = 150;
 
 const OBJECT: usize = 8 << 10;
 
-/// Readers that stall, half of them in lists and half in the first states of watches: several times as many as there are
-/// threads that may block.
+/// Readers that stall, half of them in lists and half in the first states of watches: several times as many
+/// as there are threads that may block.
 const STALLED: usize = 240;
 
 const STREAMS: usize = 60;
@@ -139,7 +140,7 @@ async fn clients_that_stall_in_lists_and_initial_events_delay_nobody_and_get_eve
         let mut connection = connections.last().and_then(|c| c.share()).expect("another stream");
         stalled.push(connection.open(&call).await.expect("an answer begins").into_body());
     }
-    // They stall for long enough to be told that they do.
+    // They stall for longer than the server keeps a snapshot for a reader.
     tokio::time::sleep(Duration::from_secs(5)).await;
 
     // Lists, pages, selections and first states of others come whole.
@@ -153,7 +154,7 @@ async fn clients_that_stall_in_lists_and_initial_events_delay_nobody_and_get_eve
     let bound = EACH * STALLED as f64;
     assert!(grown < bound, "the server grew by {grown:.0} MiB for {STALLED} who do not read");
 
-    // What changes now is not in what they began to read.
+    // Later changes are not in the lists that they began to read.
     client.delete("cm-149").await;
     let mut reading = tokio::task::JoinSet::new();
     for (n, body) in stalled.into_iter().enumerate() {

@@ -53,7 +53,7 @@ async fn what_watches_start_with() {
         // None of the state.
         ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan", &[]),
         ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=OLD", since),
-        // limit is nothing to a watch.
+        // A watch ignores limit.
         ("limit=1&resourceVersion=OLD", since),
         // One object.
         ("fieldSelector=metadata.name%3Da&resourceVersion=OLD", &["DELETED a"]),

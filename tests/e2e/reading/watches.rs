@@ -13,7 +13,7 @@ use plinth_benches::api::client::{Call, Protocol};
 use plinth_tests::server::{namespace, shared};
 use serde_json::{json, Value};
 
-/// How long an event may take; only reached when it never comes.
+/// The timeout of an event; only reached in failure.
 const EVENT_WITHIN: Duration = Duration::from_secs(60);
 
 fn config_map(name: &str, labels: Value) -> ConfigMap {
@@ -175,8 +175,8 @@ async fn a_watch_ends_when_its_time_is_over() {
     }
 }
 
-/// Ages in the rows of a watch are counted to the event: an object that is made long after the watch began is not of the future. One
-/// watch after the other gets the columns with its first event.
+/// Ages in the rows of a watch are counted to the event: an object that is made long after the watch began is
+/// not of the future. One watch after the other gets the columns with its first event.
 #[tokio::test]
 async fn rows_of_a_watch_show_ages_and_name_the_columns_once() {
     let server = shared().await;

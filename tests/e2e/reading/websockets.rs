@@ -15,7 +15,7 @@ use tokio_tungstenite::{client_async, WebSocketStream};
 
 use super::{reader, version};
 
-/// How long a message may take; only reached when it never comes.
+/// The timeout of a message; only reached in failure.
 const WITHIN: Duration = Duration::from_secs(60);
 
 /// The handshake for a watch, as a client of a browser makes it.
@@ -180,7 +180,7 @@ async fn a_stop_of_the_server_closes_properly() {
     assert_eq!(ending.await.expect("the client"), Some(CloseCode::Normal));
 }
 
-/// A browser has no other way to say who it is. The token is not answered.
+/// The only way for a browser to authenticate. The token is not in the answer's subprotocols.
 #[tokio::test]
 async fn a_token_among_the_subprotocols_authenticates() {
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;

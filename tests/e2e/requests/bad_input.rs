@@ -1,4 +1,4 @@
-//! Bad input over the wire: each gets a clear Status, nothing is stored, and the server goes on.
+//! Malformed input: each request gets a clear Status, nothing is stored, and the server keeps serving.
 
 use http::Method;
 use plinth_benches::api::client::{Call, Protocol, JSON};
@@ -164,7 +164,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// 2^30 copies of one word, if somebody expands it.
+/// 2^30 copies of one word when expanded.
 fn alias_bomb() -> String {
     let mut text = String::from("metadata: {name: bomb}\ndata:\n  a0: &a0 [x, x]\n");
     for level in 1..30 {

@@ -42,7 +42,7 @@ async fn flow_schemas_are_bootstrapped_reconciled_and_named_in_answers() {
     assert_ne!(reply.headers["x-kubernetes-pf-prioritylevel-uid"], "");
     assert_eq!(exempt["status"]["conditions"][0]["type"], "Dangling");
     assert_eq!(exempt["status"]["conditions"][0]["status"], "False");
-    // A schema of one's own that names no level is told so; it is taken over once the level is there.
+    // A schema whose level does not exist gets the condition Dangling; it takes effect once the level exists.
     let schema = json!({
         "metadata": {"name": "strangers"},
         "spec": {
@@ -70,8 +70,8 @@ async fn flow_schemas_are_bootstrapped_reconciled_and_named_in_answers() {
     admin.must(&created).await.expect("a level");
     until(&mut admin, &own, dangling("False")).await;
     let uid = get(&mut admin, &own).await["metadata"]["uid"].as_str().expect("uid").to_owned();
-    let mut stranger = server.connect_anonymously(Protocol::Http1).await;
-    let reply = stranger.call(&Call::get("/version")).await.expect("version");
+    let mut anonymous = server.connect_anonymously(Protocol::Http1).await;
+    let reply = anonymous.call(&Call::get("/version")).await.expect("version");
     assert_eq!(reply.headers["x-kubernetes-pf-flowschema-uid"], uid.as_str());
     let metrics = admin.must(&Call::get("/metrics")).await.expect("metrics").text();
     for metric in [
@@ -89,7 +89,7 @@ async fn requests_that_time_out_and_bad_timeouts_are_refused() {
     let reply = admin.call(&Call::get("/api/v1/pods?timeout=soon")).await.expect("an answer");
     assert_eq!(reply.status, StatusCode::BAD_REQUEST);
     assert!(reply.text().contains("invalid timeout specified in the request URL"), "{}", reply.text());
-    // A revision that will not come is waited for longer than a second.
+    // The wait for a revision of the future is longer than a second.
     let reply = admin.call(&Call::get("/api/v1/pods?resourceVersion=999999999")).await.expect("an answer");
     assert_eq!(reply.status, StatusCode::GATEWAY_TIMEOUT);
     assert!(

@@ -1,4 +1,4 @@
-//! What is below the API: TLS, HTTP/1.1 and HTTP/2, and who may do what before anything is read.
+//! The protocols below the API: TLS, HTTP/1.1 and HTTP/2, and refusals before a body is read.
 
 use futures::future::join_all;
 use http::{Method, StatusCode};
@@ -48,7 +48,7 @@ async fn one_connection_carries_many_requests_at_once() {
 async fn unauthenticated_clients_see_health_and_version_only() {
     let server = shared().await;
     for protocol in [Protocol::Http1, Protocol::Http2] {
-        // A connection each: the server may close one on which nobody was let in.
+        // A connection each: the server may close one whose request was not authenticated.
         for path in ["/livez", "/readyz", "/healthz", "/version"] {
             let mut nobody = server.connect_anonymously(protocol).await;
             let reply = nobody.call(&Call::get(path)).await.expect(path);
@@ -59,7 +59,7 @@ async fn unauthenticated_clients_see_health_and_version_only() {
         {
             let mut nobody = server.connect_anonymously(protocol).await;
             let reply = nobody.call(&Call::get(path)).await.expect(path);
-            // Who may be anonymous is refused as such (403), who may not as nobody (401).
+            // Where anonymous requests are allowed the refusal is 403, elsewhere it is 401.
             assert!(matches!(reply.status.as_u16(), 401 | 403), "{path}: {}", reply.status);
             let status: Value = serde_json::from_slice(&reply.body).expect("a Status");
             assert_eq!(status["kind"], "Status", "{path}");
@@ -76,8 +76,8 @@ async fn unauthenticated_clients_see_health_and_version_only() {
 async fn a_bad_token_is_refused_even_on_health() {
     let endpoint = shared().await.endpoint().with_identity(Identity::Token("no-such-token".into()));
     for path in ["/healthz", "/api/v1/namespaces"] {
-        let mut stranger = endpoint.connect(Protocol::Http2).await.expect("connection");
-        let reply = stranger.call(&Call::get(path)).await.expect(path);
+        let mut anonymous = endpoint.connect(Protocol::Http2).await.expect("connection");
+        let reply = anonymous.call(&Call::get(path)).await.expect(path);
         assert_eq!(reply.status, StatusCode::UNAUTHORIZED, "{path}");
         let status: Value = serde_json::from_slice(&reply.body).expect("a Status");
         assert_eq!(status["reason"], "Unauthorized", "{path}");
@@ -105,7 +105,8 @@ async fn methods_that_resources_do_not_have_are_405() {
     }
 }
 
-/// Upstream routes some paths by method; its other handlers answer each method as GET. As kube-apiserver v1.36.3 answered.
+/// Upstream routes some paths by method; its other handlers answer each method as GET. As kube-apiserver
+/// v1.36.3 answered.
 #[tokio::test]
 async fn methods_of_other_paths_by_table() {
     const BY_METHOD: [&str; 9] = [
@@ -227,7 +228,7 @@ async fn large_answers_are_compressed_for_those_who_ask() {
     }
 }
 
-/// The head of a POST by nobody, which is refused without a look at its body.
+/// The request line and headers of an unauthenticated POST, which is refused before its body is read.
 fn refused_head(length: usize, more: &str) -> String {
     format!("POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n{more}\r\n")
 }
@@ -253,7 +254,7 @@ async fn a_connection_outlives_a_refusal_that_no_body_was_read_for() {
     let endpoint = shared().await.endpoint().with_identity(Identity::Anonymous);
     let mut stream = endpoint.stream(Protocol::Http1).await.expect("TLS stream");
     for round in 1..=20 {
-        // Head and body in two TLS records: the body is not there yet when the request is refused.
+        // Headers and body in two TLS records: the body has not arrived yet when the request is refused.
         stream.write_all(refused_head(1000, "").as_bytes()).await.expect("head");
         stream.flush().await.expect("head");
         tokio::task::yield_now().await;
@@ -297,7 +298,7 @@ async fn a_client_that_expects_100_continue_is_refused_before_its_body() {
     assert!(answer.to_lowercase().contains("connection: close"), "{answer}");
 }
 
-/// Over HTTP/2 nobody but the server keeps a body from a HEAD.
+/// Over HTTP/2 the server itself must leave out the body of an answer to HEAD.
 #[tokio::test]
 async fn no_answer_to_a_head_has_a_body() {
     for protocol in [Protocol::Http1, Protocol::Http2] {

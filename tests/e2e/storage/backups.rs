@@ -29,7 +29,7 @@ async fn a_restore_that_failed_does_not_become_an_empty_cluster() {
         assert!(!done, "{text}");
         let refusal = start(root.path()).await.expect_err("a half restored directory");
         assert!(refusal.contains("did not finish") && refusal.contains("plinth restore"), "{refusal}");
-        // Whoever tries to verify it is told the same.
+        // `plinth verify` reports the same.
         let (done, text) = run(&["verify", "--data-dir", &at("data")]);
         assert!(!done && text.contains("did not finish"), "{text}");
     }
@@ -42,7 +42,8 @@ async fn a_restore_that_failed_does_not_become_an_empty_cluster() {
     assert!(refusal.contains("ca.key"), "{refusal}");
 }
 
-/// The volume of the store was not there while a backup was restored: when it comes back, nothing is restored over it.
+/// The volume of the store was not mounted while a backup was restored: once it is mounted again, nothing is
+/// restored over it.
 #[tokio::test]
 async fn a_store_that_comes_back_after_a_restore_that_failed_is_left_alone() {
     let (root, data, path) = copy_of_populated().await;

@@ -1,5 +1,5 @@
-//! The storage fails under a running server: a library that is loaded before the C library makes one sync fail, or has syncs
-//! hang.
+//! The storage fails under a running server: a library that is loaded before the C library makes one sync
+//! fail, or has syncs hang.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,14 +14,14 @@ use plinth_tests::server::launch;
 use serde_json::{json, Value};
 use tempfile::TempDir;
 
-/// Where the file is whose presence makes the next sync fail: of any file, or of one whose path has the text in this one. The sync
-/// removes it, so that those after it would succeed: whoever tries again is told that all is well.
+/// The file whose presence makes the next sync fail: of any file, or of one whose path contains this file's
+/// content. The sync removes it, so that later syncs would succeed: a retry would report success.
 const TRIGGER: &str = "PLINTH_TEST_FAIL_SYNC";
 
-/// A disk that hangs must be seen by then: longer than any limit of the probes.
+/// How long a hanging disk may stay undetected: longer than any limit of the probes.
 const HANG_SEEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// Where the file is that syncs wait for to go.
+/// The file whose removal syncs wait for.
 const HANG: &str = "PLINTH_TEST_HANG_SYNC";
 
 const SHIM: &str = r#"
@@ -69,7 +69,7 @@ fn config_map(name: &str) -> Call {
     Call::new(Method::POST, "/api/v1/namespaces/default/configmaps").body(JSON, body.to_string())
 }
 
-/// How the process ends, which it does by itself.
+/// Waits for the process to end by itself; how it ended.
 async fn ending(server: &mut Server) -> String {
     let deadline = Instant::now() + STOP_WITHIN;
     loop {
@@ -81,7 +81,7 @@ async fn ending(server: &mut Server) -> String {
     }
 }
 
-/// RocksDB would go on in whatever takes the directory's place.
+/// RocksDB would continue in whatever replaces the directory.
 #[tokio::test]
 async fn a_server_whose_data_directory_is_moved_ends() {
     let launch = launch();
@@ -138,7 +138,7 @@ async fn a_failed_sync_ends_the_server_and_is_never_tried_again() {
     std::fs::write(&trigger, "").expect("trigger");
     let failed = connection.call(&config_map("unknown")).await.expect("an answer");
     let text = failed.text();
-    // A background write of the server's own may have met the failing sync instead.
+    // A background write of the server's own may have hit the failing sync instead.
     assert!(
         failed.status == 500 && text.contains("outcome of the write is unknown") || failed.status == 503,
         "{} {text}",
@@ -174,7 +174,7 @@ async fn a_failed_sync_ends_the_server_and_is_never_tried_again() {
 #[tokio::test]
 async fn a_sync_that_fails_while_the_server_stops_is_a_storage_failure() {
     let (_dir, trigger, mut server, _connection) = with_a_trigger().await;
-    // A server with so few objects writes no table before it is told to stop.
+    // A server with so few objects writes no table before it stops.
     std::fs::write(&trigger, ".sst").expect("trigger");
     let end = server.terminate().await.expect_err("a failure").to_string();
     assert!(!trigger.exists() && end.contains("exit status: 74"), "{end}");
@@ -236,7 +236,7 @@ async fn a_repair_that_the_disk_fails_can_be_run_again() {
     assert!(done, "{text}");
 }
 
-/// Asks until the answer has this status; the answer.
+/// Polls until the answer has this status; returns the answer.
 async fn until(connection: &mut Connection, probe: &str, status: u16) -> String {
     let deadline = Instant::now() + HANG_SEEN_WITHIN;
     loop {
@@ -285,7 +285,8 @@ async fn a_hanging_disk_ends_readiness_and_later_liveness_and_nothing_else() {
     assert_eq!(log.matches("return again").count(), 1, "{log}");
 }
 
-/// What has been handed to the storage takes place, whoever waits for it: it is recorded as what it was.
+/// A write that was handed to the storage is committed although its client has left, and recorded with its
+/// outcome.
 #[tokio::test]
 async fn a_write_is_committed_without_its_client_and_recorded() {
     const POLICY: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}";
@@ -304,7 +305,8 @@ async fn a_write_is_committed_without_its_client_and_recorded() {
     let mut prober = endpoint.connect(Protocol::Http1).await.expect("connection");
     let mut client = endpoint.connect(Protocol::Http2).await.expect("connection");
     std::fs::write(&hang, "").expect("the disk hangs");
-    // One is being written, one may be next, and what comes then waits in the queue: one after the other, so that they are not one group.
+    // One is being written, one may be next, and later ones wait in the queue: one by one, so that they are
+    // not one group.
     let mut writes = Vec::new();
     for name in NAMES {
         let mut client = client.share().expect("a shared connection");
@@ -351,7 +353,7 @@ async fn a_write_is_committed_without_its_client_and_recorded() {
             .filter(|event| event["auditID"] == name && event["stage"] == "ResponseComplete")
             .map(|event| &event["responseStatus"]["code"])
             .collect();
-        // One that did not come as far is given up.
+        // A write that had not reached the storage is abandoned.
         assert_eq!(ends, [if is_there { 201 } else { 200 }], "{name}");
         written += usize::from(is_there);
     }

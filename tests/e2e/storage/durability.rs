@@ -75,7 +75,7 @@ async fn a_restart_keeps_every_object_as_it_was() {
     assert_same(&before, &everything(&server.client().await).await);
 }
 
-/// Everything, once the controllers have written what they had to say about it.
+/// Everything, once the controllers have updated the statuses.
 async fn settled(client: &Client) -> BTreeMap<String, Value> {
     let mut last = everything(client).await;
     for _ in 0..30 {
@@ -89,7 +89,7 @@ async fn settled(client: &Client) -> BTreeMap<String, Value> {
     last
 }
 
-/// Fails with the objects that differ, not with all that there are.
+/// Fails with the objects that differ, not with all of them.
 fn assert_same(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) {
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let different: Vec<_> = names
@@ -100,7 +100,7 @@ fn assert_same(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>
     assert!(different.is_empty(), "{different:#?}");
 }
 
-/// What a writer was told, and what it asked for without an answer.
+/// The writes of one writer that were acknowledged, and the one without an answer.
 #[derive(Default)]
 struct Acknowledged {
     /// Names and versions of objects whose last acknowledged write was a create or an update.

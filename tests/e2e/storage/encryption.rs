@@ -56,7 +56,7 @@ async fn secrets_are_encrypted_on_disk_and_keys_rotate() {
         .must(&Call::new(Method::POST, format!("{base}/configmaps")).body(JSON, map.to_string()))
         .await
         .expect("map");
-    // Reads, selectors and updates are as they always are.
+    // Reads, selectors and updates work as without encryption.
     let list = get(&mut admin, &format!("{base}/secrets?labelSelector=find%3Dme")).await;
     assert_eq!(list["items"].as_array().map(Vec::len), Some(2));
     assert_eq!(list["items"][0]["data"]["word"], marker);
@@ -70,7 +70,7 @@ async fn secrets_are_encrypted_on_disk_and_keys_rotate() {
     server.restart().await;
     let mut admin = server.connect(Protocol::Http2).await;
     assert_eq!(get(&mut admin, &format!("{base}/secrets/one")).await["data"]["word"], marker);
-    // A new key in front: an update that changes nothing writes the value anew.
+    // A new first key: an update that changes nothing encrypts the value again.
     encryption(&config, &[("b", KEY_B), ("a", KEY_A)], true);
     let rewritten = async {
         loop {
@@ -85,13 +85,13 @@ async fn secrets_are_encrypted_on_disk_and_keys_rotate() {
         }
     };
     let rewritten =
-        tokio::time::timeout(std::time::Duration::from_secs(100), rewritten).await.expect("written anew");
+        tokio::time::timeout(std::time::Duration::from_secs(100), rewritten).await.expect("encrypted again");
     let unchanged = Call::new(Method::PATCH, format!("{base}/secrets/one"))
         .body("application/merge-patch+json", r#"{"metadata":{"labels":{"x":"y"}}}"#);
     let reply = admin.must(&unchanged).await.expect("patch");
     let now: Value = serde_json::from_slice(&reply.body).expect("JSON");
     assert_eq!(now["metadata"]["resourceVersion"], rewritten, "once");
-    // Without the old key what was not written anew cannot be read; everything else can.
+    // Without the old key, values not yet encrypted again cannot be read; everything else can.
     encryption(&config, &[("b", KEY_B)], true);
     until(&mut admin, &format!("{base}/secrets/two"), |status, _| {
         status == StatusCode::INTERNAL_SERVER_ERROR
@@ -103,7 +103,7 @@ async fn secrets_are_encrypted_on_disk_and_keys_rotate() {
     assert!(reply.text().contains("/registry/secrets/default/two"), "{}", reply.text());
     assert_eq!(get(&mut admin, &format!("{base}/secrets/one")).await["data"]["word"], marker);
     get(&mut admin, &format!("{base}/configmaps")).await;
-    // A plain delete fails with it, the one that says what it means does not.
+    // A plain delete fails with it, one with ignoreStoreReadErrorWithClusterBreakingPotential does not.
     let delete = Call::new(Method::DELETE, format!("{base}/secrets/two"));
     assert_eq!(admin.call(&delete).await.expect("an answer").status, StatusCode::INTERNAL_SERVER_ERROR);
     let options = json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true});

@@ -1,5 +1,6 @@
-//! Each file of a populated data directory absent, empty, cut short or unreadable in turn: the start is refused with a
-//! message that names it, or the store is complete. A server is never ready and empty, and nothing is removed.
+//! Each file of a populated data directory absent, empty, cut short or unreadable in turn: the start is
+//! refused with a message that names it, or the store is complete. A server is never ready and empty, and
+//! nothing is removed.
 
 use std::fs;
 use std::io::Write;
@@ -20,7 +21,7 @@ enum Loss {
     Removed,
     Empty,
     Cut,
-    /// A look at it fails, and not with "not found": a link to itself.
+    /// Reading it fails, and not with "not found": a link to itself.
     Unreadable,
     Directory,
 }
@@ -41,7 +42,7 @@ fn inflict(path: &Path, loss: Loss) {
     }
 }
 
-/// Whether a start needs the file as it is. What is not listed is made again, or is of no consequence.
+/// Whether a start needs the file as it is. Files that are not listed are created again, or are not used.
 fn is_needed(path: &str, loss: Loss) -> Option<bool> {
     match path {
         "plinth" | "store/PLINTH" | "pki/ca.crt" | "pki/ca.key" | "pki/sa.key" => Some(true),
@@ -138,7 +139,8 @@ async fn a_damaged_key_of_continue_tokens_is_reported_and_repaired() {
     assert!(done, "{text}");
 }
 
-/// The tag around a certificate is not signed: no reader but the one of TLS minds it.
+/// The DER tag around a certificate is not covered by its signature: only the TLS library's parser rejects
+/// it.
 #[tokio::test]
 async fn damage_around_a_certificate_is_reported_and_repaired() {
     let (root, data, path) = copy_of_populated().await;
@@ -160,7 +162,8 @@ async fn damage_around_a_certificate_is_reported_and_repaired() {
     assert_ne!(fs::read_to_string(&certificate).expect("certificate"), sound);
 }
 
-/// A container may have no directory for temporary files, and a start after a power cut has to ask the MANIFEST.
+/// A container may have no directory for temporary files, and a start after a power cut has to ask the
+/// MANIFEST.
 #[tokio::test]
 async fn a_start_after_a_power_cut_needs_no_directory_for_temporary_files() {
     let (root, data, path) = copy_of_populated().await;

@@ -1,5 +1,6 @@
-//! Objects that a repair of a damaged store has lost, while others that belong to them are still there: a start makes what every cluster
-//! has, and what nobody holds any more can be had again.
+//! Objects that a repair of a damaged store has lost, while others that belong to them still exist: a start
+//! creates the bootstrap objects, and addresses and ports that no Service has any more can be allocated
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -106,7 +107,8 @@ async fn addresses_and_ports_of_a_lost_service_can_be_allocated_again() {
     server.terminate().await.expect("stopped");
 }
 
-/// A deleted IPAddress, and after a repair one or a node port that is lost: the Service that says it has them goes on holding them.
+/// An IPAddress that was deleted, or lost in a repair together with a node port: the Service that has them in
+/// its spec keeps them.
 #[tokio::test]
 async fn addresses_and_ports_in_a_service_stay_allocated() {
     let root = TempDir::new().expect("directory");
@@ -184,7 +186,8 @@ async fn no_lost_bootstrap_object_keeps_a_server_from_starting() {
     futures::stream::iter(starts).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
 }
 
-/// One object of each collection is no object any more: the server starts, answers for it with an error, and says so.
+/// One object of each collection is damaged: the server starts, answers requests for it with an error, and
+/// logs that.
 #[tokio::test]
 async fn no_damaged_object_keeps_a_server_from_starting() {
     let root = TempDir::new().expect("directory");

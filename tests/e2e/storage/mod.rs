@@ -57,7 +57,8 @@ async fn copy_of_populated() -> (TempDir, PathBuf, String) {
     (root, data, path)
 }
 
-/// Waits until the store has noted that `revision` is durable: from then on its loss is found whatever is lost.
+/// Waits until the store has noted that `revision` is durable: from then on its loss is found whatever is
+/// lost.
 async fn wait_for_watermark(server: &TestServer, revision: u64) {
     /// The file has two slots of a page each, with the revision in the same place.
     const PLACES: [usize; 2] = [32, 4096 + 32];
@@ -101,7 +102,7 @@ fn files(dir: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// The config maps of namespace `default`, for whom a kubeconfig names.
+/// The ConfigMaps of namespace `default`, as the user of a kubeconfig.
 async fn config_maps(kubeconfig: &Path) -> Api<ConfigMap> {
     let access = kube::config::Kubeconfig::read_from(kubeconfig).expect("kubeconfig");
     let config = kube::Config::from_custom_kubeconfig(access, &Default::default()).await.expect("config");

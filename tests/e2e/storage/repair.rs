@@ -50,7 +50,7 @@ async fn a_repair_opens_what_was_refused_and_keeps_what_it_dropped() {
     let api = config_maps(&repaired.kubeconfig()).await;
     let listed = api.list(&ListParams::default()).await.expect("list");
     assert!(listed.items.len() >= OBJECTS / 2, "what was in tables is there");
-    // A watch from a version of before is told that it has to list again.
+    // A watch from a version before the repair gets 410.
     let stale =
         listed.items.first().and_then(|object| object.metadata.resource_version.clone()).expect("version");
     assert_stale(&api, &stale).await;
@@ -95,13 +95,15 @@ async fn a_repair_steps_over_a_damaged_block_of_a_table() {
     repaired.ready(READY_WITHIN).await.expect("ready");
     let listed = config_maps(&repaired.kubeconfig()).await.list(&ListParams::default()).await.expect("list");
     let names: Vec<_> = listed.items.iter().filter_map(|object| object.metadata.name.as_deref()).collect();
-    // The block has those that were written by the first server; the second one's are in another table, or in a log.
+    // The block has those that were written by the first server; the second one's are in another table, or in
+    // a log.
     for index in OBJECTS / 2..OBJECTS {
         assert!(names.contains(&&*format!("kept-{index}")), "{index}: {names:?}");
     }
 }
 
-/// RocksDB cannot open a database with such a table: what the other tables have stays, and the output says what that means.
+/// RocksDB cannot open a database with such a table: what the other tables have stays, and the output says
+/// what that means.
 #[tokio::test]
 async fn a_repair_leaves_out_a_table_that_cannot_be_opened() {
     let (root, data, path) = copy_of_populated().await;
@@ -117,7 +119,8 @@ async fn a_repair_leaves_out_a_table_that_cannot_be_opened() {
     repaired.ready(READY_WITHIN).await.expect("ready");
 }
 
-/// Without tables and logs there is nothing to repair: nothing leads back to the repair that has just failed.
+/// Without tables and logs there is nothing to repair: the message must not recommend the repair that has
+/// just failed.
 #[tokio::test]
 async fn a_repair_that_cannot_succeed_reports_it() {
     let (_root, data, path) = copy_of_populated().await;

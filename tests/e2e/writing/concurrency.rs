@@ -53,7 +53,7 @@ async fn one_of_many_creators_wins() {
     }
 }
 
-/// An apply that finds the object absent, and then created by somebody else, goes on as an update.
+/// An apply that finds the object absent, and then created by another client, continues as an update.
 #[tokio::test]
 async fn concurrent_applies_of_an_absent_object_all_succeed() {
     let client = shared().await.client().await;

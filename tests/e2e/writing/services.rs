@@ -4,7 +4,8 @@ use plinth_tests::requests::{create, send};
 use plinth_tests::server::{namespace, shared};
 use serde_json::{json, Value};
 
-/// Upstream lets a dry run pass with a node port outside of the range, and answers the real write to `healthCheckNodePort` with 500.
+/// Upstream lets a dry run pass with a node port outside of the range, and answers the real write to
+/// `healthCheckNodePort` with 500.
 #[tokio::test]
 async fn node_ports_are_refused_with_their_field_in_a_dry_run_too() {
     let server = shared().await;

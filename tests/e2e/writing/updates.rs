@@ -1,4 +1,5 @@
-//! Updates: conflicts, generations, ownership through subresources, malformed patches, objects that are too large.
+//! Updates: conflicts, generations, ownership through subresources, malformed patches, objects that are too
+//! large.
 
 use futures::stream::{self, StreamExt};
 use plinth_tests::requests::{create, send, send_bytes, Answer};
@@ -28,7 +29,8 @@ async fn what_does_not_fit_into_the_storage_is_refused() {
     );
 }
 
-/// Manager, operation and subresource of the owners of a deployment's replicas, and whether each owns anything else.
+/// Manager, operation and subresource of the owners of a deployment's replicas, and whether each owns
+/// anything else.
 fn owners_of_replicas(deployment: &Value) -> Vec<(String, String, String)> {
     let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
     let entries = deployment["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
@@ -123,8 +125,8 @@ async fn of_many_puts_of_a_revision_one_succeeds() {
     }
 }
 
-/// What kube-apiserver counts as a change of what is wanted: an empty struct where none was, but no empty list or map, and nothing that
-/// defaults fill in again.
+/// What kube-apiserver counts as a change of the desired state: an empty struct where none was, but no empty
+/// list or map, and nothing that defaults fill in again.
 #[tokio::test]
 async fn a_generation_counts_what_is_wanted_and_nothing_that_is_empty() {
     let server = shared().await;
@@ -176,7 +178,7 @@ async fn malformed_patches_are_refused_in_upstreams_words() {
     let at_metadata = |change: Value| json!({ "metadata": change });
     let wrong =
         |patch: &str, what: &str| format!(" \"\" is invalid: patch: Invalid value: \"{patch}\": {what}");
-    // how, patch, code, reason, message or its end
+    // kind of patch, patch, code, reason, message or its end
     let rows = [
         ("PATCH", at_metadata(json!([])), 422, "Invalid", wrong("map[metadata:[]]", "cannot restore struct from: slice")),
         ("PATCH", at_metadata(json!({ "labels": { "a": true } })), 422, "Invalid", wrong("map[metadata:map[labels:map[a:true]]]", "unrecognized type: string")),
@@ -197,7 +199,7 @@ async fn malformed_patches_are_refused_in_upstreams_words() {
         assert_eq!((answer.code, answer.text_at("/reason")), (code, reason), "{patch}: {}", answer.body);
         assert!(answer.text_at("/message").ends_with(&message), "{patch}: {}", answer.body);
     }
-    // What a strategic merge patch says of the kind does not count.
+    // A strategic merge patch's `kind` is ignored.
     for patch in [json!({ "kind": "Pod", "apiVersion": "v7" }), json!({ "kind": null }), Value::Null] {
         let text = patch.to_string();
         let answer = send_bytes(&client, "PATCH", &path, text.into_bytes()).await;

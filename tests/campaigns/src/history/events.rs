@@ -1,12 +1,14 @@
-//! What watches, lists and acknowledged writes say of one sequence of changes.
+//! Checks that watches, lists and acknowledged writes agree on one sequence of changes.
 //!
-//! [`History::check`] is given what happened since the last check, at a moment when nothing is under way and every watch of
-//! all objects has passed the revision of a last write (a barrier). The events of all watches together are the sequence of changes;
-//! each watch must have seen all of it between where it began and where it is, every acknowledged write must be in it, and
-//! every list must be what the changes up to its revision make.
+//! [`History::check`] is given what happened since the last check, at a moment when nothing is under way and
+//! every watch of all objects has passed the revision of a last write (a barrier). The events of all watches
+//! together are the sequence of changes; each watch must have seen all of it between where it began and where
+//! it is, every acknowledged write must be in it, and every list must be what the changes up to its revision
+//! make.
 //!
-//! Where history is compacted, every watch of all objects may expire at once, and nobody saw what changed before their new
-//! lists. Then each watch, each object's requests and the order in time are checked, and the next piece begins with a list.
+//! Where history is compacted, every watch of all objects may expire at once, and nobody saw what changed
+//! before their new lists. Then each watch, each object's requests and the order in time are checked, and the
+//! next piece begins with a list.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Excluded, Included};
@@ -14,7 +16,7 @@ use std::ops::Bound::{Excluded, Included};
 use super::linear::{Answer, Operation, Register, Request, State};
 use super::{violation, Violation};
 
-/// What a watch says of an object.
+/// The type of a watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// `ADDED`.
@@ -149,7 +151,7 @@ pub struct Listed {
     pub scope: Scope,
     /// Its resourceVersion.
     pub version: u64,
-    /// What it said.
+    /// The listed objects.
     pub objects: Objects,
 }
 
@@ -171,7 +173,7 @@ pub struct History {
     changes: BTreeMap<u64, (u64, Event)>,
     /// All changes up to this version are in `changes` and checked.
     checked: u64,
-    /// What there was at `checked`.
+    /// The objects at `checked`.
     objects: Objects,
     registers: HashMap<String, Register>,
     /// Object and time of the call of writes that have no event yet and may have one.
@@ -185,7 +187,7 @@ pub struct History {
 }
 
 impl History {
-    /// Of objects of which there was none at a version.
+    /// A history that begins at a version at which there were no objects.
     pub fn after(version: u64) -> History {
         History { checked: version, ..History::default() }
     }
@@ -200,11 +202,11 @@ impl History {
         self.changes.len()
     }
 
-    /// Checks what happened up to the revision of the barrier, `upto`, at which `there` is what a list says. Nothing is under
-    /// way. Whether all changes were seen.
+    /// Checks what happened up to the revision of the barrier, `upto`, at which `there` is what a list says.
+    /// Nothing is under way. Whether all changes were seen.
     ///
     /// # Errors
-    /// When something cannot be.
+    /// When the observations contradict each other.
     pub fn check(&mut self, piece: &Piece, upto: u64, there: &Objects) -> Result<bool, Violation> {
         for (object, operation) in &piece.operations {
             if let Some(content) = written(operation.request) {
@@ -346,7 +348,8 @@ impl History {
         Ok(())
     }
 
-    /// Goes through the changes in their order: what each says fits what was there, and lists say what there is.
+    /// Replays the changes in order: each must fit the state before it, and each list must equal the state at
+    /// its revision.
     fn replay(&mut self, piece: &Piece, upto: u64) -> Result<(), Violation> {
         let mut lists: Vec<&Listed> = piece.lists.iter().collect();
         lists.sort_by_key(|list| list.version);
@@ -425,7 +428,7 @@ fn written(request: Request) -> Option<u64> {
     }
 }
 
-/// A list says what there is.
+/// A list must equal the objects of its scope.
 fn listed(scope: &Scope, version: u64, said: &Objects, objects: &Objects) -> Result<(), Violation> {
     let there: Objects = objects.iter().filter(|(o, _)| scope.has(o)).map(|(o, c)| (o.clone(), *c)).collect();
     if there == *said {
@@ -519,7 +522,7 @@ mod tests {
         for gap in 0..4 {
             let mut piece = sound();
             piece.watches[0].events.remove(gap);
-            // Where no other watch saw it either, the acknowledged write or the deletion tells.
+            // Where no other watch saw it either, the acknowledged write or the deletion reveals the gap.
             assert!(check(&piece).is_err(), "{gap}");
         }
         let mut twice = Watch::new(Scope::All, 9);
@@ -636,7 +639,7 @@ mod tests {
         assert!(check(&piece).is_err(), "deleted at 131");
     }
 
-    /// Both watches were told that history is gone, and began again with lists.
+    /// Both watches got 410 and began again with lists.
     #[test]
     fn what_nobody_could_see_is_not_missed_and_the_rest_is_checked() {
         let there = Objects::from([("a/x".to_owned(), (3, 12))]);
