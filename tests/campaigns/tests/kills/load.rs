@@ -7,8 +7,8 @@ use std::time::Instant;
 use http::Method;
 use plinth_benches::api::client::{Call, Connection, Reply, JSON};
 use plinth_benches::api::objects::Rng;
-use plinth_campaigns::history::events::{Listed, Objects, Scope};
 use plinth_campaigns::history::linear::{Answer, Operation, Request};
+use plinth_campaigns::history::observations::{Listed, Objects, Scope};
 use serde_json::{json, Value};
 
 pub const NAMESPACES: [&str; 2] = ["kills-0", "kills-1"];

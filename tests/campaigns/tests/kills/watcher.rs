@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use plinth_benches::api::client::{Call, Connection, Endpoint, Protocol};
-use plinth_campaigns::history::events::{Change, Event, Listed, Objects, Scope, Watch};
+use plinth_campaigns::history::observations::{Change, Event, Listed, Objects, Scope, Watch};
 use plinth_campaigns::history::Violation;
 use serde_json::Value;
 
