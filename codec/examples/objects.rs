@@ -27,7 +27,7 @@ spec:
       containers:
       - {name: main, image: 'registry.example/web:1'}
 ";
-const SCALER: &str = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 5}}";
+const SCALER: &str = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 5}}"#;
 
 fn main() -> Result<(), Box<dyn Error>> {
     // The encoding is detected; an object of a built-in kind is brought into canonical form by its schema.
