@@ -9,7 +9,6 @@ use crate::requests::call;
 
 /// How long a definition may take to be established; only reached when it never is.
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(60);
-
 /// Where definitions are.
 pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 

@@ -45,9 +45,7 @@ impl Access {
     /// A `kube` client with the administrator's credentials. It belongs to the calling test: its
     /// connections end with the test's runtime.
     pub async fn client(&self) -> Client {
-        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).expect("admin.kubeconfig");
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-        Client::try_from(config.expect("usable admin.kubeconfig")).expect("client")
+        client_of(&self.kubeconfig).await
     }
 
     /// The same through another port, say that of a proxy.
@@ -100,13 +98,31 @@ fn beside_this_test() -> PathBuf {
     test.ancestors().nth(2).unwrap_or(Path::new(".")).join("plinth")
 }
 
+/// A `kube` client with the credentials of a kubeconfig.
+pub async fn client_of(kubeconfig: &Path) -> Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("kubeconfig");
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    Client::try_from(config.expect("usable kubeconfig")).expect("client")
+}
+
+/// Starts a server on `root/data` and waits until it is ready, for tests that prepare or damage the data.
+pub async fn start_ready(launch: &Launch, root: &Path, arguments: &[&str]) -> Server {
+    let mut server = launch.start(root, arguments).await.expect("start of the server");
+    server.ready(READY_WITHIN).await.expect("ready server");
+    server
+}
+
+/// A bare connection to such a server with its administrator's credentials.
+pub async fn connect_to(server: &Server, protocol: Protocol) -> Connection {
+    server.endpoint().expect("endpoint").connect(protocol).await.expect("connection")
+}
+
 impl TestServer {
     /// Starts a server of the caller's own with further arguments, and waits until it is ready.
     pub async fn start(arguments: &[&str]) -> TestServer {
         let launch = launch();
         let dir = launch.data_dir().expect("data directory");
-        let mut server = launch.start(dir.path(), arguments).await.expect("start of the server");
-        server.ready(READY_WITHIN).await.expect("ready server");
+        let server = start_ready(&launch, dir.path(), arguments).await;
         let access = Access { kubeconfig: server.kubeconfig() };
         TestServer { access, server, dir: Some(dir) }
     }

@@ -23,13 +23,9 @@ struct Row {
 }
 
 const USUAL: &[&str] = &["RequestReceived", "ResponseComplete"];
-
 const LONG: &[&str] = &["RequestReceived", "ResponseStarted", "ResponseComplete"];
-
 const DECISION: &str = "/annotations/authorization.k8s.io~1decision";
-
 const VIOLATIONS: &str = "/annotations/pod-security.kubernetes.io~1audit-violations";
-
 const ENFORCED: &str = "/annotations/pod-security.kubernetes.io~1enforce-policy";
 
 fn rows() -> Vec<Row> {

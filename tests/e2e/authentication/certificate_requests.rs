@@ -12,7 +12,6 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{json, Value};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
-
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
 /// Requests of one key, each with what Go's `encoding/pem` and `crypto/x509` make of it

@@ -45,9 +45,7 @@ fn request(name: &str, subject: (&str, &str), signer: &str, usages: &[&str]) -> 
 }
 
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
-
 const KUBELET: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-
 const NODE_USAGES: [&str; 2] = ["client auth", "digital signature"];
 
 /// Polls until the controllers have done their work.

@@ -15,7 +15,6 @@ use serde_json::{json, Value};
 use super::{admin, claims, create_account, request_token, send, token, until_refused, whoami};
 
 type Es256Key = <Es256 as jwt_compact::Algorithm>::SigningKey;
-
 type Es256Public = <Es256 as jwt_compact::Algorithm>::VerifyingKey;
 
 #[tokio::test]

@@ -11,7 +11,6 @@ use plinth_tests::server::TestServer;
 
 /// Differences that are printed in full; the others are counted.
 const SHOWN: usize = 50;
-
 /// The fewest requests that all recordings make together.
 const REQUESTS: usize = 8000;
 

@@ -15,7 +15,6 @@ mod reserved_paths;
 mod reviews;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// A request as a user with groups, or as the administrator where the user's name is empty: status and body,

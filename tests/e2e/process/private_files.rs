@@ -7,8 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use plinth_benches::api::server::READY_WITHIN;
-use plinth_tests::server::launch;
+use plinth_tests::server::{launch, start_ready};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -87,8 +86,7 @@ async fn whatever_is_made_is_private() {
         "--audit-log-maxsize=1",
         "--audit-log-compress",
     ];
-    let mut server = wide.start(&root, &arguments).await.expect("a server");
-    server.ready(READY_WITHIN).await.expect("ready server");
+    let mut server = start_ready(&wide, &root, &arguments).await;
     let data = server.data();
     assert_private("first start", &data);
 
@@ -144,8 +142,7 @@ async fn wider_modes_are_narrowed_at_start_and_logged() {
     fs::create_dir(&root).expect("directory");
     let wide =
         plinth_benches::api::server::Launch::new(Some(with_wide_umask(dir.path())), None).expect("launch");
-    let mut server = wide.start(&root, &[]).await.expect("a server");
-    server.ready(READY_WITHIN).await.expect("ready server");
+    let mut server = start_ready(&wide, &root, &[]).await;
     server.terminate().await.expect("a clean end");
     let data = server.data();
     for (path, metadata) in tree(&data) {

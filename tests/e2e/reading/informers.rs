@@ -17,23 +17,17 @@ use plinth_tests::server::{namespace, TestServer, BARE_NAMESPACES};
 use serde_json::json;
 
 const OBJECTS: usize = 1000;
-
 const WRITERS: usize = 4;
-
 /// How often the connections are cut at least, and how often the informer has to come back.
 const CUTS: u32 = 12;
-
 const RETURNS: u64 = 5;
 
 /// How long the first connections live; each lot lives a little longer, so that slow clients on busy machines
 /// get on, too.
 const BETWEEN_CUTS: Duration = Duration::from_millis(250);
-
 const MORE_EACH_TIME: Duration = Duration::from_millis(50);
-
 /// Made after everything else.
 const LAST: &str = "zz-last";
-
 /// How long the informer may take to see the last object; only reached when it never does.
 const CATCH_UP: Duration = Duration::from_secs(120);
 

@@ -9,7 +9,6 @@ use serde_json::{json, Value};
 use super::{reader, version, Reader};
 
 const OBJECTS: usize = 160;
-
 /// Together more than a megabyte, of which lists keep nothing once they were counted.
 const FILLER: usize = 32 << 10;
 

@@ -30,7 +30,6 @@ enum Cell {
 }
 
 const MATCH: &str = "resourceVersionMatch";
-
 const NO_CONTINUE: &str = "not allowed when using continue";
 
 /// The query (`OLD` stands for an old revision, `TOKEN` for a continue token of a first page) and its cell.

@@ -17,7 +17,6 @@ use super::reader;
 
 /// Enough to leave the ring of recent events (8 MiB) several times over. `PLINTH_E2E_LONG` makes it 100,000.
 const EVENTS: u64 = 20_000;
-
 const WRITERS: u64 = 64;
 
 /// What the server's memory may grow by while the events pass, in MiB: buffers of the store, not of the
@@ -104,15 +103,12 @@ async fn a_client_that_stops_reading_gets_everything_and_delays_nobody() {
 
 /// Objects of the collection that nobody reads to its end, and bytes of each.
 const OBJECTS: usize = 150;
-
 const OBJECT: usize = 8 << 10;
 
 /// Readers that stall, half of them in lists and half in the first states of watches: several times as many
 /// as there are threads that may block.
 const STALLED: usize = 240;
-
 const STREAMS: usize = 60;
-
 /// What one of them may cost the server, in MiB: some chunks that wait.
 const EACH: f64 = 0.5;
 

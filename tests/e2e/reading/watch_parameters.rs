@@ -20,7 +20,6 @@ fn told(events: &[Value]) -> Vec<String> {
 }
 
 const MATCH: &str = "resourceVersionMatch";
-
 const INITIAL: &str = "sendInitialEvents";
 
 #[tokio::test]

@@ -6,20 +6,14 @@ use plinth_tests::server::{namespace, shared};
 use serde_json::{json, Value};
 
 const YAML: &str = "application/yaml";
-
 const MERGE: &str = "application/merge-patch+json";
-
 const JSON_PATCH: &str = "application/json-patch+json";
-
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
-
 const APPLY: &str = "application/apply-patch+yaml";
-
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// Deeper than any stack and than the 10,000 levels that the API allows.
 const DEEP: usize = 100_000;
-
 /// The largest body, and one byte more.
 const BODY_LIMIT: usize = 3 << 20;
 

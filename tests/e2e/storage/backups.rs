@@ -5,8 +5,7 @@ use std::fs;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ListParams, PostParams, WatchEvent};
-use plinth_benches::api::server::READY_WITHIN;
-use plinth_tests::server::{launch, TestServer, BARE_NAMESPACES};
+use plinth_tests::server::{launch, start_ready, TestServer, BARE_NAMESPACES};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -152,8 +151,7 @@ async fn clients_that_watched_the_server_of_a_backup_list_again() {
     let after = create(&api, "after").await;
     let (done, text) = run(&["restore", "--from", &at("archive"), "--data-dir", &at("data")]);
     assert!(done, "{text}");
-    let mut restored = launch().start(root.path(), &[BARE_NAMESPACES]).await.expect("start");
-    restored.ready(READY_WITHIN).await.expect("ready");
+    let restored = start_ready(&launch(), root.path(), &[BARE_NAMESPACES]).await;
     let api = config_maps(&restored.kubeconfig()).await;
     for held in [&before, &after] {
         assert_stale(&api, held).await;

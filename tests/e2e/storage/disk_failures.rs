@@ -10,7 +10,7 @@ use http::Method;
 use http_body_util::Full;
 use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
 use plinth_benches::api::server::{Server, READY_WITHIN, STOP_WITHIN};
-use plinth_tests::server::launch;
+use plinth_tests::server::{connect_to, launch, start_ready};
 use serde_json::{json, Value};
 use tempfile::TempDir;
 
@@ -86,10 +86,8 @@ async fn ending(server: &mut Server) -> String {
 async fn a_server_whose_data_directory_is_moved_ends() {
     let launch = launch();
     let dir = launch.data_dir().expect("directory");
-    let mut server = launch.start(dir.path(), &[]).await.expect("start");
-    server.ready(READY_WITHIN).await.expect("ready");
-    let mut connection =
-        server.endpoint().expect("endpoint").connect(Protocol::Http1).await.expect("connection");
+    let mut server = start_ready(&launch, dir.path(), &[]).await;
+    let mut connection = connect_to(&server, Protocol::Http1).await;
     connection.must(&config_map("before")).await.expect("created");
     let (data, moved) = (dir.path().join("data"), dir.path().join("moved"));
     std::fs::rename(&data, &moved).expect("moved");
@@ -99,8 +97,7 @@ async fn a_server_whose_data_directory_is_moved_ends() {
     assert!(!data.exists(), "nothing is made in its place");
     std::fs::rename(&moved, &data).expect("moved back");
     server.restart().await.expect("restarted");
-    let mut connection =
-        server.endpoint().expect("endpoint").connect(Protocol::Http1).await.expect("connection");
+    let mut connection = connect_to(&server, Protocol::Http1).await;
     connection.must(&Call::get("/api/v1/namespaces/default/configmaps/before")).await.expect("acknowledged");
 
     // A second directory with a link to the database of the first.
@@ -124,10 +121,8 @@ async fn with_a_trigger() -> (TempDir, PathBuf, Server, Connection) {
     let dir = launch.data_dir().expect("directory");
     let trigger = dir.path().join("trigger");
     let launch = launch.env("LD_PRELOAD", &shim(dir.path())).env(TRIGGER, &trigger);
-    let mut server = launch.start(dir.path(), &[]).await.expect("start");
-    server.ready(READY_WITHIN).await.expect("ready");
-    let mut connection =
-        server.endpoint().expect("endpoint").connect(Protocol::Http1).await.expect("connection");
+    let server = start_ready(&launch, dir.path(), &[]).await;
+    let mut connection = connect_to(&server, Protocol::Http1).await;
     connection.must(&config_map("before")).await.expect("created");
     (dir, trigger, server, connection)
 }
@@ -163,8 +158,7 @@ async fn a_failed_sync_ends_the_server_and_is_never_tried_again() {
     assert_eq!(logged.len(), 1, "what follows from the failure is not logged beside it: {log}");
 
     server.restart().await.expect("restarted");
-    let mut connection =
-        server.endpoint().expect("endpoint").connect(Protocol::Http1).await.expect("connection");
+    let mut connection = connect_to(&server, Protocol::Http1).await;
     connection.must(&Call::get("/api/v1/namespaces/default/configmaps/before")).await.expect("acknowledged");
     let after =
         connection.call(&Call::get("/api/v1/namespaces/default/configmaps/after")).await.expect("an answer");
@@ -181,8 +175,7 @@ async fn a_sync_that_fails_while_the_server_stops_is_a_storage_failure() {
     assert!(end.contains("while the server stopped") && end.contains("start the server again"), "{end}");
     assert!(!end.contains("cannot open") && !end.contains("Restore a backup"), "{end}");
     server.restart().await.expect("restarted");
-    let mut connection =
-        server.endpoint().expect("endpoint").connect(Protocol::Http1).await.expect("connection");
+    let mut connection = connect_to(&server, Protocol::Http1).await;
     connection.must(&Call::get("/api/v1/namespaces/default/configmaps/before")).await.expect("acknowledged");
 }
 
@@ -200,8 +193,7 @@ async fn a_repair_that_the_disk_fails_can_be_run_again() {
     let dir = launch.data_dir().expect("directory");
     let trigger = dir.path().join("trigger");
     let shim = shim(dir.path());
-    let mut server = launch.start(dir.path(), &[]).await.expect("start");
-    server.ready(READY_WITHIN).await.expect("ready");
+    let mut server = start_ready(&launch, dir.path(), &[]).await;
     server.terminate().await.expect("stopped");
     let data = dir.path().join("data");
     let table = largest_table(&data);
@@ -255,8 +247,7 @@ async fn a_hanging_disk_ends_readiness_and_later_liveness_and_nothing_else() {
     let dir = launch.data_dir().expect("directory");
     let hang = dir.path().join("hang");
     let launch = launch.env("LD_PRELOAD", &shim(dir.path())).env(HANG, &hang);
-    let mut server = launch.start(dir.path(), &[]).await.expect("start");
-    server.ready(READY_WITHIN).await.expect("ready");
+    let mut server = start_ready(&launch, dir.path(), &[]).await;
     let endpoint = server.endpoint().expect("endpoint");
     let mut writer = endpoint.connect(Protocol::Http1).await.expect("connection");
     let mut prober = endpoint.connect(Protocol::Http1).await.expect("connection");
@@ -299,8 +290,7 @@ async fn a_write_is_committed_without_its_client_and_recorded() {
     let launch = launch.env("LD_PRELOAD", &shim(dir.path())).env(HANG, &hang);
     let flags =
         [format!("--audit-policy-file={}", policy.display()), format!("--audit-log-path={}", log.display())];
-    let mut server = launch.start(dir.path(), &flags.each_ref().map(String::as_str)).await.expect("start");
-    server.ready(READY_WITHIN).await.expect("ready");
+    let mut server = start_ready(&launch, dir.path(), &flags.each_ref().map(String::as_str)).await;
     let endpoint = server.endpoint().expect("endpoint");
     let mut prober = endpoint.connect(Protocol::Http1).await.expect("connection");
     let mut client = endpoint.connect(Protocol::Http2).await.expect("connection");
@@ -343,7 +333,7 @@ async fn a_write_is_committed_without_its_client_and_recorded() {
     let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
 
     server.restart().await.expect("restarted");
-    let mut client = server.endpoint().expect("endpoint").connect(Protocol::Http1).await.expect("connection");
+    let mut client = connect_to(&server, Protocol::Http1).await;
     let mut written = 0;
     for name in NAMES {
         let path = format!("/api/v1/namespaces/default/configmaps/{name}");

@@ -9,7 +9,6 @@ use plinth_tests::server::TestServer;
 use serde_json::{json, Value};
 
 const KEY_A: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
-
 const KEY_B: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 
 fn encryption(path: &Path, keys: &[(&str, &str)], identity: bool) {

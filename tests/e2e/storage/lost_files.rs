@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 
 use futures::StreamExt;
 use kube::api::ListParams;
-use plinth_benches::api::server::READY_WITHIN;
-use plinth_tests::server::{launch, BARE_NAMESPACES};
+use plinth_tests::server::{launch, start_ready, BARE_NAMESPACES};
 use tempfile::TempDir;
 
 use super::{config_maps, copy, copy_of_populated, files, populated, run, start, OBJECTS};
@@ -186,9 +185,7 @@ async fn a_start_after_a_power_cut_needs_no_directory_for_temporary_files() {
         assert!(!output.status.success() && text.contains("set TMPDIR"), "{text}");
         assert_eq!(files(&data), before);
     }
-    let mut server =
-        launch().env("TMPDIR", &absent).start(root.path(), &[BARE_NAMESPACES]).await.expect("start");
-    server.ready(READY_WITHIN).await.expect("ready");
+    let server = start_ready(&launch().env("TMPDIR", &absent), root.path(), &[BARE_NAMESPACES]).await;
     let listed = config_maps(&server.kubeconfig()).await.list(&ListParams::default()).await.expect("list");
     assert!(listed.items.len() >= OBJECTS);
     assert!(server.log().tail(100).contains("dropped the end"), "of the MANIFEST");

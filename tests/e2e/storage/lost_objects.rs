@@ -9,23 +9,23 @@ use std::time::Duration;
 use futures::StreamExt;
 use http::Method;
 use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
-use plinth_benches::api::server::{Server, READY_WITHIN};
+use plinth_benches::api::server::Server;
 use plinth_engine::{At, Engine, KeyRange, Options, Transaction};
-use plinth_tests::server::launch;
+use plinth_tests::server::{connect_to, launch, start_ready};
 use serde_json::{json, Value};
 use tempfile::TempDir;
 
-const SERVICES: &str = "/api/v1/namespaces/default/services";
+use super::copy;
 
+const SERVICES: &str = "/api/v1/namespaces/default/services";
 const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
 
 /// Starts done at once: each is a process.
 const AT_ONCE: usize = 3;
 
 async fn start(root: &Path, arguments: &[&str]) -> (Server, Connection) {
-    let mut server = launch().start(root, arguments).await.expect("start");
-    server.ready(READY_WITHIN).await.expect("ready");
-    let connection = server.endpoint().expect("endpoint").connect(Protocol::Http1).await.expect("connection");
+    let server = start_ready(&launch(), root, arguments).await;
+    let connection = connect_to(&server, Protocol::Http1).await;
     (server, connection)
 }
 
@@ -139,18 +139,6 @@ async fn addresses_and_ports_in_a_service_stay_allocated() {
         assert!(code == 422 && text.contains("already allocated"), "{code} {text}");
     }
     server.terminate().await.expect("stopped");
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).expect("directory");
-    for entry in std::fs::read_dir(from).expect("directory") {
-        let entry = entry.expect("entry");
-        let target = to.join(entry.file_name());
-        match entry.file_type().expect("type").is_dir() {
-            true => copy(&entry.path(), &target),
-            false => drop(std::fs::copy(entry.path(), target).expect("copy")),
-        }
-    }
 }
 
 /// Each collection lost, and each the only one that is left.

@@ -8,7 +8,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ListParams, PostParams};
 use plinth_benches::api::server::READY_WITHIN;
-use plinth_tests::server::{launch, TestServer, BARE_NAMESPACES};
+use plinth_tests::server::{client_of, launch, start_ready, TestServer, BARE_NAMESPACES};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -104,9 +104,7 @@ fn files(dir: &Path) -> BTreeSet<PathBuf> {
 
 /// The ConfigMaps of namespace `default`, as the user of a kubeconfig.
 async fn config_maps(kubeconfig: &Path) -> Api<ConfigMap> {
-    let access = kube::config::Kubeconfig::read_from(kubeconfig).expect("kubeconfig");
-    let config = kube::Config::from_custom_kubeconfig(access, &Default::default()).await.expect("config");
-    Api::default_namespaced(kube::Client::try_from(config).expect("client"))
+    Api::default_namespaced(client_of(kubeconfig).await)
 }
 
 /// Starts a server on `root/data`: the text of its refusal, or none when it is ready and everything is there.
@@ -143,8 +141,7 @@ async fn assert_stale(api: &Api<ConfigMap>, version: &str) {
 /// Runs a server on a copy of another one's data while `with` does something with its kubeconfig.
 async fn start_on_copy(server: &TestServer, root: &Path, with: impl FnOnce(&str)) {
     copy(&server.data(), &root.join("data"));
-    let mut copied = launch().start(root, &[BARE_NAMESPACES]).await.expect("start");
-    copied.ready(READY_WITHIN).await.expect("ready");
+    let copied = start_ready(&launch(), root, &[BARE_NAMESPACES]).await;
     let kubeconfig = copied.kubeconfig();
     tokio::task::block_in_place(|| with(kubeconfig.to_str().expect("text")));
 }

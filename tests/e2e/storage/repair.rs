@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use futures::StreamExt;
 use kube::api::ListParams;
-use plinth_benches::api::server::READY_WITHIN;
-use plinth_tests::server::{launch, BARE_NAMESPACES};
+use plinth_tests::server::{launch, start_ready, BARE_NAMESPACES};
 
 use super::{assert_stale, config_maps, copy_of_populated, files, run, start, OBJECTS};
 
@@ -45,8 +44,7 @@ async fn a_repair_opens_what_was_refused_and_keeps_what_it_dropped() {
         .find(|file| file.to_string_lossy().contains("repair-") && file.file_name() == log.file_name());
     assert_eq!(fs::read(data.join(kept.expect("the old log"))).expect("log"), bytes);
 
-    let mut repaired = launch().start(root.path(), &[BARE_NAMESPACES]).await.expect("start");
-    repaired.ready(READY_WITHIN).await.expect("ready");
+    let repaired = start_ready(&launch(), root.path(), &[BARE_NAMESPACES]).await;
     let api = config_maps(&repaired.kubeconfig()).await;
     let listed = api.list(&ListParams::default()).await.expect("list");
     assert!(listed.items.len() >= OBJECTS / 2, "what was in tables is there");
@@ -91,8 +89,7 @@ async fn a_repair_steps_over_a_damaged_block_of_a_table() {
     assert!(done, "{text}");
     let (done, text) = run(&["verify", "--data-dir", &path]);
     assert!(done, "{text}");
-    let mut repaired = launch().start(root.path(), &[BARE_NAMESPACES]).await.expect("start");
-    repaired.ready(READY_WITHIN).await.expect("ready");
+    let repaired = start_ready(&launch(), root.path(), &[BARE_NAMESPACES]).await;
     let listed = config_maps(&repaired.kubeconfig()).await.list(&ListParams::default()).await.expect("list");
     let names: Vec<_> = listed.items.iter().filter_map(|object| object.metadata.name.as_deref()).collect();
     // The block has those that were written by the first server; the second one's are in another table, or in
@@ -115,8 +112,7 @@ async fn a_repair_leaves_out_a_table_that_cannot_be_opened() {
     assert!(done && text.contains("is kept in"), "{text}");
     let (done, text) = run(&["verify", "--data-dir", &path]);
     assert!(done, "{text}");
-    let mut repaired = launch().start(root.path(), &[BARE_NAMESPACES]).await.expect("start");
-    repaired.ready(READY_WITHIN).await.expect("ready");
+    let _repaired = start_ready(&launch(), root.path(), &[BARE_NAMESPACES]).await;
 }
 
 /// Without tables and logs there is nothing to repair: the message must not recommend the repair that has
