@@ -126,12 +126,12 @@ async fn hostile_user(endpoint: &Endpoint) -> Result<Endpoint, Error> {
     for (path, body) in MAKE {
         connection.must(&Call::new(Method::POST, path).body(JSON, body)).await?;
     }
-    let asked = Call::new(Method::POST, "/api/v1/namespaces/default/serviceaccounts/hostile/token");
+    let token_request = Call::new(Method::POST, "/api/v1/namespaces/default/serviceaccounts/hostile/token");
     let request = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}"#;
-    let answer = connection.must(&asked.body(JSON, request)).await?;
+    let answer = connection.must(&token_request.body(JSON, request)).await?;
     let answer: Option<serde_json::Value> = serde_json::from_slice(&answer.body).ok();
     let token = answer.as_ref().and_then(|answer| answer.pointer("/status/token")?.as_str());
-    let token = token.ok_or_else(|| Error::Server("a token was asked for, and none given".into()))?;
+    let token = token.ok_or_else(|| Error::Server("the server returned no token".into()))?;
     Ok(endpoint.with_identity(Identity::Token(token.to_owned())))
 }
 

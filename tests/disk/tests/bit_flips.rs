@@ -20,7 +20,7 @@ use std::time::Duration;
 use common::{copy_dir, scratch, Model, Random};
 use plinth_engine::{verify, At, Engine, Feed, KeyRange, Options, Revision, Subscribe, Transaction};
 
-/// Places in each file when nothing else is asked for.
+/// Places in each file by default.
 const FLIPS: u64 = 24;
 /// Flips between two progress lines.
 const PROGRESS: usize = 1000;

@@ -26,7 +26,7 @@ use plinth_disk_tests::trace::{self, Event, Marks};
 use plinth_engine::{At, Engine, Revision};
 use workload::{check_survivor, follow, last_event, number, options, transaction, variable, History};
 
-/// Every how many calls one fails when nothing else is asked for.
+/// Every how many calls one fails by default.
 const STRIDE: u64 = 61;
 /// Transactions of the recorded process.
 const COMMITS: u64 = 40;

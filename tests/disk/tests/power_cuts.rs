@@ -26,7 +26,7 @@ use plinth_disk_tests::trace::{self, Event, Marks};
 use plinth_engine::{restore, Continuation, Engine, Revision};
 use workload::{check_store, follow, last_event, number, options, transaction, variable, History};
 
-/// Transactions of each life when nothing else is asked for: what a CI run has time for.
+/// Transactions of each life by default: what a CI run has time for.
 const COMMITS: u64 = 12;
 
 /// One life of the recorded process.

@@ -16,7 +16,7 @@ use plinth_disk_tests::process::{scratch, Interposed};
 use plinth_disk_tests::server::{create, list, run, Server, Started};
 use plinth_disk_tests::trace::{self, Event, Marks};
 
-/// Of so many points one is taken when nothing else is asked for.
+/// Of so many points one is taken by default.
 const STRIDE: u64 = 10;
 
 fn variable(name: &str, default: u64) -> u64 {

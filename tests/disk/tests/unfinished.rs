@@ -14,7 +14,7 @@ use plinth_disk_tests::process::{scratch, Interposed};
 use plinth_disk_tests::server::{create, list, run, Server, Started};
 
 const OBJECTS: u64 = 3;
-/// Of so many calls that open or write one is taken when nothing else is asked for.
+/// Of so many calls that open or write one is taken by default.
 const STRIDE: usize = 7;
 /// How long a process may take to reach the call at which it is held.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -18,13 +18,13 @@ async fn admission(request: http::Request<hyper::body::Incoming>) -> Response<Fu
     let mutating = request.uri().path() == "/mutate";
     let body = request.into_body().collect().await.expect("body").to_bytes();
     let review: Value = serde_json::from_slice(&body).expect("a review");
-    let asked = &review["request"];
-    if asked["name"] == "slow" {
+    let admission_request = &review["request"];
+    if admission_request["name"] == "slow" {
         tokio::time::sleep(Duration::from_millis(600)).await;
     }
     let said = json!({"opinion": "fine", "no key at all": "x"});
-    let mut response = json!({"uid": asked["uid"], "allowed": true, "auditAnnotations": said});
-    if mutating && asked["name"] != "plain" {
+    let mut response = json!({"uid": admission_request["uid"], "allowed": true, "auditAnnotations": said});
+    if mutating && admission_request["name"] != "plain" {
         let patch = json!([{"value": {"a": "b"}, "op": "add", "path": "/metadata/labels"}]);
         response["patchType"] = json!("JSONPatch");
         response["patch"] = json!(BASE64_STANDARD.encode(patch.to_string()));

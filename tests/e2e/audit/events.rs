@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use base64::prelude::{Engine as _, BASE64_STANDARD};
 use http::{Method, StatusCode};
-use http_body_util::BodyExt;
 use plinth_benches::api::client::{Call, Identity, Protocol, JSON};
 use plinth_tests::https::HttpsServer;
 use plinth_tests::requests::post;
@@ -182,9 +181,9 @@ async fn requests_whose_client_leaves_are_recorded() {
     let mut audited = Audited::start(&[]).await;
     let mut admin = audited.server.connect(Protocol::Http1).await;
     // A webhook that reports its call to the test, and never answers.
-    let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
+    let (called, mut calls) = tokio::sync::mpsc::unbounded_channel();
     let service = HttpsServer::start(move |_: http::Request<hyper::body::Incoming>| {
-        asked.send(()).expect("somebody waits for it");
+        called.send(()).expect("the test waits for it");
         std::future::pending()
     })
     .await;
@@ -201,7 +200,7 @@ async fn requests_whose_client_leaves_are_recorded() {
         let call = post("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": name}}));
         tokio::select! {
             code = send(&mut connection, name, &call, &[]) => panic!("{name} is answered with {code}"),
-            call = asks.recv() => call.expect("a call"),
+            call = calls.recv() => call.expect("a call"),
         }
     }
     let counted = r#"apiserver_request_total{code="0",group="",resource="configmaps",subresource="",verb="create",version="v1"} 2"#;

@@ -1,7 +1,6 @@
 //! Handlers act on what was authorized: no path, body or verb leads to another object or to another verb.
 
 use http::Method;
-use http_body_util::BodyExt;
 use plinth_benches::api::client::JSON;
 use plinth_tests::server::{namespace, shared, unique, Access};
 use serde_json::{json, Value};

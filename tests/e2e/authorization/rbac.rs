@@ -1,7 +1,6 @@
 //! RBAC: roles and bindings, what they grant, escalation, aggregation, the bootstrap policy.
 
 use http::{Method, StatusCode};
-use http_body_util::BodyExt;
 use plinth_tests::kubectl::Kubectl;
 use plinth_tests::samples;
 use plinth_tests::server::{launch, namespace, shared, unique, TestServer};

@@ -1,6 +1,5 @@
 //! The built-in controllers: what the server does after a request has been answered.
 
-use futures::stream::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, PostParams, PropagationPolicy};
 use kube::{Client, ResourceExt};

@@ -4,7 +4,6 @@ use futures::stream::{self, StreamExt};
 use http::Method;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::ResourceExt;
 use plinth_tests::requests::{call, create, send};
 use plinth_tests::samples::pod;
 use plinth_tests::server::{namespace, shared, TestServer};
@@ -106,7 +105,7 @@ async fn every_namespace_has_its_account_and_its_authority() {
     .await;
     let forged = Patch::Merge(json!({"data": {"ca.crt": "forged", "more": "x"}}));
     maps.patch("kube-root-ca.crt", &PatchParams::default(), &forged).await.expect("patch");
-    eventually("it is put right", || async { authority().await == original }).await;
+    eventually("it is restored", || async { authority().await == original }).await;
 }
 
 /// A namespace that was freed of its finalizer by hand, and made again while an object of the first one is

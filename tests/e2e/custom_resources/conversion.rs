@@ -59,20 +59,20 @@ enum Behavior {
 struct Converter {
     server: HttpsServer,
     behavior: Arc<Mutex<Behavior>>,
-    asked: Arc<AtomicUsize>,
+    calls: Arc<AtomicUsize>,
 }
 
 impl Converter {
     async fn start() -> Converter {
-        let (behavior, asked) = (Arc::new(Mutex::new(Behavior::Honest)), Arc::new(AtomicUsize::new(0)));
-        let (its_mood, its_asked) = (behavior.clone(), asked.clone());
+        let (behavior, calls) = (Arc::new(Mutex::new(Behavior::Honest)), Arc::new(AtomicUsize::new(0)));
+        let (its_behavior, its_calls) = (behavior.clone(), calls.clone());
         let server = HttpsServer::start(move |request: Request<Incoming>| {
-            let behavior = *its_mood.lock();
-            its_asked.fetch_add(1, Ordering::Relaxed);
+            let behavior = *its_behavior.lock();
+            its_calls.fetch_add(1, Ordering::Relaxed);
             async move { answer(request, behavior).await }
         })
         .await;
-        Converter { server, behavior, asked }
+        Converter { server, behavior, calls }
     }
 
     fn is(&self, behavior: Behavior) {
@@ -222,19 +222,19 @@ async fn objects_are_seen_in_each_version() {
     let (_, stored) = boxes.get("v2", "a").await;
     assert_eq!(stored["spec"], json!({"width": 3, "height": 4, "colour": "red"}));
     assert_eq!(stored["apiVersion"], json!(format!("{}/v2", boxes.group)));
-    let asked = boxes.converter.asked.load(Ordering::Relaxed);
+    let calls = boxes.converter.calls.load(Ordering::Relaxed);
     boxes.get("v2", "a").await;
-    assert_eq!(boxes.converter.asked.load(Ordering::Relaxed), asked, "what is stored needs no conversion");
+    assert_eq!(boxes.converter.calls.load(Ordering::Relaxed), calls, "what is stored needs no conversion");
     let (code, made) = boxes.post("v2", &boxes.object("v2", "b", json!({"width": 5, "height": 6}))).await;
     assert_eq!(code, 201, "{made}");
     assert_eq!(boxes.get("v1", "b").await.1["spec"]["size"], "5x6");
     // One review for a whole list.
-    let asked = boxes.converter.asked.load(Ordering::Relaxed);
+    let calls = boxes.converter.calls.load(Ordering::Relaxed);
     let (_, list) = call(&boxes.client, Method::GET, &boxes.path("v1"), None).await;
     let sizes: Vec<&str> =
         list["items"].as_array().into_iter().flatten().filter_map(|i| i["spec"]["size"].as_str()).collect();
     assert_eq!(sizes, ["3x4", "5x6"], "{list}");
-    assert_eq!(boxes.converter.asked.load(Ordering::Relaxed), asked + 1);
+    assert_eq!(boxes.converter.calls.load(Ordering::Relaxed), calls + 1);
     // Changes through the version that is not stored.
     let path = format!("{}/b", boxes.path("v1"));
     let patch = json!({"spec": {"size": "7x8"}}).to_string();

@@ -169,10 +169,10 @@ async fn lists_in_maps_and_lists_have_owners_of_their_own() {
     let (code, conflict) = apply("two", json!({"whole": {"z": "2"}})).await;
     assert_eq!((code, fields(&conflict)), (409, vec![".spec.whole"]), "{conflict}");
     let (code, conflict) = apply("three", json!({"rows": [{"name": "a", "cells": [{"name": "d", "v": 3}]}], "shelves": {"s": [{"name": "e", "v": 3}]}})).await;
-    let mut told = fields(&conflict);
-    told.sort_unstable();
+    let mut conflicting = fields(&conflict);
+    conflicting.sort_unstable();
     assert_eq!(
-        (code, told),
+        (code, conflicting),
         (409, vec![".spec.rows[name=\"a\"].cells[name=\"d\"].v", ".spec.shelves.s[name=\"e\"].v"]),
         "{conflict}"
     );

@@ -17,13 +17,13 @@ async fn admission_webhook(request: Request<Incoming>) -> Response<Full<Bytes>> 
     let mutating = request.uri().path() == "/mutate";
     let body = request.into_body().collect().await.expect("body").to_bytes();
     let review: Value = serde_json::from_slice(&body).expect("a review");
-    let asked = &review["request"];
-    let denied = asked["name"].as_str().is_some_and(|name| name.starts_with("denied"));
-    let mut response = json!({"uid": asked["uid"], "allowed": !denied, "warnings": ["an admission_webhook"]});
+    let admission_request = &review["request"];
+    let denied = admission_request["name"].as_str().is_some_and(|name| name.starts_with("denied"));
+    let mut response = json!({"uid": admission_request["uid"], "allowed": !denied, "warnings": ["a warning of the webhook"]});
     if denied {
         response["status"] = json!({"code": 418, "message": "not this one"});
     } else if mutating {
-        let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"seen": asked["operation"]}}]);
+        let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"seen": admission_request["operation"]}}]);
         response["patchType"] = json!("JSONPatch");
         response["patch"] = json!(BASE64_STANDARD.encode(patch.to_string()));
     }
@@ -41,7 +41,7 @@ async fn webhooks_change_refuse_and_fail() {
     let server = HttpsServer::start(admission_webhook).await;
     let hook = |path: &str, port: u16, policy: &str| {
         json!({
-            "name": "admission_webhook.example.com",
+            "name": "webhook.example.com",
             "admissionReviewVersions": ["v1"],
             "sideEffects": "None",
             "failurePolicy": policy,
@@ -68,7 +68,7 @@ async fn webhooks_change_refuse_and_fail() {
     let (code, refused, _) = send(&client, "POST", &maps, &json!({"metadata": {"name": "denied"}})).await;
     assert_eq!(
         (code, refused["message"].as_str()),
-        (418, Some(r#"admission webhook "admission_webhook.example.com" denied the request: not this one"#))
+        (418, Some(r#"admission webhook "webhook.example.com" denied the request: not this one"#))
     );
     // Other namespaces do not match.
     let (code, in_other_namespace, _) = send(
@@ -84,10 +84,9 @@ async fn webhooks_change_refuse_and_fail() {
     let (code, failed, _) = send(&client, "POST", &maps, &json!({"metadata": {"name": "b"}})).await;
     assert_eq!(code, 500);
     let message = failed["message"].as_str().unwrap_or_default().to_owned();
-    assert!(message.starts_with(r#"Internal error occurred: failed calling webhook "admission_webhook.example.com": failed to call webhook: Post"#), "{message}");
+    assert!(message.starts_with(r#"Internal error occurred: failed calling webhook "webhook.example.com": failed to call webhook: Post"#), "{message}");
     for (plural, name) in [("mutating", &mutating), ("validating", &validating)] {
-        let policy =
-            json!({"webhooks": [{"name": "admission_webhook.example.com", "failurePolicy": "Ignore"}]});
+        let policy = json!({"webhooks": [{"name": "webhook.example.com", "failurePolicy": "Ignore"}]});
         let (code, body, _) = send(&client, "PATCH", &format!("{}/{name}", configure(plural)), &policy).await;
         assert_eq!(code, 200, "{body}");
     }

@@ -38,8 +38,8 @@ async fn authority(request: Request<Incoming>) -> Response<Full<Bytes>> {
             _ => json!({"authenticated": false}),
         },
         _ => {
-            let asked = &spec["resourceAttributes"];
-            let (verb, resource) = (asked["verb"].as_str(), asked["resource"].as_str());
+            let attributes = &spec["resourceAttributes"];
+            let (verb, resource) = (attributes["verb"].as_str(), attributes["resource"].as_str());
             match (spec["user"].as_str(), verb, resource) {
                 (Some("jane"), Some("list"), Some("configmaps")) => {
                     json!({"allowed": true, "reason": "she may"})

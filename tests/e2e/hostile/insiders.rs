@@ -22,13 +22,13 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 type RequestLog = Arc<Mutex<Vec<(String, Vec<String>)>>>;
 
 /// A kubelet that records requests and answers 200, or switches protocols for the container of that name.
-async fn kubelet(asked: &RequestLog) -> HttpsServer {
-    let asked = asked.clone();
+async fn kubelet(requests: &RequestLog) -> HttpsServer {
+    let requests = requests.clone();
     HttpsServer::start(move |request| {
         let headers = request.headers().keys().map(|name| name.as_str().to_owned()).collect();
         let target = request.uri().to_string();
         let switches = target.contains("switches");
-        asked.lock().push((target, headers));
+        requests.lock().push((target, headers));
         let mut response = Response::new(Full::new(Bytes::from_static(b"from the kubelet")));
         response.headers_mut().insert("access-control-allow-origin", http::HeaderValue::from_static("*"));
         if switches {
@@ -106,8 +106,8 @@ async fn say(stream: &mut (impl AsyncWrite + Unpin), text: &str) {
 #[tokio::test]
 async fn requests_forwarded_to_kubelets_are_those_that_were_authorized() {
     let dir = tempfile::tempdir().expect("directory");
-    let asked = RequestLog::default();
-    let kubelet = kubelet(&asked).await;
+    let requests = RequestLog::default();
+    let kubelet = kubelet(&requests).await;
     let (target, _admin) = prepare(dir.path(), kubelet.port).await;
 
     // Permission to get a subresource does not run commands over a WebSocket, whose handshake is a GET.
@@ -129,9 +129,9 @@ async fn requests_forwarded_to_kubelets_are_those_that_were_authorized() {
     );
 
     // The request to the kubelet is built from validated parts; the client's input stays a query value.
-    asked.lock().clear();
+    requests.lock().clear();
     let mut proxies = user(&target, "proxies").connect(Protocol::Http1).await.expect("connection");
-    // path, what the kubelet is asked; nothing where it is not asked at all
+    // path, the request to the kubelet; empty where there is none
     let rows = [
         (
             "exec?container=a&command=id%0D%0AHost:%20x&command=%26tty=1",
@@ -145,14 +145,15 @@ async fn requests_forwarded_to_kubelets_are_those_that_were_authorized() {
     ];
     for (path, expected) in rows {
         let reply = proxies.call(&Call::get(format!("{PODS}/p/{path}"))).await.expect("answer");
-        let got = asked.lock().drain(..).map(|(target, _)| target).collect::<Vec<_>>();
+        let got = requests.lock().drain(..).map(|(target, _)| target).collect::<Vec<_>>();
         match expected {
             Some(expected) => assert_eq!(got, [expected], "{path}: {}", reply.text()),
             None => assert!(got.is_empty() || reply.status == 200, "{path}: {got:?}"),
         }
         assert!(
-            got.iter()
-                .all(|asked| asked.starts_with("/exec/n/p/a?") || asked.starts_with("/containerLogs/n/p/a")),
+            got.iter().all(
+                |target| target.starts_with("/exec/n/p/a?") || target.starts_with("/containerLogs/n/p/a")
+            ),
             "{got:?}"
         );
     }
@@ -162,8 +163,8 @@ async fn requests_forwarded_to_kubelets_are_those_that_were_authorized() {
 #[tokio::test]
 async fn a_connection_is_taken_over_only_when_both_ends_say_so() {
     let dir = tempfile::tempdir().expect("directory");
-    let asked = RequestLog::default();
-    let kubelet = kubelet(&asked).await;
+    let requests = RequestLog::default();
+    let kubelet = kubelet(&requests).await;
     let (target, _admin) = prepare(dir.path(), kubelet.port).await;
     let endpoint = user(&target, "proxies");
 
@@ -182,7 +183,7 @@ async fn a_connection_is_taken_over_only_when_both_ends_say_so() {
     let length = "content-length: 16";
     assert!(answer.contains(length), "{answer}");
     stream.read_exact(&mut body).await.expect("body");
-    let first = asked.lock().drain(..).collect::<Vec<_>>();
+    let first = requests.lock().drain(..).collect::<Vec<_>>();
     let [(asked_for, headers)] = first.as_slice() else { panic!("{first:?}") };
     assert_eq!(asked_for, "/exec/n/p/a?command=id");
     let unwanted = |name: &&String| {
@@ -201,7 +202,7 @@ async fn a_connection_is_taken_over_only_when_both_ends_say_so() {
         rest.is_empty() || rest.starts_with("HTTP/1.1 403") || rest.starts_with("HTTP/1.1 404"),
         "{rest}"
     );
-    assert!(asked.lock().is_empty(), "the kubelet was asked again");
+    assert!(requests.lock().is_empty(), "the kubelet got another request");
 
     // A kubelet that switches protocols unasked: its bytes are not taken for an answer of this server.
     let mut connection = endpoint.connect(Protocol::Http1).await.expect("connection");
@@ -214,8 +215,8 @@ async fn a_connection_is_taken_over_only_when_both_ends_say_so() {
 #[tokio::test]
 async fn proxies_reach_no_address_of_this_machine() {
     let dir = tempfile::tempdir().expect("directory");
-    let asked = RequestLog::default();
-    let kubelet = kubelet(&asked).await;
+    let requests = RequestLog::default();
+    let kubelet = kubelet(&requests).await;
     let (target, mut admin) = prepare(dir.path(), kubelet.port).await;
     let port = kubelet.port;
     let mut proxies = user(&target, "proxies").connect(Protocol::Http2).await.expect("connection");
@@ -228,7 +229,7 @@ async fn proxies_reach_no_address_of_this_machine() {
             "{path} as {disguise}: {code} {}",
             reply.text()
         );
-        assert!(asked.lock().is_empty(), "{path} as {disguise} leads to this machine");
+        assert!(requests.lock().is_empty(), "{path} as {disguise} leads to this machine");
     };
     // Addresses that some may write, in every spelling that leads here or to what only machines may ask.
     let disguises = [

@@ -30,11 +30,11 @@ fn plain(code: StatusCode, text: String) -> Response<Full<Bytes>> {
 }
 
 /// A command: it prints the request on standard error, and copies its input to its output.
-async fn command(socket: hyper::upgrade::OnUpgrade, asked: String, has_input: bool) {
+async fn command(socket: hyper::upgrade::OnUpgrade, command_line: String, has_input: bool) {
     let stream = TokioIo::new(socket.await.expect("an upgraded connection"));
     let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
     let frame = |channel: u8, text: &[u8]| Message::Binary([&[channel], text].concat().into());
-    socket.send(frame(STDERR, format!("{asked}\n").as_bytes())).await.expect("standard error");
+    socket.send(frame(STDERR, format!("{command_line}\n").as_bytes())).await.expect("standard error");
     // Without an input there is nothing to wait for.
     let mut open = has_input;
     while open {
@@ -48,7 +48,7 @@ async fn command(socket: hyper::upgrade::OnUpgrade, asked: String, has_input: bo
             _ => return,
         }
     }
-    if asked.contains("command=false") {
+    if command_line.contains("command=false") {
         let failed = br#"{"metadata":{},"status":"Failure","message":"command terminated with non-zero exit code","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"7"}]}}"#;
         socket.send(frame(ERROR, failed)).await.expect("the end");
     } else {

@@ -91,8 +91,8 @@ async fn every_cell_of_the_table_of_lists() {
     let newest = client.create("d", json!({})).await;
     let token = client.list("limit=1").await.1["metadata"]["continue"].as_str().expect("a token").to_owned();
     for (query, cell) in TABLE {
-        let asked = query.replace("OLD", &old.to_string()).replace("TOKEN", &token);
-        let (status, list) = client.list(&asked).await;
+        let actual_query = query.replace("OLD", &old.to_string()).replace("TOKEN", &token);
+        let (status, list) = client.list(&actual_query).await;
         check(query, *cell, status, &list, old, newest);
     }
 }
@@ -163,12 +163,12 @@ async fn a_revision_of_the_future_is_waited_for_and_then_refused() {
         format!("{collection}/a?resourceVersion={far}"),
         format!("{collection}?resourceVersion={}", u64::MAX),
     ];
-    let asked = rows.iter().map(|path| {
+    let answers = rows.iter().map(|path| {
         let mut connection = client.connection.share().expect("another stream");
         let call = plinth_benches::api::client::Call::get(path.as_str());
         async move { connection.call(&call).await.expect("an answer") }
     });
-    for (path, reply) in rows.iter().zip(futures::future::join_all(asked).await) {
+    for (path, reply) in rows.iter().zip(futures::future::join_all(answers).await) {
         let status: Value = serde_json::from_slice(&reply.body).expect("a Status");
         assert_eq!(
             (status["code"].as_u64(), status["reason"].as_str()),

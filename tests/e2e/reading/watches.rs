@@ -1,4 +1,4 @@
-//! Watches: every change once, in order, from the version that was asked for.
+//! Watches: every change once, in order, from the requested version.
 
 use std::time::Duration;
 

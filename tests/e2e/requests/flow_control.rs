@@ -44,7 +44,7 @@ async fn flow_schemas_are_bootstrapped_reconciled_and_named_in_answers() {
     assert_eq!(exempt["status"]["conditions"][0]["status"], "False");
     // A schema whose level does not exist gets the condition Dangling; it takes effect once the level exists.
     let schema = json!({
-        "metadata": {"name": "strangers"},
+        "metadata": {"name": "unauthenticated"},
         "spec": {
             "matchingPrecedence": 3,
             "priorityLevelConfiguration": {"name": "tight"},
@@ -59,7 +59,7 @@ async fn flow_schemas_are_bootstrapped_reconciled_and_named_in_answers() {
     let dangling = |status: &'static str| {
         move |_: StatusCode, schema: &Value| schema["status"]["conditions"][0]["status"] == status
     };
-    let own = format!("{FLOW}/flowschemas/strangers");
+    let own = format!("{FLOW}/flowschemas/unauthenticated");
     until(&mut admin, &own, dangling("True")).await;
     let level = json!({
         "metadata": {"name": "tight"},
@@ -75,7 +75,7 @@ async fn flow_schemas_are_bootstrapped_reconciled_and_named_in_answers() {
     assert_eq!(reply.headers["x-kubernetes-pf-flowschema-uid"], uid.as_str());
     let metrics = admin.must(&Call::get("/metrics")).await.expect("metrics").text();
     for metric in [
-        "apiserver_flowcontrol_dispatched_requests_total{flow_schema=\"strangers\",priority_level=\"tight\"} 1",
+        "apiserver_flowcontrol_dispatched_requests_total{flow_schema=\"unauthenticated\",priority_level=\"tight\"} 1",
         "apiserver_flowcontrol_nominal_limit_seats{priority_level=\"workload-low\"}",
     ] {
         assert!(metrics.contains(metric), "{metric}\n{metrics}");

@@ -223,7 +223,7 @@ async fn large_answers_are_compressed_for_those_who_ask() {
         let response = connection.send(ask(accept), "/openapi/v2").await.expect("OpenAPI");
         assert_eq!(response.status(), StatusCode::OK);
         let encoding = response.headers().get("content-encoding").map(|v| v.to_str().expect("text"));
-        assert_eq!(encoding, expected, "asked for {accept:?}");
+        assert_eq!(encoding, expected, "Accept-Encoding: {accept:?}");
         http_body_util::BodyExt::collect(response.into_body()).await.expect("a whole body");
     }
 }

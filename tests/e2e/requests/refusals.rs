@@ -102,8 +102,8 @@ async fn the_body_must_agree_with_the_path() {
     let client = shared().await.client().await;
     let namespace = namespace(&client, "agree").await;
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
-    let elsewhere = json!({"metadata": {"name": "a", "namespace": "kube-system"}});
-    let status = refusal(api.create(&PostParams::default(), &object(elsewhere)).await);
+    let in_other_namespace = json!({"metadata": {"name": "a", "namespace": "kube-system"}});
+    let status = refusal(api.create(&PostParams::default(), &object(in_other_namespace)).await);
     assert_eq!((status.code, status.reason.as_str()), (400, "BadRequest"), "{status:?}");
     api.create(&PostParams::default(), &object(json!({"metadata": {"name": "a"}}))).await.expect("create");
     let renamed: ConfigMap = object(json!({"metadata": {"name": "b"}}));

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use futures::StreamExt;
 use kube::api::ListParams;
 use plinth_tests::server::{launch, start_ready, BARE_NAMESPACES};
 

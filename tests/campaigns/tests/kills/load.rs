@@ -254,11 +254,11 @@ impl<'a> Client<'a> {
             }
             let page: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
             let at = page["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse::<u64>().ok());
-            let asked = version.or(exact);
-            if at.is_none() || asked.is_some_and(|asked| at != Some(asked)) {
+            let requested = version.or(exact);
+            if at.is_none() || requested.is_some_and(|requested| at != Some(requested)) {
                 self.done
                     .wrong
-                    .push(format!("{}: a list at {at:?} where it is to be at {asked:?}", call.path));
+                    .push(format!("{}: a list at {at:?} where it is to be at {requested:?}", call.path));
                 return Ok(());
             }
             version = at;

@@ -29,7 +29,7 @@ pub fn variable(name: &str) -> Option<u64> {
 pub type Operation = (String, Option<Vec<u8>>, Option<Duration>);
 
 /// What transaction number `n` does. Every one writes a key with its number, so that each takes a revision
-/// and can be told.
+/// and can be identified.
 pub fn operations(n: u64) -> Vec<Operation> {
     let mut random = Random(n.wrapping_mul(0x5851_f42d_4c95_7f2d));
     let mut operations: Vec<Operation> = vec![("number".to_owned(), Some(n.to_le_bytes().to_vec()), None)];
