@@ -11,7 +11,7 @@ use std::error::Error;
 use plinth_codec::apply::{apply, ApplyError, Context, NoOtherVersions, Reset};
 use plinth_codec::convert::{self, Format};
 use plinth_codec::schema::{self, GVK};
-use plinth_codec::Value;
+use plinth_codec::{yaml, Value};
 
 const MANIFEST: &str = "
 apiVersion: apps/v1
@@ -27,7 +27,7 @@ spec:
       containers:
       - {name: main, image: 'registry.example/web:1'}
 ";
-const SCALER: &str = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 5}}"#;
+const SCALER: &str = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 5}}";
 
 fn main() -> Result<(), Box<dyn Error>> {
     // The encoding is detected; an object of a built-in kind is brought into canonical form by its schema.
@@ -54,10 +54,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         reset: &Reset::Nothing,
         versions: &NoOtherVersions,
     };
-    let live = apply(None, &deployment.tree, false, &context("deployer"))?.ok_or("nothing created")?;
+    // An applied configuration is the tree as sent: only the members in it are set and owned.
+    let (config, _) = yaml::to_value(MANIFEST.as_bytes())?;
+    let live = apply(None, &config, false, &context("deployer"))?.ok_or("nothing created")?;
 
     // Another manager sets the replicas to another value: a conflict, which a server answers with 409.
-    let scaler = convert::read(SCALER.as_bytes())?.tree;
+    let (scaler, _) = yaml::to_value(SCALER.as_bytes())?;
     match apply(Some(&live), &scaler, false, &context("scaler")) {
         Err(ApplyError::Conflicts(conflicts)) => println!("conflicts: {conflicts}"),
         other => return Err(format!("expected a conflict, got {other:?}").into()),
