@@ -1,6 +1,5 @@
-//! What CustomResourceDefinitions cost in memory and time: of each version of every definition below a folder
-//! of manifests the bytes that its compiled form holds (without what the allocator adds) and the time to
-//! compile it.
+//! What CustomResourceDefinitions cost in memory and time: of each version of every definition below a folder of
+//! manifests the bytes that its compiled form holds (without what the allocator adds) and the time to compile it.
 //!
 //!     cargo run --release -p plinth-structural --example definition_cost -- ../shared/fixtures/manifests
 
